@@ -27,7 +27,7 @@ import onnxruntime
 import torch
 
 import onnx_nb
-from onnx_nb.analysis.pytorch.alignment import feeds_of
+from onnx_nb.analysis.pytorch.align import feeds_of
 from tests import modules
 
 SECONDS = 6.0

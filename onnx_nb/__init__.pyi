@@ -41,9 +41,9 @@ from onnx_nb.analysis.model.model import ModelLike as ModelLike
 from onnx_nb.analysis.model.model import TensorInfo as TensorInfo
 from onnx_nb.analysis.model.model import load as load
 from onnx_nb.analysis.model.tensors import ValueInfo as ValueInfo
+from onnx_nb.analysis.pytorch.align import Alignment as Alignment
+from onnx_nb.analysis.pytorch.align import Match as Match
 from onnx_nb.analysis.pytorch.align import align as align
-from onnx_nb.analysis.pytorch.alignment import Alignment as Alignment
-from onnx_nb.analysis.pytorch.alignment import Match as Match
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison as TorchComparison
 from onnx_nb.analysis.pytorch.compare_torch import compare_torch as compare_torch
 from onnx_nb.analysis.pytorch.debugger import Debugger as Debugger

@@ -7,28 +7,43 @@ one module or between results of one shape. An output without a tensor gets a re
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
+import json
 import math
+import os
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
 
 from onnx_nb.analysis.compare.metrics import LOOKED_AT, between
-from onnx_nb.analysis.formatting import quoted, shape_text
+from onnx_nb.analysis.errors import AlignmentError, FeedError
+from onnx_nb.analysis.formatting import closest_text, quoted, shape_text
+from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.graph.names import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import ModelLike, load
-from onnx_nb.analysis.pytorch.alignment import Alignment, Match, TensorSink, feeds_of
+from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.pytorch.module_scopes import ModuleScopes, Scope
-from onnx_nb.analysis.run.windows import Windows
+from onnx_nb.analysis.results import Table
+from onnx_nb.analysis.run import session as sessions
+from onnx_nb.analysis.run.feeds import validate_feeds
+from onnx_nb.analysis.run.windows import Sink, Windows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.record import Call, FunctionCall, Recording
+    from onnx_nb.analysis.run.session import Value
 
 CLOSE: Final = 1e-2
 """Largest distance, relative to the largest value, of a tensor inside of a module from the output that it may be."""
@@ -38,6 +53,8 @@ _EQUAL: Final = 1e-6
 """Largest distance of a weight from an output that was computed in advance."""
 _MOST_POSSIBLE: Final = 8
 """Tensors that are tried for the result of a function."""
+FORMAT: Final = 1
+"""Version of the files that `Alignment.save` writes."""
 
 
 def align(
@@ -58,10 +75,8 @@ def align(
         Export of the same module, by either exporter.
     feeds
         Inputs of the model, for a run that breaks ties by values; the recorded arguments if ``None``.
-    providers
-        Execution providers of that run, best first; the CPU if ``None``.
-    progress
-        Called between windows with the fraction done and what runs next. An exception that it raises ends the work.
+    providers, progress
+        As for `compare_torch`.
 
     Returns
     -------
@@ -96,28 +111,209 @@ def align(
     return candidates.settle(distances)
 
 
+@dataclass(frozen=True)
+class Match:
+    """One output of a module call, and the ONNX tensor that carries it."""
+
+    path: str
+    """Path of the submodule, as in ``module.named_modules()``."""
+    call: int
+    """Number of its earlier calls."""
+    output: str
+    """Label of the output, as in `Slot.label`."""
+    cls: str
+    """Class of the submodule."""
+    tensor: str
+    """Name of the ONNX tensor; empty if there is none."""
+    how: str
+    """How it was found: "output" (of the model), "input", "scope", "value" (values broke a tie), "folded" (the nodes of
+    another module include this one), "equal" (another call computed the same), "constant" (a weight), "inputs" (of a
+    function: its node reads the function's arguments), "suffix" (see `Alignment.on`); empty if there is no tensor."""
+    why: str = ""
+    """Reason why there is no tensor."""
+    function: str = ""
+    """Function that returned the value in the ``forward`` of the submodule, such as "add_"; empty for an output."""
+    source: str = ""
+    """Line of Python that called the function, such as ``modeling_bert.py:312``."""
+    exported: str = ""
+    """Name of its tensor in the export if `Alignment.on` found another one or none; else empty."""
+
+    @property
+    def name(self) -> str:
+        """Name of the output: "encoder.layer.1", "shared#2", "lstm → 1.0"."""
+        call = f"#{self.call + 1}" if self.call else ""
+        return f"{self.path or 'model'}{call}{f' → {self.output}' if self.output else ''}"
+
+
+Pairs: TypeAlias = Mapping[int, tuple[int, Match]]
+"""Number of a recorded value → tensor and match."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Alignment(Table):
+    """Which output of which module call is which tensor, as returned by `align`.
+
+    ``alignment["encoder.layer.1"]`` is a `Match`.
+
+    Examples
+    --------
+    >>> import torch, onnx_nb
+    >>> module, x = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()).eval(), torch.ones(1, 2)
+    >>> found = onnx_nb.align(onnx_nb.record(module, x), onnx_nb.export(module, x, exporter="torchscript"))
+    >>> found
+    Alignment(3 of 3 module outputs)
+    >>> found["0"].tensor
+    '/0/Gemm_output_0'
+    """
+
+    matches: tuple[Match, ...]
+    """Outputs in the order in which the calls began, then the recorded functions that have a tensor."""
+
+    def __getitem__(self, name: str) -> Match:
+        for match in self.matches:
+            if match.name == name or (match.path == name and not match.call and not match.function):
+                return match
+        message = f"no output of a submodule {quoted(name)} was recorded."
+        raise AlignmentError(message, advice=closest_text(name, [match.name for match in self.matches]))
+
+    def __len__(self) -> int:
+        return len(self.matches)
+
+    @property
+    def matched(self) -> tuple[Match, ...]:
+        """Matches with a tensor."""
+        return tuple(match for match in self.matches if match.tensor)
+
+    @property
+    def unmatched(self) -> tuple[Match, ...]:
+        """Matches without a tensor; `Match.why` is the reason."""
+        return tuple(match for match in self.matches if not match.tensor)
+
+    def __repr__(self) -> str:
+        functions = sum(bool(match.function) for match in self.matches)
+        more = f", {functions:,} functions" if functions else ""
+        outputs = len(self.matches) - functions
+        return f"Alignment({outputs - len(self.unmatched):,} of {outputs:,} module outputs{more})"
+
+    _columns = ("name", *Match.__dataclass_fields__)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a dict for each match."""
+        return [{"name": match.name, **asdict(match)} for match in self.matches]
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the alignment as JSON, for later use with models made from the export by tools that drop its names.
+
+        Raises
+        ------
+        ModelFileError
+            If the file cannot be written.
+        """
+        file = Path(path)
+        content = {"format": FORMAT, "kind": "onnx_nb alignment", "matches": [asdict(match) for match in self.matches]}
+        with together() as files:
+            files.add(file, [(json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()])
+        return file
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Alignment:
+        """Read a file that `save` wrote.
+
+        Raises
+        ------
+        AlignmentError
+            If the file is something else.
+        """
+        file = Path(path)
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            if content["kind"] != "onnx_nb alignment" or content["format"] > FORMAT:
+                raise AlignmentError(f"{quoted(str(file))} is of another kind, or of a later version of onnx_nb.")
+            return cls(tuple(Match(**match) for match in content["matches"]))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else ""
+            message = f"{quoted(str(file))} {reason or 'is no alignment that onnx_nb wrote'}."
+            raise AlignmentError(message, advice="Write it with alignment.save(path).") from error
+
+    def on(self, model: ModelLike) -> Alignment:
+        """Return the alignment of a model made from the aligned one: optimized, float16, or quantized.
+
+        Tensors are found by name. The dequantized copy of a quantized tensor is preferred, because quantization may
+        include the operator before it, such as a Relu.
+        """
+        graph = Graph.of(load(model))
+        kinds, tensors = graph.value_kind, main_tensors(graph)
+        made = {name for name, value in tensors.items() if kinds[value] in (NODE_OUTPUT, GRAPH_INPUT)}
+        found = []
+        for match in self.matches:
+            suffixed = (f"{match.tensor}{suffix}" for suffix in ("_DequantizeLinear_Output", "_DequantizeLinear", ""))
+            tensor = next((name for name in suffixed if name in made), "") if match.tensor else ""
+            why = match.why if not match.tensor or tensor else f"tensor {quoted(match.tensor)} is not in this model"
+            how = match.how if tensor == match.tensor else "suffix" if tensor else ""
+            exported = "" if tensor == match.tensor else match.exported or match.tensor
+            found.append(dataclasses.replace(match, tensor=tensor, how=how, why=why, exported=exported))
+        return Alignment(tuple(found))
+
+    def pairs(self, recording: Recording, graph: Graph) -> dict[int, tuple[int, Match]]:
+        """Return number of a recorded value → its tensor and the match of the innermost call that made it."""
+        calls, tensors = recording.calls, main_tensors(graph)
+        places = {
+            (call.path, call.index, slot.label): (number, slot.value)
+            for number, call in enumerate(calls)
+            for slot in call.outputs
+        }
+        for function, label in recording.labeled():
+            call = calls[function.call]
+            places[call.path, call.index, label] = function.call, function.value
+        inputs = {slot.value for slot in calls[0].inputs}
+        found: dict[int, tuple[int, Match]] = {}
+        deepest: dict[int, int] = {}
+        for match in self.matched:
+            maker, number = places.get((match.path, match.call, match.output), (-1, -1))
+            value = tensors.get(match.tensor, -1)
+            known = maker >= 0 and value >= 0 and graph.value_kind[value] in (NODE_OUTPUT, INITIALIZER)
+            if not known or number in inputs:
+                continue
+            passed_through = any(slot.value == number for slot in calls[maker].inputs)
+            if number not in found or (maker > deepest[number] and not passed_through):
+                found[number], deepest[number] = (value, match), maker
+        return dict(sorted(found.items()))
+
+
 class Candidates:
     """Tensors that may carry each recorded value, by structure, type and shape, before values break ties."""
 
     def __init__(self, recording: Recording, graph: Graph) -> None:
-        self.recording = recording
-        self.graph = graph
-        self._calls = recording.calls
+        self._recording, self._graph, self._calls = recording, graph, recording.calls
         self._scopes = ModuleScopes(recording, graph)
-        self._own: dict[int, list[tuple[int, int]]] = {}
-        self._types: dict[int, tuple[str, tuple[int, ...]]] = {}
+        arrays = map(recording.value, range(recording.value_count))
+        self._types = [(_kind(array.dtype.name), array.shape) for array in arrays]
+        """Kind and shape of each recorded value."""
+        self._ends = list(range(len(self._calls)))
+        """The last call that began inside of each call, itself included."""
+        for number in range(len(self._calls) - 1, 0, -1):
+            parent = self._calls[number].parent
+            self._ends[parent] = max(self._ends[parent], self._ends[number])
         self._nodes = self._nodes_of_calls()
+        self._makers = self._makers_of_values()
         self._fixed: dict[int, tuple[int, str]] = {}
         """Recorded value → tensor and how it was found, where there is no doubt."""
         self._open: dict[int, list[int]] = {}
         """Recorded value → tensors, best first."""
         self._inner: set[int] = set()
         """Recorded values whose tensors come from inside of a call, and must be close."""
-        self._makers = self._makers_of_values()
-        self._fix_model_inputs_and_outputs()
-        for number, call in self._makers.items():
+        numbers = {slot.label: slot.value for slot in self._calls[0].inputs}
+        for value in graph.inputs.tolist():
+            if graph.value_names[value] in numbers:
+                self._fixed[numbers[graph.value_names[value]]] = value, "input"
+        outputs = [value for value in graph.outputs.tolist() if value >= 0]
+        if len(outputs) == len(self._calls[0].outputs):
+            for value, slot in zip(outputs, self._calls[0].outputs, strict=True):
+                if self._fits(value, slot.value) and graph.producer[value] >= 0:
+                    self._fixed.setdefault(slot.value, (value, "output"))
+        for number, maker in self._makers.items():
             if number not in self._fixed:
-                self._propose(number, call)
+                self._propose(number, maker)
         self._included: dict[int, Call] = {}
         """Recorded value of a convolution → the normalization that the export folded into it."""
         self._fold_normalizations()
@@ -125,67 +321,71 @@ class Candidates:
         """Recorded value of a function → tensors that may be it; values decide."""
         self._same_inputs: dict[int, int] = {}
         """Recorded value of a function → the tensor whose node reads the function's arguments."""
+        self._own: dict[int, list[tuple[int, int]]] = {}
         self._propose_functions()
-
-    @functools.cached_property
-    def tied(self) -> frozenset[int]:
-        """Tensors whose values are needed."""
         doubtful = (values for number, values in self._open.items() if len(values) > 1 or number in self._inner)
-        return frozenset(itertools.chain(*doubtful, *self.functions.values()))
-
-    @functools.cached_property
-    def numbers(self) -> dict[int, list[int]]:
+        self.tied = frozenset(itertools.chain(*doubtful, *self.functions.values()))
+        """Tensors whose values are needed."""
+        self.numbers: dict[int, list[int]] = {}
         """Tensor → the recorded values that it may be."""
-        found: dict[int, list[int]] = {}
         certain = [(number, [value]) for number, (value, _) in self._fixed.items()]
         certain += [(number, [value]) for number, value in self._same_inputs.items()]
         for number, values in itertools.chain(certain, self._open.items(), self.functions.items()):
             for value in values:
-                found.setdefault(value, []).append(number)
-        return found
+                self.numbers.setdefault(value, []).append(number)
 
     def settle(self, distances: Mapping[tuple[int, int], float]) -> Alignment:
         """Choose a tensor for each recorded value; ``distances`` has (tensor, number of the value) → distance."""
+
+        def ranked(possible: Mapping[int, Sequence[int]]) -> list[tuple[float, int, int, int]]:
+            return sorted(
+                (distances.get((value, number), math.inf), place, number, value)
+                for number, values in possible.items()
+                for place, value in enumerate(values)
+            )
+
         chosen = dict(self._fixed)
+        sure = {number: values[0] for number, values in self._open.items() if len(values) == 1}
+        chosen |= {number: (value, "scope") for number, value in sure.items() if number not in self._inner}
         taken = {value for value, _ in chosen.values()}
-        for number, values in self._open.items():
-            if len(values) == 1 and number not in self._inner:
-                chosen[number] = values[0], "scope"
-                taken.add(values[0])
-        ranked = sorted(
-            (distances.get((value, number), math.inf), place, number, value)
-            for number, values in self._open.items()
-            if number not in chosen
-            for place, value in enumerate(values)
-        )
-        for distance, _, number, value in ranked:
+        for distance, _, number, value in ranked(self._open):
             inner = number in self._inner
-            if number in chosen or value in taken or distance == math.inf or (inner and distance > CLOSE):
-                continue
-            chosen[number] = value, "value" if inner or len(self._open[number]) > 1 else "scope"
-            taken.add(value)
+            is_far = distance == math.inf or (inner and distance > CLOSE)
+            if number not in chosen and value not in taken and not is_far:
+                chosen[number] = value, "value" if inner or len(self._open[number]) > 1 else "scope"
+                taken.add(value)
         self._share(chosen, distances)
-        functions = self._settle_functions(taken, distances)
-        return Alignment((*self._matches(chosen), *self._function_matches(functions)))
+        of_functions = {number: (value, "inputs") for number, value in self._same_inputs.items() if value not in taken}
+        taken |= {value for value, _ in of_functions.values()}
+        for distance, _, number, value in ranked(self.functions):
+            if distance <= NEAR and number not in of_functions and value not in taken:
+                array = self._recording.value(number).reshape(-1)
+                if not (array == array[0]).all():  # many tensors may hold equal elements
+                    of_functions[number] = value, "value"
+                    taken.add(value)
+        matches = list(self._matches(chosen))
+        for function, label in self._recording.labeled():
+            if function.value in of_functions:
+                call, (value, how) = self._calls[function.call], of_functions[function.value]
+                carried = self._graph.value_names[value], how, "", function.name, function.source
+                matches.append(Match(call.path, call.index, label, call.cls, *carried))
+        return Alignment(tuple(matches))
 
     # --- nodes of calls ---------------------------------------------------------------------------------------------
 
     def _nodes_of_calls(self) -> list[tuple[list[int], bool]]:
         """Return for each call its nodes in file order, and whether another call may share them."""
         scopes = self._scopes
-        inner: list[list[int]] = [[] for _ in self._calls]
-        for number, call in enumerate(self._calls):
-            if call.parent >= 0:
-                inner[call.parent].append(number)
         found: list[tuple[list[int], bool]] = [([], False)] * len(self._calls)
-        found[0] = list(range(self.graph.main_count)), False
+        found[0] = list(range(self._graph.main_count)), False
         for number in range(len(self._calls)):
-            nodes, shared = found[number]
-            if not inner[number]:
-                continue
             calls_in: dict[Scope, list[int]] = {}
-            for other in inner[number]:
-                calls_in.setdefault(scopes.of_call[other], []).append(other)
+            for other in range(number + 1, self._ends[number] + 1):
+                if self._calls[other].parent == number:
+                    calls_in.setdefault(scopes.of_call[other], []).append(other)
+            if not calls_in:
+                continue
+            nodes, shared = found[number]
             depth = len(scopes.of_call[number]) + 1
             nodes_in: dict[Scope, list[int]] = {}
             for node in nodes:
@@ -206,7 +406,7 @@ class Candidates:
         broken = True
         for node in around:
             if node not in inside:
-                broken = broken or not (self._scopes.guessed[node] or self.graph.folded[node])
+                broken = broken or not (self._scopes.guessed[node] or self._graph.folded[node])
                 continue
             label = self._scopes.label(node, depth)
             if broken or (label is not None and last is not None and label != last):
@@ -215,47 +415,23 @@ class Candidates:
             broken, last = False, label
         return runs
 
-    @functools.cached_property
-    def _ends(self) -> list[int]:
-        """The last call that began inside of each call, itself included."""
-        ends = list(range(len(self._calls)))
-        for number in range(len(self._calls) - 1, 0, -1):
-            parent = self._calls[number].parent
-            ends[parent] = max(ends[parent], ends[number])
-        return ends
-
     def _makers_of_values(self) -> dict[int, int]:
         """Return for each value the innermost call that made it; inner calls come before those around them."""
         made: dict[int, int] = {}
-        ended = sorted(range(len(self._calls)), key=lambda number: (self._ends[number], -number))
         known = {slot.value for slot in self._calls[0].inputs}
-        for number in ended:
-            call = self._calls[number]
-            inputs = {slot.value for slot in call.inputs}
-            for slot in call.outputs:
+        for number in sorted(range(len(self._calls)), key=lambda number: (self._ends[number], -number)):
+            inputs = {slot.value for slot in self._calls[number].inputs}
+            for slot in self._calls[number].outputs:
                 if slot.value not in inputs and slot.value not in known:
                     made.setdefault(slot.value, number)
         return made
 
     # --- tensors of values ------------------------------------------------------------------------------------------
 
-    def _fix_model_inputs_and_outputs(self) -> None:
-        graph, root = self.graph, self._calls[0]
-        numbers = {slot.label: slot.value for slot in root.inputs}
-        for value in graph.inputs.tolist():
-            number = numbers.get(graph.value_names[value])
-            if number is not None:
-                self._fixed[number] = value, "input"
-        outputs = [value for value in graph.outputs.tolist() if value >= 0]
-        if len(outputs) == len(root.outputs):
-            for value, slot in zip(outputs, root.outputs, strict=True):
-                if self._fits(value, slot.value) and graph.producer[value] >= 0:
-                    self._fixed.setdefault(slot.value, (value, "output"))
-
     def _fits(self, value: int, number: int) -> bool:
         """Return whether a tensor can hold a recorded value, as far as its type and shape are known."""
-        known = self.graph.type_of(value)
-        kind, shape = self._recorded_type(number)
+        known = self._graph.type_of(value)
+        kind, shape = self._types[number]
         if known.dtype and _kind(known.dtype) != kind:
             return False
         if known.shape is None or known.shape == shape:
@@ -264,16 +440,9 @@ class Candidates:
             not isinstance(dim, int) or dim == size for dim, size in zip(known.shape, shape, strict=True)
         )
 
-    def _recorded_type(self, number: int) -> tuple[str, tuple[int, ...]]:
-        """Return kind and shape of a recorded value."""
-        if number not in self._types:
-            array = self.recording.value(number)
-            self._types[number] = _kind(array.dtype.name), array.shape
-        return self._types[number]
-
     def _propose(self, number: int, maker: int) -> None:
         """Note the tensors that may be a value, of the nodes of the call that made it."""
-        graph = self.graph
+        graph = self._graph
         nodes, shared = self._nodes[maker]
         orphans = not nodes
         if orphans:  # nodes that an optimizer made have no scope
@@ -282,27 +451,22 @@ class Candidates:
         made = [
             value
             for node in nodes
-            if not self._is_constant[node]
+            if operator(graph, node) != "Constant"
             for value in graph.node_outputs(node).tolist()
             if value >= 0 and value not in claimed and self._fits(value, number)
         ]
-        if orphans:
+        if shared or orphans:
             if made:
                 self._open[number] = made
+            if made and orphans:
                 self._inner.add(number)
             return
-        if shared:
-            self._open[number] = made
-            return
         inside = set(nodes)
-        leaving = [value for value in made if self._leaves(value, inside)]
+        leaving = [value for value in made if any(node not in inside for node in self._readers.get(value, ()))]
         # the output of an inner call is not that of the call around it
-        of_inner = {
-            value
-            for other in range(maker + 1, self._ends[maker] + 1)
-            for slot in self._calls[other].outputs
-            for value in self._certain(slot.value)
-        }
+        inner = {slot.value for call in self._calls[maker + 1 : self._ends[maker] + 1] for slot in call.outputs}
+        of_inner = {self._fixed[each][0] for each in inner if each in self._fixed}
+        of_inner |= {self._open[each][0] for each in inner if len(self._open.get(each, ())) == 1}
         own = [value for value in leaving if value not in of_inner] or leaving
         if own or made:
             self._open[number] = (own or made)[::-1]  # of several, the last one first
@@ -310,35 +474,12 @@ class Candidates:
             self._inner.add(number)
 
     @functools.cached_property
-    def _is_constant(self) -> list[bool]:
-        """Whether each node is a Constant."""
-        constant = [operator == ("Constant", "") for operator in self.graph.operators]
-        return [constant[index] for index in self.graph.op_index.tolist()]
-
-    def _certain(self, number: int) -> list[int]:
-        """Return the tensor of a recorded value if there is only one."""
-        if number in self._fixed:
-            return [self._fixed[number][0]]
-        values = self._open.get(number, [])
-        return values if len(values) == 1 else []
-
-    def _leaves(self, value: int, inside: set[int]) -> bool:
-        """Return whether a tensor is a graph output, or read by a node that is not inside."""
-        readers = itertools.chain(self.graph.consumers(value).tolist(), self._subgraph_readers.get(value, ()))
-        return value in self._outputs or any(node not in inside for node in readers)
-
-    @functools.cached_property
-    def _outputs(self) -> frozenset[int]:
-        return frozenset(self.graph.outputs.tolist())
-
-    @functools.cached_property
-    def _subgraph_readers(self) -> dict[int, list[int]]:
-        """Value → nodes whose subgraphs read it."""
-        found: dict[int, list[int]] = {}
-        for subgraph in self.graph.subgraphs[1:]:
-            if subgraph.parent == 0:
-                for value in self.graph.outer_values(subgraph.owner_node).tolist():
-                    found.setdefault(value, []).append(subgraph.owner_node)
+    def _readers(self) -> dict[int, list[int]]:
+        """Tensor → the nodes that read it, themselves or in a subgraph; −1 for an output of the model."""
+        nodes, values = (column.tolist() for column in Flow.of(self._graph).edges)
+        found: dict[int, list[int]] = {value: [-1] for value in self._graph.outputs.tolist()}
+        for node, value in zip(nodes, values, strict=True):
+            found.setdefault(value, []).append(node)
         return found
 
     def _fold_normalizations(self) -> None:
@@ -360,16 +501,14 @@ class Candidates:
     def _share(self, chosen: dict[int, tuple[int, str]], distances: Mapping[tuple[int, int], float]) -> None:
         """Let values without a tensor share the tensor of an equal value, or a weight that holds them."""
         rest = [number for number in self._makers if number not in chosen]
-        if not rest:
-            return
-        shapes = {self.recording.value(number).shape for number in rest}
+        shapes = {self._types[number][1] for number in rest}
         equal: dict[tuple[Any, ...], int] = {}
         for number, (value, how) in chosen.items():
-            array = self.recording.value(number)
-            if array.shape in shapes and how != "input":
+            if self._types[number][1] in shapes and how != "input":
+                array = self._recording.value(number)
                 equal.setdefault((array.shape, array.dtype.str, array.tobytes()), value)
         for number in rest:
-            array = self.recording.value(number)
+            array = self._recording.value(number)
             value = equal.get((array.shape, array.dtype.str, array.tobytes()), -1) if array.size > 1 else -1
             if value >= 0 and distances.get((value, number), 0.0) <= CLOSE:
                 chosen[number] = value, "equal"
@@ -378,39 +517,35 @@ class Candidates:
 
     def _weight(self, number: int) -> int | None:
         """Return the weight that holds a value whose nodes were computed in advance; None if there is none."""
-        array = self.recording.value(number)
+        array, model = self._recording.value(number), self._graph.model
         nodes = self._nodes[self._makers[number]][0]
-        if not 1 < array.size <= LOOKED_AT or any(not self.graph.folded[node] for node in nodes):
+        if not 1 < array.size <= LOOKED_AT or any(not self._graph.folded[node] for node in nodes):
             return None
-        for name, info in self.graph.model.initializers.items():
-            if info.shape == array.shape and between(array, self.graph.model.tensor(name)) <= _EQUAL:
-                return self._weight_values.get(name)
+        for name, info in model.initializers.items():
+            if info.shape == array.shape and between(array, model.tensor(name)) <= _EQUAL:
+                return self._graph.value(name)
         return None
-
-    @functools.cached_property
-    def _weight_values(self) -> dict[str, int]:
-        names = self.graph.value_names
-        return {names[value]: value for value in self.graph.subgraphs[0].weights.tolist()}
 
     # --- tensors of functions ---------------------------------------------------------------------------------------
 
     def _propose_functions(self) -> None:
         """Note the tensors that may be the result of a function: of a node with the same inputs, else in order."""
         handed_on = {slot.value for call in self._calls for slot in call.outputs}
-        functions = [function for function in self.recording.functions if function.value not in handed_on]
+        functions = [function for function in self._recording.functions if function.value not in handed_on]
         same = Counter((function.call, _operator(function.name), function.inputs) for function in functions)
-        known = {number: self._certain(number)[0] for number in self._numbers_known()} if functions else {}
+        sure = (each for each in self._open.items() if len(each[1]) == 1 and each[0] not in self._inner)
+        known = {number: values[0] for number, values in sure}
+        known |= {number: value for number, (value, _) in self._fixed.items()}
         taken = set(known.values())
         last: dict[int, int] = {}
         for function in functions:
-            operator = _operator(function.name)
-            value = -1
-            if operator and function.inputs and all(number in known for number in function.inputs):
+            name, value = _operator(function.name), -1
+            if name and function.inputs and all(number in known for number in function.inputs):
                 value = self._reader(function, {known[number] for number in function.inputs}, taken)
-            if value >= 0 and same[function.call, operator, function.inputs] == 1:
+            if value >= 0 and same[function.call, name, function.inputs] == 1:
                 self._same_inputs[function.value] = known[function.value] = value
                 taken.add(value)
-                last[function.call] = int(self.graph.rank[self.graph.producer[value]])
+                last[function.call] = int(self._graph.rank[self._graph.producer[value]])
                 continue
             possible = [
                 value
@@ -420,39 +555,24 @@ class Candidates:
             if possible:
                 self.functions[function.value] = possible[:_MOST_POSSIBLE]
 
-    def _numbers_known(self) -> Iterator[int]:
-        """Yield the recorded values whose tensor is certain before values are compared."""
-        yield from self._fixed
-        for number, values in self._open.items():
-            if len(values) == 1 and number not in self._inner and number not in self._fixed:
-                yield number
-
     def _reader(self, function: FunctionCall, inputs: set[int], taken: Container[int]) -> int:
         """Return the output of the only node that applies a function to the same inputs; −1 if there is none."""
-        graph = self.graph
-        found = []
+        graph = self._graph
+        found: list[int] = []
         own = {value for _, value in self._own_tensors(function.call)}
         for node in graph.consumers(next(iter(inputs))).tolist():
-            if node >= graph.main_count:
-                continue
-            operator = graph.operators[int(graph.op_index[node])][0].lower()
-            read = {value for value in graph.node_inputs(node).tolist() if value >= 0 and not is_weight(graph, value)}
-            if read == inputs and _operator(function.name) in operator:
-                found += [value for value in graph.node_outputs(node).tolist() if value in own]
-        if len(found) == 1 and found[0] not in taken and self._fits(found[0], function.value):
-            return int(found[0])
-        return -1
+            if node < graph.main_count and _operator(function.name) in operator(graph, node).lower():
+                read = {each for each in graph.node_inputs(node).tolist() if each >= 0 and not is_weight(graph, each)}
+                if read == inputs:
+                    found += [value for value in graph.node_outputs(node).tolist() if value in own]
+        is_free = len(found) == 1 and found[0] not in taken and self._fits(found[0], function.value)
+        return found[0] if is_free else -1
 
     def _own_tensors(self, number: int) -> list[tuple[int, int]]:
         """Return rank and output of the nodes of a call that are in none of its inner calls, in order."""
         if number not in self._own:
-            graph = self.graph
-            inside = {
-                node
-                for other in range(number + 1, self._ends[number] + 1)
-                if self._calls[other].parent == number
-                for node in self._nodes[other][0]
-            }
+            graph, inner = self._graph, range(number + 1, self._ends[number] + 1)
+            inside = {node for other in inner if self._calls[other].parent == number for node in self._nodes[other][0]}
             self._own[number] = sorted(
                 (int(graph.rank[node]), value)
                 for node in self._nodes[number][0]
@@ -462,41 +582,9 @@ class Candidates:
             )
         return self._own[number]
 
-    def _settle_functions(
-        self, taken: Container[int], distances: Mapping[tuple[int, int], float]
-    ) -> dict[int, tuple[int, str]]:
-        """Choose the tensor of each function's result."""
-        found = {number: (value, "inputs") for number, value in self._same_inputs.items() if value not in taken}
-        used = {value for value, _ in found.values()}
-        ranked = sorted(
-            (distances.get((value, number), math.inf), number, place, value)
-            for number, values in self.functions.items()
-            for place, value in enumerate(values)
-        )
-        for distance, number, _, value in ranked:
-            free = number not in found and value not in used and value not in taken
-            if distance <= NEAR and free and not self._is_uniform(number):
-                found[number] = value, "value"
-                used.add(value)
-        return found
-
-    def _is_uniform(self, number: int) -> bool:
-        """Return whether all elements of a value are the same, so that many tensors may hold it."""
-        array = self.recording.value(number).reshape(-1)
-        return bool((array == array[0]).all())
-
     # --- matches ----------------------------------------------------------------------------------------------------
 
-    def _function_matches(self, chosen: Mapping[int, tuple[int, str]]) -> Iterator[Match]:
-        for function, label in self.recording.labeled():
-            if function.value in chosen:
-                call = self._calls[function.call]
-                value, how = chosen[function.value]
-                tensor = self.graph.value_names[value]
-                yield Match(call.path, call.index, label, call.cls, tensor, how, "", function.name, function.source)
-
     def _matches(self, chosen: Mapping[int, tuple[int, str]]) -> Iterator[Match]:
-        names = self.graph.value_names
         including = {slot.value for call in self._included.values() for slot in call.outputs}
         for number, call in enumerate(self._calls):
             for slot in call.outputs:
@@ -504,7 +592,7 @@ class Candidates:
                 if how == "scope" and slot.value in including:
                     how = "folded"
                 why = "" if value >= 0 else self._why(slot.value, number)
-                tensor = names[value] if value >= 0 else ""
+                tensor = self._graph.value_names[value] if value >= 0 else ""
                 yield Match(call.path, call.index, slot.label, call.cls, tensor, how, why)
 
     def _why(self, number: int, call: int) -> str:
@@ -517,9 +605,9 @@ class Candidates:
         for later in self._calls[maker + 1 :] if not nodes else ():
             if "BatchNorm" in later.cls and any(slot.value == number for slot in later.inputs):
                 return f"folded into {later.cls} {quoted(later.name)}"
-        if all(self.graph.folded[node] for node in nodes):
+        if all(self._graph.folded[node] for node in nodes):
             return "no node of the export is from this call: not read, computed in advance, or merged with others"
-        shape = shape_text(self.recording.value(number).shape)
+        shape = shape_text(self._types[number][1])
         return f"no tensor of shape {shape} leaves its nodes: fused with the next operator, or not read"
 
 
@@ -527,6 +615,17 @@ def is_weight(graph: Graph, value: int) -> bool:
     """Return whether a value is a weight, or computed from weights only."""
     maker = int(graph.producer[value])
     return bool(graph.folded[maker]) if maker >= 0 else bool(graph.value_kind[value] == INITIALIZER)
+
+
+def operator(graph: Graph, node: int) -> str:
+    """Return the type of a node's operator."""
+    return graph.operators[int(graph.op_index[node])][0]
+
+
+def main_tensors(graph: Graph) -> dict[str, int]:
+    """Return the values of the main graph by name."""
+    names = graph.value_names
+    return {names[value]: value for value in np.flatnonzero(graph.value_subgraph == 0).tolist()}
 
 
 _OPERATORS: Final = {
@@ -544,11 +643,47 @@ def _operator(function: str) -> str:
     return _OPERATORS.get(name, name)
 
 
-_WIDTHS = re.compile(r"(bfloat|float|u?int|complex)\d+.*")
-
-
 @functools.cache
 def _kind(dtype: str) -> str:
     """Return "float" for "float16": a converted model may hold the same value in another width."""
-    found = _WIDTHS.fullmatch(dtype)
+    found = re.fullmatch(r"(bfloat|float|u?int|complex)\d+.*", dtype)
     return found[1].removeprefix("b").removeprefix("u") if found else dtype
+
+
+def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the model's inputs with the recorded arguments: by name, else in order; ``feeds`` instead if given."""
+    if feeds is not None:
+        return validate_feeds(model, feeds)
+    inputs = input_types(model)
+    needed = [name for name in inputs if name not in model.initializers]
+    given = {slot.label: recording.value(slot.value) for slot in recording.calls[0].inputs}
+    found = {name: given.pop(name) for name in needed if name in given}
+    rest = [name for name in needed if name not in found]
+    if len(given) < len(rest):
+        message = f"inputs {', '.join(map(quoted, rest[:4]))} of {model.name} are no arguments of {recording.cls}."
+        raise FeedError(message, advice="Pass the inputs of the model as feeds=.")
+    found |= dict(zip(rest, given.values(), strict=False))
+    for name, array in found.items():
+        kind = inputs[name]
+        wanted = numpy_dtype(kind.tensor_type.elem_type) if kind.HasField("tensor_type") else None
+        # a float16 model runs on the arguments of the float32 module
+        if wanted is not None and all(dtype.kind == "f" or "float" in dtype.name for dtype in (array.dtype, wanted)):
+            found[name] = array.astype(wanted, copy=False)
+    return validate_feeds(model, found)
+
+
+class TensorSink(Sink):
+    """Passes each tensor of a run in windows to a function that returns the bytes that it keeps in memory, or None."""
+
+    def __init__(self, graph: Graph, progress: Progress | None, take: Callable[[int, Any], int | None]) -> None:
+        super().__init__(graph, progress)
+        self._take, self._held = take, 0
+
+    def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
+        """Pass on a tensor of the main graph."""
+        if found is not None and found.is_tensor() and not index:
+            self._held += self._take(value, sessions.to_array(found)) or 0
+
+    def held(self) -> int:
+        """Return the bytes that are kept in memory."""
+        return self._held

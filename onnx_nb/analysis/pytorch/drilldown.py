@@ -2,6 +2,11 @@
 
 The operations are recorded in a second run of the module and aligned in order, by shape and value: exporters tie a node
 to a submodule, but not to an operation.
+
+The isolated error of a tensor is the error that its region adds by itself, with the errors of everything before it
+taken out. A region is the nodes between reference tensors, whose right values are known. All regions run in one
+session: a node that reads a reference tensor reads a graph input of that name, which holds the right value, while the
+node that makes the tensor writes it under another name, as a graph output.
 """
 
 from __future__ import annotations
@@ -9,132 +14,124 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
+from onnx import ModelProto, helper
 
 from onnx_nb.analysis.compare.comparison import Comparison, point_at
-from onnx_nb.analysis.compare.metrics import between
-from onnx_nb.analysis.errors import AlignmentError
-from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, between
+from onnx_nb.analysis.errors import AlignmentError, ModelFileError
+from onnx_nb.analysis.formatting import count_text, plain_text, quoted
+from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.model.model import with_proto
+from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.progress import Progress, stage
-from onnx_nb.analysis.pytorch.align import CLOSE
-from onnx_nb.analysis.pytorch.alignment import TensorSink
-from onnx_nb.analysis.pytorch.isolated_error import SMALL, Settings, isolated_errors
+from onnx_nb.analysis.pytorch.align import CLOSE, TensorSink, main_tensors, operator
 from onnx_nb.analysis.pytorch.module_scopes import running_line
-from onnx_nb.analysis.pytorch.record import intercept_operations, is_tensor, to_numpy, watch
+from onnx_nb.analysis.pytorch.record import intercept, is_tensor, to_numpy, watch
+from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.windows import Windows
+from onnx_nb.analysis.submodel.assembly import assemble
 
 if TYPE_CHECKING:
     import torch
 
-import os
-from collections.abc import Collection
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-import onnx
-
-from onnx_nb.analysis.compare.metrics import ErrorStats
-from onnx_nb.analysis.errors import ModelFileError
-from onnx_nb.analysis.formatting import plain_text
-from onnx_nb.analysis.model.save import together
-from onnx_nb.analysis.model.tensors import numpy_dtype
-from onnx_nb.analysis.pytorch.isolated_error import nodes_between
-from onnx_nb.analysis.run import session as sessions
-from onnx_nb.analysis.submodel.assembly import assemble
-
-if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.pytorch.alignment import Pairs
-    from onnx_nb.analysis.pytorch.record import Call, Recording
+    from onnx_nb.analysis.pytorch.align import Pairs
+    from onnx_nb.analysis.pytorch.record import Recording
 
+MEMORY: Final = 1 << 30
+"""Bytes of values that are compared at once, unless the caller sets another limit."""
+SMALL: Final = 1 << 25
+"""Bytes of recorded values up to which a model runs in one session, and arrays are kept for `Settings.errors`."""
 MOST_OPERATIONS: Final = 2000
 """Operations of a submodule beyond which it is not drilled into."""
 _CERTAIN: Final = 4.0
 """Score of a pair that is certain: more than values and names can reach."""
 
 
-@dataclass(frozen=True, eq=False)
-class Operation:
+class Settings(NamedTuple):
+    """How a model is run, and which errors are tolerated."""
+
+    rtol: float = RTOL
+    atol: float = ATOL
+    providers: tuple[str, ...] | None = None
+    memory_limit: int = MEMORY
+
+    def errors(
+        self, reference: NDArray[Any], candidate: NDArray[Any], *, keep: bool, argmax: int | None = None
+    ) -> ErrorStats | LazyErrors:
+        """Return the errors of an array; with ``keep`` both arrays stay in memory until all figures are computed."""
+        compare = LazyErrors if keep else ErrorStats.of
+        return compare(reference, candidate, rtol=self.rtol, atol=self.atol, argmax=argmax)
+
+
+class Operation(NamedTuple):
     """One result of an aten operation."""
 
     name: str
-    """Name such as "aten.addmm"."""
+    """Name such as "aten.addmm", "aten.add#2" for the second result of this operation."""
     source: str
     """Line of Python, such as ``modeling_bert.py:312``."""
     array: NDArray[Any]
 
 
-class _CallRecorder:
-    """Records the operations inside one call of a submodule: hooks for `watch`."""
-
-    def __init__(self, module: torch.nn.Module, path: str, index: int, progress: Progress | None) -> None:
-        self.operations: list[Operation] = []
-        self._path, self._index, self._progress = path, index, progress
-        self._submodule = module.get_submodule(path)
-        self._count = sum(1 for _ in module.modules())
-        self._begun = 0
-        """Submodule calls so far."""
-        self._calls = 0
-        """Calls of the submodule so far."""
-        self._recording = contextlib.ExitStack()
-
-    def before(self, part: torch.nn.Module, _args: Any, _kwargs: Any) -> None:
-        if self._progress is not None:
-            self._progress(min(self._begun / self._count, 1.0), f"torch once more: {type(part).__name__}")
-        self._begun += 1
-        if part is self._submodule:
-            if self._calls == self._index:
-                self._recording.enter_context(intercept_operations(self._operation))
-            self._calls += 1
-
-    def after(self, part: torch.nn.Module, _output: Any) -> None:
-        if part is self._submodule:
-            self.stop()
-
-    def stop(self) -> None:
-        """End the recording, if it runs."""
-        self._recording.close()
-
-    def _operation(self, operation: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        made = operation(*args, **kwargs)
-        for tensor in filter(is_tensor, made if isinstance(made, list | tuple) else [made]):
-            if len(self.operations) >= MOST_OPERATIONS:
-                message = f"{quoted(self._path or 'the module')} has more than {MOST_OPERATIONS:,} operations."
-                raise AlignmentError(message, advice="Drill down into one of its submodules.")
-            name = str(operation).rpartition(".")[0] or str(operation)  # torch.cond has no overloads
-            self.operations.append(Operation(name, running_line(), to_numpy(tensor).copy()))
-        return made
-
-
-def record_operations(
+def record_operations(  # noqa: PLR0917
     module: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     path: str,
     index: int,
-    *,
-    progress: Progress | None = None,
+    progress: Progress | None,
 ) -> list[Operation]:
     """Run a module again and record the operations inside one call of a submodule."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    recorder = _CallRecorder(module, path, index, progress)
+    submodule, count = module.get_submodule(path), sum(1 for _ in module.modules())
+    operations: list[Operation] = []
+    begun, times = Counter[int](), Counter[str]()
+
+    def run(operation: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        made = operation(*args, **kwargs)
+        for tensor in filter(is_tensor, made if isinstance(made, list | tuple) else [made]):
+            if len(operations) >= MOST_OPERATIONS:
+                message = f"{quoted(path or 'the module')} has more than {MOST_OPERATIONS:,} operations."
+                raise AlignmentError(message, advice="Drill down into one of its submodules.")
+            name = str(operation).rpartition(".")[0] or str(operation)  # torch.cond has no overloads
+            times[name] += 1
+            label = name if times[name] == 1 else f"{name}#{times[name]}"
+            operations.append(Operation(label, running_line(), to_numpy(tensor).copy()))
+        return made
+
+    def before(part: torch.nn.Module, _args: Any, _kwargs: Any) -> None:
+        if progress is not None:
+            progress(min(begun.total() / count, 1.0), f"torch once more: {type(part).__name__}")
+        if part is submodule and begun[id(part)] == index:
+            recording.enter_context(intercept(run, aten=True))
+        begun[id(part)] += 1
+
+    def after(part: torch.nn.Module, _output: Any) -> None:
+        if part is submodule:
+            recording.close()
+
     # attention as its products and Softmax, as the export writes it, instead of one operation
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), watch(module, recorder.before, recorder.after):
-        try:
-            module(*args, **kwargs)
-        finally:
-            recorder.stop()
-    return recorder.operations
+    attention = sdpa_kernel(SDPBackend.MATH)
+    with torch.no_grad(), attention, watch(module, before, after), contextlib.ExitStack() as recording:
+        module(*args, **kwargs)
+    return operations
 
 
 def compare_operations(
@@ -147,17 +144,14 @@ def compare_operations(
 ) -> Comparison:
     """Compare operations with the tensors of their part of the export."""
     graph = Graph.of(part.model)
-    wanted = [value for value in np.flatnonzero(graph.value_subgraph == 0).tolist() if graph.producer[value] >= 0]
-    wanted = [value for value in wanted if not graph.folded[graph.producer[value]]]
+    makers = {value: int(graph.producer[value]) for value in main_tensors(graph).values()}
+    wanted = [value for value, maker in makers.items() if maker >= 0 and not graph.folded[maker]]
     arrays: dict[int, NDArray[Any]] = {}
     sink = TensorSink(
-        graph,
-        stage(progress, 0.0, 0.4),
-        lambda value, array: arrays.update({value: array.copy()}),
-        held=lambda: sum(array.nbytes for array in arrays.values()),
+        graph, stage(progress, 0.0, 0.4), lambda value, array: arrays.setdefault(value, array.copy()).nbytes
     )
     Windows(graph, wanted, memory_limit=1 << 30, providers=part.providers).run(part.feeds, sink)
-    pairs = align_operations(operations, part, graph, arrays, progress=stage(progress, 0.4, 0.7))
+    pairs = _align_operations(operations, part, graph, arrays, progress=stage(progress, 0.4, 0.7))
     keep = sum(operation.array.nbytes for operation in operations) <= min(SMALL, settings.memory_limit)
     cumulative = {i: settings.errors(operations[i].array, arrays[value], keep=keep) for i, (value, _) in pairs.items()}
     references = {value: functools.partial(getattr, operations[i], "array") for i, (value, _) in pairs.items()}
@@ -166,15 +160,14 @@ def compare_operations(
     own = isolated_errors(
         graph, references, dtypes, part.feeds, settings, keep=keep, progress=stage(progress, 0.7, 1.0)
     )
-    names = _unique([operation.name for operation in operations])
     points = [
         point_at(
             graph,
             value,
-            names[i],
+            operations[i].name,
             how,
             depth,
-            op_type=operations[i].name,
+            op_type=operations[i].name.partition("#")[0],
             scope=part.path,
             source=operations[i].source,
             output=how == "output",
@@ -186,13 +179,13 @@ def compare_operations(
     return Comparison(reference, part.model.name, tuple(points))
 
 
-def align_operations(
+def _align_operations(
     operations: Sequence[Operation],
     part: Reproduction,
     graph: Graph,
     arrays: Mapping[int, NDArray[Any]],
     *,
-    progress: Progress | None = None,
+    progress: Progress | None,
 ) -> dict[int, tuple[int, str]]:
     """Return index of the operation → its tensor, and how it was found: "output", "value" or "order"."""
     tensors = sorted(arrays, key=lambda value: (int(graph.rank[graph.producer[value]]), value))
@@ -207,7 +200,7 @@ def align_operations(
             if expected is not None and not between(expected, operation.array):
                 scores[i, j] = _CERTAIN  # whatever the error of the tensor
             elif array.size:
-                scores[i, j] = _score(operation, array, graph.operators[int(graph.op_index[graph.producer[value]])][0])
+                scores[i, j] = _score(operation, array, operator(graph, int(graph.producer[value])))
     outputs = set(graph.outputs.tolist())
     return {
         i: (tensors[j], "output" if tensors[j] in outputs else "value" if scores[i, j] > 1 else "order")
@@ -218,14 +211,12 @@ def align_operations(
 def _score(operation: Operation, array: NDArray[Any], op: str) -> float:
     """Return how well a tensor fits: above 1 if the values do, and more if its operator has a similar name."""
     distance = between(operation.array, array)
-    named = _letters(op) in _letters(operation.name) or _letters(operation.name.split(".")[-1]) in _letters(op)
+    names = operation.name, operation.name.split(".")[-1], op
+    own, last, other = (re.sub(r"[^a-z]", "", name.lower()) for name in names)
+    named = other in own or last in other
     if distance <= CLOSE:
         return 2.0 - min(distance / CLOSE, 1.0) / 2 + named / 4
     return 0.5 if named and math.isfinite(distance) else 0.0
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[^a-z]", "", name.lower())
 
 
 def _best_chain(scores: NDArray[np.float64]) -> list[tuple[int, int]]:
@@ -246,16 +237,6 @@ def _best_chain(scores: NDArray[np.float64]) -> list[tuple[int, int]]:
             i, j = i - 1, j - 1
             pairs.append((i, j))
     return pairs[::-1]
-
-
-def _unique(names: Iterable[str]) -> list[str]:
-    """Return names that are all different: the second "aten.add" becomes "aten.add#2"."""
-    count: Counter[str] = Counter()
-    made = []
-    for name in names:
-        count[name] += 1
-        made.append(name if count[name] == 1 else f"{name}#{count[name]}")
-    return made
 
 
 _CPU: Final = ("CPUExecutionProvider",)
@@ -366,15 +347,20 @@ def reproduce(
 ) -> Reproduction:
     """Extract the part of an export that computes a submodule."""
     number = recording.find_call(path.partition(" → ")[0])
-    call = recording.calls[number]
-    numbers = {value: recorded for recorded, (value, _) in pairs.items()}
-    nodes, starts = submodule_nodes(recording, graph, pairs, number)
+    call, names = recording.calls[number], graph.value_names
+    nodes, starts, ends = submodule_nodes(recording, graph, pairs, number)
     if not nodes:
-        raise _refusal(graph, call, pairs)
-    ends = _computed_outputs(graph, call, pairs)
+        constants = [names[pairs[slot.value][0]] for slot in call.outputs if slot.value in pairs]
+        message = f"no output of {call.cls} {quoted(call.name)} has a tensor in {graph.model.name}."
+        advice = "See comparison.unmatched for the reason, or choose the module around it."
+        if constants:
+            output = f"the output of {call.cls} {quoted(call.name)}"
+            message = f"{output} was computed in advance: it is the weight {quoted(constants[0])}."
+            advice = "There is nothing to run. See model.tensor(name), or choose the module around it."
+        raise AlignmentError(message, advice=advice)
     model = assemble(graph.model, nodes, starts, ends, name=f"{graph.model.name} [{path or 'model'}]")
-    names = graph.value_names
     kinds = {plain_text(port.name): port.type.tensor_type.elem_type for port in model.proto.graph.input}
+    numbers = {value: recorded for recorded, (value, _) in pairs.items()}
     feeds = {}
     for value in starts:
         name = names[value]
@@ -385,35 +371,24 @@ def reproduce(
     return Reproduction(path, model, feeds, expected, providers)
 
 
-def submodule_nodes(recording: Recording, graph: Graph, pairs: Pairs, number: int) -> tuple[set[int], list[int]]:
-    """Return the nodes between the input tensors of a call and its output tensors, and the tensors they start from.
+def submodule_nodes(
+    recording: Recording, graph: Graph, pairs: Pairs, number: int
+) -> tuple[set[int], list[int], list[int]]:
+    """Return the nodes between the input tensors of a call and its output tensors, these inputs, and these outputs.
 
-    Both are empty if none of the outputs is a tensor that a node computes. Where an input has no tensor, the nodes
-    begin at the nearest aligned tensors that were computed before the call.
+    All are empty if none of the outputs is a tensor that a node computes. Where an input has no tensor, the nodes begin
+    at the nearest aligned tensors that were computed before the call.
     """
-    ends = _computed_outputs(graph, recording.calls[number], pairs)
-    inside = _values_made_inside(recording, number)
-    numbers = {value: recorded for recorded, (value, _) in pairs.items()}
-    return nodes_between(graph, ends, lambda value: value in numbers and numbers[value] not in inside)
-
-
-def _computed_outputs(graph: Graph, call: Call, pairs: Pairs) -> list[int]:
-    """Return the output tensors of a call that nodes compute."""
+    calls = recording.calls
+    call, last = calls[number], number
     ends = dict.fromkeys(pairs[slot.value][0] for slot in call.outputs if slot.value in pairs)
-    return [value for value in ends if graph.producer[value] >= 0]
-
-
-def _refusal(graph: Graph, call: Call, pairs: Pairs) -> AlignmentError:
-    """Return the error for a call without nodes."""
-    constants = [graph.value_names[pairs[slot.value][0]] for slot in call.outputs if slot.value in pairs]
-    if constants:
-        weight = quoted(constants[0])
-        message = f"the output of {call.cls} {quoted(call.name)} was computed in advance: it is the weight {weight}."
-        advice = "There is nothing to run. See model.tensor(name), or choose the module around it."
-    else:
-        message = f"no output of {call.cls} {quoted(call.name)} has a tensor in {graph.model.name}."
-        advice = "See comparison.unmatched for the reason, or choose the module around it."
-    return AlignmentError(message, advice=advice)
+    computed = [value for value in ends if graph.producer[value] >= 0]
+    while last + 1 < len(calls) and calls[last + 1].parent >= number:
+        last += 1
+    made = (slot.value for inner in calls[number : last + 1] for slot in inner.outputs)
+    inside = {value for value in made if value >= call.known}
+    starts = {value for recorded, (value, _) in pairs.items() if recorded not in inside}
+    return *_nodes_between(graph, computed, starts), computed
 
 
 def call_around(recording: Recording, known: Collection[int], name: str) -> int:
@@ -426,20 +401,111 @@ def call_around(recording: Recording, known: Collection[int], name: str) -> int:
     return number
 
 
-def _values_made_inside(recording: Recording, number: int) -> set[int]:
-    """Return the values that a call and its inner calls made."""
-    calls = recording.calls
-    around = set()
-    above = calls[number].parent
-    while above >= 0:
-        around.add(above)
-        above = calls[above].parent
-    last = number
-    while last + 1 < len(calls) and calls[last + 1].parent >= number:
-        last += 1
-    before = {slot.value for slot in calls[number].inputs}
-    for other in range(number):
-        before.update(slot.value for slot in calls[other].inputs)
-        if other not in around:
-            before.update(slot.value for slot in calls[other].outputs)
-    return {slot.value for call in calls[number : last + 1] for slot in call.outputs} - before
+# --- isolated errors ------------------------------------------------------------------------------------------------
+
+
+def isolated_errors(
+    graph: Graph,
+    references: Mapping[int, Callable[[], NDArray[Any]]],
+    dtypes: Mapping[int, np.dtype[Any]],
+    feeds: Mapping[str, Any],
+    settings: Settings,
+    *,
+    keep: bool,
+    progress: Progress | None = None,
+) -> dict[int, ErrorStats | LazyErrors]:
+    """Return the errors of each reference tensor when its region runs on reference values.
+
+    ``references`` has a function that returns the right value of a tensor, ``dtypes`` the type that the model computes.
+    The tensors are divided, in the order in which they are computed, into batches that fit into memory.
+    """
+    references = {value: references[value] for value in references if value in dtypes and graph.producer[value] >= 0}
+    batches: list[list[int]] = [[]]
+    nbytes = 0
+    for value in sorted(references, key=lambda value: int(graph.rank[graph.producer[value]])):
+        size = 2 * references[value]().nbytes
+        if batches[-1] and nbytes + size > settings.memory_limit:
+            batches.append([])
+            nbytes = 0
+        batches[-1].append(value)
+        nbytes += size
+
+    def right(value: int) -> NDArray[Any]:
+        if value not in references:
+            return np.asarray(feeds[graph.value_names[value]])
+        with np.errstate(over="ignore"):  # what float16 cannot hold is infinite there, too
+            return references[value]().astype(dtypes[value], copy=False)
+
+    found: dict[int, ErrorStats | LazyErrors] = {}
+    report = progress or (lambda _done, _what: None)
+    for values in filter(None, batches):
+        report(len(found) / len(references), f"{count_text(len(values), 'region')}, each on torch's values")
+        nodes, inputs = _nodes_between(graph, values, references)
+        arrays = {graph.value_names[value]: right(value) for value in inputs}
+        model = _model_of_regions(graph, nodes, arrays, values, references)
+        session = sessions.create(model, optimize=False, providers=settings.providers, transient=True)
+        given = {name: sessions.to_value(array) for name, array in arrays.items()}
+        results = sessions.run_values(session, given, name=model.name)
+        for value in values:
+            name = graph.value_names[value]
+            report(len(found) / len(references), f"errors of {quoted(name)}")
+            array = sessions.to_array(results.pop(_computed(name)))
+            reference = references[value]()
+            if array.shape == reference.shape:
+                found[value] = settings.errors(reference, array, keep=keep)
+    return found
+
+
+def _nodes_between(graph: Graph, ends: Iterable[int], known: Collection[int]) -> tuple[set[int], list[int]]:
+    """Return the nodes that compute ``ends`` from the nearest known tensors, and the tensors they read from outside."""
+    flow = Flow.of(graph)
+    nodes: set[int] = set()
+    inputs: dict[int, None] = {}
+    todo = [flow.producer[value] for value in ends]
+    while todo:
+        node = todo.pop()
+        if node in nodes:
+            continue
+        nodes.add(node)
+        for value in flow.reads(node):
+            if flow.producer[value] < 0 or value in known:
+                inputs[value] = None
+            else:
+                todo.append(flow.producer[value])
+    return nodes, [value for value in inputs if flow.kinds[value] != INITIALIZER]
+
+
+def _model_of_regions(
+    graph: Graph,
+    nodes: Iterable[int],
+    inputs: Mapping[str, NDArray[Any]],
+    outputs: Iterable[int],
+    references: Iterable[int],
+) -> Model:
+    """Return a model of some nodes in which every reference tensor is written under another name."""
+    source, names = graph.model.proto, graph.value_names
+    proto = ModelProto(ir_version=max(source.ir_version, 4), opset_import=source.opset_import)
+    proto.functions.extend(source.functions)
+    target = proto.graph
+    target.name = f"regions of {graph.model.name}"
+    target.initializer.extend(source.graph.initializer)
+    target.sparse_initializer.extend(source.graph.sparse_initializer)
+    renamed = {names[value] for value in references}
+    for node in sorted(nodes, key=lambda node: int(graph.rank[node])):
+        made = target.node.add()
+        made.CopyFrom(source.graph.node[node])
+        made.ClearField("metadata_props")
+        for place, name in enumerate(made.output):
+            if name in renamed:
+                made.output[place] = _computed(plain_text(name))
+    for name, array in inputs.items():
+        kind = helper.make_tensor_type_proto(int(helper.np_dtype_to_tensor_dtype(array.dtype)), array.shape)
+        target.input.add(name=name).type.CopyFrom(kind)
+    for value in outputs:
+        target.output.add(name=_computed(names[value]))
+    return with_proto(graph.model, proto, target.name)
+
+
+def _computed(name: str) -> str:
+    """Return the name of a tensor that a region computes."""
+    return f"{name}__onnx"

@@ -17,10 +17,10 @@ from onnx_nb.analysis.formatting import count_text, quoted, shortened
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, load, with_proto
 from onnx_nb.analysis.pytorch.record import (
+    arguments_in,
     checked_arguments,
-    intercept_operations,
+    intercept,
     is_tensor,
-    parameters_of,
     tensors_in,
     watch,
 )
@@ -133,8 +133,7 @@ def _flattened(
     """
     import torch
 
-    named = dict(zip(parameters_of(type(module)), args, strict=False))
-    found = tensors_in({**named, **{str(i): a for i, a in enumerate(args[len(named) :])}, **kwargs})
+    found = arguments_in(type(module), args, kwargs)
     names = [label if not label[:1].isdigit() else f"input.{label}" for label, _ in found]
     forward, own = module.forward, module.__dict__.get("forward")
 
@@ -257,7 +256,7 @@ def _caller_of(
 
     # the export failed already: an error of this run adds nothing
     watching = watch(module, position.enter, position.leave)
-    with contextlib.suppress(Exception), torch.no_grad(), watching, intercept_operations(note):
+    with contextlib.suppress(Exception), torch.no_grad(), watching, intercept(note, aten=True):
         module(*args, **kwargs)
     return found[0] if found else None
 

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import types
 import warnings
 import weakref
 from collections import Counter
@@ -24,7 +23,6 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, quoted
 from onnx_nb.analysis.progress import Progress, stage
-from onnx_nb.analysis.pytorch.attribute_proof import RECORDED
 from onnx_nb.analysis.pytorch.module_scopes import running_line
 from onnx_nb.analysis.run.value_recorder import Store, available_memory, unspilled
 
@@ -35,6 +33,12 @@ _DEEPEST: Final = 16
 """Levels of nested lists, dicts and dataclasses that are searched for tensors."""
 _SCALARS: Final = (int, float, str, type(None))
 """Types of most arguments that are not tensors."""
+
+_ATTRIBUTES: Final = (
+    "eps", "approximate", "negative_slope", "alpha", "dim", "kernel_size", "stride", "padding", "dilation", "groups",
+    "padding_mode", "ceil_mode",
+)  # fmt: skip
+"""Attributes of a submodule that are recorded, as an ONNX operator has them as well."""
 
 
 class Slot(NamedTuple):
@@ -64,6 +68,8 @@ class Call:
     outputs: tuple[Slot, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """Attributes of the submodule that an ONNX operator has as well, such as ``eps``."""
+    known: int = 0
+    """Number of values that were recorded before the call, its inputs included."""
 
     @property
     def name(self) -> str:
@@ -86,6 +92,7 @@ class FunctionCall(NamedTuple):
     """Number of the value that it returned."""
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Recording:
     """Every submodule call of one forward pass with its values, as returned by `record`.
 
@@ -101,21 +108,24 @@ class Recording:
     [('1', 'ReLU', (1, 3))]
     """
 
-    def __init__(self, cls: str, calls: tuple[Call, ...], contents: list[Any], store: Store) -> None:
-        self.cls = cls
-        """Class of the module."""
-        self.calls = calls
-        """Calls in the order in which they began; the first is that of the module itself."""
-        self.nbytes = sum(array.nbytes for array in map(unspilled, contents))
+    cls: str
+    """Class of the module."""
+    calls: tuple[Call, ...]
+    """Calls in the order in which they began; the first is that of the module itself."""
+    functions: tuple[FunctionCall, ...]
+    """Function calls in the forwards of the submodules, recorded with ``functions=True``."""
+    unstable: tuple[str, ...]
+    """Names of calls with other outputs in a second run, innermost and earliest first; see ``repeat``."""
+    random: tuple[str, ...]
+    """Names of calls that drew random numbers in their own ``forward``, in order."""
+    _contents: list[Any]
+    _store: Store
+    """Owner of the files that hold some of the values."""
+
+    @functools.cached_property
+    def nbytes(self) -> int:
         """Bytes of all recorded values."""
-        self.functions: tuple[FunctionCall, ...] = ()
-        """Function calls in the forwards of the submodules, recorded with ``functions=True``."""
-        self.unstable: tuple[str, ...] = ()
-        """Names of calls with other outputs in a second run, innermost and earliest first; see ``repeat``."""
-        self.random: tuple[str, ...] = ()
-        """Names of calls that drew random numbers in their own ``forward``, in order."""
-        self._contents = contents
-        self._store = store
+        return sum(self.value(number).nbytes for number in range(self.value_count))
 
     @property
     def value_count(self) -> int:
@@ -241,30 +251,33 @@ def record(
     in_training = _warn_of_training(module)
     store = Store(available_memory() // 2 if memory_limit is None else memory_limit)
     half = 0.5 if repeat else 1.0
-    first = _Recorder(module, store, None, functions=functions, progress=stage(progress, 0.0, half))
-    first.run(args, kwargs)
-    calls = first.calls
-    recording = Recording(type(module).__name__, tuple(calls), first.contents, store)
-    recording.functions = tuple(first.functions)
-    drew = [calls[number] for number in sorted(first.random)]
-    recording.random = tuple(call.name for call in drew)
+    first = _Recorder(module, store, None, stage(progress, 0.0, half))
+    first.run(args, kwargs, functions=functions)
+    unstable: list[str] = []
     if repeat:
-        second = _Recorder(module, store, first.contents, functions=functions, progress=stage(progress, half, 1.0))
-        second.run(args, kwargs)
-        recording.unstable = _unstable(second, recording)
-        if recording.unstable:
-            message = (
-                f"{_listed([quoted(name) for name in recording.unstable])} gave other values in a second run of "
-                f"{recording.cls}: this randomness will show as an error. Call module.eval(), or make it deterministic."
-            )
-            warnings.warn(message, stacklevel=2)
-    elif unexplained := [f"{call.cls} {quoted(call.name)}" for call in drew if call.path not in in_training]:
-        message = (
-            f"{_listed(unexplained)} drew random numbers: this randomness will show as an error. Make it "
-            f"deterministic, or use repeat=True to see which values change."
-        )
+        second = _Recorder(module, store, first.contents, stage(progress, half, 1.0))
+        second.run(args, kwargs, functions=functions)
+        around: set[int] = set()
+        for number in second.ended:  # inner calls end before the calls around them
+            if number < len(first.calls) and second.changes_by(call := first.calls[number]):
+                unstable += [] if number in around else [call.name]
+                around.add(call.parent)
+    drew = [first.calls[number] for number in sorted(first.random)]
+    unexplained = [f"{call.cls} {quoted(call.name)}" for call in drew if call.path not in in_training]
+    error = "this randomness will show as an error."
+    message = ""
+    if unstable:
+        listed = _listed(list(map(quoted, unstable)))
+        cause = f"{listed} gave other values in a second run of {type(module).__name__}"
+        message = f"{cause}: {error} Call module.eval(), or make it deterministic."
+    elif unexplained and not repeat:
+        advice = "Make it deterministic, or use repeat=True to see which values change."
+        message = f"{_listed(unexplained)} drew random numbers: {error} {advice}"
+    if message:
         warnings.warn(message, stacklevel=2)
-    return recording
+    random, calls = tuple(call.name for call in drew), tuple(first.calls)
+    made = tuple(first.functions)
+    return Recording(type(module).__name__, calls, made, tuple(unstable), random, first.contents, store)
 
 
 def checked_arguments(module: Any, args: Any, kwargs: Any) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
@@ -291,10 +304,9 @@ def _warn_of_training(module: torch.nn.Module) -> frozenset[str]:
         if part.training and (isinstance(part, batch_norm) or (isinstance(part, dropout) and part.p > 0))
     }
     if found:
-        message = (
-            f"{type(module).__name__} is in train mode: {_listed(list(found.values()))} "
-            f"{'does' if len(found) == 1 else 'do'} not compute what the export does. Call module.eval() first."
-        )
+        verb = "does" if len(found) == 1 else "do"
+        what = f"{_listed(list(found.values()))} {verb} not compute what the export does"
+        message = f"{type(module).__name__} is in train mode: {what}. Call module.eval() first."
         warnings.warn(message, stacklevel=3)
     return frozenset(found)
 
@@ -348,32 +360,20 @@ def _hookable(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
     return (part for part in module.modules() if not isinstance(part, torch.jit.ScriptModule))
 
 
-_Call = Callable[[Any, Any, Mapping[str, Any]], Any]
-"""Called with a function of torch, its args and its kwargs; returns what the function would."""
-
-
-def intercept_functions(call: _Call) -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which ``call(function, args, kwargs)`` runs in place of each torch function."""
+def intercept(
+    call: Callable[[Any, Any, Mapping[str, Any]], Any], *, aten: bool = False
+) -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which ``call(f, args, kwargs)`` runs in place of each torch function or aten operation f."""
     from torch.overrides import TorchFunctionMode
-
-    class Functions(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return call(func, args, kwargs or {})
-
-    return Functions()
-
-
-def intercept_operations(call: _Call) -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which ``call(operation, args, kwargs)`` runs in place of each aten operation."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        supports_higher_order_operators = True
+    def run(_mode: Any, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return call(function, args, kwargs or {})
 
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return call(func, args, kwargs or {})
-
-    return Operations()  # type: ignore[no-untyped-call]
+    base, method = (TorchDispatchMode, "__torch_dispatch__") if aten else (TorchFunctionMode, "__torch_function__")
+    mode: contextlib.AbstractContextManager[Any]
+    mode = type("Intercept", (base,), {method: run, "supports_higher_order_operators": True})()
+    return mode
 
 
 def _random_state() -> bytes:
@@ -390,13 +390,7 @@ class _Recorder:
     """Records one forward pass, or compares it with the recorded values ``known`` of an earlier one."""
 
     def __init__(
-        self,
-        module: torch.nn.Module,
-        store: Store,
-        known: list[Any] | None,
-        *,
-        functions: bool,
-        progress: Progress | None,
+        self, module: torch.nn.Module, store: Store, known: list[Any] | None, progress: Progress | None
     ) -> None:
         self.calls: list[Call] = []
         self.contents: list[Any] = []
@@ -407,11 +401,7 @@ class _Recorder:
         """Indices of calls in the order in which they ended."""
         self.random: set[int] = set()
         """Indices of calls that drew random numbers outside of their inner calls."""
-        self._module = module
-        self._store = store
-        self._known = known
-        self._with_functions = functions
-        self._progress = progress
+        self._module, self._store, self._known, self._progress = module, store, known, progress
         self._in_own_code = False
         """Whether onnx_nb itself is calling torch functions."""
         self._state = b""
@@ -420,17 +410,16 @@ class _Recorder:
         self._count: Counter[int] = Counter()
         self._seen: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
         """Identity of a tensor → the tensor, its version and the number of its value."""
-        self._parameters_of: Callable[[Any], tuple[str, ...]] = functools.cache(parameters_of)
         self._names: dict[int, list[str]] = {}
         for name, part in module.named_modules(remove_duplicate=False):
             self._names.setdefault(id(part), []).append(name)
 
-    def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Run the module; every hook is removed afterwards."""
+    def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, functions: bool) -> None:
+        """Run the module, and record what functions return if asked; every hook is removed afterwards."""
         import torch
 
-        functions = intercept_functions(self._function) if self._with_functions else contextlib.nullcontext()
-        with torch.no_grad(), watch(self._module, self._before, self._after), functions:
+        watching = intercept(self._function) if functions else contextlib.nullcontext()
+        with torch.no_grad(), watch(self._module, self._before, self._after), watching:
             self._state = _random_state()
             try:
                 self._module(*args, **kwargs)
@@ -439,6 +428,11 @@ class _Recorder:
                     call = self.calls[self._stack[-1][0]]
                     error.add_note(f"raised in {call.cls} {quoted(call.path or 'the module itself')}")
                 raise
+
+    def changes_by(self, call: Call) -> bool:
+        """Return whether a call returned other values than in the earlier run for the same inputs."""
+        outputs, inputs = ({slot.value for slot in slots} for slots in (call.outputs, call.inputs))
+        return not self.changed.isdisjoint(outputs) and self.changed.isdisjoint(inputs)
 
     def _before(self, part: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         import torch
@@ -452,15 +446,16 @@ class _Recorder:
             self._progress(done, f"torch: {cls} {quoted(path or 'the module itself')}")
         with torch._C.DisableTorchFunction():  # noqa: SLF001 (our own use of a tensor is no call of the module)
             self._note_random_numbers()
-            parameters = self._parameters_of(type(part))
-            named = {**dict(zip(parameters, args, strict=False)), **kwargs}
-            named.update((str(place), value) for place, value in enumerate(args[len(parameters) :]))
-            inputs = tuple([Slot(label, self._take(tensor)) for label, tensor in tensors_in(named)])
+            given = arguments_in(type(part), args, kwargs)
+            inputs = tuple([Slot(label, self._take(tensor)) for label, tensor in given])
             parent = self._stack[-1][0] if self._stack else -1
             self._stack.append((len(self.calls), part))
             index = self._count[id(part)]
             self._count[id(part)] += 1
-            self.calls.append(Call(path, tuple(aliases), cls, index, parent, inputs, (), _attributes_of(part)))
+            own: dict[str, Any] = {name: part.__dict__[name] for name in _ATTRIBUTES if name in part.__dict__}
+            attributes = {name: value for name, value in own.items() if _is_plain(value)}
+            known = len(self.contents)
+            self.calls.append(Call(path, tuple(aliases), cls, index, parent, inputs, (), attributes, known))
 
     def _after(self, part: torch.nn.Module, output: Any) -> None:
         import torch
@@ -490,7 +485,8 @@ class _Recorder:
         if self._in_own_code or not self._stack or torch.compiler.is_dynamo_compiling():
             return function(*args, **kwargs)
         with torch._C.DisableTorchFunction():  # noqa: SLF001 (see above)
-            inputs = self._numbers((*args, *kwargs.values()))
+            tensors = tensors_in((*args, *kwargs.values()))
+            inputs = tuple([number for _, tensor in tensors if (number := self._number(tensor)) is not None])
         made = function(*args, **kwargs)
         if isinstance(made, torch.Tensor):
             with torch._C.DisableTorchFunction():  # noqa: SLF001 (see above)
@@ -503,18 +499,6 @@ class _Recorder:
                         call = self._stack[-1][0]
                         self.functions.append(FunctionCall(name, call, running_line(), inputs, next_number))
         return made
-
-    def _numbers(self, arguments: Iterable[Any]) -> tuple[int, ...]:
-        """Return the numbers of the recorded values among the arguments of a function."""
-        import torch
-
-        found: list[int | None] = []
-        for argument in arguments:
-            if isinstance(argument, torch.Tensor):
-                found.append(self._number(argument))
-            elif not isinstance(argument, _SCALARS):
-                found += [self._number(tensor) for _, tensor in tensors_in(argument)]
-        return tuple([number for number in found if number is not None])
 
     def _number(self, tensor: torch.Tensor) -> int | None:
         """Return the number of a tensor's value if it was recorded and has not changed since."""
@@ -560,42 +544,18 @@ def _version(tensor: torch.Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 (torch has no other)
 
 
-def _attributes_of(part: torch.nn.Module) -> dict[str, Any]:
-    """Return the attributes of a module that ONNX operators have as well, if they are numbers or texts."""
-    own = {name: part.__dict__[name] for name in RECORDED if name in part.__dict__}
-    return {name: value for name, value in own.items() if _is_plain(value)}
-
-
 def _is_plain(value: Any) -> bool:
+    """Return whether a value is a number, a text, or a tuple of these."""
     items = value if isinstance(value, tuple) else (value,)
     return all(isinstance(item, int | float | str) for item in items)
-
-
-def _unstable(second: _Recorder, recording: Recording) -> tuple[str, ...]:
-    """Return the names of the calls that returned other values for the same inputs."""
-    found: list[int] = []
-    around: set[int] = set()
-    for number in second.ended:  # inner calls end before the calls around them
-        if number >= len(recording.calls):
-            continue
-        call = recording.calls[number]
-        differs = any(slot.value in second.changed for slot in call.outputs)
-        if differs and not any(slot.value in second.changed for slot in call.inputs):
-            if number not in around:
-                found.append(number)
-            around.add(call.parent)
-    return tuple(recording.calls[number].name for number in found)
 
 
 # --- tensors --------------------------------------------------------------------------------------------------------
 
 
-def parameters_of(cls: Any) -> tuple[str, ...]:
+@functools.lru_cache(256)
+def _parameters_of(cls: Any) -> tuple[str, ...]:
     """Return the names of the positional parameters of a module class's forward."""
-    function = inspect.unwrap(cls.forward, stop=lambda one: hasattr(one, "__signature__"))
-    if isinstance(function, types.FunctionType) and not hasattr(function, "__signature__"):
-        code = function.__code__  # the result of inspect.signature in a tenth of the time
-        return code.co_varnames[1 : code.co_argcount]
     try:
         found = list(inspect.signature(cls.forward).parameters.values())[1:]
     except (TypeError, ValueError):
@@ -604,23 +564,20 @@ def parameters_of(cls: Any) -> tuple[str, ...]:
     return tuple(one.name for one in found if one.kind in positional)
 
 
-def tensors_in(value: Any) -> list[tuple[str, torch.Tensor]]:
+def arguments_in(cls: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
+    """Return the tensors in the arguments of a module of class ``cls``, each with its parameter as a label."""
+    names = _parameters_of(cls)
+    more = {str(place): value for place, value in enumerate(args[len(names) :])}
+    return tensors_in({**dict(zip(names, args, strict=False)), **more, **kwargs})
+
+
+def tensors_in(value: Any, label: str = "", levels: int = _DEEPEST) -> list[tuple[str, torch.Tensor]]:
     """Return the tensors in nested tuples, lists, dicts and dataclasses, each with its position as a label."""
-    found: list[tuple[str, torch.Tensor]] = []
-    _gather(value, "", _DEEPEST, found)
-    return found
-
-
-def _gather(value: Any, label: str, levels: int, found: list[tuple[str, torch.Tensor]]) -> None:
     import torch
 
-    if isinstance(value, torch.Tensor):
-        if is_tensor(value):
-            found.append((label, value))
-        return
     inner: Iterable[tuple[Any, Any]] = ()
-    if not levels:
-        return
+    if isinstance(value, torch.Tensor):
+        return [(label, value)] if is_tensor(value) else []
     if isinstance(value, Mapping):
         inner = value.items()
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -629,9 +586,11 @@ def _gather(value: Any, label: str, levels: int, found: list[tuple[str, torch.Te
         inner = enumerate(value)
     elif is_dataclass(value) and not isinstance(value, type):
         inner = ((each.name, getattr(value, each.name)) for each in fields(value))
-    for name, item in inner:
+    found: list[tuple[str, torch.Tensor]] = []
+    for name, item in inner if levels else ():
         if not isinstance(item, _SCALARS):
-            _gather(item, f"{label}.{name}" if label else str(name), levels - 1, found)
+            found += tensors_in(item, f"{label}.{name}" if label else str(name), levels - 1)
+    return found
 
 
 def is_tensor(value: Any) -> bool:

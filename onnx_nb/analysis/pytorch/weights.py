@@ -1,16 +1,21 @@
 """Compare the parameters of a torch module with the weights of its export.
 
 A parameter is matched by how its operator uses the weight: the second input of a Linear's MatMul is the weight
-transposed, an LSTM has its gates in ONNX's order, and a Conv may include a folded batch normalization, which is folded
-here in float64. Then names decide, and last the shapes and values of what the nodes of a submodule read. A quantized
-weight may differ by its quantization step.
+transposed, and a Conv may include a folded batch normalization, which is folded here in float64. Then names decide, and
+last the shapes and values of what the nodes of a submodule read.
+
+A weight is traced back from its reader to an initializer. Nodes between them may transpose, reshape, cast, quantize or
+dequantize it. Operators on integers name scale and zero point themselves, except MatMulInteger and ConvInteger, whose
+scale is a later Mul. A quantized weight may differ by its quantization step.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -19,29 +24,32 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import ErrorStats, between, precision
 from onnx_nb.analysis.formatting import quoted, shape_text
-from onnx_nb.analysis.model.tensors import attribute
-from onnx_nb.analysis.pytorch.align import CLOSE, is_weight
+from onnx_nb.analysis.model import tensors
+from onnx_nb.analysis.model.tensors import attribute, numpy_dtype
+from onnx_nb.analysis.pytorch.align import CLOSE, is_weight, operator
 from onnx_nb.analysis.pytorch.drilldown import submodule_nodes
 from onnx_nb.analysis.pytorch.record import to_numpy
-from onnx_nb.analysis.pytorch.weight_values import INTEGERS, Operand, has_bias, operator, output_of, weight_of
 
 if TYPE_CHECKING:
     import torch
 
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.pytorch.alignment import Pairs
-    from onnx_nb.analysis.pytorch.isolated_error import Settings
+    from onnx_nb.analysis.pytorch.align import Pairs
+    from onnx_nb.analysis.pytorch.drilldown import Settings
     from onnx_nb.analysis.pytorch.record import Call, Recording
 
 _ROUNDED: Final = 8
 """Multiple of its type's precision by which a weight may differ."""
 _FARTHEST: Final = 10
 """Nodes that are searched for the one that does the work of a layer."""
-_AFTER: Final = frozenset((
-    "Add", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Cast", "Flatten", "Mul", "QuantizeLinear",
-    "DequantizeLinear", "QLinearAdd",
+_LONGEST: Final = 8
+"""Nodes between an initializer and its reader that are traced at most."""
+_TRANSPARENT: Final = frozenset((
+    "Identity", "Transpose", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "QuantizeLinear", "DequantizeLinear",
 ))  # fmt: skip
+"""Operators through which a weight is traced."""
+_AFTER: Final = _TRANSPARENT - {"Transpose"} | {"Add", "Mul", "QLinearAdd"}
 """Operators that exporters and quantizers add after the operator of a layer."""
 _BEFORE: Final = frozenset(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Cast", "Identity"))
 """Operators that they add before it."""
@@ -65,18 +73,32 @@ _LAYERS: Final[Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, int], ...]]]
 """Class of a layer → the operators that do its work, and the input that each parameter is."""
 _FOLDED: Final = {"weight": ("weight", "running_var"), "bias": ("bias", "running_mean")}
 """Parameter of a convolution → the parameters of the batch normalization that are folded into it."""
-_GATES: Final[Mapping[str, tuple[int, ...]]] = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
-"""Operator → for each of its gates the gate of torch: i, o, f, c of i, f, g, o; z, r, h of r, z, n."""
+_RECURRENT: Final = ("LSTM", "GRU", "RNN")
 
 
-class Weight(NamedTuple):
+class _Operand(NamedTuple):
+    """A weight as a node reads it."""
+
+    initializer: str
+    """Name of its initializer; empty if the export left it out."""
+    array: NDArray[Any]
+    """Values, dequantized."""
+    steps: NDArray[Any] | None = None
+    """Quantization step of each element, of the shape of ``array``; None if it is not quantized."""
+
+    def map(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> _Operand:
+        """Return the operand with a change of axes or shape applied to its values and steps."""
+        return _Operand(self.initializer, change(self.array), None if self.steps is None else change(self.steps))
+
+
+class _Weight(NamedTuple):
     """A parameter, and the initializer that holds it."""
 
     label: str
     """Name of the point, such as "encoder.layer.1.dense → weight"."""
     parameters: tuple[str, ...]
     """Names in the module; several if they are folded."""
-    held: Operand
+    held: _Operand
     """Weight in the export."""
     expected: NDArray[Any]
     """The same weight made of the parameters."""
@@ -85,8 +107,6 @@ class Weight(NamedTuple):
     nodes read), "value" or "order" (the nearest of several, or the next)."""
     scope: str
     node: int
-    blocks: int = 1
-    """Parts of the first axis whose order may be wrong: gates, or query, key and value."""
 
 
 class _Piece(NamedTuple):
@@ -98,237 +118,178 @@ class _Piece(NamedTuple):
     transposed: bool
 
 
-def compare_weights(finder: WeightFinder, settings: Settings, progress: Progress | None) -> Comparison:
-    """Compare the parameters that a finder knows with the weights of the export."""
-    recording, graph = finder.recording, finder.graph
-    found = finder.find()
-    points = []
-    for depth, weight in enumerate(found):
-        if progress is not None:
-            progress(depth / len(found), f"comparing {quoted(weight.held.initializer or weight.label)}")
-        errors = ErrorStats.of(weight.expected, weight.held.array, rtol=settings.rtol, atol=settings.atol)
-        points.append(
-            Point(
-                name=weight.label,
-                reference=", ".join(weight.parameters),
-                candidate=weight.held.initializer,
-                matched=weight.how if weight.held.steps is None else f"{weight.how}, dequantized",
-                depth=depth,
-                op_type="weight",
-                node=graph.names[weight.node] if weight.node >= 0 else "",
-                scope=weight.scope,
-                difference=_difference(weight, errors),
-                cumulative=errors,
-                isolated=errors,  # nothing comes before a weight
-            )
-        )
-    missing = tuple(finder.missing())
-    return Comparison(f"weights of torch {recording.cls}", graph.model.name, tuple(points), missing)
-
-
-# --- differences ----------------------------------------------------------------------------------------------------
-
-
-def _difference(weight: Weight, errors: ErrorStats) -> str:
-    """Describe the difference of a weight beyond rounding; empty if there is none."""
-    expected, actual = weight.expected, weight.held.array
-    label = weight.label.rpartition(" → ")[2]
+def _difference(weight: _Weight, errors: ErrorStats) -> str:
+    """Describe the difference of a weight beyond rounding, or beyond a quantization step; empty if there is none."""
+    label, steps = weight.label.rpartition(" → ")[2], weight.held.steps
     if not weight.held.initializer:
         return f"{label} is left out, and not zero"
-    if weight.held.steps is not None:
-        return _difference_in_steps(label, expected, actual, weight.held.steps)
     rounding = _ROUNDED * max(precision(errors), 2.0**-23) * errors.reference_norm
-    if not errors.mismatches and errors.error_norm <= rounding:
+    if steps is None and not errors.mismatches and errors.error_norm <= rounding:
         return ""
-    if _is_square(actual) and np.array_equal(expected.T, actual):
+    expected, actual = weight.expected.astype(np.float64), weight.held.array.astype(np.float64)
+    if steps is None:
+        beyond = np.count_nonzero(~np.isclose(actual, expected, rtol=1e-5, atol=0, equal_nan=True))
+        amount = f"at most {errors.max_abs:.3g}"
+        is_transposed = np.array_equal(expected.T, actual)
+    else:
+        off = np.abs(actual - expected) - _ROUNDED * 2.0**-23 * np.maximum(np.abs(expected), np.abs(actual))
+        with np.errstate(all="ignore"):
+            in_steps = np.where(off > 0, off / steps, 0)
+        beyond = np.count_nonzero(~(in_steps <= 1))
+        if not beyond:
+            return ""
+        amount = f"up to {np.nanmax(in_steps):.3g} quantization steps"
+        is_transposed = actual.shape == expected.T.shape and bool((np.abs(actual - expected.T) <= steps).all())
+    if is_transposed:
         return f"{label} is transposed"
-    order = _block_order(expected, actual, weight.blocks)
-    if order:
-        return f"the {weight.blocks} parts of {label} are in the order {order}"
-    factor = _factor(expected, actual)
-    if factor:
-        return f"{label} is {factor:.4g} times what it should be"
-    near = np.isclose(actual.astype(np.float64), expected.astype(np.float64), rtol=1e-5, atol=0, equal_nan=True)
-    many = f"{near.size - int(np.count_nonzero(near)):,} of {errors.count:,} values"
-    return f"{label} differs in {many}, by at most {errors.max_abs:.3g}"
-
-
-def _difference_in_steps(label: str, expected: NDArray[Any], actual: NDArray[Any], steps: NDArray[Any]) -> str:
-    """Describe the difference of a quantized weight in its own steps; empty if it is at most one."""
-    wanted, got = expected.astype(np.float64), actual.astype(np.float64)
-    rounding = _ROUNDED * 2.0**-23 * np.maximum(np.abs(wanted), np.abs(got))
-    off = np.maximum(np.abs(got - wanted) - rounding, 0)
-    with np.errstate(all="ignore"):
-        in_steps = np.where(off > 0, off / steps, 0)
-    beyond = int(np.count_nonzero(~(in_steps <= 1)))
-    if not beyond:
-        return ""
-    if _is_square(got) and bool((np.abs(got - wanted.T) <= steps).all()):
-        return f"{label} is transposed"
-    return (
-        f"{label} differs in {beyond:,} of {got.size:,} values, by up to {np.nanmax(in_steps):.3g} quantization steps"
-    )
-
-
-def _is_square(array: NDArray[Any]) -> bool:
-    return array.ndim == 2 and array.shape[0] == array.shape[1]
-
-
-def _block_order(expected: NDArray[Any], actual: NDArray[Any], blocks: int) -> str:
-    """Return the order in which a weight has the parts of its first axis, if nothing else differs; else empty."""
-    if blocks < 2 or expected.shape != actual.shape:
-        return ""
-    parts = np.split(expected, blocks)
-    for order in itertools.permutations(range(blocks)):
-        if np.array_equal(np.concatenate([parts[place] for place in order]), actual):
-            return ", ".join(str(place + 1) for place in order)
-    return ""
-
-
-def _factor(expected: NDArray[Any], actual: NDArray[Any]) -> float:
-    """Return the number by which a weight was multiplied; 0 if there is none."""
-    one, other = expected.astype(np.float64).ravel(), actual.astype(np.float64).ravel()
-    square = float(one @ one)
-    factor = float(one @ other) / square if square else 0.0
-    return factor if np.allclose(one * factor, other, rtol=1e-5, atol=1e-7 * abs(one).max(initial=0.0)) else 0.0
+    if steps is None:
+        # query, key and value, perhaps
+        thirds = np.split(expected, 3) if expected.ndim and len(expected) % 3 == 0 else []
+        for order in itertools.permutations(range(len(thirds)), 3):
+            if np.array_equal(np.concatenate([thirds[place] for place in order]), actual):
+                numbers = ", ".join(str(place + 1) for place in order)
+                return f"the 3 parts of {label} are in the order {numbers}"
+        square = float(np.vdot(expected, expected))
+        factor = float(np.vdot(expected, actual)) / square if square else 0.0
+        if factor and np.allclose(expected * factor, actual, rtol=1e-5, atol=1e-7 * abs(expected).max(initial=0.0)):
+            return f"{label} is {factor:.4g} times what it should be"
+    return f"{label} differs in {beyond:,} of {errors.count:,} values, by {amount}"
 
 
 # --- parameters and their weights -----------------------------------------------------------------------------------
 
 
 class WeightFinder:
-    """Finds the weight of each parameter, and the reason why there is none."""
+    """Finds the weight of each parameter of a module, or of its submodule ``scope`` only, or why there is none."""
 
     def __init__(
         self, module: torch.nn.Module, recording: Recording, graph: Graph, pairs: Pairs, scope: str | None
     ) -> None:
-        self.recording, self.graph, self._pairs, self._scope = recording, graph, pairs, scope
+        self._recording, self._graph, self._pairs, self._scope = recording, graph, pairs, scope
         self._calls = recording.calls
         self._parts = dict(module.named_modules(remove_duplicate=False))
         self._parameters: dict[str, Any] = dict(module.named_parameters())
-        self._buffers: dict[str, Any] = dict(module.named_buffers())
-        self._named = dict(module.named_parameters(remove_duplicate=False))
+        self._tensors: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
+        self._tensors |= dict(module.named_buffers(remove_duplicate=False))
         self._called = {path for call in self._calls for path in (call.path, *call.aliases)}
-        self._makers = {slot.value: number for number, call in enumerate(self._calls) for slot in call.outputs}
         self._aligned = {value for value, _ in pairs.values()}
-        self._arguments = {slot.value: slot.label for slot in self._calls[0].inputs}
-        norms = {call.inputs[0].value: number for number, call in enumerate(self._calls) if _is_norm(call)}
-        self._norm_after = {maker: norms[value] for value, maker in self._makers.items() if value in norms}
-        """Call → the call of a batch normalization that reads its output."""
+        makers = {slot.value: number for number, call in enumerate(self._calls) for slot in call.outputs}
+        norms = [(number, call) for number, call in enumerate(self._calls) if call.cls.startswith("BatchNorm")]
+        self._before_norm = {number: makers.get(call.inputs[0].value, -1) for number, call in norms if call.inputs}
+        """Call of a batch normalization → the call that made its input, or −1."""
+        self._norm_after = {maker: number for number, maker in self._before_norm.items()}
         self._known: set[int] = set()
         """Identities of the parameters whose weight is known."""
         self._workers: set[int] = set()
         """Nodes whose weights are known."""
         self._ruled: set[str] = set()
         """Paths of the layers whose node is known."""
-        self._left_out: dict[str, str] = {}
+        reason = "the weights of recurrent layers are not compared: the operator has them in another order"
+        self._left_out = {name: reason for name in self._parameters if self._class_around(name) in _RECURRENT}
         """Name of a parameter → reason why there is nothing to compare it with."""
 
-    def find(self) -> list[Weight]:
-        """Return every weight whose parameter is known; the most certain rules come first."""
-        found: list[Weight] = []
-        for rule in (self._of_layers, self._of_recurrent_layers, self._by_name, self._by_shape):
+    def compare(self, settings: Settings, progress: Progress | None) -> Comparison:
+        """Compare the parameters with the weights of the export; the most certain rules come first."""
+        found: list[_Weight] = []
+        for rule in (self._of_layers, self._by_name, self._by_shape):
             for weight in rule():
                 found.append(weight)
                 self._workers.add(weight.node)
-                self._known.update(id(self._named[name]) for name in weight.parameters if name in self._named)
-        return found
+                self._known.update(id(self._tensors[name]) for name in weight.parameters if name in self._tensors)
+        points = []
+        for depth, weight in enumerate(found):
+            held, how = weight.held, weight.how if weight.held.steps is None else f"{weight.how}, dequantized"
+            if progress is not None:
+                progress(depth / len(found), f"comparing {quoted(held.initializer or weight.label)}")
+            errors = ErrorStats.of(weight.expected, held.array, rtol=settings.rtol, atol=settings.atol)
+            node = self._graph.names[weight.node] if weight.node >= 0 else ""
+            names = weight.label, ", ".join(weight.parameters), held.initializer
+            point = Point(*names, how, depth, "weight", node, weight.scope, difference=_difference(weight, errors))
+            points.append(dataclasses.replace(point, cumulative=errors, isolated=errors))
+        missing = [
+            Unmatched(f"{name.rpartition('.')[0] or 'model'} → {name.rpartition('.')[2]}", "reference", why, "weight")
+            for name, tensor in (self._parameters.items() if self._scope is None else ())
+            if id(tensor) not in self._known and (why := self._left_out.get(name) or self._why(name, tensor))
+        ]
+        reference = f"weights of torch {self._recording.cls}"
+        return Comparison(reference, self._graph.model.name, tuple(points), tuple(missing))
 
-    def missing(self) -> Iterator[Unmatched]:
-        """Yield each parameter without a weight, with the reason; nothing if only one submodule is compared."""
-        for name, tensor in self._parameters.items() if self._scope is None else ():
-            if id(tensor) in self._known:
-                continue
-            path, label = name.rpartition(".")[::2]
-            owner = self._owner(path)
-            reason = self._left_out.get(name, "")
-            if not reason and owner is None:
-                reason = f"{_class_of(self._parts[path])} {quoted(path or 'the module itself')} was not called"
-            elif not reason and owner is not None:
-                reason = self._why(owner, tensor)
-            yield Unmatched(f"{path or 'model'} → {label}", "reference", reason, "weight")
-
-    def _why(self, path: str, tensor: torch.Tensor) -> str:
-        """Return why a parameter of a submodule that was called has no weight."""
-        if not self._nodes_of(path):
-            output = f"the output of {quoted(path or 'the module itself')}"
-            slots = (slot for call in self._calls if call.path == path for slot in call.outputs)
+    def _why(self, name: str, tensor: torch.Tensor) -> str:
+        """Return why a parameter has no weight."""
+        path = name.rpartition(".")[0]
+        owner = self._owner(path)
+        if owner is None:
+            return f"{self._class_around(name)} {quoted(path or 'the module itself')} was not called"
+        if not self._nodes_of(owner):
+            output = f"the output of {quoted(owner or 'the module itself')}"
+            slots = (slot for call in self._calls if call.path == owner for slot in call.outputs)
             held = next((value for value in (self._tensor(slot.value) for slot in slots) if value >= 0), -1)
             if held >= 0:
-                return f"{output} was computed in advance: it is the weight {quoted(self.graph.value_names[held])}"
+                return f"{output} was computed in advance: it is the weight {quoted(self._graph.value_names[held])}"
             return f"{output} has no tensor, so its nodes are not known"
         if not bool(tensor.any()):
             return "it is zero, and no such weight is read there: the export leaves it out"
         return f"no weight of shape {shape_text(tensor.shape)} is read there: it is folded into others"
 
-    def _in_scope(self, path: str) -> bool:
-        return self._scope in (None, path)
+    def _class_around(self, name: str) -> str:
+        """Return the class of the submodule that a parameter or a submodule belongs to."""
+        return type(self._parts[name.rpartition(".")[0]]).__name__
 
     # --- layers -----------------------------------------------------------------------------------------------------
 
-    def _of_layers(self) -> Iterator[Weight]:
+    def _of_layers(self) -> Iterator[_Weight]:
         """Yield the weights of layers whose output has a tensor, then of layers whose input has one."""
         for by_input in (False, True):
             for number, call in enumerate(self._calls):
-                if call.cls in _LAYERS and call.path not in self._ruled and self._in_scope(call.path):
+                if call.cls in _LAYERS and call.path not in self._ruled and self._scope in (None, call.path):
                     yield from self._of_layer(number, call, by_input=by_input)
 
-    def _of_layer(self, number: int, call: Call, *, by_input: bool) -> Iterator[Weight]:
+    def _of_layer(self, number: int, call: Call, *, by_input: bool) -> Iterator[_Weight]:
         operators, places = _LAYERS[call.cls]
         part = self._parts[call.path]
         node = self._reader(number, operators, part) if by_input else self._worker(number, operators)
         if node >= 0:
             norm = self._norm_after.get(number, -1) if by_input and "Conv" in call.cls else -1
-            if norm >= 0 and next(self._ahead(output_of(self.graph, node), ("BatchNormalization",)), -1) < 0:
+            made = int(self._graph.node_outputs(node)[0])
+            if norm >= 0 and next(self._ahead(made, ("BatchNormalization",)), -1) < 0:
                 yield from self._of_folded(number, norm, node)
                 return
             self._ruled.add(call.path)
             for name, place in places:
                 tensor = getattr(part, name, None)
                 if tensor is not None:
-                    names = (_joined(call.path, name),)
-                    yield from self._at(node, place, number, call.path, name, names, to_numpy(tensor), "operator")
-        elif _is_norm(call):
-            conv = self._makers.get(call.inputs[0].value, -1)
-            before = self._calls[conv]
-            if not by_input and conv >= 0 and "Conv" in before.cls and before.cls in _LAYERS:
-                node = self._worker(number, _LAYERS[before.cls][0])
-                if node >= 0:
-                    yield from self._of_folded(conv, number, node)
+                    names = (f"{call.path}.{name}".removeprefix("."),)
+                    yield from self._at(node, place, number, names, to_numpy(tensor))
+        elif not by_input and (conv := self._before_norm.get(number, -1)) >= 0:
+            before = self._calls[conv].cls
+            if "Conv" in before and before in _LAYERS and (node := self._worker(number, _LAYERS[before][0])) >= 0:
+                yield from self._of_folded(conv, number, node)
 
-    def _of_folded(self, conv: int, norm: int, node: int) -> Iterator[Weight]:
+    def _of_folded(self, conv: int, norm: int, node: int) -> Iterator[_Weight]:
         """Yield the weights of a convolution that includes the normalization after it."""
         path, norm_path = self._calls[conv].path, self._calls[norm].path
         self._ruled |= {path, norm_path}
         expected = _fold(self._parts[path], self._parts[norm_path])
         for name, place in _USUAL:
             if name in expected:
-                names = (_joined(path, name), *(_joined(norm_path, each) for each in _FOLDED[name]))
-                yield from self._at(node, place, norm, path, name, names, expected[name], "folded")
+                names = (f"{path}.{name}", *(f"{norm_path}.{each}" for each in _FOLDED[name]))
+                yield from self._at(node, place, norm, names, expected[name])
 
-    def _at(  # noqa: PLR0917
-        self,
-        node: int,
-        place: int,
-        call: int,
-        path: str,
-        name: str,
-        names: tuple[str, ...],
-        array: NDArray[Any],
-        how: str,
-    ) -> Iterator[Weight]:
-        """Yield the weight at an input of a layer's node."""
-        graph = self.graph
-        label = f"{path or 'model'} → {name}"
-        held = weight_of(graph, node, place)
-        if name == "bias" and held is None and not has_bias(graph, node):
+    def _at(self, node: int, place: int, call: int, names: tuple[str, ...], array: NDArray[Any]) -> Iterator[_Weight]:
+        """Yield the weight at an input of a layer's node; ``array`` is made of the parameters ``names``."""
+        graph = self._graph
+        path, name = names[0].rpartition(".")[::2]
+        label, how = f"{path or 'model'} → {name}", "operator" if len(names) == 1 else "folded"
+        held = _weight_of(graph, node, place)
+        known = _INTEGERS.get(operator(graph, node))
+        if name == "bias" and held is None and _input_of(graph, node, 2 if known is None else known.bias) < 0:
             add = self._bias_add(call, node)
             if add is None:
                 return
-            both = [weight_of(graph, add, each) for each in (0, 1)] if add >= 0 else []
+            both = [_weight_of(graph, add, each) for each in (0, 1)] if add >= 0 else []
             held = next((each for each in both if each is not None), None)
             if add < 0 and array.any():
-                yield Weight(label, names, Operand("", np.zeros_like(array)), array, how, path, node)
+                yield _Weight(label, names, _Operand("", np.zeros_like(array)), array, how, path, node)
             elif add < 0:
                 self._left_out |= dict.fromkeys(names, "it is zero, and the export leaves it out")
         if held is None:
@@ -337,28 +298,21 @@ class WeightFinder:
         if name == "bias" and held.array.size == wanted.size:
             held = held.map(lambda bias: bias.reshape(wanted.shape))
         if held.array.shape == wanted.shape:
-            yield Weight(label, names, held, wanted, how, path, node)
+            yield _Weight(label, names, held, wanted, how, path, node)
 
     def _worker(self, number: int, operators: Sequence[str]) -> int:
         """Return the node that does the work of a layer, found from its output; −1 if it is not known."""
-        for slot in self._calls[number].outputs:
-            if slot.value in self._pairs:
-                node = self._behind(self._pairs[slot.value][0], operators)
-                if node >= 0:
-                    return node
-        return -1
+        outputs = [self._pairs[slot.value][0] for slot in self._calls[number].outputs if slot.value in self._pairs]
+        return next((node for node in (self._behind(value, operators) for value in outputs) if node >= 0), -1)
 
     def _reader(self, number: int, operators: Sequence[str], part: torch.nn.Module) -> int:
         """Return that node, found from the layer's input; −1 if not exactly one reads a weight of this size."""
         call = self._calls[number]
         value = self._tensor(call.inputs[0].value) if call.inputs else -1
         weight: Any = getattr(part, "weight", None)
-        if value < 0 or weight is None:
-            return -1
-        place = _LAYERS[call.cls][1][0][1]
         nodes = []
-        for node in self._ahead(value, operators):
-            held = weight_of(self.graph, node, place)
+        for node in self._ahead(value, operators) if value >= 0 and weight is not None else ():
+            held = _weight_of(self._graph, node, _LAYERS[call.cls][1][0][1])
             if node not in self._workers and held is not None and held.array.size == weight.numel():
                 nodes.append(node)
         return nodes[0] if len(nodes) == 1 else -1
@@ -367,12 +321,13 @@ class WeightFinder:
         """Return the tensor of a recorded value; −1 if it has none."""
         if number in self._pairs:
             return self._pairs[number][0]
-        names: dict[str, int] = {self.graph.value_names[value]: value for value in self.graph.inputs.tolist()}
-        return names.get(self._arguments.get(number, ""), -1)
+        labels = {slot.value: slot.label for slot in self._calls[0].inputs}
+        names: dict[str, int] = {self._graph.value_names[value]: value for value in self._graph.inputs.tolist()}
+        return names.get(labels.get(number, ""), -1)
 
     def _behind(self, value: int, operators: Sequence[str]) -> int:
         """Return the nearest node of these types before a tensor, past small nodes only; −1 if there is none."""
-        graph = self.graph
+        graph = self._graph
         first, todo, seen = value, [value], 0
         while todo and seen < _FARTHEST:
             value = todo.pop(0)
@@ -390,122 +345,62 @@ class WeightFinder:
 
     def _ahead(self, value: int, operators: Sequence[str]) -> Iterator[int]:
         """Yield the nodes of these types that read a tensor, or a quantized or cast copy of it."""
-        graph = self.graph
+        graph = self._graph
         todo = [value]
         for read in todo:
             for node in graph.consumers(read).tolist():
-                if node >= graph.main_count:
-                    continue
-                op = operator(graph, node)
-                if op in operators:
+                if node < graph.main_count and operator(graph, node) in operators:
                     yield node
-                elif op in _BEFORE and len(todo) < _FARTHEST:
+                elif node < graph.main_count and operator(graph, node) in _BEFORE and len(todo) < _FARTHEST:
                     todo += [each for each in graph.node_outputs(node).tolist() if each >= 0]
 
     def _bias_add(self, call: int, node: int) -> int | None:
         """Return the Add between the node of a layer and its output; −1 if there is none, None if it is not known."""
-        for slot in self._calls[call].outputs:
-            if slot.value in self._pairs:
-                value = self._pairs[slot.value][0]
-                return -1 if int(self.graph.producer[value]) == node else self._behind(value, ("Add", "QLinearAdd"))
-        return -1 if operator(self.graph, node) in _WITH_BIAS else None
-
-    # --- recurrent layers -------------------------------------------------------------------------------------------
-
-    def _of_recurrent_layers(self) -> Iterator[Weight]:
-        """Yield the weights of LSTM, GRU and RNN, whose nodes and layers have the same order."""
-        graph = self.graph
-        for kind, gates in _GATES.items():
-            operators = (kind, f"DynamicQuantize{kind}")
-            nodes = [node for node in range(graph.main_count) if operator(graph, node) in operators]
-            calls = [call for call in self._calls if call.cls == kind]
-            if not nodes or not calls:
-                continue
-            nodes.sort(key=lambda node: int(graph.rank[node]))
-            wanted = [(call.path, *layer) for call in calls for layer in _recurrent_layers(self._parts[call.path])]
-            there = [(node, *direction) for node in nodes for direction in enumerate(_directions(graph, node))]
-            if [layer[2] for layer in wanted] != [direction[2] for direction in there]:
-                reason = f"the export has {len(there):,} {kind} passes, and the module {len(wanted):,}"
-                for call in calls:
-                    names = dict(self._parts[call.path].named_parameters())
-                    self._left_out |= {_joined(call.path, name): reason for name in names}
-                continue
-            done: set[tuple[str, int, str]] = set()
-            for (path, layer, direction), (node, place, _) in zip(wanted, there, strict=True):
-                if (path, layer, direction) not in done and self._in_scope(path):
-                    done.add((path, layer, direction))
-                    suffix = f"_l{layer}{'_reverse' if direction == 'reverse' else ''}"
-                    yield from self._of_gates(path, suffix, node, place, gates)
-
-    def _of_gates(self, path: str, suffix: str, node: int, place: int, gates: tuple[int, ...]) -> Iterator[Weight]:
-        """Yield the weights of one layer in one direction, with torch's gates in the order of the operator."""
-        for name, slot in (("weight_ih", 1), ("weight_hh", 2), ("bias_ih", 3), ("bias_hh", 3)):
-            tensor = getattr(self._parts[path], name + suffix, None)
-            held = weight_of(self.graph, node, slot)
-            if tensor is None or held is None or held.array.ndim < 2 or place >= len(held.array):
-                continue
-            array = to_numpy(tensor)
-            blocks = np.split(array, len(gates))
-            wanted = np.concatenate([blocks[gate] for gate in gates])
-            held = held.part(place)
-            if slot == 3:
-                half = slice(len(array), None) if name == "bias_hh" else slice(len(array))
-                held = held.part(half)
-            elif operator(self.graph, node).startswith("Dynamic"):
-                held = held.map(np.transpose)
-            if held.array.shape == wanted.shape:
-                label, names = f"{path or 'model'} → {name}{suffix}", (_joined(path, name + suffix),)
-                yield Weight(label, names, held, wanted, "operator", path, node, len(gates))
+        made = next((self._pairs[slot.value][0] for slot in self._calls[call].outputs if slot.value in self._pairs), -1)
+        if made < 0:
+            return -1 if operator(self._graph, node) in _WITH_BIAS else None
+        return -1 if int(self._graph.producer[made]) == node else self._behind(made, ("Add", "QLinearAdd"))
 
     # --- other parameters -------------------------------------------------------------------------------------------
 
-    def _by_name(self) -> Iterator[Weight]:
+    def _by_name(self) -> Iterator[_Weight]:
         """Yield the weights with the name of a parameter that no rule above has found."""
-        graph = self.graph
-        folded = {path for path, part in self._parts.items() if re.match("(Lazy)?(Conv|BatchNorm)", _class_of(part))}
-        everything = {**self._parameters, **self._buffers}
-        for name in graph.model.initializers if self._scope is None else ():
+        for name in self._graph.model.initializers if self._scope is None else ():
             own = name.removesuffix("_quantized")
             path, _, label = own.rpartition(".")
-            tensor = everything.get(own)
-            if tensor is None or path in folded or id(tensor) in self._known:
+            tensor = self._tensors.get(own)
+            if tensor is None or id(tensor) in self._known or own in self._left_out:
                 continue
             node, held = self._read(name)
-            array = to_numpy(tensor)
-            if label == "weight" and node >= 0 and "Linear" in _class_of(self._parts[path]):
-                array = _as_stored(array, graph, node)
+            array, cls = to_numpy(tensor), self._class_around(own)
+            if label == "weight" and node >= 0 and "Linear" in cls:
+                array = _as_stored(array, self._graph, node)
             unknown_scale = held is not None and held.steps is None and own != name
-            if held is not None and not unknown_scale and held.array.shape == array.shape:
-                yield Weight(f"{path or 'model'} → {label}", (own,), held, array, "name", path, node)
+            may_be_folded = re.match("(Lazy)?(Conv|BatchNorm)", cls) is not None
+            if held is not None and not unknown_scale and not may_be_folded and held.array.shape == array.shape:
+                yield _Weight(f"{path or 'model'} → {label}", (own,), held, array, "name", path, node)
 
-    def _read(self, name: str) -> tuple[int, Operand | None]:
+    def _read(self, name: str) -> tuple[int, _Operand | None]:
         """Return the first reader of an initializer and the weight as it reads it, dequantized if it is."""
-        graph, value = self.graph, self.graph.value(name)
+        graph, value = self._graph, self._graph.value(name)
         readers = [node for node in graph.consumers(value).tolist() if node < graph.main_count]
         if not readers:  # read by a subgraph, or unused
-            return -1, None if name.endswith("_quantized") else Operand(name, graph.model.tensor(name))
-        for _ in range(2):
-            if not readers or readers[0] >= graph.main_count:
-                break
-            if operator(graph, readers[0]) != "DequantizeLinear":
-                return readers[0], weight_of(graph, readers[0], graph.node_inputs(readers[0]).tolist().index(value))
-            value = output_of(graph, readers[0])
-            readers = graph.consumers(value).tolist()
-        return -1, None
+            return -1, None if name.endswith("_quantized") else _Operand(name, graph.model.tensor(name))
+        if operator(graph, readers[0]) == "DequantizeLinear":
+            value = int(graph.node_outputs(readers[0])[0])
+            readers = [node for node in graph.consumers(value).tolist() if node < graph.main_count]
+        if not readers:
+            return -1, None
+        return readers[0], _weight_of(graph, readers[0], graph.node_inputs(readers[0]).tolist().index(value))
 
-    def _by_shape(self) -> Iterator[Weight]:
+    def _by_shape(self) -> Iterator[_Weight]:
         """Yield the weights that a submodule without a rule reads: by shape, then value, then order."""
         left: dict[str, list[str]] = {}
         for name, tensor in self._parameters.items():
-            path = name.rpartition(".")[0]
-            owner = self._owner(path)
-            known = id(tensor) in self._known or name in self._left_out or tensor.numel() < 2
-            if (
-                owner is not None
-                and not known
-                and self._in_scope(owner)
-                and _class_of(self._parts[path]) not in _LAYERS
-            ):
+            owner = self._owner(name.rpartition(".")[0])
+            if owner is None or self._scope not in (None, owner) or self._class_around(name) in _LAYERS:
+                continue
+            if id(tensor) not in self._known and name not in self._left_out and tensor.numel() > 1:
                 left.setdefault(owner, []).append(name)
         for owner, names in left.items():
             operands = list(self._operands(owner))
@@ -514,56 +409,50 @@ class WeightFinder:
 
     def _owner(self, path: str) -> str | None:
         """Return the innermost submodule around a path that was called."""
-        while path not in self._called:
-            if not path:
-                return None
+        while path and path not in self._called:
             path = path.rpartition(".")[0]
-        return path
+        return path if path in self._called else None
 
     def _nodes_of(self, path: str) -> list[int]:
         """Return the nodes between the inputs and outputs of a submodule, in order of execution."""
         for number, call in enumerate(self._calls):
             if path in (call.path, *call.aliases):
-                nodes, _ = submodule_nodes(self.recording, self.graph, self._pairs, number)
+                nodes, _, _ = submodule_nodes(self._recording, self._graph, self._pairs, number)
                 if nodes:
-                    return sorted(nodes, key=lambda node: int(self.graph.rank[node]))
+                    return sorted(nodes, key=lambda node: int(self._graph.rank[node]))
         return []
 
-    def _operands(self, path: str) -> Iterator[tuple[int, Operand]]:
+    def _operands(self, path: str) -> Iterator[tuple[int, _Operand]]:
         """Yield the nodes of a submodule that read weights without a known parameter, with these weights."""
         for node in self._nodes_of(path):
-            if node in self._workers or node >= self.graph.main_count:
+            if node in self._workers or node >= self._graph.main_count:
                 continue
-            places = (1, 2) if operator(self.graph, node) in INTEGERS else range(len(self.graph.node_inputs(node)))
+            places = (1, 2) if operator(self._graph, node) in _INTEGERS else range(len(self._graph.node_inputs(node)))
             for place in places:
-                held = weight_of(self.graph, node, place)
+                held = _weight_of(self._graph, node, place)
                 if held is not None and held.array.size > 1 and held.array.dtype.kind not in "iub":
                     yield node, held
 
-    def _pieces(self, name: str, operands: Sequence[Operand]) -> list[_Piece]:
+    def _pieces(self, name: str, operands: Sequence[_Operand]) -> list[_Piece]:
         """Return a parameter as a whole, or in the parts that operators read: query, key and value of an attention."""
         array = to_numpy(self._parameters[name])
         path, label = name.rpartition(".")[::2]
-        around = (_class_of(self._parts[path]), _class_of(self._parts[path.rpartition(".")[0]]))
-        attention = "MultiheadAttention" in around
-        whole = [_Piece(label, name, array, transposed=attention)]
+        attention = "MultiheadAttention" in (self._class_around(name), self._class_around(path))
+        whole = [_Piece(label, name, array, attention)]
         if not attention or not label.startswith("in_proj") or len(array) % 3:
             return whole
-        parts = np.split(array, 3)
-        thirds = [
-            _Piece(f"{label}[{part}]", name, each, transposed=True)
-            for part, each in zip(("query", "key", "value"), parts, strict=True)
-        ]
-        two = [thirds[0], _Piece(f"{label}[key, value]", name, np.concatenate(parts[1:]), transposed=True)]
-        for pieces in (whole, two, thirds):
-            fitting = [sum(bool(_orientations(piece, held)) for held in operands) for piece in pieces]
-            if min(fitting) >= (3 if pieces is thirds else 1):
+        query, key, value = np.split(array, 3)
+        for least, parts in (
+            (1, {label: array}),
+            (1, {f"{label}[query]": query, f"{label}[key, value]": np.concatenate([key, value])}),
+            (3, {f"{label}[query]": query, f"{label}[key]": key, f"{label}[value]": value}),
+        ):
+            pieces = [_Piece(part, name, each, attention) for part, each in parts.items()]
+            if min(sum(bool(_orientations(piece, held)) for held in operands) for piece in pieces) >= least:
                 return pieces
         return whole
 
-    def _assigned(
-        self, path: str, pieces: Sequence[_Piece], operands: Sequence[tuple[int, Operand]]
-    ) -> Iterator[Weight]:
+    def _assigned(self, path: str, pieces: list[_Piece], operands: list[tuple[int, _Operand]]) -> Iterator[_Weight]:
         """Yield the weight of each piece: the only one that fits, else the nearest, else the next."""
         fits = {
             (at, to): min(found, key=lambda pair: between(pair[0], pair[1].array))
@@ -593,10 +482,10 @@ class WeightFinder:
             if name not in incomplete:
                 array, held = fits[at, to]
                 parent = name.rpartition(".")[0] or "model"
-                yield Weight(f"{parent} → {label}", (name,), held, array, how, path, operands[to][0], 3)
+                yield _Weight(f"{parent} → {label}", (name,), held, array, how, path, operands[to][0])
 
 
-def _orientations(piece: _Piece, held: Operand) -> list[tuple[NDArray[Any], Operand]]:
+def _orientations(piece: _Piece, held: _Operand) -> list[tuple[NDArray[Any], _Operand]]:
     """Return a parameter and a weight in one shape, in each orientation in which they may be equal."""
     array = piece.array
     if array.ndim == 2 and held.array.ndim == 2:
@@ -606,31 +495,6 @@ def _orientations(piece: _Piece, held: Operand) -> list[tuple[NDArray[Any], Oper
         return found
     same = [size for size in held.array.shape if size != 1] == [size for size in array.shape if size != 1]
     return [(array, held.map(lambda weight: weight.reshape(array.shape)))] if same else []
-
-
-def _recurrent_layers(part: torch.nn.Module) -> Iterator[tuple[int, str]]:
-    """Yield the layers of an LSTM and their directions in the order in which they are computed."""
-    for layer in range(int(part.num_layers)):  # type: ignore[arg-type]
-        yield layer, "forward"
-        if part.bidirectional:
-            yield layer, "reverse"
-
-
-def _directions(graph: Graph, node: int) -> tuple[str, ...]:
-    direction = attribute(graph.nodes[node], "direction", b"forward").decode(errors="replace")
-    return ("forward", "reverse") if direction == "bidirectional" else (direction,)
-
-
-def _is_norm(call: Call) -> bool:
-    return call.cls.startswith("BatchNorm") and len(call.inputs) > 0
-
-
-def _class_of(part: torch.nn.Module) -> str:
-    return type(part).__name__
-
-
-def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
 
 
 def _as_stored(array: NDArray[Any], graph: Graph, node: int) -> NDArray[Any]:
@@ -650,13 +514,183 @@ def _fold(conv: torch.nn.Module, norm: torch.nn.Module) -> dict[str, NDArray[Any
     if getattr(norm, "running_var", None) is None or getattr(conv, "weight", None) is None:
         return {}
     scale: NDArray[np.float64] = values(norm, "weight", 1.0) / np.sqrt(values(norm, "running_var") + float(norm.eps))  # type: ignore[arg-type]
-    weight = values(conv, "weight")
-    if _class_of(conv).startswith("ConvTranspose"):  # input channels, output channels of a group, kernel
+    weight, by_channel = values(conv, "weight"), scale
+    if type(conv).__name__.startswith("ConvTranspose"):  # input channels, output channels of a group, kernel
         groups = int(conv.groups)  # type: ignore[arg-type]
-        split = weight.reshape(groups, -1, *weight.shape[1:]) * scale.reshape(groups, 1, -1, *[1] * (weight.ndim - 2))
-        weight = split.reshape(weight.shape)
-    else:
-        weight = weight * scale.reshape(-1, *[1] * (weight.ndim - 1))
+        by_channel = np.repeat(scale.reshape(groups, -1), len(weight) // groups, axis=0)
+    weight = weight * by_channel.reshape(*by_channel.shape, *[1] * (weight.ndim - by_channel.ndim))
     bias = (values(conv, "bias") - values(norm, "running_mean")) * scale + values(norm, "bias")
     kind = to_numpy(conv.weight).dtype  # type: ignore[arg-type]
     return {"weight": weight.astype(kind), "bias": bias.astype(kind)}
+
+
+# --- weights as nodes read them -------------------------------------------------------------------------------------
+
+
+class _Inputs(NamedTuple):
+    """Inputs of an operator on integers that hold its weight; −1 for those it does not have."""
+
+    weight: int
+    scale: int
+    zero: int
+    bias: int = -1
+    data_scale: int = -1
+    """Scale of the data; times that of the weight it is the scale of an int32 bias. −1 if the bias is float."""
+    axis: int = -1
+    """Axis of the weight along which there are several scales."""
+
+
+_INTEGERS: Final[Mapping[str, _Inputs]] = {
+    "QLinearConv": _Inputs(3, 4, 5, 8, 1, axis=0),
+    "QLinearMatMul": _Inputs(3, 4, 5),
+    "QGemm": _Inputs(3, 4, 5, 6, 1),
+    "MatMulInteger": _Inputs(1, -1, 3),
+    "ConvInteger": _Inputs(1, -1, 3, axis=0),
+    "DynamicQuantizeMatMul": _Inputs(1, 2, 3, 4),
+    "MatMulIntegerToFloat": _Inputs(1, 3, 5, 6),
+}
+"""Operators on integers; for `_weight_of` their inputs 1 and 2 are weight and bias."""
+
+
+def _weight_of(graph: Graph, node: int, place: int) -> _Operand | None:
+    """Return the weight that a node reads, or None; of an operator on integers, 1 is the weight and 2 the bias."""
+    op = operator(graph, node)
+    known = _INTEGERS.get(op)
+    if op == "QLinearAdd" and place in (0, 1):
+        known, place = _Inputs(3 * place, 3 * place + 1, 3 * place + 2), 1
+    if known is None or place not in (1, 2, known.weight, known.bias):
+        found = _traced(graph, _input_of(graph, node, place))
+        is_table = found is not None and op == "Gather" and found.array.dtype.kind in "iu"
+        return _of_rows(graph, node, found) if found is not None and is_table else found
+    scale = _numbers(graph, node, known.scale) if known.scale >= 0 else _later_scale(graph, node)
+    if scale is None:
+        return None
+    if place not in (2, known.bias):
+        axis = 0 if attribute(graph.nodes[node], "transB", 0) else known.axis
+        found = _traced(graph, _input_of(graph, node, known.weight))
+        return _dequantized(found, scale, _numbers(graph, node, known.zero), axis)
+    found = _traced(graph, _input_of(graph, node, known.bias))
+    if known.data_scale < 0:
+        return found
+    data = _numbers(graph, node, known.data_scale)
+    return None if data is None else _dequantized(found, np.asarray(scale * data), None, -1)
+
+
+def _input_of(graph: Graph, node: int, place: int) -> int:
+    """Return an input of a node; −1 if it has none there."""
+    inputs = graph.node_inputs(node)
+    return int(inputs[place]) if 0 <= place < len(inputs) else -1
+
+
+def _traced(graph: Graph, value: int, longest: int = _LONGEST) -> _Operand | None:
+    """Return the initializer or Constant that a value comes from, as the nodes on the way output it."""
+    if value < 0 or not longest:
+        return None
+    name, maker = graph.value_names[value], int(graph.producer[value])
+    if maker < 0:
+        return _Operand(name, graph.model.tensor(name)) if name in graph.model.initializers else None
+    proto, op = graph.nodes[maker], operator(graph, maker)
+    if op == "Constant":
+        tensor = attribute(proto, "value")
+        what = f"the value of Constant {quoted(name)}"
+        return None if tensor is None else _Operand(name, tensors.values(tensor, what))
+    known = op in _TRANSPARENT and maker < graph.main_count
+    read = _traced(graph, _input_of(graph, maker, 0), longest - 1) if known else None
+    if read is None or op == "Identity":
+        return read
+    if op == "Transpose":
+        return read.map(lambda array: array.transpose(attribute(proto, "perm")))
+    if op == "Cast":
+        dtype = numpy_dtype(attribute(proto, "to", 1))
+        with np.errstate(over="ignore"):  # what float16 cannot hold is infinite there, too
+            return None if dtype is None else read._replace(array=read.array.astype(dtype))
+    if op in ("DequantizeLinear", "QuantizeLinear"):
+        scale, zero, axis = _numbers(graph, maker, 1), _numbers(graph, maker, 2), attribute(proto, "axis", 1)
+        if op == "DequantizeLinear":
+            return _dequantized(read, scale, zero, axis, attribute(proto, "block_size", 0))
+        dtype = np.dtype(np.uint8) if zero is None else zero.dtype
+        scales, zeros = _per_element(scale, read.array.shape, axis), _per_element(zero, read.array.shape, axis)
+        if scale is None or scales is None or zeros is None or dtype.kind not in "iu":
+            return None
+        rounded = np.rint(read.array.astype(np.float64) / scales) + zeros
+        return read._replace(array=rounded.clip(np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype))
+    shape = graph.type_of(value).shape
+    if shape is None or not all(isinstance(size, int) for size in shape):
+        return read if op in ("Squeeze", "Unsqueeze") else None
+    sizes = [int(size) for size in shape]  # type: ignore[arg-type]
+    return read.map(lambda array: array.reshape(sizes)) if math.prod(sizes) == read.array.size else None
+
+
+def _numbers(graph: Graph, node: int, place: int) -> NDArray[Any] | None:
+    """Return the constant that a node reads; None if it is none."""
+    found = _traced(graph, _input_of(graph, node, place))
+    return None if found is None else found.array
+
+
+def _dequantized(
+    read: _Operand | None, scale: NDArray[Any] | None, zero: NDArray[Any] | None, axis: int, block: int = 0
+) -> _Operand | None:
+    """Return floats for integers, as DequantizeLinear does."""
+    if read is None or scale is None:
+        return None
+    scales, zeros = (_per_element(each, read.array.shape, axis, block) for each in (scale, zero))
+    if scales is None or zeros is None:
+        return None
+    array = ((read.array.astype(np.float64) - zeros) * scales).astype(scale.dtype)
+    return _Operand(read.initializer, array, np.abs(scales))
+
+
+def _per_element(
+    numbers: NDArray[Any] | None, shape: tuple[int, ...], axis: int, block: int = 0
+) -> NDArray[np.float64] | None:
+    """Return the scale or zero point of each element, 0 if there are none; None if their number does not fit."""
+    found = np.asarray(0.0 if numbers is None else numbers).astype(np.float64)
+    if found.size == 1:
+        return np.broadcast_to(found.reshape(()), shape)
+    if not -len(shape) <= axis < len(shape):
+        return None
+    axis %= len(shape)
+    if found.ndim == 1 and len(found) == shape[axis]:
+        return np.broadcast_to(found.reshape([-1 if at == axis else 1 for at in range(len(shape))]), shape)
+    is_blocked = block > 0 and found.ndim == len(shape)
+    return np.repeat(found, block, axis)[tuple(map(slice, shape))] if is_blocked else None
+
+
+def _later_scale(graph: Graph, node: int) -> NDArray[Any] | None:
+    """Return the scale of the weight from the Mul, perhaps of two scales, that turns a node's integers into floats."""
+    for _ in range(3):
+        value = int(graph.node_outputs(node)[0])
+        readers = graph.consumers(value).tolist()
+        if len(readers) != 1 or readers[0] >= graph.main_count:
+            return None
+        node = readers[0]
+        if operator(graph, node) == "Mul":
+            place = next((at for at, each in enumerate(graph.node_inputs(node).tolist()) if each != value), -1)
+            known, other = _numbers(graph, node, place), _input_of(graph, node, place)
+            maker = int(graph.producer[other]) if other >= 0 else -1
+            if known is not None or maker < 0 or operator(graph, maker) != "Mul":
+                return known
+            return next((each for at in (0, 1) if (each := _numbers(graph, maker, at)) is not None), None)
+        if operator(graph, node) != "Cast":
+            return None
+    return None
+
+
+def _of_rows(graph: Graph, node: int, found: _Operand) -> _Operand | None:
+    """Return floats for a table of integers whose rows a Gather reads."""
+    for _ in range(_LONGEST):
+        readers = graph.consumers(int(graph.node_outputs(node)[0])).tolist()
+        for reader in readers:
+            if operator(graph, reader) == "DequantizeLinear":
+                scale = _numbers(graph, reader, 1)
+                is_one = scale is not None and scale.size == 1
+                return _dequantized(found, scale, _numbers(graph, reader, 2), -1) if is_one else None
+        if len(readers) != 1 or operator(graph, readers[0]) not in _TRANSPARENT:
+            break
+        node = readers[0]
+    # the rows are used as integers: onnxruntime's quantizer names the scale after the table
+    base = found.initializer.removesuffix("_quantized")
+    if base == found.initializer or not {f"{base}_scale", f"{base}_zero_point"} <= graph.model.initializers.keys():
+        return None
+    scale, zero = graph.model.tensor(f"{base}_scale"), graph.model.tensor(f"{base}_zero_point")
+    return _dequantized(found, scale, zero, -1) if scale.size == 1 else None
