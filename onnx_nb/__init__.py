@@ -48,30 +48,20 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Run by ``%load_ext onnx_nb``: a bare ``onnx.ModelProto`` displays as a graph, and there is ``%onnx``."""
-    from onnx_nb.notebook import display, magics
+    from onnx_nb.notebook import display
 
     display.show_protos(shell)
-    magics.add_magics(shell)
+    display.add_magics(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Run by ``%unload_ext onnx_nb``: undo `load_ipython_extension`."""
-    from onnx_nb.notebook import display, magics
+    from onnx_nb.notebook import display
 
     display.unshow_protos(shell)
-    magics.remove_magics(shell)
+    shell.magics_manager.magics["line"].pop("onnx", None)
 
 
-def _display(result: Any, include: Any, exclude: Any) -> Any:
-    from onnx_nb.notebook.display import bundle
-
-    return bundle(result, include, exclude)
-
-
-def _cell_name(file: str) -> str:
-    from onnx_nb.notebook.display import cell_name
-
-    return cell_name(file)
-
-
-results.display, results.cell_name = _display, _cell_name
+_NOTEBOOK = "onnx_nb.notebook.display"
+results.display = lambda *given: importlib.import_module(_NOTEBOOK).bundle(*given)
+results.cell_name = lambda file: importlib.import_module(_NOTEBOOK).cell_name(file)

@@ -39,8 +39,6 @@ def test_import_loads_no_heavy_library() -> None:
 def test_names_of_other_tools_are_answered_with_ours() -> None:
     with pytest.raises(AttributeError, match=r"For onnx\.utils\.extract_model use onnx_nb\.extract\("):
         onnx_nb.extract_model  # type: ignore[attr-defined]  # noqa: B018
-    with pytest.raises(AttributeError, match=r"It is now onnx_nb\.DiffPanel"):
-        onnx_nb.GraphPair  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(AttributeError, match=r"Closest names: 'simplify'"):
         onnx_nb.simplfy  # type: ignore[attr-defined]  # noqa: B018
     for name, (_, ours) in NAMES.items():

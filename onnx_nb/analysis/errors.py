@@ -5,6 +5,7 @@ A message names the tensor, node or file; ``advice`` says what to do next.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,15 +33,14 @@ class OnnxNbError(Exception):
 
     def __init__(self, message: str, *, advice: str = "") -> None:
         super().__init__(message)
-        self.message = message
-        self.advice = advice
+        self.message, self.advice = message, advice
 
     def __str__(self) -> str:
         return f"{self.message} {self.advice}" if self.advice else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only arguments do not survive Exception's own pickling, and errors travel between processes.
-        return _rebuild, (type(self), self.message, self.advice, dict(self.__dict__))
+        return functools.partial(type(self), advice=self.advice), (self.message,), self.__dict__
 
 
 class ModelFileError(OnnxNbError):
@@ -111,9 +111,3 @@ class ExportError(OnnxNbError):
     """
 
     module: str | None = None
-
-
-def _rebuild(kind: type[OnnxNbError], message: str, advice: str, state: dict[str, object]) -> OnnxNbError:
-    error = kind(message, advice=advice)
-    error.__dict__.update(state)
-    return error

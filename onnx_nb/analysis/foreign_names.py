@@ -12,78 +12,69 @@ from onnx_nb.analysis.formatting import closest_text
 P = ParamSpec("P")
 T = TypeVar("T")
 
-NAMES: Final[Mapping[str, tuple[str, str]]] = {
-    "Comparator": ("polygraphy", "compare(reference, candidate, feeds)"),
-    "CompareFunc": ("polygraphy", "compare(reference, candidate, feeds)"),
-    "Differences": ("onnx_nb before its release", "Diff"),
-    "Errors": ("onnx_nb before its release", "ErrorStats"),
-    "ExternalDataPanel": ("onnx_nb before its release", "AuditPanel"),
-    "Extractor": ("onnx.utils", "extract(model, inputs, outputs)"),
-    "GraphPair": ("onnx_nb before its release", "DiffPanel(reference, candidate)"),
-    "InferenceSession": ("onnxruntime", "run(model, feeds)"),
-    "OnnxrtRunner": ("polygraphy", "run(model, feeds)"),
-    "SessionFromOnnx": ("polygraphy", "run(model, feeds)"),
-    "VerificationInfo": ("torch.onnx.verification", "compare_torch(module, args)"),
-    "check_feeds": ("onnx_nb before its release", "validate_feeds(model, feeds)"),
-    "check_model": ("onnx.checker", "Graph.of(model).problems"),
-    "convert_model_from_external_data": ("onnx.external_data_helper", "external_data.inline(model, path)"),
-    "convert_model_to_external_data": ("onnx.external_data_helper", "external_data.convert(model, path)"),
-    "differences": ("onnx_nb before its release", "diff(reference, candidate)"),
-    "export_onnx": ("onnx_graphsurgeon", "model.to_proto()"),
-    "extract_model": ("onnx.utils", "extract(model, inputs, outputs).save(path)"),
-    "extract_subgraph": ("polygraphy", "extract(model, inputs, outputs)"),
-    "find_mismatch": ("torch.onnx.verification", "compare_torch(module, args).first_divergent()"),
-    "fold_constants": ("onnx_graphsurgeon", "simplify(model)"),
-    "import_onnx": ("onnx_graphsurgeon", "load(model)"),
-    "infer_shapes": ("onnx.shape_inference", "Graph.of(model).type_of(value)"),
-    "load_external_data_for_model": ("onnx.external_data_helper", "load(path, data_dir=folder)"),
-    "load_model": ("onnx", "load(path)"),
-    "model_profile": ("onnx_tool", "costs(model)"),
-    "modify_outputs": ("polygraphy", "capture(model, feeds, tensors=names)"),
-    "onnx_from_path": ("polygraphy", "load(path)"),
-    "optimize": ("onnxoptimizer", "simplify(model)"),
-    "save": ("onnx", "load(model).save(path)"),
-    "save_model": ("onnx", "load(model).save(path)"),
-    "serve": ("netron", "show(model)"),
-    "slim": ("onnxslim", "simplify(model)"),
-    "start": ("netron", "show(model)"),
-    "summary": ("torchinfo", "summarize(model)"),
-    "verify": ("torch.onnx.verification", "compare_torch(module, args)"),
-    "verify_onnx_program": ("torch.onnx.verification", "compare_torch(module, args)"),
-    "visualize": ("netron", "show(model)"),
+_TOOLS: Final[Mapping[str, Mapping[str, str]]] = {
+    "netron": dict.fromkeys(("serve", "start", "visualize"), "show(model)"),
+    "onnx": {
+        "load_model": "load(path)",
+        "save": "load(model).save(path)",
+        "save_model": "load(model).save(path)",
+    },
+    "onnx.checker": {"check_model": "Graph.of(model).problems"},
+    "onnx.external_data_helper": {
+        "convert_model_from_external_data": "external_data.inline(model, path)",
+        "convert_model_to_external_data": "external_data.convert(model, path)",
+        "load_external_data_for_model": "load(path, data_dir=folder)",
+    },
+    "onnx.shape_inference": {"infer_shapes": "Graph.of(model).type_of(value)"},
+    "onnx.utils": {
+        "Extractor": "extract(model, inputs, outputs)",
+        "extract_model": "extract(model, inputs, outputs).save(path)",
+    },
+    "onnx_graphsurgeon": {
+        "export_onnx": "model.to_proto()",
+        "fold_constants": "simplify(model)",
+        "import_onnx": "load(model)",
+    },
+    "onnx_tool": {"model_profile": "costs(model)"},
+    "onnxoptimizer": {"optimize": "simplify(model)"},
+    "onnxruntime": {"InferenceSession": "run(model, feeds)"},
+    "onnxslim": {"slim": "simplify(model)"},
+    "polygraphy": {
+        **dict.fromkeys(("Comparator", "CompareFunc"), "compare(reference, candidate, feeds)"),
+        **dict.fromkeys(("OnnxrtRunner", "SessionFromOnnx"), "run(model, feeds)"),
+        "extract_subgraph": "extract(model, inputs, outputs)",
+        "modify_outputs": "capture(model, feeds, tensors=names)",
+        "onnx_from_path": "load(path)",
+    },
+    "torch.onnx.verification": {
+        **dict.fromkeys(("VerificationInfo", "verify", "verify_onnx_program"), "compare_torch(module, args)"),
+        "find_mismatch": "compare_torch(module, args).first_divergent()",
+    },
+    "torchinfo": {"summary": "summarize(model)"},
 }
+
+NAMES: Final = {name: (tool, ours) for tool, names in _TOOLS.items() for name, ours in names.items()}
 """Name → the tool that it comes from, and what serves here."""
 
-KEYWORDS: Final[Mapping[str, str]] = {
-    "base_dir": "data_dir=",
-    "check_feeds": "feeds=",
-    "cuts": "at=",
-    "dynamic": "dynamic_axes=",
-    "dynamic_input_shape": "shapes=",
-    "dynamic_shapes": "shapes=",
-    "external_data_dir": "data_dir=",
-    "feed_dict": "feeds=",
-    "input_data": "feeds=",
-    "input_feed": "feeds=",
-    "input_names": "inputs=",
-    "input_shapes": "shapes=",
-    "isolate": "subprocess=",
-    "model_check": "check_n=",
-    "no_shape_infer": 'skip=["shape_inference"]',
-    "output_names": "outputs= tensors=",
-    "overwrite_input_shapes": "shapes=",
-    "perform_optimization": 'skip=["rewrites"]',
-    "skip_constant_folding": 'skip=["constant_folding"]',
-    "skip_fuse_bn": 'skip=["fuse_bn_into_conv"]',
-    "skip_fusion_patterns": "skip=",
-    "skip_optimization": 'skip=["rewrites"]',
-    "skip_optimizers": "skip=",
-    "skip_shape_inference": 'skip=["shape_inference"]',
-    "skipped_optimizers": "skip=",
-    "tensor_size_threshold": "size_budget=",
-    "test_input_data": "feeds=",
-    "test_input_shapes": "shapes=",
+_KEYWORDS: Final[Mapping[str, str]] = {
+    "at=": "cuts",
+    "check_n=": "model_check",
+    "data_dir=": "base_dir external_data_dir",
+    "dynamic_axes=": "dynamic",
+    "feeds=": "check_feeds feed_dict input_data input_feed test_input_data",
+    "inputs=": "input_names",
+    "outputs= tensors=": "output_names",
+    "shapes=": "dynamic_input_shape dynamic_shapes input_shapes overwrite_input_shapes test_input_shapes",
+    "size_budget=": "tensor_size_threshold",
+    "skip=": "skip_fusion_patterns skip_optimizers skipped_optimizers",
+    'skip=["constant_folding"]': "skip_constant_folding",
+    'skip=["fuse_bn_into_conv"]': "skip_fuse_bn",
+    'skip=["rewrites"]': "perform_optimization skip_optimization",
+    'skip=["shape_inference"]': "no_shape_infer skip_shape_inference",
+    "subprocess=": "isolate",
 }
+
+KEYWORDS: Final = {theirs: ours for ours, names in _KEYWORDS.items() for theirs in names.split()}
 """Keyword argument → ours, or several of which a function has one."""
 
 
@@ -98,7 +89,7 @@ def advice(name: str, names: list[str]) -> str:
     if name not in NAMES:
         return closest_text(name, names)
     tool, ours = NAMES[name]
-    return f"For {tool}.{name} use onnx_nb.{ours}." if " " not in tool else f"It is now onnx_nb.{ours}."
+    return f"For {tool}.{name} use onnx_nb.{ours}."
 
 
 def known_keywords(function: Callable[P, T]) -> Callable[P, T]:

@@ -1,4 +1,4 @@
-"""How models and results display at the end of a cell.
+"""How models and results display at the end of a cell, and the ``%onnx`` magic.
 
 Foreign classes are registered by name, so nothing is imported before the first model is shown. A bundle always holds
 ``text/plain``: without it IPython would print a proto, which takes 144 million characters for a model of 36 MB.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import shlex
 import sys
 import tempfile
 import webbrowser
@@ -19,6 +20,8 @@ from onnx_nb.analysis.results import Displayed
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
+
+    from onnx_nb.widgets.graph import ModelView
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +68,7 @@ def show(result: Any, **traits: Any) -> Any:
     >>> page = show(onnx.parser.parse_model(text))  # doctest: +SKIP
     """
     widget = widget_of(result, **traits)
-    if _in_notebook():
+    if _in_marimo() or (_shell() is not None and not _is_terminal()):
         return widget
     if not hasattr(widget, "to_html"):
         message = f"{type(widget).__name__} shows itself in notebooks only."
@@ -110,20 +113,59 @@ def cell_name(file: str) -> str:
 
 def show_protos(shell: InteractiveShell) -> None:
     """Let a bare ``onnx.ModelProto`` display as a `Model` does."""
-    formatter = _formatter(shell)
-    previous = _replace(formatter, PROTO, bundle)
-    if previous is not bundle:
+    formatter = shell.display_formatter.mimebundle_formatter  # type: ignore[union-attr]
+    previous = formatter.pop(".".join(PROTO), None)
+    if previous not in (bundle, None):
         _previous[id(formatter)] = previous
+    formatter.for_type_by_name(*PROTO, bundle)
 
 
 def unshow_protos(shell: InteractiveShell) -> None:
     """Restore how ``onnx.ModelProto`` displayed before `show_protos`."""
-    formatter = _formatter(shell)
-    _replace(formatter, PROTO, _previous.pop(id(formatter), None))
+    formatter = shell.display_formatter.mimebundle_formatter  # type: ignore[union-attr]
+    formatter.pop(".".join(PROTO), None)
+    formatter.for_type_by_name(*PROTO, _previous.pop(id(formatter), None))
 
 
 _previous: dict[int, Any] = {}
 """The printers to restore, by the identity of the shell's formatter."""
+
+
+def add_magics(shell: InteractiveShell) -> None:
+    """Add ``%onnx`` to a shell."""
+    from IPython.core.error import UsageError
+    from IPython.core.magic_arguments import argument, magic_arguments
+
+    @magic_arguments()  # type: ignore[untyped-decorator]
+    @argument("path", help="the .onnx file")  # type: ignore[untyped-decorator]
+    @argument("--data-dir", help="the folder of its external data; by default the file's own")  # type: ignore[untyped-decorator]
+    @argument("--name", help="a variable to assign the Model to")  # type: ignore[untyped-decorator]
+    def onnx(line: str) -> ModelView:
+        """Load an ONNX model and show its summary and graph.
+
+        ``%onnx bert.onnx --name bert`` also keeps the Model as the variable ``bert``.
+        """
+        from onnx_nb.analysis.model.model import load
+        from onnx_nb.widgets.graph import ModelView
+
+        # not POSIX: keeps the backslashes of Windows paths
+        words = [word.strip("'\"") for word in shlex.split(line, posix=False)]
+        given = onnx.parser.parse_args(words)
+        try:
+            model = load(given.path, data_dir=given.data_dir)
+        except OnnxNbError as error:
+            raise UsageError(str(error)) from error
+        if given.name:
+            shell.user_ns[given.name] = model
+        return ModelView(model)
+
+    shell.register_magic_function(onnx, "line", "onnx")
+
+
+def _in_marimo() -> bool:
+    from onnx_nb.widgets._base import in_marimo
+
+    return in_marimo()
 
 
 def _loaded(result: Any) -> Any:
@@ -145,33 +187,3 @@ def _is_terminal() -> bool:
     """Return whether IPython runs in a terminal, which shows text only."""
     shell = _shell()
     return shell is not None and shell.display_formatter.active_types == ["text/plain"]
-
-
-def _in_marimo() -> bool:
-    return "marimo" in sys.modules and bool(sys.modules["marimo"].running_in_notebook())
-
-
-def _in_notebook() -> bool:
-    return _in_marimo() or (_shell() is not None and not _is_terminal())
-
-
-def _formatter(shell: InteractiveShell) -> Any:
-    return shell.display_formatter.mimebundle_formatter  # type: ignore[union-attr]
-
-
-def _replace(formatter: Any, name: tuple[str, str], printer: Any) -> Any:
-    """Set the printer of a class, given by module and name, to one or to none; return the one it had.
-
-    IPython keeps a printer under the name until the class is first shown, then under the class itself.
-    """
-    previous = None
-    for registry in (formatter.deferred_printers, formatter.type_printers):
-        for key in [key for key in registry if name in (key, _named(key))]:
-            previous = registry.pop(key)
-    if printer is not None:
-        formatter.for_type_by_name(*name, printer)
-    return previous
-
-
-def _named(key: Any) -> tuple[str | None, str | None]:
-    return getattr(key, "__module__", None), getattr(key, "__name__", None)
