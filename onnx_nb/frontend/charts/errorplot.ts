@@ -197,7 +197,7 @@ export class ErrorPlot {
     pen.setTransform(scale, 0, 0, scale, 0, 0);
     pen.fillStyle = look.theme.background;
     pen.fillRect(0, 0, area.width, area.height + CAPTION);
-    drawCaption(pen, area, { title, metric: this.#metric }, look);
+    drawCaption(pen, area, title, this.#metric, look);
     pen.setTransform(scale, 0, 0, scale, 0, scale * CAPTION);
     drawErrors(pen, area, this.#options.first, look);
   }

@@ -61,16 +61,13 @@ export class PlotArea {
     let high = Number.NEGATIVE_INFINITY;
     let zeros = false;
     let infinite = false;
-    for (const { numbers } of errors.series) {
-      for (let row = 0; row < numbers.length; row++) {
-        const x = numbers[row];
-        if (x === 0 && errors.logarithmic) zeros = true;
-        else if (x === Number.POSITIVE_INFINITY || x === Number.NEGATIVE_INFINITY) infinite = true;
-        else if (!Number.isNaN(x)) {
-          const size = errors.logarithmic ? Math.abs(x) : x;
-          if (size < low) low = size;
-          if (size > high) high = size;
-        }
+    for (const x of errors.series.flatMap(({ numbers }) => Array.from(numbers))) {
+      if (x === 0 && errors.logarithmic) zeros = true;
+      else if (Math.abs(x) === Number.POSITIVE_INFINITY) infinite = true;
+      else if (!Number.isNaN(x)) {
+        const size = errors.logarithmic ? Math.abs(x) : x;
+        low = Math.min(low, size);
+        high = Math.max(high, size);
       }
     }
     const bottom = height - MARGIN.bottom;
@@ -117,9 +114,7 @@ export class PlotArea {
       for (let at = this.high; at >= this.low; at -= step) found.push([this.y(10 ** at), `1e${at}`.replace("-", "−")]);
       return found;
     }
-    const rough = (this.high - this.low) / most;
-    const power = 10 ** Math.floor(Math.log10(rough));
-    const step = power * (rough / power > 5 ? 10 : rough / power > 2 ? 5 : rough / power > 1 ? 2 : 1);
+    const step = roundStep((this.high - this.low) / most);
     const digits = Math.max(0, -Math.floor(Math.log10(step)));
     const found: [number, string][] = [];
     for (let at = Math.ceil(this.low / step); at * step <= this.high; at++) {
@@ -134,9 +129,7 @@ export class PlotArea {
     if (this.errors.count === 0) return [];
     const inside = this.errors.parts.filter(([row]) => row >= from - 0.5 && row <= to + 0.5);
     if (inside.length > 0) return inside;
-    const rough = Math.max(1, (to - from) / FEWEST);
-    const power = 10 ** Math.floor(Math.log10(rough));
-    const step = power * (rough / power > 5 ? 10 : rough / power > 2 ? 5 : rough / power > 1 ? 2 : 1);
+    const step = roundStep(Math.max(1, (to - from) / FEWEST));
     const found: [number, string][] = [];
     for (let row = Math.ceil(from / step) * step; row <= to; row += step)
       found.push([row, row.toLocaleString("en-US")]);
@@ -164,6 +157,12 @@ export class PlotArea {
   }
 }
 
+/** Returns the least of 1, 2, 5, 10, 20, … that is not smaller. */
+function roundStep(least: number): number {
+  const power = 10 ** Math.floor(Math.log10(least));
+  return power * (least / power > 5 ? 10 : least / power > 2 ? 5 : least / power > 1 ? 2 : 1);
+}
+
 /** Returns all rows, or a part of them that is moved inside and not smaller than a few rows. */
 export function spanOf(count: number, from = 0, to = count - 1): Span {
   const last = Math.max(1, count - 1);
@@ -187,53 +186,56 @@ export function drawErrors(pen: Pen, area: PlotArea, first: number, { theme, iso
   pen.lineWidth = 1;
   pen.font = `${FONT}px ${theme.font}`;
   pen.textBaseline = "middle";
-  for (const [y, label] of area.ticks()) {
-    rule(pen, left, right, y, theme.line);
-    pen.textAlign = "right";
+  pen.textAlign = "right";
+  const zero: [number, string][] = Number.isNaN(area.floor) ? [] : [[area.floor, "0"]];
+  for (const [y, label] of [...area.ticks(), ...zero]) {
+    pen.fillStyle = theme.line;
+    pen.fillRect(left, Math.round(y), right - left, 1);
     pen.fillStyle = theme.dim;
     pen.fillText(label, left - 8, y);
-  }
-  pen.textAlign = "right";
-  if (!Number.isNaN(area.floor)) {
-    rule(pen, left, right, area.floor, theme.line);
-    pen.fillStyle = theme.dim;
-    pen.fillText("0", left - 8, area.floor);
   }
   if (!Number.isNaN(area.ceiling)) {
     pen.fillStyle = theme.bad;
     pen.fillText(errors.odd, left - 8, area.ceiling);
   }
-  names(pen, area, theme);
-  if (first >= 0 && within(area, first)) {
-    pen.strokeStyle = theme.bad;
+  drawParts(pen, area, theme);
+  const diverges = first >= 0 && isWithin(area, first);
+  if (diverges) {
     pen.setLineDash([3, 3]);
-    pen.beginPath();
-    pen.moveTo(area.x(first), 4);
-    pen.lineTo(area.x(first), Math.max(bottom, height - 24));
-    pen.stroke();
+    upright(pen, area.x(first), Math.max(bottom, height - 24), theme.bad);
     pen.setLineDash([]);
   }
   for (const series of errors.series) {
-    if (series.which === "cumulative") line(pen, area, series, theme.accent);
-    dots(pen, area, series, series.which === "cumulative" ? theme.accent : isolated, theme.bad);
+    if (series.which === "cumulative") drawLine(pen, area, series, theme.accent);
+    drawDots(pen, area, series, series.which === "cumulative" ? theme.accent : isolated, theme.bad);
   }
-  if (first < 0 || !within(area, first)) return;
-  const own = errors.series[errors.series.length - 1];
-  if (own !== undefined) spot(pen, area.x(first), area.y(own.numbers[first]), 4.5, theme.bad);
+  const y = area.y(errors.series.at(-1)?.numbers[first] ?? Number.NaN);
+  if (!diverges || Number.isNaN(y)) return;
+  pen.fillStyle = theme.bad;
+  pen.beginPath();
+  circle(pen, area.x(first), y, 4.5);
+  pen.fill();
+}
+
+function circle(pen: Pen, x: number, y: number, radius: number): void {
+  pen.roundRect(x - radius, y - radius, 2 * radius, 2 * radius, radius);
+}
+
+/** A line down from the top. */
+function upright(pen: Pen, x: number, to: number, color: string): void {
+  pen.strokeStyle = color;
+  pen.beginPath();
+  pen.moveTo(x, 4);
+  pen.lineTo(x, to);
+  pen.stroke();
 }
 
 /** px that the words above an exported plot take */
 export const CAPTION = 58;
 const EDGE = 14;
 
-export interface Caption {
-  readonly title: string;
-  /** what is drawn against depth */
-  readonly metric: string;
-}
-
 /** Draws the title and legend that the panel shows around a plot, for a picture without the panel. */
-export function drawCaption(pen: Pen, area: PlotArea, { title, metric }: Caption, { theme, isolated }: Look): void {
+export function drawCaption(pen: Pen, area: PlotArea, title: string, metric: string, { theme, isolated }: Look): void {
   pen.textAlign = "left";
   pen.textBaseline = "middle";
   pen.fillStyle = theme.text;
@@ -252,7 +254,7 @@ export function drawCaption(pen: Pen, area: PlotArea, { title, metric }: Caption
     if (which === "cumulative") pen.fillRect(x, y - 1, 14, 2);
     else {
       pen.beginPath();
-      pen.roundRect(x + 7, y - 3.5, 7, 7, 3.5);
+      circle(pen, x + 10.5, y, 3.5);
       pen.fill();
     }
     pen.fillStyle = theme.dim;
@@ -263,15 +265,15 @@ export function drawCaption(pen: Pen, area: PlotArea, { title, metric }: Caption
 
 /** A text on two lines at most. */
 function wrapped(pen: Pen, text: string, width: number): string[] {
-  const lines = [""];
-  for (const word of text.split(" ")) {
-    const longer = lines[lines.length - 1] === "" ? word : `${lines[lines.length - 1]} ${word}`;
-    if (pen.measureText(longer).width <= width || lines[lines.length - 1] === "") lines[lines.length - 1] = longer;
+  const [begin, ...words] = text.split(" ");
+  const lines = [begin];
+  for (const word of words) {
+    const longer = `${lines.at(-1)} ${word}`;
+    if (pen.measureText(longer).width <= width) lines[lines.length - 1] = longer;
     else lines.push(word);
   }
   const [first, ...rest] = lines;
-  if (rest.length === 0) return [shortened(pen, first, width)];
-  return [shortened(pen, first, width), shortened(pen, rest.join(" "), width)];
+  return (rest.length === 0 ? [first] : [first, rest.join(" ")]).map((line) => shortened(pen, line, width));
 }
 
 function shortened(pen: Pen, text: string, width: number): string {
@@ -284,21 +286,17 @@ function shortened(pen: Pen, text: string, width: number): string {
 
 /** Marks one point: a line down to its place, and a ring around each of its values. */
 export function drawChosen(pen: Pen, area: PlotArea, row: number, color: string, theme: Theme): void {
-  if (row < 0 || !within(area, row)) return;
+  if (row < 0 || !isWithin(area, row)) return;
   const x = area.x(row);
-  pen.strokeStyle = color;
   pen.lineWidth = 1;
   pen.globalAlpha = 0.55;
-  pen.beginPath();
-  pen.moveTo(x, 4);
-  pen.lineTo(x, area.height - 24);
-  pen.stroke();
+  upright(pen, x, area.height - 24, color);
   pen.globalAlpha = 1;
   for (const { numbers } of area.errors.series) {
     const y = area.y(numbers[row]);
     if (Number.isNaN(y)) continue;
     pen.beginPath();
-    pen.roundRect(x - 5, y - 5, 10, 10, 5);
+    circle(pen, x, y, 5);
     pen.strokeStyle = theme.background;
     pen.lineWidth = 4;
     pen.stroke();
@@ -308,71 +306,60 @@ export function drawChosen(pen: Pen, area: PlotArea, row: number, color: string,
   }
 }
 
-function within({ span }: PlotArea, row: number): boolean {
+function isWithin({ span }: PlotArea, row: number): boolean {
   return row >= span.from - 0.5 && row <= span.to + 0.5;
 }
 
-function rule(pen: Pen, from: number, to: number, y: number, color: string): void {
-  pen.fillStyle = color;
-  pen.fillRect(from, Math.round(y), to - from, 1);
-}
-
-function names(pen: Pen, area: PlotArea, theme: Theme): void {
+/** Where the parts of the model begin, as far as there is room for their names. */
+function drawParts(pen: Pen, area: PlotArea, theme: Theme): void {
   let free = area.left - 30;
-  const y = area.height - 10;
+  pen.textAlign = "left";
   for (const [row, label] of area.marks()) {
     const width = pen.measureText(label).width;
     const x = Math.max(2, Math.min(area.x(row), area.width - width - 2));
     if (x < free) continue;
-    pen.textAlign = "left";
     pen.fillStyle = theme.edge;
     pen.fillRect(Math.round(area.x(row)), area.height - 22, 1, 4);
     pen.fillStyle = theme.dim;
-    pen.fillText(label, x, y);
+    pen.fillText(label, x, area.height - 10);
     free = x + width + 12;
   }
 }
 
 /** The line through all points; where several share a pixel their whole range is drawn. */
-function line(pen: Pen, area: PlotArea, { numbers }: Series, color: string): void {
-  const [from, to] = rows(area, numbers.length);
+function drawLine(pen: Pen, area: PlotArea, { numbers }: Series, color: string): void {
   pen.strokeStyle = color;
   pen.lineWidth = 1.6;
   pen.lineJoin = "round";
   pen.beginPath();
-  let begun = false;
   let column = Number.NaN;
-  let low = 0;
-  let high = 0;
-  const turn = (): void => {
-    if (high - low > 1) {
-      pen.moveTo(column, low);
-      pen.lineTo(column, high);
-    }
+  let [low, high] = [0, 0];
+  const drawRange = (): void => {
+    if (high - low <= 1) return;
+    pen.moveTo(column, low);
+    pen.lineTo(column, high);
   };
-  for (let row = from; row <= to; row++) {
+  for (const row of rowsIn(area, numbers.length)) {
     const number = numbers[row];
     // over what is equal, as shapes and other integers mostly are
-    if (Number.isNaN(number) || (number === 0 && area.errors.logarithmic) || !Number.isFinite(number)) continue;
+    if (!Number.isFinite(number) || (number === 0 && area.errors.logarithmic)) continue;
     const [x, y] = [area.x(row), area.y(number)];
     if (Math.abs(x - column) < 0.75) {
-      low = Math.min(low, y);
-      high = Math.max(high, y);
+      [low, high] = [Math.min(low, y), Math.max(high, y)];
       continue;
     }
-    if (begun) turn();
-    if (begun) pen.lineTo(x, y);
-    else pen.moveTo(x, y);
-    begun = true;
+    drawRange();
+    if (Number.isNaN(column)) pen.moveTo(x, y);
+    else pen.lineTo(x, y);
     [column, low, high] = [x, y, y];
   }
-  if (begun) turn();
+  drawRange();
   pen.stroke();
 }
 
-function dots(pen: Pen, area: PlotArea, { which, numbers }: Series, color: string, bad: string): void {
-  const [from, to] = rows(area, numbers.length);
-  const many = to - from > DOTS;
+function drawDots(pen: Pen, area: PlotArea, { which, numbers }: Series, color: string, bad: string): void {
+  const rows = rowsIn(area, numbers.length);
+  const many = rows.length > DOTS;
   const size = which === "isolated" ? (many ? 1.1 : 2.6) : 1.9;
   const taken = new Set<number>();
   const broken: [number, number][] = [];
@@ -380,7 +367,7 @@ function dots(pen: Pen, area: PlotArea, { which, numbers }: Series, color: strin
   pen.fillStyle = color;
   pen.globalAlpha = many ? 0.6 : 1;
   pen.beginPath();
-  for (let row = from; row <= to; row++) {
+  for (const row of rows) {
     const number = numbers[row];
     if (Number.isNaN(number)) continue;
     const [x, y] = [area.x(row), area.y(number)];
@@ -390,17 +377,15 @@ function dots(pen: Pen, area: PlotArea, { which, numbers }: Series, color: strin
     taken.add(cell);
     if (!Number.isFinite(number)) broken.push([x, y]);
     else if (number === 0 && area.errors.logarithmic) equal.push([x, y]);
-    else if (which === "isolated" || !many) {
-      if (many) pen.rect(x - size, y - size, 2 * size, 2 * size);
-      else pen.roundRect(x - size, y - size, 2 * size, 2 * size, size);
-    }
+    else if (!many) circle(pen, x, y, size);
+    else if (which === "isolated") pen.rect(x - size, y - size, 2 * size, 2 * size);
   }
   pen.fill();
   pen.globalAlpha = 1;
   pen.strokeStyle = color;
   pen.lineWidth = 1;
   pen.beginPath();
-  for (const [x, y] of equal) pen.roundRect(x - 1.8, y - 1.8, 3.6, 3.6, 1.8);
+  for (const [x, y] of equal) circle(pen, x, y, 1.8);
   pen.stroke();
   pen.fillStyle = bad;
   pen.beginPath();
@@ -413,14 +398,11 @@ function dots(pen: Pen, area: PlotArea, { which, numbers }: Series, color: strin
   pen.fill();
 }
 
-function spot(pen: Pen, x: number, y: number, size: number, color: string): void {
-  if (Number.isNaN(y)) return;
-  pen.fillStyle = color;
-  pen.beginPath();
-  pen.roundRect(x - size, y - size, 2 * size, 2 * size, size);
-  pen.fill();
-}
-
-function rows({ span }: PlotArea, count: number): [number, number] {
-  return [Math.max(0, Math.ceil(span.from)), Math.min(count - 1, Math.floor(span.to))];
+/** The rows in view. */
+function rowsIn({ span }: PlotArea, count: number): number[] {
+  const first = Math.max(0, Math.ceil(span.from));
+  return Array.from(
+    { length: Math.max(0, Math.min(count - 1, Math.floor(span.to)) - first + 1) },
+    (_, at) => first + at,
+  );
 }

@@ -125,7 +125,7 @@ export function breakable(name: string): (Node | string)[] {
 }
 
 /** Code, whole in its tooltip: a name, a type, a number. */
-export function mono(text: string, most = 200): HTMLElement {
+export function mono(text: string, most = 60): HTMLElement {
   return el("span.onnx-nb-mono", { title: text.slice(0, 4000) }, ...breakable(elide(text, most)));
 }
 

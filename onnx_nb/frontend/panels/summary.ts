@@ -2,7 +2,7 @@
 
 import { categoryVariable } from "../render/theme.ts";
 import { bytes, counted, plain, scaled } from "../scene/formatting.ts";
-import { breakable, button, copyButton, el, elide, on } from "./dom.ts";
+import { button, copyButton, el, elide, mono, on } from "./dom.ts";
 
 /** `analysis.summarize` as plain data. */
 export interface SummaryData {
@@ -31,7 +31,7 @@ export interface SummaryData {
   readonly doc: string;
   /** kind, message */
   readonly faults: readonly (readonly [string, string])[];
-  /** null where it was not counted; the last three are absent from notebooks saved before there were costs */
+  /** null where it was not counted */
   readonly cost?: CostData | null;
   /** scope, class, MACs, parameters, activation bytes */
   readonly scopes?: readonly (readonly [string, string, number | null, number, number | null])[];
@@ -83,25 +83,16 @@ export function createSummary(
   );
   const body = el("div.onnx-nb-cards", ...cardsOf(summary, options, signal));
   if (nodes === 0) body.prepend(el("p.onnx-nb-dim", "This model has no nodes."));
+  const words = ([kind, message]: readonly [string, string]): Cell[] => [kind.replaceAll("_", " "), mono(message, 240)];
+  const strip = el(
+    "div.onnx-nb-strip.onnx-nb-warn",
+    el("span.onnx-nb-sign", { "aria-hidden": true }, "⚠"),
+    el("b", counted(faults.length, "fault")),
+    copyButton(() => faults.map(([kind, message]) => `${kind}: ${message}`).join("\n"), signal),
+    table(["kind", "fault"], faults, words, signal),
+  );
   root.classList.add("onnx-nb-summary");
-  root.replaceChildren(header);
-  if (faults.length > 0) {
-    root.append(
-      el(
-        "div.onnx-nb-strip.onnx-nb-warn",
-        el("span.onnx-nb-sign", { "aria-hidden": true }, "⚠"),
-        el("b", counted(faults.length, "fault")),
-        copyButton(() => faults.map(([kind, message]) => `${kind}: ${message}`).join("\n"), signal),
-        table(
-          ["kind", "fault"],
-          faults,
-          ([kind, message]) => [word(kind.replaceAll("_", " ")), word(message, 240)],
-          signal,
-        ),
-      ),
-    );
-  }
-  root.append(body);
+  root.replaceChildren(header, ...(faults.length > 0 ? [strip] : []), body);
   const expand = (expanded: boolean): void => {
     body.hidden = !expanded;
     root.classList.toggle("onnx-nb-folded", !expanded);
@@ -140,37 +131,33 @@ function cardsOf(summary: SummaryData, options: SummaryOptions, signal: AbortSig
   const card = (title: string, ...content: (Node | null)[]): void => {
     cards.push(el("section.onnx-nb-card", el("h4", title), ...content));
   };
-  const add = <T>(title: string, heads: readonly string[], rows: readonly T[], cells: (row: T) => Node[]): void => {
+  const add = <T>(title: string, heads: readonly string[], rows: readonly T[], cells: (row: T) => Cell[]): void => {
     if (rows.length > 0) card(title, table(heads, rows, cells, signal));
   };
-  const argument = ([name, dtype, shape]: readonly string[]): Node[] => [
-    word(name),
-    word(dtype),
-    word(shape || "unknown"),
-  ];
+  const argument = ([name, dtype, shape]: readonly string[]): Cell[] => [name, dtype, shape || "unknown"];
   add(`inputs · ${plain(inputs.length)}`, ["name", "dtype", "shape"], inputs, argument);
   add(`outputs · ${plain(outputs.length)}`, ["name", "dtype", "shape"], outputs, argument);
   const commonest = Math.max(1, ...ops.map(([, , , count]) => count));
   add(`ops · ${plain(ops.length)}`, ["op", "count", ""], ops, ([op, domain, category, count]) => [
-    word(domain === "" || domain === "ai.onnx" ? op : `${domain}.${op}`, 44),
+    mono(domain === "" || domain === "ai.onnx" ? op : `${domain}.${op}`, 44),
     number(plain(count)),
     bar(count / commonest, `var(${categoryVariable(category)}, var(--nb-cat-other))`, category),
   ]);
   const heaviest = Math.max(1, ...largest.map(([, , , size]) => size));
   add("largest weights", ["name", "bytes", ""], largest, ([name, dtype, shape, size]) => [
-    el("span", word(name, 80), el("span.onnx-nb-dim", ` ${elide(shape, 40)} ${elide(dtype, 24)}`)),
+    el("span", mono(name, 80), el("span.onnx-nb-dim", ` ${elide(shape, 40)} ${elide(dtype, 24)}`)),
     number(bytes(size)),
     bar(size / heaviest, "var(--nb-accent)", bytes(size)),
   ]);
   add("parameters by dtype", ["dtype", "parameters", "bytes", ""], dtypes, ([dtype, count, size]) => [
-    word(dtype),
+    dtype,
     number(scaled(count)),
     number(bytes(size)),
     bar(size / Math.max(1, nbytes), "var(--nb-accent)", bytes(size)),
   ]);
   if (summary.cost) card("cost of a run", ...costCard(summary, summary.cost, options, signal));
-  add("functions", ["name", "nodes"], functions, ([name, count]) => [word(name), number(plain(count))]);
-  add("metadata", ["key", "value"], metadata, ([key, value]) => [word(key), word(value, 120)]);
+  add("functions", ["name", "nodes"], functions, ([name, count]) => [name, number(plain(count))]);
+  add("metadata", ["key", "value"], metadata, ([key, value]) => [key, mono(value, 120)]);
   if (doc.trim() !== "") card("description", el("div.onnx-nb-doc", doc.slice(0, 20_000)));
   return cards;
 }
@@ -193,9 +180,10 @@ function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions,
       `${bytes(cost.known_activation_bytes)} of activations`,
     ],
   ] as const;
-  const known = totals.filter(([sum, unknown]) => sum > 0 || unknown === 0);
-  const parts: Node[] = [];
-  if (known.length > 0) parts.push(el("p", known.map(([, unknown, text]) => atLeast(unknown, text)).join(" · ")));
+  const known = totals
+    .filter(([sum, unknown]) => sum > 0 || unknown === 0)
+    .map(([, unknown, text]) => atLeast(unknown, text));
+  const parts: Node[] = known.length > 0 ? [el("p", known.join(" · "))] : [];
   const unknown = Math.max(cost.unknown_macs, cost.unknown_flops, cost.unknown_activation_bytes);
   if (unknown > 0) {
     const sizes = options.resized === undefined ? `Give sizes for ${dimensions(unbound)}: shapes={…}.` : "Give sizes:";
@@ -210,7 +198,7 @@ function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions,
     run ? ["scope", "MACs", "parameters", "activations", ""] : ["scope", "parameters"],
     scopes,
     ([scope, cls, macs, parameters, activations]) => {
-      const name = el("span", word(scope, 60), el("span.onnx-nb-dim", ` ${elide(cls, 40)}`));
+      const name = el("span", mono(scope), el("span.onnx-nb-dim", ` ${elide(cls, 40)}`));
       if (!run) return [name, number(scaled(parameters))];
       return [
         name,
@@ -256,16 +244,13 @@ function sizeFields(
     on(input, "keydown", signal, (event) => event.stopPropagation());
     return el("label", `${elide(name, 40)} = `, input);
   };
-  const wrong = problem === "" ? null : el("p.onnx-nb-bad", { role: "alert" }, elide(problem, 400));
-  return [el("div.onnx-nb-row.onnx-nb-sizes", ...names.map(field)), ...(wrong === null ? [] : [wrong])];
+  const wrong = el("p.onnx-nb-bad", { role: "alert" }, elide(problem, 400));
+  return [el("div.onnx-nb-row.onnx-nb-sizes", ...names.map(field)), ...(problem === "" ? [] : [wrong])];
 }
 
 function dimensions(unbound: readonly string[]): string {
-  const more = unbound.length > 4 ? ` and ${plain(unbound.length - 4)} more` : "";
-  return `${unbound
-    .slice(0, 4)
-    .map((each) => elide(each, 32))
-    .join(", ")}${more}`;
+  const named = unbound.slice(0, 4).map((each) => elide(each, 32));
+  return named.join(", ") + (unbound.length > 4 ? ` and ${plain(unbound.length - 4)} more` : "");
 }
 
 function atLeast(unknown: number, text: string): string {
@@ -278,17 +263,22 @@ function withUnit(count: number, unit: string): string {
   return /\d$/.test(short) ? `${short} ${unit}` : `${short}${unit}`;
 }
 
+/** Code, or an element. */
+type Cell = Node | string;
+
 /** A table whose rows beyond a few wait behind "show all N"; null when there are none. */
 function table<T>(
   columns: readonly string[],
   rows: readonly T[],
-  cells: (row: T) => Node[],
+  cells: (row: T) => Cell[],
   signal: AbortSignal,
 ): HTMLElement | null {
   if (rows.length === 0) return null;
   const body = el("tbody");
   const add = (from: number, to: number): void => {
-    for (const row of rows.slice(from, to)) body.append(el("tr", ...cells(row).map((cell) => el("td", cell))));
+    for (const row of rows.slice(from, to)) {
+      body.append(el("tr", ...cells(row).map((cell) => el("td", typeof cell === "string" ? mono(cell) : cell))));
+    }
   };
   // one row more than it hides would be silly
   const first = rows.length <= SHOWN + 2 ? rows.length : SHOWN;
@@ -306,10 +296,6 @@ function table<T>(
     wrapper.append(more);
   }
   return wrapper;
-}
-
-function word(text: string, most = 60): HTMLElement {
-  return el("span.onnx-nb-mono", { title: text.slice(0, 4000) }, ...breakable(elide(text, most)));
 }
 
 function number(text: string): HTMLElement {

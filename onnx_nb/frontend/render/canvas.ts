@@ -128,6 +128,27 @@ function stroke(px: number, k: number): number {
   return Math.max(px, 0.6 / k);
 }
 
+/** Draws shapes as one path: filled, or with a line. */
+function paint(
+  ctx: Pen,
+  boxes: Iterable<number>,
+  outline: (box: number) => void,
+  fill: string | null,
+  line: string | null = null,
+  width = 0,
+): void {
+  ctx.beginPath();
+  for (const box of boxes) outline(box);
+  if (fill !== null) {
+    ctx.fillStyle = fill;
+    ctx.fill();
+  }
+  if (line === null) return;
+  ctx.strokeStyle = line;
+  ctx.lineWidth = width;
+  ctx.stroke();
+}
+
 function drawScopes(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[], k: number): void {
   const { x, y, w, h, depth } = scene.boxes;
   const outline = (box: number): void => {
@@ -136,20 +157,10 @@ function drawScopes(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[],
   };
   const open = grouped(boxes, (box) => (opened(scene, box, k) ? depth[box] : undefined));
   for (const [level, same] of [...open].sort(([a], [b]) => a - b)) {
-    ctx.beginPath();
-    for (const box of same) outline(box);
-    ctx.fillStyle = theme.scopes[level % 2];
-    ctx.fill();
-    ctx.strokeStyle = theme.line;
-    ctx.lineWidth = stroke(1, k);
-    ctx.stroke();
+    paint(ctx, same, outline, theme.scopes[level % 2], theme.line, stroke(1, k));
     for (const box of same) {
-      if (!marks.selected.has(box) && box !== marks.hovered) continue;
-      ctx.beginPath();
-      outline(box);
-      ctx.strokeStyle = theme.accent;
-      ctx.lineWidth = stroke(marks.selected.has(box) ? 2 : 1, k);
-      ctx.stroke();
+      if (marks.selected.has(box)) paint(ctx, [box], outline, null, theme.accent, stroke(2, k));
+      else if (box === marks.hovered) paint(ctx, [box], outline, null, theme.accent, stroke(1, k));
     }
   }
 }
@@ -297,16 +308,12 @@ function drawBoxes(ctx: Pen, picture: Picture, boxes: number[], k: number): void
 function drawTones(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene } = picture;
   const { kind, x, y, w, h } = scene.boxes;
+  const outline = (box: number): void => ctx.roundRect(x[box], y[box], w[box], h[box], kind[box] === BOX.NODE ? 5 : 7);
   for (const [color, same] of grouped(boxes, (box) => statusOf(picture, box)?.color)) {
-    ctx.beginPath();
-    for (const box of same) ctx.roundRect(x[box], y[box], w[box], h[box], kind[box] === BOX.NODE ? 5 : 7);
-    ctx.fillStyle = color;
-    ctx.strokeStyle = color;
     ctx.globalAlpha = TINT;
-    ctx.fill();
+    paint(ctx, same, outline, color);
     ctx.globalAlpha = 1;
-    ctx.lineWidth = stroke(1.8, k);
-    ctx.stroke();
+    paint(ctx, same, outline, null, color, stroke(1.8, k));
   }
 }
 
@@ -369,102 +376,59 @@ function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): vo
     const most = kind[box] === BOX.NODE ? columns.categoryOf(id[box]) : columns.categoryOfScope(id[box]);
     return theme.categories[most] ?? theme.dim;
   };
-  for (const [color, same] of grouped(boxes, colorOf)) {
-    ctx.beginPath();
-    for (const box of same) ctx.rect(x[box], y[box], Math.max(w[box], 1 / k), Math.max(h[box], 1 / k));
-    ctx.fillStyle = color;
-    ctx.globalAlpha = 0.85;
-    ctx.fill();
-  }
+  const patch = (box: number): void => ctx.rect(x[box], y[box], Math.max(w[box], 1 / k), Math.max(h[box], 1 / k));
+  ctx.globalAlpha = 0.85;
+  for (const [color, same] of grouped(boxes, colorOf)) paint(ctx, same, patch, color);
   ctx.globalAlpha = 1;
-  ctx.strokeStyle = theme.accent;
-  ctx.lineWidth = 2 / k;
-  ctx.beginPath();
-  for (const box of boxes) {
-    if (
-      marks.selected.has(box) ||
-      box === marks.hovered ||
-      marks.taken.has(box) ||
-      marks.lit.has(box) ||
-      marks.hits.has(box)
-    ) {
-      ctx.rect(x[box] - 1 / k, y[box] - 1 / k, w[box] + 2 / k, h[box] + 2 / k);
-    }
-  }
-  ctx.stroke();
+  const { selected, hovered, taken, lit, hits } = marks;
+  const marked = boxes.filter(
+    (box) => selected.has(box) || box === hovered || taken.has(box) || lit.has(box) || hits.has(box),
+  );
+  const around = (box: number): void => ctx.rect(x[box] - 1 / k, y[box] - 1 / k, w[box] + 2 / k, h[box] + 2 / k);
+  paint(ctx, marked, around, null, theme.accent, 2 / k);
 }
 
 function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene, columns, theme, marks, overlay } = picture;
   const { kind, id, x, y, w, h } = scene.boxes;
-  const outline = (box: number, inset = 0): void => {
+  const outline = (box: number): void => {
     const radius = kind[box] === BOX.NODE ? 5 : kind[box] === BOX.SCOPE ? 7 : h[box] / 2;
-    ctx.roundRect(x[box] + inset, y[box] + inset, w[box] - 2 * inset, h[box] - 2 * inset, Math.max(0, radius - inset));
+    ctx.roundRect(x[box], y[box], w[box], h[box], radius);
   };
+  const hairline = stroke(1, k);
 
   // sheets behind repeated scopes
-  ctx.fillStyle = theme.scopes[1];
-  ctx.strokeStyle = theme.line;
-  ctx.lineWidth = stroke(1, k);
   for (const box of boxes) {
     if (kind[box] !== BOX.SCOPE || columns.scopeRepeat[id[box]] < 2) continue;
     for (const shift of [6, 3]) {
-      ctx.beginPath();
-      ctx.roundRect(x[box] + shift, y[box] + shift, w[box], h[box], 7);
-      ctx.fill();
-      ctx.stroke();
+      const sheet = (): void => ctx.roundRect(x[box] + shift, y[box] + shift, w[box], h[box], 7);
+      paint(ctx, [box], sheet, theme.scopes[1], theme.line, hairline);
     }
   }
 
-  const fill = (color: string, wanted: (box: number) => boolean): void => {
-    ctx.beginPath();
-    for (const box of boxes) if (wanted(box)) outline(box);
-    ctx.fillStyle = color;
-    ctx.fill();
-  };
-  fill(theme.card, (box) => kind[box] === BOX.NODE);
-  fill(theme.scopes[0], (box) => kind[box] === BOX.SCOPE);
-  fill(theme.text, (box) => kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
-  if (overlay !== null) {
-    for (const [color, same] of grouped(boxes, (box) => painted(picture, box)?.fill)) {
-      ctx.beginPath();
-      for (const box of same) outline(box);
-      ctx.fillStyle = color;
-      ctx.fill();
-    }
-  }
-
-  ctx.beginPath();
-  for (const box of boxes) if (kind[box] === BOX.NODE || kind[box] === BOX.SCOPE) outline(box);
-  ctx.strokeStyle = theme.line;
-  ctx.lineWidth = stroke(1, k);
-  ctx.stroke();
+  const nodes = boxes.filter((box) => kind[box] === BOX.NODE);
+  const scopes = boxes.filter((box) => kind[box] === BOX.SCOPE);
+  paint(ctx, nodes, outline, theme.card);
+  paint(ctx, scopes, outline, theme.scopes[0]);
+  const pills = boxes.filter((box) => kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
+  paint(ctx, pills, outline, theme.text);
+  for (const [color, same] of grouped(boxes, (box) => painted(picture, box)?.fill)) paint(ctx, same, outline, color);
+  paint(ctx, [...nodes, ...scopes], outline, null, theme.line, hairline);
 
   // color stripes, one path for each category
-  const striped = (box: number): number | undefined =>
-    kind[box] !== BOX.NODE || overlay !== null ? undefined : columns.categoryOf(id[box]);
-  for (const [category, same] of grouped(boxes, striped)) {
-    ctx.beginPath();
-    for (const box of same) ctx.roundRect(x[box], y[box], 5, h[box], [4, 0, 0, 4]);
-    ctx.fillStyle = theme.categories[category] ?? theme.dim;
-    ctx.fill();
+  const stripe = (box: number): void => ctx.roundRect(x[box], y[box], 5, h[box], [4, 0, 0, 4]);
+  for (const [category, same] of grouped(overlay === null ? nodes : [], (box) => columns.categoryOf(id[box]))) {
+    paint(ctx, same, stripe, theme.categories[category] ?? theme.dim);
   }
 
-  const ring = (width: number, color: string, wanted: (box: number) => boolean): void => {
-    ctx.beginPath();
-    for (const box of boxes) if (wanted(box)) outline(box);
-    ctx.strokeStyle = color;
-    ctx.lineWidth = stroke(width, k);
-    ctx.stroke();
-  };
+  const ring = (width: number, color: string, wanted: (box: number) => boolean): void =>
+    paint(ctx, boxes.filter(wanted), outline, null, color, stroke(width, k));
   const { taken, lit, hits, selected, hovered } = marks;
   ring(7, theme.halo, (box) => hits.has(box));
   ring(1.6, theme.accent, (box) => taken.has(box) || lit.has(box));
   ring(1.2, theme.accent, (box) => box === hovered);
-  if (selected.size > 0) {
-    ring(9, theme.halo, (box) => selected.has(box));
-    ring(2, theme.accent, (box) => selected.has(box));
-  }
+  ring(9, theme.halo, (box) => selected.has(box));
+  ring(2, theme.accent, (box) => selected.has(box));
 }
 
 function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
