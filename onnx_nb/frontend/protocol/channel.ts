@@ -64,42 +64,29 @@ export class Channel {
     signal.addEventListener("abort", () => {
       comm.off("msg:custom", receive);
       for (const { reject } of this.#pending.values()) reject(new DOMException("the view was closed", "AbortError"));
-      this.#pending.clear();
     });
   }
 
   /** Asks the kernel; aborting the signal tells it to stop and rejects at once. */
-  request(verb: string, args: Readonly<Record<string, unknown>>, options: RequestOptions = {}): Promise<Reply> {
+  async request(verb: string, args: Readonly<Record<string, unknown>>, options: RequestOptions = {}): Promise<Reply> {
     const { signal, progress } = options;
-    return new Promise((resolve, reject) => {
-      if (signal?.aborted) {
-        reject(new DOMException("cancelled", "AbortError"));
-        return;
-      }
-      const id = this.#next++;
-      const cancel = (): void => {
-        if (!this.#pending.delete(id)) return;
-        this.#send({ id, cancel: true });
-        reject(new DOMException("cancelled", "AbortError"));
-      };
-      const settled = (): void => signal?.removeEventListener("abort", cancel);
-      this.#pending.set(id, {
-        resolve: (reply) => {
-          settled();
-          resolve(reply);
-        },
-        reject: (error) => {
-          settled();
-          reject(error);
-        },
-        progress,
+    if (signal?.aborted) throw new DOMException("cancelled", "AbortError");
+    const id = this.#next++;
+    const settled = new AbortController();
+    try {
+      return await new Promise((resolve, reject) => {
+        this.#pending.set(id, { resolve, reject, progress });
+        const cancel = (): void => {
+          this.#send({ id, cancel: true });
+          reject(new DOMException("cancelled", "AbortError"));
+        };
+        signal?.addEventListener("abort", cancel, { signal: settled.signal });
+        if (!this.#send({ id, verb, args })) reject(new KernelError("KernelGone", GONE, "Run the cell again."));
       });
-      signal?.addEventListener("abort", cancel);
-      if (!this.#send({ id, verb, args })) {
-        this.#pending.get(id)?.reject(new KernelError("KernelGone", GONE, "Run the cell again."));
-        this.#pending.delete(id);
-      }
-    });
+    } finally {
+      this.#pending.delete(id);
+      settled.abort();
+    }
   }
 
   /** Asks for plain data. */
@@ -133,7 +120,6 @@ export class Channel {
       pending.progress?.(answer.progress.fraction, answer.progress.message);
       return;
     }
-    this.#pending.delete(answer.id);
     if (answer.error !== undefined) {
       pending.reject(new KernelError(answer.error.type, answer.error.message, answer.error.advice));
     } else if (answer.cancelled) pending.reject(new DOMException("cancelled", "AbortError"));

@@ -6,6 +6,7 @@
 import type { OverlayData } from "../scene/overlay.ts";
 import type { Direction } from "../scene/scene.ts";
 import type { Bookmark, Plan, Standing } from "../scene/state.ts";
+import type { Progress } from "./channel.ts";
 import type { Target } from "./columns.ts";
 
 export const NO_KERNEL =
@@ -91,7 +92,6 @@ export interface StatisticsReply {
 
 /** Some cells of a tensor, and a picture of the slice they are in. */
 export interface PageReply {
-  readonly dtype: string;
   readonly shape: readonly number[];
   readonly index: readonly number[];
   readonly row: number;
@@ -131,17 +131,9 @@ export interface Place {
 /** The kernel's answers about the numbers in tensors. */
 export interface ValueHost {
   /** runs the model and looks at one tensor, or at all; gives a sentence */
-  capture(
-    value: number | null,
-    progress: (fraction: number, message: string) => void,
-    signal: AbortSignal,
-  ): Promise<string>;
+  capture(value: number | null, progress: Progress, signal: AbortSignal): Promise<string>;
   /** null if nothing is known yet */
-  statistics(
-    value: number,
-    progress: (fraction: number, message: string) => void,
-    signal: AbortSignal,
-  ): Promise<StatisticsReply | null>;
+  statistics(value: number, progress: Progress, signal: AbortSignal): Promise<StatisticsReply | null>;
   page(value: number, place: Place, signal: AbortSignal): Promise<PageReply>;
   /** the content of a .npy file */
   npy(value: number, signal: AbortSignal): Promise<Uint8Array>;
@@ -192,22 +184,15 @@ export interface GraphHost {
   /** numbers that the kernel can give of any model, by name */
   overlay?(name: string, signal: AbortSignal): Promise<OverlayData>;
   /** the content of an HTML file that holds the live graph; statistics of all weights take a while */
-  page?(
-    statistics: boolean,
-    progress: (fraction: number, message: string) => void,
-    signal: AbortSignal,
-  ): Promise<Uint8Array>;
+  page?(statistics: boolean, progress: Progress, signal: AbortSignal): Promise<Uint8Array>;
   /** takes the picture that stands in the notebook where the live graph cannot; asked for again after changes */
   picture?(svg: string): void;
 }
 
 /** Message and advice of anything thrown: errors of the channel carry `advice`, others only a message. */
 export function failure(error: unknown): Failure {
-  if (error instanceof Error) {
-    const advice = "advice" in error && typeof error.advice === "string" ? error.advice : "";
-    return { message: error.message, advice };
-  }
-  return { message: String(error), advice: "" };
+  if (!(error instanceof Error)) return { message: String(error), advice: "" };
+  return { message: error.message, advice: "advice" in error ? String(error.advice) : "" };
 }
 
 /** The same in one line. */

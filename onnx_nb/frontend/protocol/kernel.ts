@@ -11,17 +11,26 @@ import type { Baked, GraphHost, InspectReply, PageReply, ValueHost } from "./hos
 /** Milliseconds without an answer after which a kernel counts as busy or gone. */
 const SILENCE_MS = 4000;
 
+export interface Kernel {
+  /** whether it answers */
+  readonly live: boolean;
+}
+
 /** Reports whether a kernel answers. A kernel may be busy with a cell, so silence counts only after a while. */
-export function watchKernel(channel: Channel, signal: AbortSignal, turn: (live: boolean) => void): void {
+export function watchKernel(channel: Channel, signal: AbortSignal, changed: (live: boolean) => void): Kernel {
+  const kernel = { live: true };
+  const turn = (live: boolean): void => {
+    clearTimeout(silent);
+    kernel.live = live;
+    changed(live);
+  };
   const silent = setTimeout(() => turn(false), SILENCE_MS);
   signal.addEventListener("abort", () => clearTimeout(silent));
   channel.request("ping", {}, { signal }).then(
-    () => {
-      clearTimeout(silent);
-      turn(true);
-    },
+    () => turn(true),
     () => undefined,
   );
+  return kernel;
 }
 
 export const noKernel = (): Promise<never> => Promise.reject(new Error("This page has no kernel."));
@@ -46,13 +55,13 @@ type SideHost = GraphHost & Required<Pick<GraphHost, "figures" | "overlay">>;
  *
  * @param about names the model to the kernel, where a widget shows several
  */
-export function sideHost(channel: Channel, about: Readonly<Record<string, unknown>>, live: () => boolean): SideHost {
+export function sideHost(channel: Channel, about: Readonly<Record<string, unknown>>, kernel: Kernel): SideHost {
   return {
     plan: noKernel,
     extract: noKernel,
     changed: () => undefined,
     get live(): boolean {
-      return live();
+      return kernel.live;
     },
     reason: "Nothing is extracted from two graphs side by side: show one of them by itself.",
     overlay: async (name, signal) => overlayOf(await channel.request("overlay", { ...about, name }, { signal })),
@@ -62,11 +71,11 @@ export function sideHost(channel: Channel, about: Readonly<Record<string, unknow
 }
 
 /** The host of a graph from which submodels are extracted, except `changed`. */
-export function graphHost(channel: Channel, live: () => boolean): Omit<GraphHost, "changed"> {
-  const { inspect, figures, overlay } = sideHost(channel, {}, live);
+export function graphHost(channel: Channel, kernel: Kernel): Omit<GraphHost, "changed"> {
+  const { inspect, figures, overlay } = sideHost(channel, {}, kernel);
   return {
     get live(): boolean {
-      return live();
+      return kernel.live;
     },
     reason: "The kernel does not answer: it is busy, or this notebook was opened without one.",
     cancellable: true,
@@ -89,7 +98,7 @@ export function graphHost(channel: Channel, live: () => boolean): Omit<GraphHost
     },
     page: (statistics, progress, signal) => channel.bytes("page", { statistics }, { signal, progress }),
     picture(svg) {
-      if (live()) sendPicture(channel, svg);
+      if (kernel.live) sendPicture(channel, svg);
     },
     values: valueHost(channel),
   };

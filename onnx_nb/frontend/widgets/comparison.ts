@@ -4,8 +4,8 @@ import { type ComparisonOptions, type ComparisonView, createComparison } from ".
 import { unpack } from "../protocol/codec.ts";
 import { type Details, detailsOf, Points } from "../protocol/comparison.ts";
 import { sendPicture } from "../protocol/kernel.ts";
-import { bindTrait, loadPacked } from "../protocol/model.ts";
-import { drawn, type Page, type Widget } from "./mount.ts";
+import { bindTrait } from "../protocol/model.ts";
+import { drawn, type Page, sharing } from "./mount.ts";
 
 /** Milliseconds after which the panel has come to rest and its picture is drawn. */
 const REST_MS = 400;
@@ -20,12 +20,9 @@ function packedOr(points: Points, ask: Detail): Detail {
   };
 }
 
-export const comparisonWidget: Widget = (model, channel) => {
-  const loading = loadPacked(model, channel, "columns").then((packed) => new Points(packed));
-  loading.catch(() => undefined); // each view reports it
-  return async (root, signal) => {
-    const points = await loading;
-    if (signal.aborted) return;
+export const comparisonWidget = sharing(
+  async (part) => new Points(await part("columns")),
+  (points, model, channel, root, signal) => {
     const actions = model.get("_actions") as string[];
     const height = Number(model.get("height"));
     /** @param inside the module that was drilled into, "" for none */
@@ -83,8 +80,8 @@ export const comparisonWidget: Widget = (model, channel) => {
     drawn(root, signal, () => (drilled ?? view).redraw());
     const resting = setTimeout(() => sendPicture(channel, view.svg()), REST_MS);
     signal.addEventListener("abort", () => clearTimeout(resting));
-  };
-};
+  },
+);
 
 export const comparisonPage: Page = async (root, _about, part, signal) => {
   const points = new Points(await part("points"));

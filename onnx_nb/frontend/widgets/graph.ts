@@ -5,22 +5,19 @@ import { createSummary, type SummaryData } from "../panels/summary.ts";
 import { Columns } from "../protocol/columns.ts";
 import type { GraphHost, Patch, Selected } from "../protocol/host.ts";
 import { bakedOf, graphHost, overlayOf, pageHost, watchKernel } from "../protocol/kernel.ts";
-import { bindTrait, loadPacked, textOf } from "../protocol/model.ts";
+import { bindTrait, textOf } from "../protocol/model.ts";
 import { type Named, scopesAt, targetOf, type ViewState, viewFrom, viewTo } from "../protocol/viewstate.ts";
 import type { OverlayData } from "../scene/overlay.ts";
 import type { Direction } from "../scene/scene.ts";
 import { same } from "../scene/state.ts";
-import { drawn, type Page, rootIn, type Widget } from "./mount.ts";
+import { drawn, type Page, rootIn, sharing } from "./mount.ts";
 
 /** The trait `_overlay`. */
 type Numbers = Readonly<Record<string, unknown>> & { readonly nodes: DataView; readonly groups: DataView };
 
-export const graphWidget: Widget = (model, channel) => {
-  const loading = loadPacked(model, channel, "columns").then((packed) => new Columns(packed));
-  loading.catch(() => undefined); // each view reports it
-  return async (root, signal) => {
-    const columns = await loading;
-    if (signal.aborted) return;
+export const graphWidget = sharing(
+  async (part) => new Columns(await part("columns")),
+  (columns, model, channel, root, signal) => {
     const read = <T>(name: string): T => model.get(name) as T;
     const selectionOf = (named: readonly Named[]): Selected[] =>
       named.flatMap((each) => {
@@ -30,21 +27,18 @@ export const graphWidget: Widget = (model, channel) => {
     const overlay = (given: Numbers | null): OverlayData | null =>
       given && overlayOf({ value: given, buffers: [given.nodes, given.groups] });
 
-    let live = true;
-    const host: GraphHost = Object.assign(
-      graphHost(channel, () => live),
-      {
-        changed(patch: Patch): void {
-          if (patch.inputs !== undefined) putInputs(patch.inputs);
-          if (patch.outputs !== undefined) putOutputs(patch.outputs);
-          if (patch.selection !== undefined) putSelection([...patch.selection]);
-          if (patch.overlay === null) putOverlay(null);
-          if (patch.direction !== undefined) putDirection(patch.direction);
-          const changed = viewFrom(columns, patch);
-          if (Object.keys(changed).length > 0) putView({ ...read<ViewState>("view"), ...changed });
-        },
+    const kernel = watchKernel(channel, signal, (live) => view.dispatch({ type: "live", live }));
+    const host: GraphHost = Object.assign(graphHost(channel, kernel), {
+      changed(patch: Patch): void {
+        if (patch.inputs !== undefined) putInputs(patch.inputs);
+        if (patch.outputs !== undefined) putOutputs(patch.outputs);
+        if (patch.selection !== undefined) putSelection([...patch.selection]);
+        if (patch.overlay === null) putOverlay(null);
+        if (patch.direction !== undefined) putDirection(patch.direction);
+        const changed = viewFrom(columns, patch);
+        if (Object.keys(changed).length > 0) putView({ ...read<ViewState>("view"), ...changed });
       },
-    );
+    });
     const state = read<ViewState>("view");
     const view = new GraphView(
       root,
@@ -86,12 +80,8 @@ export const graphWidget: Widget = (model, channel) => {
       },
       signal,
     );
-    watchKernel(channel, signal, (answers) => {
-      live = answers;
-      view.dispatch({ type: "live", live });
-    });
-  };
-};
+  },
+);
 
 /** A page with the summary of a model above its graph. */
 export const graphPage: Page = async (root, about, part, signal) => {

@@ -3,7 +3,7 @@
 import { keepFocus } from "../panels/focus.ts";
 import type { Channel } from "../protocol/channel.ts";
 import { failureText } from "../protocol/host.ts";
-import type { CommModel, Parts, WidgetModel } from "../protocol/model.ts";
+import { type CommModel, loadPacked, type Parts, type WidgetModel } from "../protocol/model.ts";
 import { watchTheme } from "../render/theme.ts";
 
 const heard = new WeakSet<CommModel>();
@@ -105,6 +105,21 @@ export type View = (root: HTMLElement, signal: AbortSignal) => void | Promise<vo
 
 /** Called once a widget: loads what its views share. */
 export type Widget = (model: WidgetModel, channel: Channel) => View;
+
+/** Returns a widget whose views share what is loaded once. */
+export function sharing<T>(
+  load: (part: Parts) => Promise<T>,
+  show: (loaded: T, model: WidgetModel, channel: Channel, root: HTMLElement, signal: AbortSignal) => void,
+): Widget {
+  return (model, channel) => {
+    const loading = load((part) => loadPacked(model, channel, part));
+    loading.catch(() => undefined); // each view reports it
+    return async (root, signal) => {
+      const loaded = await loading;
+      if (!signal.aborted) show(loaded, model, channel, root, signal);
+    };
+  };
+}
 
 /** Fills the root of a page from the page's JSON and its packed columns. */
 export type Page = (root: HTMLElement, about: unknown, part: Parts, signal: AbortSignal) => void | Promise<void>;

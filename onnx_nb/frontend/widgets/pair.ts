@@ -1,7 +1,8 @@
 /** Mounts two graphs side by side: of a comparison, or before and after a simplification. */
 
 import { createDiff } from "../panels/diff.ts";
-import { Simplification, type SimplificationHost } from "../panels/simplification.ts";
+import { Simplification } from "../panels/simplification.ts";
+import type { Packed } from "../protocol/codec.ts";
 import { Columns } from "../protocol/columns.ts";
 import { PairData } from "../protocol/diff.ts";
 import type { GraphHost } from "../protocol/host.ts";
@@ -9,47 +10,45 @@ import { bakedOf, noKernel, pageHost, sendPicture, sideHost, watchKernel } from 
 import { bindTrait, loadPacked, type Parts } from "../protocol/model.ts";
 import { type Account, SimplificationData } from "../protocol/simplification.ts";
 import { type Named, targetOf } from "../protocol/viewstate.ts";
-import { drawn, type Page, type Widget } from "./mount.ts";
+import { drawn, type Page, sharing, type Widget } from "./mount.ts";
 
 /** An entry of the trait `selection`. */
 type Selected = Named & { readonly side: (typeof SIDES)[number] };
 
-export const SIDES = ["reference", "candidate"] as const;
+const SIDES = ["reference", "candidate"] as const;
 
-/** @param end follows the names of the parts, as in "reference-1" of a step */
-export async function loadSides(part: Parts, end = ""): Promise<readonly [Columns, Columns]> {
-  const [left, right] = await Promise.all(SIDES.map((side) => part(`${side}${end}`)));
-  return [new Columns(left), new Columns(right)];
+type Loaded<T> = Promise<{ readonly columns: readonly [Columns, Columns]; readonly data: T }>;
+
+/** Loads two graphs and what differs between them: of a step of a simplification, 0 for the whole. */
+async function loadPair<T>(part: Parts, type: new (packed: Packed) => T, step = 0): Loaded<T> {
+  const names = [...SIDES, "differences"].map((name) => (step === 0 ? name : `${name}-${step}`));
+  const [left, right, data] = await Promise.all(names.map(part));
+  return { columns: [new Columns(left), new Columns(right)], data: new type(data) };
 }
 
 /** Returns the hosts of both graphs on a page. */
-export async function pageHosts(part: Parts): Promise<readonly [GraphHost, GraphHost]> {
+async function pageHosts(part: Parts): Promise<readonly [GraphHost, GraphHost]> {
   const [left, right] = await Promise.all(SIDES.map((side) => part(`baked-${side}`)));
   return [pageHost(bakedOf(left)), pageHost(bakedOf(right))];
 }
 
-export const diffWidget: Widget = (model, channel) => {
-  const part: Parts = (name) => loadPacked(model, channel, name);
-  const loading = Promise.all([loadSides(part), part("differences").then((packed) => new PairData(packed))]);
-  loading.catch(() => undefined); // each view reports it
-  return async (root, signal) => {
-    const [columns, data] = await loading;
-    if (signal.aborted) return;
-    let live = true;
+export const diffWidget = sharing(
+  (part) => loadPair(part, PairData),
+  ({ columns, data }, model, channel, root, signal) => {
+    const kernel = watchKernel(channel, signal, (live) => {
+      for (const view of pair.views) view.dispatch({ type: "live", live });
+    });
     const [left = "", right = ""] = model.get("_names") as string[];
     const pair = createDiff(
       root,
       columns,
       data,
       {
-        graphs: [
-          sideHost(channel, { part: "reference" }, () => live),
-          sideHost(channel, { part: "candidate" }, () => live),
-        ],
+        graphs: [sideHost(channel, { part: "reference" }, kernel), sideHost(channel, { part: "candidate" }, kernel)],
         selected: (side, selection) => putSelection(selection.map((each) => ({ ...each, side: SIDES[side] }))),
         synced: (synced) => putSynced(synced),
         picture(svg) {
-          if (live) sendPicture(channel, svg);
+          if (kernel.live) sendPicture(channel, svg);
         },
       },
       { height: Number(model.get("height")), synced: model.get("synced") === true, names: [left, right] },
@@ -63,58 +62,46 @@ export const diffWidget: Widget = (model, channel) => {
     };
     const putSelection = bindTrait<readonly Selected[]>(model, "selection", select, signal);
     const putSynced = bindTrait<boolean>(model, "synced", pair.setSynced, signal);
-    watchKernel(channel, signal, (answers) => {
-      live = answers;
-      for (const view of pair.views) view.dispatch({ type: "live", live });
-    });
-  };
-};
+  },
+);
 
 export const diffPage: Page = async (root, about, part, signal) => {
   const { names } = about as { names: [string, string] };
-  const [graphs, columns, data] = await Promise.all([pageHosts(part), loadSides(part), part("differences")]);
+  const [graphs, { columns, data }] = await Promise.all([pageHosts(part), loadPair(part, PairData)]);
   createDiff(
     root,
     columns,
-    new PairData(data),
+    data,
     { graphs, selected: () => undefined, synced: () => undefined },
     { height: Math.max(320, window.innerHeight - 480), synced: true, names },
     signal,
   );
 };
 
-type Loaded = ReturnType<SimplificationHost["load"]>;
-
-async function loadStep(part: Parts, step: number): Loaded {
-  const end = step === 0 ? "" : `-${step}`;
-  const [columns, data] = await Promise.all([loadSides(part, end), part(`differences${end}`)]);
-  return { columns, data: new SimplificationData(data) };
-}
-
 export const simplificationWidget: Widget = (model, channel) => {
   /** the steps of the result that is shown, as far as they were looked at */
-  const steps = new Map<number, Loaded>();
+  const steps = new Map<number, Loaded<SimplificationData>>();
   let revision: unknown;
-  const load = (step: number): Loaded => {
+  const load = (step: number): Loaded<SimplificationData> => {
     if (revision !== model.get("_revision")) steps.clear();
     revision = model.get("_revision");
-    const found = steps.get(step) ?? loadStep((name) => loadPacked(model, channel, name), step);
+    const found = steps.get(step) ?? loadPair((name) => loadPacked(model, channel, name), SimplificationData, step);
     steps.set(step, found);
     found.catch(() => steps.delete(step)); // it may be asked for again
     return found;
   };
   return (root, signal) => {
-    let live = true;
+    const kernel = watchKernel(channel, signal, (live) => view.setLive(live));
     const account = (): Account => model.get("_about") as Account;
     const view = new Simplification(
       root,
       account(),
       {
         get live(): boolean {
-          return live;
+          return kernel.live;
         },
         load,
-        graph: (side, step) => sideHost(channel, { part: SIDES[side], step }, () => live),
+        graph: (side, step) => sideHost(channel, { part: SIDES[side], step }, kernel),
         async again(skipped, progress, round) {
           const options = { signal: round, progress };
           return (await channel.value<{ message: string }>("again", { skipped }, options)).message;
@@ -125,7 +112,7 @@ export const simplificationWidget: Widget = (model, channel) => {
         stepped: (step) => putStep(step),
         synced: (synced) => putSynced(synced),
         picture(svg) {
-          if (live) sendPicture(channel, svg);
+          if (kernel.live) sendPicture(channel, svg);
         },
       },
       {
@@ -143,10 +130,6 @@ export const simplificationWidget: Widget = (model, channel) => {
     const putChange = bindTrait<string>(model, "change", view.choose, signal);
     const putSynced = bindTrait<boolean>(model, "synced", view.setSynced, signal);
     drawn(root, signal);
-    watchKernel(channel, signal, (answers) => {
-      live = answers;
-      view.setLive(answers);
-    });
   };
 };
 
@@ -159,7 +142,7 @@ export const simplificationPage: Page = async (root, about, part, signal) => {
     {
       live: false,
       reason: "This page has no kernel. Open the model in a notebook with onnx_nb to change or save it.",
-      load: (step) => loadStep(part, step),
+      load: (step) => loadPair(part, SimplificationData, step),
       // of the steps in between the page holds only the graphs
       graph: (side, step) => (step === 0 ? hosts[side] : pageHost()),
       again: noKernel,

@@ -5,23 +5,21 @@ import { type CaptureAbout, createCapture } from "../panels/capture.ts";
 import { createSummary, type Shapes, type SummaryData } from "../panels/summary.ts";
 import { Digest } from "../protocol/capture.ts";
 import { failureText } from "../protocol/host.ts";
-import { bindTrait, loadPacked } from "../protocol/model.ts";
+import { bindTrait } from "../protocol/model.ts";
 import type { Named } from "../protocol/viewstate.ts";
-import { drawn, type Widget } from "./mount.ts";
+import { drawn, sharing, type Widget } from "./mount.ts";
 
-export const auditWidget: Widget = (model, channel) => async (root, signal) => {
-  const { meta } = await loadPacked(model, channel, "columns");
-  if (signal.aborted) return;
-  createExternalData(root, meta as unknown as AuditData, { height: Number(model.get("height")) }, signal);
-  drawn(root, signal);
-};
+export const auditWidget = sharing(
+  async (part) => (await part("columns")).meta as AuditData,
+  (audit, model, _channel, root, signal) => {
+    createExternalData(root, audit, { height: Number(model.get("height")) }, signal);
+    drawn(root, signal);
+  },
+);
 
-export const captureWidget: Widget = (model, channel) => {
-  const loading = loadPacked(model, channel, "columns").then((packed) => new Digest(packed));
-  loading.catch(() => undefined); // each view reports it
-  return async (root, signal) => {
-    const digest = await loading;
-    if (signal.aborted) return;
+export const captureWidget = sharing(
+  async (part) => new Digest(await part("columns")),
+  (digest, model, _channel, root, signal) => {
     const options = {
       height: Number(model.get("height")),
       chosen: (name: string) => put(name === "" ? [] : [{ kind: "tensor", name }]),
@@ -33,8 +31,8 @@ export const captureWidget: Widget = (model, channel) => {
     const put = bindTrait<readonly Named[]>(model, "selection", choose, signal);
     bindTrait<string>(model, "_linked", view.setLinked, signal);
     drawn(root, signal);
-  };
-};
+  },
+);
 
 export const summaryWidget: Widget = (model, channel) => (root, signal) => {
   let problem = "";
