@@ -6,31 +6,17 @@
 import { readFileSync } from "node:fs";
 import { unpack } from "./protocol/codec.ts";
 import { Columns } from "./protocol/columns.ts";
-import { columnsOf } from "./protocol/testing.ts";
+import { columnsOf, measure } from "./protocol/testing.ts";
 import { buildScene, createCache } from "./scene/build.ts";
 import { defaultOpen } from "./scene/opening.ts";
 import type { Scene } from "./scene/scene.ts";
 
-const advance = new Map<string, number>();
-
-/** As fast as a canvas that has measured each text before. */
-function measure(text: string, fontPx: number, bold: boolean): number {
-  const key = `${fontPx}${bold}${text}`;
-  let width = advance.get(key);
-  if (width === undefined) {
-    width = text.length * fontPx * (bold ? 0.6 : 0.55);
-    advance.set(key, width);
-  }
-  return width;
-}
-
 function best(runs: number, run: () => void): number {
-  const times: number[] = [];
-  for (let i = 0; i < runs; i++) {
+  const times = Array.from({ length: runs }, () => {
     const start = performance.now();
     run();
-    times.push(performance.now() - start);
-  }
+    return performance.now() - start;
+  });
   return Math.min(...times);
 }
 

@@ -16,6 +16,16 @@ import { elide, onAbort } from "./dom.ts";
 import { type GraphView, shownAs } from "./graphview.ts";
 import { describe } from "./viewcontext.ts";
 
+export type Views = readonly [GraphView, GraphView];
+/** a target of the left graph and its counterpart in the right one */
+type Anchor = readonly [Target, Target];
+
+/** Pixels of the world around the middle of the view in which boxes count most. */
+const NEAR = 160;
+/** Boxes that the selection counts as much as. */
+const ANCHOR_WEIGHT = 60;
+
+export const other = (side: SideOf): SideOf => (side === 0 ? 1 : 0);
 const SIDES = [0, 1] as const;
 /** Targets of those that are shown whose scopes are opened. */
 const OPENED = 8;
@@ -25,7 +35,9 @@ export class Synchronizer {
   readonly #data: PairData;
   readonly #note: (side: SideOf, text: string) => void;
   #views: Views | null = null;
-  #alignment: Alignment | null = null;
+  #scenes: readonly (Scene | null)[] = [];
+  /** boxes that both scenes draw, of the left one and of the right one */
+  #boxes: readonly [number[], number[]] = [[], []];
   #enabled: boolean;
   /** the side that a person works in; the other one follows */
   #leader: SideOf = 0;
@@ -56,7 +68,6 @@ export class Synchronizer {
   /** Takes the views, which are made after it. */
   attach(views: Views): void {
     this.#views = views;
-    this.#alignment = new Alignment(this.#columns, this.#data, views);
     this.#remember();
   }
 
@@ -210,7 +221,7 @@ export class Synchronizer {
 
   #alignNow(side: SideOf): void {
     const views = this.#views;
-    const away = this.#alignment?.offset(side, this.#anchor);
+    const away = this.#offset(side);
     if (views === null || away == null) return;
     const { camera, view } = views[side].viewport.position;
     const { viewport } = views[other(side)];
@@ -220,41 +231,10 @@ export class Synchronizer {
     const y = camera.y + view.h / camera.k / 2 + away.y;
     viewport.moveTo({ x: x - size.w / camera.k / 2, y: y - size.h / camera.k / 2, k: camera.k });
   }
-}
-
-/** Returns what is drawn of targets, each once. */
-function drawnAs(columns: Columns, targets: readonly Target[]): Target[] {
-  const found = targets.map((each) => shownAs(columns, each));
-  return [...new Map(found.map((each) => [keyOf(each), each])).values()];
-}
-
-export type Views = readonly [GraphView, GraphView];
-/** a target of the left graph and its counterpart in the right one */
-export type Anchor = readonly [Target, Target];
-
-/** Pixels of the world around the middle of the view in which boxes count most. */
-const NEAR = 160;
-/** Boxes that the selection counts as much as. */
-const ANCHOR_WEIGHT = 60;
-
-export const other = (side: SideOf): SideOf => (side === 0 ? 1 : 0);
-
-export class Alignment {
-  readonly #columns: readonly [Columns, Columns];
-  readonly #data: PairData;
-  readonly #views: Views;
-  #scenes: readonly (Scene | null)[] = [];
-  /** boxes that both scenes draw, of the left one and of the right one */
-  #boxes: readonly [number[], number[]] = [[], []];
-
-  constructor(columns: readonly [Columns, Columns], data: PairData, views: Views) {
-    this.#columns = columns;
-    this.#data = data;
-    this.#views = views;
-  }
 
   /** Returns the way from where `side` draws something to where the other side does; near the middle counts most. */
-  offset(side: SideOf, anchor: Anchor | null): Point | null {
+  #offset(side: SideOf): Point | null {
+    if (this.#views === null) return null;
     const [left, right] = this.#views.map((view) => view.viewport.scene);
     if (left == null || right == null) return null;
     if (this.#scenes[0] !== left || this.#scenes[1] !== right) this.#match(left, right);
@@ -271,7 +251,7 @@ export class Alignment {
     };
     const [a, b] = this.#boxes;
     for (let at = 0; at < a.length; at++) count([centerOf(left, a[at]), centerOf(right, b[at])], 1);
-    const ends = anchor === null ? [] : [this.#center(left, 0, anchor[0]), this.#center(right, 1, anchor[1])];
+    const ends = this.#anchor?.map((target, at) => this.#center(at === 0 ? left : right, at as SideOf, target)) ?? [];
     const [start, end] = ends;
     if (start != null && end != null) count([start, end], ANCHOR_WEIGHT);
     return sum === 0 ? null : { x: x / sum, y: y / sum };
@@ -300,6 +280,12 @@ export class Alignment {
     }
     return box < 0 ? null : centerOf(scene, box);
   }
+}
+
+/** Returns what is drawn of targets, each once. */
+function drawnAs(columns: Columns, targets: readonly Target[]): Target[] {
+  const found = targets.map((each) => shownAs(columns, each));
+  return [...new Map(found.map((each) => [keyOf(each), each])).values()];
 }
 
 function centerOf({ boxes: { x, y, w, h } }: Scene, box: number): Point {

@@ -1,6 +1,6 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
-import { csvOf, RowOrder, Table, type TableColumn } from "./table.ts";
+import { csvOf, rowOrder, Table, type TableColumn } from "./table.ts";
 import { furnish, settled } from "./testing.ts";
 
 const NAMES = ["layer.10", "layer.2", "=cmd()", "stem"];
@@ -9,7 +9,7 @@ const NAME: TableColumn = { key: "name", title: "name", width: [60, 1], text: (r
 const MAX: TableColumn = { key: "max", title: "max", width: [60, 1], numbers: MAXIMA, bad: (row) => MAXIMA[row] < 0 };
 
 const listed = (filter: string, sorting: { column: TableColumn; descending: boolean } | null = null): string[] =>
-  Array.from(new RowOrder(4, [NAME, MAX]).rows(filter, sorting), (row) => NAMES[row]);
+  Array.from(rowOrder(4, [NAME, MAX])(filter, sorting), (row) => NAMES[row]);
 
 describe("rows", () => {
   it("are sorted by numbers with what has none last, either way", () => {
@@ -23,9 +23,9 @@ describe("rows", () => {
 
   it("that are equal stay in order", () => {
     const same: TableColumn = { key: "n", title: "n", width: [60, 1], numbers: Float64Array.of(1, 0, 1, 0) };
-    const order = new RowOrder(4, [same]);
-    expect([...order.rows("", { column: same, descending: true })]).toEqual([0, 2, 1, 3]);
-    expect([...order.rows("", { column: same, descending: false })]).toEqual([1, 3, 0, 2]);
+    const order = rowOrder(4, [same]);
+    expect([...order("", { column: same, descending: true })]).toEqual([0, 2, 1, 3]);
+    expect([...order("", { column: same, descending: false })]).toEqual([1, 3, 0, 2]);
   });
 
   it.each([

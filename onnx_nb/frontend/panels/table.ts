@@ -75,7 +75,7 @@ export class Table {
   readonly filter: HTMLElement;
   readonly element: HTMLElement;
   readonly #options: TableOptions;
-  readonly #order: RowOrder;
+  readonly #order: ReturnType<typeof rowOrder>;
   readonly #id = `onnx-nb-table-${++tables}`;
   readonly #field: HTMLInputElement;
   readonly #left = el("span.onnx-nb-dim", { "aria-live": "polite" });
@@ -96,12 +96,13 @@ export class Table {
 
   constructor(options: TableOptions, signal: AbortSignal) {
     const { columns, count, noun, label, sorting } = options;
+    const numeric = columns.find(({ numbers }) => numbers !== undefined);
     this.#options = options;
-    this.#order = new RowOrder(count, columns);
-    this.#rows = this.#order.rows("", null);
+    this.#order = rowOrder(count, columns);
+    this.#rows = this.#order("", null);
     this.#fitting = columns;
     this.#field = el("input.onnx-nb-field", {
-      title: `Words that must occur, -word that must not; numbers as ${firstNumeric(columns)}>0.1`,
+      title: `Words that must occur, -word that must not; numbers as ${numeric?.key ?? "size"}>0.1`,
       type: "search",
       placeholder: "Filter",
       "aria-label": `Filter the ${noun}s`,
@@ -191,7 +192,7 @@ export class Table {
     const from = Math.max(0, Math.floor(top) - SPARE);
     const to = Math.min(this.#rows.length, Math.floor(top) + Math.max(1, Math.ceil(this.#height / ROW)) + SPARE);
     const wanted = new Set(this.#rows.subarray(from, to));
-    for (const row of this.#drawn.keys()) if (!wanted.has(row)) this.#remove(row);
+    this.#remove((row) => !wanted.has(row));
     for (let place = from; place < to; place++) {
       const row = this.#rows[place];
       const element = this.#drawn.get(row) ?? this.#add(row);
@@ -219,9 +220,13 @@ export class Table {
     return element;
   }
 
-  #remove(row: number): void {
-    this.#drawn.get(row)?.remove();
-    this.#drawn.delete(row);
+  /** Removes the elements of rows for which it is true. */
+  #remove(unwanted: (row: number) => boolean = () => true): void {
+    for (const [row, element] of this.#drawn) {
+      if (!unwanted(row)) continue;
+      element.remove();
+      this.#drawn.delete(row);
+    }
   }
 
   #schedule(): void {
@@ -234,7 +239,7 @@ export class Table {
 
   #arrange(): void {
     const { count, columns, noun } = this.#options;
-    this.#rows = this.#order.rows(this.#field.value, this.#sorting, this.#only ?? undefined);
+    this.#rows = this.#order(this.#field.value, this.#sorting, this.#only);
     this.#places = new Int32Array(count).fill(-1);
     this.#rows.forEach((row, place) => {
       this.#places[row] = place;
@@ -250,7 +255,7 @@ export class Table {
       this.#heads[at].setAttribute("aria-sort", sort);
     });
     // the elements of rows are in the order of the screen
-    for (const row of this.#drawn.keys()) this.#remove(row);
+    this.#remove();
     this.#draw();
   }
 
@@ -354,7 +359,7 @@ export class Table {
     const observer = new ResizeObserver(() => {
       const before = this.#fitting.length;
       this.#fitColumns();
-      if (before !== this.#fitting.length) for (const row of this.#drawn.keys()) this.#remove(row);
+      if (before !== this.#fitting.length) this.#remove();
       if (this.#inView) this.#bring(this.#chosen, true);
       this.#schedule();
     });
@@ -373,14 +378,9 @@ function headOf(column: TableColumn, at: number, sort: () => void, signal: Abort
     "aria-sort": "none",
     "aria-colindex": at + 1,
   });
-  if (column.numbers === undefined && column.text === undefined) {
-    element.append(column.title);
-    return element;
-  }
-  const press = el("button", { title: column.hint ?? `Sort by ${column.title}` }, column.title);
-  press.type = "button";
+  const press = el("button", { type: "button", title: column.hint ?? `Sort by ${column.title}` }, column.title);
   on(press, "click", signal, sort);
-  element.append(press);
+  element.append(column.numbers === undefined && column.text === undefined ? column.title : press);
   return element;
 }
 
@@ -429,10 +429,6 @@ function bothEnds(text: string): readonly (Node | string)[] {
   ];
 }
 
-function firstNumeric(columns: readonly TableColumn[]): string {
-  return columns.find(({ numbers }) => numbers !== undefined)?.key ?? "size";
-}
-
 /** One column: numbers, or a text for each row. */
 export interface RowColumn {
   /** its name in filters (`max>100`) and in the CSV file */
@@ -460,58 +456,41 @@ const COMPARE: Readonly<Record<string, (x: number, y: number) => boolean>> = {
 const TERM = /(-?)(?:"([^"]*)"?|(\S+))/g;
 const NUMERIC = /^([a-z_ ]+)(>=|<=|!=|>|<|=)([-−+]?(?:\d+\.?\d*|\.\d+)(?:e[-−+]?\d+)?|[-−+]?inf)$/i;
 
-export class RowOrder {
-  readonly #count: number;
-  readonly #columns: readonly RowColumn[];
+/**
+ * Returns a function that finds the rows that are left, in order. Its filter has words that must be there (-word: must
+ * not) and comparisons of a column with a number: `std>0.1`; `only` leaves out rows besides that.
+ */
+export function rowOrder(
+  count: number,
+  columns: readonly RowColumn[],
+): (filter: string, sorting: Sorting | null, only?: ((row: number) => boolean) | null) => Uint32Array {
   /** of each row all that can be searched, in lower case */
-  #haystack: (string | undefined)[];
-
-  constructor(count: number, columns: readonly RowColumn[]) {
-    this.#count = count;
-    this.#columns = columns;
-    this.#haystack = new Array<string | undefined>(count);
-  }
-
-  /**
-   * The rows that are left, in order.
-   * @param filter words that must be there (-word: must not), and comparisons of a column with a number: `std>0.1`
-   * @param only rows besides that
-   */
-  rows(filter: string, sorting: Sorting | null, only?: (row: number) => boolean): Uint32Array {
-    const tests = [...(only === undefined ? [] : [only]), ...this.#tests(filter)];
-    const all = new Uint32Array(this.#count).map((_, row) => row);
-    const rows = all.filter((row) => tests.every((test) => test(row)));
-    return sorting === null ? rows : sorted(rows, sorting);
-  }
-
-  #tests(filter: string): ((row: number) => boolean)[] {
-    return [...filter.matchAll(TERM)].map(([, minus, quoted, word]) => {
-      const numeric = quoted === undefined ? this.#numeric(word) : null;
-      const wanted = (quoted ?? word).toLowerCase();
-      const test = numeric ?? ((row: number): boolean => this.#text(row).includes(wanted));
-      return minus === "-" ? (row) => !test(row) : test;
-    });
-  }
-
-  #numeric(word: string): ((row: number) => boolean) | null {
-    const parts = NUMERIC.exec(word);
-    if (parts === null) return null;
-    const column = this.#columns.find(({ key, numbers }) => numbers !== undefined && key === parts[1].toLowerCase());
-    if (column?.numbers === undefined) return null;
-    const plain = parts[3].replaceAll("−", "-").toLowerCase();
-    const number = plain.endsWith("inf") ? (plain.startsWith("-") ? -Infinity : Infinity) : Number(plain);
-    const { numbers } = column;
-    const compare = COMPARE[parts[2]];
-    return (row) => compare(numbers[row], number);
-  }
-
-  #text(row: number): string {
-    this.#haystack[row] ??= this.#columns
+  const haystack = new Array<string | undefined>(count);
+  const searched = (row: number): string => {
+    haystack[row] ??= columns
       .flatMap((column) => column.text?.(row) ?? [])
       .join("\n")
       .toLowerCase();
-    return this.#haystack[row];
-  }
+    return haystack[row];
+  };
+  const comparison = (word: string): ((row: number) => boolean) | null => {
+    const [, key, operator, digits] = NUMERIC.exec(word) ?? [];
+    const found = columns.find((column) => column.numbers !== undefined && column.key === key?.toLowerCase())?.numbers;
+    if (found === undefined) return null;
+    const plain = digits.replaceAll("−", "-").toLowerCase();
+    const number = Number(plain.replace("inf", "Infinity"));
+    return (row) => COMPARE[operator](found[row], number);
+  };
+  return (filter, sorting, only = null) => {
+    const tests = [...filter.matchAll(TERM)].map(([, minus, quoted, word]) => {
+      const wanted = (quoted ?? word).toLowerCase();
+      const test = (quoted === undefined && comparison(word)) || ((row: number) => searched(row).includes(wanted));
+      return minus === "-" ? (row: number) => !test(row) : test;
+    });
+    if (only !== null) tests.unshift(only);
+    const rows = new Uint32Array(count).map((_, row) => row).filter((row) => tests.every((test) => test(row)));
+    return sorting === null ? rows : sorted(rows, sorting);
+  };
 }
 
 /** By numbers with NaN last either way, by text as a person would; rows that are equal stay as they were. */

@@ -29,43 +29,44 @@ export interface ViewState {
 /** Returns what changed in a view as the trait holds it. */
 export function viewFrom(columns: Columns, patch: Patch): ViewState {
   const { open, camera, columnHeight, brief, search, color, bookmarks } = patch;
-  return {
-    ...(open !== undefined && { open: pathsOf(columns, open) }),
-    ...(camera !== undefined && { camera }),
-    ...(columnHeight !== undefined && { column_height: columnHeight }),
-    ...(brief !== undefined && { brief }),
-    ...(search !== undefined && { search }),
-    ...(color !== undefined && { color }),
-    ...(bookmarks !== undefined && {
-      bookmarks: bookmarks.map(({ name, target, open, camera }) => ({
-        name,
-        selection: target && { kind: target.kind, name: columns.nameOf(target), id: target.id },
-        open: pathsOf(columns, open),
-        camera,
-      })),
-    }),
-  };
+  return given({
+    open: open && pathsOf(columns, open),
+    camera,
+    column_height: columnHeight,
+    brief,
+    search,
+    color,
+    bookmarks: bookmarks?.map(({ name, target, open, camera }) => ({
+      name,
+      selection: target && { kind: target.kind, name: columns.nameOf(target), id: target.id },
+      open: pathsOf(columns, open),
+      camera,
+    })),
+  });
 }
 
 /** Returns what a view takes over from the trait. */
 export function viewTo(columns: Columns, state: ViewState): Patch {
   const { open, camera, column_height: columnHeight, brief, search, color, bookmarks } = state;
-  return {
-    ...(open !== undefined && { open: scopesAt(columns, open) }),
-    ...(camera !== undefined && { camera }),
-    ...(columnHeight !== undefined && { columnHeight }),
-    ...(brief !== undefined && { brief }),
-    ...(search !== undefined && { search }),
-    ...(color !== undefined && { color }),
-    ...(bookmarks !== undefined && {
-      bookmarks: bookmarks.map(({ name, selection, open, camera }) => ({
-        name,
-        target: selection == null ? null : targetOf(columns, selection),
-        open: new Set(scopesAt(columns, open)),
-        camera,
-      })),
-    }),
-  };
+  return given({
+    open: open && scopesAt(columns, open),
+    camera,
+    columnHeight,
+    brief,
+    search,
+    color,
+    bookmarks: bookmarks?.map(({ name, selection, open, camera }) => ({
+      name,
+      target: selection == null ? null : targetOf(columns, selection),
+      open: new Set(scopesAt(columns, open)),
+      camera,
+    })),
+  });
+}
+
+/** Returns the members that are not undefined. */
+function given<T extends object>(members: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
+  return Object.fromEntries(Object.entries(members).filter(([, member]) => member !== undefined)) as typeof members;
 }
 
 export function targetOf(columns: Columns, { kind, name, id = columns.find(name, kind)?.id }: Named): Target | null {

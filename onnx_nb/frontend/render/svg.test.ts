@@ -14,7 +14,6 @@ import { createRamp, type Theme } from "./theme.ts";
 const THEME: Theme = {
   dark: false,
   background: "#ffffff",
-  panel: "#fafafa",
   line: "#d0d0d0",
   text: "#111111",
   dim: "#666666",

@@ -5,22 +5,25 @@
 
 import type { Measure } from "../scene/labels.ts";
 
-export interface Theme {
+/** Custom properties by what has their color. */
+const COLORS = {
+  background: "--nb-bg",
+  line: "--nb-line",
+  text: "--nb-text",
+  dim: "--nb-dim",
+  card: "--nb-card",
+  edge: "--nb-edge",
+  accent: "--nb-accent",
+  halo: "--nb-halo",
+  bad: "--nb-bad",
+  warn: "--nb-warn",
+  good: "--nb-good",
+} as const;
+
+export interface Theme extends Readonly<Record<keyof typeof COLORS, string>> {
   readonly dark: boolean;
-  readonly background: string;
-  readonly panel: string;
-  readonly line: string;
-  readonly text: string;
-  readonly dim: string;
-  readonly card: string;
   /** fills of open scopes, by depth, in turn */
-  readonly scopes: readonly [string, string];
-  readonly edge: string;
-  readonly accent: string;
-  readonly halo: string;
-  readonly bad: string;
-  readonly warn: string;
-  readonly good: string;
+  readonly scopes: readonly string[];
   readonly font: string;
   /** by category index */
   readonly categories: readonly string[];
@@ -44,57 +47,28 @@ export function readTheme(root: HTMLElement, categories: readonly string[]): The
   // color-mix() and var() only become a color where a property of type color is computed; all at once, for speed
   const probe = document.createElement("div");
   probe.hidden = true;
-  const asked = new Map<string, HTMLElement>();
-  for (const variable of [...VARIABLES, ...categories.map(categoryVariable)]) {
+  const names = Object.keys(COLORS) as (keyof typeof COLORS)[];
+  const variables = [...Object.values(COLORS), "--nb-scope0", "--nb-scope1", ...categories.map(categoryVariable)];
+  const patches = variables.map((variable) => {
     const patch = document.createElement("i");
     patch.style.color = `var(${variable}, var(--nb-cat-other, gray))`;
-    probe.append(patch);
-    asked.set(variable, patch);
-  }
+    return patch;
+  });
+  probe.append(...patches);
   root.append(probe);
-  const color = (variable: string): string => {
-    const patch = asked.get(variable);
-    return (patch === undefined ? "" : getComputedStyle(patch).color) || "gray";
-  };
-  const theme: Theme = {
-    dark: root.classList.contains(DARK),
-    background: color("--nb-bg"),
-    panel: color("--nb-panel"),
-    line: color("--nb-line"),
-    text: color("--nb-text"),
-    dim: color("--nb-dim"),
-    card: color("--nb-card"),
-    scopes: [color("--nb-scope0"), color("--nb-scope1")],
-    edge: color("--nb-edge"),
-    accent: color("--nb-accent"),
-    halo: color("--nb-halo"),
-    bad: color("--nb-bad"),
-    warn: color("--nb-warn"),
-    good: color("--nb-good"),
-    font: getComputedStyle(root).fontFamily || "sans-serif",
-    categories: categories.map((category) => color(categoryVariable(category))),
-    ramp: createRamp(root.classList.contains(DARK)),
-  };
+  const colors = patches.map((patch) => getComputedStyle(patch).color || "gray");
   probe.remove();
-  return theme;
+  const dark = root.classList.contains(DARK);
+  return {
+    ...(Object.fromEntries(names.map((name, at) => [name, colors[at]])) as Record<keyof typeof COLORS, string>),
+    dark,
+    scopes: colors.slice(names.length, names.length + 2),
+    font: getComputedStyle(root).fontFamily || "sans-serif",
+    categories: colors.slice(names.length + 2),
+    ramp: createRamp(dark),
+  };
 }
 
-const VARIABLES = [
-  "bg",
-  "panel",
-  "line",
-  "text",
-  "dim",
-  "card",
-  "scope0",
-  "scope1",
-  "edge",
-  "accent",
-  "halo",
-  "bad",
-  "warn",
-  "good",
-].map((name) => `--nb-${name}`);
 const DARK = "onnx-nb-dark";
 const OWN = "onnx-nb-own-theme";
 
@@ -127,15 +101,14 @@ export function watchTheme(root: HTMLElement, changed: () => void, signal: Abort
 /** Whether to draw dark, and whether that overrides the page (then `--jp-*` variables are ignored). */
 function detect(root: HTMLElement): { dark: boolean; own: boolean } {
   const { body } = document;
+  const isDark = new Map([
+    ["vscode-dark", true],
+    ["vscode-high-contrast", true],
+    ["vscode-light", false],
+  ]);
+  const vscode = [...isDark.keys()].find((name) => body.classList.contains(name)) ?? "";
   const jupyter = body.dataset.jpThemeLight;
-  const page =
-    jupyter !== undefined
-      ? jupyter === "false"
-      : body.classList.contains("vscode-dark") || body.classList.contains("vscode-high-contrast")
-        ? true
-        : body.classList.contains("vscode-light")
-          ? false
-          : undefined;
+  const page = jupyter === undefined ? isDark.get(vscode) : jupyter === "false";
   const chosen = root.closest<HTMLElement>("[data-theme=light], [data-theme=dark]")?.dataset.theme;
   if (chosen !== undefined) return { dark: chosen === "dark", own: page !== (chosen === "dark") };
   if (page !== undefined) return { dark: page, own: false };
