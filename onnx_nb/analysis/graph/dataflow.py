@@ -1,8 +1,8 @@
 """Order and cycles of graphs of numbers, sums over trees, and how values flow through the main graph of a model.
 
 What the bodies of an If, Loop or Scan read counts as read by their owner. Lists take the place of the columns of
-`Graph`, as the walks below look at one node after another. The smallest cut is a maximum flow (Dinic's algorithm),
-found in the opposite direction, from the outputs to the inputs, so that only the surroundings of the cut are looked at.
+`Graph`, as the walks below look at one node after another. The smallest separator is a maximum flow (Dinic's algorithm),
+found in the opposite direction, from the outputs to the inputs, so that only its surroundings are looked at.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NODES_PER_TENSOR: Final = 64
 """Nodes that weigh as much as one more tensor when inputs are suggested."""
 
 _STEPS_LIMIT: Final = 1_000_000
-"""Edges visited in search of a smaller cut, about a second."""
+"""Edges visited in search of a smaller separator, about a second."""
 _ENDLESS: Final = 1 << 60
 
 
@@ -89,12 +89,8 @@ class Flow:
 
     @functools.cached_property
     def _capturing(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
-        owners = {frame.owner_node for frame in self.graph.subgraphs[1:] if frame.parent == 0}
-        for node in sorted(owners):
-            for value in self.graph.outer_values(node).tolist():
-                found.setdefault(value, []).append(node)
-        return found
+        owners = sorted({frame.owner_node for frame in self.graph.subgraphs[1:] if frame.parent == 0})
+        return followers((value, node) for node in owners for value in self.graph.outer_values(node).tolist())
 
     def is_open(self, value: int) -> bool:
         """Return whether a value comes from outside: a graph input, or one that nobody makes."""
@@ -154,27 +150,24 @@ class Flow:
             todo.extend([producer[value] for value in self.reads(node) if value not in stop])
         return found
 
-    def smallest_cut(self, needed: Collection[int], given: Collection[int] = ()) -> list[int]:
+    def smallest_separator(self, needed: Collection[int], given: Collection[int] = ()) -> list[int]:
         """Find the fewest values that, besides the given ones, separate nodes from what comes from outside."""
-        border = {
-            value: None
-            for node in sorted(needed, key=self.graph.rank.__getitem__)
-            for value in self.reads(node)
-            if value not in given and self.producer[value] not in needed and self.is_runtime(value)
-        }
-        if len(border) < 2:
-            return list(border)
-        found = set(_Cut(self, border, needed, given).values())
+        members = sorted(needed, key=self.graph.rank.__getitem__)
+        separator = _Separator(self, (value for node in members for value in self.reads(node)), needed, given)
+        border = separator.border
+        found = set(separator.values() if len(border) > 1 else border)
         return [value for value in border if value in found] + sorted(found.difference(border))
 
 
-class _Cut:
+class _Separator:
     """A network from the border of the needed nodes back to the inputs, which grows as the search reaches it."""
 
     _SOURCE, _SINK = 0, 1
 
-    def __init__(self, flow: Flow, border: Iterable[int], needed: Collection[int], given: Collection[int]) -> None:
-        self._flow, self._border, self._needed, self._given = flow, list(border), needed, given
+    def __init__(self, flow: Flow, read: Iterable[int], needed: Collection[int], given: Collection[int]) -> None:
+        self._flow, self._needed, self._given = flow, needed, given
+        self.border = self._crossing(read)
+        """The values that the needed nodes read from outside of them."""
         self._edges: list[list[int]] = [[], []]
         """Per vertex its edges; edge ``e ^ 1`` leads back."""
         self._target: list[int] = []
@@ -184,12 +177,17 @@ class _Cut:
         self._grown = bytearray(2)
         self._steps = 0
 
+    def _crossing(self, read: Iterable[int]) -> list[int]:
+        flow, given, needed = self._flow, self._given, self._needed
+        values = (v for v in dict.fromkeys(read) if v not in given and flow.producer[v] not in needed)
+        return list(filter(flow.is_runtime, values))
+
     def values(self) -> list[int]:
-        """Return the cut: of all cheapest ones the one nearest to the needed nodes."""
+        """Return the separating values: of all cheapest sets the one nearest to the needed nodes."""
         while self._SINK in (level := self._levels()):
             self._block(level)
             if self._steps > _STEPS_LIMIT:
-                return self._border
+                return self.border
         return [
             value
             for (kind, value), vertex in self._number.items()
@@ -212,29 +210,22 @@ class _Cut:
         self._left += [capacity, 0]
 
     def _edges_of(self, vertex: int) -> list[int]:
-        if not self._grown[vertex]:
-            self._grown[vertex] = 1
-            self._grow(vertex, *self._key[vertex])
-        return self._edges[vertex]
-
-    def _grow(self, vertex: int, kind: str, number: int) -> None:
-        flow = self._flow
+        if self._grown[vertex]:
+            return self._edges[vertex]
+        self._grown[vertex] = 1
+        kind, number = self._key[vertex]
+        before = self.border if vertex == self._SOURCE else []
         if kind == "value":
             self._edge(vertex, self._vertex("behind", number), NODES_PER_TENSOR)
         elif kind == "behind":
-            maker = flow.producer[number]
+            maker = self._flow.producer[number]
             self._edge(vertex, self._vertex("node", maker) if maker >= 0 else self._SINK, _ENDLESS)
         elif kind == "node":
             self._edge(vertex, self._SINK, 1)
-            self._lead(vertex, flow.reads(number))
-        elif vertex == self._SOURCE:
-            self._lead(vertex, self._border)
-
-    def _lead(self, vertex: int, values: Iterable[int]) -> None:
-        flow = self._flow
-        for value in dict.fromkeys(values):
-            if value not in self._given and flow.producer[value] not in self._needed and flow.is_runtime(value):
-                self._edge(vertex, self._vertex("value", value), _ENDLESS)
+            before = self._crossing(self._flow.reads(number))
+        for value in before:
+            self._edge(vertex, self._vertex("value", value), _ENDLESS)
+        return self._edges[vertex]
 
     def _levels(self) -> dict[int, int]:
         """Return each vertex that more can flow to its distance from the source, as far as the sink's."""

@@ -18,8 +18,8 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import topological
-from onnx_nb.analysis.graph.diagnostics import Problem, ProblemFinder
-from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER, Names, NodeTable, ints
+from onnx_nb.analysis.graph.diagnostics import Problem, Problems, structural_problems
+from onnx_nb.analysis.graph.names import INITIALIZER, Names, NodeTable, ints
 from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.graph.shape_inference import Inference, Walk
 from onnx_nb.analysis.graph.subgraphs import NO_VALUES, Inside, Key, Subgraph, functions_of, may_hold_graphs
@@ -206,8 +206,8 @@ class Graph:
 
     def __repr__(self) -> str:
         nodes = f"{self.node_count} node{'' if self.node_count == 1 else 's'}"
-        problems = f", {len(self._structural_problems)} problems" if self._structural_problems else ""
-        return f"Graph({nodes}, {self.value_count} values{problems})"
+        count = len(self._structural_problems.described)
+        return f"Graph({nodes}, {self.value_count} values{f', {count} problems' if count else ''})"
 
     def value(self, name: str) -> int:
         """Return the index of a value of the main graph, or else of the first body that has the name.
@@ -346,10 +346,24 @@ class Graph:
         Never random or unknown operators, nodes with bodies, or the makers of an output; and if a model has no inputs,
         so that all of it is constant, only Constant nodes.
         """
-        constant = self.value_kind == INITIALIZER
-        value = np.repeat(np.arange(len(constant)), np.diff(self.consumer_ptr))
-        waiting = np.bincount(self.consumer_node[~constant[value]], minlength=self.node_count)
-        foldable = self._foldable()
+        never = {operators.CATEGORIES.index(kind) for kind in ("random", "control")}
+        good = [
+            domain in operators.onnx_domains()
+            and operators.category(op, domain) not in never
+            and operators.schema(op, domain, self.opsets.get(domain, 0)) is not None
+            and (op == "Constant" or len(self.inputs) > 0)
+            for op, domain in self.operators
+        ]
+        constant = np.asarray([op == "Constant" for op, _ in self.operators], bool)
+        foldable = np.asarray(good, bool)[self.op_index] & ((np.diff(self.in_ptr) > 0) | constant[self.op_index])
+        outputs = np.concatenate([frame.outputs for frame in self.subgraphs])
+        makers = self.producer[outputs[outputs >= 0]]
+        foldable[makers[makers >= 0]] = False
+        foldable[list(self._bodies_of)] = False
+
+        weight = self.value_kind == INITIALIZER
+        value = np.repeat(np.arange(len(weight)), np.diff(self.consumer_ptr))
+        waiting = np.bincount(self.consumer_node[~weight[value]], minlength=self.node_count)
         folded = np.zeros(self.node_count, bool)
         ready = np.flatnonzero(foldable & (waiting == 0)).tolist()
         while ready:
@@ -361,23 +375,6 @@ class Graph:
                     if not waiting[reader] and foldable[reader]:
                         ready.append(reader)
         return folded
-
-    def _foldable(self) -> NDArray[np.bool_]:
-        never = {operators.CATEGORIES.index(kind) for kind in ("random", "control")}
-        good = [
-            domain in operators.onnx_domains()
-            and operators.category(op, domain) not in never
-            and operators.schema(op, domain, self.opsets.get(domain, 0)) is not None
-            and (op == "Constant" or len(self.inputs) > 0)
-            for op, domain in self.operators
-        ]
-        constant = np.asarray([op == "Constant" for op, _ in self.operators], bool)
-        kept = np.asarray(good, bool)[self.op_index] & ((np.diff(self.in_ptr) > 0) | constant[self.op_index])
-        outputs = np.concatenate([frame.outputs for frame in self.subgraphs])
-        makers = self.producer[outputs[outputs >= 0]]
-        kept[makers[makers >= 0]] = False
-        kept[list(self._bodies_of)] = False
-        return np.asarray(kept, bool)
 
     @functools.cached_property
     def incomplete_nodes(self) -> frozenset[int]:
@@ -408,19 +405,17 @@ class Graph:
         """What is wrong with the graph; at most `PROBLEM_LIMIT` of a kind."""
         opened = type(self).opened(self.model)
         inferred = () if opened.node_count > INFERENCE_LIMIT else opened.inference.problems
-        return (*self._structural_problems, *(each for each in inferred if each.node < self.node_count))
+        return (*self._structural_problems.described, *(each for each in inferred if each.node < self.node_count))
 
     @property
     def problem_nodes(self) -> Ints:
         """Every node that some fault is about, also those beyond the described ones."""
-        nodes: Ints = self._problem_finder.nodes
-        return nodes
+        return self._structural_problems.nodes
 
     @property
     def problem_values(self) -> Ints:
         """Every value that some fault is about, also those beyond the described ones."""
-        values: Ints = self._problem_finder.values
-        return values
+        return self._structural_problems.values
 
     def subgraph_order(self, frame: int) -> Ints:
         """Return the nodes of a frame in topological order, as close to file order as possible; cycles last."""
@@ -483,13 +478,9 @@ class Graph:
             bodies.setdefault(frame.owner_node, []).append(f)
         self._bodies_of = {node: tuple(found) for node, found in bodies.items()}
 
-    @property
-    def _structural_problems(self) -> tuple[Problem, ...]:
-        return self._problem_finder.problems
-
     @functools.cached_property
-    def _problem_finder(self) -> ProblemFinder:
-        return ProblemFinder(self, self._resolved.duplicates, np.flatnonzero(self.value_kind == DANGLING).tolist())
+    def _structural_problems(self) -> Problems:
+        return structural_problems(self, self._resolved.duplicates)
 
 
 def _pointers(counts: NDArray[np.int64]) -> Ints:

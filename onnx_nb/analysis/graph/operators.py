@@ -217,24 +217,16 @@ def attribute_text(attribute: onnx.AttributeProto) -> str:
             return attribute.s[:LONGEST].decode("utf-8", "replace")
         case kind.STRINGS:
             return ", ".join(text[:LONGEST].decode("utf-8", "replace") for text in attribute.strings[:100])
-        case kind.INTS | kind.FLOATS:
-            numbers = attribute.ints if attribute.type == kind.INTS else attribute.floats
-            return ", ".join(_number(number) if isinstance(number, float) else str(number) for number in numbers[:200])
-        case kind.INT:
-            return str(attribute.i)
-        case kind.FLOAT:
-            return _number(attribute.f)
+        case kind.INTS | kind.INT:
+            return default_text(attribute.ints[:200] if attribute.type == kind.INTS else attribute.i)
+        case kind.FLOATS | kind.FLOAT:
+            return default_text(attribute.floats[:200] if attribute.type == kind.FLOATS else attribute.f)
         case other:
             return f"of unknown type {other}"
 
 
 def default_text(value: Any) -> str:
-    """Write a default as `attribute_text` writes an attribute."""
+    """Write a default as `attribute_text` writes an attribute: a float, which is a float32, with only its digits."""
     if isinstance(value, list | tuple):
         return ", ".join(map(default_text, value))
-    return _number(value) if isinstance(value, float) else str(value)
-
-
-def _number(number: float) -> str:
-    """Write a float attribute, which is a float32, with no more digits than tell it from its neighbors."""
-    return str(np.float32(number))
+    return str(np.float32(value)) if isinstance(value, float) else str(value)

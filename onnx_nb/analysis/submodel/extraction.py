@@ -2,7 +2,7 @@
 
 One backward walk from the outputs, stopped by the inputs, gives the nodes that count; one forward pass over them tells
 those that lie between from those that hang on graph inputs nobody gave. The border of the two is what is missing, and
-`Flow.smallest_cut` finds the fewest tensors that complete it.
+`Flow.smallest_separator` finds the fewest tensors that complete it.
 """
 
 from __future__ import annotations
@@ -251,8 +251,8 @@ def _planned(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Extrac
     suggestion, alternative, warning = list(starts), list[int](), ""
     if missing:
         inside = cone.between()
-        suggestion += flow.smallest_cut(inside, cone.starts)
-        alternative = flow.smallest_cut(inside)
+        suggestion += flow.smallest_separator(inside, cone.starts)
+        alternative = flow.smallest_separator(inside)
         if len(alternative) >= len(suggestion):
             alternative = []
         taken = _Cone(flow, suggestion, ends).taken()
@@ -384,7 +384,7 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Se
     through = next((value for value in entering if producer[value] in around), None)
     if through is None:
         return [], ""
-    better = [*late, *flow.smallest_cut(between, frozenset(late))]
+    better = [*late, *flow.smallest_separator(between, frozenset(late))]
     names = graph.value_names
     inputs = [names[value] for value in better]
     ways = ", ".join(quoted(names[value]) for value in late[:3]) + (" …" if len(late) > 3 else "")
