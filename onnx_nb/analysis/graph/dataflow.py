@@ -1,8 +1,8 @@
 """Order and cycles of graphs of numbers, sums over trees, and how values flow through the main graph of a model.
 
 What the bodies of an If, Loop or Scan read counts as read by their owner. Lists take the place of the columns of
-`Graph`, as the walks below look at one node after another. The smallest separator is a maximum flow (Dinic's algorithm),
-found in the opposite direction, from the outputs to the inputs, so that only its surroundings are looked at.
+`Graph`, as the walks below look at one node after another. The smallest separator is found by a maximum flow (Dinic's
+algorithm) from the outputs to the inputs, so that only its surroundings are looked at.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ whole models knows fewer operators, and takes seconds where this takes one.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -131,7 +132,6 @@ class Walk:
         for subgraph in graph.subgraphs:
             for value in subgraph.weights.tolist():
                 self._value_of[value] = _NOT_READ
-        self._weights: dict[int, TensorProto] | None = None
         self._index: dict[tuple[Any, ...], int] = {}
         self._cases: list[Case] = []
         self._made: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
@@ -244,16 +244,15 @@ class Walk:
             return tuple(found)
         return tuple([v if v < 0 or self._values[v].dtype.kind in "iub" else _NO_VALUE for v in found])
 
+    @functools.cached_property
+    def _weights(self) -> dict[int, TensorProto]:
+        pairs = (zip(each.weights.tolist(), each.graph.initializer, strict=False) for each in self._graph.subgraphs)
+        return dict(itertools.chain.from_iterable(pairs))
+
     def _read(self, value: int, kind: int) -> int:
         """Read a weight if it is small."""
         if not is_small(self._types[kind]):
             return _NO_VALUE
-        if self._weights is None:
-            self._weights = {
-                v: tensor
-                for subgraph in self._graph.subgraphs
-                for v, tensor in zip(subgraph.weights.tolist(), subgraph.graph.initializer, strict=False)
-            }
         tensor = self._weights.get(value)
         if tensor is None:
             return _NO_VALUE
@@ -268,9 +267,8 @@ class Walk:
 
     def _value(self, array: Value) -> int:
         key = (array.dtype.str, array.shape, array.tobytes())
-        number = self._value_index.get(key)
-        if number is None:
-            number = self._value_index[key] = len(self._values)
+        number = self._value_index.setdefault(key, len(self._values))
+        if number == len(self._values):
             self._values.append(array)
         return number
 
@@ -338,7 +336,9 @@ class Walk:
         case = replace(case, outputs=described)
         subgraphs = self._graph.bodies(node)
         if subgraphs and self._graph.subgraphs[subgraphs[0]].function is not None:
-            known = self._outer_values(subgraphs[0], len(made))
+            inner = self._graph.subgraphs[subgraphs[0]].outputs.tolist()
+            held = [self._value_of[value] if value >= 0 else _NO_VALUE for value in inner]
+            known = tuple([*(max(value, _NO_VALUE) for value in held), *[_NO_VALUE] * len(made)][: len(made)])
         else:
             try:
                 readable = not open_attributes and (_NO_VALUE not in values or op in ("Shape", "Size"))
@@ -359,7 +359,10 @@ class Walk:
         if subgraphs:
             return self._control(node, case, subgraphs)
         if not case.known_operator:
-            return self._contributed(case) if case.domain == "com.microsoft" else self._marked(case)
+            if case.domain == "com.microsoft":
+                return self._contributed(case)
+            first = case.inputs[0] if case.inputs and (case.domain, case.node.op_type) == operators.MARK else None
+            return [] if first is None else [self._table.add(first.proto)]  # a mark hands on its input
         if node in self._graph.incomplete_nodes:  # onnx's inference may crash the process on them
             self._refused(node, "it lacks an input that its operator needs")
             return []
@@ -385,7 +388,13 @@ class Walk:
                     schema, proto, known, data, opset_imports=imports, ir_version=onnx.IR_VERSION
                 )
             else:
-                found = _inferred_alone(proto, known, imports)
+                # in a model of its own: the type of a Cast does not depend on inputs of unknown types
+                model = onnx.ModelProto(ir_version=onnx.IR_VERSION, opset_import=imports)
+                model.graph.name = "node"
+                model.graph.node.append(proto)
+                model.graph.input.extend(onnx.ValueInfoProto(name=name, type=kind) for name, kind in known.items())
+                inferred = onnx.shape_inference.infer_shapes(model).graph.value_info
+                found = {info.name: info.type for info in inferred}
         except Exception as error:  # noqa: BLE001 (the C++ side raises any kind; what is unknown then is reported)
             self._refused(node, " ".join(str(error).split()) or type(error).__name__)
             return []
@@ -410,13 +419,7 @@ class Walk:
         self._walk(subgraph)
         self._scope = before
         self._trips[node] = 1
-        return [self._outer(value) for value in self._graph.subgraphs[subgraph].outputs.tolist()]
-
-    def _outer_values(self, subgraph: int, count: int) -> tuple[int, ...]:
-        """Return the known values of the outputs of a call."""
-        made = self._graph.subgraphs[subgraph].outputs.tolist()
-        found = [self._value_of[value] if value >= 0 else _NO_VALUE for value in made]
-        return tuple([known if known >= 0 else _NO_VALUE for known in found] + [_NO_VALUE] * count)[:count]
+        return self._types_of(self._graph.subgraphs[subgraph].outputs)
 
     def _control(self, node: int, case: Case, subgraphs: Sequence[int]) -> list[int]:
         """Find the types of the outputs of a node with bodies."""
@@ -427,32 +430,27 @@ class Walk:
             return self._scan(node, case, subgraphs[0])
         for subgraph in subgraphs:
             self._walk(subgraph)
-        made = [[self._outer(v) for v in self._graph.subgraphs[body].outputs.tolist()] for body in subgraphs]
+        made = [self._types_of(self._graph.subgraphs[body].outputs) for body in subgraphs]
         if op == "If":
             return [functools.reduce(self._either, kinds) for kinds in zip(*made, strict=False)]
         self._trips[node] = None
         if op == "SequenceMap":
-            return [
-                self._table.add(
-                    self._without_inner_shape(onnx.helper.make_sequence_type_proto(self._types[kind].proto))
-                )
-                for kind in made[0]
-            ]
+            sequences = (onnx.helper.make_sequence_type_proto(self._types[kind].proto) for kind in made[0])
+            return [self._table.add(self._without_inner_shape(each)) for each in sequences]
         bare = onnx.NodeProto.FromString(case.node.SerializeToString())
         del bare.attribute[:]
         bare.attribute.extend(each for each in case.node.attribute if not each.HasField("g") and not each.graphs)
         return self._infer(-1, case, bare)
 
-    def _outer(self, value: int) -> int:
-        return self._type_of[value] if value >= 0 else _NOTHING
+    def _types_of(self, values: Ints) -> list[int]:
+        return [self._type_of[value] if value >= 0 else _NOTHING for value in values.tolist()]
 
     def _loop(self, node: int, case: Case, subgraph: int) -> list[int]:
         body, tensor = self._graph.subgraphs[subgraph], self._table.tensor
         limit, start = [*case.values, None, None][:2]
         # whether the condition stays true after an iteration that began with it true
-        stays = self._iterate(
-            subgraph, [tensor(TensorProto.INT64, ()), tensor(TensorProto.BOOL, ())], self._carried(node, 2)
-        )
+        before = [tensor(TensorProto.INT64, ()), tensor(TensorProto.BOOL, ())]
+        stays = self._iterate(subgraph, before, self._types_of(self._graph.node_inputs(node)[2:]))
         trips = None
         first = True if not [*case.node.input, "", ""][1] else None if start is None else bool(start.all())
         most = max(int(limit.reshape(-1)[0]), 0) if limit is not None and limit.size == 1 else None
@@ -463,7 +461,7 @@ class Walk:
         elif first and stays:
             trips = most
         self._trips[node] = trips
-        made = [self._outer(value) for value in body.outputs.tolist()[1:]]
+        made = self._types_of(body.outputs[1:])
         carried = max(len(case.inputs) - 2, 0)
         return [*made[:carried], *(self._stacked(kind, trips, 0) for kind in made[carried:])]
 
@@ -480,16 +478,12 @@ class Walk:
             axis %= len(shape)  # noqa: PLW2901 (the same axis)
             rows.append(self._table.tensor(kind.elem_type, shape[:axis] + shape[axis + 1 :]))
             sizes.append(shape[axis])
-        self._iterate(subgraph, [], self._carried(node, 0)[:states], rows)
+        self._iterate(subgraph, [], self._types_of(self._graph.node_inputs(node)[:states]), rows)
         trips = self._trips[node] = next((size for size in sizes if isinstance(size, int)), None)
-        made = [self._outer(value) for value in self._graph.subgraphs[subgraph].outputs.tolist()]
+        made = self._types_of(self._graph.subgraphs[subgraph].outputs)
         out_axes = [*attribute(case.node, "scan_output_axes", ()), *[0] * len(made)]
         stacked = zip(made[states:], out_axes, strict=False)
         return [*made[:states], *(self._stacked(kind, trips, axis) for kind, axis in stacked)]
-
-    def _carried(self, node: int, skipped: int) -> list[int]:
-        read = self._in[self._in_ptr[node] : self._in_ptr[node + 1]]
-        return [self._outer(value) for value in read[skipped:]]
 
     def _iterate(self, subgraph: int, before: list[int], carried: list[int], after: Sequence[int] = ()) -> bool | None:
         """Walk through a body until the types that it carries from one iteration to the next are settled."""
@@ -505,7 +499,7 @@ class Walk:
             if before and len(body.inputs) > 1:
                 self._value_of[int(body.inputs[1])] = self._value(np.asarray(True))  # noqa: FBT003
             self._walk(subgraph)
-            made = [self._outer(value) for value in body.outputs.tolist()[skipped:]]
+            made = self._types_of(body.outputs[skipped:])
             wider = [self._either(*pair) for pair in zip(carried, made, strict=False)]
             if wider == carried:
                 break
@@ -522,11 +516,6 @@ class Walk:
             return kind
         axis = axis + len(one.shape) + 1 if axis < 0 else axis
         return self._table.tensor(one.elem_type, (*one.shape[:axis], trips, *one.shape[axis:]))
-
-    def _marked(self, case: Case) -> list[int]:
-        """Return the type that a mark hands on; nothing for other operators that onnx does not define."""
-        kind = case.inputs[0] if case.inputs and (case.domain, case.node.op_type) == operators.MARK else None
-        return [] if kind is None else [self._table.add(kind.proto)]
 
     def _contributed(self, case: Case) -> list[int]:
         """Return the types of the outputs of onnxruntime's most common operators."""
@@ -559,17 +548,6 @@ class Walk:
         return [*found, _NOTHING, _NOTHING, *found] if op == "Identity" else found
 
 
-def _inferred_alone(
-    node: onnx.NodeProto, known: Mapping[str, TypeProto], imports: Sequence[onnx.OperatorSetIdProto]
-) -> dict[str, TypeProto]:
-    """Infer a node with inputs of unknown types in a model of its own: the type of a Cast does not depend on them."""
-    model = onnx.ModelProto(ir_version=onnx.IR_VERSION, opset_import=imports)
-    model.graph.name = "node"
-    model.graph.node.append(node)
-    model.graph.input.extend(onnx.ValueInfoProto(name=name, type=kind) for name, kind in known.items())
-    return {info.name: info.type for info in onnx.shape_inference.infer_shapes(model).graph.value_info}
-
-
 def _with_plain_names(node: onnx.NodeProto) -> onnx.NodeProto:
     """Return a node that onnx's inference takes: it refuses bytes, and omitted outputs in front of others."""
     if "" not in node.output and all(isinstance(n, str) for n in (*node.input, *node.output, node.name)):
@@ -595,9 +573,8 @@ def infer_values(graph: Graph, values: Collection[int]) -> Inference:
         return graph.inference
     flow, declared = Flow.of(graph.plain), graph.declared
     # small integers may decide on shapes, so their producers are walked although their types are declared
-    complete = np.asarray([kind.is_complete and not is_integer(kind) for kind in declared.table.known])[
-        declared.of_value
-    ]
+    known = np.asarray([kind.is_complete and not is_integer(kind) for kind in declared.table.known])
+    complete = known[declared.of_value]
     nodes = set[int]()
     waiting = [flow.producer[value] for value in values if not complete[value]]
     while waiting:
@@ -612,7 +589,7 @@ def bound(graph: Graph, shapes: Mapping[str, Any]) -> tuple[dict[str, int], dict
     """Return the sizes of symbols and the shapes of inputs that ``shapes=`` asks for, after checking them."""
     kinds = input_types(graph.model)
     names = [graph.value_names[value] for value in graph.inputs.tolist()]
-    declared = {name: dimensions(unwrapped(kinds[name])[1]) for name in names}
+    declared = {name: dimensions(unwrapped(kinds[name])) for name in names}
     symbols = dict.fromkeys(dim for shape in declared.values() for dim in shape or () if isinstance(dim, str))
     found: dict[str, int] = {}
     given: dict[str, tuple[int, ...]] = {}

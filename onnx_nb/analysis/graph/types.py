@@ -18,7 +18,7 @@ from onnx import TypeProto
 
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.model import tensors
-from onnx_nb.analysis.model.tensors import Dims, attribute, dimensions, dtype_name
+from onnx_nb.analysis.model.tensors import Dims, attribute, dimensions, type_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,29 +48,14 @@ class ValueType:
     @classmethod
     def of(cls, proto: TypeProto) -> ValueType:
         """Return the type that a message describes."""
-        wrappers, inner = unwrapped(proto)
-        kind = inner.WhichOneof("value")
-        dtype = ""
-        if kind in ("tensor_type", "sparse_tensor_type"):
-            dtype = dtype_name((inner.tensor_type if kind == "tensor_type" else inner.sparse_tensor_type).elem_type)
-        elif kind == "opaque_type":
-            dtype = plain_text(inner.opaque_type.name)
-        elif wrappers:
-            dtype = "?"
-        shape = dimensions(inner) if dtype and set(wrappers) <= {"sparse"} and kind != "opaque_type" else None
-        if shape is not None and None in shape:  # negative sizes of broken models are shown as they are
-            dims = (inner.tensor_type if kind == "tensor_type" else inner.sparse_tensor_type).shape.dim
-            shape = tuple(
-                old if old is not None else dim.dim_value or None for old, dim in zip(shape, dims, strict=True)
-            )
-        for wrapper in reversed(wrappers):
-            dtype = f"{wrapper} {dtype}" if wrapper.endswith("→") else f"{wrapper}({dtype})"
-        return cls(dtype, shape, proto.tensor_type.elem_type if proto.HasField("tensor_type") else 0, proto)
-
-    @classmethod
-    def of_tensor(cls, elem_type: int, shape: Sequence[int | str | None] | None) -> ValueType:
-        """Return the type of a dense tensor."""
-        return cls.of(onnx.helper.make_tensor_type_proto(elem_type, shape))
+        kind = proto.WhichOneof("value")
+        dtype = type_text(proto, shapes=False) if kind else ""
+        tensor = getattr(proto, kind) if kind in ("tensor_type", "sparse_tensor_type") else None
+        shape = dimensions(proto) if dtype and tensor is not None else None
+        if tensor is not None and shape is not None:  # negative sizes of broken models are shown as they are
+            known = zip(shape, tensor.shape.dim, strict=True)
+            shape = tuple(dim.dim_value or None if old is None else old for old, dim in known)
+        return cls(dtype, shape, tensor.elem_type if kind == "tensor_type" and tensor is not None else 0, proto)
 
     @property
     def shape_text(self) -> str:
@@ -98,23 +83,12 @@ def is_static(shape: Dims | None) -> TypeGuard[tuple[int, ...]]:
     return shape is not None and all(isinstance(dim, int) and dim >= 0 for dim in shape)
 
 
-def unwrapped(proto: TypeProto) -> tuple[list[str], TypeProto]:
-    """Return the sequences, optionals and maps around a type, outermost first, and what they hold."""
-    wrappers: list[str] = []
-    while len(wrappers) < 64:
-        kind = proto.WhichOneof("value")
-        if kind == "sequence_type":
-            wrappers.append("seq")
-            proto = proto.sequence_type.elem_type
-        elif kind == "optional_type":
-            wrappers.append("optional")
-            proto = proto.optional_type.elem_type
-        elif kind == "map_type":
-            wrappers.append(f"map {dtype_name(proto.map_type.key_type)} →")
-            proto = proto.map_type.value_type
-        else:
-            break
-    return [*wrappers, "sparse"] if proto.HasField("sparse_tensor_type") else wrappers, proto
+def unwrapped(proto: TypeProto) -> TypeProto:
+    """Return the type that sequences, optionals and maps hold in the end."""
+    inner = {"sequence_type": "elem_type", "optional_type": "elem_type", "map_type": "value_type"}
+    while (kind := proto.WhichOneof("value")) in inner:
+        proto = getattr(getattr(proto, kind), inner[kind])
+    return proto
 
 
 class TypeTable:
@@ -133,9 +107,8 @@ class TypeTable:
     def add(self, proto: TypeProto) -> int:
         """Return the number of a type, which is added if it is new."""
         key = proto.SerializeToString(deterministic=True)
-        number = self._number.get(key)
-        if number is None:
-            number = self._number[key] = len(self.known)
+        number = self._number.setdefault(key, len(self.known))
+        if number == len(self.known):
             self.known.append(ValueType.of(TypeProto.FromString(key)))
         return number
 

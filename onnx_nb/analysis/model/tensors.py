@@ -358,18 +358,18 @@ def input_types(model: Model) -> dict[str, TypeProto]:
     return {plain_text(value.name): value.type for value in model.proto.graph.input}
 
 
-def type_text(kind: TypeProto) -> str:
-    """Write a type as ``float32 [batch, 3, ?]``."""
+def type_text(kind: TypeProto, *, shapes: bool = True) -> str:
+    """Write a type as ``float32 [batch, 3, ?]``, or ``float32`` without shapes."""
     which = kind.WhichOneof("value")
     if which == "sequence_type":
-        return f"seq({type_text(kind.sequence_type.elem_type)})"
+        return f"seq({type_text(kind.sequence_type.elem_type, shapes=shapes)})"
     if which == "optional_type":
-        return f"optional({type_text(kind.optional_type.elem_type)})"
+        return f"optional({type_text(kind.optional_type.elem_type, shapes=shapes)})"
     if which == "map_type":
-        return f"map({dtype_name(kind.map_type.key_type)}, {type_text(kind.map_type.value_type)})"
+        return f"map({dtype_name(kind.map_type.key_type)}, {type_text(kind.map_type.value_type, shapes=shapes)})"
     if which not in ("tensor_type", "sparse_tensor_type"):
-        return "a value of unknown type"
-    declared = dimensions(kind)
+        return plain_text(kind.opaque_type.name) or "a value of unknown type"
+    declared = dimensions(kind) if shapes else None
     shape = "" if declared is None else " " + dimensions_text(declared)
     return f"{'sparse ' if which == 'sparse_tensor_type' else ''}{dtype_name(_tensor(kind).elem_type)}{shape}"
 

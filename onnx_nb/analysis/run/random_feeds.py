@@ -83,7 +83,7 @@ def random_feeds(
 def _input_shapes(graph: Graph, kinds: Mapping[str, TypeProto], asked: Mapping[str, Any]) -> dict[str, Shape]:
     """Return the shape of each input, or of its elements: as requested, as the weights require, or small."""
     symbols, given = bound(graph, asked)
-    inner = {name: unwrapped(kind)[1] for name, kind in kinds.items()}
+    inner = {name: unwrapped(kind) for name, kind in kinds.items()}
     shapes = {name: dimensions(kind) for name, kind in inner.items()}
     named = {dim for shape in shapes.values() for dim in shape or () if isinstance(dim, str)}
     found = {name: (1,) for name, shape in shapes.items() if shape is None} | given

@@ -289,7 +289,9 @@ def _type_of_result(result: Any) -> ValueType:
         return ValueType.of(onnx.helper.make_sequence_type_proto(tensor)) if inner else ValueType()
     if not isinstance(result, np.ndarray):
         return ValueType()
-    return ValueType.of_tensor(onnx.helper.np_dtype_to_tensor_dtype(result.dtype), [None] * result.ndim)
+    return ValueType.of(
+        onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(result.dtype), [None] * result.ndim)
+    )
 
 
 def _unknown_type(graph: Graph, value: int, failure: str, *, infer_by_running: bool) -> ExtractionError:
