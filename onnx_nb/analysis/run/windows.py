@@ -137,7 +137,7 @@ class Windows:
         given: dict[int, Value | None] = {}
         for name, array in feed.items():
             # the element type of an empty sequence
-            data_type = unwrapped(types[name])[1].tensor_type.elem_type or TensorProto.FLOAT
+            data_type = unwrapped(types[name]).tensor_type.elem_type or TensorProto.FLOAT
             given[graph.value(name)] = None if array is None else sessions.to_value(array, data_type=data_type)
         for value, found in given.items():
             if value in self.wanted:
