@@ -371,24 +371,29 @@ def _declared_bytes(kind: ValueType) -> int:
     return declared_bytes(TensorProto(data_type=kind.elem_type, dims=[int(dim or 0) for dim in kind.shape or ()]))
 
 
-def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
-    """Return who reads which weight, as nodes and values, and elements and bytes of every value that is a weight."""
-    is_weight = graph.value_kind == INITIALIZER
+def weight_sizes(graph: Graph) -> tuple[Column, Column]:
+    """Return elements and bytes of every value that is a weight; 0 for others."""
     elements, nbytes = np.zeros(graph.value_count), np.zeros(graph.value_count)
-    mine = np.flatnonzero(is_weight)
+    mine = np.flatnonzero(graph.value_kind == INITIALIZER)
     index, of_weight = np.unique(graph.declared.of_value[mine], return_inverse=True)
     by_type = np.zeros((2, len(index)))
     for number, kind in enumerate(graph.declared.table.known[each] for each in index.tolist()):
         if kind.size is not None:  # broken models have negative dimensions
             by_type[:, number] = min(kind.size, MOST), _declared_bytes(kind)
     elements[mine], nbytes[mine] = by_type[:, of_weight]
+    return elements, nbytes
+
+
+def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
+    """Return who reads which weight, as nodes and values, and `weight_sizes`."""
+    is_weight = graph.value_kind == INITIALIZER
     node = np.repeat(np.arange(graph.node_count), np.diff(graph.in_ptr))
     read = (graph.in_value >= 0) & is_weight[graph.in_value]
     pairs = np.unique(node[read].astype(np.int64) * max(graph.value_count, 1) + graph.in_value[read])
     if len(graph.subgraphs) > 1:
         pairs = _with_owners(graph, pairs)
     found = np.divmod(pairs, max(graph.value_count, 1))
-    return found[0].astype(np.int32), found[1].astype(np.int32), elements, nbytes
+    return found[0].astype(np.int32), found[1].astype(np.int32), *weight_sizes(graph)
 
 
 def _with_owners(graph: Graph, pairs: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
+from onnx_nb.analysis.cost.costs import weight_sizes
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import depths, upward
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onnx_nb.analysis.graph.diagnostics import Problem
+    from onnx_nb.analysis.cost.costs import Column
 
 FOLDED, FAULTY, CALLS, DIFFERS = 1, 2, 4, 8
 """Flags of a node: drawn inside its readers; has a problem; calls a local function; differs in a repeat."""
@@ -57,71 +58,67 @@ def columns(model: ModelLike) -> Columns:
 
 def _columns(graph: Graph, tree: Scopes) -> Columns:
     table = StringTable()
-    size = _Sizes(graph)
-    arrays: dict[str, NDArray[Any]] = {}
-    arrays |= _operator_columns(graph, table)
-    arrays |= _node_columns(graph, tree, table)
-    arrays |= _value_columns(graph, size, table)
+    sizes = weight_sizes(graph)
     pairs = np.asarray([pair for _, *pair in yields(graph)], np.int32).reshape(-1, 2)
-    arrays |= {"yield_value": pairs[:, 0].copy(), "yield_output": pairs[:, 1].copy()}
-    arrays |= {"graph_inputs": graph.inputs, "graph_outputs": graph.outputs}
-    arrays |= _scope_columns(graph, tree, size, table)
+    arrays: dict[str, NDArray[Any]] = {
+        **_operator_columns(graph, table),
+        **_node_columns(graph, tree, table),
+        **_value_columns(graph, table),
+        "graph_inputs": graph.inputs,
+        "graph_outputs": graph.outputs,
+        "yield_value": pairs[:, 0].copy(),
+        "yield_output": pairs[:, 1].copy(),
+        **_scope_columns(graph, tree, sizes, table),
+    }
     arrays |= _differences(graph, tree, arrays, table)
-    return Columns(table.arrays() | arrays, _meta(graph, tree, size))
-
-
-class _Sizes:
-    """Elements and bytes of every weight, from its type."""
-
-    def __init__(self, graph: Graph) -> None:
-        known = graph.known_types
-        self.by_type = np.asarray([_elements(kind) for kind in known])
-        width = np.asarray([_BITS.get(kind.dtype, 0) / 8 for kind in known])
-        weight = graph.value_kind == INITIALIZER
-        self.elements = np.where(weight, self.by_type[graph.type_index], 0.0)
-        self.bytes = np.ceil(self.elements * width[graph.type_index])
-
-
-def _elements(kind: ValueType) -> float:
-    if kind.shape is None or not all(isinstance(dim, int) for dim in kind.shape):
-        return math.inf
-    product = 1.0
-    for dim in kind.shape:
-        product *= max(int(dim or 0), 0)
-    return min(product, 1e300)
-
-
-_BITS = {
-    **dict.fromkeys(("bool", "int8", "uint8", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"), 8),
-    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 16),
-    **dict.fromkeys(("int32", "uint32", "float32"), 32),
-    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 64),
-    "complex128": 128,
-    "float8e8m0": 8,
-    **dict.fromkeys(("int4", "uint4", "float4e2m1"), 4),
-    **dict.fromkeys(("int2", "uint2"), 2),
-}
+    proto = graph.model.proto
+    producer = (plain_text(proto.producer_name), plain_text(proto.producer_version))
+    meta = {
+        "version": VERSION,
+        "name": graph.model.name,
+        "ir_version": int(proto.ir_version),
+        "opsets": dict(graph.opsets),
+        "producer": " ".join(filter(None, producer)),
+        "categories": list(operators.CATEGORIES),
+        "scope_source": tree.source,
+        "main_nodes": graph.main_count,
+        "nodes": graph.node_count,
+        "values": graph.value_count,
+        "nbytes": int(min(sizes[1][graph.subgraphs[0].weights].sum(), 2**53)),
+        "faults": [
+            {"kind": fault.kind, "message": fault.message, "node": fault.node, "value": fault.value}
+            for fault in graph.problems
+        ],
+    }
+    return Columns(table.arrays() | arrays, meta)
 
 
 def _operator_columns(graph: Graph, table: StringTable) -> dict[str, NDArray[Any]]:
-    inputs = []
+    inputs, defaults = [], []
     functions = {(domain, name): function for (domain, name, _), function in graph.functions.items()}
     for op, domain in graph.operators:
-        called = functions.get((domain, op))
-        names = [plain_text(name) for name in called.input] if called else _input_names(graph, op, domain)
+        opset, called = graph.opsets.get(domain, 0), functions.get((domain, op))
+        if called is not None:
+            names = [plain_text(name) for name in called.input]
+            given = {attribute.name: attribute for attribute in called.attribute_proto}
+        else:
+            names = [*operators.input_names(op, domain, opset)]
+            known = operators.attribute_defaults(op, domain, opset).items()
+            given = {name: onnx.helper.make_attribute(name, value) for name, value in known}
+        texts = [_attribute_text("" if called else name, each, None) for name, each in given.items()]
+        parts = [(plain_text(name), text) for name, text in zip(given, texts, strict=True)]
+        if called is None and (schema := operators.schema(op, domain, opset)) is not None:
+            # one number for each axis, which onnx documents only in words
+            parts += [(name, f"{idle}…") for name, idle in _IDLE.items() if name in schema.attributes]
         inputs.append(",".join(name.replace(",", " ") for name in names))
+        defaults.append(" · ".join(f"{name} {value}" for name, value in parts if value))
     return {
         "op_name": table.each([op for op, _ in graph.operators]),
         "op_domain": table.each([domain for _, domain in graph.operators]),
         "op_category": np.asarray([operators.category(*key) for key in graph.operators], np.uint8),
         "op_inputs": table.each(inputs),
-        "op_defaults": table.each([_defaults_text(graph, op, domain, functions) for op, domain in graph.operators]),
+        "op_defaults": table.each(defaults),
     }
-
-
-def _input_names(graph: Graph, op: str, domain: str) -> Sequence[str]:
-    domain = operators.canonical(domain)
-    return operators.input_names(op, domain, graph.opsets.get(domain, 0))
 
 
 def _node_columns(graph: Graph, tree: Scopes, table: StringTable) -> dict[str, NDArray[Any]]:
@@ -164,12 +161,15 @@ def _attributes(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
 
 _IDLE = {"dilations": 1, "strides": 1, "pads": 0}
 """Neutral element of attributes that are lists: they have no effect if all their numbers are this."""
+_KIND = onnx.AttributeProto
+_FIELD = {_KIND.INT: "i", _KIND.FLOAT: "f", _KIND.STRING: "s", _KIND.TENSOR: "t"}
+_FIELD |= {_KIND.INTS: "ints", _KIND.FLOATS: "floats"}
+"""Field of a message that holds the value of an attribute by its type, for the types that are shown."""
 
 
 def _attributes_text(graph: Graph, op: str, domain: str, serialized: bytes) -> str:
     if op == "Constant":
         return ""  # its value shows it
-    domain = operators.canonical(domain)
     defaults = operators.attribute_defaults(op, domain, graph.opsets.get(domain, 0))
     shown = []
     for attribute in onnx.NodeProto.FromString(serialized).attribute:
@@ -177,53 +177,28 @@ def _attributes_text(graph: Graph, op: str, domain: str, serialized: bytes) -> s
         value = _attribute_text(name, attribute, defaults.get(name))
         if value:
             shown.append(f"{name} {value}")
-    joined = " · ".join(shown)
-    return shortened(joined, ATTRIBUTES_LIMIT)
-
-
-def _defaults_text(graph: Graph, op: str, domain: str, functions: Mapping[tuple[str, str], onnx.FunctionProto]) -> str:
-    """Describe the default attributes of an operator, in the form of `_attributes_text`."""
-    if (called := functions.get((domain, op))) is not None:
-        parts = [
-            (plain_text(attribute.name), _attribute_text("", attribute, None)) for attribute in called.attribute_proto
-        ]
-    else:
-        domain = operators.canonical(domain)
-        opset = graph.opsets.get(domain, 0)
-        defaults = operators.attribute_defaults(op, domain, opset)
-        parts = [(n, _attribute_text(n, onnx.helper.make_attribute(n, value), None)) for n, value in defaults.items()]
-        schema = operators.schema(op, domain, opset)
-        # one number for each axis, which onnx documents only in words
-        parts += [(n, f"{idle}…") for n, idle in _IDLE.items() if schema is not None and n in schema.attributes]
-    return " · ".join(f"{name} {value}" for name, value in parts if value)
+    return shortened(" · ".join(shown), ATTRIBUTES_LIMIT)
 
 
 def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> str:
-    kind = attribute.type
-    if kind == onnx.AttributeProto.INT:
-        if attribute.i == default:
-            return ""
-        return dtype_name(attribute.i) if name in ("to", "dtype", "output_dtype") else str(attribute.i)
-    if kind == onnx.AttributeProto.FLOAT:
-        return "" if attribute.f == default else _number(attribute.f)
-    if kind == onnx.AttributeProto.STRING:
+    """Return the value of an attribute as short text; empty if it is the default, or has no effect."""
+    field = _FIELD.get(attribute.type, "")
+    value: Any = getattr(attribute, field, None)
+    if field == "s":
         value = plain_text(attribute.s[:ATTRIBUTES_LIMIT])
         return "" if value == default else value
-    if kind == onnx.AttributeProto.INTS:
-        idle = _IDLE.get(name)
-        if attribute.ints and all(i == idle for i in attribute.ints[:16]):
-            return ""
-        items = [str(i) for i in attribute.ints[:8]] + ["…"] * (len(attribute.ints) > 8)  # fits a box
-        return "×".join(items) if name in ("kernel_shape", "strides", "dilations") else f"[{', '.join(items)}]"
-    if kind == onnx.AttributeProto.FLOATS:
-        items = [_number(f) for f in attribute.floats[:8]] + ["…"] * (len(attribute.floats) > 8)
-        return f"[{', '.join(items)}]"
-    if kind == onnx.AttributeProto.TENSOR:
+    if field == "t":
         return _literal(attribute.t) or str(ValueType(dtype_name(attribute.t.data_type), tuple(attribute.t.dims)))
-    return ""
+    if field in ("i", "f"):
+        is_dtype = field == "i" and name in ("to", "dtype", "output_dtype")
+        return "" if value == default else dtype_name(attribute.i) if is_dtype else _plain(value)
+    if not field or (field == "ints" and value and all(i == _IDLE.get(name) for i in value[:16])):
+        return ""
+    items = [*map(_plain, value[:8]), *(["…"] if len(value) > 8 else [])]  # fits a box
+    return "×".join(items) if name in ("kernel_shape", "strides", "dilations") else f"[{', '.join(items)}]"
 
 
-def _value_columns(graph: Graph, size: _Sizes, table: StringTable) -> dict[str, NDArray[Any]]:
+def _value_columns(graph: Graph, table: StringTable) -> dict[str, NDArray[Any]]:
     flags = np.where(graph.constant_values, CONSTANT, 0).astype(np.uint8)
     flags[graph.outputs[graph.outputs >= 0]] |= OUTPUT
     flags[graph.problem_values] |= FAULTY_VALUE
@@ -235,7 +210,7 @@ def _value_columns(graph: Graph, size: _Sizes, table: StringTable) -> dict[str, 
         "value_flags": flags,
         "value_dtype": dtypes[graph.type_index],
         "value_shape": shapes[graph.type_index],
-        "value_literal": _literals(graph, size, table),
+        "value_literal": _literals(graph, table),
     }
 
 
@@ -255,17 +230,19 @@ def yields(graph: Graph) -> Iterator[tuple[int, int, int]]:
                 yield number, value, output
 
 
-def _literals(graph: Graph, size: _Sizes, table: StringTable) -> NDArray[np.uint32]:
+def _literals(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
     """Write out constants of a few elements: weights kept in the proto, and Constant nodes."""
     found = np.zeros(graph.value_count, np.uint32)
-    for frame in graph.subgraphs:
-        kind = graph.type_index[frame.weights]
-        small = np.flatnonzero(size.by_type[kind[: len(frame.graph.initializer)]] <= LITERAL_LIMIT)
+    counts = [LITERAL_LIMIT + 1 if kind.size is None else kind.size for kind in graph.known_types]
+    few = np.asarray(counts) <= LITERAL_LIMIT
+    for subgraph in graph.subgraphs:
+        kind = graph.type_index[subgraph.weights]
+        small = np.flatnonzero(few[kind[: len(subgraph.graph.initializer)]])
         for number in np.unique(kind[small]).tolist():
             positions = small[kind[small] == number].tolist()
-            tensors = [frame.graph.initializer[position] for position in positions]
-            shown = _literals_of(graph.known_types[number], int(size.by_type[number]), tensors)
-            found[frame.weights[positions]] = table.each(shown)
+            tensors = [subgraph.graph.initializer[position] for position in positions]
+            shown = _literals_of(graph.known_types[number], counts[number], tensors)
+            found[subgraph.weights[positions]] = table.each(shown)
     constants: dict[bytes, int] = {}
     makers = np.asarray([operator == ("Constant", "") for operator in graph.operators], bool)
     for node in np.flatnonzero(makers[graph.op_index]).tolist() if len(makers) else ():
@@ -292,15 +269,14 @@ def _literals_of(kind: ValueType, count: int, tensors: Sequence[onnx.TensorProto
 
 def _constant_literal(serialized: bytes) -> str:
     for attribute in onnx.NodeProto.FromString(serialized).attribute:
-        if attribute.type == onnx.AttributeProto.TENSOR:
+        field = "strings" if attribute.type == _KIND.STRINGS else _FIELD.get(attribute.type, "")
+        value = getattr(attribute, field, None)
+        if field == "t":
             return _literal(attribute.t)
-        kinds = {"value_float": "f", "value_int": "i", "value_string": "s"}
-        lists = {"value_floats": "floats", "value_ints": "ints", "value_strings": "strings"}
-        name = plain_text(attribute.name)
-        if name in kinds:
-            return _plain(getattr(attribute, kinds[name]))
-        if name in lists and len(getattr(attribute, lists[name])) <= LITERAL_LIMIT:
-            return f"[{', '.join(_plain(item) for item in getattr(attribute, lists[name]))}]"
+        if field in ("i", "f", "s"):
+            return _plain(value)
+        if value is not None and len(value) <= LITERAL_LIMIT:
+            return f"[{', '.join(map(_plain, value))}]"
     return ""
 
 
@@ -320,24 +296,20 @@ def _literal(tensor: onnx.TensorProto) -> str:
 def _plain(value: object) -> str:
     if isinstance(value, bytes):
         value = plain_text(value[:40])
-    if isinstance(value, float):
-        return _number(value)
-    return shortened(str(value), 24)  # fits a box
+    # a float32 with as many digits as it has; a text that fits a box
+    return f"{value:.6g}" if isinstance(value, float) else shortened(str(value), 24)
 
 
-def _number(value: float) -> str:
-    """Write a float32 with as many digits as it has.
-
-    >>> _number(np.float32(0.1).item()), _number(1e-12), _number(-3.4028234663852886e38), _number(2.0)
-    ('0.1', '1e-12', '-3.40282e+38', '2')
-    """
-    return f"{value:.6g}"
-
-
-def _scope_columns(graph: Graph, tree: Scopes, size: _Sizes, table: StringTable) -> dict[str, NDArray[Any]]:
+def _scope_columns(
+    graph: Graph, tree: Scopes, sizes: tuple[Column, Column], table: StringTable
+) -> dict[str, NDArray[Any]]:
     count = len(tree.scope_parent)
     drawn = np.bincount(tree.node_scope[~graph.folded], minlength=count).astype(np.float64)
-    pairs = _weights_by_scope(graph, tree)
+    # each distinct (scope, weight) where a node directly in the scope reads the weight
+    value = np.repeat(np.arange(graph.value_count), np.diff(graph.consumer_ptr))
+    weight = graph.value_kind[value] == INITIALIZER
+    value, scope = value[weight], tree.node_scope[graph.consumer_node[weight]].astype(np.int64)
+    pairs = _unique_pairs(scope, value, graph.value_count)
     depth = depths(tree.scope_parent)
     return {
         "scope_parent": tree.scope_parent,
@@ -347,8 +319,8 @@ def _scope_columns(graph: Graph, tree: Scopes, size: _Sizes, table: StringTable)
         "scope_kind": tree.scope_kind,
         "scope_node": tree.scope_node,
         "scope_nodes": upward(np.add, drawn, tree.scope_parent).astype(np.uint32),
-        "scope_params": _distinct(*pairs, size.elements, tree.scope_parent, depth),
-        "scope_bytes": _distinct(*pairs, size.bytes, tree.scope_parent, depth),
+        "scope_params": _distinct(*pairs, sizes[0], tree.scope_parent, depth),
+        "scope_bytes": _distinct(*pairs, sizes[1], tree.scope_parent, depth),
         "scope_repeat": tree.scope_repeat.astype(np.uint32),
     }
 
@@ -357,9 +329,9 @@ def _differences(
     graph: Graph, tree: Scopes, arrays: Mapping[str, NDArray[Any]], table: StringTable
 ) -> dict[str, NDArray[Any]]:
     """Mark and describe where the members of repeats differ."""
-    told = np.zeros(len(tree.scope_parent), np.uint32)
+    shown = np.zeros(len(tree.scope_parent), np.uint32)
     if not bool(np.any(np.isin(tree.scope_kind, ROWS))):
-        return {"scope_differs": told, "scope_difference": told}
+        return {"scope_differs": shown, "scope_difference": shown}
     literal = arrays["value_literal"].astype(np.int64)
     different = repeat_differences(graph, tree, graph.attribute_numbers, literal)
     arrays["node_flags"][different.nodes] |= DIFFERS
@@ -375,8 +347,8 @@ def _differences(
         texts[roof] = [*list(names)[:LISTED], *(["…"] if len(names) > LISTED else [])]
     for group, parts in texts.items():
         joined = (", " if tree.scope_kind[group] in ROWS else "; ").join(parts)
-        told[group] = table.one(shortened(joined, DIFFERENCE_LIMIT))
-    return {"scope_differs": different.scope_differs.astype(np.uint32), "scope_difference": told}
+        shown[group] = table.one(shortened(joined, DIFFERENCE_LIMIT))
+    return {"scope_differs": different.scope_differs.astype(np.uint32), "scope_difference": shown}
 
 
 def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: StringTable, found: RepeatDifference) -> str:
@@ -386,7 +358,7 @@ def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: StringT
         mine, others = (table.text(int(arrays["node_attributes"][node])) for node in (found.node, found.like))
         return f"{shortened(op, 40)} {mine or 'without attributes'}, others {others or 'none'}"
 
-    def said(node: int) -> str:
+    def text(node: int) -> str:
         value = int(graph.node_inputs(node)[found.slot])
         if value < 0:
             return "nothing"
@@ -394,17 +366,9 @@ def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: StringT
             return "computed"
         return table.text(int(arrays["value_literal"][value])) or str(graph.type_of(value)) or "a constant"
 
-    names = _input_names(graph, op, domain)
+    names = operators.input_names(op, domain, graph.opsets.get(domain, 0))
     name = names[found.slot] if found.slot < len(names) else f"input {found.slot}"
-    return f"{shortened(op, 40)} {shortened(name, 40)} {said(found.node)}, others {said(found.like)}"
-
-
-def _weights_by_scope(graph: Graph, tree: Scopes) -> tuple[Longs, Longs]:
-    """Return each distinct (scope, weight) where a node directly in the scope reads the weight."""
-    value = np.repeat(np.arange(graph.value_count), np.diff(graph.consumer_ptr))
-    weight = graph.value_kind[value] == INITIALIZER
-    value, group = value[weight], tree.node_scope[graph.consumer_node[weight]].astype(np.int64)
-    return _unique_pairs(group, value, graph.value_count)
+    return f"{shortened(op, 40)} {shortened(name, 40)} {text(found.node)}, others {text(found.like)}"
 
 
 def _unique_pairs(group: Longs, value: Longs, values: int) -> tuple[Longs, Longs]:
@@ -425,27 +389,3 @@ def _distinct(group: Longs, value: Longs, size: NDArray[np.float64], parent: Int
         kept = group >= 0
         group, value = _unique_pairs(group[kept], value[kept], len(size))
     return total
-
-
-def _meta(graph: Graph, tree: Scopes, size: _Sizes) -> dict[str, Any]:
-    proto = graph.model.proto
-    return {
-        "version": VERSION,
-        "name": graph.model.name,
-        "ir_version": int(proto.ir_version),
-        "opsets": dict(graph.opsets),
-        "producer": " ".join(
-            part for part in (plain_text(proto.producer_name), plain_text(proto.producer_version)) if part
-        ),
-        "categories": list(operators.CATEGORIES),
-        "scope_source": tree.source,
-        "main_nodes": graph.main_count,
-        "nodes": graph.node_count,
-        "values": graph.value_count,
-        "nbytes": int(min(size.bytes[graph.subgraphs[0].weights].sum(), 2**53)),
-        "faults": [_fault(fault) for fault in graph.problems],
-    }
-
-
-def _fault(fault: Problem) -> dict[str, Any]:
-    return {"kind": fault.kind, "message": fault.message, "node": fault.node, "value": fault.value}
