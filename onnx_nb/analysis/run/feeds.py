@@ -6,6 +6,7 @@ Files are not trusted: nothing is unpickled, and a header is not believed to des
 from __future__ import annotations
 
 import lzma
+import math
 import os
 import re
 import stat
@@ -99,10 +100,8 @@ def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
                 place = _quoted(path)
                 prefix = "" if place in error.message else f"{place}: "
                 raise FeedError(prefix + error.message, advice=error.advice) from error
-    elif is_array(feeds):
-        yield validate_feeds(loaded, _by_position(loaded, [feeds]))
-    elif isinstance(feeds, list | tuple) and not _is_dataset(loaded, feeds):
-        yield validate_feeds(loaded, _by_position(loaded, feeds))
+    elif is_array(feeds) or (isinstance(feeds, list | tuple) and not _is_dataset(loaded, feeds)):
+        yield validate_feeds(loaded, _by_position(loaded, [feeds] if is_array(feeds) else feeds))
     elif isinstance(feeds, Iterable):
         for feed in feeds:
             yield from read_feeds(loaded, feed)
@@ -115,7 +114,7 @@ def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
 
 
 def _by_position(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
-    names = [name for name in input_types(model) if name not in model.initializers]
+    names = [port.name for port in model.inputs]
     if len(arrays) > len(names):
         message = f"{model.name} has {len(names)} inputs, and {len(arrays)} arrays are given."
         raise FeedError(message, advice=f"Its inputs: {listed(names) or 'none'}.")
@@ -126,8 +125,7 @@ def _is_dataset(model: Model, feeds: Sequence[Any]) -> bool:
     """Return whether a list holds feeds, not the arrays of one."""
     first = next(iter(feeds), None)
     if isinstance(first, list | tuple):
-        kind = next((kind for name, kind in input_types(model).items() if name not in model.initializers), TypeProto())
-        return not kind.HasField("sequence_type") and not kind.HasField("optional_type")
+        return not (model.inputs and model.inputs[0].dtype.startswith(("seq(", "optional(")))
     return isinstance(first, Mapping | str | os.PathLike)
 
 
@@ -142,99 +140,83 @@ def _feed_paths(path: Path) -> list[Path]:
 
 
 def _inside(folder: Path) -> list[Path]:
+    """Return what is in a folder, "input_10" after "input_9"."""
+
+    def natural(path: Path) -> list[tuple[int, str]]:
+        return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+
     try:
-        return sorted(folder.iterdir(), key=_natural)
+        return sorted(folder.iterdir(), key=natural)
     except OSError as error:
         raise _unreadable(folder, "a folder", error) from error
 
 
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """Sort key that puts "input_10" after "input_9"."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
-
-
 def _from_path(model: Model, path: Path) -> dict[str, Any]:
-    kinds = {name: kind for name, kind in input_types(model).items() if name not in model.initializers}
-    if not os.path.isdir(path):  # noqa: PTH112  # as above
-        _check_file(path)
+    """Read a file, or an input from each file of a folder, found by the file's name, the tensor's own or the order."""
+    known, order = input_types(model), [port.name for port in model.inputs]
+    files = [path]
+    if os.path.isdir(path):  # noqa: PTH112  # as above
+        inside = [entry for entry in _inside(path) if entry.suffix in (".npy", ".pb")]
+        files = [entry for entry in inside if not re.fullmatch(r"output_\d+", entry.stem)]
+        if not files and order:
+            advice = "Put .npz, .npy or .pb files in it, named after the inputs or input_0, input_1, …."
+            raise FeedError(f"{_quoted(path)} holds no feed.", advice=advice)
+    else:
+        try:
+            mode = path.stat().st_mode
+        except (OSError, ValueError) as error:
+            raise _unreadable(path, "a file", error) from error
+        if not stat.S_ISREG(mode):
+            raise FeedError(f"{_quoted(path)} is not an ordinary file.", advice="Copy its content into one.")
+        if path.suffix not in (".npz", ".npy", ".pb"):
+            message = f"{_quoted(path)} is not a known kind of feed file."
+            raise FeedError(message, advice="Give a .npz, .npy or .pb file, or a folder of them.")
     if path.suffix == ".npz":
-        arrays = _npz(path)
-        if set(arrays) == {f"arr_{i}" for i in range(len(arrays))} and not set(arrays) <= set(input_types(model)):
+        arrays = _arrays(path)
+        if set(arrays) == {f"arr_{i}" for i in range(len(arrays))} and not set(arrays) <= set(known):
             return _by_position(model, [arrays[f"arr_{i}"] for i in range(len(arrays))])
-        return {name: _viewed(array, input_types(model).get(name)) for name, array in arrays.items()}
-    if path.suffix in (".npy", ".pb"):
-        return _from_files(model, [path], kinds)
-    files = [entry for entry in _inside(path) if entry.suffix in (".npy", ".pb")]
-    files = [entry for entry in files if not re.fullmatch(r"output_\d+", entry.stem)]
-    if not files and kinds:
-        message = f"{_quoted(path)} holds no feed."
-        raise FeedError(
-            message, advice="Put .npz, .npy or .pb files in it, named after the inputs or input_0, input_1, …."
-        )
-    return _from_files(model, files, kinds)
-
-
-def _from_files(model: Model, files: Sequence[Path], kinds: Mapping[str, TypeProto]) -> dict[str, Any]:
-    """Read one input from each file, found by the file's name, the tensor's own, or the order."""
-    known = input_types(model)
-    order = list(kinds)
+        return {name: _viewed(array, known.get(name)) for name, array in arrays.items()}
     found: dict[str, Any] = {}
-    for path in files:
-        numbered = re.fullmatch(r"input_(\d+)", path.stem)
+    for file in files:
+        numbered = re.fullmatch(r"input_(\d+)", file.stem)
         place = int(numbered[1]) if numbered else 0 if len(files) == 1 else len(order)
-        name = path.stem if path.stem in known else order[place] if place < len(order) else ""
-        own, value = _npy_file(path) if path.suffix == ".npy" else _pb_file(path, known.get(name))
-        if own in known and path.stem not in known:
+        name = file.stem if file.stem in known else order[place] if place < len(order) else ""
+        own, value = ("", _arrays(file)[""]) if file.suffix == ".npy" else _pb_file(file, known.get(name))
+        if own in known and file.stem not in known:
             name = own
         if not name or name in found:
-            message = f"it is unknown to which input {_quoted(path)} belongs."
+            message = f"it is unknown to which input {_quoted(file)} belongs."
             raise FeedError(message, advice=f"Name it after one of {listed(known) or 'none'}.")
         found[name] = _viewed(value, known.get(name))
     return found
-
-
-def _check_file(path: Path) -> None:
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, "a file", error) from error
-    if not stat.S_ISREG(mode):
-        raise FeedError(f"{_quoted(path)} is not an ordinary file.", advice="Copy its content into one.")
-    if path.suffix not in (".npz", ".npy", ".pb"):
-        message = f"{_quoted(path)} is not a known kind of feed file."
-        raise FeedError(message, advice="Give a .npz, .npy or .pb file, or a folder of them.")
 
 
 def _quoted(path: Path) -> str:
     return quoted(str(path))
 
 
-def _npz(path: Path) -> dict[str, NDArray[Any]]:
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a .npz file, or that of a .npy file with an empty name."""
+    found = {}
     try:
+        if path.suffix == ".npy":
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size > FILE_LIMIT:
+                    raise _too_large(path, size)
+                return {"": _npy(file, size, path)}
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
             unpacked = sum(member.file_size for member in members)
             if unpacked > FILE_LIMIT:
                 raise _too_large(path, unpacked)
-            found = {}
             for member in members:
-                name = member.filename.removesuffix(".npy")
-                with archive.open(member) as file:
-                    found[name] = _npy(cast("BinaryIO", file), member.file_size, path)
+                with archive.open(member) as packed:
+                    array = _npy(cast("BinaryIO", packed), member.file_size, path)
+                found[member.filename.removesuffix(".npy")] = array
     except _UNREADABLE as error:
-        raise _unreadable(path, "a .npz file", error) from error
+        raise _unreadable(path, f"a {path.suffix} file", error) from error
     return found
-
-
-def _npy_file(path: Path) -> tuple[str, NDArray[Any]]:
-    try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > FILE_LIMIT:
-                raise _too_large(path, size)
-            return "", _npy(file, size, path)
-    except _UNREADABLE as error:
-        raise _unreadable(path, "a .npy file", error) from error
 
 
 def _npy(file: BinaryIO, size: int, path: Path) -> NDArray[Any]:
@@ -244,13 +226,9 @@ def _npy(file: BinaryIO, size: int, path: Path) -> NDArray[Any]:
         raise ValueError(f"version {version} of the format")
     shape, _, dtype = _NPY_HEADERS[version](file)
     if dtype.hasobject:
-        raise FeedError(
-            f"{_quoted(path)} holds pickled objects, which could run any code.",
-            advice="Save strings as array.astype(str), and sequences as .pb files.",
-        )
-    needed = dtype.itemsize
-    for dim in shape:
-        needed *= dim
+        message = f"{_quoted(path)} holds pickled objects, which could run any code."
+        raise FeedError(message, advice="Save strings as array.astype(str), and sequences as .pb files.")
+    needed = math.prod(shape) * dtype.itemsize
     if needed > size:
         raise ValueError(f"{bytes_text(needed)} are announced, and {bytes_text(size)} are there")
     file.seek(0)

@@ -91,9 +91,8 @@ def _input_shapes(graph: Graph, kinds: Mapping[str, TypeProto], asked: Mapping[s
     sizes: dict[str, list[int]] = {}
     for name, shape in declared.items():
         known = {} if is_static(shape) else _required_sizes(graph, name, len(shape))
-        symbols = {
-            dim: known[axis] for axis, dim in enumerate(shape) if isinstance(dim, str) and axis in known
-        } | symbols
+        for axis, size in known.items():
+            symbols.setdefault(str(shape[axis]), size)
         dtype = numpy_dtype(inner[name].tensor_type.elem_type)
         is_float = dtype is not None and (dtype.kind == "f" or "float" in dtype.name)
         sizes[name] = [
@@ -231,17 +230,12 @@ class Use:
         """Return an attribute's value."""
         return attribute(self.graph.nodes[self.node], name, default)
 
-    def axis(self, index: int, default: int = 0) -> int:
-        """Return the size of one of the node's inputs along its attribute ``axis``; 0 if it is not known."""
-        shape, axis = self.shape(index), int(self.attribute("axis", default))
-        return shape[axis] if shape and -len(shape) <= axis < len(shape) else 0
-
 
 def _allowed_values(types: Inference, name: str, shape: Shape) -> Range | Values | None:
     """Return the values that an input may have."""
     low, high = -math.inf, math.inf
     for use in _uses(types, types.graph.value(name)):
-        rule = _RULES.get(use.op, {}).get(use.index)
+        rule = _RULES.get((use.op, use.index))
         allowed = None if rule is None else rule(use, shape)
         if isinstance(allowed, np.ndarray):
             return allowed
@@ -337,48 +331,28 @@ def _along(axis: int, of_weight: int) -> Callable[[Use, Shape], tuple[int, int]]
 
 _SAME_SHAPE: Final = frozenset(("Cast", "Clip", "Identity", "Relu", "onnx_nb.Mark"))
 _WEIGHT_SIZES: Final[Mapping[str, Callable[[Use, Shape], tuple[int, int]]]] = {
-    "BatchNormalization": _along(1, 0),
-    "Conv": _convolved,
-    "ConvInteger": _convolved,
-    "ConvTranspose": _along(1, 0),
-    "GRU": _along(2, 2),
+    **dict.fromkeys(("BatchNormalization", "ConvTranspose", "InstanceNormalization"), _along(1, 0)),
+    **dict.fromkeys(("Conv", "ConvInteger"), _convolved),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), _along(2, 2)),
+    **dict.fromkeys(("MatMul", "MatMulInteger"), _multiplied),
     "Gemm": _gemm,
-    "InstanceNormalization": _along(1, 0),
-    "LSTM": _along(2, 2),
     "LayerNormalization": _along(-1, -1),
-    "MatMul": _multiplied,
-    "MatMulInteger": _multiplied,
-    "RNN": _along(2, 2),
 }
-
-
-def _below(limit: int) -> Range | None:
-    return Range(0, limit) if limit > 0 else None
-
-
-def _into_axis(use: Use, _: Shape) -> Range | None:
-    return _below(use.axis(0))
 
 
 def _into_leading(use: Use, shape: Shape) -> Range | None:
     data, batch = use.shape(0) or (), int(use.attribute("batch_dims", 0))
-    return _below(min(data[batch : batch + (shape[-1] if shape else 1)], default=0))
+    limit = min(data[batch : batch + (shape[-1] if shape else 1)], default=0)
+    return Range(0, limit) if limit > 0 else None
 
 
-def _into(index: int, axis: int) -> Callable[[Use, Shape], Range | None]:
-    """Bound values by the size of another input along an axis."""
+def _into(index: int, axis: int | None = None, first: int = 0) -> Rule:
+    """Bound values by the size of another input along an axis, or along the node's attribute ``axis``."""
 
     def rule(use: Use, _: Shape) -> Range | None:
-        other = use.shape(index)
-        return _below(other[axis]) if other and -len(other) <= axis < len(other) else None
-
-    return rule
-
-
-def _upto(index: int, axis: int) -> Callable[[Use, Shape], Range | None]:
-    def rule(use: Use, shape: Shape) -> Range | None:
-        found = _into(index, axis)(use, shape)
-        return found and Range(1, found.high + 1)
+        other, at = use.shape(index) or (), use.attribute("axis", 0) if axis is None else axis
+        size = other[at] if -len(other) <= at < len(other) else 0
+        return Range(first, size + first) if size > 0 else None
 
     return rule
 
@@ -395,22 +369,11 @@ def _axes(_: Use, shape: Shape) -> Values:
     return np.arange(math.prod(shape)).reshape(shape)
 
 
-def _axes_of_size_one(use: Use, shape: Shape) -> Values | None:
-    units = [axis for axis, size in enumerate(use.shape(0) or ()) if size == 1][: math.prod(shape)]
-    return np.array(units).reshape(shape) if len(units) == math.prod(shape) else None
-
-
 def _same_size(_: Use, shape: Shape) -> Values:
     """Return a target shape of Reshape that fits any input."""
     sizes = np.ones(math.prod(shape), np.int64)
     sizes[:1] = -1
     return sizes.reshape(shape)
-
-
-def _parts(use: Use, shape: Shape) -> Values | None:
-    if not shape or use.shape(0) is None:
-        return np.ones(shape)
-    return np.array([len(part) for part in np.array_split(np.zeros(use.axis(0)), math.prod(shape) or 1)])
 
 
 def _padding(use: Use, _: Shape) -> Range:
@@ -426,49 +389,35 @@ def _sizes(use: Use, shape: Shape) -> Values | None:
     return np.array([data[axis] for axis in axes]) if len(axes) == shape[0] else None
 
 
-_POSITIVE: Final = _between(0.1, 2)
-_PROBABILITY: Final = _between(0, 1)
-_RECURRENT: Final = {4: _upto(0, 0)}
-
-_RULES: Final[Mapping[str, Mapping[int, Rule]]] = {
-    "Attention": {6: _upto(1, -2)},
-    "BatchNormalization": {4: _POSITIVE},
-    "ConstantOfShape": {0: _between(1, 4)},
-    "CumSum": {1: _each(0)},
-    "DequantizeLinear": {1: _POSITIVE},
-    "Dropout": {1: _PROBABILITY},
-    "Expand": {1: _each(1)},
-    "GRU": _RECURRENT,
-    "Gather": {1: _into_axis},
-    "GatherElements": {1: _into_axis},
-    "GatherND": {1: _into_leading},
-    "LSTM": _RECURRENT,
-    "Loop": {0: _between(1, 4), 1: _each(1)},
-    "NonMaxSuppression": {2: _between(1, 4), 3: _PROBABILITY},
-    "OneHot": {1: _between(3, 9)},
-    "Pad": {1: _padding, 3: _axes},
-    "QuantizeLinear": {1: _POSITIVE},
-    "RNN": _RECURRENT,
-    "Range": {0: _each(0), 1: _each(5), 2: _each(1)},
-    "Reshape": {1: _same_size},
-    "Resize": {2: _each(1), 3: _sizes},
-    "RotaryEmbedding": {3: _into(1, 0)},
-    "ScatterElements": {1: _into_axis},
-    "ScatterND": {1: _into_leading},
-    "Slice": {1: _each(0), 2: _each(1), 3: _axes, 4: _each(1)},
-    "Split": {1: _parts},
-    "Squeeze": {1: _axes_of_size_one},
-    "Tile": {1: _each(1)},
-    "TopK": {1: _each(1)},
-    "Unsqueeze": {1: _axes},
-    "ai.onnx.ml.ArrayFeatureExtractor": {1: _into(0, -1)},
-    "com.microsoft.DequantizeLinear": {1: _POSITIVE},
-    "com.microsoft.EmbedLayerNormalization": {0: _into(2, 0), 1: _into(4, 0)},
-    "com.microsoft.GatherBlockQuantized": {1: _into_axis},
-    "com.microsoft.QuantizeLinear": {1: _POSITIVE},
-    "com.microsoft.RotaryEmbedding": {1: _into(2, 0)},
-    **{
-        f"Reduce{name}": {1: _axes}
-        for name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
-    },
+_RULES: Final[Mapping[tuple[str, int], Rule]] = {
+    (op, index): rule
+    for ops, index, rule in (
+        ("Attention", 6, _into(1, -2, first=1)),
+        ("BatchNormalization", 4, _between(0.1, 2)),
+        ("ConstantOfShape Loop", 0, _between(1, 4)),
+        ("DequantizeLinear QuantizeLinear", 1, _between(0.1, 2)),
+        ("com.microsoft.DequantizeLinear com.microsoft.QuantizeLinear", 1, _between(0.1, 2)),
+        ("Expand Loop Tile TopK", 1, _each(1)),
+        ("GRU LSTM RNN", 4, _into(0, 0, first=1)),
+        ("Gather GatherElements ScatterElements com.microsoft.GatherBlockQuantized", 1, _into(0)),
+        ("GatherND ScatterND", 1, _into_leading),
+        ("Pad", 1, _padding),
+        ("Range", 0, _each(0)),
+        ("Range", 1, _each(5)),
+        ("Range", 2, _each(1)),
+        ("Reshape", 1, _same_size),
+        ("Resize", 2, _each(1)),
+        ("Resize", 3, _sizes),
+        ("RotaryEmbedding", 3, _into(1, 0)),
+        ("Slice", 1, _each(0)),
+        ("Slice", 2, _each(1)),
+        ("Slice", 3, _axes),
+        ("Slice", 4, _each(1)),
+        ("ai.onnx.ml.ArrayFeatureExtractor", 1, _into(0, -1)),
+        ("com.microsoft.EmbedLayerNormalization", 0, _into(2, 0)),
+        ("com.microsoft.EmbedLayerNormalization", 1, _into(4, 0)),
+        ("com.microsoft.RotaryEmbedding", 1, _into(2, 0)),
+    )
+    for op in ops.split()
 }
+"""Values that operators accept where models feed them from inputs, by operator and input."""

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from onnx_nb.analysis.formatting import count_text
+
 BINS: Final = 128
 """Maximum number of bins of a histogram."""
 
@@ -118,7 +120,7 @@ class Histogram:
         if not len(self.counts):
             return "Histogram(empty)"
         edges = self.edges
-        bins = f"{len(self.counts)} bin{'' if len(self.counts) == 1 else 's'}"
+        bins = count_text(len(self.counts), "bin")
         return f"Histogram({self.total} values in {bins} from {edges[0]:g} to {edges[-1]:g})"
 
 
@@ -173,7 +175,7 @@ class Statistics:
             return cls(count=array.size)
         # signalling NaNs count as NaN, and the magnitude of a complex number may be infinite
         with np.errstate(invalid="ignore", over="ignore"):
-            return _Pass(array, kind, progress).statistics()
+            return _statistics(array, kind, progress)
 
     @property
     def nonfinite(self) -> int:
@@ -194,18 +196,11 @@ class Statistics:
             low, high = min(self.min, other.min), max(self.max, other.max)
             moments = _Moments(self.finite, self.mean, self.std)
             _, mean, std = moments.merge(_Moments(other.finite, other.mean, other.std))
-        return Statistics(
-            count=self.count + other.count,
-            nan=self.nan + other.nan,
-            posinf=self.posinf + other.posinf,
-            neginf=self.neginf + other.neginf,
-            zeros=self.zeros + other.zeros,
-            min=low,
-            max=high,
-            mean=mean,
-            std=std,
-            histogram=self.histogram.merge(other.histogram),
+        count, nan, posinf, neginf, zeros = (
+            getattr(self, name) + getattr(other, name) for name in ("count", "nan", "posinf", "neginf", "zeros")
         )
+        histogram = self.histogram.merge(other.histogram)
+        return Statistics(count, nan, posinf, neginf, zeros, low, high, mean, std, histogram)
 
     __or__ = merge
 
@@ -235,9 +230,8 @@ class _Moments(NamedTuple):
         scale = max(abs(self.mean), abs(other.mean), self.std, other.std)
         # scaling by a power of two is exact
         exponent = math.frexp(scale)[1]
-        mean, other_mean, std, other_std = (
-            math.ldexp(value, -exponent) for value in (self.mean, other.mean, self.std, other.std)
-        )
+        values = (self.mean, other.mean, self.std, other.std)
+        mean, other_mean, std, other_std = (math.ldexp(value, -exponent) for value in values)
         delta, part, other_part = other_mean - mean, self.size / total, other.size / total
         variance = std * std * part + other_std * other_std * other_part + delta * delta * part * other_part
         return _Moments(
@@ -258,56 +252,42 @@ def _computable(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     return dtype.newbyteorder("=") if dtype.kind in "iuf" else None
 
 
-class _Pass:
-    """One pass over an array, a chunk at a time, so that a large array is read from memory once."""
-
-    def __init__(self, array: NDArray[Any], kind: np.dtype[Any], progress: Callable[[float], None] | None) -> None:
-        self.array = array
-        self.progress = progress
-        self.kind = kind
-        self.nan = self.posinf = self.neginf = 0
-
-    def statistics(self) -> Statistics:
-        low: Number = math.inf
-        high: Number = -math.inf
-        zeros = 0
-        scratch = _spare.pop() if _spare else _Scratch()
-        tally = Tally(self.array.size, scratch)
-        moments: _Moments | None = None
-        for each in self._chunks():
-            chunk, least, most = each, each.min().item(), each.max().item()
-            if not (math.isfinite(least) and math.isfinite(most)):
-                self._count_nonfinite(chunk)
-                chunk = chunk[np.isfinite(chunk)]
-                if not chunk.size:
-                    continue
-                least, most = chunk.min().item(), chunk.max().item()
-            low, high = min(low, least), max(high, most)
-            tally.add(chunk, least, most)
-            if least <= 0 <= most:
-                zeros += int(np.count_nonzero(np.equal(chunk, 0, out=scratch.is_zero[: chunk.size])))
-            own = _moments(chunk, max(abs(least), abs(most)), scratch.values[: chunk.size])
-            moments = own if moments is None else moments.merge(own)
-        if moments is None:
-            return Statistics(count=self.array.size, nan=self.nan, posinf=self.posinf, neginf=self.neginf)
-        # exact, without rounding
-        mean, std = (float(low), 0.0) if low == high else (moments.mean, moments.std)
-        histogram = tally.histogram()
-        _spare.append(scratch)
-        return Statistics(self.array.size, self.nan, self.posinf, self.neginf, zeros, low, high, mean, std, histogram)
-
-    def _count_nonfinite(self, chunk: NDArray[Any]) -> None:
-        self.nan += int(np.count_nonzero(np.isnan(chunk)))
-        self.posinf += int(np.count_nonzero(chunk == np.inf))
-        self.neginf += int(np.count_nonzero(chunk == -np.inf))
-
-    def _chunks(self) -> Iterator[NDArray[Any]]:
-        """Yield the values a chunk at a time; complex ones as magnitudes."""
-        for number, piece in enumerate(_pieces(self.array)):
-            if self.progress is not None and number % _REPORTED == 0:
-                self.progress(min(1.0, number * _CHUNK / self.array.size))
-            chunk = piece.astype(self.kind, copy=False)
-            yield np.abs(chunk) if self.kind.kind == "c" else chunk
+def _statistics(array: NDArray[Any], kind: np.dtype[Any], progress: Callable[[float], None] | None) -> Statistics:
+    """Look at an array in one pass, a chunk at a time, so that a large one is read from memory once."""
+    low: Number = math.inf
+    high: Number = -math.inf
+    nan = posinf = neginf = zeros = 0
+    scratch = _spare.pop() if _spare else _Scratch()
+    tally = Tally(array.size, scratch)
+    moments: _Moments | None = None
+    for number, piece in enumerate(_pieces(array)):
+        if progress is not None and number % _REPORTED == 0:
+            progress(min(1.0, number * _CHUNK / array.size))
+        chunk = piece.astype(kind, copy=False)
+        if kind.kind == "c":
+            chunk = np.abs(chunk)
+        least, most = chunk.min().item(), chunk.max().item()
+        if not (math.isfinite(least) and math.isfinite(most)):
+            nan += int(np.count_nonzero(np.isnan(chunk)))
+            posinf += int(np.count_nonzero(chunk == np.inf))
+            neginf += int(np.count_nonzero(chunk == -np.inf))
+            chunk = chunk[np.isfinite(chunk)]
+            if not chunk.size:
+                continue
+            least, most = chunk.min().item(), chunk.max().item()
+        low, high = min(low, least), max(high, most)
+        tally.add(chunk, least, most)
+        if least <= 0 <= most:
+            zeros += int(np.count_nonzero(np.equal(chunk, 0, out=scratch.is_zero[: chunk.size])))
+        own = _moments(chunk, max(abs(least), abs(most)), scratch.values[: chunk.size])
+        moments = own if moments is None else moments.merge(own)
+    histogram = tally.histogram()
+    _spare.append(scratch)
+    if moments is None:
+        return Statistics(array.size, nan, posinf, neginf)
+    # exact, without rounding
+    mean, std = (float(low), 0.0) if low == high else (moments.mean, moments.std)
+    return Statistics(array.size, nan, posinf, neginf, zeros, low, high, mean, std, histogram)
 
 
 def _pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
@@ -589,11 +569,10 @@ class LogHistogram:
         return hash((self.zeros, self.codes))
 
     def __repr__(self) -> str:
-        zeros = f", {self.zeros} zero{'' if self.zeros == 1 else 's'}" if self.zeros else ""
+        zeros = f", {count_text(self.zeros, 'zero')}" if self.zeros else ""
         if not len(self.counts):
             return f"LogHistogram({self.total} values{zeros})"
-        edges = self.edges
-        bins = f"{len(self.counts)} bin{'' if len(self.counts) == 1 else 's'}"
+        edges, bins = self.edges, count_text(len(self.counts), "bin")
         return f"LogHistogram({self.total} values{zeros}, in {bins} from {edges[0]:g} to {edges[-1]:g})"
 
 

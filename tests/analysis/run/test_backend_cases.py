@@ -299,14 +299,19 @@ def test_capturing_everything_is_what_all_outputs_give(source: str) -> None:
 CONSTRAINED = {
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), (0,)),
     **dict.fromkeys(("AffineGrid", "BitShift", "CenterCropPad", "CumProd", "MaxUnpool", "Upsample"), (1,)),
+    **dict.fromkeys(("CumSum", "Dropout", "OneHot", "Split", "Squeeze", "Unsqueeze"), (1,)),
+    **dict.fromkeys((f"Reduce{name}" for name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min")), (1,)),
+    **dict.fromkeys((f"Reduce{name}" for name in ("Prod", "Sum", "SumSquare")), (1,)),
     **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), (1,)),
     **dict.fromkeys(("SequenceAt", "SequenceErase", "SplitToSequence", "ReverseSequence", "Scatter"), (1,)),
     **dict.fromkeys(("RoiAlign", "SequenceInsert", "TensorScatter"), (2,)),
     "DFT": (1, 2),
     "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "NonMaxSuppression": (2, 3),
+    "Pad": (3,),
     "STFT": (1, 3),
 }
-"""Inputs with values that only some operators restrict, and that graph inputs feed in onnx's own cases only."""
+"""Inputs with values that only some operators restrict, and that graph inputs feed in onnx's own cases alone."""
 
 
 def feeds_for(one: Runnable) -> dict[str, Any]:
