@@ -66,7 +66,7 @@ from onnx_nb.analysis.run.statistics import LogHistogram as LogHistogram
 from onnx_nb.analysis.run.statistics import Statistics as Statistics
 from onnx_nb.analysis.scopes.scopes import Scopes as Scopes
 from onnx_nb.analysis.simplify.rounds import Step as Step
-from onnx_nb.analysis.simplify.rules import rules as rules
+from onnx_nb.analysis.simplify.rounds import rules as rules
 from onnx_nb.analysis.simplify.simplify import Simplification as Simplification
 from onnx_nb.analysis.simplify.simplify import simplify as simplify
 from onnx_nb.analysis.submodel.extraction import ExtractionPlan as ExtractionPlan

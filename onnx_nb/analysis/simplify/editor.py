@@ -1,35 +1,57 @@
 """The graph that rules rewrite: one editor from the first round to the last, with every change on record.
 
-`Editor.model` writes the graph as a model; unchanged parts keep their names, metadata and weights.
+Unchanged parts keep their names, metadata and weights.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections import Counter, deque
+import functools
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import onnx
-from onnx import TensorProto
+from onnx import NodeProto, TensorProto
 
-from onnx_nb.analysis.simplify import known_graph
-from onnx_nb.analysis.simplify.known_graph import KnownGraph
-from onnx_nb.analysis.simplify.symbolic_dims import LEFT_OUT, Array, Change, Constant, Op, kind, kind_of
+from onnx_nb.analysis.graph.types import ValueType
+from onnx_nb.analysis.model import wire
+from onnx_nb.analysis.simplify.known_graph import LEFT_OUT, Array, Constant, KnownGraph, NodeIds, Op, tensor_kind
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.types import ValueType
     from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.model.storage import Source
-    from onnx_nb.analysis.simplify.symbolic_dims import NodeIds, Rule
 
 NEAR_AT_MOST: Final = 64
 """Readers of the most-read value whose readers are looked at again when it changes."""
 
 
+@dataclass(frozen=True)
+class Change:
+    """One change made to the graph."""
+
+    rule: str
+    """A name of `rules`, as "fuse_bn_into_conv"."""
+    key: str
+    """Unique name of this change: the rule and the tensor where it happened."""
+    why: str
+    """Reason in words."""
+    before: tuple[str, ...]
+    """Names of the nodes that were removed."""
+    after: tuple[str, ...]
+    """Names of the nodes that were added."""
+    tensors: tuple[str, ...]
+    """Names of the tensors that became constant, or are made by another node now."""
+    taken: tuple[int, ...]
+    """Ids of the nodes that were removed."""
+    made: tuple[int, ...]
+    """Ids of the nodes that were added."""
+    rewired: tuple[int, ...]
+    """Ids of the nodes that stay and read another tensor, or one that became constant."""
+
+
 @dataclass
-class _Open:
+class OpenChange:
     """A change while it is being made."""
 
     rule: str
@@ -42,71 +64,83 @@ class _Open:
     rewired: dict[int, None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Rule:
+    """A way to rewrite a node and its neighbors."""
+
+    name: str
+    does: str
+    """What it does, in one line."""
+    apply: Callable[[Editor, Op], str | None]
+    """Rewrites the graph and returns the reason; returns None, with nothing changed, where the rule does not apply."""
+    ops: tuple[str, ...]
+    """Standard operators that the rule starts from; all if empty."""
+    since: int = 0
+    """Lowest opset for which the rule holds."""
+
+
+def rule(rules: list[Rule], name: str, *ops: str, since: int = 0) -> Callable[[Apply], Apply]:
+    """Register a function as a rule; the first line of its docstring says what it does."""
+
+    def register(apply: Apply) -> Apply:
+        does = (apply.__doc__ or "").strip().split("\n")[0].rstrip(".")
+        rules.append(Rule(name, does, apply, ops, since))
+        return apply
+
+    return register
+
+
 class Editor(KnownGraph):
     """A graph that rules change; changes whose rule or key is in ``skipped`` are not made."""
 
     def __init__(
-        self,
-        model: Model,
-        ids: NodeIds,
-        new_id: Callable[[], int],
-        *,
-        skipped: Iterable[str] = (),
-        prefix: str = "",
+        self, model: Model, ids: NodeIds, new_id: Callable[[], int], *, skipped: frozenset[str], prefix: str
     ) -> None:
         super().__init__(model, ids, prefix)
-        self.skipped = frozenset(skipped)
+        self.skipped = skipped
         self.changes: list[Change] = []
         self.same: dict[int, int] = {}
         """For a value that is gone the equal value that replaced it."""
-        self.large: dict[str, Source] = {}
-        """Large computed constants by the location that tensors name."""
-        self.dirty: set[int] = set()
-        """Nodes that differ from their proto."""
-        self.marked: set[int] = set()
-        """Subgraphs in which something changed."""
         self._new_id = new_id
-        self._taken_names: set[str] | None = None
-        self._open: _Open | None = None
-        self._waiting: deque[int] = deque()
-        self._queued: set[int] = set()
-
-    def model(self) -> tuple[Model, NodeIds]:
-        """Return the graph as a model whose weights are where they were, and the ids of its nodes."""
-        return known_graph.write(self)
+        self._taken_names: set[str] = set()
+        self._open: OpenChange | None = None
+        self._waiting: OrderedDict[int, None] = OrderedDict()
+        """Nodes to look at."""
 
     def twin(self, op: Op) -> Op | None:
         """Return an earlier node of the same subgraph that computes the same."""
-        attributes = b"".join(a.SerializeToString(deterministic=True) for _, a in sorted(op.all_attributes().items()))
-        key = (op.op_type, op.domain, op.subgraph, tuple(op.inputs), len(op.outputs), attributes)
-        number = self._computed.setdefault(key, op.number)
-        found = self.ops[number]
+        serialized = sorted((each.name, each.SerializeToString(deterministic=True)) for each in op.proto.attribute)
+        key = (op.op_type, op.domain, op.subgraph, tuple(op.inputs), len(op.outputs), tuple(serialized))
+        found = self.ops[self._computed.setdefault(key, op.number)]
         if found is op:
             return None
-        if not found.alive or found.inputs != op.inputs:
-            self._computed[key] = op.number
-            return None
-        if found.place > op.place:
-            self._computed[key] = op.number
+        if found.alive and found.inputs == op.inputs and found.place <= op.place:
+            return found
+        self._computed[key] = op.number
+        if found.alive and found.inputs == op.inputs:
             self.queue(found)
-            return None
-        return found
+        return None
 
     # --- changing ---------------------------------------------------------------------------------------------------
 
-    def new_value(self, hint: str, subgraph: int, kind: ValueType | None = None) -> int:
+    @property
+    def _change(self) -> OpenChange:
+        assert self._open is not None  # noqa: S101 (the graph is only changed inside of a change)
+        return self._open
+
+    def new_value(self, hint: str, subgraph: int, kind: ValueType) -> int:
         """Add a value that no node makes yet."""
         self.names.append(self._free_name(hint))
         self.producer.append(-1)
         self.subgraph_of.append(subgraph)
+        self.output_count.append(0)
         self.readers.append({})
         value = len(self.names) - 1
         self.kinds[value] = kind
         return value
 
     def _free_name(self, hint: str) -> str:
-        if self._taken_names is None:
-            self._taken_names = set(self.names)
+        self._taken_names = self._taken_names or set(self.names)
         name, number = hint, 1
         while name in self._taken_names:
             name = f"{hint}_{number}"
@@ -116,44 +150,34 @@ class Editor(KnownGraph):
 
     def new_constant(self, array: Array, hint: str) -> int:
         """Add a constant that every node can read."""
-        value = self.new_value(hint, 0, kind_of(array))
-        self.constants[value] = Constant(None, array)
-        self._identify_constant(value, None)
+        value = self.new_value(hint, 0, ValueType())
+        self._hold(value, array, None)
         return value
 
-    def make_constant(self, value: int, array: Array | TensorProto) -> None:
+    def make_constant(self, value: int, given: Array | TensorProto) -> None:
         """Make what a node computes constant. The node is removed if its other outputs are unused."""
-        maker = self.maker(value)
-        change = self._change
-        assert maker is not None  # noqa: S101 (rules see to it)
-        subgraph = self.subgraph_of[value]
-        if isinstance(array, TensorProto):
-            self.constants[value] = Constant(array, subgraph=subgraph)
-            self.kinds[value] = kind(array.data_type, array.dims)
-        else:
-            self.constants[value] = Constant(None, array, subgraph)
-            self.kinds[value] = kind_of(array)
+        maker = self.ops[self.producer[value]]
+        self._hold(value, given, maker)
         self.producer[value] = -1
-        change.tensors[value] = None
-        change.rewired.update(dict.fromkeys(self.readers[value]))
-        self._identify_constant(value, maker)
+        self._change.tensors[value] = None
+        self._change.rewired.update(dict.fromkeys(self.readers[value]))
         self._touch(value)
         self._drop_if_useless(maker)
 
-    def _identify_constant(self, value: int, maker: Op | None) -> None:
-        """Set the id of the Constant node that a constant needs in a function, or as an output of a graph."""
-        if not self.prefix and value not in self._is_output:
-            return
-        if maker is not None and maker.op_type == "Constant":
-            self.constant_ids[value] = maker.id
-            return
-        self.constant_ids[value] = self._new_id()
-        self._change.constant_ids.append(self.constant_ids[value])
-
-    @property
-    def _change(self) -> _Open:
-        assert self._open is not None  # noqa: S101 (the graph is only changed inside of a change)
-        return self._open
+    def _hold(self, value: int, given: Array | TensorProto, maker: Op | None) -> None:
+        """Store a constant, and the id of the Constant node that it needs in a function, or as an output of a graph."""
+        if isinstance(given, TensorProto):
+            self.constants[value] = Constant(given, subgraph=self.subgraph_of[value])
+            self.kinds[value] = tensor_kind(given.data_type, given.dims)
+        else:
+            self.constants[value] = Constant(None, given, self.subgraph_of[value])
+            self.kinds[value] = tensor_kind(onnx.helper.np_dtype_to_tensor_dtype(given.dtype), given.shape)
+        if self.prefix or self.output_count[value]:
+            if maker is not None and maker.op_type == "Constant":
+                self.constant_ids[value] = maker.id
+            else:
+                self.constant_ids[value] = self._new_id()
+                self._change.constant_ids.append(self.constant_ids[value])
 
     def set_input(self, op: Op, slot: int, value: int) -> None:
         """Make a node read another value."""
@@ -161,45 +185,34 @@ class Editor(KnownGraph):
         if old == value:
             return
         op.inputs[slot] = value
-        if value >= 0:
-            self._note(op, value)
+        self._note(op, value)
         self._change.rewired[op.number] = None
         self._changed(op)
-        if old >= 0:
-            self._forget(op, old)
-            self._collect(old)
+        self.readers[old][op.number] -= 1
+        if not self.readers[old][op.number]:
+            del self.readers[old][op.number]
+        self._collect(old)
 
     def redirect(self, old: int, new: int) -> bool:
         """Replace all uses of ``old`` by the equal value ``new``; return False if that would change a graph output."""
-        if old in self._is_output:
+        former = self.maker(old)
+        if self.output_count[old]:
             maker = self.maker(new)
-            swap = (
-                maker is not None
-                and new not in self._is_output
-                and self.subgraph_of[new] == self.subgraph_of[old]
-                and maker.alive
-            )
-            if not swap:
+            is_inside = self.subgraph_of[new] == self.subgraph_of[old] and not self.output_count[new]
+            if maker is None or not maker.alive or not is_inside:
                 return False
             # the output keeps its name: the node that makes the other value makes it now
-            assert maker is not None  # noqa: S101 (of swap)
-            former = self.maker(old)
             if former is not None:
-                self._take(former, old)
+                former.outputs[former.outputs.index(old)] = LEFT_OUT
             maker.outputs[maker.outputs.index(new)] = old
             self.producer[old], self.producer[new] = maker.number, -1
-            self.kinds[old] = self.kinds.get(old) or self.kinds.get(new)
+            self.kinds[old] = self.kind(old) if self.kind(old).dtype else self.kind(new)
             self._changed(maker)
-            self.same[new] = old
-            self.move_readers(new, old)
-            if former is not None:
-                self._drop_if_useless(former)
-            return True
+            old, new = new, old
         self.same[old] = new
         self.move_readers(old, new)
-        maker = self.maker(old)
-        if maker is not None:
-            self._drop_if_useless(maker)
+        if former is not None:
+            self._drop_if_useless(former)
         return True
 
     def bypass(self, op: Op, why: str) -> str | None:
@@ -208,19 +221,12 @@ class Editor(KnownGraph):
 
     def move_readers(self, old: int, new: int) -> None:
         """Make all nodes that read a value read another one."""
-        for number in list(self.readers[old]):
-            op = self.ops[number]
-            for slot, value in enumerate(op.inputs):
-                if value == old:
-                    op.inputs[slot] = new
-            times = self.readers[old].pop(number)
-            self.readers[new][number] = self.readers[new].get(number, 0) + times
-            self._change.rewired[number] = None
+        for op in self.uses(old):
+            op.inputs[:] = [new if value == old else value for value in op.inputs]
+            times = self.readers[old].pop(op.number)
+            self.readers[new][op.number] = self.readers[new].get(op.number, 0) + times
+            self._change.rewired[op.number] = None
             self._changed(op)
-
-    def _take(self, op: Op, value: int) -> None:
-        """Take an output from a node: another node makes it now."""
-        op.outputs[op.outputs.index(value)] = LEFT_OUT
 
     def remove(self, op: Op) -> None:
         """Remove a node whose outputs are unused."""
@@ -234,17 +240,17 @@ class Editor(KnownGraph):
         for value in read:
             self.readers[value].pop(op.number, None)
         for subgraph in op.bodies:
-            self._remove_subgraph(subgraph)
+            self._release_outputs(subgraph)
+            for inner in self.ops_of(subgraph):
+                if inner.alive:
+                    self.remove(inner)
         for value in read:
             self._collect(value)
 
-    def _remove_subgraph(self, subgraph: int) -> None:
+    def _release_outputs(self, subgraph: int) -> None:
         for value in self.subgraph_outputs[subgraph]:
-            self._release(value)
+            self.output_count[value] -= 1
         self.subgraph_outputs[subgraph] = []
-        for op in self.ops_of(subgraph):
-            if op.alive:
-                self.remove(op)
 
     def add(
         self,
@@ -261,11 +267,17 @@ class Editor(KnownGraph):
         like: Op | None = None,
     ) -> Op:
         """Add a node in the place of the last of ``olds``, ``before`` it or ``at`` another, with ``like`` metadata."""
-        last = olds[-1] if at is None else at
-        if like is None:
-            like = next((op for op in reversed(olds) if op.op_type == op_type and not op.domain), olds[-1])
-        origins = [each for op in olds for each in known_graph.origins(op)]
-        made = Op(
+        last = at or olds[-1]
+        like = like or next((op for op in reversed(olds) if op.op_type == op_type and not op.domain), olds[-1])
+        proto = NodeProto(op_type=op_type, domain=domain)
+        wire.copy_fields(like.proto, proto, without=("op_type", "domain", "attribute", "input", "output"))
+        if name is not None:
+            proto.name = name
+        made = [
+            onnx.helper.make_attribute(key, value) for key, value in (attributes or {}).items() if value is not None
+        ]
+        proto.attribute.extend(made)
+        added = Op(
             number=len(self.ops),
             id=self._new_id(),
             op_type=op_type,
@@ -275,58 +287,55 @@ class Editor(KnownGraph):
             outputs=list(outputs),
             subgraph=last.subgraph,
             place=(*last.place, 0) if before else last.place,
-            proto=like.proto,
-            attributes={k: onnx.helper.make_attribute(k, v) for k, v in (attributes or {}).items() if v is not None},
-            origins=tuple(dict.fromkeys(origins)),
+            proto=proto,
         )
+        added.credit(origin for op in olds for origin in op.origins())
         if before:
             last.place = (*last.place, 1)
         if domain:
             self.opsets.setdefault(domain, 1)
-        self.ops.append(made)
-        self._by_id[made.id] = made
-        self._change.added.append(made)
-        for value in made.inputs:
-            if value >= 0:
-                self._note(made, value)
-        for value in made.outputs:
+        self._join(added)
+        self._by_id[added.id] = added
+        self._change.added.append(added)
+        for value in added.outputs:
             former = self.maker(value)
             if former is not None:
-                self._take(former, value)
+                former.outputs[former.outputs.index(value)] = LEFT_OUT
             if value >= 0:
-                self.producer[value] = made.number
+                self.producer[value] = added.number
                 self._change.tensors[value] = None
-        self._changed(made)
-        return made
+        self._changed(added)
+        return added
 
     def replace(
         self,
         olds: Sequence[Op],
         op_type: str,
         inputs: Sequence[int],
-        outputs: Sequence[int],
         attributes: Mapping[str, Any] | None = None,
+        *,
+        outputs: Sequence[int] | None = None,
         **options: Any,
-    ) -> Op:
-        """Replace nodes by one, as `add`; nodes whose other outputs are unused are removed."""
-        made = self.add(olds, op_type, inputs, outputs, attributes, **options)
+    ) -> None:
+        """Replace nodes by one that makes the outputs of the last, as `add`; unused ones are removed."""
+        made = self.add(olds, op_type, inputs, olds[-1].outputs if outputs is None else outputs, attributes, **options)
         for op in olds:
             self._drop_if_useless(op)
         for value in made.outputs:
             if value >= 0:
                 self._touch(value)
-        return made
 
     def credit(self, op: Op, other: Op) -> None:
         """Record that a node also does what another one did."""
-        op.origins = tuple(dict.fromkeys((*known_graph.origins(op), *known_graph.origins(other))))
-        self.dirty.add(op.number)
+        proto = op.proto
+        op.proto = NodeProto()
+        op.proto.CopyFrom(proto)
+        op.credit([*op.origins(), *other.origins()])
         self.mark(op.subgraph)
 
     def inline(self, op: Op, body: int) -> None:
         """Replace a node by the nodes of one of its subgraphs, which runs once and has no inputs of its own."""
-        moved = self.ops_of(body)
-        given = self.subgraph_outputs[body]
+        moved, given = self.ops_of(body), self.subgraph_outputs[body]
         # subgraphs may use the same names as others do, but not as the branch that is removed
         gone = set(op.bodies) - {body}
         used = Counter(name for name, where in zip(self.names, self.subgraph_of, strict=True) if where not in gone)
@@ -338,26 +347,20 @@ class Editor(KnownGraph):
         for known in self.constants.values():
             if known.subgraph == body:
                 known.subgraph = op.subgraph
+        self.members[body] = []
+        self.members[op.subgraph] += moved
         for number, each in enumerate(moved):
             each.subgraph, each.place = op.subgraph, (*op.place, number)
             self._changed(each)
             for inner in each.bodies:
                 self.parent[inner] = op.subgraph
                 self.mark(inner)
-        self._counted = -1
-        self.subgraph_outputs[body] = []
-        for value in given:
-            self._release(value)
+        self._release_outputs(body)
         for made, inner in zip(list(op.outputs), given, strict=True):
             if made >= 0 and not self.redirect(made, inner):
-                self.replace([op], "Identity", [inner], [made])
+                self.replace([op], "Identity", [inner], outputs=[made])
         if op.alive:
             self.remove(op)
-
-    def _release(self, value: int) -> None:
-        self._is_output[value] -= 1
-        if not self._is_output[value]:
-            del self._is_output[value]
 
     def _drop_if_useless(self, op: Op) -> None:
         if op.alive and not self.is_useful(op):
@@ -365,20 +368,13 @@ class Editor(KnownGraph):
 
     def _collect(self, value: int) -> None:
         """Remove the node that makes a value if the value is unused now."""
-        if self.readers[value] or value in self._is_output:
+        if self.is_read(value):
             self._touch(value)
             return
         maker = self.maker(value)
-        if maker is not None and maker.alive:
+        if maker is not None:
             self._drop_if_useless(maker)
-            if maker.alive:
-                self.queue(maker)
-
-    def _forget(self, op: Op, value: int) -> None:
-        found = self.readers[value]
-        found[op.number] -= 1
-        if not found[op.number]:
-            del found[op.number]
+            self.queue(maker)
 
     def _changed(self, op: Op) -> None:
         self.dirty.add(op.number)
@@ -394,23 +390,20 @@ class Editor(KnownGraph):
         if maker is not None:
             self.queue(maker)
         if len(self.readers[value]) <= NEAR_AT_MOST:
-            for number in self.readers[value]:
-                self.queue(self.ops[number])
+            for op in self.uses(value):
+                self.queue(op)
 
     def queue(self, op: Op) -> None:
         """Look at a node once more."""
-        if op.alive and op.number not in self._queued:
-            self._queued.add(op.number)
-            self._waiting.append(op.number)
+        if op.alive and op.number not in self._waiting:
+            self._waiting[op.number] = None
             for numbers in self._since.values():
                 numbers.add(op.number)
 
     def mark(self, subgraph: int) -> None:
         """Note that a subgraph changed, and so did those around it."""
-        while subgraph not in self.marked:
+        while subgraph >= 0 and subgraph not in self.marked:
             self.marked.add(subgraph)
-            if subgraph == 0:
-                return
             subgraph = self.parent[subgraph]
 
     # --- driving ----------------------------------------------------------------------------------------------------
@@ -424,11 +417,11 @@ class Editor(KnownGraph):
         return not self.skipped or (rule not in self.skipped and self.key(rule, value) not in self.skipped)
 
     @contextlib.contextmanager
-    def change(self, rule: str, value: int, why: str) -> Iterator[None]:
+    def change(self, rule: str, value: int, why: str) -> Iterator[OpenChange]:
         """Record what is done inside as one change, named by the rule and a value."""
-        self._open = _Open(rule, self.key(rule, value), why)
+        self._open = OpenChange(rule, self.key(rule, value), why)
         try:
-            yield
+            yield self._open
         finally:
             self._close()
 
@@ -453,53 +446,43 @@ class Editor(KnownGraph):
 
     def run(self, rules: Iterable[Rule], tell: Callable[[int], None] | None = None) -> None:
         """Apply rules in their order until none applies; when run once more they look only near what changed since."""
-        by_type: dict[str, list[Rule]] = {}
-        for_all = []
-        rules = [rule for rule in rules if self.opset() >= rule.since]
+        # those for all operators come last
+        rules = sorted((rule for rule in rules if self.opset >= rule.since), key=lambda rule: not rule.ops)
         key = tuple(rule.name for rule in rules)
         near = self._since.pop(key, None)
-        for rule in rules:
-            for op_type in rule.ops:
-                by_type.setdefault(op_type, []).append(rule)
-            if not rule.ops:
-                for_all.append(rule)
         self.memo.clear()
         again = self.ops if near is None else map(self.ops.__getitem__, near)
-        self._queued.clear()
-        self._waiting.clear()
-        for op in sorted((op for op in again if op.alive), key=lambda op: op.place):
-            self._queued.add(op.number)
-            self._waiting.append(op.number)
+        ready = sorted((op for op in again if op.alive), key=lambda op: op.place)
+        self._waiting = OrderedDict.fromkeys(op.number for op in ready)
+
+        @functools.cache
+        def fitting(op_type: str, domain: str) -> list[Rule]:
+            return [rule for rule in rules if not rule.ops or (op_type in rule.ops and not domain)]
+
         looked = 0
-        none: list[Rule] = []
         while self._waiting:
-            number = self._waiting.popleft()
-            self._queued.discard(number)
-            op = self.ops[number]
+            op = self.ops[self._waiting.popitem(last=False)[0]]
             looked += 1
             if tell is not None and looked % 4096 == 0:
                 tell(len(self._waiting))
-            while op.alive and self._apply(op, by_type.get(op.op_type, none) if op.domain == "" else none, for_all):
+            while op.alive and self._apply(op, fitting(op.op_type, op.domain)):
                 pass
         self._since[key] = set()
 
-    def _apply(self, op: Op, own: Sequence[Rule], for_all: Sequence[Rule]) -> bool:
-        made = next((value for value in op.outputs if value >= 0), -1)
-        if made < 0:
-            return False
-        for rule in (*own, *for_all):
+    def _apply(self, op: Op, rules: Sequence[Rule]) -> bool:
+        """Apply the first of some rules that applies to a node."""
+        made = next((value for value in op.outputs if value >= 0), LEFT_OUT)
+        for rule in rules if made >= 0 else ():
             if not self.may(rule.name, made):
                 continue
-            self._open = opened = _Open(rule.name, self.key(rule.name, made))
+            self._open = opened = OpenChange(rule.name, self.key(rule.name, made))
             why = rule.apply(self, op)
-            if why is None:
-                self._open = None
-                continue
-            opened.why = why
-            self._close()
-            return True
+            if why is not None:
+                opened.why = why
+                self._close()
+                return True
+        self._open = None
         return False
 
-    def note_tensor(self, value: int) -> None:
-        """Record that the open change is about a tensor."""
-        self._change.tensors[value] = None
+
+Apply = Callable[[Editor, Op], str | None]

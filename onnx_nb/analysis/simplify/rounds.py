@@ -1,42 +1,130 @@
-"""The rounds of `simplify`: infer types, fold constants, apply rules, until nothing changes.
+"""The rounds of `simplify`: infer types, fold constants, apply rules, until nothing changes; the names of all rules.
 
 Subgraphs are part of the graph; each local function is a graph of its own, of whose inputs nothing is known. One
-editor works on a graph through all rounds, so that its nodes keep their ids.
+editor works on a graph through all rounds, so that its nodes keep their ids. Nodes of an explicit list of deterministic
+operators whose inputs are all constant run in onnxruntime, all at once and without its optimizations.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import onnx
-from onnx import AttributeProto, FunctionProto, ModelProto
+import onnx.numpy_helper
+from onnx import AttributeProto, FunctionProto, ModelProto, TensorProto
 
-from onnx_nb.analysis.errors import SimplificationError
-from onnx_nb.analysis.formatting import plain_text
+from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
+from onnx_nb.analysis.formatting import bytes_text, closest_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.shape_inference import Inference, infer
-from onnx_nb.analysis.model import wire
+from onnx_nb.analysis.graph.types import is_static
+from onnx_nb.analysis.model import tensors, wire
 from onnx_nb.analysis.model.model import label_of, with_proto
+from onnx_nb.analysis.run import session
 from onnx_nb.analysis.simplify import rules_redundancy
-from onnx_nb.analysis.simplify.constant_folding import Folding, Left
-from onnx_nb.analysis.simplify.editor import Editor
-from onnx_nb.analysis.simplify.rules import FOLDING, RULES
+from onnx_nb.analysis.simplify.editor import Change, Editor, Rule
+from onnx_nb.analysis.simplify.known_graph import MAIN, Array, NodeIds, Op, Place, first_ids, label
+from onnx_nb.analysis.simplify.rules_fusion import FUSIONS
 from onnx_nb.analysis.simplify.rules_onnxruntime import CONTRIB
-from onnx_nb.analysis.simplify.symbolic_dims import MAIN, NodeIds, Place, first_ids, label, place_of
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.simplify.symbolic_dims import Change, Rule
 
 ROUNDS: Final = 8
 """Rounds at most, each with a new inference of all types."""
+FREE: Final = 1024
+"""Bytes of a result that is always folded: the node that is removed takes as much."""
 
+RULES: Final[tuple[Rule, ...]] = (*rules_redundancy.NO_OPS, *FUSIONS, *rules_redundancy.SHAPE_RULES)
+"""Rules that make standard operators of standard operators, in the order in which they are tried on a node."""
+FOLDING: Final = ("fold_constants", "fold_shapes", "fold_reshape")
+"""Rules of constant folding."""
+STAGES: Final = ("shape_inference", "constant_folding", "rewrites")
+"""Kinds of work that can be skipped as a whole."""
 _LATE: Final = ("eliminate_common_subexpression", "fuse_parallel_matmuls", "fuse_gather_into_shape")
 """Rules applied after all others: a Conv with two readers absorbs no BatchNormalization, and a size may be folded."""
+
+FOREIGN: Final[dict[str, tuple[str, ...]]] = {
+    # onnxoptimizer, whose names onnxsim takes too
+    "extract_constant_to_initializer": ("extract_constants",),
+    "eliminate_nop_flatten": ("eliminate_nop_reshape",),
+    "eliminate_nop_with_unit": ("eliminate_nop_arithmetic",),
+    "eliminate_consecutive_idempotent_ops": ("eliminate_idempotent",),
+    "eliminate_shape_gather": ("fold_shapes",),
+    "eliminate_shape_op": ("fold_shapes",),
+    "eliminate_slice_after_shape": ("fold_shapes",),
+    "fuse_concat_into_reshape": ("fold_reshape",),
+    "fuse_consecutive_unsqueezes": ("fuse_consecutive_squeezes",),
+    "fuse_qkv": ("fuse_parallel_matmuls",),
+    **dict.fromkeys(
+        (
+            *("adjust_add", "adjust_slice_and_matmul", "fuse_pad_into_pool", "lift_lexical_references", "nop"),
+            *("rename_input_output", "replace_einsum_with_matmul", "rewrite_input_dtype", "rewrite_where"),
+            *("set_unique_name_for_nodes", "split_init", "split_predict"),
+        ),
+        (),
+    ),
+    # onnxslim
+    "dead_node_elimination": ("eliminate_deadend",),
+    "graph_fusion": ("rewrites",),
+    "subexpression_elimination": ("eliminate_common_subexpression",),
+    "weight_tying": ("eliminate_duplicate_initializer",),
+}
+"""Names of other tools, and the rules of ours that do the same; none where `simplify` never does it."""
+
+_DETERMINISTIC: Final = """
+    Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization BitShift BitwiseAnd
+    BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Celu CenterCropPad Clip Col2Im Compress Concat Conv
+    ConvTranspose ConstantOfShape Cos Cosh CumProd CumSum DepthToSpace Det Div Einsum Elu Equal Erf Exp Expand EyeLike
+    Flatten Floor GRU Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool Greater
+    GreaterOrEqual GridSample GroupNormalization HammingWindow HannWindow BlackmanWindow HardSigmoid HardSwish
+    Hardmax Identity InstanceNormalization IsInf IsNaN LRN LSTM LayerNormalization LeakyRelu Less LessOrEqual Log
+    LogSoftmax LpNormalization LpPool MatMul Max MaxPool MaxUnpool Mean MeanVarianceNormalization MelWeightMatrix Min
+    Mish Mod Mul Neg NonMaxSuppression NonZero Not OneHot Or PRelu Pad Pow RMSNormalization RNN Range Reciprocal
+    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
+    Relu Reshape Resize ReverseSequence RoiAlign Round Scatter ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign
+    Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh TensorScatter
+    ThresholdedRelu Tile TopK Transpose Trilu Unique Unsqueeze Upsample Where Xor"""
+DETERMINISTIC: Final = frozenset(_DETERMINISTIC.split())
+"""Standard operators that compute the same whenever they run; none is random or keeps a state."""
+QUANTIZING: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
+"""Operators that describe how a weight is stored, folded only on request."""
+
+
+def rules() -> dict[str, str]:
+    """Return the rules of `simplify`: a line about each by its name.
+
+    Examples
+    --------
+    >>> rules()["eliminate_identity"]
+    'Remove Identity nodes'
+    """
+    folding = {"fold_constants": "Run nodes whose inputs are constant, and store their results"}
+    standard = {rule.name: rule.does for rule in sorted(RULES, key=lambda rule: rule.name not in FOLDING)}
+    contrib = {rule.name: f"{rule.does}; for onnxruntime only" for rule in CONTRIB}
+    return {**folding, **standard, **rules_redundancy.CLEANING, **contrib}
+
+
+def skipped_names(skip: Iterable[str]) -> frozenset[str]:
+    """Return the stages, rules and keys of changes to skip, names of other tools replaced by ours."""
+    known = [*rules(), *STAGES]
+    found: set[str] = set()
+    for name in (skip,) if isinstance(skip, str) else skip:
+        if name in FOREIGN:
+            found.update(FOREIGN[name])
+        elif name.partition(": ")[0] in known:
+            found.add(name)
+        else:
+            near = closest_text(name, [*known, *FOREIGN]) or f"Rules: {', '.join(map(quoted, known))}."
+            advice = f"{near} onnx_nb.rules() lists all rules; keys of changes are in s.changes."
+            raise SimplificationError(f"there is no rule {quoted(name)}.", advice=advice)
+    return frozenset(found)
 
 
 @dataclass(frozen=True)
@@ -76,17 +164,17 @@ class Rounds:
 
     def run(self, model: Model) -> Model:
         """Simplify a model; return the same model if nothing changed."""
-        places = [(place_of(function), f"{label(function)}/") for function in model.proto.functions]
-        functions = [_as_model(model, function) for function in model.proto.functions]
+        functions = [(_as_model(model, each), ("function", label(each))) for each in model.proto.functions]
+        graphs: list[tuple[Model, Place, str]] = [(model, MAIN, "")]
+        graphs += [(body, place, f"{place[1]}/") for body, place in functions]
         start = 0
-        for each, (place, _) in [(model, (MAIN, "")), *zip(functions, places, strict=True)]:
+        for each, place, _ in graphs:
             self.node_ids |= first_ids(Graph.of(each), start, place)
             start += Graph.of(each).node_count
         self._ids = itertools.count(start)
         self.original_ids = dict(self.node_ids)
-        result = self._simplified(model, MAIN, "")
-        bodies = [self._simplified(each, *place) for each, place in zip(functions, places, strict=True)]
-        changed = [new if new is not old else None for new, old in zip(bodies, functions, strict=True)]
+        result, *bodies = itertools.starmap(self._simplified, graphs)
+        changed = [new if new is not old else None for new, (old, _, _) in zip(bodies, graphs[1:], strict=True)]
         if any(changed):
             result = _with_functions(result, changed)
         if self.trace and len(self.changes) > (self.steps[-1].done if self.steps else 0):
@@ -95,11 +183,14 @@ class Rounds:
 
     def _simplified(self, model: Model, place: Place, prefix: str) -> Model:
         """Simplify one graph; return the same model if nothing changed."""
-        _check_structure(Graph.of(model))
+        for problem in Graph.of(model).problems:
+            if problem.kind in ("cycle", "recursion") or (problem.kind == "duplicate_name" and problem.value >= 0):
+                message = f"{label_of(model)}: {problem.message}"
+                raise SimplificationError(message, advice="Repair or export it again.")
         ids: NodeIds = {(MAIN if each == place else each): listed for each, listed in self.node_ids.items()}
         net = Editor(model, ids, self._ids.__next__, skipped=self.skipped, prefix=prefix)
         rules = [rule for rule in RULES if self.optimize or rule.name in FOLDING]
-        left: list[Left] = []
+        left: Iterable[Left] = ()
         for number in range(ROUNDS):
             self.tell(min(0.45, 0.05 + 0.1 * number), f"round {number + 1}{' in ' + prefix[:-1] if prefix else ''}")
             net.learn(self._types(model), ids if number else None)
@@ -129,37 +220,34 @@ class Rounds:
         return model
 
     def _types(self, model: Model) -> Inference:
-        graph = Graph.of(model)
-        return infer(graph) if self.infer else Inference.of_nothing(graph)
+        return infer(Graph.of(model)) if self.infer else Inference.of_nothing(Graph.of(model))
 
-    def _round(self, net: Editor, rules: Sequence[Rule], *, first: bool) -> list[Left]:
+    def _round(self, net: Editor, rules: Sequence[Rule], *, first: bool) -> Iterable[Left]:
+        """Fold and rewrite one graph until nothing changes; return the nodes that were not folded."""
         net.run([rule for rule in RULES if rule.name == "extract_constants"])
         if first:
             rules_redundancy.remove_unused_nodes(net)
             rules_redundancy.remove_unused_initializers(net)
-        folding = Folding(net, budget=self.budget, spent=self._spent, quantizing=self.quantizing)
+        folding = _Folding(net, self.budget, self._spent, quantizing=self.quantizing)
         if self.fold:
             folding.known_integers()
-        while True:
+        done = -1
+        while len(net.changes) > done:
             done = len(net.changes)
             if self.fold:
                 folding.constants()
                 self._keep(net, "fold constants")
             self._apply(net, rules)
-            if len(net.changes) == done:
-                break
         self._spent = folding.spent
-        return list(folding.left.values())
+        return folding.left.values()
 
     def _apply(self, net: Editor, rules: Sequence[Rule]) -> None:
         rules_redundancy.merge_constants(net)
         for late in (False, True):
-            net.run([rule for rule in rules if (rule.name in _LATE) == late], self._tell_waiting)
+            chosen = [rule for rule in rules if (rule.name in _LATE) == late]
+            net.run(chosen, lambda count: self.tell(0.3, f"{count} nodes to look at"))
         rules_redundancy.remove_unused_nodes(net)
         self._keep(net, "rewrite")
-
-    def _tell_waiting(self, count: int) -> None:
-        self.tell(0.3, f"{count} nodes to look at")
 
     def _keep(self, net: Editor, what: str) -> None:
         """Keep the model as a step if something changed."""
@@ -170,11 +258,172 @@ class Rounds:
             self.steps.append(Step(f"{what}, again" if again else what, model, done, {**self.node_ids, **ids}))
 
 
-def _check_structure(graph: Graph) -> None:
-    for problem in graph.problems:
-        if problem.kind in ("cycle", "recursion") or (problem.kind == "duplicate_name" and problem.value >= 0):
-            message = f"{label_of(graph.model)}: {problem.message}"
-            raise SimplificationError(message, advice="Repair or export it again.")
+@dataclass(frozen=True)
+class Left:
+    """A node with constant inputs that was not folded."""
+
+    node: str
+    op_type: str
+    nbytes: int
+    """Bytes of its outputs; 0 if unknown."""
+    why: str
+
+
+class _Folding:
+    """Replaces what does not depend on the inputs of a graph by constants, within a budget of bytes."""
+
+    def __init__(self, net: Editor, budget: int, spent: int, *, quantizing: bool) -> None:
+        self.net, self.budget, self.spent = net, budget, spent
+        self.left: dict[int, Left] = {}
+        self._ops = DETERMINISTIC | QUANTIZING if quantizing else DETERMINISTIC
+        self._refused: set[int] = set()
+
+    def known_integers(self) -> None:
+        """Fold the integers that type inference computed, as the shapes of tensors of fixed shape."""
+        net = self.net
+        known = {
+            value: array
+            for op, case in net.cases
+            if not net.repeats(op.subgraph)
+            for value, array in zip(op.inputs, case.values, strict=False)
+            if value >= 0 and array is not None and array.dtype.kind in "iub"
+        }
+        for value, array in known.items():
+            maker = net.maker(value)
+            if maker is None or maker.bodies or maker.op_type == "Constant" or maker.domain or len(maker.outputs) != 1:
+                continue
+            if net.dtype(value) == onnx.helper.np_dtype_to_tensor_dtype(array.dtype) and net.may("fold_shapes", value):
+                listed = shortened(" ".join(str(array.tolist()).split()), 60)
+                with net.change("fold_shapes", value, f"it is always {listed}"):
+                    net.make_constant(value, array)
+
+    def constants(self) -> None:
+        """Run the nodes whose inputs are constant, and store their results."""
+        net, refused = self.net, -1
+        ops, wanted = list[Op](), list[int]()
+        while len(self._refused) > refused:
+            ops = self._foldable()
+            folded = {op.number for op in ops}
+            made = [value for op in ops for value in op.outputs if value >= 0]
+            wanted = [v for v in made if net.output_count[v] or any(n not in folded for n in net.readers[v])]
+            refused = len(self._refused)
+            self._refuse_over_budget(wanted)
+        for value, array in self._run(ops, wanted).items() if wanted else ():
+            if net.maker(value) is not None:
+                with net.change("fold_constants", value, "its inputs are constant"):
+                    net.make_constant(value, array)
+
+    def _foldable(self) -> list[Op]:
+        net = self.net
+        made: set[int] = set()
+        ops = []
+        for op in net.in_order():
+            if op.op_type not in self._ops or op.domain or op.bodies or op.number in self._refused:
+                continue
+            if not all(v < 0 or v in made or v in net.constants for v in op.inputs):
+                continue
+            if not all(net.may("fold_constants", v) for v in op.outputs if v >= 0):
+                continue
+            nbytes = self._bytes(op)
+            if nbytes is None:
+                # more may be known once its inputs are folded
+                if all(v < 0 or v in net.constants for v in op.inputs):
+                    self._leave(op, 0, "the size of its outputs is not known before it runs")
+            elif nbytes > max(self._paid(op), self.budget, FREE):
+                over = f"more than the budget of {bytes_text(self.budget)}"
+                self._leave(op, nbytes, f"its outputs take {bytes_text(nbytes)}, {over}")
+            else:
+                made.update(v for v in op.outputs if v >= 0)
+                ops.append(op)
+        return ops
+
+    def _leave(self, op: Op, nbytes: int, why: str) -> None:
+        self._refused.add(op.number)
+        self.left[op.number] = Left(op.name or op.op_type, op.op_type, nbytes, why)
+
+    def _bytes(self, op: Op) -> int | None:
+        """Return the size of the outputs of a node; None if it is not known before it runs."""
+        total = 0
+        for kind in [self.net.kind(value) for value in op.outputs if value >= 0]:
+            if not kind.elem_type or not is_static(kind.shape):
+                return self._range_bytes(op) if op.op_type == "Range" else None
+            declared = tensors.declared_bytes(TensorProto(data_type=kind.elem_type, dims=kind.shape))
+            total += declared or 8 * math.prod(kind.shape)  # strings have no declared size
+        return total
+
+    def _range_bytes(self, op: Op) -> int | None:
+        """Return the size of a Range; exporters write its ends as vectors of one element, too."""
+        found = [self.net.constant(value) for value in op.inputs]
+        ends = [array for array in found if array is not None and array.size == 1]
+        if len(ends) < 3:
+            return None
+        start, limit, delta = (float(array.reshape(())) for array in ends)
+        return max(0, math.ceil((limit - start) / delta)) * ends[0].itemsize if delta else None
+
+    def _paid(self, op: Op) -> int:
+        """Return the bytes of constants that become unused once a node is folded."""
+        net = self.net
+        read = {v for v in op.inputs if v in net.constants and len(net.readers[v]) == 1 and not net.output_count[v]}
+        return sum(map(net.constant_bytes, read))
+
+    def _refuse_over_budget(self, wanted: Sequence[int]) -> None:
+        """Refuse the nodes whose results no longer fit the budget; if all fit, spend what they take."""
+        spent, refused = self.spent, len(self._refused)
+        for value in wanted:
+            op = self.net.ops[self.net.producer[value]]
+            nbytes = self._bytes(op) or 0
+            if nbytes > max(FREE, self._paid(op)):
+                if spent + nbytes > self.budget:
+                    why = f"{bytes_text(nbytes)} do not fit the rest of the budget of {bytes_text(self.budget)}"
+                    self._leave(op, nbytes, why)
+                else:
+                    spent += nbytes
+        if len(self._refused) == refused:
+            self.spent = spent
+
+    def _run(self, ops: Sequence[Op], wanted: Sequence[int]) -> dict[int, Array]:
+        """Run nodes in onnxruntime at once; if it fails, one by one, so that only the nodes it cannot run are left."""
+        try:
+            return self._run_together(ops, wanted, {})
+        except OnnxNbError:
+            pass
+        found: dict[int, Array] = {}
+        for op in ops:
+            if not all(v < 0 or v in found or v in self.net.constants for v in op.inputs):
+                self._refused.add(op.number)
+                continue
+            try:
+                found |= self._run_together([op], [v for v in op.outputs if v >= 0], found)
+            except OnnxNbError as error:
+                self._leave(op, 0, f"onnxruntime cannot run it: {error}")
+        asked, readers = set(wanted), self.net.readers
+        # a node that stays needs its inputs after all
+        return {v: array for v, array in found.items() if v in asked or not self._refused.isdisjoint(readers[v])}
+
+    def _run_together(self, ops: Sequence[Op], wanted: Sequence[int], known: Mapping[int, Array]) -> dict[int, Array]:
+        net = self.net
+        proto = ModelProto(ir_version=max(net.source.proto.ir_version, 4))
+        proto.opset_import.extend(net.source.proto.opset_import)
+        proto.graph.name = "constants"
+        made = {value for op in ops for value in op.outputs}
+        for value in dict.fromkeys(v for op in ops for v in op.inputs if v >= 0 and v not in made):
+            if value in known:
+                proto.graph.initializer.append(onnx.numpy_helper.from_array(known[value], _name(value)))
+            else:
+                net.write_constant(net.constants[value], proto.graph, _name(value))
+        for op in ops:
+            node = proto.graph.node.add()
+            node.CopyFrom(op.proto)
+            op.write_ports(node, _name)
+        proto.graph.output.extend(onnx.ValueInfoProto(name=_name(value)) for value in wanted)
+        model = with_proto(net.source, proto, f"constants of {net.source.name}", net.large)
+        made_session = session.create(model, optimize=False, transient=True)
+        results = session.run_session(made_session, {}, name=model.name)
+        return {value: np.asarray(results[_name(value)]) for value in wanted}
+
+
+def _name(value: int) -> str:
+    return f"v{value}"
 
 
 def _as_model(model: Model, function: FunctionProto) -> Model:

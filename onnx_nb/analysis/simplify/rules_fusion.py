@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from onnx import TensorProto
 
 from onnx_nb.analysis.simplify import symbolic_dims
-from onnx_nb.analysis.simplify.symbolic_dims import Rule, kind, rule
+from onnx_nb.analysis.simplify.editor import Editor, Rule, rule
+from onnx_nb.analysis.simplify.known_graph import tensor_kind
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.tensors import Dims
-    from onnx_nb.analysis.simplify.editor import Editor
-    from onnx_nb.analysis.simplify.symbolic_dims import Array, Op
+    from onnx_nb.analysis.simplify.known_graph import Array, Op
 
 FUSIONS: list[Rule] = []
 """Rules in the order in which they are tried on a node."""
@@ -37,13 +37,11 @@ _rule = functools.partial(rule, FUSIONS)
 @_rule("fuse_consecutive_transposes", "Transpose")
 def _transposes(net: Editor, op: Op) -> str | None:
     """Merge two Transposes."""
-    before = net.maker(op.inputs[0])
-    if before is None or before.op_type != "Transpose" or before.domain:
+    before = net.made_by(op.inputs[0], "Transpose")
+    first, second = symbolic_dims.perm(net, before) if before is not None else None, symbolic_dims.perm(net, op)
+    if before is None or first is None or second is None or len(first) != len(second):
         return None
-    first, second = symbolic_dims.perm(net, before), symbolic_dims.perm(net, op)
-    if first is None or second is None or len(first) != len(second):
-        return None
-    net.replace([before, op], "Transpose", before.inputs[:1], op.outputs, {"perm": [first[i] for i in second]})
+    net.replace([before, op], "Transpose", before.inputs[:1], {"perm": [first[i] for i in second]})
     return "two Transposes in a row"
 
 
@@ -57,30 +55,26 @@ def _squeezes(net: Editor, op: Op) -> str | None:
     first, second = symbolic_dims.axes(net, before), symbolic_dims.axes(net, op)
     if inner is None or first is None or second is None:
         return None
-    if op.op_type == "Unsqueeze":
-        middle = len(inner) + len(first)
-        first, second = [a % middle for a in first], [a % (middle + len(second)) for a in second]
-        kept = [place for place in range(middle + len(second)) if place not in second]
-        axes = sorted([*second, *(kept[a] for a in first)])
+    rank = len(inner)
+    if op.op_type == "Unsqueeze":  # read backward, they are two Squeezes of the result
+        first, second, rank = second, first, rank + len(first) + len(second)
+    first = [axis % rank for axis in first]
+    rest = [axis for axis in range(rank) if axis not in first]
+    axes = sorted([*first, *(rest[axis % len(rest)] for axis in second)])
+    if net.opset < 13:
+        net.replace([before, op], op.op_type, before.inputs[:1], {"axes": axes})
     else:
-        first = [a % len(inner) for a in first]
-        kept = [place for place in range(len(inner)) if place not in first]
-        axes = sorted([*first, *(kept[a % len(kept)] for a in second)])
-    _with_axes(net, [before, op], before.inputs[0], op.outputs, axes)
+        given = net.new_constant(np.asarray(axes, np.int64), f"{net.names[op.outputs[0]]}_axes")
+        net.replace([before, op], op.op_type, [before.inputs[0], given])
     return f"two {op.op_type}s in a row"
 
 
-@_rule("fuse_consecutive_reshapes", "Reshape", "Flatten")
+@_rule("fuse_consecutive_reshapes", "Reshape")
 def _reshapes(net: Editor, op: Op) -> str | None:
     """Make a Reshape after a Reshape, Flatten, Squeeze or Unsqueeze read the tensor before it."""
-    before = net.maker(op.inputs[0])
-    if before is None or before.op_type not in ("Reshape", "Flatten", "Squeeze", "Unsqueeze") or before.domain:
-        return None
-    if op.op_type == "Flatten":
-        return None
-    target = net.constant(op.inputs[1])
+    before, target = net.made_by(op.inputs[0], "Reshape", "Flatten", "Squeeze", "Unsqueeze"), net.constant(op.inputs[1])
     # 0 means the size that the tensor in between has
-    if target is None or (0 in target.tolist() and not op.attribute("allowzero", 0)):
+    if before is None or target is None or (0 in target.tolist() and not op.attribute("allowzero", 0)):
         return None
     net.set_input(op, 0, before.inputs[0])
     return "only the last shape matters"
@@ -89,26 +83,24 @@ def _reshapes(net: Editor, op: Op) -> str | None:
 @_rule("fuse_consecutive_concats", "Concat")
 def _concats(net: Editor, op: Op) -> str | None:
     """Merge two Concats along the same axis."""
-    shape = net.shape(op.outputs[0])
-    axis = op.attribute("axis", 0)
+    shape, axis = net.shape(op.outputs[0]), op.attribute("axis", 0)
     for slot, value in enumerate(op.inputs):
         before = net.before(op, slot, "Concat")
         if before is None:
             continue
-        other = before.attribute("axis", 0)
-        if other != axis and (shape is None or other % len(shape) != axis % len(shape)):
-            continue
-        inputs = [each for v in op.inputs for each in (before.inputs if v == value else [v])]
-        net.replace([before, op], "Concat", inputs, op.outputs, {"axis": axis})
-        return "two Concats along one axis"
+        apart = before.attribute("axis", 0) - axis
+        if apart == 0 or (shape is not None and apart % len(shape) == 0):
+            inputs = [each for v in op.inputs for each in (before.inputs if v == value else [v])]
+            net.replace([before, op], "Concat", inputs, {"axis": axis})
+            return "two Concats along one axis"
     return None
 
 
-@_rule("fuse_consecutive_slices", "Slice")
+@_rule("fuse_consecutive_slices", "Slice", since=10)
 def _slices_in_row(net: Editor, op: Op) -> str | None:
     """Merge two Slices along different axes."""
     before = net.before(op, 0, "Slice")
-    if before is None or net.opset() < 10:
+    if before is None:
         return None
     shape, first, second = net.shape(before.inputs[0]), symbolic_dims.slices(net, before), symbolic_dims.slices(net, op)
     if shape is None or first is None or second is None:
@@ -116,12 +108,9 @@ def _slices_in_row(net: Editor, op: Op) -> str | None:
     both = [(start, end, axis % len(shape), step) for start, end, axis, step in (*first, *second)]
     if len({axis for _, _, axis, _ in both}) < len(both):
         return None
-    columns = [
-        net.new_constant(np.asarray(column, np.int64), f"{net.names[op.outputs[0]]}_slice")
-        for column in zip(*both, strict=True)
-    ]
-    starts, ends, axes, steps = columns
-    net.replace([before, op], "Slice", [before.inputs[0], starts, ends, axes, steps], op.outputs)
+    name, columns = f"{net.names[op.outputs[0]]}_slice", zip(*both, strict=True)
+    given = [net.new_constant(np.asarray(column, np.int64), name) for column in columns]
+    net.replace([before, op], "Slice", [before.inputs[0], *given])
     return "two Slices along different axes"
 
 
@@ -139,10 +128,9 @@ def _reduce_unsqueeze(net: Editor, op: Op) -> str | None:
     away = [before.attribute("axis", 0)] if before.op_type.startswith("ArgM") else symbolic_dims.axes(net, before)
     if inner is None or not away or back is None:
         return None
-    rank = len(inner)
-    if sorted(a % rank for a in away) != sorted(a % rank for a in back):
+    if sorted(axis % len(inner) for axis in away) != sorted(axis % len(inner) for axis in back):
         return None
-    net.replace([before, op], before.op_type, before.inputs, op.outputs, before.attribute_values() | {"keepdims": 1})
+    net.replace([before, op], before.op_type, before.inputs, before.attributes() | {"keepdims": 1})
     return f"{before.op_type} can keep these axes"
 
 
@@ -152,8 +140,8 @@ def _log_softmax(net: Editor, op: Op) -> str | None:
     before = net.before(op, 0, "Softmax")
     if before is None:
         return None
-    axis = before.attribute("axis", -1 if net.opset() >= 13 else 1)
-    net.replace([before, op], "LogSoftmax", before.inputs, op.outputs, {"axis": axis})
+    axis = before.attribute("axis", -1 if net.opset >= 13 else 1)
+    net.replace([before, op], "LogSoftmax", before.inputs, {"axis": axis})
     return "the logarithm of a Softmax"
 
 
@@ -164,18 +152,15 @@ def _log_softmax(net: Editor, op: Op) -> str | None:
 def _bn_into_conv(net: Editor, op: Op) -> str | None:
     """Fuse a BatchNormalization into the weights of the Conv before it."""
     conv = net.before(op, 0, "Conv", "ConvTranspose")
-    if conv is None or op.attribute("training_mode", 0) or any(v >= 0 for v in op.outputs[1:]):
+    if conv is None or not _normalizes_channels(net, op):
         return None
     if conv.op_type == "ConvTranspose" and conv.attribute("group", 1) != 1:
         return None
-    if not _normalizes_channels(net, op):
-        return None
-    read = [conv.inputs[1], *conv.inputs[2:3], *op.inputs[1:5]]
-    if any(v >= 0 and not net.is_constant(v) for v in read) or net.dtype(conv.inputs[1]) not in _FLOATS:
+    if not _are_constant(net, *conv.inputs[1:], *op.inputs[1:5]) or net.dtype(conv.inputs[1]) not in _FLOATS:
         return None
     weight = net.read(conv.inputs[1])
     scale, shift, mean, variance = (net.read(v).astype(np.float64) for v in op.inputs[1:5])
-    bias = net.read(conv.inputs[2]).astype(np.float64) if len(conv.inputs) > 2 and conv.inputs[2] >= 0 else 0.0
+    bias = net.read(conv.inputs[2]).astype(np.float64) if conv.input(2) >= 0 else 0.0
     factor = scale / np.sqrt(variance + op.attribute("epsilon", 1e-5))
     axis = 0 if conv.op_type == "Conv" else 1
     if weight.shape[axis] != len(factor):
@@ -185,12 +170,7 @@ def _bn_into_conv(net: Editor, op: Op) -> str | None:
     new_bias = ((bias - mean) * factor + shift).astype(weight.dtype)
     if not (np.isfinite(new_weight.astype(np.float64)).all() and np.isfinite(new_bias.astype(np.float64)).all()):
         return None
-    inputs = [
-        conv.inputs[0],
-        net.new_constant(new_weight, f"{net.names[conv.inputs[1]]}_bn"),
-        net.new_constant(new_bias, f"{net.names[op.inputs[2]]}_bn"),
-    ]
-    _replace_keeping(net, [conv, op], conv, inputs, op.outputs)
+    _absorb(net, conv, op, {1: (conv.inputs[1], new_weight), 2: (op.inputs[2], new_bias)}, "bn")
     return "scale and shift can be part of the weights"
 
 
@@ -203,15 +183,10 @@ def _bias_into_conv(net: Editor, op: Op) -> str | None:
             continue
         channels = weight[0] if conv.op_type == "Conv" else shape[1]
         new = _per_channel(net, added, shape, channels) if isinstance(channels, int) else None
-        if new is None:
+        old = net.constant(conv.input(2))
+        if new is None or (old is None and conv.input(2) >= 0):
             continue
-        if len(conv.inputs) > 2 and conv.inputs[2] >= 0:
-            old = net.constant(conv.inputs[2])
-            if old is None:
-                continue
-            new = old + new
-        inputs = [*conv.inputs[:2], net.new_constant(new, f"{net.names[added]}_bias")]
-        _replace_keeping(net, [conv, op], conv, inputs, op.outputs)
+        _absorb(net, conv, op, {2: (added, new if old is None else old + new)}, "bias")
         return "an addend of each channel is a bias"
     return None
 
@@ -220,22 +195,18 @@ def _bias_into_conv(net: Editor, op: Op) -> str | None:
 def _mul_into_conv(net: Editor, op: Op) -> str | None:
     """Fuse a Mul of each channel into the weights of the Conv before it."""
     for conv, factor in net.operands(op, "Conv"):
-        if any(v >= 0 and not net.is_constant(v) for v in (*conv.inputs[1:], factor)):
+        if not _are_constant(net, *conv.inputs[1:], factor):
             continue
         weight = net.read(conv.inputs[1])
         scale = _per_channel(net, factor, net.shape(conv.outputs[0]), weight.shape[0])
         if scale is None or weight.dtype != scale.dtype or net.dtype(factor) not in _FLOATS:
             continue
         spread = scale.astype(np.float64).reshape(-1, *[1] * (weight.ndim - 1))
-        inputs = [
-            conv.inputs[0],
-            net.new_constant((weight * spread).astype(weight.dtype), f"{net.names[conv.inputs[1]]}_scaled"),
-        ]
-        if len(conv.inputs) > 2 and conv.inputs[2] >= 0:
+        scaled = {1: (conv.inputs[1], (weight * spread).astype(weight.dtype))}
+        if conv.input(2) >= 0:
             bias = net.read(conv.inputs[2])
-            scaled = (bias * scale.astype(np.float64)).astype(bias.dtype)
-            inputs.append(net.new_constant(scaled, f"{net.names[conv.inputs[2]]}_scaled"))
-        _replace_keeping(net, [conv, op], conv, inputs, op.outputs)
+            scaled[2] = (conv.inputs[2], (bias * scale.astype(np.float64)).astype(bias.dtype))
+        _absorb(net, conv, op, scaled, "scaled")
         return "a factor of each channel can be part of the weights"
     return None
 
@@ -244,33 +215,34 @@ def _mul_into_conv(net: Editor, op: Op) -> str | None:
 def _scale_into_bn(net: Editor, op: Op) -> str | None:
     """Fuse a Mul or Add of each channel into the BatchNormalization before it."""
     for norm, other in net.operands(op, "BatchNormalization"):
-        if norm.attribute("training_mode", 0) or any(v >= 0 for v in norm.outputs[1:]):
-            continue
-        if not _normalizes_channels(net, norm) or not all(net.is_constant(v) for v in (*norm.inputs[1:3], other)):
+        if not _normalizes_channels(net, norm) or not _are_constant(net, *norm.inputs[1:3], other):
             continue
         scale, shift = net.read(norm.inputs[1]), net.read(norm.inputs[2])
         own = _per_channel(net, other, net.shape(norm.outputs[0]), len(scale))
         if own is None or own.dtype != scale.dtype:
             continue
-        if op.op_type == "Mul":
-            scale = scale * own
-            shift = shift * own
-        else:
-            shift = shift + own
-        inputs = [
-            norm.inputs[0],
-            net.new_constant(scale, f"{net.names[norm.inputs[1]]}_scaled"),
-            net.new_constant(shift, f"{net.names[norm.inputs[2]]}_scaled"),
-            *norm.inputs[3:],
-        ]
-        _replace_keeping(net, [norm, op], norm, inputs, op.outputs)
+        scale, shift = (scale * own, shift * own) if op.op_type == "Mul" else (scale, shift + own)
+        _absorb(net, norm, op, {1: (norm.inputs[1], scale), 2: (norm.inputs[2], shift)}, "scaled")
         return "a factor or addend of each channel can be part of the normalization"
     return None
 
 
+def _absorb(net: Editor, into: Op, op: Op, weights: Mapping[int, tuple[int, Array]], suffix: str) -> None:
+    """Replace two nodes by the first with other constants, each named after a value, at some of its inputs."""
+    inputs = list(into.inputs)
+    for slot, (value, array) in weights.items():
+        inputs[slot : slot + 1] = [net.new_constant(array, f"{net.names[value]}_{suffix}")]
+    net.replace([into, op], into.op_type, inputs, into.attributes(), outputs=op.outputs[:1])
+
+
+def _are_constant(net: Editor, *values: int) -> bool:
+    return all(value < 0 or value in net.constants for value in values)
+
+
 def _normalizes_channels(net: Editor, norm: Op) -> bool:
-    """Return whether a BatchNormalization has one scale for each channel."""
-    return net.opset() >= 7 and norm.attribute("spatial", 1) == 1
+    """Return whether a BatchNormalization has one scale for each channel, and is not in training."""
+    is_training = norm.attribute("training_mode", 0) or any(value >= 0 for value in norm.outputs[1:])
+    return net.opset >= 7 and norm.attribute("spatial", 1) == 1 and not is_training
 
 
 def _per_channel(net: Editor, value: int, shape: Dims | None, channels: int) -> Array | None:
@@ -296,7 +268,7 @@ def _matmul_add(net: Editor, op: Op) -> str | None:
         # only a bias that broadcasts over the rows: the product must not be broadcast to the bias
         if not (len(c) <= 1 or (len(c) == 2 and c[0] == 1)) or not symbolic_dims.broadcasts_into(c[-1:], (b[1],)):
             continue
-        net.replace([product, op], "Gemm", [*product.inputs, bias], op.outputs)
+        net.replace([product, op], "Gemm", [*product.inputs, bias])
         return "a matrix product and a bias"
     return None
 
@@ -306,58 +278,30 @@ def _transpose_into_gemm(net: Editor, op: Op) -> str | None:
     """Fuse a Transpose into the Gemm that reads it."""
     for slot, name in ((0, "transA"), (1, "transB")):
         before = net.before(op, slot, "Transpose")
-        if before is None or symbolic_dims.perm(net, before) != [1, 0]:
-            continue
-        inputs = [before.inputs[0] if place == slot else v for place, v in enumerate(op.inputs)]
-        net.replace([before, op], "Gemm", inputs, op.outputs, op.attribute_values() | {name: 1 - op.attribute(name, 0)})
-        return "Gemm can transpose its inputs"
+        if before is not None and symbolic_dims.perm(net, before) == [1, 0]:
+            inputs = [before.inputs[0] if place == slot else v for place, v in enumerate(op.inputs)]
+            net.replace([before, op], "Gemm", inputs, op.attributes() | {name: 1 - op.attribute(name, 0)})
+            return "Gemm can transpose its inputs"
     return None
 
 
 @_rule("fuse_pad_into_conv", "Conv")
 def _pad_into_conv(net: Editor, op: Op) -> str | None:
     """Fuse a Pad with zeros into the Conv that reads it."""
-    pad = net.before(op, 0, "Pad")
-    if pad is None or pad.attribute("mode", "constant") != "constant":
+    pad, shape = net.before(op, 0, "Pad"), net.shape(op.inputs[0])
+    pads = symbolic_dims.pads(net, pad) if pad is not None else None
+    if pad is None or pads is None or shape is None or pad.attribute("mode", "constant") != "constant":
         return None
-    pads, shape = symbolic_dims.pads(net, pad), net.shape(op.inputs[0])
-    if pads is None or shape is None:
+    if len(pads) != 2 * len(shape) or min(pads, default=0) < 0 or op.attribute("auto_pad", "NOTSET") != "NOTSET":
         return None
-    if len(pads) != 2 * len(shape) or any(p < 0 for p in pads) or op.attribute("auto_pad", "NOTSET") != "NOTSET":
-        return None
-    filler = pad.attribute("value", 0.0) if net.opset() < 11 else _optional(net, pad, 2)
-    if filler is None or (np.asarray(filler) != 0).any():
-        return None
+    filler = net.constant(pad.input(2)) if net.opset >= 11 and pad.input(2) >= 0 else pad.attribute("value", 0.0)
     rank = len(shape)
-    if any(pads[axis] or pads[axis + rank] for axis in (0, 1)):
+    if filler is None or np.any(filler) or any(pads[axis] or pads[axis + rank] for axis in (0, 1)):
         return None
-    own = op.attribute("pads", [0] * 2 * (rank - 2))
-    added = [*pads[2:rank], *pads[rank + 2 :]]
+    own, added = op.attribute("pads", [0] * 2 * (rank - 2)), [*pads[2:rank], *pads[rank + 2 :]]
     both = [one + other for one, other in zip(own, added, strict=True)]
-    net.replace([pad, op], "Conv", [pad.inputs[0], *op.inputs[1:]], op.outputs, op.attribute_values() | {"pads": both})
+    net.replace([pad, op], "Conv", [pad.inputs[0], *op.inputs[1:]], op.attributes() | {"pads": both})
     return "a Conv can pad with zeros"
-
-
-def _replace_keeping(net: Editor, olds: Sequence[Op], like: Op, inputs: Sequence[int], outputs: Sequence[int]) -> Op:
-    """Replace nodes by one that has the attributes of `like`."""
-    return net.replace(olds, like.op_type, inputs, outputs[:1], like.attribute_values())
-
-
-def _optional(net: Editor, op: Op, slot: int, default: float = 0.0) -> Array | None:
-    """Return an optional constant input, or its default if it is left out; None if it is not constant."""
-    if slot >= len(op.inputs) or op.inputs[slot] < 0:
-        return np.asarray(default)
-    return net.constant(op.inputs[slot])
-
-
-def _with_axes(net: Editor, olds: Sequence[Op], data: int, outputs: Sequence[int], axes: Sequence[int]) -> None:
-    """Replace Squeezes or Unsqueezes by one."""
-    op_type = olds[-1].op_type
-    if net.opset() < 13:
-        net.replace(olds, op_type, [data], outputs, {"axes": list(axes)})
-        return
-    given = net.new_constant(np.asarray(axes, np.int64), f"{net.names[outputs[0]]}_axes")
-    net.replace(olds, op_type, [data, given], outputs)
 
 
 # --- equal and parallel nodes -----------------------------------------------------------------------------------------
@@ -368,13 +312,13 @@ def _common(net: Editor, op: Op) -> str | None:
     """Compute once what several equal nodes compute."""
     if op.bodies or op.op_type in RANDOM or op.op_type == "Constant" or op.domain not in ("", "ai.onnx.ml"):
         return None
-    if not op.inputs or (op.op_type == "Dropout" and (len(op.inputs) > 2 or net.opset() < 7)):
+    if not op.inputs or (op.op_type == "Dropout" and (len(op.inputs) > 2 or net.opset < 7)):
         return None
     twin = net.twin(op)
     if twin is None or len(twin.outputs) < len(op.outputs):
         return None
-    pairs = [(made, twin.outputs[slot]) for slot, made in enumerate(op.outputs) if made >= 0]
-    if any(other < 0 for _, other in pairs) or any(net.is_output(made) for made, _ in pairs):
+    pairs = [(made, other) for made, other in zip(op.outputs, twin.outputs, strict=False) if made >= 0]
+    if any(other < 0 or net.output_count[made] for made, other in pairs):
         return None
     net.credit(twin, op)
     for made, other in pairs:
@@ -385,25 +329,23 @@ def _common(net: Editor, op: Op) -> str | None:
 @_rule("fuse_parallel_matmuls", "MatMul", since=13)
 def _parallel_matmuls(net: Editor, op: Op) -> str | None:
     """Merge three or more MatMuls of one tensor with constant matrices into a MatMul and a Split."""
-    beside = [other for other in net.uses(op.inputs[0]) if _is_linear(net, other, op)] if len(op.inputs) == 2 else []
-    if len(beside) < 3 or op is not min(beside, key=lambda each: each.place):
+    parallel = [each for each in net.uses(op.inputs[0]) if _is_linear(net, each, op)] if len(op.inputs) == 2 else []
+    if len(parallel) < 3 or op is not min(parallel, key=lambda each: each.place):
         return None
-    weights = [net.read(each.inputs[1]) for each in beside]
-    if len({(weight.dtype, weight.shape[0]) for weight in weights}) > 1:
+    weights, product = [net.read(each.inputs[1]) for each in parallel], net.kind(op.outputs[0])
+    if len({(weight.dtype, weight.shape[0]) for weight in weights}) > 1 or not product.shape:
         return None
-    kind_of_product, sizes = net.kind(op.outputs[0]), [weight.shape[1] for weight in weights]
-    if kind_of_product is None or not kind_of_product.shape:
-        return None
-    name = net.names[op.inputs[1]]
+    sizes, name = [weight.shape[1] for weight in weights], net.names[op.inputs[1]]
     joined = net.new_constant(np.concatenate(weights, axis=1), f"{name}_joined")
-    shape = (*kind_of_product.shape[:-1], sum(sizes))
-    wide = net.new_value(f"{net.names[op.outputs[0]]}_joined", op.subgraph, kind(kind_of_product.elem_type, shape))
-    made = [each.outputs[0] for each in beside]
-    beside.sort(key=lambda each: each.place, reverse=True)  # the new nodes take the place of the first
-    net.add(beside, "MatMul", [op.inputs[0], joined], [wide])
+    kind = tensor_kind(product.elem_type, (*product.shape[:-1], sum(sizes)))
+    wide = net.new_value(f"{net.names[op.outputs[0]]}_joined", op.subgraph, kind)
+    made = [each.outputs[0] for each in parallel]
+    parallel.sort(key=lambda each: each.place, reverse=True)  # the new nodes take the place of the first
+    net.add(parallel, "MatMul", [op.inputs[0], joined], [wide])
     parts = net.new_constant(np.asarray(sizes, np.int64), f"{name}_sizes")
-    net.replace(beside, "Split", [wide, parts], made, {"axis": -1}, name=f"{op.name}_split" if op.name else "")
-    return f"{len(beside)} products of one tensor"
+    split_name = f"{op.name}_split" if op.name else ""
+    net.replace(parallel, "Split", [wide, parts], {"axis": -1}, outputs=made, name=split_name)
+    return f"{len(parallel)} products of one tensor"
 
 
 def _is_linear(net: Editor, op: Op, like: Op) -> bool:
@@ -411,6 +353,6 @@ def _is_linear(net: Editor, op: Op, like: Op) -> bool:
     if op.op_type != "MatMul" or op.domain or op.subgraph != like.subgraph or op.inputs[0] != like.inputs[0]:
         return False
     weight = op.inputs[1]
-    if not net.is_constant(weight) or len(net.readers[weight]) != 1 or net.is_output(weight):
+    if weight not in net.constants or len(net.readers[weight]) != 1 or net.output_count[weight]:
         return False
     return len(net.shape(weight) or ()) == 2 and net.constant_bytes(weight) <= JOINED_AT_MOST

@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from onnx import TensorProto
 
 from onnx_nb.analysis.simplify import symbolic_dims
-from onnx_nb.analysis.simplify.symbolic_dims import LEFT_OUT, Rule, rule
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from onnx_nb.analysis.simplify.editor import Editor
-    from onnx_nb.analysis.simplify.symbolic_dims import Op
+from onnx_nb.analysis.simplify.editor import Editor, Rule, rule
+from onnx_nb.analysis.simplify.known_graph import LEFT_OUT, Op
 
 CONTRIB: list[Rule] = []
 """Rules for onnxruntime, in the order in which they are tried on a node."""
@@ -54,38 +49,37 @@ def _gelu(net: Editor, op: Op) -> str | None:
     rest = _half_of_one_more(net, op, inner)
     if rest is None:
         return None
-    olds += rest
     approximate = "tanh" if op.op_type == "Tanh" else None
-    if net.opset() >= 20:
-        net.replace(olds, "Gelu", [inner], olds[-1].outputs, {"approximate": approximate})
+    if net.opset >= 20:
+        net.replace([*olds, *rest], "Gelu", [inner], {"approximate": approximate})
     else:
-        net.replace(olds, "FastGelu" if approximate else "Gelu", [inner], olds[-1].outputs, domain=MICROSOFT)
+        net.replace([*olds, *rest], "FastGelu" if approximate else "Gelu", [inner], domain=MICROSOFT)
     return f"x · ½ · (1 + {op.op_type.lower()}(…)) is Gelu"
 
 
 def _plus_cube(net: Editor, value: int) -> tuple[int, list[Op]] | None:
     """Return x and the nodes that compute a value if it is x + 0.044715 · x³."""
-    add = net.maker(value)
-    if add is None or add.op_type != "Add" or add.domain:
+    add = net.made_by(value, "Add")
+    if add is None:
         return None
     for slot in (0, 1):
         found, x = _times(net, add.inputs[slot]), add.inputs[1 - slot]
-        cube = net.maker(found[0]) if found is not None else None
+        cube = net.made_by(found[0], "Pow") if found is not None else None
         if found is None or cube is None or not math.isclose(found[1], 0.044715, rel_tol=1e-4):
             continue
-        if cube.op_type == "Pow" and not cube.domain and cube.inputs[0] == x and _scalar(net, cube.inputs[1]) == 3:
+        if cube.inputs[0] == x and _scalar(net, cube.inputs[1]) == 3:
             return x, [cube, found[2], add]
     return None
 
 
 def _half_of_one_more(net: Editor, op: Op, x: int) -> list[Op] | None:
     """Return the nodes that make x · ½ · (1 + y) from the output y of a node, in any order; None if there are none."""
-    plus = _only_reader(net, op, "Add")
+    plus = net.after(op, "Add")
     if plus is None or _scalar(net, _other(plus, op.outputs[0])) != 1:
         return None
     olds, factor, with_x = [plus], 1.0, False
     while not (with_x and math.isclose(factor, 0.5, rel_tol=1e-6)):
-        product = _only_reader(net, olds[-1], "Mul")
+        product = net.after(olds[-1], "Mul")
         if product is None or len(olds) > 3:
             return None
         other = _other(product, olds[-1].outputs[0])
@@ -106,7 +100,7 @@ def _half_of_one_more(net: Editor, op: Op, x: int) -> list[Op] | None:
 @_rule("fuse_quick_gelu", "Sigmoid")
 def _quick_gelu(net: Editor, op: Op) -> str | None:
     """Replace x · sigmoid(α · x) by QuickGelu, also SiLU, where α is 1."""
-    product = _only_reader(net, op, "Mul")
+    product = net.after(op, "Mul")
     if product is None or not _is_float(net, op.outputs[0]):
         return None
     x, olds, alpha = _other(product, op.outputs[0]), [op, product], 1.0
@@ -118,20 +112,19 @@ def _quick_gelu(net: Editor, op: Op) -> str | None:
         olds.insert(0, scaled[2])
     if not _same_shape(net, product.outputs[0], x):
         return None
-    net.replace(olds, "QuickGelu", [x], product.outputs, {"alpha": alpha}, domain=MICROSOFT)
+    net.replace(olds, "QuickGelu", [x], {"alpha": alpha}, domain=MICROSOFT)
     return "x · sigmoid(α · x) is QuickGelu"
 
 
 @_rule("fuse_bias_gelu", "Add")
 def _bias_gelu(net: Editor, op: Op) -> str | None:
     """Fuse the Add of a bias into the Gelu after it."""
-    gelu = _only_reader(net, op, "Gelu", domains=("", MICROSOFT))
+    gelu = net.after(op, "Gelu", domains=("", MICROSOFT))
     if gelu is None or gelu.attribute("approximate", "none") != "none" or not _is_float(net, op.outputs[0]):
         return None
-    for slot in (0, 1):
-        bias, data = op.inputs[slot], op.inputs[1 - slot]
+    for bias, data in (op.inputs, op.inputs[::-1]):
         if _is_per_feature(net, bias, op.outputs[0]) and _same_shape(net, op.outputs[0], data):
-            net.replace([op, gelu], "BiasGelu", [data, bias], gelu.outputs, domain=MICROSOFT)
+            net.replace([op, gelu], "BiasGelu", [data, bias], domain=MICROSOFT)
             return "BiasGelu adds the bias"
     return None
 
@@ -139,8 +132,7 @@ def _bias_gelu(net: Editor, op: Op) -> str | None:
 # --- normalizations ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Normalization:
+class _Normalization(NamedTuple):
     """A LayerNormalization or RMSNormalization over the last axis: one node, or several that compute it."""
 
     data: int
@@ -157,11 +149,10 @@ class _Normalization:
 def _layer_normalization(net: Editor, op: Op) -> str | None:
     """Replace the nodes that compute a LayerNormalization or RMSNormalization, if the opset has it."""
     found = _normalization(net, op)
-    if found is None or net.opset() < (17 if found.centered else 23):
+    if found is None or net.opset < (17 if found.centered else 23):
         return None
     name = "LayerNormalization" if found.centered else "RMSNormalization"
-    inputs = [found.data, *_weights(net, found)]
-    net.replace(found.olds, name, inputs, found.olds[-1].outputs, {"axis": -1, "epsilon": found.epsilon})
+    net.replace(found.olds, name, [found.data, *_weights(net, found)], {"axis": -1, "epsilon": found.epsilon})
     return f"it computes a {name}"
 
 
@@ -169,8 +160,8 @@ def _layer_normalization(net: Editor, op: Op) -> str | None:
 def _skip_layer_normalization(net: Editor, op: Op) -> str | None:
     """Fuse an Add into the LayerNormalization or RMSNormalization after it."""
     found = _normalization(net, op) if op.op_type == "Sqrt" else _whole(net, op)
-    add = net.maker(found.data) if found is not None else None
-    if found is None or add is None or add.op_type != "Add" or add.domain or add.subgraph != op.subgraph:
+    add = net.made_by(found.data, "Add") if found is not None else None
+    if found is None or add is None or add.subgraph != op.subgraph:
         return None
     shape = net.shape(found.data)
     if shape is None or len(shape) not in (2, 3) or not all(_same_shape(net, found.data, v) for v in add.inputs):
@@ -178,20 +169,19 @@ def _skip_layer_normalization(net: Editor, op: Op) -> str | None:
     inputs, olds, bias = list(add.inputs), [add, *found.olds], LEFT_OUT
     for slot in (0, 1):
         inner = net.before(add, slot, "Add")
-        for side in (0, 1) if inner is not None else ():
-            assert inner is not None  # noqa: S101 (of the line above)
-            if bias < 0 and _is_per_feature(net, inner.inputs[side], found.data):
-                bias, inputs[slot] = inner.inputs[side], inner.inputs[1 - side]
+        for one, other in (inner.inputs, inner.inputs[::-1]) if inner is not None else ():
+            if inner is not None and bias < 0 and _is_per_feature(net, one, found.data):
+                bias, inputs[slot] = one, other
                 olds.insert(0, inner)
     inputs += _weights(net, found)
     if bias >= 0:
         inputs += [LEFT_OUT] * (found.centered and found.beta is None) + [bias]
     made = olds[-1].outputs[0]
-    others = net.is_output(found.data) or any(other not in olds for other in net.uses(found.data))
+    others = net.output_count[found.data] or any(other not in olds for other in net.uses(found.data))
     outputs = [made, LEFT_OUT, LEFT_OUT, found.data] if others else [made]
     name = "SkipLayerNormalization" if found.centered else "SkipSimplifiedLayerNormalization"
     # other nodes may read the sum, so the new node takes the place of the Add
-    net.replace(olds, name, inputs, outputs, {"epsilon": found.epsilon}, domain=MICROSOFT, at=add)
+    net.replace(olds, name, inputs, {"epsilon": found.epsilon}, outputs=outputs, domain=MICROSOFT, at=add)
     return f"{name} computes the sum"
 
 
@@ -200,8 +190,8 @@ def _whole(net: Editor, op: Op) -> _Normalization | None:
     shape, axis = net.shape(op.inputs[0]), op.attribute("axis", -1)
     if not shape or axis % len(shape) != len(shape) - 1 or any(value >= 0 for value in op.outputs[1:]):
         return None
-    beta = op.inputs[2] if len(op.inputs) > 2 and op.inputs[2] >= 0 else None
-    weights = [op.inputs[1]] if beta is None else [op.inputs[1], beta]
+    beta = op.input(2) if op.input(2) >= 0 else None
+    weights = [value for value in op.inputs[1:3] if value >= 0]
     if not _is_float(net, op.outputs[0]) or not all(_is_per_feature(net, w, op.inputs[0]) for w in weights):
         return None
     centered = op.op_type == "LayerNormalization"
@@ -216,17 +206,19 @@ def _normalization(net: Editor, root: Op) -> _Normalization | None:
     for slot in (0, 1):
         epsilon, mean = _scalar(net, add.inputs[slot]), net.before(add, 1 - slot, "ReduceMean")
         square = net.before(mean, 0, "Pow", "Mul") if mean is not None and _is_of_last(net, mean) else None
-        if epsilon is not None and mean is not None and square is not None and _squares(net, square):
+        if epsilon is None or mean is None or square is None:
+            continue
+        if square.inputs[0] == square.inputs[1] if square.op_type == "Mul" else _scalar(net, square.inputs[1]) == 2:
             return _around(net, root, square.inputs[0], float(np.float32(epsilon)), [square, mean, add])
     return None
 
 
 def _around(net: Editor, root: Op, base: int, epsilon: float, olds: list[Op]) -> _Normalization | None:
     """Return the normalization around a variance: the nodes before it, and those after its square root."""
-    data, centered, sub = base, False, net.maker(base)
-    if sub is not None and sub.op_type == "Sub" and not sub.domain and sub.subgraph == root.subgraph:
-        mean = net.maker(sub.inputs[1])
-        if mean is not None and mean.op_type == "ReduceMean" and not mean.domain and mean.subgraph == root.subgraph:
+    data, centered, sub = base, False, net.made_by(base, "Sub")
+    if sub is not None and sub.subgraph == root.subgraph:
+        mean = net.made_by(sub.inputs[1], "ReduceMean")
+        if mean is not None and mean.subgraph == root.subgraph:
             if mean.inputs[0] != sub.inputs[0] or not _is_of_last(net, mean):
                 return None
             data, centered, olds = sub.inputs[0], True, [mean, sub, *olds]
@@ -236,7 +228,7 @@ def _around(net: Editor, root: Op, base: int, epsilon: float, olds: list[Op]) ->
     olds = [*olds, root, *divided]
     found: dict[str, int] = {}
     for name, op_type in (("gamma", "Mul"), ("beta", "Add")) if centered else (("gamma", "Mul"),):
-        after = _only_reader(net, olds[-1], op_type)
+        after = net.after(olds[-1], op_type)
         other = _other(after, olds[-1].outputs[0]) if after is not None else LEFT_OUT
         if after is not None and _is_per_feature(net, other, data):
             found[name] = other
@@ -249,21 +241,15 @@ def _around(net: Editor, root: Op, base: int, epsilon: float, olds: list[Op]) ->
 
 def _divided(net: Editor, root: Op, base: int) -> list[Op] | None:
     """Return the nodes that divide a value by a square root."""
-    division = _only_reader(net, root, "Div", "Reciprocal")
+    division = net.after(root, "Div", "Reciprocal")
     if division is None:
         return None
     if division.op_type == "Div" and division.inputs == [base, root.outputs[0]]:
         return [division]
     if division.op_type == "Div" and (division.inputs[1] != root.outputs[0] or _scalar(net, division.inputs[0]) != 1):
         return None
-    product = _only_reader(net, division, "Mul")
+    product = net.after(division, "Mul")
     return [division, product] if product is not None and _other(product, division.outputs[0]) == base else None
-
-
-def _squares(net: Editor, op: Op) -> bool:
-    if op.op_type == "Mul":
-        return op.inputs[0] == op.inputs[1]
-    return _scalar(net, op.inputs[1]) == 2
 
 
 def _is_of_last(net: Editor, mean: Op) -> bool:
@@ -302,29 +288,25 @@ def _into_matmul(net: Editor, op: Op) -> str | None:
             scaled = _times(net, inputs[slot])
             if scaled is not None:
                 inputs[slot], alpha = scaled[0], alpha * scaled[1]
-            elif before.op_type == "Transpose" and name not in given and _swaps_last(net, before):
+            elif before.op_type == "Transpose" and name not in given and _swaps_last(symbolic_dims.perm(net, before)):
                 inputs[slot], given[name] = before.inputs[0], 1
             else:
                 break
             olds.insert(0, before)
             reader, at = before, before.inputs.index(inputs[slot])
-    after = _only_reader(net, op, "Mul", "Div")
+    after = net.after(op, "Mul", "Div")
     scaled = _times(net, after.outputs[0]) if after is not None else None
     if after is not None and scaled is not None and scaled[0] == op.outputs[0]:
         olds, alpha = [*olds, after], alpha * scaled[1]
     if len(olds) == 1 or not np.isfinite(np.float32(alpha)):
         return None
-    outputs = olds[-1].outputs
-    net.replace(olds, "FusedMatMul", inputs, outputs, given | {"alpha": alpha}, like=op, domain=MICROSOFT)
+    net.replace(olds, "FusedMatMul", inputs, given | {"alpha": alpha}, like=op, domain=MICROSOFT)
     return "FusedMatMul scales and transposes"
 
 
-def _swaps_last(net: Editor, op: Op) -> bool:
-    perm = symbolic_dims.perm(net, op)
-    if perm is None or len(perm) < 2:
-        return False
-    rank = len(perm)
-    return perm == [*range(rank - 2), rank - 1, rank - 2]
+def _swaps_last(perm: list[int] | None) -> bool:
+    rank = len(perm or ())
+    return rank > 1 and perm == [*range(rank - 2), rank - 1, rank - 2]
 
 
 @_rule("fuse_add_into_conv", "Add")
@@ -336,35 +318,27 @@ def _add_into_conv(net: Editor, op: Op) -> str | None:
         if other == conv.outputs[0] or not _same_shape(net, conv.outputs[0], other) or not _is_plain(net, conv):
             continue
         inputs = [*conv.inputs, *[LEFT_OUT] * (3 - len(conv.inputs)), other]
-        net.replace([conv, op], "FusedConv", inputs, op.outputs, conv.attribute_values(), like=conv, domain=MICROSOFT)
+        net.replace([conv, op], "FusedConv", inputs, conv.attributes(), like=conv, domain=MICROSOFT)
         return "FusedConv adds on its own"
     return None
 
 
-_NUMBERS: Final[Mapping[str, tuple[tuple[str, float], ...]]] = {
-    "Clip": (),
-    "Relu": (),
-    "Sigmoid": (),
-    "Tanh": (),
-    "LeakyRelu": (("alpha", 0.01),),
-    "HardSigmoid": (("alpha", 0.2), ("beta", 0.5)),
+_NUMBERS: Final[Mapping[str, Mapping[str, float]]] = {
+    **{name: {} for name in ("Clip", "Relu", "Sigmoid", "Tanh")},
+    "LeakyRelu": {"alpha": 0.01},
+    "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
 }
-"""Activations of FusedConv and FusedGemm, and their attributes in order."""
+"""Activations of FusedConv and FusedGemm, and their attributes in order, with defaults."""
 
 
 def _numbers(net: Editor, op: Op) -> list[float] | None:
     """Return the numbers of an activation; None if they are not known."""
     if op.op_type != "Clip":
-        return [float(op.attribute(name, usual)) for name, usual in _NUMBERS[op.op_type]]
-    given = op.inputs[1:3] if net.opset() >= 11 else []
-    limits = [float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)]
-    for place, name in enumerate(("min", "max")):
-        value = given[place] if place < len(given) else LEFT_OUT
-        number = _scalar(net, value) if value >= 0 else op.attribute(name, limits[place])
-        if number is None:
-            return None
-        limits[place] = number
-    return limits
+        return [float(op.attribute(name, usual)) for name, usual in _NUMBERS[op.op_type].items()]
+    limits = np.finfo(np.float32)
+    low = op.attribute("min", float(limits.min)) if op.input(1) < 0 else _scalar(net, op.inputs[1])
+    high = op.attribute("max", float(limits.max)) if op.input(2) < 0 else _scalar(net, op.inputs[2])
+    return None if low is None or high is None else [low, high]
 
 
 @_rule("fuse_activation_into_conv", *_NUMBERS)
@@ -379,8 +353,8 @@ def _activation_into_conv(net: Editor, op: Op) -> str | None:
     numbers = _numbers(net, op)
     if numbers is None or not _is_float(net, op.outputs[0]):
         return None
-    given = conv.attribute_values() | {"activation": op.op_type, "activation_params": numbers or None}
-    net.replace([conv, op], "FusedConv", conv.inputs, op.outputs, given, like=conv, domain=MICROSOFT)
+    given = conv.attributes() | {"activation": op.op_type, "activation_params": numbers or None}
+    net.replace([conv, op], "FusedConv", conv.inputs, given, like=conv, domain=MICROSOFT)
     return f"FusedConv computes {op.op_type}"
 
 
@@ -390,9 +364,9 @@ def _activation_into_gemm(net: Editor, op: Op) -> str | None:
     gemm = net.before(op, 0, "Gemm")
     if gemm is None or not _is_float(net, op.outputs[0]):
         return None
-    numbers = dict(zip(("activation_alpha",), _numbers(net, op) or (), strict=False))
-    given = gemm.attribute_values() | {"activation": op.op_type} | numbers
-    net.replace([gemm, op], "FusedGemm", gemm.inputs, op.outputs, given, like=gemm, domain=MICROSOFT)
+    alpha = next(iter(_numbers(net, op) or ()), None)
+    given = gemm.attributes() | {"activation": op.op_type, "activation_alpha": alpha}
+    net.replace([gemm, op], "FusedGemm", gemm.inputs, given, like=gemm, domain=MICROSOFT)
     return f"FusedGemm computes {op.op_type}"
 
 
@@ -416,15 +390,14 @@ def _scalar(net: Editor, value: int) -> float | None:
 
 def _times(net: Editor, value: int) -> tuple[int, float, Op] | None:
     """Return x, a number and the node, if a value is x times that number and has the shape of x."""
-    maker = net.maker(value)
-    if maker is None or maker.op_type not in ("Mul", "Div") or maker.domain:
+    maker = net.made_by(value, "Mul", "Div")
+    if maker is None:
         return None
-    for slot in (1, 0) if maker.op_type == "Mul" else (1,):
-        number, x = _scalar(net, maker.inputs[slot]), maker.inputs[1 - slot]
-        if number is None or net.is_constant(x) or not _same_shape(net, value, x):
-            continue
-        if maker.op_type == "Mul" or number:
-            return x, number if maker.op_type == "Mul" else 1 / number, maker
+    is_product = maker.op_type == "Mul"
+    for x, scale in (maker.inputs, maker.inputs[::-1]) if is_product else (maker.inputs,):
+        number = _scalar(net, scale)
+        if number is not None and (number or is_product) and x not in net.constants and _same_shape(net, value, x):
+            return x, number if is_product else 1 / number, maker
     return None
 
 
@@ -437,17 +410,9 @@ def _same_shape(net: Editor, value: int, other: int) -> bool:
 def _is_per_feature(net: Editor, weight: int, data: int) -> bool:
     """Return whether a value is a constant with one number for each element of the last axis of another."""
     shape, spread = net.shape(data), net.shape(weight)
-    if not shape or spread is None or not net.is_constant(weight) or not _is_float(net, weight):
+    if not shape or spread is None or weight not in net.constants or not _is_float(net, weight):
         return False
     return len(spread) == 1 and spread[0] == shape[-1]
-
-
-def _only_reader(net: Editor, op: Op, *op_types: str, domains: tuple[str, ...] = ("",)) -> Op | None:
-    """Return the only node that reads the output of a node, if it is one of some operators in the same subgraph."""
-    reader = net.only_use(op.outputs[0]) if op.outputs[0] >= 0 else None
-    if reader is None or reader.op_type not in op_types or reader.domain not in domains:
-        return None
-    return reader if reader.subgraph == op.subgraph else None
 
 
 def _other(op: Op, value: int) -> int:

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import onnx
 from onnx import TensorProto
 
 from onnx_nb.analysis.simplify import symbolic_dims
-from onnx_nb.analysis.simplify.symbolic_dims import LEFT_OUT, Rule, kind, rule
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.simplify.editor import Editor
-    from onnx_nb.analysis.simplify.symbolic_dims import Array, Constant, Op
+from onnx_nb.analysis.simplify.editor import Editor, Rule, rule
+from onnx_nb.analysis.simplify.known_graph import LEFT_OUT, Op, tensor_kind
 
 NO_OPS: list[Rule] = []
 SHAPE_RULES: list[Rule] = []
@@ -36,25 +32,15 @@ _rule = functools.partial(rule, NO_OPS)
 @_rule("extract_constants", "Constant")
 def _extract_constant(net: Editor, op: Op) -> str | None:
     """Turn a Constant node into an initializer."""
-    if net.is_output(op.outputs[0]):
+    if net.output_count[op.outputs[0]]:
         return None
-    tensor = op.attribute("value")
-    if isinstance(tensor, TensorProto):
-        net.make_constant(op.outputs[0], tensor)
-        return "an initializer stores the same"
-    if op.attribute("sparse_value") is not None or op.attribute("value_string") or op.attribute("value_strings"):
+    dtypes = {"value": None, "value_float": "f4", "value_floats": "f4", "value_int": "i8", "value_ints": "i8"}
+    name = next((name for name in dtypes if op.attribute(name) is not None), None)
+    if name is None:
         return None
-    for name, dtype in (
-        ("value_float", np.float32),
-        ("value_floats", np.float32),
-        ("value_int", np.int64),
-        ("value_ints", np.int64),
-    ):
-        given = op.attribute(name)
-        if given is not None:
-            net.make_constant(op.outputs[0], np.asarray(given, dtype))
-            return "an initializer stores the same"
-    return None
+    given = op.attribute(name)
+    net.make_constant(op.outputs[0], given if name == "value" else np.asarray(given, dtypes[name]))
+    return "an initializer stores the same"
 
 
 @_rule("eliminate_identity", "Identity")
@@ -66,14 +52,10 @@ def _identity(net: Editor, op: Op) -> str | None:
 @_rule("eliminate_nop_dropout", "Dropout")
 def _nop_dropout(net: Editor, op: Op) -> str | None:
     """Remove Dropout nodes, which only do something in training."""
-    training = op.inputs[2] if len(op.inputs) > 2 else LEFT_OUT
-    if training >= 0:
-        value = net.constant(training)
-        if value is None or bool(value):
-            return None
-    if net.opset() < 7 and not op.attribute("is_test", 0):
+    training = net.constant(op.input(2))
+    if op.input(2) >= 0 and (training is None or bool(training)):
         return None
-    if len(op.outputs) > 1 and op.outputs[1] >= 0 and (net.readers[op.outputs[1]] or net.is_output(op.outputs[1])):
+    if (net.opset < 7 and not op.attribute("is_test", 0)) or any(v >= 0 and net.is_read(v) for v in op.outputs[1:]):
         return None
     return net.bypass(op, "it only does something in training")
 
@@ -118,15 +100,12 @@ def _nop_reshape(net: Editor, op: Op) -> str | None:
 @_rule("eliminate_nop_slice", "Slice")
 def _nop_slice(net: Editor, op: Op) -> str | None:
     """Remove a Slice of the whole tensor."""
-    shape = net.shape(op.inputs[0])
-    found = symbolic_dims.slices(net, op)
+    shape, found = net.shape(op.inputs[0]), symbolic_dims.slices(net, op)
     if shape is None or found is None:
         return None
     for start, end, axis, step in found:
-        if not -len(shape) <= axis < len(shape) or step != 1 or start != 0:
-            return None
-        size = shape[axis]
-        if end < (size if isinstance(size, int) else 2**31 - 1):
+        size = shape[axis] if -len(shape) <= axis < len(shape) else None
+        if step != 1 or start != 0 or end < (size if isinstance(size, int) else 2**31 - 1):
             return None
     return net.bypass(op, "it takes the whole tensor")
 
@@ -148,16 +127,14 @@ def _nop_arithmetic(net: Editor, op: Op) -> str | None:
     """Remove arithmetic with a neutral element, as adding 0 or multiplying by 1."""
     neutral = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1, "And": 1, "Or": 0}[op.op_type]
     for slot in (1, 0) if op.op_type in ("Add", "Mul", "And", "Or") else (1,):
-        array = net.constant(op.inputs[slot])
-        kept = op.inputs[1 - slot]
-        if array is None or array.size > 1 << 16 or not _all_equal(array, neutral):
+        array, other = net.constant(op.inputs[slot]), op.inputs[1 - slot]
+        shape = net.shape(other)
+        if array is None or not 0 < array.size <= 1 << 16 or array.dtype.kind not in "fiub" or shape is None:
             continue
-        shape = net.shape(kept)
-        if shape is None or not symbolic_dims.broadcasts_into(array.shape, shape):
+        if (array != array.dtype.type(neutral)).any() or not symbolic_dims.broadcasts_into(array.shape, shape):
             continue
-        if op.op_type == "Pow" and net.dtype(kept) != net.dtype(op.outputs[0]):
-            continue
-        if net.redirect(op.outputs[0], kept):
+        same_type = op.op_type != "Pow" or net.dtype(other) == net.dtype(op.outputs[0])
+        if same_type and net.redirect(op.outputs[0], other):
             word = {"Add": "adds 0", "Sub": "subtracts 0", "Mul": "multiplies by 1", "Div": "divides by 1"}
             return f"it {word.get(op.op_type, 'changes nothing')}"
     return None
@@ -168,7 +145,7 @@ def _nop_monotone_argmax(net: Editor, op: Op) -> str | None:
     """Remove a monotone function before ArgMax."""
     before = net.before(op, 0, "Softmax", "LogSoftmax")
     shape = net.shape(op.inputs[0])
-    if before is None or not shape or net.opset() < 13:
+    if before is None or not shape or net.opset < 13:
         return None
     if before.attribute("axis", -1) % len(shape) != op.attribute("axis", 0) % len(shape):
         return None
@@ -179,14 +156,8 @@ def _nop_monotone_argmax(net: Editor, op: Op) -> str | None:
 @_rule("eliminate_idempotent", "Relu", "Ceil", "Floor", "Round", "Abs", "Sign")
 def _idempotent(net: Editor, op: Op) -> str | None:
     """Remove a repeated idempotent operator: Relu after Relu, Floor after Floor."""
-    before = net.maker(op.inputs[0])
-    if before is None or before.op_type != op.op_type or before.domain:
-        return None
-    return net.bypass(op, f"{op.op_type} of {op.op_type} is the same")
-
-
-def _all_equal(array: Array, number: int) -> bool:
-    return bool(array.size and array.dtype.kind in "fiub" and (array == array.dtype.type(number)).all())
+    before = net.made_by(op.inputs[0], op.op_type)
+    return net.bypass(op, f"{op.op_type} of {op.op_type} is the same") if before is not None else None
 
 
 # --- shapes and control flow ------------------------------------------------------------------------------------------
@@ -199,7 +170,7 @@ def _known_sizes(net: Editor, op: Op) -> str | None:
     """Fold sizes taken out of a shape where they are known, even if other sizes are not."""
     made = op.outputs[0]
     shape = net.shape(made)
-    if net.dtype(made) != TensorProto.INT64 or shape is None or len(shape) > 1 or net.is_output(made):
+    if net.dtype(made) != TensorProto.INT64 or shape is None or len(shape) > 1 or net.output_count[made]:
         return None
     sizes = symbolic_dims.elements(net, made)
     if sizes is None or not all(isinstance(size, int) for size in sizes):
@@ -212,32 +183,27 @@ def _known_sizes(net: Editor, op: Op) -> str | None:
 @_rule("fold_reshape", "Reshape")
 def _partly_known(net: Editor, op: Op) -> str | None:
     """Make the shape of a Reshape constant where it keeps a dimension or leaves one to be inferred."""
-    if net.is_constant(op.inputs[1]) or op.attribute("allowzero", 0):
-        return None
     asked = symbolic_dims.elements(net, op.inputs[1])
-    data = symbolic_dims.sizes(net, op.inputs[0])
-    if asked is None:
+    data = symbolic_dims.sizes(net, op.inputs[0]) or ()
+    if op.inputs[1] in net.constants or op.attribute("allowzero", 0) or asked is None:
         return None
-    target: list[int] = []
-    for place, size in enumerate(asked):
-        if isinstance(size, int):
-            target.append(size)
-        else:
-            target.append(0 if data is not None and place < len(data) and data[place] == size else -1)
-    if target.count(-1) > 1:
+    target = [size if isinstance(size, int) else -1 for size in asked]
+    for place, (size, before) in enumerate(zip(asked, data, strict=False)):
+        if size == before and not isinstance(size, int):
+            target[place] = 0
+    # if a dimension that stays is 0, as for an empty batch, another size cannot be inferred
+    if target.count(-1) > 1 or (-1 in target and -1 not in asked and 0 in target):
         return None
-    if -1 in target and -1 not in asked and 0 in target:
-        return None  # if a dimension that is kept is 0, as for an empty batch, the other size cannot be inferred
     net.set_input(op, 1, net.new_constant(np.asarray(target, np.int64), f"{net.names[op.outputs[0]]}_shape"))
     return f"its shape is always {target}"
 
 
-@_rule("fuse_gather_into_shape", "Unsqueeze")
+@_rule("fuse_gather_into_shape", "Unsqueeze", since=15)
 def _gather_into_shape(net: Editor, op: Op) -> str | None:
     """Replace Gather and Unsqueeze of one size by a Shape of that size."""
     gather = net.before(op, 0, "Gather")
-    shape = net.maker(gather.inputs[0]) if gather is not None else None
-    if gather is None or shape is None or shape.op_type != "Shape" or shape.domain or net.opset() < 15:
+    shape = net.made_by(gather.inputs[0], "Shape") if gather is not None else None
+    if gather is None or shape is None:
         return None
     index, rank = net.constant(gather.inputs[1]), len(net.shape(shape.inputs[0]) or ())
     if index is None or index.ndim or symbolic_dims.axes(net, op) not in ([0], [-1]):
@@ -246,7 +212,7 @@ def _gather_into_shape(net: Editor, op: Op) -> str | None:
     if not -len(places) <= int(index) < len(places):
         return None
     place = places[int(index)]
-    net.replace([gather, op], "Shape", shape.inputs, op.outputs, {"start": place, "end": place + 1})
+    net.replace([gather, op], "Shape", shape.inputs, {"start": place, "end": place + 1})
     return "Shape can return only this size"
 
 
@@ -273,23 +239,21 @@ def _nop_expand(net: Editor, op: Op) -> str | None:
     return net.bypass(op, "the tensor already has that shape")
 
 
-@_rule("scalars_for_range", "Range")
+@_rule("scalars_for_range", "Range", since=13)
 def _scalars(net: Editor, op: Op) -> str | None:
     """Make the inputs of a Range scalars where they are vectors of one element, which onnx refuses once it knows."""
     slots = [slot for slot, value in enumerate(op.inputs) if net.shape(value) == (1,)]
-    if not slots or net.opset() < 13:
-        return None
     for slot in slots:
         value = op.inputs[slot]
         array, name = net.constant(value), f"{net.names[value]}_scalar"
         if array is not None:
             net.set_input(op, slot, net.new_constant(array.reshape(()), name))
             continue
-        scalar = net.new_value(name, op.subgraph, kind(net.dtype(value), ()))
+        scalar = net.new_value(name, op.subgraph, tensor_kind(net.dtype(value), ()))
         first = net.new_constant(np.asarray([0], np.int64), f"{name}_axes")
         net.add([op], "Squeeze", [value, first], [scalar], name=f"{op.name}_scalar" if op.name else "", before=True)
         net.set_input(op, slot, scalar)
-    return "its inputs must be scalars"
+    return "its inputs must be scalars" if slots else None
 
 
 @_rule("eliminate_if_with_const_cond", "If")
@@ -299,11 +263,11 @@ def _constant_if(net: Editor, op: Op) -> str | None:
     if condition is None or condition.size != 1:
         return None
     chosen = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
-    body = next((frame for frame in op.bodies if net.graph.subgraphs[frame].attribute == chosen), None)
-    if body is None:
-        return None
-    net.inline(op, body)
-    return f"its condition is always {bool(condition.reshape(-1)[0])}"
+    for body in op.bodies:
+        if net.graph.subgraphs[body].attribute == chosen:
+            net.inline(op, body)
+            return f"its condition is always {bool(condition.reshape(-1)[0])}"
+    return None
 
 
 # --- whole graphs -----------------------------------------------------------------------------------------------------
@@ -311,58 +275,35 @@ def _constant_if(net: Editor, op: Op) -> str | None:
 
 def merge_constants(net: Editor) -> None:
     """Keep one of several equal constants."""
-    candidates: dict[tuple[Any, ...], list[int]] = {}
-    for value, constant in net.constants.items():
-        if net.readers[value] or net.is_output(value):
-            key = _type(constant)
-            if key is not None:
-                candidates.setdefault(key, []).append(value)
-    for values in candidates.values():
-        if len(values) > 1:
-            _merge(net, values)
-
-
-def _merge(net: Editor, values: Sequence[int]) -> None:
     rule = "eliminate_duplicate_initializer"
-    known: dict[tuple[Any, ...], int] = {}
-    for value in values:
-        key = _content(net, value)
-        first = known.setdefault(key, value) if key is not None else value
-        if first == value or net.is_output(value) or not net.may(rule, value):
-            continue
-        with net.change(rule, value, f"{net.names[first]} is the same"):
-            net.same[value] = first
-            net.note_tensor(value)
-            net.move_readers(value, first)
-
-
-def _type(known: Constant) -> tuple[Any, ...] | None:
-    """Return type and shape; None for a constant that is sparse, or in a subgraph."""
-    if known.subgraph or isinstance(known.tensor, onnx.SparseTensorProto):
-        return None
-    if known.tensor is not None:
-        return known.tensor.data_type, *known.tensor.dims
-    assert known.array is not None  # noqa: S101 (one of the two)
-    return onnx.helper.np_dtype_to_tensor_dtype(known.array.dtype), *known.array.shape
-
-
-def _content(net: Editor, value: int) -> tuple[Any, ...] | None:
-    """Return what equal constants have in common; None for a constant too large to look at."""
-    array = net.constant(value)
-    if array is None or array.dtype.hasobject:
-        return None
-    digest = hashlib.sha1(np.ascontiguousarray(array).tobytes(), usedforsecurity=False).digest()
-    return array.dtype.name, array.shape, digest
+    candidates: dict[tuple[Any, ...], list[int]] = {}
+    for value, known in net.constants.items():
+        # sparse constants, and those of subgraphs, stay
+        if not known.subgraph and not isinstance(known.tensor, onnx.SparseTensorProto) and net.is_read(value):
+            kind = net.kind(value)
+            candidates.setdefault((kind.elem_type, kind.shape), []).append(value)
+    for values in candidates.values():
+        first_of: dict[tuple[Any, ...], int] = {}
+        for value in values if len(values) > 1 else ():
+            array = net.constant(value)
+            if array is None or array.dtype.hasobject:
+                continue  # too large to look at
+            digest = hashlib.sha1(np.ascontiguousarray(array).tobytes(), usedforsecurity=False).digest()
+            first = first_of.setdefault((array.dtype.name, array.shape, digest), value)
+            if first != value and not net.output_count[value] and net.may(rule, value):
+                with net.change(rule, value, f"{net.names[first]} is the same") as change:
+                    net.same[value] = first
+                    change.tensors[value] = None
+                    net.move_readers(value, first)
 
 
 def remove_unused_initializers(net: Editor) -> None:
     """Remove initializers that no node reads."""
     rule = "eliminate_unused_initializer"
     for value, constant in list(net.constants.items()):
-        unused = not net.readers[value] and not net.is_output(value)
-        if unused and constant.is_initializer and net.may(rule, value):
-            with net.change(rule, value, "no node reads it"):
-                net.note_tensor(value)
+        if constant.is_initializer and not net.is_read(value) and net.may(rule, value):
+            with net.change(rule, value, "no node reads it") as change:
+                change.tensors[value] = None
                 net.mark(constant.subgraph)
                 del net.constants[value]
 

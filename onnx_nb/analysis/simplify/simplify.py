@@ -1,8 +1,9 @@
 """Simplify a model without changing what it computes, explain each change, and verify the result.
 
-`rounds` folds constants and applies rules until nothing changes; here are the function a person calls, its result, and
-what happens to the inputs of the model before and after. The result is compared with the original on fresh random
-feeds. The tests name what each peer gets wrong here.
+`rounds` folds constants and applies rules until nothing changes; here are the function a person calls, its result, what
+happens to the inputs of the model before and after, and the verification. It runs both models as written on random
+feeds, new ones each time, and of different sizes where the inputs are dynamic, so that sizes that were fixed by mistake
+show. Random outputs are found by running the original twice, and are not compared.
 """
 
 from __future__ import annotations
@@ -14,30 +15,33 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+import ml_dtypes
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
-from onnx_nb.analysis.errors import SimplificationError
+from onnx_nb.analysis.compare.metrics import ErrorStats
+from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
 from onnx_nb.analysis.foreign_names import known_keywords
-from onnx_nb.analysis.formatting import count_text, plain_text, quoted
+from onnx_nb.analysis.formatting import count_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.graph.shape_inference import BROKEN
 from onnx_nb.analysis.model import external_data, wire
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
-from onnx_nb.analysis.model.tensors import all_nodes, dimensions, type_text
+from onnx_nb.analysis.model.tensors import all_nodes, dimensions, input_types, type_text
 from onnx_nb.analysis.results import Displayed, Table
-from onnx_nb.analysis.simplify.rounds import Rounds, Step
-from onnx_nb.analysis.simplify.rules import rules, skipped_names
-from onnx_nb.analysis.simplify.symbolic_dims import Change
-from onnx_nb.analysis.simplify.verify import Check, Verdict
+from onnx_nb.analysis.run import session
+from onnx_nb.analysis.run.feeds import read_feeds
+from onnx_nb.analysis.run.random_feeds import random_feeds
+from onnx_nb.analysis.simplify.editor import Change
+from onnx_nb.analysis.simplify.rounds import Left, Rounds, Step, rules, skipped_names
+from onnx_nb.analysis.simplify.rules_fusion import RANDOM
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.compare import metrics
     from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.simplify.constant_folding import Left
-    from onnx_nb.analysis.simplify.symbolic_dims import NodeIds
+    from onnx_nb.analysis.simplify.known_graph import NodeIds
 
 Axes = Mapping[int, str] | Sequence[int]
 
@@ -46,7 +50,8 @@ BUDGET: Final = 1 << 20
 TARGETS: Final = ("onnx", "onnxruntime")
 RTOL, ATOL = 1e-4, 1e-5
 
-_UNDO: Final = "Find the change with skip=[…], which takes names of onnx_nb.rules() and keys of single changes."
+Verdict = Literal["verified", "wrong", "unchecked"]
+"""Unchecked: no check was asked for, the original does not run, or all of its outputs are random."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,11 +59,8 @@ class Simplification(Displayed, Table):
     """A simplified model and every change made to the original. Made by `simplify`."""
 
     original: Model
-    """The model as it was given."""
     model: Model
-    """The simplified model."""
     verdict: Verdict
-    """Outcome of the verification."""
     changes: tuple[Change, ...]
     """Changes in the order in which they were made."""
     left: tuple[Left, ...]
@@ -67,7 +69,7 @@ class Simplification(Displayed, Table):
     """For each tensor of the original's main graph the equal tensor of the result; None if there is none."""
     verification: str
     """What was verified, or which output differs and by how much."""
-    differences: Mapping[str, metrics.ErrorStats] = field(default_factory=dict)
+    differences: Mapping[str, ErrorStats] = field(default_factory=dict)
     """Error of each output that differs at all, over all feeds."""
     steps: tuple[Step, ...] = ()
     """With ``trace=True`` the model after each step, starting with the original."""
@@ -239,47 +241,50 @@ def simplify(
         raise SimplificationError(f"there is no target {target!r:.80}.", advice=f"Targets: {known}.")
     skipped = skipped_names(skip)
     feeds = list(feeds) if isinstance(feeds, Iterator) else feeds
+    options: dict[str, Any] = {"shapes": shapes, "dynamic_axes": dynamic_axes, "skip": tuple(sorted(skipped))}
+    options |= {"target": target, "size_budget": size_budget, "fold_quantization": fold_quantization}
+    options |= {"keep_inputs": keep_inputs, "check_n": check_n, "feeds": feeds, "rtol": rtol, "atol": atol}
+    options |= {"strict": strict, "trace": trace}
+    defaults = inspect.unwrap(simplify).__kwdefaults__ or {}
+    # arrays are not compared
+    given = {k: v for k, v in options.items() if type(v) is not type(defaults[k]) or v != defaults[k]}
     shaped = _with_shapes(loaded, shapes, dynamic_axes)
-    constants, overridable = _without_overridable(shaped)
-    rounds = Rounds(
-        skipped,
-        contrib=target == "onnxruntime",
-        quantizing=fold_quantization,
-        budget=size_budget,
-        tell=tell,
-        trace=trace,
-    )
+    initializers, inputs = shaped.proto.graph.initializer, {plain_text(info.name) for info in shaped.proto.graph.input}
+    # initializers that a caller may override are plain inputs meanwhile; before IR 4 every weight had to be an input
+    is_old = 0 < shaped.proto.ir_version < 4
+    overridable = [] if is_old else [tensor for tensor in initializers if plain_text(tensor.name) in inputs]
+    fixed = [tensor for tensor in initializers if plain_text(tensor.name) not in inputs]
+    start = _with_weights(shaped, fixed) if overridable else shaped
+    contrib = target == "onnxruntime"
+    rounds = Rounds(skipped, contrib=contrib, quantizing=fold_quantization, budget=size_budget, tell=tell, trace=trace)
     try:
-        rewritten = rounds.run(constants)
+        rewritten = rounds.run(start)
     except BROKEN:
         # rules expect nodes to be what their operators define: the checker names one that is not, if there is one
         external_data.check(loaded, full=True)
         raise
-    result = _with_overridable(rewritten, overridable) if rewritten is not constants else shaped
+    steps = [Step("original", loaded, 0, rounds.original_ids)] if trace else []
+    if trace and shaped is not loaded:
+        steps.append(Step("set shapes", shaped, 0, rounds.original_ids))
+    steps += [replace(step, model=_with_weights(step.model, overridable, add=True)) for step in rounds.steps]
+    result = _with_weights(rewritten, overridable, add=True) if rewritten is not start else shaped
     result = result if keep_inputs else _without_unused_inputs(result)
+    before = _operators(loaded)
     tell(0.5, "checking")
-    check = Check(shaped, result, loaded if dynamic_axes and not shapes else shaped, rtol, atol)
-    check.run(check_n, feeds, tell)
-    if strict and check.verdict != "verified":
-        raise SimplificationError(f"{label_of(loaded)} simplified is not the same: {check.said}", advice=_UNDO)
+    check = _Check(shaped, result, loaded if dynamic_axes and not shapes else shaped, rtol, atol)
+    check.run(check_n, feeds, tell, is_random=not before.keys().isdisjoint(RANDOM | {"Dropout"}))
+    if strict and check.verdict == "unchecked":
+        advice = "Choose check_n and feeds on which the original runs."
+        raise SimplificationError(
+            f"strict asks for a verified result of {label_of(loaded)}. {check.said}", advice=advice
+        )
+    message = f"{label_of(loaded)} simplified is not the same. {check.said}"
+    if strict and check.verdict == "wrong":
+        advice = "Find the change with skip=[…], which takes names of onnx_nb.rules() and keys of single changes."
+        raise SimplificationError(message, advice=advice)
     if check.wrong:
-        warnings.warn(f"{label_of(loaded)} simplified is not the same: {check.said}", stacklevel=3)
+        warnings.warn(message, stacklevel=3)
     tell(1.0, "done")
-    given = {
-        "shapes": shapes,
-        "dynamic_axes": dynamic_axes,
-        "skip": tuple(sorted(skipped)),
-        "target": target,
-        "size_budget": size_budget,
-        "fold_quantization": fold_quantization,
-        "keep_inputs": keep_inputs,
-        "check_n": check_n,
-        "feeds": feeds,
-        "rtol": rtol,
-        "atol": atol,
-        "strict": strict,
-        "trace": trace,
-    }
     return Simplification(
         original=loaded,
         model=result,
@@ -289,19 +294,12 @@ def simplify(
         mapping=_mapping(loaded, result, rounds.same),
         verification=check.said,
         differences=MappingProxyType(check.differences),
-        steps=_steps(rounds, loaded, shaped, overridable) if trace else (),
-        before=_operators(loaded),
+        steps=tuple(steps),
+        before=before,
         after=_operators(result),
-        options=_not_default(given),
+        options=MappingProxyType(given),
         node_ids=(rounds.original_ids, rounds.node_ids),
     )
-
-
-def _not_default(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the arguments of `simplify` that differ from their defaults; arrays are not compared."""
-    defaults = inspect.unwrap(simplify).__kwdefaults__ or {}
-    found = {k: v for k, v in given.items() if type(v) is not type(defaults[k]) or v != defaults[k]}
-    return MappingProxyType(found)
 
 
 def _literal(value: Any) -> Any:
@@ -323,82 +321,54 @@ def _check_numbers(check_n: Any, **given: Any) -> None:
             raise SimplificationError(f"{name} is {number!r:.80}, and must be a number from 0.")
 
 
-def _without_overridable(model: Model) -> tuple[Model, list[TensorProto]]:
-    """Return a model in which initializers that a caller may override are plain inputs, and those initializers."""
-    proto = model.proto
-    if 0 < proto.ir_version < 4:
-        return model, []  # there every weight had to be an input; none is meant to be fed
-    inputs = {plain_text(info.name) for info in proto.graph.input}
-    apart = [tensor for tensor in proto.graph.initializer if plain_text(tensor.name) in inputs]
-    if not apart:
-        return model, []
-    without = ModelProto()
-    wire.copy_fields(proto, without, without=("graph",))
-    wire.copy_fields(proto.graph, without.graph, without=("initializer",))
-    without.graph.initializer.extend(t for t in proto.graph.initializer if plain_text(t.name) not in inputs)
-    return with_proto(model, without), apart
-
-
-def _with_overridable(model: Model, overridable: Sequence[TensorProto]) -> Model:
-    """Put the initializers that a caller may override back."""
-    if not overridable:
+def _with_weights(
+    model: Model, weights: Sequence[TensorProto], inputs: Iterable[ValueInfoProto] | None = None, *, add: bool = False
+) -> Model:
+    """Return a model with other initializers, or more, and with other inputs if some are given."""
+    if add and not weights:
         return model
     proto = ModelProto()
-    proto.CopyFrom(model.proto)
-    proto.graph.initializer.extend(overridable)
+    wire.copy_fields(model.proto, proto, without=("graph",))
+    wire.copy_fields(model.proto.graph, proto.graph, without=() if add else ("initializer",))
+    proto.graph.initializer.extend(weights)
+    if inputs is not None:
+        del proto.graph.input[:]
+        proto.graph.input.extend(inputs)
     return with_proto(model, proto)
 
 
 def _without_unused_inputs(model: Model) -> Model:
     """Remove inputs that no node reads, with their initializers."""
-    graph = Graph.of(model)
+    graph, proto = Graph.of(model), model.proto.graph
     ends = graph.outputs.tolist()
     values = [*graph.inputs.tolist(), *graph.overridable.tolist()]
     unused = {graph.value_names[v] for v in values if not len(graph.consumers(v)) and v not in ends}
-    if not unused:
-        return model
-    proto = ModelProto()
-    wire.copy_fields(model.proto, proto, without=("graph",))
-    wire.copy_fields(model.proto.graph, proto.graph, without=("input", "initializer"))
-    proto.graph.input.extend(info for info in model.proto.graph.input if plain_text(info.name) not in unused)
-    proto.graph.initializer.extend(t for t in model.proto.graph.initializer if plain_text(t.name) not in unused)
-    return with_proto(model, proto)
-
-
-def _steps(rounds: Rounds, original: Model, shaped: Model, overridable: Sequence[TensorProto]) -> tuple[Step, ...]:
-    """Return all steps, from the original to the result."""
-    first = [Step("original", original, 0, rounds.original_ids)]
-    if shaped is not original:
-        first.append(Step("set shapes", shaped, 0, rounds.original_ids))
-    return (*first, *(replace(step, model=_with_overridable(step.model, overridable)) for step in rounds.steps))
+    used = [tensor for tensor in proto.initializer if plain_text(tensor.name) not in unused]
+    return _with_weights(model, used, [info for info in proto.input if plain_text(info.name) not in unused])
 
 
 def _mapping(before: Model, after: Model, same: Mapping[str, str]) -> Mapping[str, str | None]:
-    graph = Graph.of(after)
-    there = {graph.value_names[value] for value in np.flatnonzero(graph.value_subgraph == 0).tolist()}
-    original = Graph.of(before)
-    found: dict[str, str | None] = {}
-    for value in np.flatnonzero(original.value_subgraph == 0).tolist():
-        name: str | None = original.value_names[value]
-        assert name is not None  # noqa: S101 (every value has one)
+    original, there = (
+        [graph.value_names[value] for value in np.flatnonzero(graph.value_subgraph == 0).tolist()]
+        for graph in (Graph.of(before), Graph.of(after))
+    )
+    remaining, found = set(there), dict[str, str | None]()
+    for name in original:
         now: str | None = name
-        while now is not None and now not in there:
+        while now is not None and now not in remaining:
             now = same.get(now)
         found[name] = now
     return MappingProxyType(found)
 
 
 def _operators(model: Model) -> Mapping[str, int]:
+    """Return how many nodes of each operator there are, those of subgraphs and functions included."""
     graph = Graph.of(model)
-    counts: Counter[str] = Counter()
-    for (op_type, domain), count in zip(
-        graph.operators, np.bincount(graph.op_index, minlength=len(graph.operators)).tolist(), strict=True
-    ):
-        counts[f"{domain}.{op_type}" if domain else op_type] += count
-    for function in model.proto.functions:
-        for node in all_nodes(function.node):
-            counts[f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type] += 1
-    return MappingProxyType(dict(counts))
+    counts = np.bincount(graph.op_index, minlength=len(graph.operators)).tolist()
+    found = Counter(dict(zip(graph.operators, counts, strict=True)))
+    nodes = all_nodes(node for function in model.proto.functions for node in function.node)
+    found.update((node.op_type, canonical(node.domain)) for node in nodes)
+    return MappingProxyType({f"{domain}.{op}" if domain else op: count for (op, domain), count in found.items()})
 
 
 # --- requested shapes -------------------------------------------------------------------------------------------------
@@ -408,8 +378,11 @@ def _with_shapes(
     model: Model, shapes: Mapping[str | None, Any] | None, dynamic_axes: Mapping[str, Axes] | None
 ) -> Model:
     """Return a model whose inputs have the shapes and dynamic axes that are asked for; the same model if none are."""
-    _check_mapping("shapes", shapes, '{"x": [1, 3, None, None]}')
-    _check_mapping("dynamic_axes", dynamic_axes, '{"x": {0: "batch"}}')
+    examples = {"shapes": '{"x": [1, 3, None, None]}', "dynamic_axes": '{"x": {0: "batch"}}'}
+    for name, given in (("shapes", shapes), ("dynamic_axes", dynamic_axes)):
+        if given is not None and not isinstance(given, Mapping):
+            message = f"{name} is {given!r:.80}, and must map names of inputs."
+            raise SimplificationError(message, advice=f"For example {name}={examples[name]}.")
     if not shapes and not dynamic_axes:
         return model
     proto = ModelProto()
@@ -432,12 +405,6 @@ def _with_shapes(
     return with_proto(model, proto)
 
 
-def _check_mapping(name: str, given: Any, example: str) -> None:
-    if given is not None and not isinstance(given, Mapping):
-        message = f"{name} is {given!r:.80}, and must map names of inputs."
-        raise SimplificationError(message, advice=f"For example {name}={example}.")
-
-
 class _Requested:
     """The inputs of a model, and the size of each symbol that the requested shapes bind."""
 
@@ -455,9 +422,8 @@ class _Requested:
         """Return the declaration of an input."""
         if isinstance(name, str) and name in self.inputs:
             return self.inputs[name]
-        listed = ", ".join(
-            f"{quoted(known)} ({type_text(info.type)})" for known, info in list(self.inputs.items())[:20]
-        )
+        declared = list(self.inputs.items())[:20]
+        listed = ", ".join(f"{quoted(known)} ({type_text(info.type)})" for known, info in declared)
         message = f"{self.called} has no input {quoted(str(name))}."
         if name is None:
             message = f"{self.called} has {len(self.inputs)} inputs, and {{None: shape}} is for a model with one."
@@ -480,7 +446,13 @@ class _Requested:
     def bind(self, key: str | None, shape: Any) -> None:
         """Write one entry of ``shapes`` into an input, or note the size of a symbol."""
         if isinstance(shape, int | np.integer):
-            self._bind_symbol(key, int(shape))
+            dims = [dim for info in self.inputs.values() for dim in info.type.tensor_type.shape.dim]
+            symbols = dict.fromkeys(dim.dim_param for dim in dims if dim.dim_param)
+            if key not in symbols:
+                listed = ", ".join(map(quoted, symbols)) or "none"
+                advice = f"Its dynamic dimensions: {listed}. A shape is a list."
+                raise SimplificationError(f"{self.called} has no dimension {quoted(str(key))}.", advice=advice)
+            self._agree(str(key), int(shape))
             return
         (key,) = self.inputs if key is None and len(self.inputs) == 1 else (key,)
         info = self.input(key)
@@ -507,16 +479,159 @@ class _Requested:
             elif size is not None:
                 dim.dim_value = int(size)
 
-    def _bind_symbol(self, key: str | None, size: int) -> None:
-        dims = [dim for info in self.inputs.values() for dim in info.type.tensor_type.shape.dim]
-        symbols = dict.fromkeys(dim.dim_param for dim in dims if dim.dim_param)
-        if key not in symbols:
-            message = f"{self.called} has no dimension {quoted(str(key))}."
-            listed = ", ".join(map(quoted, symbols)) or "none"
-            raise SimplificationError(message, advice=f"Its dynamic dimensions: {listed}. A shape is a list.")
-        self._agree(str(key), size)
-
     def _agree(self, symbol: str, size: int) -> None:
         if self.sizes.setdefault(symbol, size) != size:
             message = f"dimension {quoted(symbol)} is bound to sizes {self.sizes[symbol]} and {size}."
             raise SimplificationError(message, advice="Ask for shapes that agree.")
+
+
+# --- verification -----------------------------------------------------------------------------------------------------
+
+
+class _Check:
+    """Runs a model and the simplified one, both as written, on feeds made for the inputs of ``fed``."""
+
+    def __init__(self, reference: Model, result: Model, fed: Model, rtol: float, atol: float) -> None:
+        self.reference, self.result, self.fed = reference, result, fed
+        self.rtol, self.atol = rtol, atol
+        self.verdict: Verdict = "wrong"
+        self.said = ""
+        self.differences: dict[str, ErrorStats] = {}
+        self.wrong: dict[str, str] = {}
+        self._random: set[str] = set()
+        self._on = ""
+        self._only: dict[str, int] = {}
+
+    def run(self, count: int, given: Any, tell: Progress, *, is_random: bool) -> None:
+        """Check, run and compare; the attributes hold the outcome."""
+        if count <= 0 and given is None:
+            self.verdict, self.said = "unchecked", "It was not verified, as check_n is 0."
+            return
+        self.said = _complaint(self.result)
+        if self.said and not _complaint(self.reference):
+            return
+        tell(0.55, "running the original")
+        given = None if given is None else list(read_feeds(self.fed, given))
+        try:
+            expected = self._expected(count, given, is_random=is_random)
+        except OnnxNbError as error:
+            self.verdict, self.said = "unchecked", f"It was not verified, as the original does not run: {error}"
+            return
+        tell(0.8, "running the simplified model")
+        try:
+            made = session.create(self.result, optimize=False)
+            wanted = {entry.name for entry in made.get_inputs()}
+            for number, (feed, outputs) in enumerate(expected):
+                taken = {name: array for name, array in feed.items() if name in wanted}
+                found = session.run_session(made, taken, name=self.result.name)
+                for name in outputs.keys() - self._random:
+                    self._compare(name, outputs[name], found[name], number)
+        except OnnxNbError as error:
+            self.said = f"The simplified model does not run: {error}"
+            return
+        self._conclude(len(expected[0][1]))
+
+    def _expected(self, count: int, given: Any, *, is_random: bool) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Return feeds, each with the outputs of the original."""
+        made = session.create(self.reference, optimize=False)
+
+        def run(feed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+            return feed, session.run_session(made, feed, name=self.reference.name)
+
+        if given is not None:
+            self._on = f"the {count_text(len(given), 'feed')} given"
+            found = list(map(run, given))
+        else:
+            seed = int(np.random.SeedSequence().generate_state(1)[0])
+            self._on = f"{count_text(count, 'random feed')} (seeds from {seed})"
+            first = random_feeds(self.fed, seed)
+            found = [run(first)]
+            sizes = {
+                dim: size
+                for name, kind in input_types(self.reference).items()
+                if isinstance(first.get(name), np.ndarray)
+                for dim, size in zip(dimensions(kind) or (), first[name].shape, strict=False)
+                if isinstance(dim, str)
+            }
+            for number in range(1, count):
+                # of different sizes where dynamic, if the original accepts them
+                if sizes:
+                    larger = {dim: size + number for dim, size in sizes.items()}
+                    try:
+                        found.append(run(random_feeds(self.reference, seed + number, larger)))
+                        continue
+                    except OnnxNbError:
+                        self._only = sizes  # the model has limits that its types do not show
+                found.append(run(random_feeds(self.fed, seed + number)))
+        if is_random:
+            (feed, outputs), *_ = found
+            _, again = run(feed)
+            self._random = {name for name, value in outputs.items() if not _equal(value, again[name])}
+        return found
+
+    def _compare(self, name: str, expected: Any, found: Any, number: int) -> None:
+        if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+            for one, other in zip(expected, found, strict=True):
+                self._compare(name, one, other, number)
+            return
+        if _equal(expected, found):
+            return
+        if not (isinstance(expected, np.ndarray) and isinstance(found, np.ndarray)):
+            self.wrong.setdefault(name, f"is {found!r:.60}, not {expected!r:.60}")
+            return
+        if expected.shape != found.shape or expected.dtype != found.dtype:
+            what = f"is {found.dtype.name} {list(found.shape)}, not {expected.dtype.name} {list(expected.shape)}"
+            self.wrong.setdefault(name, what)
+            return
+        rtol = atol = 0.0
+        if expected.dtype.kind not in "biuOSU":
+            own = 8 * float(ml_dtypes.finfo(expected.dtype).eps)  # type: ignore[no-untyped-call]
+            rtol, atol = max(self.rtol, own), max(self.atol, own)
+        errors = ErrorStats.of(expected, found, rtol=rtol, atol=atol, feed=number)
+        if errors.is_equal:
+            return
+        before = self.differences.get(name)
+        self.differences[name] = errors if before is None else before.merge(errors)
+        if errors.outside:
+            worst = f"by up to {errors.max_abs:.3g}" if errors.max_abs > 0 else "in NaN or infinity"
+            what = f"differs {worst} in {errors.outside} of {errors.count} values on feed {number}"
+            self.wrong.setdefault(name, what)
+
+    def _conclude(self, count: int) -> None:
+        if self.wrong:
+            listed = "; ".join(f"output {quoted(name)} {what}" for name, what in list(self.wrong.items())[:5])
+            self.said = f"On {self._on} {listed}."
+            return
+        compared = count - len(self._random)
+        names = ", ".join(map(quoted, sorted(self._random)))
+        rest = f" {names} is random and was not compared." if names else ""
+        if count and not compared:
+            self.verdict, self.said = "unchecked", f"It was not verified.{rest}"
+            return
+        self.verdict = "verified"
+        agree = f"{compared} output{' agrees' if compared == 1 else 's agree'}"
+        largest = max((errors.max_abs for errors in self.differences.values()), default=0.0)
+        nearly = f"to {largest:.2g} at most" if largest else "exactly"
+        if self._only:
+            sizes = ", ".join(f"{dim}={size}" for dim, size in self._only.items())
+            rest += f" Sizes other than {shortened(sizes, 200)} were tried too, and the original refused some."
+        self.said = f"{agree} on {self._on}, {nearly}; onnx's checker accepts it.{rest}"
+
+
+def _complaint(model: Model) -> str:
+    """Return why onnx's checker refuses a model; empty if it does not."""
+    try:
+        external_data.check(model)
+    except OnnxNbError as error:
+        return str(error)
+    return ""
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Return whether two values are equal; NaN equals NaN."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        same_type = one.dtype == other.dtype and one.shape == other.shape
+        return same_type and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
+    return bool(one == other)

@@ -24,8 +24,8 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.run.statistics import Statistics
-from onnx_nb.analysis.simplify.rules import rules
-from onnx_nb.analysis.simplify.symbolic_dims import Change, identify
+from onnx_nb.analysis.simplify.known_graph import identify
+from onnx_nb.analysis.simplify.rounds import rules
 from onnx_nb.analysis.view.columns import Columns
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.compare.diff import Diff
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.capture import Capture
+    from onnx_nb.analysis.simplify.editor import Change
     from onnx_nb.analysis.simplify.simplify import Simplification
 
 NUMBERS: Final = ("count", "nan", "posinf", "neginf", "zeros", "min", "max", "mean", "std")
