@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -25,8 +26,6 @@ from onnx_nb.analysis.model.model import label_of, storage_of
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.protofields import Ints
-from collections import Counter
-from typing import TYPE_CHECKING
 
 COMMUTATIVE: Final = frozenset(("Add", "Mul", "Sum", "Max", "Min", "Mean", "And", "Or", "Xor", "Equal"))
 """ONNX operators whose inputs may be in any order."""
@@ -143,15 +142,8 @@ class Weights:
             return b""
 
 
-class Numbers:
-    """Numbers for hashable things: equal things have equal numbers."""
-
-    def __init__(self) -> None:
-        self._known: dict[Hashable, int] = {}
-
-    def __call__(self, thing: Hashable) -> int:
-        """Return the number of a thing."""
-        return self._known.setdefault(thing, len(self._known))
+Numbers = defaultdict[Hashable, int]
+"""Numbers for hashable things: equal things have equal numbers."""
 
 
 class GraphLists:
@@ -160,11 +152,11 @@ class GraphLists:
     def __init__(self, graph: Graph, number: Numbers) -> None:
         self.graph = graph
         self._weights = Weights(graph)
-        op = [number(("op", *key)) for key in graph.operators]
+        op = [number["op", *key] for key in graph.operators]
         self.op = [op[index] for index in graph.op_index.tolist()]
         self.commutes = commutative(graph).tolist()
         self.attributes = self._numbered_attributes(number)
-        types = [number(("type", str(each))) for each in graph.known_types]
+        types = [number["type", str(each)] for each in graph.known_types]
         self.type = [types[index] for index in graph.type_index.tolist()]
         self.names, self.value_names = graph.names, graph.value_names
         self.kind, self.producer = graph.value_kind.tolist(), graph.producer.tolist()
@@ -195,9 +187,9 @@ class GraphLists:
 
         def numbered(attributes: Iterable[onnx.AttributeProto], op: int) -> int:
             found = _attributes(attributes, defaults[op])
-            return number(("attributes", *((name, found[name][0]) for name in sorted(found))))
+            return number["attributes", *((name, found[name][0]) for name in sorted(found))]
 
-        result = [number(("attributes",))] * graph.node_count
+        result = [number["attributes",]] * graph.node_count
         seen: dict[tuple[int, bytes], int] = {}
         for node, serialized in graph.with_attributes():
             key = index[node], serialized
@@ -265,14 +257,27 @@ def trusted_pairs(
         names.remove(doubtful)
 
 
+def equal_names(
+    sides: tuple[GraphLists, GraphLists], left: tuple[list[int], list[int]]
+) -> Iterator[tuple[str, int, int]]:
+    """Yield nodes of one operator that have a common name, or outputs of one, which no other node has."""
+    a, b = sides
+    for key in (by_node_name, _by_output_name):
+        others = key(b, left[1])
+        for name, n in key(a, left[0]).items():
+            m = others.get(name, -1)
+            if n >= 0 and m >= 0 and a.op[n] == b.op[m]:
+                yield name, n, m
+
+
+def _by_output_name(side: GraphLists, nodes: Iterable[int]) -> dict[str, int]:
+    """Return nodes by the name of their first output; −1 for a name of several."""
+    return unique((side.value_names[v], node) for node in nodes for v in side.outputs[node][:1] if v >= 0)
+
+
 def by_node_name(side: GraphLists, nodes: Iterable[int]) -> dict[str, int]:
     """Return nodes by name; −1 for a name of several nodes."""
     return unique((side.names[node], node) for node in nodes)
-
-
-def by_output_name(side: GraphLists, nodes: Iterable[int]) -> dict[str, int]:
-    """Return nodes by the name of their first output; −1 for a name of several."""
-    return unique((side.value_names[v], node) for node in nodes for v in side.outputs[node][:1] if v >= 0)
 
 
 def unique(named: Iterable[tuple[str, int]]) -> dict[str, int]:
@@ -293,12 +298,9 @@ class _Names:
         self._sides = a, b = sides
         self.pairs: dict[int, int] = {}
         self._back: dict[int, int] = {}
-        for key in (by_node_name, by_output_name):
-            others = key(b, left[1])
-            for name, n in key(a, left[0]).items():
-                m = others.get(name, -1)
-                if n >= 0 and m >= 0 and n not in self.pairs and m not in self._back and a.op[n] == b.op[m]:
-                    self.pairs[n], self._back[m] = m, n
+        for _, n, m in equal_names(sides, left):
+            if n not in self.pairs and m not in self._back:
+                self.pairs[n], self._back[m] = m, n
         self._value = {v: w for v, w in enumerate(a.value) if w >= 0}
         self._value_back = {w: v for v, w in self._value.items()}
         weights = {b.value_names[w]: w for w in b.graph.subgraphs[subgraphs[1]].weights.tolist()}

@@ -8,23 +8,17 @@ pass is linear in what is left.
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.graph_lists import (
-    GraphLists,
-    Numbers,
-    by_node_name,
-    by_output_name,
-    trusted_pairs,
-    unique,
-)
+from onnx_nb.analysis.compare.graph_lists import GraphLists, Numbers, by_node_name, equal_names, trusted_pairs, unique
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, quoted
 from onnx_nb.analysis.graph.names import INITIALIZER
@@ -49,8 +43,6 @@ FUSED: Final = 8
 Link = tuple[int, int]
 _Left = tuple[list[int], list[int]]
 """Nodes of reference and candidate that are not matched, in topological order."""
-_NO_KEY: Final[tuple[Hashable, ...]] = ("", ())
-"""Keys that match nothing."""
 _NUMBERED: Final = re.compile(r"[A-Za-z]*(?:_[A-Za-z]+)*_?\d+")
 """Names that an exporter numbers."""
 
@@ -104,7 +96,7 @@ class _Matcher:
     """Matches node by node; results go into the two `GraphLists`."""
 
     def __init__(self, reference: Graph, candidate: Graph) -> None:
-        number = Numbers()
+        number: Numbers = defaultdict(itertools.count().__next__)
         self.sides = GraphLists(reference, number), GraphLists(candidate, number)
         self.node_how = [NONE] * reference.node_count
         self.value_how = [NONE] * reference.value_count
@@ -135,38 +127,43 @@ class _Matcher:
 
     def apply(self, mapping: Mapping[str, str | None]) -> None:
         """Match by a mapping of names of tensors, or else of nodes."""
-        a, b = self.sides
-        values, other_values = _main_values(a), _main_values(b)
-        nodes, other_nodes = (by_node_name(side, range(side.graph.main_count)) for side in (a, b))
+        values = [
+            unique((side.value_names[v], v) for v in np.flatnonzero(side.graph.value_subgraph == 0).tolist())
+            for side in self.sides
+        ]
+        nodes = [by_node_name(side, range(side.graph.main_count)) for side in self.sides]
         for old, new in mapping.items():
-            if old not in values and old not in nodes:
-                raise _unknown(old, "reference", a)
-            if new is not None and new not in other_values and new not in other_nodes:
-                raise _unknown(new, "candidate", b)
+            for at, (name, which) in enumerate(((old, "reference"), (new, "candidate"))):
+                if name is not None and name not in values[at] and name not in nodes[at]:
+                    message = f"no tensor and no node of the {which} is called {quoted(str(name))}."
+                    known = [*self.sides[at].value_names, *self.sides[at].names]
+                    raise AlignmentError(message, advice=closest_text(str(name), known))
             if new is None:
-                if old in nodes:
-                    self._excluded[0].add(nodes[old])
-                if old in values:
-                    self._excluded[1].add(values[old])
-                    self._excluded[0].update({a.producer[values[old]]} - {-1})
-            elif old in values and new in other_values:
-                self._apply_to_values(old, values[old], new, other_values[new])
-            elif old in nodes and new in other_nodes:
-                if not self._pair(nodes[old], other_nodes[new], MAPPING):
-                    raise _twice(old, new)
+                self._excluded[0].update({nodes[0].get(old, -1)} - {-1})
+                if old in values[0]:
+                    self._excluded[1].add(values[0][old])
+                    self._excluded[0].update({self.sides[0].producer[values[0][old]]} - {-1})
+                continue
+            if old in values[0] and new in values[1]:
+                is_free = self._map_values(values[0][old], values[1][new])
+            elif old in nodes[0] and new in nodes[1]:
+                is_free = self._pair(nodes[0][old], nodes[1][new], MAPPING)
             else:
                 raise AlignmentError(f"{quoted(old)} and {quoted(new)} are not both tensors or both nodes.")
+            if not is_free:
+                message = f"the mapping of {quoted(old)} to {quoted(new)} contradicts another entry."
+                raise AlignmentError(message, advice="Map each name to one other.")
 
-    def _apply_to_values(self, old: str, v: int, new: str, w: int) -> None:
+    def _map_values(self, v: int, w: int) -> bool:
+        """Match two values and the nodes that make them; return False if one is matched with another."""
         a, b = self.sides
-        if a.value[v] == w and self.value_how[v] == MAPPING:
-            return
         if a.value[v] >= 0 or b.value[w] >= 0:
-            raise _twice(old, new)
+            return a.value[v] == w and self.value_how[v] == MAPPING
         self._pair_values(v, w, MAPPING)
         n, m = a.producer[v], b.producer[w]
         if n >= 0 and m >= 0 and a.op[n] == b.op[m] and a.slot[v] == b.slot[w]:
             self._pair(n, m, MAPPING)
+        return True
 
     # --- subgraphs ---
 
@@ -224,7 +221,7 @@ class _Matcher:
             rest = [v for v in free if v not in done[0]]
             other = [w for w in others if w >= 0 and b.value[w] < 0 and w not in done[1]]
             if by_type:
-                pairs += _equal_keys(rest, other, a.type.__getitem__, b.type.__getitem__)
+                pairs += _equal_keys({v: a.type[v] for v in rest}, {w: b.type[w] for w in other})
             elif len(rest) == len(other):
                 pairs += zip(rest, other, strict=True)
         return pairs
@@ -240,16 +237,10 @@ class _Matcher:
 
     def _by_rest_of_names(self, left: _Left) -> bool:
         """Match nodes of one name and operator that were not trusted at first."""
-        a, b = self.sides
         found = False
-        for key in (by_node_name, by_output_name):
-            others = key(b, left[1])
-            for name, n in key(a, left[0]).items():
-                m = others.get(name, -1)
-                if n < 0 or m < 0 or a.op[n] != b.op[m]:
-                    continue
-                if not _NUMBERED.fullmatch(name) or self._have_common_neighbor(n, m):
-                    found |= self._pair(n, m, NAME)
+        for name, n, m in equal_names(self.sides, left):
+            if not _NUMBERED.fullmatch(name) or self._have_common_neighbor(n, m):
+                found |= self._pair(n, m, NAME)
         return found
 
     def _have_common_neighbor(self, n: int, m: int) -> bool:
@@ -272,11 +263,18 @@ class _Matcher:
         """Match the only nodes of an operator that read a weight of the same bytes, or of the same descriptive name."""
         found = False
         for key in (_distinctive_bytes, _descriptive_name):
-            one, other = (_only_readers(side, nodes, key) for side, nodes in zip(self.sides, left, strict=True))
-            for weight, n in one.items():
-                m = other.get(weight, -1)
-                if n >= 0 and m >= 0:
-                    found |= self._pair(n, m, WEIGHTS)
+            one, other = (
+                {
+                    (node, value): (side.op[node], own)
+                    for node in nodes
+                    if side.node[node] < 0
+                    for value in side.weights(node)
+                    if (own := key(side, value)) is not None
+                }
+                for side, nodes in zip(self.sides, left, strict=True)
+            )
+            for (n, _), (m, _) in _equal_keys(one, other, single=True):
+                found |= self._pair(n, m, WEIGHTS)
         return found
 
     def _by_structure(self, left: _Left) -> bool:
@@ -284,15 +282,15 @@ class _Matcher:
         up, down = self._ancestor_classes(left), self._descendant_classes(left)
         both = [{n: (x, down[side][n]) for n, x in up[side].items()} for side in (0, 1)]
         for classes, single in ((both, True), (both, False), (up, True), (down, True), (up, False), (down, False)):
-            if self._pair_classes(left, classes, STRUCTURE, single=single):
+            if self._pair_classes(classes, STRUCTURE, single=single):
                 return True
         return False
 
-    def _pair_classes(self, left: _Left, classes: Sequence[Mapping[int, Hashable]], how: int, *, single: bool) -> bool:
+    def _pair_classes(self, classes: Sequence[Mapping[int, Hashable]], how: int, *, single: bool) -> bool:
         """Match classes of equal nodes that have as many on either side: one, or several."""
-        mine, others = (_by_class(nodes, of) for nodes, of in zip(left, classes, strict=True))
+        others = _by_key(classes[1])
         found = False
-        for key, nodes in mine.items():
+        for key, nodes in _by_key(classes[0]).items():
             other = others.get(key, [])
             if len(nodes) == len(other) and (len(nodes) == 1) == single:
                 found |= self._pair_equal(nodes, other, how)
@@ -303,8 +301,7 @@ class _Matcher:
         a, b = self.sides
         found = False
         for key in _DISTINGUISHING if len(mine) > 1 else ():
-            keys = {n: key(a, n) for n in mine}, {m: key(b, m) for m in others}
-            for n, m in _equal_keys(mine, others, keys[0].__getitem__, keys[1].__getitem__, single=True):
+            for n, m in _equal_keys({n: key(a, n) for n in mine}, {m: key(b, m) for m in others}, single=True):
                 found |= self._pair(n, m, how)
             mine = [n for n in mine if a.node[n] < 0]
             others = [m for m in others if b.node[m] < 0]
@@ -314,7 +311,7 @@ class _Matcher:
 
     def _ancestor_classes(self, left: _Left) -> list[dict[int, int]]:
         """Return for each node a number for its operator and all that leads to it, equal in both graphs."""
-        number = Numbers()
+        number: Numbers = defaultdict(itertools.count().__next__)
         found = []
         for at, side in enumerate(self.sides):
             classes: dict[int, int] = {}
@@ -332,13 +329,13 @@ class _Matcher:
                         key.append(_code(_MADE, classes[producer[value]], side.slot[value]))
                     else:
                         key.append(_code(_ONLY, value, at))
-                classes[node] = number(tuple(key[:2] + sorted(key[2:]) if side.commutes[node] else key))
+                classes[node] = number[tuple(key[:2] + sorted(key[2:]) if side.commutes[node] else key)]
             found.append(classes)
         return found
 
     def _descendant_classes(self, left: _Left) -> list[dict[int, int]]:
         """Return for each node a number for its operator, its weights' types and all that follows from it."""
-        number = Numbers()
+        number: Numbers = defaultdict(itertools.count().__next__)
         found = []
         for at, side in enumerate(self.sides):
             classes: dict[int, int] = {}
@@ -361,8 +358,8 @@ class _Matcher:
                             reads.append(_code(_MATCHED, mine, slot, place))
                 reads.sort()
                 types = side.weight_types(node)
-                classes[node] = number((side.op[node], side.attributes[node], len(types), *types, *reads))
-            found.append(classes)
+                classes[node] = number[side.op[node], side.attributes[node], len(types), *types, *reads]
+            found.append({node: classes[node] for node in left[at]})
         return found
 
     def _by_neighbors(self, left: _Left) -> bool:
@@ -419,12 +416,12 @@ class _Matcher:
     def _by_order(self, left: _Left) -> bool:
         """Match nodes with equal surroundings, in topological order."""
         keys = [{node: side.surroundings(node) for node in nodes} for side, nodes in zip(self.sides, left, strict=True)]
-        if any(self._pair_classes(left, keys, ORDER, single=single) for single in (True, False)):
+        if any(self._pair_classes(keys, ORDER, single=single) for single in (True, False)):
             return True
         if len(left[0]) * len(left[1]) > ALIGNED:
             return False
-        number = Numbers()
-        tokens = [[number(keys[at][node]) for node in left[at]] for at in (0, 1)]
+        number: Numbers = defaultdict(itertools.count().__next__)
+        tokens = [[number[keys[at][node]] for node in left[at]] for at in (0, 1)]
         found = False
         for block in difflib.SequenceMatcher(None, tokens[0], tokens[1], autojunk=False).get_matching_blocks():
             for step in range(block.size):
@@ -434,13 +431,9 @@ class _Matcher:
     def _by_place(self, left: _Left) -> bool:
         """Match nodes of different operators between the same tensors."""
         a, b = self.sides
-        mine, others = (_by_class(left[at], {n: self._matched_inputs(at, n) for n in left[at]}) for at in (0, 1))
+        keys = [{n: self._matched_inputs(at, n) for n in left[at]} for at in (0, 1)]
         found = False
-        for key, nodes in mine.items():
-            other = others.get(key, ())
-            if key in _NO_KEY or len(nodes) != 1 or len(other) != 1:
-                continue
-            n, m = nodes[0], other[0]
+        for n, m in _equal_keys(keys[0], keys[1], single=True):
             if len(a.outputs[n]) == len(b.outputs[m]) and self._have_common_reader(n, m):
                 found |= self._pair(n, m, PLACE)
         return found
@@ -476,7 +469,17 @@ class _Matcher:
         for v in mine:
             if a.value[v] >= 0 and self.value_how[v] != MAPPING:
                 self._move_to_last(v, left, by_name)
-        self._unread_weights()
+        # weights that no node reads, by type and first bytes
+        unread = [
+            {
+                v: (side.type[v], side.sample(v))
+                for v in side.graph.subgraphs[at].weights.tolist()
+                if side.value[v] < 0 and not any(side.readers(v))
+            }
+            for side, at in zip(self.sides, self._subgraphs, strict=True)
+        ]
+        for v, w in _equal_keys(*unread):
+            self._pair_values(v, w, STRUCTURE)
 
     def _weights_of_nodes(self) -> None:
         """Match weights that matched nodes read at the same index, those of one name first."""
@@ -512,18 +515,6 @@ class _Matcher:
             a.value[v], b.value[w] = -1, -1
             self._pair_values(v, other, NAME)
 
-    def _unread_weights(self) -> None:
-        """Match the weights that no node reads, by type and first bytes."""
-        a, b = self.sides
-        mine, others = (
-            [v for v in side.graph.subgraphs[at].weights.tolist() if side.value[v] < 0 and not any(side.readers(v))]
-            for side, at in zip(self.sides, self._subgraphs, strict=True)
-        )
-        if mine and others:
-            keys = (lambda v: (a.type[v], a.sample(v))), (lambda w: (b.type[w], b.sample(w)))
-            for v, w in _equal_keys(mine, others, *keys):
-                self._pair_values(v, w, STRUCTURE)
-
 
 def _follows(side: GraphLists, value: int, source: int) -> bool:
     """Return whether a value is computed from another by a chain of unmatched nodes."""
@@ -540,53 +531,29 @@ def _follows(side: GraphLists, value: int, source: int) -> bool:
     return False
 
 
+_Thing = TypeVar("_Thing")
+
+
+def _by_key(keys: Mapping[_Thing, Hashable]) -> dict[Hashable, list[_Thing]]:
+    """Return things by key; an empty key matches nothing."""
+    found: dict[Hashable, list[_Thing]] = {}
+    for thing, key in keys.items():
+        if key not in ("", ()):
+            found.setdefault(key, []).append(thing)
+    return found
+
+
 def _equal_keys(
-    mine: Sequence[int],
-    others: Sequence[int],
-    key: Callable[[int], Hashable],
-    other_key: Callable[[int], Hashable],
-    *,
-    single: bool = False,
-) -> list[Link]:
+    mine: Mapping[_Thing, Hashable], others: Mapping[_Thing, Hashable], *, single: bool = False
+) -> list[tuple[_Thing, _Thing]]:
     """Pair things of equal keys in order; if ``single``, only where each side has one."""
-    here: dict[Hashable, list[int]] = {}
-    for one in mine:
-        here.setdefault(key(one), []).append(one)
-    there: dict[Hashable, list[int]] = {}
-    for other in others:
-        there.setdefault(other_key(other), []).append(other)
+    there = _by_key(others)
     return [
         pair
-        for found, ones in here.items()
-        if found not in _NO_KEY and (not single or len(ones) == len(there.get(found, ())) == 1)
-        for pair in zip(ones, there.get(found, ()), strict=False)
+        for key, ones in _by_key(mine).items()
+        if not single or len(ones) == len(there.get(key, ())) == 1
+        for pair in zip(ones, there.get(key, ()), strict=False)
     ]
-
-
-def _by_class(nodes: Iterable[int], classes: Mapping[int, Hashable]) -> dict[Hashable, list[int]]:
-    found: dict[Hashable, list[int]] = {}
-    for node in nodes:
-        found.setdefault(classes[node], []).append(node)
-    return found
-
-
-def _only_readers(
-    side: GraphLists, nodes: Iterable[int], key: Callable[[GraphLists, int], Hashable]
-) -> dict[Hashable, int]:
-    """Return the node for each operator and weight; −1 if there are several, or several such weights."""
-    found: dict[Hashable, int] = {}
-    weight: dict[Hashable, int] = {}
-    for node in nodes:
-        if side.node[node] >= 0:
-            continue
-        for value in side.weights(node):
-            own = key(side, value)
-            if own is None:
-                continue
-            both = side.op[node], own
-            if found.setdefault(both, node) != node or weight.setdefault(both, value) != value:
-                found[both] = -1
-    return found
 
 
 def _distinctive_bytes(side: GraphLists, value: int) -> Hashable:
@@ -607,17 +574,3 @@ _DISTINGUISHING: Final[tuple[Callable[[GraphLists, int], Hashable], ...]] = (
     lambda side, node: tuple(side.sample(value) for value in side.weights(node)),
 )
 """Keys of nodes that are equal in everything else: the name, names of the weights, their first bytes."""
-
-
-def _main_values(side: GraphLists) -> dict[str, int]:
-    return unique((side.value_names[v], v) for v in np.flatnonzero(side.graph.value_subgraph == 0).tolist())
-
-
-def _unknown(name: str, which: str, side: GraphLists) -> AlignmentError:
-    message = f"no tensor and no node of the {which} is called {quoted(str(name))}."
-    return AlignmentError(message, advice=closest_text(str(name), [*side.value_names, *side.names]))
-
-
-def _twice(old: str, new: str) -> AlignmentError:
-    message = f"the mapping of {quoted(old)} to {quoted(new)} contradicts another entry."
-    return AlignmentError(message, advice="Map each name to one other.")
