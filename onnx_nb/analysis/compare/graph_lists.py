@@ -48,16 +48,12 @@ def commutative(graph: Graph) -> NDArray[np.bool_]:
 
 def attributes_of(graph: Graph, node: int) -> Attributes:
     """Return the attributes of a node by name, without subgraphs and without those that have the default value."""
-    return _attributes(graph.nodes[node].attribute, _defaults(graph, int(graph.op_index[node])))
-
-
-def _defaults(graph: Graph, index: int) -> Mapping[str, Hashable]:
-    op, domain = graph.operators[index]
-    return _default_contents(op, domain, graph.opsets.get(domain, 0))
+    op, domain = graph.operators[graph.op_index[node]]
+    return _attributes(graph.nodes[node].attribute, _defaults(op, domain, graph.opsets.get(domain, 0)))
 
 
 @functools.cache
-def _default_contents(op: str, domain: str, opset: int) -> Mapping[str, Hashable]:
+def _defaults(op: str, domain: str, opset: int) -> Mapping[str, Hashable]:
     schema = operators.schema(op, domain, opset)
     defaults = {name: each.default_value for name, each in schema.attributes.items()} if schema is not None else {}
     return {name: _content(proto) for name, proto in defaults.items() if proto.type != onnx.AttributeProto.UNDEFINED}
@@ -151,11 +147,10 @@ class GraphLists:
 
     def __init__(self, graph: Graph, number: Numbers) -> None:
         self.graph = graph
-        self._weights = Weights(graph)
+        self.contents = Weights(graph)
         op = [number["op", *key] for key in graph.operators]
         self.op = [op[index] for index in graph.op_index.tolist()]
         self.commutes = commutative(graph).tolist()
-        self.attributes = self._numbered_attributes(number)
         types = [number["type", str(each)] for each in graph.known_types]
         self.type = [types[index] for index in graph.type_index.tolist()]
         self.names, self.value_names = graph.names, graph.value_names
@@ -175,31 +170,30 @@ class GraphLists:
             for slot, value in enumerate(made):
                 if slot and value >= 0:
                     self.slot[value] = slot
+        self.attributes = [number["attributes",]] * graph.node_count
+        """Number of each node's attributes."""
+        self._number_attributes(number)
         self.node = [-1] * graph.node_count
         """Counterpart of each node, −1 for none."""
         self.value = [-1] * graph.value_count
 
-    def _numbered_attributes(self, number: Numbers) -> list[int]:
-        """Return a number for the attributes of each node."""
-        graph = self.graph
-        index = graph.op_index.tolist()
-        defaults = [_defaults(graph, each) for each in range(len(graph.operators))]
+    def _number_attributes(self, number: Numbers) -> None:
+        graph, index = self.graph, self.graph.op_index.tolist()
+        defaults = [_defaults(op, domain, graph.opsets.get(domain, 0)) for op, domain in graph.operators]
 
         def numbered(attributes: Iterable[onnx.AttributeProto], op: int) -> int:
             found = _attributes(attributes, defaults[op])
             return number["attributes", *((name, found[name][0]) for name in sorted(found))]
 
-        result = [number["attributes",]] * graph.node_count
         seen: dict[tuple[int, bytes], int] = {}
         for node, serialized in graph.with_attributes():
             key = index[node], serialized
             if key not in seen:
                 seen[key] = numbered(onnx.NodeProto.FromString(serialized).attribute, index[node])
-            result[node] = seen[key]
+            self.attributes[node] = seen[key]
         for node, proto in enumerate(graph.nodes):
             if proto.ByteSize() >= LARGE:  # the columns hold only small attributes
-                result[node] = numbered(proto.attribute, index[node])
-        return result
+                self.attributes[node] = numbered(proto.attribute, index[node])
 
     def readers(self, value: int) -> Iterator[tuple[int, int]]:
         """Yield the readers of a value, each with the index of its input."""
@@ -231,10 +225,6 @@ class GraphLists:
         after = tuple(sorted((slot, self.op[reader], place) for slot, reader, place in self.consumers(node)))
         return self.op[node], self.attributes[node], self.weight_types(node), before, after
 
-    def sample(self, value: int) -> bytes:
-        """Return the first bytes of a weight."""
-        return self._weights.head(value)
-
 
 def _lists(ptr: Ints, values: Ints) -> list[list[int]]:
     flat = values.tolist()
@@ -243,18 +233,6 @@ def _lists(ptr: Ints, values: Ints) -> list[list[int]]:
 
 Ends = tuple[Mapping[int, int], Mapping[int, int]]
 """For each graph: the outputs of the subgraph, and which of them match, by number."""
-
-
-def trusted_pairs(
-    sides: tuple[GraphLists, GraphLists], subgraphs: tuple[int, int], left: tuple[list[int], list[int]], ends: Ends
-) -> dict[int, int]:
-    """Return nodes of equal name and operator, unless more of their surroundings contradict than confirm it."""
-    names = _Names(sides, subgraphs, left)
-    while True:
-        doubtful = names.doubtful(ends)
-        if not doubtful:
-            return names.pairs
-        names.remove(doubtful)
 
 
 def equal_names(
@@ -289,71 +267,59 @@ def unique(named: Iterable[tuple[str, int]]) -> dict[str, int]:
     return found
 
 
-class _Names:
-    """Nodes of equal names, and the values that match if these nodes do."""
-
-    def __init__(
-        self, sides: tuple[GraphLists, GraphLists], subgraphs: tuple[int, int], left: tuple[list[int], list[int]]
-    ) -> None:
-        self._sides = a, b = sides
-        self.pairs: dict[int, int] = {}
-        self._back: dict[int, int] = {}
-        for _, n, m in equal_names(sides, left):
-            if n not in self.pairs and m not in self._back:
-                self.pairs[n], self._back[m] = m, n
-        self._value = {v: w for v, w in enumerate(a.value) if w >= 0}
-        self._value_back = {w: v for v, w in self._value.items()}
-        weights = {b.value_names[w]: w for w in b.graph.subgraphs[subgraphs[1]].weights.tolist()}
-        for v in a.graph.subgraphs[subgraphs[0]].weights.tolist():
-            self._match_values(v, weights.get(a.value_names[v], -1))
-        for n, m in self.pairs.items():
+def trusted_pairs(
+    sides: tuple[GraphLists, GraphLists], subgraphs: tuple[int, int], left: tuple[list[int], list[int]], ends: Ends
+) -> dict[int, int]:
+    """Return nodes of equal name and operator, unless more of their surroundings contradict than confirm it."""
+    a, b = sides
+    pairs: dict[int, int] = {}
+    back: dict[int, int] = {}
+    for _, n, m in equal_names(sides, left):
+        if n not in pairs and m not in back:
+            pairs[n], back[m] = m, n
+    # the values that match if these nodes do
+    there = {v: w for v, w in enumerate(a.value) if w >= 0}
+    value_back = {w: v for v, w in there.items()}
+    weights = {b.value_names[w]: w for w in b.graph.subgraphs[subgraphs[1]].weights.tolist()}
+    named = [(v, weights.get(a.value_names[v], -1)) for v in a.graph.subgraphs[subgraphs[0]].weights.tolist()]
+    made = (pair for n, m in pairs.items() for pair in zip(a.outputs[n], b.outputs[m], strict=False))
+    for v, w in itertools.chain(named, made):
+        if v >= 0 and w >= 0 and v not in there and w not in value_back:
+            there[v], value_back[w] = w, v
+    doubtful: list[int] = []
+    while True:
+        for n in doubtful:
+            m = pairs.pop(n)
+            del back[m]
             for v, w in zip(a.outputs[n], b.outputs[m], strict=False):
-                self._match_values(v, w)
-
-    def _match_values(self, v: int, w: int) -> None:
-        if v >= 0 and w >= 0 and v not in self._value and w not in self._value_back:
-            self._value[v], self._value_back[w] = w, v
-
-    def remove(self, nodes: Iterable[int]) -> None:
-        """Remove nodes of the reference and their outputs."""
-        a, b = self._sides
-        for n in nodes:
-            m = self.pairs.pop(n)
-            del self._back[m]
-            for v, w in zip(a.outputs[n], b.outputs[m], strict=False):
-                if self._value.get(v, -2) == w:
-                    del self._value[v], self._value_back[w]
-
-    def doubtful(self, ends: Ends) -> list[int]:
-        """Return the nodes of the reference whose match is contradicted, or confirmed by nothing."""
+                if there.get(v, -2) == w:
+                    del there[v], value_back[w]
         balance: Counter[int] = Counter()
         confirmed, contradicted, uncertain = set[int](), set[int](), set[int]()
-        a, b = self._sides
-        for n, m in self.pairs.items():
+        for n, m in pairs.items():
             # the inputs of a pair are evidence for it, and for the nodes that make them
             for v, w in zip(a.inputs[n], b.inputs[m], strict=False):
                 if v < 0 or w < 0:
                     continue
                 weight = 2 if a.kind[v] == INITIALIZER else 1  # names of weights are those of parameters
-                if self._value.get(v, -1) == w:
+                if there.get(v, -1) == w:
                     found = {n, a.producer[v]}
                     confirmed |= found
-                elif v in self._value and w in self._value_back:  # both belong to other values
-                    makers = {a.producer[v], self._back.get(b.producer[w], -1)}
-                    found, weight = {n, *(maker for maker in makers if maker in self.pairs)}, -weight
+                elif v in there and w in value_back:  # both belong to other values
+                    found = {n, *({a.producer[v], back.get(b.producer[w], -1)} & pairs.keys())}
                     contradicted |= found
+                    weight = -weight
                 else:
                     found = set()
                     uncertain.add(n)
                 balance.update(dict.fromkeys(found, weight))
         for v, number in ends[0].items():
             n = a.producer[v]
-            m = self.pairs.get(n, -1)
+            m = pairs.get(n, -1)
             if m >= 0 and any(ends[1].get(w, -1) == number for w in b.outputs[m]):
                 balance[n] += 1
                 confirmed.add(n)
-        return [
-            n
-            for n in self.pairs
-            if (n in contradicted and balance[n] < 0) or (n not in confirmed and (n in contradicted or n in uncertain))
-        ]
+        unsure = (contradicted | uncertain) - confirmed
+        doubtful = [n for n in pairs if n in unsure or (n in contradicted and balance[n] < 0)]
+        if not doubtful:
+            return pairs

@@ -1,6 +1,6 @@
 """Match the nodes and values of two graphs: by name where names hold, by structure where they do not.
 
-What is left after `name_matching` is matched by the weights that nodes read, by numbers for all that leads to a node
+What is left after `trusted_pairs` is matched by the weights that nodes read, by numbers for all that leads to a node
 and all that follows from it (value numbering, as in compilers), by matched neighbors, and by topological order. Each
 pass is linear in what is left.
 """
@@ -58,8 +58,6 @@ class Matching:
     value_how: NDArray[np.uint8]
     attributes: Sequence[tuple[int, int]]
     """Matched nodes whose attributes differ."""
-    subgraphs: Sequence[tuple[int, int]]
-    """Matched subgraphs: the main graphs, and the bodies of matched nodes."""
 
 
 def match(reference: Graph, candidate: Graph, mapping: Mapping[str, str | None] | None = None) -> Matching:
@@ -67,10 +65,8 @@ def match(reference: Graph, candidate: Graph, mapping: Mapping[str, str | None] 
     matcher = _Matcher(reference, candidate)
     matcher.apply(mapping or {})
     waiting = [(0, 0)]
-    subgraphs = []
     while waiting:
         pair = waiting.pop()
-        subgraphs.append(pair)
         matcher.match_subgraphs(*pair)
         waiting += matcher.bodies(pair[0])
     a, b = matcher.sides
@@ -80,7 +76,6 @@ def match(reference: Graph, candidate: Graph, mapping: Mapping[str, str | None] 
         np.asarray(matcher.node_how, np.uint8),
         np.asarray(matcher.value_how, np.uint8),
         [(n, m) for n, m in enumerate(a.node) if m >= 0 and a.attributes[n] != b.attributes[m]],
-        sorted(subgraphs),
     )
 
 
@@ -468,11 +463,19 @@ class _Matcher:
                 left[a.value_names[v]] = v
         for v in mine:
             if a.value[v] >= 0 and self.value_how[v] != MAPPING:
-                self._move_to_last(v, left, by_name)
+                # the output of a fused node has the name of that of the last node it replaces
+                w = a.value[v]
+                last, other = left.get(b.value_names[w], -1), by_name.get(a.value_names[v], -1)
+                if last >= 0 and _follows(a, last, v):
+                    a.value[v], b.value[w], self.value_how[v] = -1, -1, NONE
+                    self._pair_values(last, w, NAME)
+                elif other >= 0 and _follows(b, other, w):
+                    a.value[v], b.value[w] = -1, -1
+                    self._pair_values(v, other, NAME)
         # weights that no node reads, by type and first bytes
         unread = [
             {
-                v: (side.type[v], side.sample(v))
+                v: (side.type[v], side.contents.head(v))
                 for v in side.graph.subgraphs[at].weights.tolist()
                 if side.value[v] < 0 and not any(side.readers(v))
             }
@@ -501,19 +504,6 @@ class _Matcher:
                 for w, _ in found.most_common():
                     if (a.value_names[v] == b.value_names[w]) == by_name:
                         self._pair_values(v, w, NAME if by_name else STRUCTURE)
-
-    def _move_to_last(self, v: int, mine: Mapping[str, int], others: Mapping[str, int]) -> None:
-        """Match the output of a fused node with that of the last node it replaces, which has its name."""
-        a, b = self.sides
-        w = a.value[v]
-        last, other = mine.get(b.value_names[w], -1), others.get(a.value_names[v], -1)
-        if last >= 0 and _follows(a, last, v):
-            a.value[v], self.value_how[v] = -1, NONE
-            b.value[w] = -1
-            self._pair_values(last, w, NAME)
-        elif other >= 0 and _follows(b, other, w):
-            a.value[v], b.value[w] = -1, -1
-            self._pair_values(v, other, NAME)
 
 
 def _follows(side: GraphLists, value: int, source: int) -> bool:
@@ -558,7 +548,7 @@ def _equal_keys(
 
 def _distinctive_bytes(side: GraphLists, value: int) -> Hashable:
     """Return the type and first bytes of a weight; None for one too small to be distinguished by them."""
-    sample = side.sample(value)
+    sample = side.contents.head(value)
     return ("bytes", side.type[value], sample) if len(sample) >= DISTINCTIVE else None
 
 
@@ -571,6 +561,6 @@ def _descriptive_name(side: GraphLists, value: int) -> Hashable:
 _DISTINGUISHING: Final[tuple[Callable[[GraphLists, int], Hashable], ...]] = (
     lambda side, node: side.names[node],
     lambda side, node: tuple(side.value_names[value] for value in side.weights(node)),
-    lambda side, node: tuple(side.sample(value) for value in side.weights(node)),
+    lambda side, node: tuple(side.contents.head(value) for value in side.weights(node)),
 )
 """Keys of nodes that are equal in everything else: the name, names of the weights, their first bytes."""
