@@ -105,7 +105,7 @@ class Point:
 
     def errors(self, which: Which | None = None) -> ErrorStats:
         """Return the cumulative or the isolated errors; by default the isolated ones if they are known."""
-        if which not in (None, "cumulative", "isolated"):
+        if which not in (None, *_WHICH):
             raise AlignmentError(f"there are no {which!r} errors.", advice="There are: cumulative, isolated.")
         found: ErrorStats | None = getattr(self, which) if which else self.isolated or self.cumulative
         if found is None:
@@ -177,15 +177,12 @@ class Comparison(Displayed, Table):
         raise AlignmentError(message, advice=closest_text(str(name), self._by_name) or "See comparison.names.")
 
     def __contains__(self, name: object) -> bool:
-        """Return whether a point has this name."""
         return name in self._by_name
 
     def __iter__(self) -> Iterator[str]:
-        """Return the names of all points, in order of execution."""
         return (point.name for point in self.points)
 
     def __len__(self) -> int:
-        """Return the number of points."""
         return len(self.points)
 
     def __repr__(self) -> str:
@@ -233,20 +230,16 @@ class Comparison(Displayed, Table):
         """Where the sides first differ, by how much, and why if attributes or weights prove it."""
         if not self.points:
             return "No value of one side was found on the other."
+        sizes = self._sizes("isolated" if self.has_isolated else "cumulative")
         first = self.first_divergent()
-        return self._about_all() if first is None else self._about_first(first)
-
-    def _about_all(self) -> str:
-        which: Which = "isolated" if self.has_isolated else "cumulative"
-        sizes = {point.name: _size(point, which) for point in self.points if point.error_size(which) is not None}
-        name = max(sizes, key=sizes.__getitem__)
-        if not sizes[name]:
-            return f"All {len(sizes):,} points are equal." if len(sizes) > 1 else "The only point is equal."
-        if len(sizes) == 1:
-            return f"{quoted(name)}, the only point, has an error of {sizes[name]:.1e} of its norm."
-        return f"No point stands out: the largest error is {sizes[name]:.1e} of the norm, at {quoted(name)}."
-
-    def _about_first(self, first: Point) -> str:
+        if first is None:
+            known, worst = int(np.count_nonzero(~np.isnan(sizes))), int(np.nanargmax(sizes))
+            name = quoted(self.points[worst].name)
+            if not sizes[worst]:
+                return f"All {known:,} points are equal." if known > 1 else "The only point is equal."
+            if known == 1:
+                return f"{name}, the only point, has an error of {sizes[worst]:.1e} of its norm."
+            return f"No point stands out: the largest error is {sizes[worst]:.1e} of the norm, at {name}."
         op_type = f" ({first.op_type})" if first.op_type not in ("", first.name.partition("#")[0]) else ""
         begin = f"First differs at {quoted(first.name)}{op_type}"
         why = f" {first.difference[:1].upper()}{first.difference[1:]}." if first.difference else ""
@@ -255,17 +248,15 @@ class Comparison(Displayed, Table):
         if errors.mismatches:
             kind = "different" if errors.dtypes[0] == "string" else "NaN or infinite on one side only"
             return f"{begin}: {errors.mismatches:,} of {errors.count:,} values are {kind}.{why}"
-        if first.error_size("isolated") is None:
-            before = _largest(self.points[: self.points.index(first)], "cumulative")
+        place = self.points.index(first)
+        if not self.has_isolated:
+            before = float(np.nanmax(sizes[:place], initial=0.0))
             rest = f"at most {before:.1e} before it" if before else "none before it"
             return f"{begin}: an error of {errors.rel_l2:.1e} of its norm, {rest}.{why}"
-        largest = _largest([point for point in self.points if point is not first], "isolated")
-        if not largest:
-            rest = "no other has one"
-        elif errors.rel_l2 > largest:
-            rest = f"the next worst is {ratio_text(errors.rel_l2 / largest)} smaller"
-        else:
-            rest = f"the next worst is {largest:.1e}"
+        next_worst = float(np.nanmax(np.delete(sizes, place), initial=0.0))
+        rest = f"the next worst is {next_worst:.1e}" if next_worst else "no other has one"
+        if errors.rel_l2 > next_worst > 0:
+            rest = f"the next worst is {ratio_text(errors.rel_l2 / next_worst)} smaller"
         return f"{begin}: its own error is {errors.rel_l2:.1e} of its norm, {rest}.{why}"
 
     def ranked(self, by: str = "") -> list[Point]:
@@ -306,10 +297,16 @@ class Comparison(Displayed, Table):
             message = "isolated errors are not known."
             raise AlignmentError(message, advice='compare_torch computes them; use "cumulative".')
         if by == "cumulative":
-            return np.asarray([_size(point, "cumulative") for point in self.points])
+            return self._sizes("cumulative")
         if by == "isolated":
-            sizes = np.asarray([_size(point, "isolated") for point in self.points])
-            return sizes / self._usual(sizes)
+            sizes = self._sizes("isolated")
+            members: dict[str, list[int]] = {}
+            for place, point in enumerate(self.points):
+                if math.isfinite(sizes[place]):
+                    members.setdefault(point.op_type, []).append(place)
+            overall = _lower_median(sizes[np.isfinite(sizes)])
+            usual = {kind: _lower_median(sizes[them]) for kind, them in members.items() if len(them) > 1}
+            return sizes / [max(usual.get(point.op_type, overall), _SMALLEST_MEDIAN) for point in self.points]
         if by not in METRICS:
             known = ", ".join(["isolated", "cumulative", *METRICS])
             raise AlignmentError(f"points cannot be ranked by {by!r}.", advice=f"There are: {known}.")
@@ -410,19 +407,15 @@ class Comparison(Displayed, Table):
             If they have no point in common, or were made with different tolerances.
         """
         theirs = {(point.reference, point.candidate): point for point in other.points}
-        merged = []
-        common = 0
-        for mine in self.points:
-            yours = theirs.pop((mine.reference, mine.candidate), None)
-            common += yours is not None
-            merged.append(mine if yours is None else _merged(mine, yours, self.feeds))
-        if not common and self.points and other.points:
+        if (
+            self.points
+            and theirs
+            and theirs.keys().isdisjoint((each.reference, each.candidate) for each in self.points)
+        ):
             message = f"the comparisons of {quoted(self.candidate)} and {quoted(other.candidate)} share no point."
             raise AlignmentError(message, advice="Merge comparisons of the same two models.")
-        merged += [
-            _merged(dataclasses.replace(point, cumulative=None, isolated=None), point, self.feeds)
-            for point in theirs.values()
-        ]
+        merged = [_merged(each, theirs.pop((each.reference, each.candidate), None), self.feeds) for each in self.points]
+        merged += [_merged(None, each, self.feeds) for each in theirs.values()]
         merged.sort(key=lambda point: point.depth)
         matched = {(point.name, side) for point in merged for side in ("reference", "candidate")}
         missing = tuple(each for each in self.unmatched if (each.name, each.side) not in matched)
@@ -441,15 +434,14 @@ class Comparison(Displayed, Table):
         isolated = [f"isolated_{name}" for name in METRICS] if self.has_isolated else []
         return [*_COLUMNS, "shape", *(["score"] if isolated else []), *METRICS, *isolated]
 
-    def _usual(self, sizes: Floats) -> Floats:
-        """Return for each point the median error of its kind; of all points if it is the only one of its kind."""
-        members: dict[str, list[int]] = {}
-        for place, point in enumerate(self.points):
-            if math.isfinite(sizes[place]):
-                members.setdefault(point.op_type, []).append(place)
-        overall = _lower_median(sizes[np.isfinite(sizes)])
-        usual = {kind: _lower_median(sizes[places]) if len(places) > 1 else overall for kind, places in members.items()}
-        return np.asarray([max(usual.get(point.op_type, overall), _SMALLEST_MEDIAN) for point in self.points])
+    def _sizes(self, which: Which) -> Floats:
+        """Return the relative norm of each point's error: infinite if there are mismatches, NaN if it is not known."""
+        found = []
+        for point in self.points:
+            errors = point.error_size(which)
+            size = math.nan if errors is None else 0.0 if errors.is_equal else errors.rel_l2
+            found.append(math.inf if errors is not None and errors.mismatches else size)
+        return np.asarray(found)
 
 
 _COLUMNS: Final = (
@@ -457,59 +449,33 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-def _size(point: Point, which: Which) -> float:
-    """Return the relative norm of a point's error: infinite if there are mismatches, NaN if it is not known."""
-    errors = point.error_size(which)
-    if errors is None:
-        return math.nan
-    return math.inf if errors.mismatches else 0.0 if errors.is_equal else errors.rel_l2
-
-
-def _largest(points: Iterable[Point], which: Which) -> float:
-    return max((size for size in (_size(point, which) for point in points) if not math.isnan(size)), default=0.0)
-
-
 def _lower_median(values: Floats) -> float:
     """Return the median; the smaller of two, so that a faulty point does not set the norm of its kind."""
     return float(np.sort(values)[(len(values) - 1) // 2]) if len(values) else 0.0
 
 
-def _merged(mine: Point, yours: Point, feeds: int) -> Point:
-    both = {}
+def _merged(mine: Point | None, yours: Point | None, feeds: int) -> Point:
+    """Return a point with the errors of both, those of the second from later feeds."""
+    point = mine or yours
+    assert point is not None  # noqa: S101 (one of them has it)
+    both: dict[str, ErrorStats | None] = {}
     for which in _WHICH:
-        one, other = getattr(mine, which), getattr(yours, which)
+        one, other = getattr(mine, which, None), getattr(yours, which, None)
         if other is not None:
             later = tuple(dataclasses.replace(worst, feed=worst.feed + feeds) for worst in other.worst)
             other = dataclasses.replace(other, worst=later)
         both[which] = one.merge(other) if one and other else one or other
-    return dataclasses.replace(mine, **both)
+    return dataclasses.replace(point, **both)
 
 
 Compared = TypeVar("Compared", bound=Comparison)
 
 
-def point_at(
-    graph: Graph,
-    value: int,
-    name: str,
-    matched: str,
-    depth: int,
-    *,
-    op_type: str = "",
-    scope: str = "",
-    source: str = "",
-    output: bool = False,
-    difference: str = "",
-    cumulative: ErrorStats | LazyErrors | None = None,
-    isolated: ErrorStats | LazyErrors | None = None,
-) -> Point:
-    """Return the point of that name at which a value of the candidate's graph was compared."""
+def point_at(graph: Graph, value: int, name: str, matched: str, depth: int, **rest: Any) -> Point:
+    """Return the point of that name at which a value of the candidate's graph was compared; the rest are its fields."""
     maker = int(graph.producer[value])
     node = graph.names[maker] if maker >= 0 else ""
-    tensor = graph.value_names[value]
-    return Point(
-        name, name, tensor, matched, depth, op_type, node, scope, source, output, difference, cumulative, isolated
-    )
+    return Point(name, name, graph.value_names[value], matched, depth, node=node, **rest)
 
 
 def explained(comparison: Compared, explain: Callable[[Point], Iterable[str]]) -> Compared:
