@@ -124,6 +124,7 @@ class Pass:
         self._axis = _channel_axis(reference.shape)
         self._channels = np.zeros(reference.shape[self._axis] if self._axis >= 0 else 0)
         self._is_complex = any(dtype.kind == "c" for dtype in dtypes)
+        self._wide = np.dtype(np.complex128 if self._is_complex else np.float64)
         self._one_dtype = dtypes[0] == dtypes[1]
         # float64 cannot represent every 64-bit integer
         self._exact_integers = self._one_dtype and dtypes[0].kind in "iu" and dtypes[0].itemsize == 8
@@ -133,28 +134,25 @@ class Pass:
 
     def fields(self) -> dict[str, Any]:
         """Return the results by the names of `ErrorStats`, except `worst`."""
-        one, other = (np.abs(array) if array.dtype.kind == "c" else array for array in map(spread, self._flat()))
+        argmax = None
+        if self._argmax is not None and self._arrays[0].size and self._arrays[0].ndim and not self._is_complex:
+            # numpy has no argmax of the types of ml_dtypes
+            arrays = [array.astype(np.float32) if array.dtype.isbuiltin == 2 else array for array in self._arrays]
+            places = [array.argmax(axis=self._argmax) for array in arrays]
+            argmax = int(np.count_nonzero(places[0] == places[1])), places[0].size
+        samples = [np.abs(array) if array.dtype.kind == "c" else array for array in map(spread, self._flat())]
         return {
             **{name: getattr(self, name) for name in COUNTS},
             **self._sums._asdict(),
-            "argmax": self._equal_rows(),
+            "argmax": argmax,
             **{name: getattr(self, name).histogram() for name in HISTOGRAMS},
             "channel_axis": self._axis,
             "channels": self._channels,
-            "sample": np.stack([one.astype(np.float64), other.astype(np.float64)], axis=1),
+            "sample": np.stack([sample.astype(np.float64) for sample in samples], axis=1),
         }
 
     def _flat(self) -> tuple[NDArray[Any], NDArray[Any]]:
         return self._arrays[0].reshape(-1), self._arrays[1].reshape(-1)
-
-    def _equal_rows(self) -> tuple[int, int] | None:
-        """Return the rows whose largest value is at the same index, and all rows."""
-        if self._argmax is None or not self._arrays[0].ndim or not self._arrays[0].size or self._is_complex:
-            return None
-        # numpy has no argmax of the types of ml_dtypes
-        arrays = [array.astype(np.float32) if array.dtype.isbuiltin == 2 else array for array in self._arrays]
-        places = [array.argmax(axis=self._argmax) for array in arrays]
-        return int(np.count_nonzero(places[0] == places[1])), places[0].size
 
     def _run(self, shape: Sequence[int]) -> None:
         references, candidates = self._flat()
@@ -169,19 +167,16 @@ class Pass:
                 channels = self._channels[first_channel : first_channel + block[1]]
                 np.maximum(channels, rows.max(axis=0), out=channels)
 
-    def _wide(self, values: NDArray[Any]) -> NDArray[Any]:
-        return values.astype(np.complex128 if self._is_complex else np.float64)
-
     def _range(self, values: NDArray[Any]) -> tuple[float, float]:
         return _range(np.abs(values) if self._is_complex else values)
 
     def _add(self, native_reference: NDArray[Any], native_candidate: NDArray[Any]) -> Floats | None:
         """Add a block; return the absolute errors, infinite where only one side is not finite, or None for no error."""
-        reference = self._wide(native_reference)
+        reference = native_reference.astype(self._wide)
         if self._one_dtype and _identical(native_reference, native_candidate):
             self._add_finite(reference, reference, _ZEROS[: reference.size], _ZEROS[: reference.size], 0.0)
             return None
-        candidate = self._wide(native_candidate)
+        candidate = native_candidate.astype(self._wide)
         delta = candidate - reference
         if self._exact_integers:
             # the exact differences, where these are not huge
@@ -193,7 +188,13 @@ class Pass:
             self._add_finite(reference, candidate, delta, absolute, largest)
             return absolute
         finite = np.isfinite(reference) & np.isfinite(candidate)
-        differ = self._count_nonfinite(reference, candidate, finite)
+        nan, other_nan = np.isnan(reference), np.isnan(candidate)
+        differ = ~finite & ~(nan & other_nan) & (reference != candidate)
+        mismatches, only_nan = int(np.count_nonzero(differ)), int(np.count_nonzero(nan ^ other_nan))
+        self.nan_mismatch += only_nan
+        self.inf_mismatch += mismatches - only_nan
+        self.outside += mismatches
+        self.equal += int(np.count_nonzero(~finite)) - mismatches
         errors = np.where(finite, np.minimum(absolute, LARGEST), np.where(differ, np.inf, 0.0))
         if finite.any():
             delta = delta[finite]
@@ -202,21 +203,6 @@ class Pass:
             absolute = errors[finite]
             self._add_finite(reference[finite], candidate[finite], delta, absolute, absolute.max().item())
         return errors
-
-    def _count_nonfinite(
-        self, reference: NDArray[Any], candidate: NDArray[Any], finite: NDArray[np.bool_]
-    ) -> NDArray[np.bool_]:
-        """Count the pairs that are not finite; return which of them differ."""
-        nan, other_nan = np.isnan(reference), np.isnan(candidate)
-        same = ~finite & ((nan & other_nan) | (reference == candidate))
-        differ: NDArray[np.bool_] = ~finite & ~same
-        mismatches = int(np.count_nonzero(differ))
-        only_nan = int(np.count_nonzero(differ & (nan ^ other_nan)))
-        self.nan_mismatch += only_nan
-        self.inf_mismatch += mismatches - only_nan
-        self.outside += mismatches
-        self.equal += int(np.count_nonzero(same))
-        return differ
 
     def _add_finite(
         self, reference: NDArray[Any], candidate: NDArray[Any], delta: NDArray[Any], absolute: Floats, largest: float

@@ -407,14 +407,12 @@ class Comparison(Displayed, Table):
             If they have no point in common, or were made with different tolerances.
         """
         theirs = {(point.reference, point.candidate): point for point in other.points}
-        if (
-            self.points
-            and theirs
-            and theirs.keys().isdisjoint((each.reference, each.candidate) for each in self.points)
-        ):
+        pairs = [(point.reference, point.candidate) for point in self.points]
+        if pairs and theirs and theirs.keys().isdisjoint(pairs):
             message = f"the comparisons of {quoted(self.candidate)} and {quoted(other.candidate)} share no point."
             raise AlignmentError(message, advice="Merge comparisons of the same two models.")
-        merged = [_merged(each, theirs.pop((each.reference, each.candidate), None), self.feeds) for each in self.points]
+        mine = zip(self.points, pairs, strict=True)
+        merged = [_merged(point, theirs.pop(pair, None), self.feeds) for point, pair in mine]
         merged += [_merged(None, each, self.feeds) for each in theirs.values()]
         merged.sort(key=lambda point: point.depth)
         matched = {(point.name, side) for point in merged for side in ("reference", "candidate")}
@@ -458,7 +456,7 @@ def _merged(mine: Point | None, yours: Point | None, feeds: int) -> Point:
     """Return a point with the errors of both, those of the second from later feeds."""
     point = mine or yours
     assert point is not None  # noqa: S101 (one of them has it)
-    both: dict[str, ErrorStats | None] = {}
+    both: dict[str, Any] = {}
     for which in _WHICH:
         one, other = getattr(mine, which, None), getattr(yours, which, None)
         if other is not None:
