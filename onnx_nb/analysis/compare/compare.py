@@ -217,7 +217,7 @@ def compare(
 
 def _side(given: ModelLike | Capture, limit: int, providers: Sequence[str] | None) -> Side:
     if not isinstance(given, Capture):
-        return Running(load(given), memory_limit=limit, providers=providers)
+        return Running(load(given), limit, providers)
     side = Recorded(given)
     if not side.names:
         message = f"the capture of {label_of(given.model)} kept no arrays."
@@ -240,7 +240,13 @@ def _feeds(sides: tuple[Side, Side], feeds: Any) -> Iterator[dict[str, Any]]:
         yield from ({} for _ in range(count))
         return
     if feeds is None:
-        yield from (_captured_feed(captures[0], number) for number in range(count))
+        model = captures[0].graph.model
+        names = [name for name in input_types(model) if captures[0].graph.value(name) in captures[0].names]
+        for name in input_types(model):
+            if name not in names and name not in model.initializers:
+                message = f"the capture of {label_of(model)} did not keep its input {quoted(name)}."
+                raise FeedError(message, advice="Pass the feeds= of the capture, or keep the inputs as well.")
+        yield from ({name: captures[0].array(name, number) for name in names} for number in range(count))
         return
     number = 0
     for number, feed in enumerate(read_feeds(running.graph.model, feeds), 1):
@@ -250,18 +256,6 @@ def _feeds(sides: tuple[Side, Side], feeds: Any) -> Iterator[dict[str, Any]]:
     if number != count:
         message = f"the capture of {label_of(captures[0].graph.model)} was run on {count} feeds, not on those given."
         raise FeedError(message, advice="Pass the feeds of the capture.")
-
-
-def _captured_feed(side: Recorded, number: int) -> dict[str, Any]:
-    model = side.graph.model
-    feed = {}
-    for name in input_types(model):
-        if side.graph.value(name) in side.names:
-            feed[name] = side.array(name, number)
-        elif name not in model.initializers:
-            message = f"the capture of {label_of(model)} did not keep its input {quoted(name)}."
-            raise FeedError(message, advice="Pass the feeds= of the capture, or keep the inputs as well.")
-    return feed
 
 
 def _first(

@@ -157,18 +157,17 @@ class GraphLists:
         self.kind, self.producer = graph.value_kind.tolist(), graph.producer.tolist()
         self.inputs = _lists(graph.in_ptr, graph.in_value)
         self.outputs = _lists(graph.out_ptr, graph.out_value)
-        read = graph.in_value
-        node = np.repeat(np.arange(graph.node_count), np.diff(graph.in_ptr))
-        by_value = np.argsort(read, kind="stable")
-        by_value = by_value[read[by_value] >= 0]
-        self.reader_node = node[by_value].tolist()
-        self.reader_slot = (by_value - graph.in_ptr[node[by_value]]).tolist()
-        self.reader_ptr = np.searchsorted(read[by_value], np.arange(graph.value_count + 1)).tolist()
+        self.readers: list[list[tuple[int, int]]] = [[] for _ in range(graph.value_count)]
+        """Readers of each value, each with the index of its input."""
+        for node, read in enumerate(self.inputs):
+            for slot, value in enumerate(read):
+                if value >= 0:
+                    self.readers[value].append((node, slot))
         self.slot = [0] * graph.value_count
         """Index of each value among the outputs of its node."""
         for made in self.outputs:
             for slot, value in enumerate(made):
-                if slot and value >= 0:
+                if value >= 0:
                     self.slot[value] = slot
         self.attributes = [number["attributes",]] * graph.node_count
         """Number of each node's attributes."""
@@ -195,16 +194,11 @@ class GraphLists:
             if proto.ByteSize() >= LARGE:  # the columns hold only small attributes
                 self.attributes[node] = numbered(proto.attribute, index[node])
 
-    def readers(self, value: int) -> Iterator[tuple[int, int]]:
-        """Yield the readers of a value, each with the index of its input."""
-        for at in range(self.reader_ptr[value], self.reader_ptr[value + 1]):
-            yield self.reader_node[at], self.reader_slot[at]
-
     def consumers(self, node: int) -> Iterator[tuple[int, int, int]]:
         """Yield the readers of a node's outputs: index of the output, reader, index of its input."""
         for slot, value in enumerate(self.outputs[node]):
             if value >= 0:
-                for reader, place in self.readers(value):
+                for reader, place in self.readers[value]:
                     yield slot, reader, place
 
     def computed_inputs(self, node: int) -> list[int]:

@@ -69,15 +69,13 @@ class Sample(NamedTuple):
 class Running:
     """A model that runs on each feed, without graph optimization so that no value is lost."""
 
-    def __init__(self, model: Model, *, memory_limit: int, providers: Sequence[str] | None) -> None:
+    def __init__(self, model: Model, memory_limit: int, providers: Sequence[str] | None) -> None:
         self.graph = Graph.of(model)
-        self._memory_limit = memory_limit
-        self._providers = providers
+        self._memory_limit, self._providers = memory_limit, providers
         self._runs: tuple[frozenset[int], Windows, Mapping[int, int]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        make = functools.partial(Running, memory_limit=self._memory_limit, providers=self._providers)
-        return make, (self.graph.model,)
+        return Running, (self.graph.model, self._memory_limit, self._providers)
 
     def steps(
         self, feed: Mapping[str, Any], _number: int, wanted: frozenset[int], at: int, pairing: _Pairing
@@ -205,7 +203,7 @@ def run(
 ) -> Found:
     """Run reference and candidate on the feed of a number; ``sampled`` keeps a sample of every value."""
     with statistics_pool() as pool, tempfile.TemporaryDirectory(prefix="onnx_nb-comparison-") as folder:
-        pairing = _Pairing(sides[1].graph.model, plan, number, pool, folder, sampled=sampled, progress=progress)
+        pairing = _Pairing(sides[1].graph.model, plan, number, pool, Store(0, folder), progress, sampled)
         steps = [side.steps(feed, number, plan.seen[at], at, pairing) for at, side in enumerate(sides)]
         done, over = pairing.done, [not seen for seen in plan.seen]
         while not all(over):
@@ -215,7 +213,8 @@ def run(
                 done[turn] = next(steps[turn])
             except StopIteration:
                 done[turn], over[turn] = 1.0, True
-        return pairing.finish()
+        pairing.settle()
+        return pairing.found
 
 
 @dataclass
@@ -226,54 +225,51 @@ class _Waiting:
     uses: int
 
 
+@dataclass
 class _Pairing:
     """Compares values of both sides; the first of a pair waits for the second."""
 
-    def __init__(
-        self,
-        candidate: Model,
-        plan: Plan,
-        number: int,
-        pool: concurrent.futures.Executor,
-        folder: str,
-        *,
-        sampled: bool,
-        progress: Callable[[float, str], None] | None,
-    ) -> None:
-        self.waiting = [0, 0]
-        """Bytes of the values of each side that wait for the other."""
-        self.done = [0.0, 0.0]
-        self._plan, self._number, self._pool = plan, number, pool
-        self._model, self._sampled, self._progress = candidate, sampled, progress
+    candidate: Model
+    plan: Plan
+    number: int
+    """Number of the feed."""
+    pool: concurrent.futures.Executor
+    files: Store
+    progress: Callable[[float, str], None] | None
+    sampled: bool
+    found: Found = field(default_factory=Found)
+    done: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    waiting: list[int] = field(default_factory=lambda: [0, 0])
+    """Bytes of the values of each side that wait for the other."""
+    arrived: tuple[dict[int, _Waiting], dict[int, _Waiting]] = field(default_factory=lambda: ({}, {}))
+    busy: list[tuple[Option, concurrent.futures.Future[ErrorStats], int]] = field(default_factory=list)
+    """Pairs that are being compared, and their bytes."""
+
+    def __post_init__(self) -> None:
         self._options: tuple[dict[int, list[Option]], dict[int, list[Option]]] = ({}, {})
-        for option in plan.options:
+        for option in self.plan.options:
             for side in (0, 1):
                 self._options[side].setdefault(option.of(side), []).append(option)
-        self._arrived: tuple[dict[int, _Waiting], dict[int, _Waiting]] = ({}, {})
-        self._computed: dict[Option, concurrent.futures.Future[ErrorStats] | ErrorStats] = {}
-        self._busy: list[tuple[concurrent.futures.Future[ErrorStats], int]] = []
-        self._files = Store(0, folder)
-        self._found = Found()
 
     def report(self, what: str) -> None:
         """Report what runs next."""
-        if self._progress is not None:
-            self._progress(sum(self.done) / 2, what)
+        if self.progress is not None:
+            self.progress(sum(self.done) / 2, what)
 
     def take(self, side: int, value: int, content: Any) -> None:
         """Compare a value with those that wait for it, or let it wait."""
         options = self._options[side].get(value, ())
         if not isinstance(content, np.ndarray):
-            self._found.misfits.update((option, "it is not a tensor") for option in options)
+            self.found.misfits.update((option, "it is not a tensor") for option in options)
             return
-        if self._sampled:
-            self._found.samples[side][value] = _sample(content)
-        others = self._arrived[1 - side]
+        if self.sampled:
+            self.found.samples[side][value] = _sample(content)
+        others = self.arrived[1 - side]
         uses = 0
         for option in options:
             other = others.get(option.of(1 - side))
             if other is None:
-                uses += option not in self._found.misfits
+                uses += option not in self.found.misfits
                 continue
             pair = content, unspilled(other.content)
             self._compare(option, pair[side], pair[1 - side])
@@ -285,50 +281,46 @@ class _Pairing:
                     Path(other.content.path).unlink()
         if uses:
             nbytes = 0 if isinstance(content, np.memmap) else content.nbytes
-            if sum(self.waiting) + nbytes > self._plan.memory_limit // 4 and nbytes > SMALL:
-                content, nbytes = self._files.put(content), 0
-            self._arrived[side][value] = _Waiting(content, nbytes, uses)
+            if sum(self.waiting) + nbytes > self.plan.memory_limit // 4 and nbytes > SMALL:
+                content, nbytes = self.files.put(content), 0
+            self.arrived[side][value] = _Waiting(content, nbytes, uses)
             self.waiting[side] += nbytes
 
     def held(self) -> int:
         """Return the bytes of values that wait or are being compared."""
-        busy = sum(nbytes for _, nbytes in self._busy)
-        if busy > self._plan.memory_limit // 8:
-            concurrent.futures.wait([future for future, _ in self._busy])
-            self._busy, busy = [], 0
-        return sum(self.waiting) + busy
+        if sum(nbytes for *_, nbytes in self.busy) > self.plan.memory_limit // 8:
+            self.settle()
+        return sum(self.waiting) + sum(nbytes for *_, nbytes in self.busy)
 
-    def finish(self) -> Found:
-        """Return the results once all comparisons are done."""
-        for option, errors in self._computed.items():
-            self._found.errors[option] = errors if isinstance(errors, ErrorStats) else errors.result()
-        return self._found
+    def settle(self) -> None:
+        """Wait until all pairs are compared."""
+        for option, future, _ in self.busy:
+            self.found.errors[option] = future.result()
+        self.busy.clear()
 
     def _compare(self, option: Option, reference: NDArray[Any], candidate: NDArray[Any]) -> None:
         if reference.shape != candidate.shape:
             shapes = shape_text(reference.shape), shape_text(candidate.shape)
-            self._found.misfits[option] = f"the shape is {shapes[0]} in the reference and {shapes[1]} in the candidate"
+            self.found.misfits[option] = f"the shape is {shapes[0]} in the reference and {shapes[1]} in the candidate"
             return
         if (reference.dtype.kind == "O") != (candidate.dtype.kind == "O"):
-            self._found.misfits[option] = "one side has strings, the other numbers"
+            self.found.misfits[option] = "one side has strings, the other numbers"
             return
-        plan = self._plan
+        plan = self.plan
         axis = classes_axis(reference) if option.reference in plan.outputs else None
 
         def compute() -> ErrorStats:
             actual = candidate
             if option.scale[0]:  # the numbers that quantized integers represent
-                scale, zero = (np.float32(self._model.tensor(name)) for name in option.scale)
+                scale, zero = (np.float32(self.candidate.tensor(name)) for name in option.scale)
                 actual = (candidate.astype(np.float32) - zero) * scale
-            return ErrorStats.of(reference, actual, rtol=plan.rtol, atol=plan.atol, argmax=axis, feed=self._number)
+            return ErrorStats.of(reference, actual, rtol=plan.rtol, atol=plan.atol, argmax=axis, feed=self.number)
 
         nbytes = reference.nbytes + candidate.nbytes
         if nbytes <= 2 * SMALL:
-            self._computed[option] = compute()
-            return
-        future = self._pool.submit(compute)
-        self._computed[option] = future
-        self._busy.append((future, nbytes))
+            self.found.errors[option] = compute()
+        else:
+            self.busy.append((option, self.pool.submit(compute), nbytes))
 
 
 def _sample(array: NDArray[Any]) -> Sample:

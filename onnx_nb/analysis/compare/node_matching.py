@@ -335,7 +335,6 @@ class _Matcher:
         for at, side in enumerate(self.sides):
             classes: dict[int, int] = {}
             ends, there = self._ends[at], side.node
-            ptr, reader_node, reader_slot = side.reader_ptr, side.reader_node, side.reader_slot
             for node in reversed(left[at]):
                 reads = []
                 for slot, value in enumerate(side.outputs[node]):
@@ -343,9 +342,8 @@ class _Matcher:
                         continue
                     if value in ends:
                         reads.append(_code(_END, ends[value], slot))
-                    for row in range(ptr[value], ptr[value + 1]):
-                        reader = reader_node[row]
-                        place = 0 if side.commutes[reader] else reader_slot[row]
+                    for reader, index in side.readers[value]:
+                        place = 0 if side.commutes[reader] else index
                         if there[reader] < 0:
                             reads.append(_code(_MADE, classes.get(reader, 0), slot, place))
                         else:
@@ -393,7 +391,7 @@ class _Matcher:
             there = side.value[value] if value >= 0 and side.kind[value] != INITIALIZER else -1
             if there >= 0:
                 anywhere = side.commutes[node]
-                votes.update({reader for reader, place in other.readers(there) if place == slot or anywhere})
+                votes.update({reader for reader, place in other.readers[there] if place == slot or anywhere})
         for slot, reader, place in side.consumers(node):
             there = side.node[reader]
             if there >= 0:
@@ -477,7 +475,7 @@ class _Matcher:
             {
                 v: (side.type[v], side.contents.head(v))
                 for v in side.graph.subgraphs[at].weights.tolist()
-                if side.value[v] < 0 and not any(side.readers(v))
+                if side.value[v] < 0 and not side.readers[v]
             }
             for side, at in zip(self.sides, self._subgraphs, strict=True)
         ]
