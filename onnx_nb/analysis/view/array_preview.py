@@ -55,10 +55,17 @@ def page(array: NDArray[Any], *, index: Sequence[int] = (), row: int = 0, column
     arrays of more than two, so that the weight of a 1×1 convolution is a matrix.
     """
     given, array = array.ndim, _squeezed(array)
-    flat, place = _slice(array, index)
+    place = _place(array.shape, index)
+    flat = np.empty((0, 0), array.dtype)
+    if 0 not in array.shape[:-2]:
+        part = np.asarray(array[place] if place else array)
+        flat = part.reshape(part.shape if part.ndim == 2 else (math.prod(part.shape), 1))
     row, column = _within(row, flat.shape[0]), _within(column, flat.shape[1])
     part = flat[row : row + ROWS, column : column + COLUMNS]
-    cells = tuple(tuple(_text(item) for item in line) for line in part.tolist())
+    cells = tuple(
+        tuple(f"{x:.6g}" if isinstance(x, float | complex) else shortened(str(x), 40) for x in line)
+        for line in part.tolist()
+    )
     return Page(array.dtype.name, array.shape, place, row, column, cells, given - array.ndim)
 
 
@@ -114,7 +121,7 @@ def picture(array: NDArray[Any], *, index: Sequence[int] = (), look: Look = "sli
         first = place[-1] // TILES * TILES if look == "channels" else 0
         tiles = array[place[:-1]][first : first + TILES]
         side = PICTURE if look == "color" else max(TILE, PICTURE // math.isqrt(len(tiles)))
-    rows, columns = (_thinned(size, side) for size in tiles.shape[-2:])
+    rows, columns = (np.linspace(0, n - 1, min(n, side)).round().astype(np.int64) for n in tiles.shape[-2:])
     pixels, low, high = _levels(np.asarray(tiles[:, rows[:, None], columns]))
     return Picture(look, np.moveaxis(pixels, 0, -1)[None] if look == "color" else pixels, first, low, high)
 
@@ -153,14 +160,6 @@ def _squeezed(array: NDArray[Any]) -> NDArray[Any]:
     return array.reshape(array.shape[: _rank(array.shape)])
 
 
-def _slice(array: NDArray[Any], index: Sequence[int]) -> tuple[NDArray[Any], tuple[int, ...]]:
-    place = _place(array.shape, index)
-    if 0 in array.shape[:-2]:
-        return np.empty((0, 0), array.dtype), place
-    part = array[place] if place else array
-    return np.asarray(part).reshape(part.shape if part.ndim == 2 else (math.prod(part.shape), 1)), place
-
-
 def _place(shape: Sequence[int], index: Sequence[int]) -> tuple[int, ...]:
     """Return a number for each dimension but the last two."""
     leading = shape[:-2]
@@ -170,13 +169,3 @@ def _place(shape: Sequence[int], index: Sequence[int]) -> tuple[int, ...]:
 
 def _within(number: int, size: int) -> int:
     return max(0, min(number, size - 1))
-
-
-def _thinned(size: int, most: int) -> NDArray[np.int64]:
-    return np.linspace(0, size - 1, min(size, most)).round().astype(np.int64)
-
-
-def _text(item: Any) -> str:
-    if isinstance(item, float | complex):
-        return f"{item:.6g}"
-    return shortened(str(item), 40)

@@ -6,37 +6,27 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, duration_text, scaled_text, shortened
+from onnx_nb.analysis.formatting import bytes_text, count_text, duration_text, scaled_text, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.operators import LONGEST, attribute_text, default_text
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.pytorch.module_scopes import source_of
-from onnx_nb.analysis.scopes.scopes import BRANCH, FUNCTION
+from onnx_nb.analysis.scopes.scopes import BRANCH, FUNCTION, Scopes, scopes
+from onnx_nb.analysis.submodel.extraction import nodes_of_scopes, ports
 from onnx_nb.analysis.view.overlays import run_costs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from onnx_nb.analysis.cost.costs import Cost
-    from onnx_nb.analysis.scopes.scopes import Scopes
     from onnx_nb.analysis.view.overlays import Overlay
-from typing import TYPE_CHECKING
-
-import numpy as np
-from numpy.typing import NDArray
-
-from onnx_nb.analysis.scopes.scopes import Scopes, scopes
-from onnx_nb.analysis.submodel.extraction import nodes_of_scopes, ports
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from onnx_nb.analysis.cost.costs import Cost
 
 ROUND = "one round of "
 
@@ -67,9 +57,7 @@ def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
     graph = Graph.opened(loaded)
     if kind == "scope":
         return Inspection((), (), "", "")
-    count = graph.node_count if kind == "node" else len(graph.value_names)
-    if kind not in ("node", "tensor") or not 0 <= index < count:
-        raise OnnxNbError(f"the model has no {kind} number {index}.", advice="Show the model again: it has changed.")
+    _check(kind, [index], {"node": graph.node_count, "tensor": graph.value_count}.get(kind, 0))
     return _node(graph, index) if kind == "node" else _value(graph, index)
 
 
@@ -79,16 +67,14 @@ def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = Non
         return []
     loaded = load(model)
     found, bound = run_costs(loaded)
-    count = found.graph.node_count if kind == "node" else len(found.scopes.scope_parent)
-    if not 0 <= index < count:
-        raise OnnxNbError(f"the model has no {kind} number {index}.", advice="Show the model again: it has changed.")
+    _check(kind, [index], found.graph.node_count if kind == "node" else len(found.scopes.scope_parent))
     cost = found.of_node(index) if kind == "node" else found.of_scope(index)
-    rows = cost_rows(cost, bare=kind == "node")
-    if kind == "node" and cost.parameters:
-        rows.append(parameters_row(cost))
-    if kind == "node" and (reason := found.reasons[found.reason_of[index]]):
-        rows.append(("unknown as", reason))
-    rows.extend(bound_rows(bound))
+    rows = _cost_rows(cost, bare=kind == "node")
+    if kind == "node":
+        rows += [_parameters(cost)] if cost.parameters else []
+        reason = found.reasons[found.reason_of[index]]
+        rows += [("unknown as", reason)] if reason else []
+    rows += _bound(bound)
     around = _enclosing(found.graph, found.scopes, kind, index)
     if around:
         rows.append(("counted in", around[0]))
@@ -99,6 +85,13 @@ def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = Non
         elif around:
             rows.append(("time", f"measured for {around[-1].removeprefix(ROUND)} as a whole"))
     return [(label, shortened(text, LONGEST)) for label, text in rows]
+
+
+def _check(kind: str, numbers: Iterable[int], count: int) -> None:
+    for number in numbers:
+        if not 0 <= number < count:
+            message = f"the model has no {kind} number {number}."
+            raise OnnxNbError(message, advice="Show the model again: it has changed.")
 
 
 def _enclosing(graph: Graph, tree: Scopes, kind: str, index: int) -> list[str]:
@@ -116,7 +109,7 @@ def _enclosing(graph: Graph, tree: Scopes, kind: str, index: int) -> list[str]:
     return names
 
 
-def cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:
+def _cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:
     """Return label and text of each cost; ``bare`` leaves out zeros."""
     rows = []
     for label, known, unknown in (
@@ -131,13 +124,11 @@ def cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:
     return rows
 
 
-def parameters_row(cost: Cost) -> tuple[str, str]:
-    """Return label and text of the number and bytes of weight elements."""
+def _parameters(cost: Cost) -> tuple[str, str]:
     return "parameters", f"{scaled_text(cost.parameters)}, {bytes_text(cost.parameter_bytes)}"
 
 
-def bound_rows(bound: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Return a row with the sizes of open dimensions that the costs are counted for."""
+def _bound(bound: Mapping[str, int]) -> list[tuple[str, str]]:
     return [("counted for", ", ".join(f"{dim} = {size}" for dim, size in bound.items()))] if bound else []
 
 
@@ -151,22 +142,22 @@ def _node(graph: Graph, index: int) -> Inspection:
     if schema is not None:
         rows.append(("since opset", str(schema.since_version)))
     if (function := graph.called(index)) is not None:
-        nodes = f"{len(function.node)} node{'' if len(function.node) == 1 else 's'}"
-        reason = graph.closed_calls.get(index, "")
+        nodes, reason = count_text(len(function.node), "node"), graph.closed_calls.get(index, "")
         rows.append(("function", f"{nodes}; not opened: {reason}" if reason else nodes))
         rows.append(("about it", function.doc_string))
     rows += _around(graph, int(graph.node_subgraph[index]), node.name)
-    captured = [graph.value_names[value] for value in graph.outer_values(index)]
-    rows.append(("captured", ", ".join(captured)))
-    scopes = [part for part in _listed(metadata.get("pkg.torch.onnx.name_scopes", "")) if part]
-    rows.append(("torch module", scopes[-2] if len(scopes) > 1 else ""))
-    rows.append(("torch op", _torch_op(metadata.get("pkg.torch.onnx.fx_node", ""))))
+    rows.append(("captured", ", ".join(graph.value_names[value] for value in graph.outer_values(index))))
+    # a list as the exporter writes it: ['', 'encoder', 'encoder.layer.0']
+    paths = re.findall(r"'([^']+)'", metadata.get("pkg.torch.onnx.name_scopes", "")[:LONGEST])
+    rows.append(("torch module", paths[-2] if len(paths) > 1 else ""))
+    # %relu : [num_users=2] = call_function[target=torch.ops.aten.relu.default](…
+    call = metadata.get("pkg.torch.onnx.fx_node", "")[:LONGEST]
+    target = re.search(r"target=(?:torch\.ops\.)?([^\](]+)", call)
+    rows.append(("torch op", target[1] if target else call.split(" : ")[-1]))
     rows.append(("rewritten by", metadata.get("pkg.onnxscript.rewriter.rule_name", "")))
-    known = {"namespace"}
-    rows.extend((key, value) for key, value in metadata.items() if not key.startswith("pkg.") and key not in known)
+    rows.extend((key, value) for key, value in metadata.items() if not key.startswith("pkg.") and key != "namespace")
     source = source_of(node)
-    if not source:
-        rows.append(("description", node.doc_string))
+    rows.append(("description", "" if source else node.doc_string))
     return Inspection(
         rows=_clean(rows),
         attributes=tuple(_attributes(node, domain, opset)),
@@ -210,18 +201,6 @@ def _attributes(node: onnx.NodeProto, domain: str, opset: int) -> Iterable[tuple
             yield name, shortened(default_text(value), LONGEST), "default"
 
 
-def _torch_op(call: str) -> str:
-    """Return the operator of ``%relu : [num_users=2] = call_function[target=torch.ops.aten.relu.default](…``."""
-    call = call[:LONGEST]
-    target = re.search(r"target=(?:torch\.ops\.)?([^\](]+)", call)
-    return target[1] if target else call.split(" : ")[-1]
-
-
-def _listed(text: str) -> list[str]:
-    """Return the items of a list as the exporter writes it: ``['', 'encoder', 'encoder.layer.0']``."""
-    return re.findall(r"'([^']*)'", text[:LONGEST])
-
-
 def _clean(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     return tuple((shortened(label, 80), shortened(text, LONGEST)) for label, text in rows if text)
 
@@ -246,7 +225,7 @@ class Selection:
     @property
     def rows(self) -> tuple[tuple[str, str], ...]:
         """Label and text of each figure."""
-        return (parameters_row(self.cost), *cost_rows(self.cost), *bound_rows(self.bound))
+        return (_parameters(self.cost), *_cost_rows(self.cost), *_bound(self.bound))
 
 
 def select(model: ModelLike, nodes: Iterable[int], in_scopes: Iterable[int] = ()) -> Selection:
@@ -271,11 +250,8 @@ def select(model: ModelLike, nodes: Iterable[int], in_scopes: Iterable[int] = ()
 
 def _members(graph: Graph, tree: Scopes, nodes: set[int], in_scopes: set[int]) -> list[int]:
     """Return the selected nodes and those in selected scopes, without those inside another one's subgraphs."""
-    for kind, chosen, count in (("node", nodes, graph.node_count), ("scope", in_scopes, len(tree.scope_parent))):
-        if odd := [number for number in chosen if not 0 <= number < count]:
-            raise OnnxNbError(
-                f"the model has no {kind} number {odd[0]}.", advice="Show the model again: it has changed."
-            )
+    _check("node", nodes, graph.node_count)
+    _check("scope", in_scopes, len(tree.scope_parent))
     found = nodes | nodes_of_scopes(tree, in_scopes, graph.node_count)
     owner = [subgraph.owner_node for subgraph in graph.subgraphs]
 

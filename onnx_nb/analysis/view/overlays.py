@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -18,7 +18,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import Model, ModelLike, cached, load
+from onnx_nb.analysis.model.model import ModelLike, cached, load
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
 from onnx_nb.analysis.view.graph_columns import columns
@@ -116,13 +116,16 @@ def overlay(
     by_scope = None
     if isinstance(values, str) and values in OWN:
         label, reduce = label or values, reduce or "sum"
-        if values in _COSTS:
-            numbers, by_scope = _cost(loaded, _COSTS[values])
+        if values in ("MACs", "activation bytes"):
+            metric, (found, _) = values.lower().replace(" ", "_"), run_costs(loaded)
+            numbers, tree = getattr(found, metric), found.scopes
+            inside = np.bincount(tree.node_scope[~np.isnan(numbers)], minlength=len(tree.scope_parent))
+            known = upward(np.add, inside, tree.scope_parent) > 0
+            by_scope = np.where(known, found.scope_sums[metric], np.nan)
         else:
-            node, value, elements, nbytes = weights_read(graph)
-            size = elements if values == "parameters" else nbytes
+            node, value, *sizes = weights_read(graph)
+            size, name = (sizes[0], "scope_params") if values == "parameters" else (sizes[1], "scope_bytes")
             numbers = np.bincount(node, size[value], minlength=graph.node_count).astype(np.float64)
-            name = "scope_params" if values == "parameters" else "scope_bytes"
             by_scope = columns(loaded).arrays[name].astype(np.float64)
         by_scope = by_scope if reduce == "sum" else None
     elif isinstance(values, Mapping):
@@ -177,12 +180,9 @@ def _captured(graph: Graph, capture: Any, label: str) -> NDArray[np.float64]:
     if label not in STATISTICS:
         listed = ", ".join(map(repr, (*COSTS, *STATISTICS)))
         raise OnnxNbError(f"a capture has no numbers {quoted(label)}.", advice=f"It has {listed}.")
-    rows = {row["name"]: row for row in capture.rows() if row["count"]}
-    found = {
-        name: row["nan"] + row["posinf"] + row["neginf"] if label == "nonfinite" else row[label]
-        for name, row in rows.items()
-    }
-    return _named(graph, {name: number for name, number in found.items() if number is not None})[0]
+    names = ("nan", "posinf", "neginf") if label == "nonfinite" else (label,)
+    found = {row["name"]: [row[name] for name in names] for row in capture.rows() if row["count"]}
+    return _named(graph, {name: sum(numbers) for name, numbers in found.items() if None not in numbers})[0]
 
 
 def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, NDArray[np.float64], tuple[str, ...]]:
@@ -195,59 +195,41 @@ def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, ND
     if metric not in METRICS:
         listed = ", ".join(map(repr, ("isolated", "cumulative", *METRICS)))
         raise OnnxNbError(f"a comparison has no numbers {quoted(label)}.", advice=f"It has {listed}.")
-    known = [(point, getattr(point, which)) for point in comparison.points]
-    numbers = [
-        (
-            point,
-            math.inf if errors.mismatches else 0.0 if errors.is_equal and metric == "rel_l2" else errors.metric(metric),
-        )
-        for point, errors in known
-        if errors is not None
-    ]
+    candidate, reference = dict[str, float](), dict[str, float]()
+    for point in comparison.points:
+        if (errors := getattr(point, which)) is not None:
+            same = errors.is_equal and metric == "rel_l2"
+            number = math.inf if errors.mismatches else 0.0 if same else errors.metric(metric)
+            candidate[point.candidate] = reference[point.reference] = number
     there = set(graph.value_names)
-    sides = (
-        {point.candidate: number for point, number in numbers},
-        {point.reference: number for point, number in numbers},
-    )
-    return label, *_named(graph, max(sides, key=lambda side: len(there.intersection(side))))
-
-
-_COSTS: Final = {"MACs": "macs", "activation bytes": "activation_bytes"}
-
-
-def _cost(model: Model, metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    found, _ = run_costs(model)
-    numbers: NDArray[np.float64] = getattr(found, metric)
-    known = ~np.isnan(numbers)
-    tree = found.scopes
-    inside = np.bincount(tree.node_scope[known], minlength=len(tree.scope_parent))
-    return numbers, np.where(upward(np.add, inside, tree.scope_parent) > 0, found.scope_sums[metric], np.nan)
+    return label, *_named(graph, max(candidate, reference, key=lambda side: len(there.intersection(side))))
 
 
 def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, int]]:
     """Return `costs` with open dimensions as `random_feeds` fills them, and the sizes of these dimensions."""
     loaded = load(model)
-    return cached(loaded, run_costs, lambda: _run_costs(loaded))
 
+    def made() -> tuple[Costs, Mapping[str, int]]:
+        found, bound = costs(loaded), dict[str, int]()
+        if found.unbound:
+            shapes = {name: np.shape(array) for name, array in random_feeds(loaded).items()}
+            graph = Graph.of(loaded)
+            for value in graph.inputs:
+                shape = graph.type_of(int(value)).shape or ()
+                sizes = zip(shape, shapes.get(graph.value_names[value], ()), strict=False)
+                bound.update({str(dim): size for dim, size in sizes if dim in found.unbound})
+            found = costs(loaded, shapes)
+        return found, bound
 
-def _run_costs(model: Model) -> tuple[Costs, Mapping[str, int]]:
-    found, bound = costs(model), {}
-    if found.unbound:
-        shapes = {name: np.shape(array) for name, array in random_feeds(model).items()}
-        graph = Graph.of(model)
-        for value in graph.inputs:
-            shape = graph.type_of(int(value)).shape or ()
-            sizes = zip(shape, shapes.get(graph.value_names[value], ()), strict=False)
-            bound.update({dim: size for dim, size in sizes if dim in found.unbound})
-        found = costs(model, shapes)
-    return found, bound
+    return cached(loaded, run_costs, made)
 
 
 def _profiled(path: Path) -> Mapping[str, float]:
     """Return the seconds of each node from a profile of onnxruntime (a Chrome trace)."""
     try:
         events = json.loads(path.read_bytes())
-        spans = [(str(event["name"]), float(event["dur"])) for event in _of_nodes(events)]
+        spans = [(str(event["name"]), float(event["dur"])) for event in events if event.get("cat") == "Node"]
+        spans = [(name, time) for name, time in spans if name.endswith("_kernel_time")]
     except OSError as error:
         raise OnnxNbError(f"{quoted(str(path))} cannot be read: {error.strerror}.") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -259,10 +241,6 @@ def _profiled(path: Path) -> Mapping[str, float]:
     for name, microseconds in spans:
         seconds[name.removesuffix("_kernel_time")] += microseconds / 1e6  # type: ignore[assignment]  # counts floats
     return seconds
-
-
-def _of_nodes(events: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
-    return (event for event in events if event.get("cat") == "Node" and str(event["name"]).endswith("_kernel_time"))
 
 
 def _by_scope(graph: Graph, numbers: NDArray[np.float64], reduce: Reduction) -> NDArray[np.float64]:
