@@ -64,10 +64,8 @@ interface Gap {
   /** the lines in it are those of the segments first … last − 1 of their list */
   readonly first: number;
   readonly last: number;
-  taken: Room[];
+  readonly taken: Room[];
 }
-
-const NONE: Room[] = [];
 
 export function placeLabels(graph: Graph, layers: Layers, placed: Placed): Labels {
   const { source, labelWidth } = graph;
@@ -172,9 +170,7 @@ class Gaps {
       if (v < firstDummy) break;
     }
     if (best === undefined) return undefined;
-    const gap = this.#gap(where);
-    if (gap.taken === NONE) gap.taken = [best];
-    else gap.taken.push(best);
+    this.#gap(where).taken.push(best);
     return best;
   }
 
@@ -260,7 +256,7 @@ class Gaps {
         tall: this.#boxes(row, true),
         first: ptr[row],
         last: many ? ptr[row] : ptr[row + 1],
-        taken: this.#stubs[row] ?? NONE,
+        taken: this.#stubs[row] ?? [],
       };
       this.#known.set(row, gap);
     }
@@ -272,15 +268,13 @@ class Gaps {
     const { rowPtr, order, box, foot } = this.#layers;
     const { width, height } = this.#graph;
     const { x, y } = this.#placed;
-    let found = NONE;
+    const found: Room[] = [];
     for (let at = rowPtr[row]; at < rowPtr[row + 1]; at++) {
       const v = order[at];
       const each = box[v];
       if (each < 0 || (tall && foot[each] === v)) continue;
       const left = x[v] - width[each] / 2;
-      const room = { left, right: left + width[each], top: y[each], bottom: y[each] + height[each] };
-      if (found === NONE) found = [room];
-      else found.push(room);
+      found.push({ left, right: left + width[each], top: y[each], bottom: y[each] + height[each] });
     }
     return found;
   }

@@ -64,7 +64,9 @@ class Builder {
   /** number of rows that the ports on the upper border take */
   readonly #shift: number;
   readonly #lastRow: number;
-  #firstPort: number;
+  /** hyperedge → row where it begins, sink → row where it ends */
+  readonly #startRow: Int32Array;
+  readonly #endRow: Int32Array;
   readonly #ports: { readonly outPort: Float64Array; readonly inPort: Float64Array };
   readonly #stub: Uint8Array;
   readonly #foot: Int32Array;
@@ -74,6 +76,7 @@ class Builder {
   readonly #lane: Int32Array;
   readonly #laneFrom: Int32Array;
   readonly #rank: number[] = [];
+  readonly #box: number[] = [];
   readonly #dummyAbove: number[] = [];
   readonly #upper: number[] = [];
   readonly #lower: number[] = [];
@@ -84,32 +87,25 @@ class Builder {
 
   constructor(graph: Graph, ranking: Ranking) {
     const { source, sink } = graph;
+    const { rank, span, count } = ranking;
+    const shift = source.includes(-1) ? 1 : 0;
+    const lastRow = count + shift;
     this.#graph = graph;
     this.#ranking = ranking;
-    this.#shift = source.includes(-1) ? 1 : 0;
-    this.#lastRow = ranking.count + this.#shift;
+    this.#shift = shift;
+    this.#lastRow = lastRow;
+    this.#startRow = source.map((box) => (box >= 0 ? rank[box] + span[box] - 1 + shift : 0));
+    this.#endRow = sink.map((box) => (box >= 0 ? rank[box] + shift : lastRow));
     const none = (): Int32Array => new Int32Array(sink.length).fill(-1);
     [this.#to, this.#above, this.#lane, this.#laneFrom] = [none(), none(), none(), none()];
     this.#from = new Int32Array(source.length).fill(-1);
-    this.#foot = Int32Array.from(ranking.span, (_, box) => box);
-    this.#firstPort = ranking.span.length;
-    ranking.span.forEach((span, box) => {
-      if (span === 1) return;
-      this.#firstPort += span - 1;
-      this.#foot[box] = this.#firstPort - 1;
-    });
+    this.#foot = rank.map((_, box) => box);
     this.#ports = portFractions(graph);
-    this.#stub = findStubs(
-      graph,
-      ranking,
-      (e) => this.#startRow(e),
-      (k) => this.#endRow(k),
-    );
+    this.#stub = findStubs(graph, ranking, this.#startRow, this.#endRow);
   }
 
   build(): Layers {
     const { source, sink } = this.#graph;
-    const boxes = this.#foot.length;
     this.#addBoxes();
     const firstBottom = this.#addPorts();
     const firstDummy = this.#rank.length;
@@ -123,8 +119,8 @@ class Builder {
     for (let row = 0; row < rows; row++) rowPtr[row + 1] += rowPtr[row];
     const layers: Layers = {
       count: rank.length,
-      boxes,
-      box: this.#boxOf(rank.length),
+      boxes: this.#foot.length,
+      box: Int32Array.from(this.#box),
       foot: this.#foot,
       firstDummy,
       rank,
@@ -154,20 +150,16 @@ class Builder {
     return layers;
   }
 
-  #startRow(e: number): number {
-    const box = this.#graph.source[e];
-    return box >= 0 ? this.#ranking.rank[box] + this.#ranking.span[box] - 1 + this.#shift : 0;
-  }
-
-  #endRow(k: number): number {
-    const box = this.#graph.sink[k];
-    return box >= 0 ? this.#ranking.rank[box] + this.#shift : this.#lastRow;
+  /** Adds a vertex, of a box or −1. */
+  #add(row: number, box: number): number {
+    this.#box.push(box);
+    return this.#rank.push(row) - 1;
   }
 
   #join(above: number, below: number, e: number, k: number): void {
     this.#upper.push(above);
     this.#lower.push(below);
-    this.#upperPort.push(e >= 0 && above < this.#firstPort ? this.#ports.outPort[e] : 0.5);
+    this.#upperPort.push(e >= 0 && this.#box[above] >= 0 ? this.#ports.outPort[e] : 0.5);
     this.#lowerPort.push(k >= 0 && below < this.#foot.length ? this.#ports.inPort[k] : 0.5);
     this.#segmentEdge.push(e);
     this.#segmentSink.push(k);
@@ -177,7 +169,7 @@ class Builder {
   #chain(e: number, above: number, first: number, last: number): number {
     const start = this.#rank.length;
     for (let row = first, over = above; row <= last; row++) {
-      const dummy = this.#rank.push(row) - 1;
+      const dummy = this.#add(row, -1);
       this.#dummyAbove.push(over);
       if (over >= 0) this.#join(over, dummy, e, -1);
       over = dummy;
@@ -188,11 +180,14 @@ class Builder {
   /** Adds the vertices of boxes, then those of the further rows of tall boxes. */
   #addBoxes(): void {
     const { rank, span } = this.#ranking;
-    for (const row of rank) this.#rank.push(row + this.#shift);
+    rank.forEach((row, box) => {
+      this.#add(row + this.#shift, box);
+    });
     span.forEach((rows, box) => {
       for (let part = 1; part < rows; part++) {
-        this.#join(part === 1 ? box : this.#rank.length - 1, this.#rank.length, -1, -1);
-        this.#rank.push(rank[box] + this.#shift + part);
+        const below = this.#add(rank[box] + this.#shift + part, box);
+        this.#join(this.#foot[box], below, -1, -1);
+        this.#foot[box] = below;
       }
     });
   }
@@ -202,11 +197,11 @@ class Builder {
     const { source, sink } = this.#graph;
     source.forEach((box, e) => {
       if (box >= 0) this.#from[e] = this.#foot[box];
-      else if (box === -1) this.#from[e] = this.#rank.push(0) - 1;
+      else if (box === -1) this.#from[e] = this.#add(0, -1);
     });
     const firstBottom = this.#rank.length;
     sink.forEach((box, k) => {
-      this.#to[k] = box >= 0 ? box : this.#rank.push(this.#lastRow) - 1;
+      this.#to[k] = box >= 0 ? box : this.#add(this.#lastRow, -1);
     });
     return firstBottom;
   }
@@ -215,32 +210,23 @@ class Builder {
   #route(e: number): void {
     const { ptr } = this.#graph;
     const { backward } = this.#ranking;
-    const start = this.#startRow(e);
+    const start = this.#startRow[e];
     let deepest = start;
     for (let k = ptr[e]; k < ptr[e + 1]; k++) {
-      if (!this.#stub[k] && !backward[k]) deepest = Math.max(deepest, this.#endRow(k) - 1);
+      if (!this.#stub[k] && !backward[k]) deepest = Math.max(deepest, this.#endRow[k] - 1);
     }
     const first = this.#chain(e, this.#from[e], start + 1, deepest);
     for (let k = ptr[e]; k < ptr[e + 1]; k++) {
       if (this.#stub[k]) continue;
       if (backward[k]) {
-        this.#lane[k] = this.#chain(e, -1, this.#endRow(k), start);
+        this.#lane[k] = this.#chain(e, -1, this.#endRow[k], start);
         this.#laneFrom[k] = this.#from[e];
         continue;
       }
-      const row = this.#endRow(k);
+      const row = this.#endRow[k];
       this.#above[k] = row - 1 === start ? this.#from[e] : first + (row - 2 - start);
       this.#join(this.#above[k], this.#to[k], e, k);
     }
-  }
-
-  #boxOf(vertices: number): Int32Array {
-    const found = new Int32Array(vertices).fill(-1);
-    this.#foot.forEach((foot, box) => {
-      found[box] = box;
-      if (foot !== box) found.fill(box, foot - this.#ranking.span[box] + 2, foot + 1);
-    });
-    return found;
   }
 }
 
@@ -248,12 +234,7 @@ class Builder {
  * Lines that are drawn as stubs: those without a producer, those to distant readers of a tensor with many, and the
  * longest ones if dummies would outnumber the boxes many times.
  */
-function findStubs(
-  graph: Graph,
-  ranking: Ranking,
-  startRow: (e: number) => number,
-  endRow: (k: number) => number,
-): Uint8Array {
+function findStubs(graph: Graph, ranking: Ranking, startRow: Int32Array, endRow: Int32Array): Uint8Array {
   const { source, sink, ptr } = graph;
   const stub = new Uint8Array(sink.length);
   const lengths: number[] = [];
@@ -262,7 +243,7 @@ function findStubs(
     const many = ptr[e + 1] - ptr[e] > FEW;
     let longest = 0;
     for (let k = ptr[e]; k < ptr[e + 1]; k++) {
-      const span = endRow(k) - startRow(e);
+      const span = endRow[k] - startRow[e];
       if (sink[k] >= 0 && (source[e] === -2 || (many && (span > 1 || ranking.backward[k])))) stub[k] = 1;
       else longest = Math.max(longest, Math.abs(span));
     }
@@ -271,17 +252,16 @@ function findStubs(
   }
   const budget = 6 * graph.width.length + 4000;
   if (total <= budget) return stub;
-  const sorted = lengths.slice().sort((a, b) => a - b);
   let sum = 0;
   let limit = 0;
-  for (const each of sorted) {
+  for (const each of lengths.sort((a, b) => a - b)) {
     sum += each;
     if (sum > budget) break;
     limit = each;
   }
   for (let e = 0; e < source.length; e++) {
     for (let k = ptr[e]; k < ptr[e + 1]; k++) {
-      if (sink[k] >= 0 && Math.abs(endRow(k) - startRow(e)) > Math.max(limit, 1)) stub[k] = 1;
+      if (sink[k] >= 0 && Math.abs(endRow[k] - startRow[e]) > Math.max(limit, 1)) stub[k] = 1;
     }
   }
   return stub;
@@ -449,10 +429,8 @@ function weigh(layers: Layers, s: number): number {
   return layers.segmentEdge[s] < 0 ? TALL : 1;
 }
 
-function tallBoxes(layers: Layers): number[] {
-  const tall: number[] = [];
-  for (let box = 0; box < layers.boxes; box++) if (layers.foot[box] !== box) tall.push(box);
-  return tall;
+function tallBoxes({ foot }: Layers): number[] {
+  return Array.from(foot.keys()).filter((box) => foot[box] !== box);
 }
 
 /** Tall boxes that a line would have to cross. */

@@ -480,23 +480,19 @@ function slide(x: Float64Array, apart: Constraints, springs: Pulls, turns: numbe
   const count = x.length;
   const rightOf = itemsBy(apart.left, count);
   const leftOf = itemsBy(apart.right, count);
-  const asA = itemsBy(springs.a, count);
-  const asB = itemsBy(springs.b, count);
+  const { a, b, offset, weight } = springs;
+  // both ends of each: a at s, b at a.length + s
+  const ends = itemsBy([...a, ...b], count);
   for (let turn = 0; turn < turns; turn++) {
     let moved = false;
     for (let step = 0; step < count; step++) {
       const i = turn % 2 === 0 ? step : count - 1 - step;
       const at: { x: number; w: number }[] = [];
       let total = 0;
-      for (let j = asA.ptr[i]; j < asA.ptr[i + 1]; j++) {
-        const s = asA.items[j];
-        at.push({ x: x[springs.b[s]] - springs.offset[s], w: springs.weight[s] });
-        total += springs.weight[s];
-      }
-      for (let j = asB.ptr[i]; j < asB.ptr[i + 1]; j++) {
-        const s = asB.items[j];
-        at.push({ x: x[springs.a[s]] + springs.offset[s], w: springs.weight[s] });
-        total += springs.weight[s];
+      for (let j = ends.ptr[i]; j < ends.ptr[i + 1]; j++) {
+        const s = ends.items[j] % a.length;
+        at.push({ x: ends.items[j] < a.length ? x[b[s]] - offset[s] : x[a[s]] + offset[s], w: weight[s] });
+        total += weight[s];
       }
       if (at.length === 0) continue;
       let low = Number.NEGATIVE_INFINITY;

@@ -33,10 +33,11 @@ export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Pl
     if (round === MORE.rounds || layers.count > LARGE || !makeRoom(gap, labels.lacking)) break;
   }
   const { y } = placed;
-  moveRight(
-    labels.x.reduce((least, at) => (at < least ? at : least), -OUTSIDE.free),
-    [x, outX, inX, labels.x],
-  );
+  // room for a label to the left of all boxes
+  const least = labels.x.reduce((left, at) => (at < left ? at : left), -OUTSIDE.free);
+  const shift = Math.ceil(-OUTSIDE.free - least);
+  if (shift > 0)
+    for (const column of [x, outX, inX, labels.x]) for (let i = 0; i < column.length; i++) column[i] += shift;
   const lines = drawLines(graph, layers, placed, end);
   let width = 0;
   const left = new Float64Array(layers.boxes);
@@ -54,12 +55,6 @@ export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Pl
     }
   }
   return { width, height: end, x: left, y, outX, inX, entryWay, exitWay, ...lines, labelX: labels.x, labelY: labels.y };
-}
-
-/** Makes room for a label to the left of all boxes. */
-function moveRight(least: number, columns: readonly Float64Array[]): void {
-  const shift = Math.ceil(-OUTSIDE.free - least);
-  if (shift > 0) for (const column of columns) for (let i = 0; i < column.length; i++) column[i] += shift;
 }
 
 /** Adds height between rows where labels found no room; false if all did. */
@@ -169,20 +164,19 @@ function placePorts(graph: Graph, layers: Layers, x: Float64Array): { outX: Floa
   };
 
   // out of a box: above the readers of the tensor
-  const goes = new Float64Array(source.length).fill(Number.NaN);
+  const sum = new Float64Array(source.length);
   const ends = new Float64Array(source.length);
   for (let s = 0; s < layers.segments; s++) {
     const e = layers.segmentEdge[s];
     if (layers.upper[s] !== layers.from[e]) continue;
-    const at = lowerX(graph, layers, x, s);
-    goes[e] = Number.isNaN(goes[e]) ? at : goes[e] + at;
+    sum[e] += lowerX(graph, layers, x, s);
     ends[e]++;
   }
   for (let e = 0; e < source.length; e++) {
-    wanted[e] = Number.isNaN(goes[e]) ? Number.POSITIVE_INFINITY : goes[e] / ends[e];
+    // a single port leaves the middle only to make its line straight
+    if (ends[e] > 1 && source[e] >= 0) wanted[e] = x[source[e]];
+    else wanted[e] = ends[e] === 0 ? Number.POSITIVE_INFINITY : sum[e] / ends[e];
   }
-  // a single port leaves the middle only to make its line straight
-  for (let e = 0; e < source.length; e++) if (ends[e] > 1 && source[e] >= 0) wanted[e] = x[source[e]];
   spread(source, graph.outSlot, graph.outOffset, outX, 0.6);
   for (let e = 0; e < source.length; e++) if (source[e] === -1) outX[e] = x[layers.from[e]];
 
@@ -346,14 +340,12 @@ function stackRows(graph: Graph, layers: Layers, gaps: Float64Array, tails: Floa
   };
 }
 
-interface Lines {
-  readonly linePtr: Uint32Array;
-  readonly line: Float32Array;
-  readonly stub: Uint8Array;
-  readonly tail: Uint8Array;
-}
-
-function drawLines(graph: Graph, layers: Layers, { rows, x, y, outX, inX, tails }: Placed, end: number): Lines {
+function drawLines(
+  graph: Graph,
+  layers: Layers,
+  { rows, x, y, outX, inX, tails }: Placed,
+  end: number,
+): Pick<Layout, "linePtr" | "line" | "stub" | "tail"> {
   const { top, bottom } = rows;
   const { source, sink, ptr } = graph;
   const linePtr = new Uint32Array(sink.length + 1);
