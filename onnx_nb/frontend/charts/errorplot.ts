@@ -6,12 +6,13 @@ import { SvgPen, xml } from "../render/svg.ts";
 import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
 import {
   CAPTION,
+  createPlotArea,
   drawCaption,
   drawChosen,
   drawErrors,
   type ErrorSeries,
   type Look,
-  PlotArea,
+  type PlotArea,
   type Span,
   spanOf,
 } from "./plotarea.ts";
@@ -137,7 +138,7 @@ export class ErrorPlot {
   }
 
   #areaNow(): PlotArea {
-    return new PlotArea(this.#errors, this.#span, ...this.#size);
+    return createPlotArea(this.#errors, this.#span, ...this.#size);
   }
 
   /** Where the points are changes at once, the drawing with the next area. */

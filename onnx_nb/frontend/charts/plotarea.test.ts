@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { type ErrorSeries, PlotArea, spanOf } from "./plotarea.ts";
+import { createPlotArea, type ErrorSeries, type PlotArea, spanOf } from "./plotarea.ts";
 
 const errorsOf = (numbers: number[], more: Partial<ErrorSeries> = {}): ErrorSeries => ({
   count: numbers.length,
@@ -9,7 +9,7 @@ const errorsOf = (numbers: number[], more: Partial<ErrorSeries> = {}): ErrorSeri
   odd: "NaN, Inf",
   ...more,
 });
-const areaOf = (errors: ErrorSeries, span = spanOf(errors.count)): PlotArea => new PlotArea(errors, span, 800, 200);
+const areaOf = (errors: ErrorSeries, span = spanOf(errors.count)): PlotArea => createPlotArea(errors, span, 800, 200);
 
 describe("errors against depth", () => {
   it("gives a magnitude the same height anywhere on a logarithmic axis", () => {

@@ -3,6 +3,7 @@
 import type { Which } from "../protocol/comparison.ts";
 import type { Pen } from "../render/canvas.ts";
 import type { Theme } from "../render/theme.ts";
+import { plain } from "../scene/formatting.ts";
 
 export interface Series {
   readonly which: Which;
@@ -34,127 +35,105 @@ const APART = 26;
 /** Powers of ten that the axis shows where there is no number. */
 const NOTHING: readonly [number, number] = [-8, 0];
 const FEWEST = 8;
+/** Pixels along the depth from a place to the points that can be the nearest. */
+const REACH = 24;
 
-export class PlotArea {
-  readonly errors: ErrorSeries;
-  readonly span: Span;
-  readonly width: number;
-  readonly height: number;
-  readonly left = MARGIN.left;
-  readonly right: number;
-  readonly top: number;
-  readonly bottom: number;
+export type PlotArea = ReturnType<typeof createPlotArea>;
+
+export function createPlotArea(errors: ErrorSeries, span: Span, width: number, height: number) {
+  const { from, to } = span;
+  const { logarithmic } = errors;
+  const sizes: number[] = [];
+  let zeros = false;
+  let infinite = false;
+  for (const number of errors.series.flatMap(({ numbers }) => Array.from(numbers))) {
+    if (number === 0 && logarithmic) zeros = true;
+    else if (Math.abs(number) === Number.POSITIVE_INFINITY) infinite = true;
+    else if (!Number.isNaN(number)) sizes.push(logarithmic ? Math.abs(number) : number);
+  }
+  const left = MARGIN.left;
+  const right = Math.max(left + 40, width - MARGIN.right);
+  const top = MARGIN.top + (infinite ? SHELF : 0);
+  const bottom = height - MARGIN.bottom - (zeros ? SHELF : 0);
   /** where points are that are exactly 0, and those that are infinite; NaN if there are none */
-  readonly floor: number;
-  readonly ceiling: number;
+  const floor = zeros ? height - MARGIN.bottom - 2 : Number.NaN;
+  const ceiling = infinite ? MARGIN.top : Number.NaN;
   /** ends of the axis; of a logarithmic one their log10 */
-  readonly low: number;
-  readonly high: number;
+  const [low, high] = axisOf(sizes, logarithmic);
 
-  constructor(errors: ErrorSeries, span: Span, width: number, height: number) {
-    this.errors = errors;
-    this.span = span;
-    this.width = width;
-    this.height = height;
-    this.right = Math.max(MARGIN.left + 40, width - MARGIN.right);
-    let low = Number.POSITIVE_INFINITY;
-    let high = Number.NEGATIVE_INFINITY;
-    let zeros = false;
-    let infinite = false;
-    for (const x of errors.series.flatMap(({ numbers }) => Array.from(numbers))) {
-      if (x === 0 && errors.logarithmic) zeros = true;
-      else if (Math.abs(x) === Number.POSITIVE_INFINITY) infinite = true;
-      else if (!Number.isNaN(x)) {
-        const size = errors.logarithmic ? Math.abs(x) : x;
-        low = Math.min(low, size);
-        high = Math.max(high, size);
-      }
-    }
-    const bottom = height - MARGIN.bottom;
-    this.top = MARGIN.top + (infinite ? SHELF : 0);
-    this.bottom = bottom - (zeros ? SHELF : 0);
-    this.floor = zeros ? bottom - 2 : Number.NaN;
-    this.ceiling = infinite ? MARGIN.top : Number.NaN;
-    if (low > high) [this.low, this.high] = errors.logarithmic ? NOTHING : [0, 1];
-    else if (errors.logarithmic) {
-      this.low = Math.floor(Math.log10(low));
-      this.high = Math.max(this.low + 1, Math.ceil(Math.log10(high) - 1e-9));
-    } else {
-      const margin = (high - low || Math.abs(high) || 1) * 0.06;
-      [this.low, this.high] = [low - margin, high + margin];
-    }
-  }
-
-  x(row: number): number {
-    const { from, to } = this.span;
-    return this.left + 8 + ((row - from) / Math.max(1e-9, to - from)) * (this.right - this.left - 16);
-  }
-
+  const x = (row: number): number => left + 8 + ((row - from) / Math.max(1e-9, to - from)) * (right - left - 16);
   /** the row at a place, as a fraction */
-  rowAt(x: number): number {
-    const { from, to } = this.span;
-    return from + ((x - this.left - 8) / (this.right - this.left - 16)) * (to - from);
-  }
-
+  const rowAt = (px: number): number => from + ((px - left - 8) / (right - left - 16)) * (to - from);
   /** NaN where there is no number */
-  y(number: number): number {
+  const y = (number: number): number => {
     if (Number.isNaN(number)) return Number.NaN;
-    if (!Number.isFinite(number)) return this.ceiling;
-    if (this.errors.logarithmic && number === 0) return this.floor;
-    const place = this.errors.logarithmic ? Math.log10(Math.abs(number)) : number;
-    return this.bottom - ((place - this.low) / (this.high - this.low)) * (this.bottom - this.top);
-  }
+    if (!Number.isFinite(number)) return ceiling;
+    if (logarithmic && number === 0) return floor;
+    const place = logarithmic ? Math.log10(Math.abs(number)) : number;
+    return bottom - ((place - low) / (high - low)) * (bottom - top);
+  };
 
   /** The lines across, with what they say. */
-  ticks(): readonly (readonly [y: number, label: string])[] {
-    const most = Math.max(2, Math.floor((this.bottom - this.top) / APART));
-    if (this.errors.logarithmic) {
-      const step = Math.max(1, Math.ceil((this.high - this.low) / most));
+  const ticks = (): readonly (readonly [y: number, label: string])[] => {
+    const most = Math.max(2, Math.floor((bottom - top) / APART));
+    if (logarithmic) {
+      const step = Math.max(1, Math.ceil((high - low) / most));
       const found: [number, string][] = [];
-      for (let at = this.high; at >= this.low; at -= step) found.push([this.y(10 ** at), `1e${at}`.replace("-", "−")]);
+      for (let at = high; at >= low; at -= step) found.push([y(10 ** at), `1e${at}`.replace("-", "−")]);
       return found;
     }
-    const step = roundStep((this.high - this.low) / most);
+    const step = roundStep((high - low) / most);
     const digits = Math.max(0, -Math.floor(Math.log10(step)));
     const found: [number, string][] = [];
-    for (let at = Math.ceil(this.low / step); at * step <= this.high; at++) {
-      found.push([this.y(at * step), (at * step).toFixed(Math.min(8, digits)).replace("-", "−")]);
+    for (let at = Math.ceil(low / step); at * step <= high; at++) {
+      found.push([y(at * step), (at * step).toFixed(Math.min(8, digits)).replace("-", "−")]);
     }
     return found;
-  }
+  };
 
   /** Where parts of the model begin; without parts the numbers of rows. */
-  marks(): readonly (readonly [row: number, label: string])[] {
-    const { from, to } = this.span;
-    if (this.errors.count === 0) return [];
-    const inside = this.errors.parts.filter(([row]) => row >= from - 0.5 && row <= to + 0.5);
+  const marks = (): readonly (readonly [row: number, label: string])[] => {
+    if (errors.count === 0) return [];
+    const inside = errors.parts.filter(([row]) => row >= from - 0.5 && row <= to + 0.5);
     if (inside.length > 0) return inside;
     const step = roundStep(Math.max(1, (to - from) / FEWEST));
     const found: [number, string][] = [];
-    for (let row = Math.ceil(from / step) * step; row <= to; row += step)
-      found.push([row, row.toLocaleString("en-US")]);
+    for (let row = Math.ceil(from / step) * step; row <= to; row += step) found.push([row, plain(row)]);
     return found;
-  }
+  };
 
   /** The row of the point that is nearest to a place, −1 if none is near. */
-  nearest(x: number, y: number, reach = 24): number {
-    const { count, series } = this.errors;
-    const perRow = (this.right - this.left - 16) / Math.max(1, this.span.to - this.span.from);
-    const wide = Math.max(1, Math.ceil(reach / perRow));
-    const middle = Math.round(this.rowAt(x));
+  const nearest = (px: number, py: number): number => {
+    const perRow = (right - left - 16) / Math.max(1, to - from);
+    const wide = Math.max(1, Math.ceil(REACH / perRow));
+    const middle = Math.round(rowAt(px));
     let best = -1;
     let least = Number.POSITIVE_INFINITY;
-    for (let row = Math.max(0, middle - wide); row <= Math.min(count - 1, middle + wide); row++) {
-      const dx = this.x(row) - x;
-      for (const { numbers } of series) {
-        const dy = this.y(numbers[row]) - y;
+    for (let row = Math.max(0, middle - wide); row <= Math.min(errors.count - 1, middle + wide); row++) {
+      const dx = x(row) - px;
+      for (const { numbers } of errors.series) {
+        const dy = y(numbers[row]) - py;
         // along the depth counts more: a point far above the pointer is still the one of its place
         const far = dx * dx * 4 + dy * dy;
         if (far < least) [best, least] = [row, far];
       }
     }
     return best;
+  };
+
+  return { errors, span, width, height, left, right, top, bottom, floor, ceiling, x, rowAt, y, ticks, marks, nearest };
+}
+
+function axisOf(sizes: readonly number[], logarithmic: boolean): readonly [low: number, high: number] {
+  if (sizes.length === 0) return logarithmic ? NOTHING : [0, 1];
+  const low = sizes.reduce((least, size) => Math.min(least, size));
+  const high = sizes.reduce((most, size) => Math.max(most, size));
+  if (logarithmic) {
+    const from = Math.floor(Math.log10(low));
+    return [from, Math.max(from + 1, Math.ceil(Math.log10(high) - 1e-9))];
   }
+  const margin = (high - low || Math.abs(high) || 1) * 0.06;
+  return [low - margin, high + margin];
 }
 
 /** Returns the least of 1, 2, 5, 10, 20, … that is not smaller. */

@@ -19,13 +19,6 @@ export interface CaptureAbout {
   readonly nonfinite: { readonly name: string; readonly message: string } | null;
 }
 
-export interface CaptureView {
-  /** the chosen tensor by name, "" for none */
-  choose(name: string): void;
-  /** shows which graph is linked, "" for none */
-  setLinked(text: string): void;
-}
-
 const SPARKS = 32;
 
 export function createCapture(
@@ -34,7 +27,7 @@ export function createCapture(
   about: CaptureAbout,
   options: { readonly chosen?: (name: string) => void; readonly height?: number },
   signal: AbortSignal,
-): CaptureView {
+) {
   root.classList.add("onnx-nb-capture");
   root.style.setProperty("--nb-height", `${options.height ?? 420}px`);
   const rowOf = new Map(digest.names.map((name, row) => [name, row]));
@@ -98,13 +91,15 @@ export function createCapture(
   );
   show(-1);
   return {
-    choose(name) {
+    /** Chooses a tensor by name, "" for none. */
+    choose(name: string): void {
       const row = rowOf.get(name) ?? -1;
       if (row === table.row) return;
       table.choose(row);
       show(row);
     },
-    setLinked(text) {
+    /** Shows which graph is linked, "" for none. */
+    setLinked(text: string): void {
       linked.textContent = elide(text, 200);
       linked.hidden = text === "";
     },

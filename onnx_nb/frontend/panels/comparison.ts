@@ -30,22 +30,9 @@ export interface ComparisonOptions {
   readonly back?: { readonly text: string; readonly go: () => void };
 }
 
-export interface ComparisonView {
-  /** the chosen point by name, "" for none */
-  choose(name: string): void;
-  setMetric(key: string): void;
-  /** shows which graph is linked, "" for none */
-  setLinked(text: string): void;
-  redraw(): void;
-  svg(): string;
-}
+export type ComparisonView = ReturnType<typeof createComparison>;
 
-export function createComparison(
-  root: HTMLElement,
-  points: Points,
-  options: ComparisonOptions,
-  signal: AbortSignal,
-): ComparisonView {
+export function createComparison(root: HTMLElement, points: Points, options: ComparisonOptions, signal: AbortSignal) {
   const { about } = points;
   const title = elide(`${about.reference} and ${about.candidate}`, 120);
   root.classList.add("onnx-nb-comparison");
@@ -55,7 +42,11 @@ export function createComparison(
   const announce = (text: string): void => {
     live.textContent = elide(text, 300);
   };
-  const task = createTaskBar((busy) => disableActions(root, busy), announce, signal);
+  /** Buttons that cannot be pressed are not `disabled`, or the keyboard would be lost. */
+  const enable = (busy: boolean): void => {
+    for (const each of root.querySelectorAll(".onnx-nb-act")) each.setAttribute("aria-disabled", String(busy));
+  };
+  const task = createTaskBar(enable, announce, signal);
   const choose = (row: number, person: boolean): void => {
     if (row === chosen) return;
     chosen = row;
@@ -124,13 +115,15 @@ export function createComparison(
     live,
   );
   return {
-    choose: (name) => choose(points.rowOf(name), false),
+    /** Chooses a point by name, "" for none. */
+    choose: (name: string): void => choose(points.rowOf(name), false),
     setMetric: chart.setMetric,
-    setLinked(text) {
+    /** Shows which graph is linked, "" for none. */
+    setLinked(text: string): void {
       linked.textContent = elide(text, 200);
       linked.hidden = text === "";
     },
-    redraw() {
+    redraw(): void {
       chart.plot.redraw();
       detail.redraw();
     },
@@ -167,11 +160,6 @@ function headerOf(
     first,
     save,
   );
-}
-
-/** Buttons that cannot be pressed are not `disabled`, or the keyboard would be lost. */
-function disableActions(root: HTMLElement, busy: boolean): void {
-  for (const each of root.querySelectorAll(".onnx-nb-act")) each.setAttribute("aria-disabled", String(busy));
 }
 
 function pointActions(

@@ -6,17 +6,8 @@ import { type DiffStatus, DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
 import { counted, plain } from "../scene/formatting.ts";
 import { BOX } from "../scene/scene.ts";
 import { button, el, elide, on } from "./dom.ts";
-import { createGraphPair, type GraphPair, type GraphPairHost, ROLES } from "./graphpair.ts";
+import { createGraphPair, type GraphPair, type GraphPairHost, type GraphPairOptions, ROLES } from "./graphpair.ts";
 import { other } from "./synchronizer.ts";
-
-export type DiffHost = Omit<GraphPairHost, "compared">;
-
-export interface DiffOptions {
-  /** pixels of each picture */
-  readonly height: number;
-  readonly synced: boolean;
-  readonly names: readonly [string, string];
-}
 
 /** The handle that tests and tools find at the root element. */
 export interface DiffView extends GraphPair {
@@ -29,8 +20,8 @@ export function createDiff(
   root: HTMLElement,
   columns: readonly [Columns, Columns],
   data: PairData,
-  host: DiffHost,
-  options: DiffOptions,
+  host: Omit<GraphPairHost, "compared">,
+  options: Pick<GraphPairOptions, "height" | "synced" | "names">,
   signal: AbortSignal,
 ): DiffView {
   const live = el("div.onnx-nb-live", { "aria-live": "polite" });

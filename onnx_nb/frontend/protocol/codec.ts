@@ -10,13 +10,6 @@ export interface Packed {
   readonly arrays: ReadonlyMap<string, TypedArray>;
 }
 
-interface ArrayHeader {
-  readonly name: string;
-  readonly dtype: string;
-  readonly length: number;
-  readonly offset: number;
-}
-
 const TYPES = {
   u1: Uint8Array,
   u2: Uint16Array,
@@ -34,7 +27,7 @@ export async function unpack(bytes: Uint8Array): Promise<Packed> {
   const headerLength = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, headerLength))) as {
     meta: unknown;
-    arrays: ArrayHeader[];
+    arrays: { name: string; dtype: string; length: number; offset: number }[];
   };
   const start = 4 + headerLength;
   const arrays = new Map<string, TypedArray>();

@@ -45,8 +45,6 @@ export interface Meta {
   readonly opsets: Readonly<Record<string, number>>;
   readonly producer: string;
   readonly categories: readonly string[];
-  readonly scope_source: string;
-  readonly main_nodes: number;
   readonly nodes: number;
   readonly values: number;
   readonly nbytes: number;

@@ -289,8 +289,6 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     opsets: { "": 20 },
     producer: "test",
     categories: CATEGORIES,
-    scope_source: "names",
-    main_nodes: nodes.length,
     nodes: nodes.length,
     values: all.length,
     nbytes: 0,

@@ -92,16 +92,14 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
   };
 }
 
-interface Lit {
-  readonly scene: Scene;
-  readonly boxes: ReadonlySet<number>;
-  readonly values: ReadonlySet<number>;
-}
-
 /** Boxes of the hits, cached while the hits stay the same. */
-const litBefore = new WeakMap<readonly Hit[], Lit>();
+const litBefore = new WeakMap<readonly Hit[], ReturnType<typeof litBy>>();
 
-function litBy(hits: readonly Hit[], scene: Scene, columns: Columns): Lit {
+function litBy(
+  hits: readonly Hit[],
+  scene: Scene,
+  columns: Columns,
+): { readonly scene: Scene; readonly boxes: ReadonlySet<number>; readonly values: ReadonlySet<number> } {
   const known = litBefore.get(hits);
   if (known?.scene === scene) return known;
   const boxes = new Set<number>();

@@ -7,6 +7,7 @@ import Flatbush from "flatbush";
 import type { Target } from "../protocol/columns.ts";
 import { type Measure, TEXT, textTop } from "../scene/labels.ts";
 import { BOX, type Rect, type Scene } from "../scene/scene.ts";
+import type { Point } from "./camera.ts";
 import { along, distance2 } from "./curve.ts";
 
 export interface Hit {
@@ -134,7 +135,7 @@ export class HitIndex {
     };
     const { boxes, edges, direction } = this.#scene;
     const box = this.#scene.boxOf(target.kind, target.id);
-    if (box >= 0 && target.kind !== "tensor" && this.#boxTarget(box).id === target.id) {
+    if (box >= 0 && target.kind !== "tensor" && boxTarget(this.#scene, box).id === target.id) {
       const open = boxes.kind[box] === BOX.OPEN;
       const y = open ? boxes.y[box] + HEADER / 2 : boxes.y[box] + boxes.h[box] / 2;
       for (const part of [0.5, 0.35, 0.65, 0.2, 0.8]) {
@@ -164,12 +165,8 @@ export class HitIndex {
     return null;
   }
 
-  #boxTarget(box: number): Target {
-    return boxTarget(this.#scene, box);
-  }
-
   #onBox(box: number, part: "box" | "toggle"): Hit {
-    return { target: this.#boxTarget(box), part, box, edge: -1 };
+    return { target: boxTarget(this.#scene, box), part, box, edge: -1 };
   }
 
   #onEdge(edge: number, part: "edge" | "label"): Hit {
@@ -266,7 +263,7 @@ export class HitIndex {
       tree.finish();
       this.#boxes.set(scope, tree);
     }
-    for (const each of tree.search(x0, y0, x1, y1).sort(ascending)) found(from + each);
+    for (const each of tree.search(x0, y0, x1, y1).sort((a, b) => a - b)) found(from + each);
   }
 
   /** Pieces of the edges directly in a scope that touch a rectangle, in their order, by the first of their two points. */
@@ -312,7 +309,7 @@ export class HitIndex {
       known = { tree, edge };
       this.#pieces.set(scope, known);
     }
-    for (const each of known.tree.search(x0, y0, x1, y1).sort(ascending)) {
+    for (const each of known.tree.search(x0, y0, x1, y1).sort((a, b) => a - b)) {
       const edge = known.edge[each];
       if (first + each + 1 < ptr[edge + 1]) found(edge, first + each);
     }
@@ -322,18 +319,9 @@ export class HitIndex {
 /** Screen px below which text is not drawn, and so cannot be clicked. */
 export const LEGIBLE = 5;
 
-interface Point {
-  readonly x: number;
-  readonly y: number;
-}
-
 export function boxTarget(scene: Scene, box: number): Target {
   const kind = scene.boxes.kind[box];
   const id = scene.boxes.id[box];
   if (kind === BOX.NODE) return { kind: "node", id };
   return { kind: kind === BOX.SCOPE || kind === BOX.OPEN ? "scope" : "tensor", id };
-}
-
-function ascending(a: number, b: number): number {
-  return a - b;
 }

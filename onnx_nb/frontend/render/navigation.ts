@@ -80,7 +80,7 @@ function across(scene: Scene, box: number, step: "up" | "down"): { box: number; 
   let best: { box: number; value: number } | null = null;
   let distance = Number.POSITIVE_INFINITY;
   const follow = (from: number, value: number, inside: boolean, depth: number): void => {
-    const candidates = value < 0 ? all(edges.count) : scene.edgesOf(value);
+    const candidates = value < 0 ? edges.value.keys() : scene.edgesOf(value);
     for (const edge of candidates) {
       if (here[edge] !== from || there[edge] < 0 || depth > 64) continue;
       // from inside an open box its border belongs to the edges within it, from outside to those around it
@@ -98,10 +98,6 @@ function across(scene: Scene, box: number, step: "up" | "down"): { box: number; 
   };
   follow(box, -1, false, 0);
   return best;
-}
-
-function* all(count: number): Generator<number> {
-  for (let at = 0; at < count; at++) yield at;
 }
 
 /** Nodes and closed scopes that a world rectangle touches. */

@@ -3,7 +3,7 @@
  */
 
 import type { Measure } from "../scene/labels.ts";
-import type { Camera, Rect, Size } from "./camera.ts";
+import type { Camera, Size } from "./camera.ts";
 import { draw, type Pen, type Picture } from "./canvas.ts";
 
 /** Pixels around a whole graph. */
@@ -11,7 +11,9 @@ const MARGIN = 12;
 
 /** The whole graph at zoom 1, or what a camera shows, as one SVG document without scripts or references. */
 export function toSvg(picture: Picture, shown?: { readonly camera: Camera; readonly view: Size }): string {
-  const { camera, view } = shown ?? whole(picture.scene.bounds);
+  const { x, y, w: wide, h: high } = picture.scene.bounds;
+  const camera = shown?.camera ?? { x: x - MARGIN, y: y - MARGIN, k: 1 };
+  const view = shown?.view ?? { w: wide + 2 * MARGIN, h: high + 2 * MARGIN };
   const pen = new SvgPen(picture.measure);
   draw(pen, picture, camera, view, 1);
   const [w, h] = [Math.ceil(view.w), Math.ceil(view.h)];
@@ -19,13 +21,6 @@ export function toSvg(picture: Picture, shown?: { readonly camera: Camera; reado
     `<svg xmlns="http://www.w3.org/2000/svg" width="${w}" height="${h}" viewBox="0 0 ${w} ${h}" role="img">` +
     `<title>${xml(picture.columns.meta.name || "model")}</title>${pen.finish()}</svg>`
   );
-}
-
-function whole(bounds: Rect): { camera: Camera; view: Size } {
-  return {
-    camera: { x: bounds.x - MARGIN, y: bounds.y - MARGIN, k: 1 },
-    view: { w: bounds.w + 2 * MARGIN, h: bounds.h + 2 * MARGIN },
-  };
 }
 
 export class SvgPen implements Pen {
