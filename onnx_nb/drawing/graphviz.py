@@ -112,21 +112,13 @@ def view_to_graphviz(
 
     Names that the model does not have are ignored. The nodes of a planned extraction are highlighted, missing inputs
     are red, redundant ones dashed.
-
-    Examples
-    --------
-    >>> import onnx.parser
-    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float x) => (float y) { y = Abs(x) }'
-    >>> drawn = view_to_graphviz(onnx.parser.parse_model(text), {}, inputs=["x"])
-    >>> "in &#160;scalar f32" in drawn.source
-    True
     """
     outline = Outline(model)
     styles, tensors = outline.styles, outline.numbers["tensor"]
     for each in selection:
         kind, number = str(each.get("kind")), each.get("id")
         if kind in outline.numbers:
-            if not (isinstance(number, int) and 0 <= number < outline.sizes[kind]):
+            if not (isinstance(number, int) and 0 <= number < len(outline.names[kind])):
                 number = outline.numbers[kind].get(str(each.get("name")))  # nodes without a name have a number only
             if number is not None:
                 outline.highlight(kind, number)
@@ -155,13 +147,8 @@ class Box(NamedTuple):
         return f"{self.kind}{self.id}"
 
 
-class Edge(NamedTuple):
-    """A tensor from the box that makes it to a box that reads it, dashed if only as an outer-scope value."""
-
-    value: int
-    source: Box
-    target: Box
-    dashed: bool
+Edge = tuple[int, Box, Box, bool]
+"""A tensor, the box that makes it, a box that reads it, and whether that reads it as an outer-scope value only."""
 
 
 class Outline:
@@ -175,7 +162,7 @@ class Outline:
         self.inside = self.column["node_body"]
         """The scope that shows the bodies of a node, or the function that it calls; −1 for other nodes."""
         self.parent: list[int] = tree.scope_parent.tolist()
-        self.sizes = {"tensor": graph.value_count, "node": graph.node_count, "scope": len(self.parent)}
+        self.names = {"tensor": graph.value_names, "node": graph.names, "scope": tree.scope_path}
         self._boxes: list[dict[Box, None]] = [{} for _ in self.parent]
         """Nodes and scopes directly in each scope, in file order."""
         for node, (scope, inside) in enumerate(zip(tree.node_scope.tolist(), self.inside.tolist(), strict=True)):
@@ -194,6 +181,8 @@ class Outline:
         for scope in np.flatnonzero(tree.scope_kind == BODY).tolist():
             self.branch |= zip(graph.bodies(self.owner(scope)), sorted(self.children(scope)), strict=True)
         self._subgraph_of = {scope: subgraph for subgraph, scope in self.branch.items()}
+        self.front: list[int] = []
+        """The outermost closed scope at or around each scope; −1 if the scope shows open."""
         self.lit: dict[str, set[int]] = {"node": set(), "scope": set()}
         self.styles: dict[int, str] = {}
         """Value → its style: lit, in, out, taken, missing or redundant."""
@@ -202,8 +191,9 @@ class Outline:
     @functools.cached_property
     def numbers(self) -> dict[str, dict[str, int]]:
         """The number of each tensor, node and scope by name; the first of equal names."""
-        names = {"tensor": self.graph.value_names, "node": self.graph.names, "scope": self.tree.scope_path}
-        return {kind: {name: at for at, name in [*enumerate(each)][::-1] if name} for kind, each in names.items()}
+        return {
+            kind: {name: at for at, name in [*enumerate(names)][::-1] if name} for kind, names in self.names.items()
+        }
 
     def owner(self, scope: int) -> int:
         """Return the node whose bodies a scope shows, or that calls the function it shows; −1 for other scopes."""
@@ -213,6 +203,12 @@ class Outline:
         """Return the operator of a node and its domain."""
         found: tuple[str, str] = self.graph.operators[self.graph.op_index[node]]
         return found
+
+    def around(self, scope: int) -> Iterator[int]:
+        """Yield a scope and those around it."""
+        while scope >= 0:
+            yield scope
+            scope = self.parent[scope]
 
     def children(self, scope: int) -> list[int]:
         """Return the scopes directly in a scope."""
@@ -229,6 +225,14 @@ class Outline:
             *(Box("result", value) for value in results if value >= 0 and not self.graph.constant_values[value]),
             *(Box("output", place) for place in range(0 if scope else len(graph.outputs))),
         ]
+
+    def open(self, opened: set[int]) -> int:
+        """Open some scopes, the others not; return the number of boxes, which open scopes are not."""
+        for scope, parent in enumerate(self.parent):
+            above = self.front[parent] if scope else -1
+            self.front.append(above if above >= 0 or scope in opened or not scope else scope)
+        shown = [scope for scope, front in enumerate(self.front) if front < 0]
+        return sum(len(self.contents(scope)) for scope in shown) - len(shown) + 1
 
     def first_opening(self) -> set[int]:
         """Return the scopes that are open at first: all of few nodes, else from the outside in within `BUDGET`.
@@ -282,13 +286,9 @@ class Outline:
             found = self.at_paths([pattern]) - {0} if pattern != "*" else set()
             found = found or {scope for scope, path in enumerate(paths) if fnmatch.fnmatchcase(path, glob)}
             if not found:
-                raise OnnxNbError(
-                    f"no scope is called {quoted(pattern)}.", advice=closest_text(pattern, paths) or _NAMES
-                )
-            for scope in found:
-                while scope not in opened:
-                    opened.add(scope)
-                    scope = self.parent[scope]  # noqa: PLW2901 (the walk up to the root)
+                advice = closest_text(pattern, paths) or _NAMES
+                raise OnnxNbError(f"no scope is called {quoted(pattern)}.", advice=advice)
+            opened |= {around for scope in found for around in self.around(scope)}
         return opened
 
     def find(self, name: str) -> tuple[str, int]:
@@ -331,17 +331,13 @@ class Outline:
         """Return a node's operator, a note after it (its domain), and its weights and attributes."""
         graph, (op, domain) = self.graph, self.operator(node)
         note = f"differs {domain}" if self.column["node_flags"][node] & DIFFERS else domain
-        names, inputs = (
-            self._string("op_inputs", int(graph.op_index[node])).split(","),
-            graph.node_inputs(node).tolist(),
-        )
+        names, inputs = self._string("op_inputs", int(graph.op_index[node])), graph.node_inputs(node).tolist()
         pairs = []
-        for name, value in zip([*names, *[""] * len(inputs)], inputs, strict=False):
+        for name, value in zip([*names.split(","), *[""] * len(inputs)], inputs, strict=False):
             if value >= 0 and self.column["value_flags"][value] & CONSTANT:
                 kind = graph.type_of(value)
-                pairs.append(
-                    (name, self._string("value_literal", value) or kind.shape_text or kind.dtype or "constant")
-                )
+                text = self._string("value_literal", value) or kind.shape_text or kind.dtype or "constant"
+                pairs.append((name, text))
         attributes = filter(None, self._string("node_attributes", node).split(" · "))
         pairs += [(key, value) for key, _, value in (each.partition(" ") for each in attributes)]
         return op, note.strip(), pairs
@@ -372,23 +368,6 @@ class Outline:
             dtype = dtype.replace(long, abbreviated, 1)
         return self.graph.value_names[value], f"{kind.shape_text} {dtype}".strip()
 
-
-class Boxes:
-    """The boxes that show while some scopes are open, and the edges between them."""
-
-    def __init__(self, outline: Outline, opened: set[int]) -> None:
-        self._outline = outline
-        self.front: list[int] = []
-        """The outermost closed scope at or around each scope; −1 if the scope shows open."""
-        for scope, parent in enumerate(outline.parent):
-            above = self.front[parent] if scope else -1
-            self.front.append(above if above >= 0 or scope in opened or not scope else scope)
-
-    def count(self) -> int:
-        """Return the number of boxes; open scopes are not boxes."""
-        shown = [scope for scope, front in enumerate(self.front) if front < 0]
-        return sum(len(self._outline.contents(scope)) for scope in shown) - len(shown) + 1
-
     def is_open(self, box: Box) -> bool:
         """Return whether a box is an open scope."""
         return box.kind == "scope" and self.front[box.id] < 0
@@ -399,36 +378,36 @@ class Boxes:
 
     def of_node(self, node: int) -> Box:
         """Return the box that shows a node; for a node with bodies, or a call, the scope that shows these."""
-        inside = int(self._outline.inside[node])
-        scope = inside if inside >= 0 else int(self._outline.tree.node_scope[node])
+        inside = int(self.inside[node])
+        scope = inside if inside >= 0 else int(self.tree.node_scope[node])
         return self.of_scope(scope) if inside >= 0 or self.front[scope] >= 0 else Box("node", node)
 
     def of_value(self, value: int) -> Box:
         """Return the box that a tensor comes from."""
-        graph = self._outline.graph
+        graph = self.graph
         if graph.producer[value] >= 0:
             box = self.of_node(int(graph.producer[value]))
             return Box("result", value) if self.is_open(box) else box
         if graph.value_kind[value] == BODY_INPUT:
-            front = self.front[self._outline.branch[int(graph.value_subgraph[value])]]
+            front = self.front[self.branch[int(graph.value_subgraph[value])]]
             return Box("scope", front) if front >= 0 else Box("input", value)
         return Box("input" if graph.value_kind[value] == GRAPH_INPUT else "missing", value)
 
     def edges(self) -> list[Edge]:
         """Return an edge for each tensor and each box that reads it from outside."""
-        graph, home = self._outline.graph, self._outline.home
+        graph, home = self.graph, self.home
         found: dict[tuple[int, Box], Edge] = {}
         for value, target, subgraph in self._reads():
             # a body input is drawn in the body that it belongs to
             outer = home[graph.value_subgraph[value]] != home[subgraph] and graph.value_kind[value] != BODY_INPUT
-            edge = Edge(value, self.of_value(value), target, outer)
-            if edge.source != target and outer < found.setdefault((value, target), edge).dashed:
+            edge = (value, self.of_value(value), target, outer)
+            if edge[1] != target and outer < found.setdefault((value, target), edge)[-1]:
                 found[value, target] = edge
         return list(found.values())
 
     def _reads(self) -> Iterator[tuple[int, Box, int]]:
         """Yield each value with a box that reads it, and the subgraph of the reader."""
-        graph, tree = self._outline.graph, self._outline.tree
+        graph, tree = self.graph, self.tree
         front = [self.front[scope] for scope in tree.node_scope.tolist()]
         maker, folded, hidden = graph.producer.tolist(), graph.folded.tolist(), graph.constant_values.tolist()
         read, ends = graph.in_value.tolist(), graph.in_ptr.tolist()
@@ -440,25 +419,18 @@ class Boxes:
                 box = self.of_node(node)
                 if self.is_open(box):
                     readers = graph.consumers(value).tolist() if tree.scope_kind[box.id] == FUNCTION else []
-                    if any(self._is_inside(reader, box.id) for reader in readers if not folded[reader]):
+                    if any(box.id in self.around(int(tree.node_scope[each])) for each in readers if not folded[each]):
                         continue  # nodes inside the open call read it
                     box = Box("enter", node)
                 yield value, box, int(graph.node_subgraph[node])
         # what open bodies and calls yield, and the outputs of their nodes that it becomes
         for subgraph, value, made in yields(graph):
-            inside = int(self._outline.inside[graph.subgraphs[subgraph].owner_node])
+            inside = int(self.inside[graph.subgraphs[subgraph].owner_node])
             if self.front[inside] < 0 and not (hidden[value] or hidden[made]):
                 yield value, Box("result", made), subgraph
         for place, value in enumerate(graph.outputs.tolist()):
             if value >= 0 and not hidden[value]:
                 yield value, Box("output", place), int(graph.value_subgraph[value])
-
-    def _is_inside(self, node: int, scope: int) -> bool:
-        """Return whether a node is in a scope, at any depth."""
-        around = int(self._outline.tree.node_scope[node])
-        while around > scope:  # parents come before children
-            around = self._outline.parent[around]
-        return around == scope
 
 
 _COLORS = {
@@ -509,15 +481,14 @@ class _Drawing:
         self._outline = outline
         self._color = color = {name: pair[theme == "dark"] for name, pair in _COLORS.items()}
         self._down = direction == "down"
-        self._boxes = boxes = Boxes(outline, opened)
-        count = boxes.count()
+        count = outline.open(opened)
         if count > BOX_LIMIT:
             raise OnnxNbError(
                 f"the drawing would have {count:,} boxes; dot may not finish with more than {BOX_LIMIT:,}.",
                 advice="Close scopes: name the few to open, as in open=['encoder/layer.0'], or none with open=[].",
             )
-        self._edges = boxes.edges()
-        self._many = {value for value, n in Counter(edge.value for edge in self._edges).items() if n > MANY}
+        self._edges = outline.edges()
+        self._many = {value for value, n in Counter(edge[0] for edge in self._edges).items() if n > MANY}
         self._stubs: dict[Box, dict[str, int]] = {}
         met: dict[tuple[str, Box], set[int]] = {}
         for value, source, target, _ in self._edges:
@@ -533,10 +504,10 @@ class _Drawing:
             if len(values) > 1 and box.kind == "node":
                 own = (outline.graph.node_inputs if side == "i" else outline.graph.node_outputs)(box.id).tolist()
                 self._ports[side, box] = [value for value in dict.fromkeys(own) if value in values]
-        self._lit = {*map(boxes.of_node, outline.lit["node"]), *map(boxes.of_scope, outline.lit["scope"])}
+        self._lit = {*map(outline.of_node, outline.lit["node"]), *map(outline.of_scope, outline.lit["scope"])}
         self._problems: dict[Box, list[str]] = {}
         for node, messages in outline.problems().items():
-            self._problems.setdefault(boxes.of_node(node), []).extend(messages)
+            self._problems.setdefault(outline.of_node(node), []).extend(messages)
         graph = {"bgcolor": color["background"], "fontname": _FONT, "nodesep": "0.3", "pad": "0.15"}
         graph |= {"rankdir": "TB", "ranksep": "0.32"} if self._down else {"rankdir": "LR", "ranksep": "0.4"}
         node_style = {"shape": "plain", "fontname": _FONT, "fontsize": "12"}
@@ -559,7 +530,7 @@ class _Drawing:
         if enter in self._ends:  # where tensors enter the bodies of a node
             dot.node(str(enter), label="", shape="point", width="0.06", color=self._color["edge"])
         for box in self._outline.contents(scope):
-            if self._boxes.is_open(box):
+            if self._outline.is_open(box):
                 title, note, lines = self._outline.scope_text(box.id)
                 style = {"style": "rounded,filled", "labeljust": "l", "margin": "12", "fontsize": "12"}
                 style |= {"label": f"<{self._heading(title, note)}>", "fontcolor": self._color["text"]}
@@ -643,38 +614,38 @@ class _Drawing:
         """Draw a tensor as its name: at a stub, or where no node makes it."""
         name, kind = self._outline.value_text(value)
         style = self._outline.styles.get(value, "")
-        bad = style == "missing" or self._boxes.of_value(value).kind == "missing"
+        bad = style == "missing" or self._outline.of_value(value).kind == "missing"
         color = self._color["bad" if bad else "accent" if style in _CHOSEN else "dim"]
         dot.node(identifier, label=f"<{_small(_text(name, 24) or '?', color)}>", tooltip=_tooltip(name, kind))
 
     def _draw_edges(self) -> None:
         named: set[int] = set()
         for edge in self._edges:
-            value, many = edge.value, edge.value in self._many
-            made, first = edge.source.kind != "missing", value not in named
+            value, source, target, _ = edge
+            many, made, first = value in self._many, source.kind != "missing", value not in named
             named.add(value)
-            style, (name, kind) = self._edge_style(edge), self._outline.value_text(value, short=True)
+            style, (name, kind) = self._edge_style(*edge), self._outline.value_text(value, short=True)
             tooltip = _tooltip(name, kind)
             if first and many and made:
-                tail = self._end("o", value, edge.source)
+                tail = self._end("o", value, source)
                 self.dot.edge(tail, f"stub{value}", tooltip=tooltip, **style | {"arrowhead": "none"})
             elif first and not many and not made:
-                self._draw_name(self.dot, str(edge.source), value)
+                self._draw_name(self.dot, str(source), value)
             label = None
             if first and not many:  # type and name at the first reader only
                 mark = self._outline.styles.get(value, "")
                 words = _text(name if mark == "missing" else kind, 40)
                 words = f"{mark} {_SPACE}{words}" if mark in ("in", "out") else words
                 label = f"<{_SPACE}{f'<B>{words}</B>' if mark in _CHOSEN else words}>" if words else None
-            tail = f"stub{value}_{edge.target}" if many else self._end("o", value, edge.source)
-            self.dot.edge(tail, self._end("i", value, edge.target), label=label, tooltip=tooltip, **style)
+            tail = f"stub{value}_{target}" if many else self._end("o", value, source)
+            self.dot.edge(tail, self._end("i", value, target), label=label, tooltip=tooltip, **style)
 
-    def _edge_style(self, edge: Edge) -> dict[str, str]:
-        mark = self._outline.styles.get(edge.value, "")
-        style = {"style": "dashed"} if edge.dashed or mark in ("missing", "redundant") else {}
-        if mark == "missing" or (not mark and edge.source.kind == "missing"):
+    def _edge_style(self, value: int, source: Box, target: Box, dashed: bool) -> dict[str, str]:  # noqa: FBT001
+        mark = self._outline.styles.get(value, "")
+        style = {"style": "dashed"} if dashed or mark in ("missing", "redundant") else {}
+        if mark == "missing" or (not mark and source.kind == "missing"):
             color, width = "bad", "2" if mark else "1"
-        elif mark in _CHOSEN or (mark == "taken" and edge.target in self._lit):
+        elif mark in _CHOSEN or (mark == "taken" and target in self._lit):
             color, width = "accent", "1.6" if mark == "taken" else "2.4"
         else:
             return style
@@ -690,7 +661,7 @@ class _Drawing:
 
     def _border(self, box: Box) -> dict[str, str]:
         lit = box in self._lit
-        color = "accent" if lit else "warn" if self._warnings(box) and not self._boxes.is_open(box) else "line"
+        color = "accent" if lit else "warn" if self._warnings(box) and not self._outline.is_open(box) else "line"
         return {"color": self._color[color], "penwidth": "2" if lit else "1"}
 
     def _warnings(self, box: Box) -> list[str]:
