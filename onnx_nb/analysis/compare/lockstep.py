@@ -28,7 +28,7 @@ from onnx_nb.analysis.model.model import label_of
 from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.run.capture import refuse_faults
 from onnx_nb.analysis.run.feeds import validate_feeds
-from onnx_nb.analysis.run.session import original_values, with_explicit_casts
+from onnx_nb.analysis.run.session import with_explicit_casts
 from onnx_nb.analysis.run.value_recorder import SMALL, Spilled, Store, contents, statistics_pool, unspilled
 from onnx_nb.analysis.run.windows import Sink, Windows
 
@@ -90,11 +90,7 @@ class Running:
         graph = self.graph
         make = functools.partial(Windows, memory_limit=self._memory_limit, providers=self._providers)
         # as the model would run in one session, with the casts that onnxruntime inserts
-        model = with_explicit_casts(graph.model, self._providers)
-        low = graph if model is graph.model else Graph.of(model)
-        original = {value: value for value in wanted} if low is graph else original_values(graph, low)
-        if not wanted <= set(original.values()):
-            low, original = graph, {value: value for value in wanted}
+        low, original = with_explicit_casts(graph, wanted, self._providers)
         refuse_faults(graph, lambda: make(graph, wanted, reuse=False).runs)
         lowest = {value for value, source in original.items() if source in wanted}
         return make(low, lowest, reuse=True), original

@@ -29,7 +29,7 @@ from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.progress import CountedWork, count_of
 from onnx_nb.analysis.results import Displayed, Table
 from onnx_nb.analysis.run.feeds import read_feeds
-from onnx_nb.analysis.run.session import original_nodes, original_values, with_explicit_casts
+from onnx_nb.analysis.run.session import original_nodes, with_explicit_casts
 from onnx_nb.analysis.run.statistics import Histogram, Statistics
 from onnx_nb.analysis.run.value_recorder import (
     Job,
@@ -203,9 +203,11 @@ class NonFinite:
         message = f"{self.node} makes {what} of {found.count} values in {quoted(self.name)}"
         if not self.inputs:
             return f"{message}."
-        first = itertools.islice(self.inputs.items(), 6)
-        read = ", ".join(f"{quoted(name)} ({_range(entry)})" for name, entry in first)
-        return f"{message}, and its inputs are finite: {read}."
+        read = []
+        for name, entry in itertools.islice(self.inputs.items(), 6):
+            span = f"{entry.min:g} … {entry.max:g}".replace("-", "−") if entry.finite else "no finite value"
+            read.append(f"{quoted(name)} ({span})")
+        return f"{message}, and its inputs are finite: {', '.join(read)}."
 
     def __repr__(self) -> str:
         return f"NonFinite({self.message})"
@@ -309,7 +311,7 @@ class Capture(Displayed, Table):
     def statistics(self, name: str) -> Statistics:
         """Return the statistics of a value, merged over feeds and iterations, or of a weight."""
         value = self._value(name)
-        found = self._weight(name) if value < 0 else self._partial.records[value].settled()
+        found = Statistics.of(self.model.tensor(name)) if value < 0 else self._partial.records[value].settled()
         if found is None:
             kind = self._partial.records[value].dtype
             raise CaptureError(f"{quoted(name)} is a {kind}: it has no statistics.")
@@ -397,9 +399,6 @@ class Capture(Displayed, Table):
         message = f"tensor {quoted(str(name))} was not captured.{at}"
         raise CaptureError(message, advice=closest_text(str(name), self._values) or "See cap.names.")
 
-    def _weight(self, name: str) -> Statistics:
-        return Statistics.of(self.model.tensor(name))
-
     def _read_by(self, node: int, names: Mapping[int, str]) -> dict[str, Statistics]:
         graph = self._graph
         read: dict[str, Statistics] = {}
@@ -409,7 +408,8 @@ class Capture(Displayed, Table):
                 if found is not None:
                     read[names[value]] = found
             elif value >= 0 and graph.value_kind[value] == INITIALIZER and graph.value_subgraph[value] == 0:
-                read[graph.value_names[value]] = self._weight(graph.value_names[value])
+                name = graph.value_names[value]
+                read[name] = Statistics.of(self.model.tensor(name))
         return read
 
 
@@ -443,8 +443,11 @@ def _wanted(graph: Graph, tensors: str | Iterable[str] | None, *, bodies: bool) 
     """Return the values to record."""
     kinds = graph.value_kind
     there = (kinds == NODE_OUTPUT) | (kinds == BODY_INPUT) | (graph.value_subgraph == 0) & (kinds != DANGLING)
-    closed = _closed(graph)
-    there &= ~closed[graph.value_subgraph] if bodies else graph.value_subgraph == 0
+    closed = np.arange(len(graph.subgraphs)) > 0
+    if bodies:  # outer subgraphs come first
+        for number, subgraph in enumerate(graph.subgraphs[1:], 1):
+            closed[number] = closed[subgraph.parent] or not can_look_inside(graph, subgraph.owner_node)
+    there &= ~closed[graph.value_subgraph]
     if tensors is None:
         there &= kinds != INITIALIZER
         there[graph.overridable] = True
@@ -453,14 +456,6 @@ def _wanted(graph: Graph, tensors: str | Iterable[str] | None, *, bodies: bool) 
     # weights need not be recorded: they are in the model
     stay = set(np.flatnonzero(kinds == INITIALIZER).tolist()) - set(graph.overridable.tolist())
     return [value for value in named(graph, tensors, np.flatnonzero(there).tolist(), "tensors") if value not in stay]
-
-
-def _closed(graph: Graph) -> NDArray[np.bool_]:
-    """Return which subgraphs can be run only by their owner."""
-    closed = np.zeros(len(graph.subgraphs), bool)
-    for number, subgraph in enumerate(graph.subgraphs[1:], 1):  # outer ones come first
-        closed[number] = closed[subgraph.parent] or not can_look_inside(graph, subgraph.owner_node)
-    return closed
 
 
 def named(graph: Graph, patterns: str | Iterable[str], among: Sequence[int], what: str) -> list[int]:
@@ -496,14 +491,10 @@ def refuse_faults(graph: Graph, runs: Callable[[], Iterable[int]]) -> None:
 
 def _with_casts(graph: Graph, job: Job) -> tuple[Job, Callable[[Partial], Partial]]:
     """Return a job on the model with the casts that onnxruntime would add, and how to translate its results back."""
-    model = with_explicit_casts(job.model, job.providers)
-    if model is job.model:
+    cast, values = with_explicit_casts(graph, job.wanted, job.providers)
+    if cast is graph:
         return job, lambda partial: partial
-    cast = Graph.of(model)
-    values = original_values(graph, cast)
     numbers = {original: value for value, original in values.items()}
-    if any(value not in numbers for value in job.wanted):  # functions with subgraphs: their nodes round one by one
-        return job, lambda partial: partial
     keep = frozenset(numbers[v] for v in job.keep) if isinstance(job.keep, frozenset) else job.keep
     nodes = original_nodes(graph, cast)
     order = job.windows(reuse=False).runs
@@ -533,7 +524,7 @@ def _with_casts(graph: Graph, job: Job) -> tuple[Job, Callable[[Partial], Partia
             stopped=partial.stopped if partial.stopped < 0 else values[partial.stopped],
         )
 
-    return job._replace(model=model, wanted=tuple(numbers[value] for value in job.wanted), keep=keep), translate
+    return job._replace(model=cast.model, wanted=tuple(numbers[value] for value in job.wanted), keep=keep), translate
 
 
 def _merged(partials: Iterator[Partial]) -> Partial:
@@ -544,9 +535,3 @@ def _merged(partials: Iterator[Partial]) -> Partial:
     while merged.stopped < 0 and (partial := next(partials, None)) is not None:
         merged.merge(partial)
     return merged
-
-
-def _range(found: Statistics) -> str:
-    if found.count == found.nonfinite:
-        return "no finite value"
-    return f"{found.min:g} … {found.max:g}".replace("-", "−")

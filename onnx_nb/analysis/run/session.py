@@ -32,7 +32,7 @@ from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, numpy_d
 from onnx_nb.analysis.run import feeds as feeding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import onnxruntime
     from numpy.typing import NDArray
@@ -470,16 +470,22 @@ _ADDED: Final = "InsertedPrecisionFreeCast_"
 """Prefix of the name of a value's float32 copy in onnxruntime."""
 
 
-def with_explicit_casts(model: Model, providers: Sequence[str] | None = None) -> Model:
-    """Return a model with onnxruntime's casts as nodes; the model itself if it needs none."""
-    if not _has_float16(Graph.of(model)):
-        return model
+def with_explicit_casts(
+    graph: Graph, wanted: Collection[int], providers: Sequence[str] | None = None
+) -> tuple[Graph, dict[int, int]]:
+    """Return the graph with onnxruntime's casts as nodes, and the original of each of its values.
+
+    If the model needs no casts, or a wanted value would not be in it, that is the graph itself with the wanted values.
+    """
+    model, unchanged = graph.model, (graph, {value: value for value in wanted})
+    if not _has_float16(graph):
+        return unchanged
     with tempfile.TemporaryDirectory(prefix="onnx_nb-casts-") as folder:
         path = Path(folder) / "casts.onnx"
         try:
             create(_without_weights(model), optimize=False, providers=providers, transient=True, written_to=path)
         except OnnxNbError:
-            return model  # running it in windows finds the node that fails
+            return unchanged  # running it in windows finds the node that fails
         proto = onnx.load(path)
     source, target = model.proto.graph, proto.graph
     target.output.clear()
@@ -488,20 +494,18 @@ def with_explicit_casts(model: Model, providers: Sequence[str] | None = None) ->
     target.input.extend(source.input)
     there = {tensor.name for tensor in target.initializer}
     target.initializer.extend(tensor for tensor in source.initializer if tensor.name not in there)
-    return with_proto(model, proto)
-
-
-def original_values(graph: Graph, cast: Graph) -> dict[int, int]:
-    """Return the original of each value of the graph with casts."""
+    cast = Graph.of(with_proto(model, proto))
     places, cast_places = (zip(each.value_subgraph.tolist(), each.value_names, strict=True) for each in (graph, cast))
-    original = {place: value for value, place in enumerate(places)}
+    number = {place: value for value, place in enumerate(places)}
     # where functions were inlined, their subgraphs come in between
     same_subgraphs = [place.attribute for place in graph.subgraphs] == [place.attribute for place in cast.subgraphs]
-    return {
-        value: original[place]
+    original = {
+        value: number[place]
         for value, place in enumerate(cast_places)
-        if place in original and (same_subgraphs or place[0] == 0)
+        if place in number and (same_subgraphs or place[0] == 0)
     }
+    # without those in functions with subgraphs, their nodes round one by one
+    return (cast, original) if set(wanted) <= set(original.values()) else unchanged
 
 
 def original_nodes(graph: Graph, cast: Graph) -> dict[int, int]:

@@ -16,16 +16,8 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
-from onnx import (
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    SparseTensorProto,
-    TensorProto,
-    TypeProto,
-    helper,
-)
+import onnx
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
 
 from onnx_nb.analysis.errors import CaptureError, ExternalDataError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted, shape_text
@@ -501,7 +493,7 @@ class _SessionMaker:
         # onnxruntime runs a Scan only if it could infer at least the rank of each output of its body
         data_type, shape = found.element_type(), found.shape()
         is_exact = len(shape) == 1 and data_type == TensorProto.INT64
-        return helper.make_tensor_type_proto(data_type, shape if is_exact else [None] * len(shape))
+        return onnx.helper.make_tensor_type_proto(data_type, shape if is_exact else [None] * len(shape))
 
     def window(
         self, order: _ExecutionOrder, start: int, stop: int, alive: Mapping[int, Value | None]
@@ -521,7 +513,7 @@ class _SessionMaker:
                     proto.graph.input.add(name=names[value]).type.CopyFrom(kind)
                 else:  # a session cannot be given one
                     element = self.optional[value].optional_type.elem_type
-                    proto.graph.node.append(helper.make_node("Optional", [], [names[value]], type=element))
+                    proto.graph.node.append(onnx.helper.make_node("Optional", [], [names[value]], type=element))
             elif graph.value_kind[value] == INITIALIZER:
                 nbytes += self._add_weight(proto.graph, value)
             else:
@@ -535,13 +527,8 @@ class _SessionMaker:
         name = graph.node_label(nodes[0])
         if len(nodes) > 1:
             name += f" … {graph.node_label(nodes[-1])}"
-        session = sessions.create(
-            with_proto(graph.model, proto, name),
-            optimize=False,
-            providers=self._providers,
-            transient=True,
-            shared_arena=True,
-        )
+        model = with_proto(graph.model, proto, name)
+        session = sessions.create(model, optimize=False, providers=self._providers, transient=True, shared_arena=True)
         if self._may_be_optional:
             for value, entry in zip(outputs, session.get_outputs(), strict=True):
                 if entry.type.startswith("optional("):
@@ -574,7 +561,7 @@ class _SessionMaker:
         if value in self.overridable:
             # as in the whole model: onnxruntime may treat weights that can be overridden differently
             info = target.input.add(name=tensor.name)
-            info.type.CopyFrom(helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
+            info.type.CopyFrom(onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
         return int(math.prod(tensor.dims)) * 4
 
     def _weight(self, value: int) -> TensorProto | SparseTensorProto:
