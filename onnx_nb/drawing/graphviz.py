@@ -191,9 +191,7 @@ class Outline:
     @functools.cached_property
     def numbers(self) -> dict[str, dict[str, int]]:
         """The number of each tensor, node and scope by name; the first of equal names."""
-        return {
-            kind: {name: at for at, name in [*enumerate(names)][::-1] if name} for kind, names in self.names.items()
-        }
+        return {kind: {name: at for at, name in [*enumerate(each)][::-1] if name} for kind, each in self.names.items()}
 
     def owner(self, scope: int) -> int:
         """Return the node whose bodies a scope shows, or that calls the function it shows; −1 for other scopes."""
@@ -201,8 +199,7 @@ class Outline:
 
     def operator(self, node: int) -> tuple[str, str]:
         """Return the operator of a node and its domain."""
-        found: tuple[str, str] = self.graph.operators[self.graph.op_index[node]]
-        return found
+        return self.graph.operators[int(self.graph.op_index[node])]
 
     def around(self, scope: int) -> Iterator[int]:
         """Yield a scope and those around it."""
@@ -476,8 +473,7 @@ class _Drawing:
     def __init__(self, outline: Outline, opened: set[int], direction: str, theme: str) -> None:
         for what, given, known in (("direction", direction, ("down", "right")), ("theme", theme, ("light", "dark"))):
             if given not in known:
-                advice = f"Use {known[0]!r} or {known[1]!r}."
-                raise OnnxNbError(f"there is no {what} {given!r}.", advice=advice)
+                raise OnnxNbError(f"there is no {what} {given!r}.", advice=f"Use {known[0]!r} or {known[1]!r}.")
         self._outline = outline
         self._color = color = {name: pair[theme == "dark"] for name, pair in _COLORS.items()}
         self._down = direction == "down"
@@ -542,13 +538,13 @@ class _Drawing:
                 inner = str(box)
                 draw = {"node": self._draw_node, "scope": self._draw_closed_scope}.get(box.kind, self._draw_pill)
                 draw(dot, box)
-                self._draw_stubs(dot, box)
+                self._draw_names(dot, self._stubs.get(box, {}))
             first = first or inner
         if not first:
             first = f"empty{scope}"
             dot.node(first, label="", shape="point", style="invis")
         if enter in self._ends:
-            self._draw_stubs(dot, enter)
+            self._draw_names(dot, self._stubs.get(enter, {}))
             dot.edge(str(enter), first, style="invis")
         return first
 
@@ -605,18 +601,14 @@ class _Drawing:
             width="0.4",
         )
 
-    def _draw_stubs(self, dot: Any, box: Box) -> None:
-        """Draw the names at a box of the tensors with too many readers for lines."""
-        for identifier, value in self._stubs.get(box, {}).items():
-            self._draw_name(dot, identifier, value)
-
-    def _draw_name(self, dot: Any, identifier: str, value: int) -> None:
-        """Draw a tensor as its name: at a stub, or where no node makes it."""
-        name, kind = self._outline.value_text(value)
-        style = self._outline.styles.get(value, "")
-        bad = style == "missing" or self._outline.of_value(value).kind == "missing"
-        color = self._color["bad" if bad else "accent" if style in _CHOSEN else "dim"]
-        dot.node(identifier, label=f"<{_small(_text(name, 24) or '?', color)}>", tooltip=_tooltip(name, kind))
+    def _draw_names(self, dot: Any, tensors: Mapping[str, int]) -> None:
+        """Draw tensors, by their identifiers, as their names: at stubs, or where no node makes them."""
+        for identifier, value in tensors.items():
+            name, kind = self._outline.value_text(value)
+            style = self._outline.styles.get(value, "")
+            bad = style == "missing" or self._outline.of_value(value).kind == "missing"
+            color = self._color["bad" if bad else "accent" if style in _CHOSEN else "dim"]
+            dot.node(identifier, label=f"<{_small(_text(name, 24) or '?', color)}>", tooltip=_tooltip(name, kind))
 
     def _draw_edges(self) -> None:
         named: set[int] = set()
@@ -630,7 +622,7 @@ class _Drawing:
                 tail = self._end("o", value, source)
                 self.dot.edge(tail, f"stub{value}", tooltip=tooltip, **style | {"arrowhead": "none"})
             elif first and not many and not made:
-                self._draw_name(self.dot, str(source), value)
+                self._draw_names(self.dot, {str(source): value})
             label = None
             if first and not many:  # type and name at the first reader only
                 mark = self._outline.styles.get(value, "")
