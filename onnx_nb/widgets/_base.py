@@ -94,6 +94,9 @@ class OnnxWidget(anywidget.AnyWidget):
     theme = traitlets.Enum(("auto", "light", "dark"), default_value="auto").tag(sync=True)
     """Colors of the view; ``"auto"`` follows the notebook."""
 
+    _subject = ""
+    """Name of the attribute that the widget shows, for its text."""
+
     _channel: Channel | None = None
     """``None`` if an argument was wrong."""
 
@@ -109,6 +112,9 @@ class OnnxWidget(anywidget.AnyWidget):
             self._esm = static_text("widget.js")
         super().__init__(model_id=own, _own=own, _code=code, **traits)
         self._channel = Channel(self, self._verbs())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({getattr(self, self._subject)!r})"
 
     def close(self) -> None:
         """Remove the view and end its worker."""

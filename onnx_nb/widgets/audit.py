@@ -41,6 +41,7 @@ class AuditPanel(PackedWidget):
 
     audit: Audit
 
+    _subject = "audit"
     _kind = traitlets.Unicode("external_data").tag(sync=True)
 
     height = traitlets.Int(300, min=120).tag(sync=True)
@@ -56,6 +57,3 @@ class AuditPanel(PackedWidget):
         }
         packed = {"columns": Columns({}, found).to_bytes()}
         super().__init__(repr(self.audit), packed, audit_still(self.audit), **traits)
-
-    def __repr__(self) -> str:
-        return f"AuditPanel({self.audit!r})"

@@ -50,6 +50,7 @@ class CapturePanel(LinkedWidget):
 
     capture: Capture
 
+    _subject = "capture"
     _kind = traitlets.Unicode("capture").tag(sync=True)
 
     height = traitlets.Int(420, min=160).tag(sync=True)
@@ -68,9 +69,6 @@ class CapturePanel(LinkedWidget):
         )
         super().__init__(repr(capture), {"columns": packed.to_bytes()}, capture_still(capture), **traits)
         self.graph = graph
-
-    def __repr__(self) -> str:
-        return f"CapturePanel({self.capture!r})"
 
     def _found(self, model: Model) -> tuple[int, int]:
         return found_in(self.capture.names, model)

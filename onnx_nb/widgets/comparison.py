@@ -65,6 +65,7 @@ class ComparisonPanel(LinkedWidget):
 
     comparison: Comparison
 
+    _subject = "comparison"
     _kind = traitlets.Unicode("comparison").tag(sync=True)
     _actions = traitlets.List(traitlets.Unicode()).tag(sync=True)
     """What can be done with a point besides looking at it: ``"reproduce"``, ``"drill"``."""
@@ -89,6 +90,7 @@ class ComparisonPanel(LinkedWidget):
     def __init__(self, comparison: Comparison, *, graph: ModelGraph | None = None, **traits: Any) -> None:
         self.comparison = comparison
         self._inside: dict[str, Comparison] = {}
+        self._torch: Any = comparison  # only a `TorchComparison` has actions
         first = notable(comparison)
         alt = f"Comparison of {comparison.reference} and {comparison.candidate}: {comparison.message}"
         packed = comparison_columns(comparison, details=DETAILS_IN_STATE).to_bytes()
@@ -99,26 +101,11 @@ class ComparisonPanel(LinkedWidget):
         super().__init__(alt, {"columns": packed}, _actions=actions, **given, **traits)
         self.graph = graph
 
-    def __repr__(self) -> str:
-        return f"ComparisonPanel({self.comparison!r})"
-
     def to_html(self, path: str | os.PathLike[str], *, limit: int = DETAILS, progress: Progress | None = None) -> Path:
-        """Write the panel as one file that needs neither kernel nor network.
+        """Write the panel as one file that needs neither kernel nor network; see `ModelGraph.to_html`.
 
-        Parameters
-        ----------
-        path
-            The file to write. Missing folders are made.
-        limit
-            Bytes that histograms and other details may take. Those of the worst points are included, and the page
-            names what was left out.
-        progress
-            Called with the fraction done and a message. If it raises, nothing is written.
-
-        Raises
-        ------
-        OnnxNbError
-            If the file cannot be written.
+        ``limit`` is the bytes that histograms and other details may take. Those of the worst points are included, and
+        the page names what was left out.
         """
         return write_page(path, self._page(limit, progress))
 
@@ -144,26 +131,19 @@ class ComparisonPanel(LinkedWidget):
         return Reply(buffers=[self._page(DETAILS, call.progress).encode()])
 
     def _on_reproduce(self, call: Call) -> Reply:
-        found = self.reproduction = self._torch().reproduce(str(call.args.get("name")), progress=call.progress)
-        return Reply(
-            {"message": f"{found!r} is in panel.reproduction; .save(folder) writes a folder that shows the error."}
-        )
+        found = self.reproduction = self._torch.reproduce(str(call.args.get("name")), progress=call.progress)
+        message = f"{found!r} is in panel.reproduction; .save(folder) writes a folder that shows the error."
+        return Reply({"message": message})
 
     def _on_drill(self, call: Call) -> Reply:
-        drilled = self._torch().drill(str(call.args.get("name")), progress=call.progress)
+        drilled = self._torch.drill(str(call.args.get("name")), progress=call.progress)
         packed = comparison_columns(drilled, details=DETAILS_IN_STATE).to_bytes()
         self._inside[str(call.args.get("name"))] = self.drilled = drilled
         return Reply(buffers=[packed])
 
-    def _torch(self) -> TorchComparison:
-        assert isinstance(self.comparison, TorchComparison)  # noqa: S101 - no other comparison has these verbs
-        return self.comparison
-
     @traitlets.observe("point")
     def _point_chosen(self, _change: Any) -> None:
-        wanted = self._of_point(self.point)
-        if self.selection != wanted:
-            self.selection = wanted
+        self.selection = self._of_point(self.point)
 
     @traitlets.observe("selection")
     def _tensor_selected(self, _change: Any) -> None:

@@ -101,10 +101,7 @@ def _checked(reference: Model, candidate: Model, given: Diff | None) -> Diff:
     """Return the differences of two models, and refuse those of others."""
     if given is None:
         return diff(reference, candidate)
-    for side, model, other in (
-        ("reference", reference, given.reference),
-        ("candidate", candidate, given.candidate),
-    ):
+    for side, model, other in zip(SIDES, (reference, candidate), (given.reference, given.candidate), strict=True):
         if model is not other and model.proto != other.proto:
             message = f"the differences given are not those of {label_of(model)}: their {side} is {label_of(other)}."
             raise OnnxNbError(message, advice="Leave differences out, or give the models they were made of.")

@@ -70,6 +70,7 @@ class ModelGraph(GraphWidget):
 
     model: Model
 
+    _subject = "model"
     _kind = traitlets.Unicode("graph").tag(sync=True)
     _overlay = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
     """Numbers that color the boxes; ``None`` for the categories of operators."""
@@ -118,9 +119,6 @@ class ModelGraph(GraphWidget):
         self._shown: ShownOverlay | None = None
         alt = f"Graph of {self.model.name}: {count_text(len(self.model.proto.graph.node), 'node')}"
         super().__init__(alt, {"columns": columns(self.model).to_bytes()}, **traits)
-
-    def __repr__(self) -> str:
-        return f"ModelGraph({self.model!r})"
 
     @traitlets.validate("view")
     def _checked_view(self, proposal: dict[str, Any]) -> dict[str, Any]:
@@ -262,25 +260,18 @@ class ModelGraph(GraphWidget):
         return {**super()._verbs(), **self._values.verbs()}
 
     def _on_select(self, call: Call) -> Reply:
-        found = select(self.model, _numbers(call.args.get("nodes")), _numbers(call.args.get("groups")))
+        nodes, inside = ([*map(int, _listed(call.args.get(key)))] for key in ("nodes", "groups"))
+        found = select(self.model, nodes, inside)
         graph = Graph.of(self.model)
-        return Reply(
-            {
-                "rows": found.rows,
-                "inputs": _values(graph, found.inputs),
-                "outputs": _values(graph, found.outputs),
-                "obstacle": found.obstacle,
-            }
-        )
+        ends = {key: _values(graph, getattr(found, key)) for key in ("inputs", "outputs")}
+        return Reply({"rows": found.rows, **ends, "obstacle": found.obstacle})
 
     def _on_plan(self, call: Call) -> Reply:
         plan = plan_extraction(self.model, *self._chosen(call))
         graph = Graph.of(self.model)
         value = {
             "missing": [{"value": graph.value(m.name), "name": m.name, "message": m.message} for m in plan.missing],
-            "redundant": _values(graph, plan.redundant),
-            "suggestion": _values(graph, plan.suggestion),
-            "alternative": _values(graph, plan.alternative),
+            **{key: _values(graph, getattr(plan, key)) for key in ("redundant", "suggestion", "alternative")},
             "nbytes": plan.nbytes,
             "message": plan.message,
         }
@@ -298,7 +289,8 @@ class ModelGraph(GraphWidget):
         return Reply(buffers=[self._page(statistics, STATISTICS_BYTES, call.progress).encode()])
 
     def _chosen(self, call: Call) -> tuple[list[str], list[str]]:
-        return _names(call.args.get("inputs")), _names(call.args.get("outputs"))
+        inputs, outputs = ([*map(str, _listed(call.args.get(key)))] for key in ("inputs", "outputs"))
+        return inputs, outputs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -314,12 +306,8 @@ class ShownOverlay(Overlay):
             self.graph.overlay(None)
 
 
-def _names(given: object) -> list[str]:
-    return [str(name) for name in given] if isinstance(given, list) else []
-
-
-def _numbers(given: object) -> list[int]:
-    return [int(number) for number in given] if isinstance(given, list) else []
+def _listed(given: object) -> list[Any]:
+    return given if isinstance(given, list) else []
 
 
 def _values(graph: Graph, names: Iterable[str]) -> list[int]:

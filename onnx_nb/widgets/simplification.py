@@ -1,7 +1,6 @@
 """A simplification in a cell: original and result side by side, every change and its reason, undone by a click.
 
-`Provenance` has what each change took and made. To undo a change, the model is simplified again
-without it.
+To undo a change, the model is simplified again without it.
 """
 
 from __future__ import annotations
@@ -60,6 +59,7 @@ class SimplificationPanel(PairWidget):
     simplification: Simplification
     """What is shown: after an undo, the result without the change."""
 
+    _subject = "simplification"
     _kind = traitlets.Unicode("simplification").tag(sync=True)
     _about = traitlets.Dict().tag(sync=True)
     _revision = traitlets.Int(0).tag(sync=True)
@@ -75,9 +75,6 @@ class SimplificationPanel(PairWidget):
         self.simplification = simplification
         super().__init__(f"{simplification.original.name} simplified: {simplification!r}", {}, **traits)
         self._show(simplification)
-
-    def __repr__(self) -> str:
-        return f"SimplificationPanel({self.simplification!r})"
 
     @property
     def skipped(self) -> list[str]:

@@ -9,7 +9,6 @@ import traitlets
 
 from onnx_nb.analysis.cost.costs import costs
 from onnx_nb.analysis.cost.summary import Summary, outline, with_costs
-from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.widgets._base import OnnxWidget
 from onnx_nb.widgets._channel import Call, Reply
@@ -46,6 +45,7 @@ class ModelSummary(OnnxWidget):
     summary: Summary
     """What is shown. It has costs once they were counted."""
 
+    _subject = "summary"
     _kind = traitlets.Unicode("summary").tag(sync=True)
     _summary = traitlets.Dict().tag(sync=True)
 
@@ -67,14 +67,9 @@ class ModelSummary(OnnxWidget):
         self._counted: Mapping[str, Any] | None = None
         self.summary = model if isinstance(model, Summary) else outline(self._model or model)
         given = {name: list(size) if isinstance(size, Sequence) else size for name, size in (shapes or {}).items()}
-        if self._model is not None and (
-            given or traits.get("expanded", True) or Graph.of(self._model).node_count <= PROMPT
-        ):
+        if given or traits.get("expanded", True) or self.summary.nodes <= PROMPT:
             self._count(given)
         super().__init__(_summary=self.summary.to_json(), shapes=given, **traits)
-
-    def __repr__(self) -> str:
-        return f"ModelSummary({self.summary!r})"
 
     def _on_costs(self, call: Call) -> Reply:
         given = call.args.get("shapes")
