@@ -39,28 +39,46 @@ def assemble(
     outputs: Sequence[int],
     *,
     name: str,
-    constants: Iterable[TensorProto] = (),
+    constants: Sequence[TensorProto] = (),
     types: Mapping[int, TypeProto] | None = None,
     infer_by_running: bool = False,
+    declare: bool = True,
 ) -> Model:
-    """Make a model of some nodes."""
-    graph = Graph.of(model)
+    """Make a model of some nodes; types of inner values are declared in it as they are in the model, or not at all."""
+    graph, source, origin = Graph.of(model), model.proto, model.proto.graph
+    names, known = graph.value_names, {} if types is None else types
     chosen = Flow.of(graph).sorted(nodes)
-    added = list(constants)
     weights = weights_of(graph, chosen, inputs, outputs)
-    infos = _infos(graph, chosen, (*inputs, *outputs))
-    proto = _bare(model, chosen, weights, inputs, outputs, infos=infos)
-    proto.graph.initializer.extend(added)
-    listed = weights if model.proto.ir_version < 4 else []  # before IR 4 every initializer must be an input too
-    known = {} if types is None else types
-    unknown = [value for value in (*inputs, *listed, *outputs) if value not in known]
+    needs_all = source.ir_version < 4  # there every initializer must be an input too
+    ports = [*inputs, *(weights if needs_all else ())]
+    # one look at all that the file declares
+    made = {value for node in chosen for value in graph.node_outputs(node).tolist() if value >= 0}
+    wanted = {names[value] for value in made.union(inputs, outputs)}
+    infos = [info for info in (origin.value_info if declare else ()) if plain_text(info.name) in wanted]
+    unknown = [value for value in (*ports, *outputs) if value not in known]
     types = {**known, **boundary_types(model, unknown, infos=infos, infer_by_running=infer_by_running)}
+    proto = onnx.ModelProto()
+    wire.copy_fields(source, proto, without=("graph", "functions", "training_info"))
+    proto.functions.extend(graph.functions[key] for key in functions_of(graph, chosen))
     target = proto.graph
-    target.input.extend(_port(graph, value, types) for value in (*inputs, *listed))
-    if model.proto.ir_version < 4:
-        target.input.extend(_info(plain_text(tensor.name), tensor_type(tensor)) for tensor in added)
-    target.output.extend(_port(graph, value, types) for value in outputs)
-    _check_names(model.proto.graph, (info.name for info in (*target.input, *target.output)))
+    for field in ("name", "doc_string"):
+        wire.set_field(target, field, getattr(origin, field))
+    target.metadata_props.extend(origin.metadata_props)
+    target.node.extend(origin.node[node] for node in chosen)
+    _rename_overwritten(graph, target, chosen, inputs)
+    for tensor in weight_tensors(graph, weights):
+        (target.sparse_initializer if isinstance(tensor, onnx.SparseTensorProto) else target.initializer).append(tensor)
+    target.initializer.extend(constants)
+    target.input.extend(onnx.ValueInfoProto(name=names[value], type=types[value]) for value in ports)
+    if needs_all:
+        target.input.extend(onnx.ValueInfoProto(name=each.name, type=tensor_type(each)) for each in constants)
+    target.output.extend(onnx.ValueInfoProto(name=names[value], type=types[value]) for value in outputs)
+    border = {names[value] for value in (*inputs, *outputs, *weights)}
+    inner = {plain_text(name) for node in target.node for name in node.output} - border
+    target.value_info.extend(info for info in infos if plain_text(info.name) in inner)
+    notes = origin.quantization_annotation
+    target.quantization_annotation.extend(each for each in notes if plain_text(each.tensor_name) in inner | border)
+    _check_names(origin, (info.name for info in (*target.input, *target.output)))
     return with_proto(model, proto, name=name)
 
 
@@ -118,61 +136,13 @@ def main_value(graph: Graph, name: str) -> int:
     return found
 
 
-def _infos(graph: Graph, nodes: Iterable[int], border: Iterable[int]) -> list[onnx.ValueInfoProto]:
-    """Return what the file declares of what nodes make and of further values, in one look at all that it declares."""
-    values = {value for node in nodes for value in graph.node_outputs(node).tolist() if value >= 0}.union(border)
-    names = {graph.value_names[value] for value in values}
-    return [
-        info
-        for info in graph.model.proto.graph.value_info
-        if (name if isinstance(name := info.name, str) else plain_text(name)) in names
-    ]
-
-
-def _bare(
-    model: Model,
-    nodes: Sequence[int],
-    weights: Sequence[int],
-    inputs: Sequence[int],
-    outputs: Sequence[int],
-    *,
-    infos: Iterable[onnx.ValueInfoProto] = (),
-) -> onnx.ModelProto:
-    """Return all but inputs and outputs; of ``infos`` what is about values inside."""
-    source, graph = model.proto, Graph.of(model)
-    proto = onnx.ModelProto()
-    wire.copy_fields(source, proto, without=("graph", "functions", "training_info"))
-    proto.functions.extend(graph.functions[key] for key in functions_of(graph, nodes))
-    target, origin = proto.graph, source.graph
-    for field in ("name", "doc_string"):
-        wire.set_field(target, field, getattr(origin, field))
-    target.metadata_props.extend(origin.metadata_props)
-    target.node.extend(origin.node[node] for node in nodes)
-    _rename_overwritten(graph, target, nodes, inputs)
-    for tensor in weight_tensors(graph, weights):
-        (target.sparse_initializer if isinstance(tensor, onnx.SparseTensorProto) else target.initializer).append(tensor)
-    border = {graph.value_names[value] for value in (*inputs, *outputs, *weights)}
-    made = {plain_text(name) for node in target.node for name in node.output} - border
-    target.value_info.extend(info for info in infos if plain_text(info.name) in made)
-    around = made | border
-    target.quantization_annotation.extend(
-        a for a in origin.quantization_annotation if plain_text(a.tensor_name) in around
-    )
-    return proto
-
-
 def _rename_overwritten(graph: Graph, target: onnx.GraphProto, nodes: Sequence[int], inputs: Collection[int]) -> None:
     """Rename results that are inputs now: of a Split's two, one may be given and the other be made."""
-    flow, given = Flow.of(graph), set(inputs)
-    makers = {flow.producer[value] for value in given} & set(nodes)
-    if not makers:
-        return
-    taken = set(graph.value_names)
-    for place, node in enumerate(nodes):
-        if node not in makers:
-            continue
-        for slot, value in enumerate(graph.node_outputs(node).tolist()):
-            if value in given:
+    makers, taken = {Flow.of(graph).producer[value] for value in inputs}.intersection(nodes), set[str]()
+    for place, node in enumerate(nodes) if makers else ():
+        for slot, value in enumerate(graph.node_outputs(node).tolist()) if node in makers else ():
+            if value in inputs:
+                taken = taken or set(graph.value_names)
                 base = f"{graph.value_names[value]}_made_again"
                 fresh = next(name for i in itertools.count() if (name := f"{base}{i or ''}") not in taken)
                 taken.add(fresh)
@@ -184,33 +154,19 @@ def _check_names(origin: onnx.GraphProto, names: Iterable[str]) -> None:
     border = {name for name in names if "\\x" in name}
     if not border:
         return
-    declared = [entry.name for entry in (*origin.input, *origin.initializer)]
-    for name in itertools.chain(
-        declared, *(node.input for node in origin.node), *(node.output for node in origin.node)
-    ):
+    written = [entry.name for entry in (*origin.input, *origin.initializer)]
+    written += [name for node in origin.node for name in (*node.input, *node.output)]
+    for name in written:
         if isinstance(name, bytes) and plain_text(name) in border:
-            message = (
-                f"the name of tensor {quoted(plain_text(name))} is not valid UTF-8, so it cannot be an input or output."
-            )
-            raise ExtractionError(message, advice="Choose a tensor next to it, or rename it in the model.")
-
-
-def _port(graph: Graph, value: int, types: Mapping[int, TypeProto]) -> onnx.ValueInfoProto:
-    return _info(graph.value_names[value], types[value])
-
-
-def _info(name: str, kind: TypeProto) -> onnx.ValueInfoProto:
-    info = onnx.ValueInfoProto(name=name)
-    info.type.CopyFrom(kind)
-    return info
+            what = f"the name of tensor {quoted(plain_text(name))} is not valid UTF-8"
+            advice = "Choose a tensor next to it, or rename it in the model."
+            raise ExtractionError(f"{what}, so it cannot be an input or output.", advice=advice)
 
 
 def tensor_type(tensor: TensorProto | onnx.SparseTensorProto) -> TypeProto:
-    """Return the type of a weight."""
-    if isinstance(tensor, onnx.SparseTensorProto):
-        # onnxruntime makes sparse initializers dense
-        return onnx.helper.make_tensor_type_proto(tensor.values.data_type, tensor.dims)
-    return onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+    """Return the type of a weight; onnxruntime makes sparse ones dense."""
+    stored = tensor.values if isinstance(tensor, onnx.SparseTensorProto) else tensor
+    return onnx.helper.make_tensor_type_proto(stored.data_type, tensor.dims)
 
 
 def boundary_types(
@@ -221,8 +177,16 @@ def boundary_types(
     infer_by_running: bool = False,
 ) -> dict[int, TypeProto]:
     """Find the types of values of the main graph: as declared, else as inferred, else (if asked) as seen in a run."""
-    graph, flow = Graph.of(model), Flow.of(Graph.of(model))
-    found = _declared(graph, list(dict.fromkeys(values)), infos)
+    graph, flow, origin = Graph.of(model), Flow.of(Graph.of(model)), model.proto.graph
+    found = dict.fromkeys(values, ValueType())
+    names = {graph.value_names[value]: value for value in found}
+    for info in itertools.chain(origin.input, origin.output, origin.value_info if infos is None else infos):
+        value = names.get(plain_text(info.name), -1)
+        if value >= 0 and not found[value].is_complete and (kind := ValueType.of(info.type)).dtype:
+            found[value] = kind
+    for value in found:
+        if flow.kinds[value] == INITIALIZER:
+            found[value] = ValueType.of(tensor_type(*weight_tensors(graph, [value])))
     lacking = [value for value, kind in found.items() if flow.producer[value] >= 0 and not kind.is_complete]
     if lacking:
         inference = infer_values(graph, lacking)
@@ -238,23 +202,6 @@ def boundary_types(
     return {value: kind.proto for value, kind in found.items()}
 
 
-def _declared(graph: Graph, values: Sequence[int], infos: Iterable[onnx.ValueInfoProto] | None) -> dict[int, ValueType]:
-    """Return what the file declares of values; initializers declare themselves."""
-    kinds = Flow.of(graph).kinds
-    found = dict.fromkeys(values, ValueType())
-    names = {graph.value_names[value]: value for value in values}
-    origin = graph.model.proto.graph
-    for info in itertools.chain(origin.input, origin.output, origin.value_info if infos is None else infos):
-        value = names.get(plain_text(info.name), -1)
-        if value >= 0 and not found[value].is_complete and (kind := ValueType.of(info.type)).dtype:
-            found[value] = kind
-    weights = [value for value in values if kinds[value] == INITIALIZER]
-    for value in weights:
-        (tensor,) = weight_tensors(graph, [value])
-        found[value] = ValueType.of(tensor_type(tensor))
-    return found
-
-
 def _seen(model: Model, values: Sequence[int]) -> tuple[dict[int, ValueType], str]:
     """Run the nodes before values on random inputs; return the element types and ranks, or why there are none."""
     from onnx_nb.analysis.run import session  # imports onnxruntime; only if asked
@@ -266,32 +213,27 @@ def _seen(model: Model, values: Sequence[int]) -> tuple[dict[int, ValueType], st
         nodes = flow.sorted(flow.ancestors(values))
         read = dict.fromkeys(value for node in nodes for value in flow.reads(node))
         inputs = [value for value in read if flow.producer[value] < 0 and flow.kinds[value] != INITIALIZER]
-        types = boundary_types(model, inputs)
         # without value_info: onnxruntime would refuse a wrong one
-        proto = _bare(model, nodes, weights_of(graph, nodes, inputs), inputs, ())
-        proto.ir_version = max(proto.ir_version, 4)
-        proto.graph.input.extend(_info(graph.value_names[value], types[value]) for value in inputs)
-        before = with_proto(model, proto, name=f"the nodes before {quoted(names[0])}")
+        before = assemble(model, nodes, inputs, (), name=f"the nodes before {quoted(names[0])}", declare=False)
         arrays = session.run(before, random_feeds(before), outputs=names)
     except OnnxNbError as error:
         if len(values) > 1:  # perhaps only the nodes before one of them are to blame
             each = [_seen(model, [value]) for value in values]
             return {value: kind for found, _ in each for value, kind in found.items()}, error.message
         return {}, error.message
-    return {value: _type_of_result(arrays[name]) for value, name in zip(values, names, strict=True)}, ""
+    found = (ValueType.of(_type_of_result(arrays[name])) for name in names)
+    return dict(zip(values, found, strict=True)), ""
 
 
-def _type_of_result(result: Any) -> ValueType:
+def _type_of_result(result: Any) -> TypeProto:
     """Return the type of what a run returned: the sizes of dimensions may differ in another run."""
     if isinstance(result, list):
-        inner = _type_of_result(result[0]).elem_type if result else TensorProto.UNDEFINED
+        inner = _type_of_result(result[0]).tensor_type.elem_type if result else TensorProto.UNDEFINED
         tensor = onnx.helper.make_tensor_type_proto(inner, None)
-        return ValueType.of(onnx.helper.make_sequence_type_proto(tensor)) if inner else ValueType()
+        return onnx.helper.make_sequence_type_proto(tensor) if inner else TypeProto()
     if not isinstance(result, np.ndarray):
-        return ValueType()
-    return ValueType.of(
-        onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(result.dtype), [None] * result.ndim)
-    )
+        return TypeProto()
+    return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(result.dtype), [None] * result.ndim)
 
 
 def _unknown_type(graph: Graph, value: int, failure: str, *, infer_by_running: bool) -> ExtractionError:

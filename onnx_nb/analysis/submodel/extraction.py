@@ -309,9 +309,13 @@ class _Cone:
         """Return the tensors on the border between what is fed and what hangs loose."""
         flow, graph, seen = self.flow, self.flow.graph, set[int]()
         inside = self.between()
-        border = [node for node in self.fed if node in inside and self.loose[node]]
-        needing = self._needing() if border else {}
-        for node in border:
+        border = {node: -1 for node in self.fed if node in inside and self.loose[node]}
+        # the first output that depends on each
+        for end in self.ends:
+            if border and -1 in border.values():
+                behind = flow.ancestors([end], self.starts)
+                border |= {node: end for node, found in border.items() if found < 0 and node in behind}
+        for node, end in border.items():
             for value in flow.reads(node):
                 if value in seen or value in self.starts:
                     continue
@@ -319,9 +323,8 @@ class _Cone:
                 if maker not in inside and (self.loose[maker] if maker >= 0 else flow.is_open(value)):
                     seen.add(value)
                     label = graph.node_label(maker) if maker >= 0 else ""
-                    output = graph.value_names[self.ends[needing[node]]]
                     dangling = flow.kinds[value] == DANGLING
-                    yield MissingInput(graph.value_names[value], output, label, dangling)
+                    yield MissingInput(graph.value_names[value], graph.value_names[end], label, dangling)
 
     def taken(self) -> list[int]:
         """Return the nodes of the complete submodel: those between, and the constant ones they read."""
@@ -335,19 +338,6 @@ class _Cone:
                     inside.add(maker)
                     todo.append(maker)
         return sorted(inside)
-
-    def _needing(self) -> dict[int, int]:
-        """Return for each node the first of the outputs that depends on it, as an index into `ends`."""
-        producer = self.flow.producer
-        first: dict[int, int] = {}
-        for index, value in enumerate(self.ends):
-            first.setdefault(producer[value], index)
-        for node in reversed(self.fed):  # consumers before producers
-            for value in self.flow.reads(node):
-                maker = producer[value]
-                if maker in self.fed and value not in self.starts:
-                    first[maker] = min(first.get(maker, len(self.ends)), first.get(node, 0))
-        return first
 
 
 def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Sequence[int]) -> tuple[list[int], str]:
@@ -378,9 +368,7 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Se
         for value in flow.reads(node)
         if value not in bit and producer[value] not in between and feeds.get(producer[value], 0)
     }
-    if not entering:
-        return [], ""
-    around = _earlier(flow, late, {producer[value] for value in entering})
+    around = flow.ancestors(late)
     through = next((value for value in entering if producer[value] in around), None)
     if through is None:
         return [], ""
@@ -395,23 +383,6 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Se
         f"inputs={_listed(inputs)} would leave them out"
     )
     return better, message
-
-
-def _earlier(flow: Flow, values: Iterable[int], makers: Collection[int]) -> set[int]:
-    """Return those of the nodes that values depend on."""
-    rank = flow.graph.rank
-    lowest = min(rank[node] for node in makers)
-    found, seen = set[int](), set[int]()
-    todo = [flow.producer[value] for value in values]
-    while todo:
-        node = todo.pop()
-        if node < 0 or node in seen or rank[node] < lowest:
-            continue
-        seen.add(node)
-        if node in makers:
-            found.add(node)
-        todo.extend(flow.producer[value] for value in flow.reads(node))
-    return found
 
 
 def ports(graph: Graph, nodes: Collection[int]) -> tuple[list[int], list[int]]:
@@ -437,36 +408,40 @@ def ports(graph: Graph, nodes: Collection[int]) -> tuple[list[int], list[int]]:
 
 def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
     """Find the main nodes of a scope, and its path."""
-    wanted = _parts(scope)
+    wanted, tree = _parts(scope), scopes(graph)
     if not wanted:
         raise ExtractionError(f"{quoted(scope)} is no scope.", advice="Give one such as 'encoder.layer.0'.")
-    tree = scopes(graph)
-    plain = _plain_paths(tree)
-    found = [g for g, path in enumerate(tree.scope_path) if g and wanted in (plain[g], _parts(path))]
+    parents, kinds = tree.scope_parent.tolist(), tree.scope_kind.tolist()
+    # the path of each scope without those that only gather equal or many children
+    plain: list[list[str]] = [[]]
+    for number in range(1, len(parents)):
+        own = [] if kinds[number] in (*ROWS, CHUNK) else _parts(tree.scope_name[number])
+        plain.append(plain[parents[number]] + own)
+    paths = list(map(_parts, tree.scope_path))
+    found = [number for number in range(1, len(plain)) if wanted in (plain[number], paths[number])]
     if not found:
-        module = _module_of_nodes(graph)
-        members = {node for node, parts in module.items() if parts[: len(wanted)] == wanted}
+        members = {node for node, path in enumerate(_modules(graph)) if path[: len(wanted)] == wanted}
         if members:
             return members, scope.strip("/.")
-        found = [g for g in range(1, len(plain)) if _ends_alike(plain[g], wanted)]
+        ends = [path and (path[-len(wanted) :] == wanted or wanted[-len(path) :] == path) for path in plain]
+        found = [number for number, is_end in enumerate(ends) if is_end]
     if not found:
         near = closest(scope.strip("/."), (path for path in tree.scope_path if path))
         advice = f"Closest names: {', '.join(map(quoted, near))}." if near else "The drawing shows which there are."
         raise ExtractionError(f"scope {quoted(scope)} is not in the model.", advice=advice)
-    outermost = [g for g in found if int(tree.scope_parent[g]) not in found]
+    outermost = [number for number in found if parents[number] not in found]
     if len(outermost) > 1:
-        named = ", ".join(quoted(tree.scope_path[g]) for g in outermost[:5])
-        raise ExtractionError(
-            f"scope {quoted(scope)} may be one of {len(outermost)}: {named}.", advice="Name it in full."
-        )
-    (group,) = outermost
-    around = [above for above in _above(tree, group) if int(tree.scope_kind[above]) in (BODY, BRANCH, FUNCTION)]
-    if int(tree.scope_kind[group]) == BRANCH or around:
-        owner = Graph.opened(graph.model).node_label(int(tree.scope_node[around[0]]))
-        where = "a call of" if int(tree.scope_kind[around[0]]) == FUNCTION else "a body of"
-        message = f"scope {quoted(scope)} lies inside {where} {owner}."
+        named = ", ".join(quoted(tree.scope_path[number]) for number in outermost[:5])
+        message = f"scope {quoted(scope)} may be one of {len(outermost)}: {named}."
+        raise ExtractionError(message, advice="Name it in full.")
+    above = parents[outermost[0]]
+    while above > 0 and kinds[above] not in (BODY, BRANCH, FUNCTION):
+        above = parents[above]
+    if above > 0:
+        owner = Graph.opened(graph.model).node_label(int(tree.scope_node[above]))
+        message = f"scope {quoted(scope)} lies inside {'a call' if kinds[above] == FUNCTION else 'a body'} of {owner}."
         raise ExtractionError(message, advice="Choose a scope of the main graph, such as that of the node itself.")
-    return nodes_of_scopes(tree, [group], graph.main_count), tree.scope_path[group]
+    return nodes_of_scopes(tree, outermost, graph.main_count), tree.scope_path[outermost[0]]
 
 
 def nodes_of_scopes(tree: Scopes, groups: Iterable[int], count: int) -> set[int]:
@@ -484,43 +459,16 @@ def _parts(scope: str) -> list[str]:
     return [part for part in re.split(r"[./]+", scope) if part]
 
 
-def _plain_paths(tree: Scopes) -> list[list[str]]:
-    """Return the path of each group without the groups that only gather equal or many children."""
-    paths: list[list[str]] = [[]]
-    for group in range(1, len(tree.scope_parent)):
-        above = paths[tree.scope_parent[group]]
-        made_up = tree.scope_kind[group] in (*ROWS, CHUNK)
-        paths.append(above if made_up else above + _parts(tree.scope_name[group]))
-    return paths
-
-
-def _ends_alike(path: list[str], wanted: list[str]) -> bool:
-    shorter, longer = sorted((path, wanted), key=len)
-    return bool(shorter) and longer[len(longer) - len(shorter) :] == shorter
-
-
-def _above(tree: Scopes, group: int) -> Iterator[int]:
-    group = int(tree.scope_parent[group])
-    while group > 0:
-        yield group
-        group = int(tree.scope_parent[group])
-
-
-def _module_of_nodes(graph: Graph) -> dict[int, list[str]]:
-    """Return the module path of main nodes as the exporter wrote it: in the drawing small groups may be gone."""
-    found: dict[int, list[str]] = {}
+def _modules(graph: Graph) -> Iterator[list[str]]:
+    """Yield the module path of each main node as the exporter wrote it: the drawing leaves out small scopes."""
     known: dict[str, list[str]] = {}
-    for number, node in enumerate(graph.model.proto.graph.node):
+    for node, name in zip(graph.model.proto.graph.node, graph.names, strict=False):
         written = next((e.value for e in node.metadata_props if e.key == "pkg.torch.onnx.name_scopes"), None)
-        if written is None:
-            found[number] = _parts(graph.names[number].rpartition("/")[0])
-            continue
-        if written not in known:
+        if written is not None and written not in known:
             # "['', 'encoder', 'encoder.layer.0', 'linear']": the last one is the node's own name
             modules: list[str] = re.findall(r"'([^']*)'", written)[:-1]
             known[written] = _parts(modules[-1]) if modules else []
-        found[number] = known[written]
-    return found
+        yield _parts(name.rpartition("/")[0]) if written is None else known[written]
 
 
 def _resolved(graph: Graph, names: Iterable[str], what: str) -> list[int]:
@@ -538,19 +486,18 @@ def _found(graph: Graph, name: str, what: str) -> int:
     value = main_value(graph, name)
     if value >= 0:
         return value
-    marked = marks(graph).get(name)
-    if marked is not None:
-        return marked[0][0 if what == "output" else 1]
+    for node in graph.model.proto.graph.node:
+        if is_mark(node) and mark_name(node) == name and len(node.input) == len(node.output) == 1:
+            return main_value(graph, plain_text(node.input[0] if what == "output" else node.output[0]))
     opened = Graph.opened(graph.model)
     try:
         value = opened.value(name)
     except OnnxNbError as error:
         raise ExtractionError(f"{what} {error.message}", advice=error.advice) from None
-    frame = int(opened.value_subgraph[value])
-    called = frame >= len(graph.subgraphs)
-    where = (
-        opened.subgraph_label(frame) if called else f"a body of {graph.node_label(graph.subgraphs[frame].owner_node)}"
-    )
+    subgraph = int(opened.value_subgraph[value])
+    called = subgraph >= len(graph.subgraphs)
+    owner = "" if called else graph.node_label(graph.subgraphs[subgraph].owner_node)
+    where = opened.subgraph_label(subgraph) if called else f"a body of {owner}"
     message = f"{what} tensor {quoted(name)} lies inside {where}."
     advice = "Choose a tensor of the main graph, such as an output of that node"
     if called:
@@ -558,18 +505,9 @@ def _found(graph: Graph, name: str, what: str) -> int:
     raise ExtractionError(message, advice=f"{advice}.")
 
 
-def marks(graph: Graph) -> dict[str, list[tuple[int, int]]]:
-    """Return what `mark` marked in the main graph: name → (value that is marked, value behind the mark)."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    operator = (MARK[1], MARK[0])
-    if operator not in graph.operators:
-        return found
-    for node in np.flatnonzero(graph.op_index[: graph.main_count] == graph.operators.index(operator)).tolist():
-        name = mark_name(graph.model.proto.graph.node[node])
-        marked, behind = graph.node_inputs(node).tolist(), graph.node_outputs(node).tolist()
-        if len(marked) == len(behind) == 1 and min(marked + behind) >= 0:
-            found.setdefault(name, []).append((marked[0], behind[0]))
-    return found
+def is_mark(node: onnx.NodeProto) -> bool:
+    """Return whether `onnx_nb.mark` made a node."""
+    return (plain_text(node.domain), plain_text(node.op_type)) == MARK
 
 
 def mark_name(node: onnx.NodeProto) -> str:

@@ -6,11 +6,12 @@ parts gave, and gives what later parts read. Weights are never read: those that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import onnx
-from onnx import NodeProto, TensorProto
+from onnx import TensorProto
 
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
 from onnx_nb.analysis.foreign_names import known_keywords
@@ -18,16 +19,15 @@ from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow, strongly_connected
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
-from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
 from onnx_nb.analysis.model.tensors import graphs_of
 from onnx_nb.analysis.scopes.scopes import CHUNK, ROWS
 from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
 from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value, stored_bytes, weight_tensors
-from onnx_nb.analysis.submodel.extraction import mark_name, nodes_of_scope, nodes_of_scopes
+from onnx_nb.analysis.submodel.extraction import is_mark, mark_name, nodes_of_scope, nodes_of_scopes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -159,7 +159,7 @@ def _stages(model: Model, at: str | Iterable[str | Iterable[str]]) -> tuple[Mode
     listed = [point if isinstance(point, str) else list(point) for point in at]
     wanted = {name for point in listed for name in ([point] if isinstance(point, str) else point)}
     named = {}
-    if any(_is_mark(node) and mark_name(node) in wanted for node in model.proto.graph.node):
+    if any(is_mark(node) and mark_name(node) in wanted for node in model.proto.graph.node):
         model, named = _without_marks(model)
     graph = Graph.of(model)
     stages = []
@@ -267,18 +267,8 @@ def _in_rows(graph: Graph, label: NDArray[np.int64]) -> NDArray[np.int64]:
     # vertices: the labels, then each other node on its own; those on a circle of labels have to be taken apart
     vertex = np.where(label >= 0, label, np.arange(count) + label.max() + 1)
     order = flow.sorted(range(count))
-    producer = flow.producer
-    edges = dict.fromkeys(
-        (int(vertex[producer[value]]), int(vertex[node]))
-        for node in order
-        for value in flow.reads(node)
-        if producer[value] >= 0 and vertex[producer[value]] != vertex[node]
-    )
-    after: dict[int, list[int]] = {}
-    for source, target in edges:
-        after.setdefault(source, []).append(target)
     component: dict[int, int] = {}
-    groups = strongly_connected(sorted(set(vertex.tolist())), after)
+    groups = strongly_connected(sorted(set(vertex.tolist())), _successors(flow, order, vertex.tolist()))
     tangled = set()
     for index, members in enumerate(groups):
         component.update(dict.fromkeys(members, index))
@@ -300,19 +290,11 @@ def _scheduled(flow: Flow, order: Sequence[int], unit: Sequence[int], label: NDA
     members: dict[int, list[int]] = {}
     for node in order:
         members.setdefault(unit[node], []).append(node)
-    waiting = dict.fromkeys(members, 0)
-    after: dict[int, list[int]] = {}
-    for source, target in dict.fromkeys(
-        (unit[flow.producer[value]], unit[node])
-        for node in order
-        for value in flow.reads(node)
-        if flow.producer[value] >= 0 and unit[flow.producer[value]] != unit[node]
-    ):
-        after.setdefault(source, []).append(target)
-        waiting[target] += 1
+    after = _successors(flow, order, unit)
+    waiting = Counter(target for targets in after.values() for target in targets)
     free: dict[int, dict[int, None]] = {}
-    for name, count in waiting.items():
-        if not count:
+    for name in members:
+        if not waiting[name]:
             free.setdefault(int(label[members[name][0]]), {})[name] = None
     number = np.zeros(len(order), np.int64)
     row, now = -1, -2
@@ -332,13 +314,25 @@ def _scheduled(flow: Flow, order: Sequence[int], unit: Sequence[int], label: NDA
     return number
 
 
+def _successors(flow: Flow, order: Sequence[int], unit: Sequence[int]) -> dict[int, list[int]]:
+    """Return for each unit of nodes the other units that read its results."""
+    after: dict[int, dict[int, None]] = {}
+    for node in order:
+        for value in flow.reads(node):
+            maker = flow.producer[value]
+            if maker >= 0 and unit[maker] != unit[node]:
+                after.setdefault(unit[maker], {})[unit[node]] = None
+    return {source: list(targets) for source, targets in after.items()}
+
+
 def _by_weight(graph: Graph, count: int, weight: NDArray[np.float64]) -> NDArray[np.int64]:
     """Cut the order of the nodes into pieces of nearly equal weight, where few tensors pass."""
     if isinstance(count, bool) or count < 1:
         raise ExtractionError(f"a model cannot be divided into {count} parts.", advice="Give a number from 1 on.")
     flow = Flow.of(graph)
-    # a node that hangs on no input goes with the first that reads it: one unit
-    _, unit = np.unique(_with_first_reader(flow), return_inverse=True)
+    place = np.empty(graph.main_count, np.int64)
+    place[flow.sorted(range(graph.main_count))] = np.arange(graph.main_count)
+    _, unit = np.unique(_with_first_readers(flow, place), return_inverse=True)
     units = int(unit.max()) + 1
     heavy = np.zeros(units)
     np.add.at(heavy, unit, weight)
@@ -350,22 +344,22 @@ def _by_weight(graph: Graph, count: int, weight: NDArray[np.float64]) -> NDArray
     return np.searchsorted(ends, unit, side="right").astype(np.int64)
 
 
-def _with_first_reader(flow: Flow) -> NDArray[np.int64]:
-    """Return each node its place in the order; a node that hangs on no input that of the first that reads it."""
-    order = flow.sorted(range(flow.graph.main_count))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    for node in _constant_nodes(flow, order):
-        place[node] = min((place[reader] for reader in _readers(flow, node)), default=place[node])
-    return place
+def _with_first_readers(flow: Flow, number: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a number for each node, with that of the first reader for nodes that depend on no input of the model."""
+    graph, number = flow.graph, number.copy()
+    constant = np.frombuffer(flow.runtime, np.uint8) == 0
+    if constant.all():  # if no node depends on an input, only Constants move
+        constant = _is_constant(graph)
+    for node in reversed(flow.sorted(np.flatnonzero(constant).tolist())):
+        made = [value for value in graph.node_outputs(node).tolist() if value >= 0]
+        number[node] = min((number[reader] for value in made for reader in flow.readers(value)), default=number[node])
+    return number
 
 
-def _constant_nodes(flow: Flow, order: Sequence[int]) -> Iterator[int]:
-    """Return the nodes that hang on no input, readers first; if no node hangs on one, those that are Constants."""
-    graph, everything = flow.graph, not any(flow.runtime)
-    for node in reversed(order):
-        if graph.operators[graph.op_index[node]][0] == "Constant" or not (everything or flow.runtime[node]):
-            yield node
+def _is_constant(graph: Graph) -> NDArray[np.bool_]:
+    """Return which main nodes are Constants."""
+    is_constant = np.asarray([operator == ("Constant", "") for operator in graph.operators], bool)
+    return is_constant[graph.op_index[: graph.main_count]]
 
 
 def _crossing(flow: Flow, unit: NDArray[np.int64], units: int) -> NDArray[np.int64]:
@@ -466,8 +460,7 @@ def _bytes(graph: Graph) -> NDArray[np.float64]:
     total = np.zeros(graph.main_count)
     read = np.flatnonzero((first < graph.main_count) & (size > 0))
     np.add.at(total, graph.order[first[read]], size[read])
-    constant = np.asarray([op == "Constant" for op, _ in graph.operators], bool)[graph.op_index[: graph.main_count]]
-    for node in np.flatnonzero(constant).tolist():
+    for node in np.flatnonzero(_is_constant(graph)).tolist():
         total[node] += graph.model.proto.graph.node[node].ByteSize()
     return total
 
@@ -486,7 +479,7 @@ def _seconds(graph: Graph) -> NDArray[np.float64]:
 def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -> list[Model]:
     """Make the parts of nodes that have one number."""
     flow, model = Flow.of(graph), graph.model
-    number = _constants_with_readers(flow, number)
+    number = _with_first_readers(flow, number)
     numbers = np.unique(number).tolist()
     given = dict.fromkeys(graph.outputs.tolist())
     reader, value = flow.edges
@@ -526,54 +519,29 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
     ]
 
 
-def _constants_with_readers(flow: Flow, number: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Move nodes that hang on no input to the first part that reads them."""
-    number = number.copy()
-    for node in _constant_nodes(flow, flow.sorted(range(len(number)))):
-        number[node] = min((number[reader] for reader in _readers(flow, node)), default=number[node])
-    return number
-
-
-def _readers(flow: Flow, node: int) -> Iterator[int]:
-    for value in flow.graph.node_outputs(node).tolist():
-        if value >= 0:
-            yield from flow.readers(value)
-
-
 def _constant(graph: Graph, value: int) -> TensorProto | None:
     """Return a Constant's result as a weight, so that it need not pass from part to part."""
     maker = int(graph.producer[value])
     if maker < 0 or graph.operators[graph.op_index[maker]] != ("Constant", ""):
         return None
-    node: NodeProto = graph.model.proto.graph.node[maker]
-    attributes: dict[str, Any] = {plain_text(a.name): a for a in node.attribute}
-    tensor = TensorProto()
-    if "value" in attributes:
-        tensor.CopyFrom(attributes["value"].t)
-    elif "value_float" in attributes:
-        tensor = onnx.helper.make_tensor("", TensorProto.FLOAT, [], [attributes["value_float"].f])
-    elif "value_int" in attributes:
-        tensor = onnx.helper.make_tensor("", TensorProto.INT64, [], [attributes["value_int"].i])
-    elif "value_floats" in attributes:
-        floats = attributes["value_floats"].floats
-        tensor = onnx.helper.make_tensor("", TensorProto.FLOAT, [len(floats)], floats)
-    elif "value_ints" in attributes:
-        ints = attributes["value_ints"].ints
-        tensor = onnx.helper.make_tensor("", TensorProto.INT64, [len(ints)], ints)
-    else:
-        return None
-    tensor.name = graph.value_names[value]
-    return tensor
-
-
-def _is_mark(node: NodeProto) -> bool:
-    return (plain_text(node.domain), plain_text(node.op_type)) == MARK
+    for attribute in graph.model.proto.graph.node[maker].attribute:
+        tensor, name = TensorProto(), plain_text(attribute.name)
+        if name == "value":
+            tensor.CopyFrom(attribute.t)
+        elif name in ("value_float", "value_floats", "value_int", "value_ints"):
+            dtype = np.float32 if "float" in name else np.int64
+            tensor = onnx.numpy_helper.from_array(np.asarray(onnx.helper.get_attribute_value(attribute), dtype))
+        else:
+            continue
+        tensor.name = graph.value_names[value]
+        return tensor
+    return None
 
 
 def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:
     """Take the Mark nodes out of the main graph."""
     origin = model.proto.graph
-    places = [place for place, node in enumerate(origin.node) if _is_mark(node)]
+    places = [place for place, node in enumerate(origin.node) if is_mark(node)]
     if not places:
         return model, {}
     proto = onnx.ModelProto()
@@ -589,9 +557,7 @@ def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:
         if len(node.input) != 1 or len(node.output) != 1:
             raise ExtractionError(f"mark {quoted(mark_name(node))} has not one input and one output.")
         before, behind = node.input[0], node.output[0]
-        root = before
-        while root in same:
-            root = same[root]
+        root = _root(same, before)
         if behind not in given:
             same[behind] = root
         elif root in made and root not in given:
