@@ -8,6 +8,7 @@ than 64, equal layers in a row in one REPEAT, and no cycle between siblings.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,10 +30,8 @@ from onnx_nb.analysis.scopes.structure import (
     common_start,
     gathered,
     levels,
-    metadata,
-    node_names,
+    named_scopes,
     tidy,
-    weight_names,
 )
 
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onnx_nb.analysis.model.protofields import Ints, Longs
+
 
 ROOT, SCOPE, REPEAT, CHUNK, BODY, BRANCH, FUNCTION, SIBLINGS = range(8)
 """Kind of a scope, as in `Scopes.scope_kind`. BODY is a node with subgraphs and BRANCH one of them; CHUNK is part of a
@@ -102,16 +102,12 @@ def _scopes(graph: Graph) -> Scopes:
     source = "structure"
     roots = {0: 0}
     for f, subgraph in enumerate(graph.subgraphs):
-        if (
-            f
-            and subgraph.stop - subgraph.start < FLAT_BODY
-            and not any(map(graph.bodies, range(subgraph.start, subgraph.stop)))
-        ):
-            whole.node_scope[subgraph.start : subgraph.stop] = roots[f]
+        nodes = range(subgraph.start, subgraph.stop)
+        if f and len(nodes) < FLAT_BODY and not any(map(graph.bodies, nodes)):
+            whole.node_scope[nodes.start : nodes.stop] = roots[f]
             continue
         part = Part(graph, f)
-        tree = Tree(part.count)
-        kind = tree.fill(part)
+        tree, kind = Tree.of(part)
         source = kind if f == 0 else source
         whole.adopt(part, tree, roots[f])
         for node in part.owners:
@@ -119,57 +115,67 @@ def _scopes(graph: Graph) -> Scopes:
             home, at, inside = int(whole.node_scope[node]), part.position_of(node), graph.bodies(node)
             if graph.subgraphs[inside[0]].function is not None:
                 own = graph.names[node].removeprefix(graph.prefix(f)).rpartition("/")[2]
-                roots[inside[0]] = call = whole.add(home, own or name, FUNCTION, node, at)
-                whole.cls[call] = name if own != name else ""
+                cls = name if own != name else ""
+                roots[inside[0]] = whole.add(home, own or name, cls, kind=FUNCTION, node=node, key=at)
                 continue
-            body = whole.add(home, name, BODY, node, at)
+            body = whole.add(home, name, kind=BODY, node=node, key=at)
             for inner in inside:
-                roots[inner] = whole.add(body, graph.subgraphs[inner].attribute, BRANCH, node, inner)
+                roots[inner] = whole.add(body, graph.subgraphs[inner].attribute, kind=BRANCH, node=node, key=inner)
     whole.place_folded(graph)
     return whole.finished(source)
 
 
-class _AllScopes:
+class _Columns:
+    """Scopes in the order in which they are added; scope 0 is the root."""
+
+    def __init__(self) -> None:
+        self.parent, self.kind, self.repeat, self.node, self.key = [-1], [ROOT], [1], [-1], [0]
+        self.name, self.path, self.cls = [""], [""], [""]
+
+    def add(
+        self,
+        parent: int,
+        name: str,
+        cls: str = "",
+        *,
+        kind: int = SCOPE,
+        path: str = "",
+        repeat: int = 1,
+        node: int = -1,
+        key: int = 0,
+    ) -> int:
+        """Add a scope and return its number; ``key`` orders siblings."""
+        columns = (self.parent, self.kind, self.repeat, self.node, self.key)
+        for column, value in zip(columns, (parent, kind, repeat, node, key), strict=True):
+            column.append(value)
+        above = self.path[parent]
+        self.name.append(name)
+        self.path.append(path or (f"{above}/{name}" if above else name))
+        self.cls.append(cls)
+        return len(self.parent) - 1
+
+
+class _AllScopes(_Columns):
     """The scopes of all subgraphs."""
 
     def __init__(self, nodes: int) -> None:
-        self.parent = [-1]
-        self.name = [""]
-        self.path = [""]
-        self.cls = [""]
-        self.kind = [ROOT]
-        self.node = [-1]
-        self.repeat = [1]
-        self.key = [0]
-        """Order among siblings."""
+        super().__init__()
         self.node_scope = np.zeros(nodes, np.int32)
 
-    def add(self, parent: int, name: str, kind: int, node: int, key: int) -> int:
-        self.parent.append(parent)
-        self.name.append(name)
-        self.path.append(f"{self.path[parent]}/{name}" if self.path[parent] else name)
-        self.cls.append("")
-        self.kind.append(kind)
-        self.node.append(node)
-        self.repeat.append(1)
-        self.key.append(key)
-        return len(self.parent) - 1
-
     def adopt(self, part: Part, tree: Tree, root: int) -> None:
-        alive = tree.alive()
         place = np.full(len(tree.parent), root, np.int64)
-        place[alive] = np.arange(len(self.parent), len(self.parent) + len(alive))
-        first = tree.first_items()
+        first = tree.first_items().tolist()
         above = f"{self.path[root]}/" if self.path[root] else ""
-        listed = alive.tolist()
-        self.parent += place[np.asarray(tree.parent)[alive]].tolist()
-        self.name += [tree.name[scope] for scope in listed]
-        self.path += [above + tree.path[scope] for scope in listed]
-        self.cls += [tree.cls[scope] for scope in listed]
-        self.kind += [tree.kind[scope] for scope in listed]
-        self.node += [-1] * len(listed)
-        self.repeat += [tree.repeat[scope] for scope in listed]
-        self.key += first[alive].tolist()
+        for scope in tree.alive().tolist():
+            place[scope] = self.add(
+                int(place[tree.parent[scope]]),
+                tree.name[scope],
+                tree.cls[scope],
+                kind=tree.kind[scope],
+                path=above + tree.path[scope],
+                repeat=tree.repeat[scope],
+                key=first[scope],
+            )
         self.node_scope[part.all_nodes] = root
         self.node_scope[part.items] = place[tree.of_item]
 
@@ -177,11 +183,21 @@ class _AllScopes:
         """Put each folded node where it is drawn: into the innermost scope that holds all its readers."""
         depth = depths(np.asarray(self.parent))
         parent, node_scope = self.parent, self.node_scope
-        for node in _readers_first(graph, np.flatnonzero(graph.folded)):
+
+        def common(a: int, b: int) -> int:
+            while a != b:
+                a, b = (parent[a], b) if depth[a] >= depth[b] else (a, parent[b])
+            return a
+
+        folded = np.flatnonzero(graph.folded).tolist()
+        readers: dict[int, list[int]] = {}
+        for node in folded:
             made = graph.node_outputs(node)
-            scopes = {int(node_scope[reader]) for value in made[made >= 0] for reader in graph.consumers(value)}
-            if scopes:
-                node_scope[node] = functools.reduce(lambda a, b: _common(a, b, parent, depth), scopes)
+            readers[node] = [reader for value in made[made >= 0] for reader in graph.consumers(value).tolist()]
+        # readers come before what they read
+        for node in itertools.chain.from_iterable(strongly_connected(folded, readers)):
+            if readers.get(node):
+                node_scope[node] = functools.reduce(common, {int(node_scope[reader]) for reader in readers[node]})
 
     def finished(self, source: str) -> Scopes:
         """Return the tree with its scopes in preorder, siblings in order of their first node."""
@@ -205,55 +221,36 @@ class _AllScopes:
         )
 
 
-class Tree:
-    """The scopes of one subgraph. Scope 0 is its root; dissolved scopes keep their number, with parent −2.
+class Tree(_Columns):
+    """The scopes of one subgraph. Dissolved scopes keep their number, with parent −2.
 
     The children of a scope are written as codes: a scope by its number, an item ``i`` as ``-1 - i``.
     """
 
     def __init__(self, items: int) -> None:
+        super().__init__()
         self.of_item = np.zeros(items, np.int64)
-        self._clear()
 
-    def _clear(self) -> None:
-        self.parent = [-1]
-        self.name = [""]
-        self.path = [""]
-        self.cls = [""]
-        self.kind = [ROOT]
-        self.repeat = [1]
-        self.of_item = np.zeros(len(self.of_item), np.int64)
-
-    def fill(self, part: Part) -> str:
-        """Form scopes from the first source that gives a useful tree, and return its name."""
-        for source, paths in (("metadata", metadata), ("names", node_names), ("weights", weight_names)):
-            found = paths(part) if part.count >= MIN_REPEATS else None
-            if found is None:
-                continue
-            self._clear()
-            self._plant(*found)
-            self._prune()
-            siblings = self._untangled(part, split=source != "weights") if self._useful() else None
+    @classmethod
+    def of(cls, part: Part) -> tuple[Tree, str]:
+        """Form scopes from the first source that has a useful tree; return the name of the source, too."""
+        for source, paths, classes in named_scopes(part) if part.count >= MIN_REPEATS else ():
+            tree = cls(part.count)
+            tree._plant(paths, classes)
+            tree._prune()
+            direct = np.bincount(tree.of_item)
+            useful = max(tree.parent) >= 0 and bool(direct.max() <= max(CHILDREN_LIMIT, direct.sum() // 2))
+            siblings = tree._untangled(part, split=source != "weights") if useful else None
             if siblings is None:
                 continue
-            if self._wrap_repeats(siblings):
-                self._prune()
-            self._fold_prepared(part)
-            self._limit(part, CHILDREN_LIMIT, self._fold_branches(part))
-            return source
-        self._clear()
-        self._limit(part, FLAT_LIMIT, self._fold_branches(part))
-        return "structure"
-
-    def add(self, parent: int, name: str, path: str, cls: str = "", *, kind: int = SCOPE, repeat: int = 1) -> int:
-        """Add a scope and return its number."""
-        self.parent.append(parent)
-        self.name.append(name)
-        self.path.append(path)
-        self.cls.append(cls)
-        self.kind.append(kind)
-        self.repeat.append(repeat)
-        return len(self.parent) - 1
+            if tree._wrap_repeats(siblings):
+                tree._prune()
+            tree._fold_prepared(part)
+            tree._limit(part, CHILDREN_LIMIT, tree._fold_branches(part))
+            return tree, source
+        tree = cls(part.count)
+        tree._limit(part, FLAT_LIMIT, tree._fold_branches(part))
+        return tree, "structure"
 
     def alive(self) -> Longs:
         """Return the scopes in use, parents before children, without the root."""
@@ -280,15 +277,11 @@ class Tree:
                 path = path.rpartition("/")[0]
             found = known[path]
             for each in reversed(missing):
-                found = known[each] = self.add(found, each.rpartition("/")[2], each, classes.get(each, ""))
+                found = known[each] = self.add(found, each.rpartition("/")[2], classes.get(each, ""))
             return found
 
         scopes = {path: scope_of(short) for path, short in neat.items()}
         self.of_item = np.fromiter(map(scopes.__getitem__, paths), np.int64, len(paths))
-
-    def _useful(self) -> bool:
-        direct = np.bincount(self.of_item)
-        return max(self.parent) >= 0 and bool(direct.max() <= max(CHILDREN_LIMIT, direct.sum() // 2))
 
     def _prune(self) -> None:
         """Dissolve scopes of one item, scopes around a single scope, and a scope that holds nearly everything."""
@@ -387,7 +380,8 @@ class Tree:
         for each in reversed(line):
             name = f"{self.name[each]} ({call})" if each == top else self.name[each]
             parent = self.parent[top] if each == top else copies[self.parent[each]]
-            copies[each] = self.add(parent, name, f"{self.path[each]} ({call})", self.cls[each], kind=self.kind[each])
+            path = f"{self.path[each]} ({call})"
+            copies[each] = self.add(parent, name, self.cls[each], kind=self.kind[each], path=path)
         return copies[line[0]] if line else copies[scope]
 
     def _wrap_repeats(self, siblings: Siblings) -> bool:
@@ -426,7 +420,7 @@ class Tree:
             return
         for number, codes in enumerate(Siblings(self, part).prepared(), 1):
             name = PREPARED if number == 1 else f"{PREPARED} ({number})"
-            self._move(codes, self.add(0, name, name, kind=CHUNK))
+            self._move(codes, self.add(0, name, kind=CHUNK))
 
     def _fold_branches(self, part: Part) -> Siblings | None:
         """Put equal branches into SIBLINGS; return the edges between siblings if they were needed and hold."""
@@ -438,33 +432,26 @@ class Tree:
         for scope, family in families:
             if self.kind[scope] in ROWS:
                 continue  # it is such a roof
-            operators = [self._called(part, code) for code in family[0]]
+            operators = [self.name[code] if code >= 0 else part.operator(-1 - code) for code in family[0]]
             name = " → ".join(operators if len(operators) <= SHOWN_OPERATORS else [operators[0], "…", operators[-1]])
             if len(family[0]) > 1:
-                members = [
-                    self._block(part, scope, branch, f"{name} {number}") for number, branch in enumerate(family, 1)
-                ]
+                numbered = enumerate(family, 1)
+                members = [self._block(part, scope, branch, f"{name} {number}") for number, branch in numbered]
             else:
                 members = [code for (code,) in family]
-                name = (
-                    _range_name(*(self.name[code] if code >= 0 else "" for code in (members[0], members[-1]))) or name
-                )
+                name = self._range_name(members) or name
             self._roof(scope, members, name=name, kind=SIBLINGS)
         return None if families else siblings
-
-    def _called(self, part: Part, code: int) -> str:
-        if code >= 0:
-            return self.name[code]
-        return part.operator(-1 - code)
 
     def _roof(
         self, scope: int, run: list[int], between: Sequence[int] = (), *, name: str = "", kind: int = REPEAT
     ) -> int:
         classes = {self.cls[code] if code >= 0 else "" for code in run}
-        name = name or _range_name(self.name[run[0]], self.name[run[-1]])
+        name = name or self._range_name(run)
         above = self.path[run[0]].rpartition("/")[0] if run[0] >= 0 else self.path[scope]
         path = f"{above}/{name}" if above else name
-        roof = self.add(scope, name, path, classes.pop() if len(classes) == 1 else "", kind=kind, repeat=len(run))
+        cls = classes.pop() if len(classes) == 1 else ""
+        roof = self.add(scope, name, cls, kind=kind, path=path, repeat=len(run))
         self._move([*run, *between], roof)
         return roof
 
@@ -527,8 +514,7 @@ class Tree:
         own = len(shared) > len(part.common_constant) and not shared.startswith("onnx::")
         shared = re.sub(r"[^./_]*$", "", shared).strip("./_").rpartition("/")[2]
         name = shared if own and shared else name
-        above = self.path[scope]
-        inner = self.add(scope, name, f"{above}/{name}" if above else name)
+        inner = self.add(scope, name)
         self._move(codes, inner)
         return inner
 
@@ -549,45 +535,22 @@ class Tree:
             for number, inside in enumerate(parts, 1):
                 if len(inside) == 1:
                     break  # a single last one stays where it is
-                first, last = (self.name[code] if code >= 0 else "" for code in (inside[0], inside[-1]))
-                name = _range_name(first, last) if self.kind[scope] in (*ROWS, CHUNK) else ""
+                name = self._range_name(inside) if self.kind[scope] in (*ROWS, CHUNK) else ""
                 place = (number - 1) * size
                 numbered = f"{place + 1}–{place + len(inside)}" if self.kind[scope] == SIBLINGS else ""
                 name = name or numbered or f"part {number} of {len(parts)}"
-                above = self.path[scope]
                 repeat = len(inside) if self.repeat[scope] > 1 else 1
-                inner = self.add(
-                    scope, name, f"{above}/{name}" if above else name, self.cls[scope], kind=CHUNK, repeat=repeat
-                )
+                inner = self.add(scope, name, self.cls[scope], kind=CHUNK, repeat=repeat)
                 self._move(inside, inner)
                 waiting.append((inner, inside))
 
+    def _range_name(self, codes: Sequence[int]) -> str:
+        """Return a name for a row from its ends: "layers.0" and "layers.31" make "layers 0–31"."""
+        first, last = (self.name[code] if code >= 0 else "" for code in (codes[0], codes[-1]))
+        a, b = _NUMBERED.fullmatch(first), _NUMBERED.fullmatch(last)
+        if a and b and a[1] == b[1]:
+            return f"{a[1].rstrip('._- ')} {a[2]}–{b[2]}".strip()
+        return f"{first} – {last}" if first and last else ""
+
 
 _NUMBERED = re.compile(r"(.*?)(\d{1,9})")
-
-
-def _range_name(first: str, last: str) -> str:
-    """Return a name for a row from its ends: "layers.0" and "layers.31" make "layers 0–31"."""
-    a, b = _NUMBERED.fullmatch(first), _NUMBERED.fullmatch(last)
-    if a and b and a[1] == b[1]:
-        return f"{a[1].rstrip('._- ')} {a[2]}–{b[2]}".strip()
-    return f"{first} – {last}" if first and last else ""
-
-
-def _common(a: int, b: int, parent: Sequence[int], depth: Longs) -> int:
-    """Return the innermost scope that holds two scopes."""
-    while a != b:
-        if depth[a] >= depth[b]:
-            a = parent[a]
-        else:
-            b = parent[b]
-    return a
-
-
-def _readers_first(graph: Graph, nodes: Longs) -> list[int]:
-    """Return folded nodes in an order in which readers come before what they read."""
-    after: dict[int, list[int]] = {}
-    for node in nodes.tolist():
-        made = [value for value in graph.node_outputs(node).tolist() if value >= 0]
-        after[node] = [reader for value in made for reader in graph.consumers(value).tolist()]
-    return [node for members in strongly_connected(nodes.tolist(), after) for node in members if node in after]

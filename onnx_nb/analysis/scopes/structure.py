@@ -11,7 +11,7 @@ import functools
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,11 +23,10 @@ from onnx_nb.analysis.model.protofields import sorted_unique
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import onnx
     from numpy.typing import NDArray
 
     from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.model.protofields import Ints, Longs
+    from onnx_nb.analysis.model.protofields import Longs
     from onnx_nb.analysis.scopes.scopes import Tree
 
 
@@ -206,24 +205,16 @@ class Siblings:
 
     def signatures(self, scopes: Longs) -> dict[int, int]:
         """Return a hash of each scope's structure: equal for equal operators, equally connected."""
-        part = self._part
-        wanted = np.zeros(len(self._parent), bool)
+        part, count = self._part, len(self._parent)
+        wanted = np.zeros(count, bool)
         wanted[scopes] = True
-        total = np.zeros(len(self._parent), np.uint64)
+        total = np.zeros(count, np.uint64)
         for level, line in enumerate(self._lines):
-            if not np.any(wanted & (self._depth == level)):
-                continue
-            label = line[self._of_item]
-            label = np.where((label >= 0) & wanted[label] & (self._depth[label] == level), label, -1)
-            order = np.argsort(label, kind="stable")
-            order = order[np.searchsorted(label[order], 0) :]
-            ordered = label[order]
-            place = np.zeros(part.count, np.uint64)
-            place[order] = _runs(ordered)[1]
-            np.add.at(total, ordered, mixed(part.kind[order], place[order]))
-            inner = (label[part.source] == label[part.target]) & (label[part.source] >= 0)
-            source, target = part.source[inner], part.target[inner]
-            np.add.at(total, label[source], mixed(place[source] + np.uint64(1), place[target] + EDGE))
+            here = wanted & (self._depth == level)
+            if here.any():
+                label = line[self._of_item]
+                label = np.where((label >= 0) & here[label], label, -1)
+                total += _structures(label, part.kind, part.source, part.target, count)[0]
         return dict(zip(scopes.tolist(), total[scopes].tolist(), strict=True))
 
     def families(self) -> list[tuple[int, list[list[int]]]]:
@@ -253,35 +244,33 @@ class Siblings:
         if not bool(member.any()):
             return []
 
-        inner = between_others & member[a]
-        branch = _components(count, a[inner], b[inner])
         key = np.concatenate([self.key[:scopes], self.key[scopes:][::-1]])
         vertices = np.flatnonzero(member)
-        vertices = vertices[np.lexsort((key[vertices], branch[vertices]))]
-        starts, places = _runs(branch[vertices])
-        place = np.zeros(count, np.uint64)
-        place[vertices] = places
-
+        vertices = vertices[np.argsort(key[vertices], kind="stable")]
+        place = np.zeros(count, np.int64)
+        place[vertices] = np.arange(len(vertices))
         kind = np.zeros(count, np.uint64)
         kind[scopes:] = self._part.kind
         inside = vertices[vertices < scopes]
         signature = self.signatures(inside) if len(inside) else {}
         kind[inside] = np.fromiter((signature[scope] for scope in inside.tolist()), np.uint64, len(inside))
-        total = np.zeros(count, np.uint64)
-        np.add.at(total, branch[vertices], mixed(kind[vertices], place[vertices]))
+
+        inner = between_others & member[a]
+        branch = _components(count, a[inner], b[inner])
+        label = branch[vertices]
+        total, places = _structures(label, kind[vertices], place[a[inner]], place[b[inner]], count)
         for edges, at, other in (
-            (inner, a, place[b] + EDGE),
             (member[a] & hub[b], a, b.astype(np.uint64) + TO_HUB),
             (hub[a] & member[b], b, a.astype(np.uint64) + FROM_HUB),
         ):
-            np.add.at(total, branch[at[edges]], mixed(place[at[edges]] + np.uint64(1), other[edges]))
+            np.add.at(total, branch[at[edges]], mixed(places[place[at[edges]]] + np.uint64(1), other[edges]))
 
         codes = np.where(vertices < scopes, vertices, scopes - 1 - vertices)
-        first = vertices[starts]
-        structures = zip(home[first].tolist(), total[branch[first]].tolist(), strict=True)
         found: dict[tuple[int, int], list[list[int]]] = {}
-        for structure, members in zip(structures, np.split(codes, starts[1:]), strict=True):
-            found.setdefault(structure, []).append(members.tolist())
+        order = np.argsort(label, kind="stable")
+        for members in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
+            structure = int(home[vertices[members[0]]]), int(total[label[members[0]]])
+            found.setdefault(structure, []).append(codes[members].tolist())
         return [
             (scope, sorted(family, key=lambda members: int(self.key[members[0]])))
             for (scope, _), family in found.items()
@@ -371,7 +360,10 @@ class Row:
         ends = np.append(starts[1:], len(self.codes))
         if len(starts) == 1:
             return [(0, len(self.codes), 0)]
-        tokens = self._tokens(starts)
+        label = np.repeat(np.arange(len(starts)), ends - starts)
+        # a number for each segment, equal for segments of equal structure
+        total, _ = _structures(label, self._kind, self._source, self._target, len(starts))
+        tokens = np.unique(total, return_inverse=True)[1].astype(np.int64)
         pieces = []
         at = 0
         for start, stop, period in [*repeats(tokens, ends - starts), (len(starts), len(starts), 0)]:
@@ -398,19 +390,6 @@ class Row:
         change = np.bincount(position[counted], minlength=count + 1) - np.bincount(last[counted], minlength=count + 1)
         cut = np.cumsum(change)[: count - 1] <= 1
         return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(cut) + 1])
-
-    def _tokens(self, starts: Longs) -> Longs:
-        """Return a number for each segment, equal for segments of equal structure."""
-        segment = np.zeros(len(self.codes), np.int64)
-        segment[starts[1:]] = 1
-        segment = np.cumsum(segment)
-        place = (np.arange(len(self.codes)) - starts[segment]).astype(np.uint64)
-        total = np.zeros(len(starts), np.uint64)
-        np.add.at(total, segment, mixed(self._kind, place))
-        inner = segment[self._source] == segment[self._target]
-        source, target = self._source[inner], self._target[inner]
-        np.add.at(total, segment[source], mixed(place[source] + np.uint64(1), place[target] + EDGE))
-        return np.unique(total, return_inverse=True)[1].astype(np.int64)
 
 
 def repeats(tokens: Longs, sizes: Longs) -> list[tuple[int, int, int]]:
@@ -469,11 +448,21 @@ def mixed(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return np.asarray(x ^ (x >> np.uint64(31)))
 
 
-def _runs(labels: Longs) -> tuple[Longs, NDArray[np.uint64]]:
-    """Return where runs of equal labels start, and the place of each label in its run."""
-    starts = np.flatnonzero(np.diff(labels, prepend=-1))
-    places = np.arange(len(labels)) - np.repeat(starts, np.diff(starts, append=len(labels)))
-    return starts, places.astype(np.uint64)
+def _structures(
+    label: Longs, kind: NDArray[np.uint64], source: Longs, target: Longs, count: int
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return a hash of the things with each label (none: −1), from their kinds and edges, and the place of each."""
+    order = np.argsort(label, kind="stable")
+    order = order[np.searchsorted(label[order], 0) :]
+    starts = np.flatnonzero(np.diff(label[order], prepend=-1))
+    place = np.zeros(len(label), np.uint64)
+    place[order] = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
+    total = np.zeros(count, np.uint64)
+    np.add.at(total, label[order], mixed(kind[order], place[order]))
+    inner = (label[source] == label[target]) & (label[source] >= 0)
+    source, target = source[inner], target[inner]
+    np.add.at(total, label[source], mixed(place[source] + np.uint64(1), place[target] + EDGE))
+    return total, place
 
 
 def _components(count: int, a: Longs, b: Longs) -> Longs:
@@ -497,31 +486,40 @@ DEPTH_LIMIT = 24
 OPERATION = 6
 """Nodes up to which a torch operator's call is no scope: the exporter names every call."""
 
-Source = tuple[list[str], Mapping[str, str]]
-"""The path of each item, and the class of each path."""
+
+def named_scopes(part: Part) -> Iterator[tuple[str, list[str], dict[str, str]]]:
+    """Yield the sources that a file has: metadata, names or weights, the path of each item, the class of each path."""
+    for source, read, share in (
+        ("metadata", _metadata, 0.5),
+        ("names", _node_names, 0.5),
+        ("weights", _weight_names, 0.1),
+    ):
+        classes: dict[str, str] = {}
+        paths = read(part, classes)
+        found = None if paths is None else _spread(part, paths, share, follow=source == "weights")
+        if found is not None:
+            yield source, found, classes
 
 
-def metadata(part: Part) -> Source | None:
+def _metadata(part: Part, classes: dict[str, str]) -> list[str | None] | None:
     """Read the nested scopes and their classes from ``metadata_props`` of torch's exporter."""
-    nodes = part.graph.nodes if any(n.metadata_props for n in _sample(part.graph, part.items)) else []
-    if not nodes:
+    graph, main = part.graph, part.graph.model.proto.graph.node
+    sample = part.items[:: max(1, part.count // 64)].tolist()
+    if not any((main[i] if i < graph.main_count else graph.nodes[i]).metadata_props for i in sample):
         return None
-    classes: dict[str, str] = {}
     seen: dict[tuple[str, str], tuple[str, str] | None] = {}
     places: list[tuple[str, str] | None] = []
     for item in part.items.tolist():
-        entries = {entry.key: entry.value for entry in nodes[item].metadata_props}
+        entries = {entry.key: entry.value for entry in graph.nodes[item].metadata_props}
         key = entries.get("pkg.torch.onnx.name_scopes", ""), entries.get("pkg.torch.onnx.class_hierarchy", "")
         if key not in seen:
             seen[key] = _torch_path(*key, classes)
         places.append(seen[key])
     size = Counter(places)
-    paths = [
+    return [
         None if place is None else "/".join(filter(None, place)) if size[place] > OPERATION else place[0]
         for place in places
     ]
-    found = _spread(part, paths, 0.5)
-    return None if found is None else (found, classes)
 
 
 def _torch_path(scopes: str, hierarchy: str, classes: dict[str, str]) -> tuple[str, str] | None:
@@ -551,30 +549,17 @@ _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 """An item of a list that the exporter wrote with Python's repr."""
 
 
-def _sample(graph: Graph, items: Ints) -> Iterable[onnx.NodeProto]:
-    nodes = graph.model.proto.graph.node
-    chosen = items[:: max(1, len(items) // 64)].tolist()
-    return [nodes[i] if i < graph.main_count else graph.nodes[i] for i in chosen]
-
-
-def node_names(part: Part) -> Source | None:
+def _node_names(part: Part, _: dict[str, str]) -> list[str | None]:
     """Read the scopes from node names: "/encoder/layer.0/MatMul"."""
-    names, start = part.graph.names, len(part.prefix)
-    paths: list[str | None] = [
-        name[start:].rpartition("/")[0] if "/" in (name := names[item])[start:] else None
-        for item in part.items.tolist()
-    ]
-    found = _spread(part, paths, 0.5)
-    return None if found is None else (found, {})
+    names = (part.graph.names[item][len(part.prefix) :] for item in part.items.tolist())
+    return [name.rpartition("/")[0] if "/" in name else None for name in names]
 
 
-def weight_names(part: Part) -> Source | None:
+def _weight_names(part: Part, _: dict[str, str]) -> list[str | None] | None:
     """Read the scopes from weight names: "encoder.layer.0.dense.weight"."""
     if part.count <= FLAT_LIMIT:
         return None
-    paths = [next((path for name in names if (path := _weight_path(name))), None) for names in part.constants]
-    found = _spread(part, paths, 0.1, follow=True)
-    return None if found is None else (found, {})
+    return [next((path for name in names if (path := _weight_path(name))), None) for names in part.constants]
 
 
 @functools.lru_cache(maxsize=1 << 16)
