@@ -1,21 +1,11 @@
 /** Errors against depth: a canvas to point at, to walk by the keyboard, and to zoom into by dragging over a part. */
 
 import { button, el, on, onAbort } from "../panels/dom.ts";
+import type { Which } from "../protocol/comparison.ts";
 import type { Pen } from "../render/canvas.ts";
 import { SvgPen, xml } from "../render/svg.ts";
 import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
-import {
-  CAPTION,
-  createPlotArea,
-  drawCaption,
-  drawChosen,
-  drawErrors,
-  type ErrorSeries,
-  type Look,
-  type PlotArea,
-  type Span,
-  spanOf,
-} from "./plotarea.ts";
+import { plain } from "../scene/formatting.ts";
 
 export interface ErrorPlotOptions {
   /** name of what is drawn */
@@ -305,4 +295,385 @@ export class ErrorPlot {
       act();
     });
   }
+}
+
+export interface Series {
+  readonly which: Which;
+  /** by row; NaN: none, infinite: only one side is NaN or infinite */
+  readonly numbers: Float64Array;
+}
+
+export interface ErrorSeries {
+  readonly count: number;
+  readonly series: readonly Series[];
+  readonly logarithmic: boolean;
+  readonly parts: readonly (readonly [row: number, label: string])[];
+  /** label of points that are infinite */
+  readonly odd: string;
+}
+
+/** The rows in view, ends included; fractions let a view slide. */
+export interface Span {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Pixels around the plot for its axes. */
+const MARGIN = { left: 62, right: 14, top: 12, bottom: 24 } as const;
+/** Pixels between the plot and the lines of points that are 0 or infinite. */
+const SHELF = 13;
+/** Pixels between ticks, at least. */
+const APART = 26;
+/** Powers of ten that the axis shows where there is no number. */
+const NOTHING: readonly [number, number] = [-8, 0];
+const FEWEST = 8;
+/** Pixels along the depth from a place to the points that can be the nearest. */
+const REACH = 24;
+
+export type PlotArea = ReturnType<typeof createPlotArea>;
+
+export function createPlotArea(errors: ErrorSeries, span: Span, width: number, height: number) {
+  const { from, to } = span;
+  const { logarithmic } = errors;
+  const sizes: number[] = [];
+  let zeros = false;
+  let infinite = false;
+  for (const number of errors.series.flatMap(({ numbers }) => Array.from(numbers))) {
+    if (number === 0 && logarithmic) zeros = true;
+    else if (Math.abs(number) === Number.POSITIVE_INFINITY) infinite = true;
+    else if (!Number.isNaN(number)) sizes.push(logarithmic ? Math.abs(number) : number);
+  }
+  const left = MARGIN.left;
+  const right = Math.max(left + 40, width - MARGIN.right);
+  const top = MARGIN.top + (infinite ? SHELF : 0);
+  const bottom = height - MARGIN.bottom - (zeros ? SHELF : 0);
+  /** where points are that are exactly 0, and those that are infinite; NaN if there are none */
+  const floor = zeros ? height - MARGIN.bottom - 2 : Number.NaN;
+  const ceiling = infinite ? MARGIN.top : Number.NaN;
+  /** ends of the axis; of a logarithmic one their log10 */
+  const [low, high] = axisOf(sizes, logarithmic);
+
+  const x = (row: number): number => left + 8 + ((row - from) / Math.max(1e-9, to - from)) * (right - left - 16);
+  /** the row at a place, as a fraction */
+  const rowAt = (px: number): number => from + ((px - left - 8) / (right - left - 16)) * (to - from);
+  /** NaN where there is no number */
+  const y = (number: number): number => {
+    if (Number.isNaN(number)) return Number.NaN;
+    if (!Number.isFinite(number)) return ceiling;
+    if (logarithmic && number === 0) return floor;
+    const place = logarithmic ? Math.log10(Math.abs(number)) : number;
+    return bottom - ((place - low) / (high - low)) * (bottom - top);
+  };
+
+  /** The lines across, with what they say. */
+  const ticks = (): readonly (readonly [y: number, label: string])[] => {
+    const most = Math.max(2, Math.floor((bottom - top) / APART));
+    if (logarithmic) {
+      const step = Math.max(1, Math.ceil((high - low) / most));
+      const found: [number, string][] = [];
+      for (let at = high; at >= low; at -= step) found.push([y(10 ** at), `1e${at}`.replace("-", "−")]);
+      return found;
+    }
+    const step = roundStep((high - low) / most);
+    const digits = Math.max(0, -Math.floor(Math.log10(step)));
+    const found: [number, string][] = [];
+    for (let at = Math.ceil(low / step); at * step <= high; at++) {
+      found.push([y(at * step), (at * step).toFixed(Math.min(8, digits)).replace("-", "−")]);
+    }
+    return found;
+  };
+
+  /** Where parts of the model begin; without parts the numbers of rows. */
+  const marks = (): readonly (readonly [row: number, label: string])[] => {
+    if (errors.count === 0) return [];
+    const inside = errors.parts.filter(([row]) => row >= from - 0.5 && row <= to + 0.5);
+    if (inside.length > 0) return inside;
+    const step = roundStep(Math.max(1, (to - from) / FEWEST));
+    const found: [number, string][] = [];
+    for (let row = Math.ceil(from / step) * step; row <= to; row += step) found.push([row, plain(row)]);
+    return found;
+  };
+
+  /** The row of the point that is nearest to a place, −1 if none is near. */
+  const nearest = (px: number, py: number): number => {
+    const perRow = (right - left - 16) / Math.max(1, to - from);
+    const wide = Math.max(1, Math.ceil(REACH / perRow));
+    const middle = Math.round(rowAt(px));
+    let best = -1;
+    let least = Number.POSITIVE_INFINITY;
+    for (let row = Math.max(0, middle - wide); row <= Math.min(errors.count - 1, middle + wide); row++) {
+      const dx = x(row) - px;
+      for (const { numbers } of errors.series) {
+        const dy = y(numbers[row]) - py;
+        // along the depth counts more: a point far above the pointer is still the one of its place
+        const far = dx * dx * 4 + dy * dy;
+        if (far < least) [best, least] = [row, far];
+      }
+    }
+    return best;
+  };
+
+  return { errors, span, width, height, left, right, top, bottom, floor, ceiling, x, rowAt, y, ticks, marks, nearest };
+}
+
+function axisOf(sizes: readonly number[], logarithmic: boolean): readonly [low: number, high: number] {
+  if (sizes.length === 0) return logarithmic ? NOTHING : [0, 1];
+  const low = sizes.reduce((least, size) => Math.min(least, size));
+  const high = sizes.reduce((most, size) => Math.max(most, size));
+  if (logarithmic) {
+    const from = Math.floor(Math.log10(low));
+    return [from, Math.max(from + 1, Math.ceil(Math.log10(high) - 1e-9))];
+  }
+  const margin = (high - low || Math.abs(high) || 1) * 0.06;
+  return [low - margin, high + margin];
+}
+
+/** Returns the least of 1, 2, 5, 10, 20, … that is not smaller. */
+function roundStep(least: number): number {
+  const power = 10 ** Math.floor(Math.log10(least));
+  return power * (least / power > 5 ? 10 : least / power > 2 ? 5 : least / power > 1 ? 2 : 1);
+}
+
+/** Returns all rows, or a part of them that is moved inside and not smaller than a few rows. */
+export function spanOf(count: number, from = 0, to = count - 1): Span {
+  const last = Math.max(1, count - 1);
+  const wide = Math.min(last, Math.max(to - from, Math.min(last, 4)));
+  const start = Math.max(0, Math.min((from + to - wide) / 2, last - wide));
+  return { from: start, to: start + wide };
+}
+
+export interface Look {
+  readonly theme: Theme;
+  /** of isolated errors */
+  readonly isolated: string;
+}
+
+/** With more rows in view than this points are no dots of their own. */
+const DOTS = 400;
+const FONT = 10.5;
+
+export function drawErrors(pen: Pen, area: PlotArea, first: number, { theme, isolated }: Look): void {
+  const { errors, left, right, bottom, height } = area;
+  pen.lineWidth = 1;
+  pen.font = `${FONT}px ${theme.font}`;
+  pen.textBaseline = "middle";
+  pen.textAlign = "right";
+  const zero: [number, string][] = Number.isNaN(area.floor) ? [] : [[area.floor, "0"]];
+  for (const [y, label] of [...area.ticks(), ...zero]) {
+    pen.fillStyle = theme.line;
+    pen.fillRect(left, Math.round(y), right - left, 1);
+    pen.fillStyle = theme.dim;
+    pen.fillText(label, left - 8, y);
+  }
+  if (!Number.isNaN(area.ceiling)) {
+    pen.fillStyle = theme.bad;
+    pen.fillText(errors.odd, left - 8, area.ceiling);
+  }
+  drawParts(pen, area, theme);
+  const diverges = first >= 0 && isWithin(area, first);
+  if (diverges) {
+    pen.setLineDash([3, 3]);
+    upright(pen, area.x(first), Math.max(bottom, height - 24), theme.bad);
+    pen.setLineDash([]);
+  }
+  for (const series of errors.series) {
+    if (series.which === "cumulative") drawLine(pen, area, series, theme.accent);
+    drawDots(pen, area, series, series.which === "cumulative" ? theme.accent : isolated, theme.bad);
+  }
+  const y = area.y(errors.series.at(-1)?.numbers[first] ?? Number.NaN);
+  if (!diverges || Number.isNaN(y)) return;
+  pen.fillStyle = theme.bad;
+  pen.beginPath();
+  circle(pen, area.x(first), y, 4.5);
+  pen.fill();
+}
+
+function circle(pen: Pen, x: number, y: number, radius: number): void {
+  pen.roundRect(x - radius, y - radius, 2 * radius, 2 * radius, radius);
+}
+
+/** A line down from the top. */
+function upright(pen: Pen, x: number, to: number, color: string): void {
+  pen.strokeStyle = color;
+  pen.beginPath();
+  pen.moveTo(x, 4);
+  pen.lineTo(x, to);
+  pen.stroke();
+}
+
+/** px that the words above an exported plot take */
+export const CAPTION = 58;
+const EDGE = 14;
+
+/** Draws the title and legend that the panel shows around a plot, for a picture without the panel. */
+export function drawCaption(pen: Pen, area: PlotArea, title: string, metric: string, { theme, isolated }: Look): void {
+  pen.textAlign = "left";
+  pen.textBaseline = "middle";
+  pen.fillStyle = theme.text;
+  pen.font = `600 12px ${theme.font}`;
+  wrapped(pen, title, area.width - 2 * EDGE).forEach((text, at) => {
+    pen.fillText(text, EDGE, 15 + 16 * at);
+  });
+  pen.font = `${FONT}px ${theme.font}`;
+  pen.fillStyle = theme.dim;
+  const label = `${metric}, in order of execution`;
+  pen.fillText(label, EDGE, CAPTION - 8);
+  let x = EDGE + pen.measureText(label).width + 24;
+  for (const { which } of area.errors.series) {
+    const y = CAPTION - 8;
+    pen.fillStyle = which === "cumulative" ? theme.accent : isolated;
+    if (which === "cumulative") pen.fillRect(x, y - 1, 14, 2);
+    else {
+      pen.beginPath();
+      circle(pen, x + 10.5, y, 3.5);
+      pen.fill();
+    }
+    pen.fillStyle = theme.dim;
+    pen.fillText(which, x + 20, y);
+    x += 20 + pen.measureText(which).width + 18;
+  }
+}
+
+/** A text on two lines at most. */
+function wrapped(pen: Pen, text: string, width: number): string[] {
+  const [begin, ...words] = text.split(" ");
+  const lines = [begin];
+  for (const word of words) {
+    const longer = `${lines.at(-1)} ${word}`;
+    if (pen.measureText(longer).width <= width) lines[lines.length - 1] = longer;
+    else lines.push(word);
+  }
+  const [first, ...rest] = lines;
+  return (rest.length === 0 ? [first] : [first, rest.join(" ")]).map((line) => shortened(pen, line, width));
+}
+
+function shortened(pen: Pen, text: string, width: number): string {
+  let length = text.length;
+  while (length > 1 && pen.measureText(length < text.length ? `${text.slice(0, length)}…` : text).width > width) {
+    length = Math.floor(length * 0.94);
+  }
+  return length < text.length ? `${text.slice(0, length)}…` : text;
+}
+
+/** Marks one point: a line down to its place, and a ring around each of its values. */
+export function drawChosen(pen: Pen, area: PlotArea, row: number, color: string, theme: Theme): void {
+  if (row < 0 || !isWithin(area, row)) return;
+  const x = area.x(row);
+  pen.lineWidth = 1;
+  pen.globalAlpha = 0.55;
+  upright(pen, x, area.height - 24, color);
+  pen.globalAlpha = 1;
+  for (const { numbers } of area.errors.series) {
+    const y = area.y(numbers[row]);
+    if (Number.isNaN(y)) continue;
+    pen.beginPath();
+    circle(pen, x, y, 5);
+    pen.strokeStyle = theme.background;
+    pen.lineWidth = 4;
+    pen.stroke();
+    pen.strokeStyle = color;
+    pen.lineWidth = 2;
+    pen.stroke();
+  }
+}
+
+function isWithin({ span }: PlotArea, row: number): boolean {
+  return row >= span.from - 0.5 && row <= span.to + 0.5;
+}
+
+/** Where the parts of the model begin, as far as there is room for their names. */
+function drawParts(pen: Pen, area: PlotArea, theme: Theme): void {
+  let free = area.left - 30;
+  pen.textAlign = "left";
+  for (const [row, label] of area.marks()) {
+    const width = pen.measureText(label).width;
+    const x = Math.max(2, Math.min(area.x(row), area.width - width - 2));
+    if (x < free) continue;
+    pen.fillStyle = theme.edge;
+    pen.fillRect(Math.round(area.x(row)), area.height - 22, 1, 4);
+    pen.fillStyle = theme.dim;
+    pen.fillText(label, x, area.height - 10);
+    free = x + width + 12;
+  }
+}
+
+/** The line through all points; where several share a pixel their whole range is drawn. */
+function drawLine(pen: Pen, area: PlotArea, { numbers }: Series, color: string): void {
+  pen.strokeStyle = color;
+  pen.lineWidth = 1.6;
+  pen.lineJoin = "round";
+  pen.beginPath();
+  let column = Number.NaN;
+  let [low, high] = [0, 0];
+  const drawRange = (): void => {
+    if (high - low <= 1) return;
+    pen.moveTo(column, low);
+    pen.lineTo(column, high);
+  };
+  for (const row of rowsIn(area, numbers.length)) {
+    const number = numbers[row];
+    // over what is equal, as shapes and other integers mostly are
+    if (!Number.isFinite(number) || (number === 0 && area.errors.logarithmic)) continue;
+    const [x, y] = [area.x(row), area.y(number)];
+    if (Math.abs(x - column) < 0.75) {
+      [low, high] = [Math.min(low, y), Math.max(high, y)];
+      continue;
+    }
+    drawRange();
+    if (Number.isNaN(column)) pen.moveTo(x, y);
+    else pen.lineTo(x, y);
+    [column, low, high] = [x, y, y];
+  }
+  drawRange();
+  pen.stroke();
+}
+
+function drawDots(pen: Pen, area: PlotArea, { which, numbers }: Series, color: string, bad: string): void {
+  const rows = rowsIn(area, numbers.length);
+  const many = rows.length > DOTS;
+  const size = which === "isolated" ? (many ? 1.1 : 2.6) : 1.9;
+  const taken = new Set<number>();
+  const broken: [number, number][] = [];
+  const equal: [number, number][] = [];
+  pen.fillStyle = color;
+  pen.globalAlpha = many ? 0.6 : 1;
+  pen.beginPath();
+  for (const row of rows) {
+    const number = numbers[row];
+    if (Number.isNaN(number)) continue;
+    const [x, y] = [area.x(row), area.y(number)];
+    // of points on one pixel the first is enough
+    const cell = Math.round(x) * 8192 + Math.round(y);
+    if (taken.has(cell)) continue;
+    taken.add(cell);
+    if (!Number.isFinite(number)) broken.push([x, y]);
+    else if (number === 0 && area.errors.logarithmic) equal.push([x, y]);
+    else if (!many) circle(pen, x, y, size);
+    else if (which === "isolated") pen.rect(x - size, y - size, 2 * size, 2 * size);
+  }
+  pen.fill();
+  pen.globalAlpha = 1;
+  pen.strokeStyle = color;
+  pen.lineWidth = 1;
+  pen.beginPath();
+  for (const [x, y] of equal) circle(pen, x, y, 1.8);
+  pen.stroke();
+  pen.fillStyle = bad;
+  pen.beginPath();
+  for (const [x, y] of broken) {
+    pen.moveTo(x, y - 4);
+    pen.lineTo(x + 4, y + 3);
+    pen.lineTo(x - 4, y + 3);
+    pen.closePath();
+  }
+  pen.fill();
+}
+
+/** The rows in view. */
+function rowsIn({ span }: PlotArea, count: number): number[] {
+  const first = Math.max(0, Math.ceil(span.from));
+  return Array.from(
+    { length: Math.max(0, Math.min(count - 1, Math.floor(span.to)) - first + 1) },
+    (_, at) => first + at,
+  );
 }

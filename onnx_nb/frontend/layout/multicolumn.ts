@@ -123,6 +123,9 @@ class SideBySide {
   readonly #lines: readonly Point[][];
   /** column where each edge begins; an edge from outside enters the first */
   readonly #starts: number[];
+  /** columns where each line begins and ends */
+  readonly #begins: readonly number[];
+  readonly #ends: readonly number[];
   /** for each column: edge → x where it leaves at the foot */
   readonly #leaves: readonly Map<number, number>[];
   /** for each column its leaving edges, the outermost way first */
@@ -142,7 +145,16 @@ class SideBySide {
     this.#edge = new Int32Array(graph.sink.length);
     for (let e = 0; e < graph.source.length; e++) this.#edge.fill(e, graph.ptr[e], graph.ptr[e + 1]);
     this.#starts = Array.from(graph.source, (source) => (source < 0 ? 0 : this.#home[source]));
-    this.#leaves = this.#leaving();
+    // a line to the outside leaves from the last column
+    this.#ends = Array.from(graph.sink, (sink) => (sink < 0 ? columns.length - 1 : this.#home[sink]));
+    this.#begins = this.#ends.map((end, k) => (layout.stub[k] !== 0 ? end : this.#starts[this.#edge[k]]));
+    this.#leaves = columns.map(() => new Map<number, number>());
+    this.#lines.forEach((line, k) => {
+      if (line.length === 0 || layout.stub[k] !== 0) return;
+      for (let column = this.#begins[k]; column < this.#ends[k]; column++) {
+        this.#leaves[column].set(this.#edge[k], at(line, columns[column].bottom));
+      }
+    });
     this.#orders = this.#leaves.map((each) => [...each].sort((p, q) => q[1] - p[1] || p[0] - q[0]).map(([e]) => e));
     this.#extents = this.#measured();
     this.#labelX = layout.labelX.slice();
@@ -155,27 +167,6 @@ class SideBySide {
     let at = 0;
     while (at + 1 < this.#columns.length && y >= this.#columns[at + 1].top) at++;
     return at;
-  }
-
-  /** Column where a line ends; a line to the outside leaves from the last. */
-  #endOf(k: number): number {
-    const sink = this.#graph.sink[k];
-    return sink < 0 ? this.#columns.length - 1 : this.#home[sink];
-  }
-
-  #startOf(k: number): number {
-    return this.#layout.stub[k] !== 0 ? this.#endOf(k) : this.#starts[this.#edge[k]];
-  }
-
-  #leaving(): Map<number, number>[] {
-    const leaves = this.#columns.map(() => new Map<number, number>());
-    this.#lines.forEach((line, k) => {
-      if (line.length === 0 || this.#layout.stub[k] !== 0) return;
-      for (let column = this.#startOf(k); column < this.#endOf(k); column++) {
-        leaves[column].set(this.#edge[k], at(line, this.#columns[column].bottom));
-      }
-    });
-    return leaves;
   }
 
   #reach(extent: Extent, left: number, right: number, top = Number.POSITIVE_INFINITY): void {
@@ -199,7 +190,7 @@ class SideBySide {
       for (const point of line) this.#reach(extents[this.#columnAt(point.y)], point.x, point.x);
       if (stub[k] === 0 || line.length === 0) return;
       const room = nameRoom(this.#graph, this.#edge[k], line[0].x, line[0].y, 0);
-      this.#reach(extents[this.#endOf(k)], room.left, room.right, room.top);
+      this.#reach(extents[this.#ends[k]], room.left, room.right, room.top);
     });
     return extents;
   }
@@ -282,7 +273,7 @@ class SideBySide {
       x: moved(layout.x, dx),
       y: moved(layout.y, dy),
       outX: layout.outX.map((x, e) => x + dx[this.#starts[e]]),
-      inX: layout.inX.map((x, k) => x + dx[this.#endOf(k)]),
+      inX: layout.inX.map((x, k) => x + dx[this.#ends[k]]),
       labelX: this.#labelX,
       labelY: this.#labelY,
     };
@@ -318,11 +309,11 @@ class SideBySide {
     const linePtr = new Uint32Array(this.#lines.length + 1);
     const drawn: number[] = [];
     this.#lines.forEach((line, k) => {
-      const end = this.#endOf(k);
-      for (let column = this.#startOf(k); column <= end && line.length > 0; column++) {
+      const end = this.#ends[k];
+      for (let column = this.#begins[k]; column <= end && line.length > 0; column++) {
         const { top, bottom } = this.#columns[column];
         for (const { x, y } of line) {
-          const inside = (column === this.#startOf(k) || y > top) && (column === end || y < bottom);
+          const inside = (column === this.#begins[k] || y > top) && (column === end || y < bottom);
           if (inside) drawn.push(x + dx[column], y + dy[column]);
         }
         if (column === end) break;

@@ -67,6 +67,23 @@ export function createCapture(
   const save = button("Save CSV", csv, signal, { title: "The rows that are shown, with all digits" });
   const linked = el("div.onnx-nb-dim.onnx-nb-linked");
   linked.hidden = true;
+  const go = (name: string): void => {
+    table.choose(rowOf.get(name) ?? -1);
+    show(table.row);
+  };
+  const { nonfinite, stopped } = about;
+  const strips: HTMLElement[] = [];
+  if (nonfinite !== null) {
+    const goThere = (): void => {
+      go(nonfinite.name);
+      options.chosen?.(nonfinite.name);
+    };
+    const press = button("Show it", goThere, signal, { class: "onnx-nb-small" });
+    strips.push(
+      el("div.onnx-nb-strip.onnx-nb-alert", { role: "status" }, el("span", elide(nonfinite.message, 600)), press),
+    );
+  }
+  if (stopped !== "") strips.push(el("div.onnx-nb-strip", { role: "status" }, elide(stopped, 300)));
   root.replaceChildren(
     el(
       "header.onnx-nb-bar",
@@ -77,15 +94,7 @@ export function createCapture(
       save,
     ),
     linked,
-    ...strips(
-      about,
-      (name) => {
-        table.choose(rowOf.get(name) ?? -1);
-        show(table.row);
-        options.chosen?.(name);
-      },
-      signal,
-    ),
+    ...strips,
     el("div.onnx-nb-split-body", table.element, detail),
     voice,
   );
@@ -93,10 +102,7 @@ export function createCapture(
   return {
     /** Chooses a tensor by name, "" for none. */
     choose(name: string): void {
-      const row = rowOf.get(name) ?? -1;
-      if (row === table.row) return;
-      table.choose(row);
-      show(row);
+      if ((rowOf.get(name) ?? -1) !== table.row) go(name);
     },
     /** Shows which graph is linked, "" for none. */
     setLinked(text: string): void {
@@ -104,23 +110,6 @@ export function createCapture(
       linked.hidden = text === "";
     },
   };
-}
-
-function strips(about: CaptureAbout, go: (name: string) => void, signal: AbortSignal): Node[] {
-  const parts: Node[] = [];
-  const { nonfinite, stopped } = about;
-  if (nonfinite !== null) {
-    parts.push(
-      el(
-        "div.onnx-nb-strip.onnx-nb-alert",
-        { role: "status" },
-        el("span", elide(nonfinite.message, 600)),
-        button("Show it", () => go(nonfinite.name), signal, { class: "onnx-nb-small" }),
-      ),
-    );
-  }
-  if (stopped !== "") parts.push(el("div.onnx-nb-strip", { role: "status" }, elide(stopped, 300)));
-  return parts;
 }
 
 function columnsOf(digest: Digest): readonly TableColumn[] {

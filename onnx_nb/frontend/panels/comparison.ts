@@ -1,8 +1,7 @@
 /** What a comparison found: where errors begin, all points in a table, and the one that is chosen in detail. */
 
-import { ErrorPlot } from "../charts/errorplot.ts";
+import { ErrorPlot, type ErrorSeries } from "../charts/errorplot.ts";
 import { spark } from "../charts/histogram.ts";
-import type { ErrorSeries } from "../charts/plotarea.ts";
 import { type Details, type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
 import { counted, magnitude, plain } from "../scene/formatting.ts";
 import { button, el, elide, on, svg } from "./dom.ts";

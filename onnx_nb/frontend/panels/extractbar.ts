@@ -1,6 +1,5 @@
 /** The bar below: chosen inputs and outputs as chips, what an extraction would take, what it lacks, and the buttons. */
 
-import { NO_KERNEL } from "../protocol/host.ts";
 import { bytes, counted } from "../scene/formatting.ts";
 import type { State } from "../scene/state.ts";
 import { button, el, elide, fillings } from "./dom.ts";
@@ -74,7 +73,7 @@ export function createExtractBar({ columns, host, dispatch, signal }: ViewContex
       shown = state;
       const { boundary, plan, busy, done } = state;
       if (before?.boundary !== boundary || before?.plan !== plan) fill(state);
-      const text = busy ?? (host.live ? advice(state) : (host.reason ?? NO_KERNEL));
+      const text = busy ?? (host.live ? advice(state) : host.reason);
       if (message.textContent !== text) {
         message.textContent = elide(text, 240);
         message.title = text.slice(0, 4000);
@@ -84,7 +83,7 @@ export function createExtractBar({ columns, host, dispatch, signal }: ViewContex
       progress.style.setProperty("--nb-done", String(done ?? 0));
       if (done === null) progress.removeAttribute("aria-valuenow");
       else progress.setAttribute("aria-valuenow", String(Math.round(100 * done)));
-      stop.hidden = busy === null || host.cancellable !== true;
+      stop.hidden = busy === null;
       const { missing = [], suggestion = [], alternative = [] } = plan ?? {};
       add.hidden = missing.length === 0;
       add.textContent =

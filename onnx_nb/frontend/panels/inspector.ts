@@ -2,7 +2,7 @@
 
 import { statistics } from "../charts/histogram.ts";
 import { type Columns, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
-import { type Baked, type InspectReply, NO_KERNEL, type Origin } from "../protocol/host.ts";
+import type { Baked, InspectReply, Origin } from "../protocol/host.ts";
 import { categoryVariable } from "../render/theme.ts";
 import { bytes, counted, plain, scaled } from "../scene/formatting.ts";
 import type { Overlay } from "../scene/overlay.ts";
@@ -320,7 +320,7 @@ function ops(columns: Columns, root: number): Node {
 function cutButtons(root: HTMLElement, view: ViewContext, value: number, signal: AbortSignal): () => void {
   const { columns, host, dispatch } = view;
   const unnamed = columns.valueNameOf(value) === "" ? "A tensor without a name cannot be an end of an extraction." : "";
-  const why = host.live ? unnamed : (host.reason ?? NO_KERNEL);
+  const why = host.live ? unnamed : host.reason;
   const press = (text: string, type: "input" | "output", title: string) =>
     button(text, () => dispatch({ type, value }), signal, { title, disabled: why !== "" });
   const input = press("Input", "input", "Start the extraction here (i)");

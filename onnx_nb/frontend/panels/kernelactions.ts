@@ -5,7 +5,7 @@
 
 import { unpack } from "../protocol/codec.ts";
 import { Columns } from "../protocol/columns.ts";
-import { failure, NO_KERNEL } from "../protocol/host.ts";
+import { failure } from "../protocol/host.ts";
 import { Overlay } from "../scene/overlay.ts";
 import type { Boundary } from "../scene/state.ts";
 import { fillings, settle } from "./dom.ts";
@@ -37,7 +37,7 @@ export function createKernelActions(
     ask: (round: AbortSignal, progress: OnProgress) => Promise<() => void>,
   ): void => {
     if (!host.live) {
-      dispatch({ type: "error", error: { message: host.reason ?? NO_KERNEL, advice: "" } });
+      dispatch({ type: "error", error: { message: host.reason, advice: "" } });
       return;
     }
     if (task.busy) return;

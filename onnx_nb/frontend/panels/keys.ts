@@ -1,7 +1,6 @@
 /** The keyboard of a graph view, and the list of its keys: a test compares the two. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import { NO_KERNEL } from "../protocol/host.ts";
 import type { Step } from "../render/navigation.ts";
 import { selected } from "../scene/state.ts";
 import { button, el, facts, on } from "./dom.ts";
@@ -88,7 +87,7 @@ export function listenKeys(
 
   const end = (type: "input" | "output"): void => {
     const value = tensorOf(columns, state().selection);
-    if (!host.live) announce(host.reason ?? NO_KERNEL);
+    if (!host.live) announce(host.reason);
     else if (value === null) announce("Select a tensor first: click an arrow, or press Shift with an arrow key");
     else dispatch({ type, value });
   };
@@ -115,7 +114,7 @@ export function listenKeys(
     o: () => end("output"),
     x: () => {
       const { boundary, plan, busy } = state();
-      if (!host.live) announce(host.reason ?? NO_KERNEL);
+      if (!host.live) announce(host.reason);
       else if (boundary.outputs.length === 0) announce("Select the tensor where it should end and press o first");
       else if (busy !== null || plan === null || plan.missing.length > 0) announce(busy ?? plan?.message ?? "");
       else dispatch({ type: "extract" });

@@ -82,7 +82,7 @@ export const MODEL = columnsOf(
 /** A host that remembers what it was asked. */
 export class FakeHost implements GraphHost {
   live = true;
-  readonly cancellable = true;
+  readonly reason = "No kernel is connected.";
   readonly values = new FakeValues();
   readonly patches: Patch[] = [];
   readonly planned: [inputs: string[], outputs: string[]][] = [];

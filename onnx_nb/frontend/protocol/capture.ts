@@ -6,8 +6,6 @@ import type { StatisticsReply } from "./host.ts";
 export class Digest extends PackedTable {
   /** whatever else came with them */
   readonly meta: Readonly<Record<string, unknown>>;
-  /** number of tensors that did not fit */
-  readonly leftOut: number;
   readonly count = this.column("name").length;
   readonly names: readonly string[] = Array.from({ length: this.count }, (_, row) => this.text("name", row));
   /** as the graph numbers the tensors, −1 for none */
@@ -25,7 +23,6 @@ export class Digest extends PackedTable {
   constructor(packed: Packed) {
     super(packed);
     this.meta = packed.meta as Readonly<Record<string, unknown>>;
-    this.leftOut = Number(this.meta.left_out);
   }
 
   /** whether it has numbers at all */

@@ -33,23 +33,20 @@ export class PairData extends PackedTable {
   /** how many there are, also those that were not sent */
   readonly total: number;
   readonly counts: Readonly<Partial<Record<DiffStatus, number>>>;
-  readonly message: string;
   readonly #halves: readonly [Half, Half];
   readonly #about: readonly [Map<string, Change[]>, Map<string, Change[]>] = [new Map(), new Map()];
 
   constructor(packed: Packed) {
     super(packed);
-    const { changes, total, counts, message, made } = packed.meta as {
+    const { changes, total, counts, made } = packed.meta as {
       changes: readonly (readonly [DiffStatus, ...string[]])[];
       total: number;
       counts: Partial<Record<DiffStatus, number>>;
-      message: string;
       /** what it is called to be in the candidate only */
       made?: "new";
     };
     this.total = total;
     this.counts = counts;
-    this.message = message;
     this.changes = changes.map((row) => {
       const [what, kind, name, op, detail, reference, candidate, how, ...places] = row;
       const [n, m, v, w] = places.map(Number);

@@ -9,9 +9,6 @@ import type { Bookmark, Plan, Standing } from "../scene/state.ts";
 import type { Progress } from "./channel.ts";
 import type { Target } from "./columns.ts";
 
-export const NO_KERNEL =
-  "No kernel is connected, so nothing can be extracted here; open the notebook and run the cell.";
-
 export interface ExtractReply {
   /** packed columns of the submodel */
   readonly columns: Uint8Array;
@@ -164,9 +161,7 @@ export interface GraphHost {
   /** whether a kernel answers; without one the inspector works from columns alone and nothing is extracted */
   readonly live: boolean;
   /** why there is no kernel, one sentence; shown where buttons are disabled */
-  readonly reason?: string;
-  /** whether aborting the signal of `extract` stops the work */
-  readonly cancellable?: boolean;
+  readonly reason: string;
   plan(inputs: string[], outputs: string[], signal: AbortSignal): Promise<Plan>;
   extract(inputs: string[], outputs: string[], signal: AbortSignal): Promise<ExtractReply>;
   inspect(target: Target, name: string, signal: AbortSignal): Promise<InspectReply>;

@@ -78,7 +78,6 @@ export function graphHost(channel: Channel, kernel: Kernel): Omit<GraphHost, "ch
       return kernel.live;
     },
     reason: "The kernel does not answer: it is busy, or this notebook was opened without one.",
-    cancellable: true,
     inspect,
     figures,
     overlay,
@@ -181,8 +180,8 @@ export function bakedOf(packed: Packed): Baked {
     },
     lacking: !asked
       ? "This page was written without statistics: to_html(path, statistics=True) puts them in."
-      : digest.leftOut > 0
-        ? `The statistics of ${digest.leftOut} smaller weights were left out, for the page to stay small; to_html(path, statistics=True, limit=…) takes more.`
+      : Number(digest.meta.left_out) > 0
+        ? `The statistics of ${digest.meta.left_out} smaller weights were left out, for the page to stay small; to_html(path, statistics=True, limit=…) takes more.`
         : "Its numbers could not be read when this page was written.",
   };
 }

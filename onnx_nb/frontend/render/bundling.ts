@@ -27,7 +27,7 @@ export function bandsOf(scene: Scene, same: readonly number[], k: number): { ban
   const begin = (edge: number): number => points[2 * ptr[edge] + across];
   const end = (edge: number): number => points[2 * ptr[edge + 1] - 2 + across];
   const seen = new Set(same);
-  for (const run of runsOf(scene, scene.edges.bundle[same[0]])) {
+  for (const run of runsOf(scene).get(scene.edges.bundle[same[0]]) ?? []) {
     const there = seen.size === run.length ? run : run.filter((edge) => seen.has(edge));
     if (there.length === 0) continue;
     const [first, last, middle] = [there[0], there[there.length - 1], there[there.length >> 1]];
@@ -38,13 +38,9 @@ export function bandsOf(scene: Scene, same: readonly number[], k: number): { ban
   return { bands, lines };
 }
 
-function runsOf(scene: Scene, bundle: number): readonly (readonly number[])[] {
-  const runs = known.get(scene) ?? allRuns(scene);
-  known.set(scene, runs);
-  return runs.get(bundle) ?? [];
-}
-
-function allRuns(scene: Scene): Map<number, readonly (readonly number[])[]> {
+function runsOf(scene: Scene): Map<number, readonly (readonly number[])[]> {
+  const before = known.get(scene);
+  if (before !== undefined) return before;
   const { bundle, count, points, ptr } = scene.edges;
   const across = scene.direction === "down" ? 0 : 1;
   const bundles = new Map<number, number[]>();
@@ -64,6 +60,7 @@ function allRuns(scene: Scene): Map<number, readonly (readonly number[])[]> {
     });
     found.set(number, runs);
   }
+  known.set(scene, found);
   return found;
 }
 

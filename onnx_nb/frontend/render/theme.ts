@@ -38,10 +38,8 @@ export function categoryVariable(category: string): string {
 
 /** Name of a category in a legend. */
 export function categoryTitle(category: string): string {
-  return TITLES[category] ?? category;
+  return { pool: "pool/reduce", cast: "cast/quantize" }[category] ?? category;
 }
-
-const TITLES: Readonly<Record<string, string>> = { pool: "pool/reduce", cast: "cast/quantize" };
 
 export function readTheme(root: HTMLElement, categories: readonly string[]): Theme {
   // color-mix() and var() only become a color where a property of type color is computed; all at once, for speed

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { createPlotArea, type ErrorSeries, type PlotArea, spanOf } from "./plotarea.ts";
+import { createPlotArea, type ErrorSeries, type PlotArea, spanOf } from "./errorplot.ts";
 
 const errorsOf = (numbers: number[], more: Partial<ErrorSeries> = {}): ErrorSeries => ({
   count: numbers.length,
