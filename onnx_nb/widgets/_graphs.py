@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import traitlets
 
@@ -61,10 +61,10 @@ class GraphWidget(PackedWidget):
         OnnxNbError
             If the file cannot be written.
         """
-        return write_page(path, self._page(statistics, limit, progress))
+        return write_page(path, self._page(statistics=statistics, limit=limit, progress=progress))
 
-    def _page(self, statistics: bool, limit: int, progress: Progress | None) -> str:  # noqa: FBT001
-        """Return the page that `to_html` writes."""
+    def _page(self, **options: Any) -> str:
+        """Return the page that `to_html` writes, by options of `bake`."""
         raise NotImplementedError
 
     def _model(self, call: Call) -> Model:
@@ -95,17 +95,11 @@ class PairWidget(GraphWidget):
     height = traitlets.Int(460, min=160).tag(sync=True)
     """Height of each graph in CSS pixels."""
 
-    def _baked(self, statistics: bool, limit: int, progress: Progress | None) -> dict[str, bytes]:  # noqa: FBT001
+    def _baked(self, models: tuple[Model, Model], progress: Progress | None, **options: Any) -> dict[str, bytes]:
         """Return the replies about each model, by the name of the part."""
-        baked = {}
-        for number, (side, model) in enumerate(zip(SIDES, self._sides(), strict=True)):
-            half = stage(progress, number / 2, (number + 1) / 2)
-            baked[f"baked-{side}"] = bake(model, statistics=statistics, limit=limit, progress=half)
-        return baked
-
-    def _sides(self) -> tuple[Model, Model]:
-        """Return the two models that are shown."""
-        raise NotImplementedError
+        halves = stage(progress, 0, 0.5), stage(progress, 0.5, 1)
+        baked = (bake(model, progress=half, **options) for model, half in zip(models, halves, strict=True))
+        return {f"baked-{side}": replies for side, replies in zip(SIDES, baked, strict=True)}
 
 
 def named_overlay(model: Model, name: str, captured: Capture | None = None) -> Overlay:

@@ -15,7 +15,6 @@ from onnx_nb.drawing.html import page
 from onnx_nb.widgets._graphs import SIDES, PairWidget
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.progress import Progress
     from onnx_nb.widgets._channel import Call
 
 
@@ -59,7 +58,13 @@ class DiffPanel(PairWidget):
         self, reference: ModelLike, candidate: ModelLike, differences: Diff | None = None, **traits: Any
     ) -> None:
         self.reference, self.candidate = load(reference), load(candidate)
-        self.differences = _checked(self.reference, self.candidate, differences)
+        self.differences = diff(self.reference, self.candidate) if differences is None else differences
+        models, found = (self.reference, self.candidate), (self.differences.reference, self.differences.candidate)
+        for side, model, other in zip(SIDES, models, found, strict=True):
+            if model is not other and model.proto != other.proto:
+                about = f"{label_of(model)}: their {side} is {label_of(other)}"
+                advice = "Leave differences out, or give the models they were made of."
+                raise OnnxNbError(f"the differences given are not those of {about}.", advice=advice)
         packed = {
             "reference": columns(self.reference).to_bytes(),
             "candidate": columns(self.candidate).to_bytes(),
@@ -71,11 +76,8 @@ class DiffPanel(PairWidget):
     def __repr__(self) -> str:
         return f"DiffPanel({self.reference!r}, {self.candidate!r})"
 
-    def _sides(self) -> tuple[Model, Model]:
-        return self.reference, self.candidate
-
-    def _page(self, statistics: bool, limit: int, progress: Progress | None) -> str:  # noqa: FBT001
-        baked = self._baked(statistics, limit, progress)
+    def _page(self, **options: Any) -> str:
+        baked = self._baked((self.reference, self.candidate), **options)
         return page(" and ".join(self._names), {"names": self._names}, "pair", {**self._packed, **baked})
 
     def _model(self, call: Call) -> Model:
@@ -95,14 +97,3 @@ def _distinct_names(left: Model, right: Model) -> list[str]:
     while parts[0][-shared:] == parts[1][-shared:]:
         shared += 1
     return ["/".join(own[-shared:]) for own in parts]
-
-
-def _checked(reference: Model, candidate: Model, given: Diff | None) -> Diff:
-    """Return the differences of two models, and refuse those of others."""
-    if given is None:
-        return diff(reference, candidate)
-    for side, model, other in zip(SIDES, (reference, candidate), (given.reference, given.candidate), strict=True):
-        if model is not other and model.proto != other.proto:
-            message = f"the differences given are not those of {label_of(model)}: their {side} is {label_of(other)}."
-            raise OnnxNbError(message, advice="Leave differences out, or give the models they were made of.")
-    return given

@@ -26,7 +26,7 @@ from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.inspection import select
 from onnx_nb.analysis.view.overlays import Overlay, Reduction, Scale, overlay
 from onnx_nb.drawing.graphviz import Direction, Theme, view_to_graphviz
-from onnx_nb.drawing.html import STATISTICS_BYTES, bake, page
+from onnx_nb.drawing.html import bake, page
 from onnx_nb.widgets._channel import Call, Reply, Verb
 from onnx_nb.widgets._graphs import GraphWidget, named_overlay
 from onnx_nb.widgets._values import Values
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     import graphviz
 
-    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.view.overlays import Source
 
@@ -201,15 +200,8 @@ class ModelGraph(GraphWidget):
         self._shown = ShownOverlay(**numbers, graph=self)
         return self._shown
 
-    def _page(self, statistics: bool, limit: int, progress: Progress | None) -> str:  # noqa: FBT001
-        baked = bake(
-            self.model,
-            statistics=statistics,
-            captured=self.captured,
-            shown_overlay=self._colors(),
-            limit=limit,
-            progress=progress,
-        )
+    def _page(self, **options: Any) -> str:
+        baked = bake(self.model, captured=self.captured, shown_overlay=self._colors(), **options)
         summary = summarize(self.model)
         return page(summary.name, summary.to_json(), "summary", {**self._packed, "baked": baked})
 
@@ -286,7 +278,7 @@ class ModelGraph(GraphWidget):
 
     def _on_page(self, call: Call) -> Reply:
         statistics = call.args.get("statistics") is True
-        return Reply(buffers=[self._page(statistics, STATISTICS_BYTES, call.progress).encode()])
+        return Reply(buffers=[self._page(statistics=statistics, progress=call.progress).encode()])
 
     def _chosen(self, call: Call) -> tuple[list[str], list[str]]:
         inputs, outputs = ([*map(str, _listed(call.args.get(key)))] for key in ("inputs", "outputs"))

@@ -144,14 +144,10 @@ class SimplificationPanel(PairWidget):
             raise OnnxNbError(f"there is a file {target} already.", advice="replace=True overwrites it.")
         return self.simplification.model.save(target)
 
-    def _sides(self) -> tuple[Model, Model]:
-        return self._models(0)
-
-    def _page(self, statistics: bool, limit: int, progress: Progress | None) -> str:  # noqa: FBT001
-        baked = self._baked(statistics, limit, progress)
+    def _page(self, **options: Any) -> str:
         steps = range(1, len(self.simplification.steps))
         names = [*PARTS, *(f"{part}-{step}" for step in steps for part in PARTS)]
-        parts = {name: self._part(name) for name in names} | baked
+        parts = {name: self._part(name) for name in names} | self._baked(self._models(0), **options)
         return page(f"{self._about['name']} simplified", self._about, "simplification", parts)
 
     def _show(self, found: Simplification) -> None:
@@ -166,8 +162,7 @@ class SimplificationPanel(PairWidget):
             self.step = 0
             self._revision += 1
 
-    def _again(self, skipped: list[str], call: Call | None = None) -> Simplification:
-        progress = None if call is None else call.progress
+    def _again(self, skipped: list[str], progress: Progress | None = None) -> Simplification:
         found = self.simplification.again(progress=progress, skip=list(dict.fromkeys(skipped)))
         self._show(found)
         return found
@@ -200,7 +195,7 @@ class SimplificationPanel(PairWidget):
 
     def _on_again(self, call: Call) -> Reply:
         given = call.args.get("skipped")
-        found = self._again([str(name) for name in given] if isinstance(given, list) else [], call)
+        found = self._again([str(name) for name in given] if isinstance(given, list) else [], call.progress)
         return Reply({"message": repr(found)})
 
     def _on_save(self, call: Call) -> Reply:
