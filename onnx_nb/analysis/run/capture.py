@@ -47,8 +47,6 @@ from onnx_nb.analysis.run.windows import can_look_inside
 if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
 
-_FATAL: Final = ("duplicate_name", "dangling_input", "cycle")
-
 
 @known_keywords
 def capture(
@@ -484,7 +482,7 @@ def refuse_faults(graph: Graph, runs: Callable[[], Iterable[int]]) -> None:
         node = fault.node
         while node >= graph.main_count:
             node = graph.subgraphs[graph.node_subgraph[node]].owner_node
-        if fault.kind in _FATAL and (node < 0 or node in running):
+        if fault.kind in ("duplicate_name", "dangling_input", "cycle") and (node < 0 or node in running):
             advice = "Repair the model, or name tensors= that do not depend on it."
             raise CaptureError(fault.message, advice=advice, node=graph.names[node] if node >= 0 else None)
 

@@ -27,7 +27,7 @@ from onnx_nb.analysis.formatting import closest_text, plain_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, label_of, load, storage_of, with_proto
-from onnx_nb.analysis.model.storage import KNOWN_KEYS, Extent, File, embed, references
+from onnx_nb.analysis.model.storage import KNOWN_KEYS, File, embed, references
 from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, numpy_dtype
 from onnx_nb.analysis.run import feeds as feeding
 
@@ -438,30 +438,18 @@ def for_onnxruntime(model: Model) -> tuple[ModelProto, Path | None, dict[str, ND
         # In bodies of If, Loop and Scan onnxruntime refuses files that are links; buffers serve only the main graph.
         if not inner or (inside and not any(isinstance(e.source, File) and e.source.is_linked for e in inner)):
             break
-        proto = _with_inner_weights(proto, extents, main_count)
+        proto = copy.deepcopy(proto)
+        for tensor, extent in list(zip(external(proto), extents, strict=True))[main_count:]:
+            embed(tensor, extent)
         entries, extents, inner = entries[:main_count], extents[:main_count], []
     if not all(KNOWN_KEYS.issuperset(each) for each in entries):
-        proto = _without_foreign_keys(proto)
+        proto = copy.deepcopy(proto)
+        for tensor in external(proto):  # with other keys onnxruntime would refuse the model
+            known = [entry for entry in tensor.external_data if plain_text(entry.key) in KNOWN_KEYS]
+            del tensor.external_data[:]
+            tensor.external_data.extend(known)
     buffers = {} if inside else {at: e.source.array(0, e.source.nbytes, e.what) for at, e in used.items()}
     return proto, storage.folder, buffers
-
-
-def _with_inner_weights(proto: ModelProto, extents: list[Extent], main_count: int) -> ModelProto:
-    """Embed the few weights that are not initializers of the main graph."""
-    proto = copy.deepcopy(proto)
-    for tensor, extent in list(zip(external(proto), extents, strict=True))[main_count:]:
-        embed(tensor, extent)
-    return proto
-
-
-def _without_foreign_keys(proto: ModelProto) -> ModelProto:
-    """Remove entries for which onnxruntime would refuse the model."""
-    proto = copy.deepcopy(proto)
-    for tensor in external(proto):
-        known = [entry for entry in tensor.external_data if plain_text(entry.key) in KNOWN_KEYS]
-        del tensor.external_data[:]
-        tensor.external_data.extend(known)
-    return proto
 
 
 # --- the casts that onnxruntime adds for float16 ----------------------------------------------------------------------

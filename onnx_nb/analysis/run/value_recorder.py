@@ -134,10 +134,7 @@ class _SameThread(concurrent.futures.Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 (the caller of result() gets it)
-            future.set_exception(error)
+        future.set_result(fn(*args, **kwargs))
         return future
 
 
@@ -157,7 +154,7 @@ class Record:
         self._pending: NDArray[Any] | concurrent.futures.Future[Statistics] | None = None
 
     def add(self, array: NDArray[Any], pool: concurrent.futures.Executor) -> None:
-        """Add an array, whose memory may be reused after the next `wait`."""
+        """Add an array, whose memory may be reused once it is `settled`."""
         self.settled()
         if array.nbytes <= SMALL:
             self._pending = array.copy()
@@ -178,11 +175,6 @@ class Record:
             self._statistics = new if self._statistics is None else self._statistics.merge(new)
         return self._statistics
 
-    def wait(self) -> None:
-        """Wait until the array is no longer in use."""
-        if not isinstance(self._pending, np.ndarray):
-            self.settled()
-
     def __reduce__(self) -> tuple[Any, ...]:
         return Record, (self.dtype, self.shape, self.nbytes, self.settled())
 
@@ -195,12 +187,7 @@ class _Recorder(Sink):
     """The sink of one feed."""
 
     def __init__(
-        self,
-        job: Job,
-        windows: Windows,
-        store: Store,
-        pool: concurrent.futures.Executor,
-        report: Report | None,
+        self, job: Job, windows: Windows, store: Store, pool: concurrent.futures.Executor, report: Report | None
     ) -> None:
         super().__init__()
         count = windows.graph.main_count
@@ -255,7 +242,7 @@ class _Recorder(Sink):
         """Wait for the statistics of the arrays so far."""
         waiting, self._waiting = self._waiting, []
         for record, _ in waiting:
-            record.wait()
+            record.settled()
 
 
 _SHARED: Final = frozenset(range(1, 14)) - {TensorProto.STRING}
@@ -288,11 +275,6 @@ class Spilled(NamedTuple):
     path: str
     dtype: Any
     """Type to view the file's bytes as, where numpy cannot write it; else None."""
-
-    def array(self) -> NDArray[Any]:
-        """Map the file."""
-        array: NDArray[Any] = np.load(self.path, mmap_mode="r")
-        return array if self.dtype is None else array.view(self.dtype)
 
 
 class Store:
@@ -351,9 +333,10 @@ def unspilled(found: Any) -> Any:
     if not isinstance(found, Spilled):
         return found
     try:
-        return found.array()
+        array: NDArray[Any] = np.load(found.path, mmap_mode="r")
     except FileNotFoundError:
         raise CaptureError("the array was kept in a file that is gone.", advice="Do not close the capture.") from None
+    return array if found.dtype is None else array.view(found.dtype)
 
 
 def available_memory() -> int:
