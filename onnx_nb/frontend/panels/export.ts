@@ -18,22 +18,17 @@ export function snapshot(picture: Picture, position: Position): string {
 }
 
 /** Downloads a picture as SVG or PNG. */
-export function savePicture(
-  what: Saving,
-  picture: Picture,
-  position: Position,
-  announce: (text: string) => void,
-): void {
+export function savePicture(what: Saving, picture: Picture, at: Position, announce: (text: string) => void): void {
   const hand = (content: Blob, extension: string): void => {
     download(content, picture.columns.meta.name, extension);
     announce(`Saved as ${extension.toUpperCase()}`);
   };
   if (what !== "png") {
-    const text = toSvg(picture, what === "svg" ? undefined : position);
+    const text = toSvg(picture, what === "svg" ? undefined : at);
     hand(new Blob([text], { type: "image/svg+xml" }), "svg");
     return;
   }
-  const { camera, view } = position;
+  const { camera, view } = at;
   const canvas = el("canvas");
   [canvas.width, canvas.height] = [Math.round(2 * view.w), Math.round(2 * view.h)];
   const context = canvas.getContext("2d");

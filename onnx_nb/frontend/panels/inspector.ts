@@ -1,7 +1,7 @@
 /** What is known of the selected tensor, node or scope; of the whole model when nothing is selected. */
 
 import { statistics } from "../charts/histogram.ts";
-import { type Columns, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
+import { attributePairs, type Columns, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
 import type { Baked, InspectReply, Origin } from "../protocol/host.ts";
 import { categoryVariable } from "../render/theme.ts";
 import { bytes, counted, plain, scaled } from "../scene/formatting.ts";
@@ -372,17 +372,17 @@ function flowing(text: string): string {
 
 /** The attributes of a node as the columns have them, which shorten long ones. */
 function statedAttributes(columns: Columns, node: number): InspectReply["attributes"] {
-  const split = (text: string): string[] => (text === "" ? [] : text.split(" · "));
   const text = columns.str(columns.nodeAttributes[node]);
   const stated = statedKeys(text);
-  const defaults = stated === null ? [] : split(columns.str(columns.opDefaults[columns.nodeOp[node]]));
-  const item = (each: string, origin: Origin): InspectReply["attributes"][number] => {
-    const [name, ...rest] = each.split(" ");
-    return [name, rest.join(" "), origin];
-  };
+  const defaults = stated === null ? [] : attributePairs(columns.str(columns.opDefaults[columns.nodeOp[node]]));
+  const values = new Map(defaults);
   return [
-    ...split(text).map((each) => item(each, defaults.includes(each) ? "given default" : "given")),
-    ...defaults.map((each) => item(each, "default")).filter(([name]) => !stated?.includes(name.toLowerCase())),
+    ...attributePairs(text).map(
+      ([name, value]) => [name, value, values.get(name) === value ? "given default" : "given"] as const,
+    ),
+    ...defaults
+      .filter(([name]) => !stated?.includes(name.toLowerCase()))
+      .map(([name, value]) => [name, value, "default"] as const),
   ];
 }
 

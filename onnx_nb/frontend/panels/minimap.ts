@@ -6,9 +6,7 @@ import type { Theme } from "../render/theme.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
 import { on } from "./dom.ts";
 
-export interface Minimap {
-  update(scene: Scene, index: HitIndex, theme: Theme, camera: Camera, view: Size): void;
-}
+export type Minimap = ReturnType<typeof createMinimap>;
 
 const WIDTH = 104;
 const HEIGHT = 124;
@@ -19,17 +17,12 @@ const GRAIN = 2;
 const STRETCH = 4;
 
 /** `move` gets the world point to bring to the middle. */
-export function createMinimap(
-  canvas: HTMLCanvasElement,
-  move: (x: number, y: number) => void,
-  signal: AbortSignal,
-): Minimap {
+export function createMinimap(canvas: HTMLCanvasElement, move: (x: number, y: number) => void, signal: AbortSignal) {
   const ctx = canvas.getContext("2d");
   const map = document.createElement("canvas");
   const inked = map.getContext("2d");
   let drawn: { scene: Scene; theme: Theme } | null = null;
-  let sx = 1;
-  let sy = 1;
+  let [sx, sy] = [1, 1];
   let bounds = { x: 0, y: 0, w: 1, h: 1 };
 
   const paint = (scene: Scene, index: HitIndex, theme: Theme, dpr: number): void => {
@@ -64,17 +57,14 @@ export function createMinimap(
     inked.globalAlpha = 0.55;
     patch(theme.line, (box) => kind[box] === BOX.OPEN);
     inked.globalAlpha = 0.8;
-    patch(
-      theme.edge,
-      (box) => kind[box] === BOX.NODE || kind[box] === BOX.SCOPE || (kind[box] === BOX.OPEN && small(box)),
-    );
+    const closed = (box: number): boolean => kind[box] === BOX.NODE || kind[box] === BOX.SCOPE;
+    patch(theme.edge, (box) => closed(box) || (kind[box] === BOX.OPEN && small(box)));
     patch(theme.text, (box) => kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
     inked.globalAlpha = 1;
   };
 
-  const at = (event: PointerEvent): void => {
+  const at = (event: PointerEvent): void =>
     move((event.offsetX - MARGIN) / sx + bounds.x, (event.offsetY - MARGIN) / sy + bounds.y);
-  };
   on(canvas, "pointerdown", signal, (event) => {
     if (event.button !== 0) return;
     event.preventDefault();
@@ -87,7 +77,7 @@ export function createMinimap(
   });
 
   return {
-    update(scene, index, theme, camera, view) {
+    update(scene: Scene, index: HitIndex, theme: Theme, camera: Camera, view: Size): void {
       const seen = visible(camera, view);
       const { x, y, w, h } = scene.bounds;
       // a map of what is all in view is of no use
@@ -102,13 +92,10 @@ export function createMinimap(
       ctx.clearRect(0, 0, canvas.width, canvas.height);
       ctx.drawImage(map, 0, 0);
       ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
-      const clamp = (value: number, most: number): number => Math.min(most, Math.max(1, value));
-      const width = canvas.width / dpr;
-      const height = canvas.height / dpr;
-      const left = clamp((seen.x - x) * sx + MARGIN, width - 1);
-      const top = clamp((seen.y - y) * sy + MARGIN, height - 1);
-      const right = clamp((seen.x + seen.w - x) * sx + MARGIN, width - 1);
-      const bottom = clamp((seen.y + seen.h - y) * sy + MARGIN, height - 1);
+      const across = (at: number): number => Math.min(canvas.width / dpr - 1, Math.max(1, (at - x) * sx + MARGIN));
+      const along = (at: number): number => Math.min(canvas.height / dpr - 1, Math.max(1, (at - y) * sy + MARGIN));
+      const [left, right] = [across(seen.x), across(seen.x + seen.w)];
+      const [top, bottom] = [along(seen.y), along(seen.y + seen.h)];
       ctx.fillStyle = theme.halo;
       ctx.strokeStyle = theme.accent;
       ctx.lineWidth = 1.5;

@@ -44,11 +44,10 @@ export class Painter {
     this.#control = control;
     this.#events = events;
     this.#signal = signal;
-    const stop = (): void => {
+    onAbort(signal, () => {
       cancelAnimationFrame(this.#frame);
       window.clearTimeout(this.#settleTimer);
-    };
-    onAbort(signal, stop);
+    });
   }
 
   /** Draws in full with the next frame. */
@@ -104,7 +103,10 @@ export class Painter {
       this.#moveBitmap(context, this.#drawn.camera, picture.theme.background, density);
     } else {
       const slow = this.#cost > SLOW_MS;
-      this.#bitmap = slow ? this.#sized(this.#bitmap ?? el("canvas")) : null;
+      this.#bitmap = slow ? (this.#bitmap ?? el("canvas")) : null;
+      const { width, height } = this.#canvas;
+      if (this.#bitmap !== null && this.#bitmap.width !== width) this.#bitmap.width = width;
+      if (this.#bitmap !== null && this.#bitmap.height !== height) this.#bitmap.height = height;
       const paper = this.#bitmap?.getContext("2d", { alpha: false }) ?? context;
       draw(paper, picture, camera, view, density);
       this.#cost = performance.now() - now;
@@ -115,13 +117,6 @@ export class Painter {
       }
     }
     this.#events.painted(picture);
-  }
-
-  #sized(bitmap: HTMLCanvasElement): HTMLCanvasElement {
-    const { width, height } = this.#canvas;
-    if (bitmap.width !== width) bitmap.width = width;
-    if (bitmap.height !== height) bitmap.height = height;
-    return bitmap;
   }
 
   #moveBitmap(context: CanvasRenderingContext2D, from: cameras.Camera, background: string, density: number): void {

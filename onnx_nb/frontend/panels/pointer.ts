@@ -32,8 +32,7 @@ const LONG_MS = 450;
 
 export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, signal: AbortSignal): void {
   const down = new Map<number, { x: number; y: number }>();
-  let moved = false;
-  let traveled = 0;
+  let [moved, traveled] = [false, 0];
   /** where a drag around something began, null while dragging pans */
   let corner: { x: number; y: number } | null = null;
   let resting = 0;
@@ -51,8 +50,7 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
     const now = at(event);
     rest();
     if (down.size === 0) {
-      moved = false;
-      traveled = 0;
+      [moved, traveled] = [false, 0];
       corner = event.button === 0 && (event.shiftKey || gestures.selects()) ? now : null;
       if (event.pointerType === "touch") {
         resting = window.setTimeout(() => {
@@ -122,8 +120,7 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
     gestures.doubleClick(x, y);
   });
   on(canvas, "wheel", { signal, passive: false }, (event) => {
-    const line =
-      event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : event.deltaMode === WheelEvent.DOM_DELTA_PAGE ? 400 : 1;
+    const line = [1, 16, 400][event.deltaMode]; // px, lines and pages
     const pinch = event.ctrlKey || event.metaKey; // a trackpad's pinch arrives as Ctrl+wheel
     if (!pinch && !focused(canvas)) {
       gestures.wheelIgnored();
@@ -131,8 +128,7 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
     }
     event.preventDefault();
     event.stopPropagation();
-    const dx = event.deltaX * line;
-    const dy = event.deltaY * line;
+    const [dx, dy] = [event.deltaX * line, event.deltaY * line];
     if (!pinch && (event.shiftKey || Math.abs(dx) > Math.abs(dy))) {
       gestures.pan(event.shiftKey && dx === 0 ? -dy : -dx, event.shiftKey ? 0 : -dy);
       return;

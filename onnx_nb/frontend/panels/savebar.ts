@@ -11,31 +11,21 @@ export interface Saved {
   readonly size?: string;
 }
 
-export interface SaveBar {
-  readonly element: HTMLElement;
-  /** the button that opens the row */
-  readonly opener: HTMLElement;
-  /** @param reason why there is no kernel; null if there is one */
-  update(reason: string | null): void;
-}
+export type SaveBar = ReturnType<typeof createSaveBar>;
 
 export function createSaveBar(
   suggestion: () => string,
   save: (path: string, replace: boolean) => Promise<Saved>,
   kernel: KernelButtons,
   signal: AbortSignal,
-): SaveBar {
-  const path = el("input.onnx-nb-field.onnx-nb-path", {
-    type: "text",
-    "aria-label": "Path of the file",
-    spellcheck: "false",
-  });
+) {
+  const attributes = { type: "text", "aria-label": "Path of the file", spellcheck: "false" };
+  const path = el("input.onnx-nb-field.onnx-nb-path", attributes);
   const outcome = el("span.onnx-nb-message-text", { role: "status" });
   const write = kernel.create("Save", () => run(false), signal, { hint: "Write the file" });
   const replace = kernel.create("Replace", () => run(true), signal, { hint: "Write over the existing file" });
-  const element = el("div.onnx-nb-strip", { role: "group", "aria-label": "Save the simplified model" });
-  element.append(path, write, replace, outcome);
-  element.hidden = true;
+  const group = { role: "group", "aria-label": "Save the simplified model", hidden: true };
+  const element = el("div.onnx-nb-strip", group, path, write, replace, outcome);
   const toggle = (open: boolean): void => {
     element.hidden = !open;
     opener.setAttribute("aria-expanded", String(open));
@@ -71,8 +61,10 @@ export function createSaveBar(
   });
   return {
     element,
+    /** the button that opens the row */
     opener,
-    update(reason) {
+    /** @param reason why there is no kernel; null if there is one */
+    update(reason: string | null): void {
       opener.disabled = reason !== null;
       opener.title = reason ?? "Write the simplified model to a file";
     },

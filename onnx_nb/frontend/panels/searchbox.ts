@@ -5,7 +5,8 @@ import { plain } from "../scene/formatting.ts";
 import type { State } from "../scene/state.ts";
 import { type Completion, complete, SYNTAX } from "../search/completion.ts";
 import { FIELDS, hasRegex } from "../search/query.ts";
-import { type Found, type Hit, prepare, searching } from "../search/search.ts";
+import { type Found, type Hit, searching } from "../search/search.ts";
+import { StringIndex } from "../search/stringindex.ts";
 import { el, elide, focused, on, onAbort } from "./dom.ts";
 import { describe, type Panel, type ViewContext } from "./viewcontext.ts";
 
@@ -204,7 +205,7 @@ export class SearchBox implements Panel {
       event.preventDefault();
     });
     on(input, "focus", signal, () => {
-      window.setTimeout(() => signal.aborted || prepare(this.#view.columns));
+      window.setTimeout(() => signal.aborted || StringIndex.of(this.#view.columns));
       this.#complete();
       this.#show();
     });

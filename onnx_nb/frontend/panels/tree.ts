@@ -3,7 +3,7 @@
  * for a screen reader and for tests; open scopes are the same as on the canvas. Only rows near the view are in the page.
  */
 
-import { type Columns, SCOPE_KIND, type Target } from "../protocol/columns.ts";
+import { type Columns, oncePerModel, SCOPE_KIND, type Target } from "../protocol/columns.ts";
 import { multipleText } from "../scene/labels.ts";
 import { keyOf, type State, same, selected } from "../scene/state.ts";
 import { el, elide, on, onAbort } from "./dom.ts";
@@ -289,12 +289,8 @@ export function rowsOf(columns: Columns, open: ReadonlySet<number>, folded: Read
   return rows;
 }
 
-const firstNodes = new WeakMap<Columns, Int32Array>();
-
 /** scope → its first node in file order, which determines its position among its siblings. */
-function firstNodesOf(columns: Columns): Int32Array {
-  const known = firstNodes.get(columns);
-  if (known !== undefined) return known;
+const firstNodesOf = oncePerModel((columns): Int32Array => {
   const first = new Int32Array(columns.scopeCount).fill(0x7fffffff);
   for (let node = columns.nodeCount - 1; node >= 0; node--) first[columns.nodeScope[node]] = node;
   for (let scope = columns.scopeCount - 1; scope > 0; scope--) {
@@ -302,6 +298,5 @@ function firstNodesOf(columns: Columns): Int32Array {
     const parent = columns.scopeParent[scope];
     first[parent] = Math.min(first[parent], first[scope]);
   }
-  firstNodes.set(columns, first);
   return first;
-}
+});

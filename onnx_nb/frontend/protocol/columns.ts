@@ -324,3 +324,18 @@ export function itemsBy(keys: ArrayLike<number>, count: number): Rows {
   for (let at = 0; at < keys.length; at++) if (keys[at] >= 0) items[fill[keys[at]]++] = at;
   return { ptr, items };
 }
+
+/** Keeps what is made from each model. */
+export function oncePerModel<T>(make: (columns: Columns) => T): (columns: Columns) => T {
+  const known = new WeakMap<Columns, { readonly made: T }>();
+  return (columns) => {
+    const { made } = known.get(columns) ?? { made: make(columns) };
+    known.set(columns, { made });
+    return made;
+  };
+}
+
+/** "pads [1, 1] · strides 2×2" → names and values of attributes. */
+export function attributePairs(text: string): [name: string, value: string][] {
+  return text === "" ? [] : text.split(" · ").map((part) => [part.split(" ", 1)[0], part.replace(/^[^ ]* ?/, "")]);
+}

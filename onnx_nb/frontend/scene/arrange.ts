@@ -4,9 +4,10 @@ import { type Graph, type Layout, PORTS } from "../layout/graph.ts";
 import { inColumns } from "../layout/multicolumn.ts";
 import type { Columns } from "../protocol/columns.ts";
 import type { Arrangement, Cache } from "./cache.ts";
+import { plain } from "./formatting.ts";
 import { briefType, elide, type Measure, TEXT, typeText } from "./labels.ts";
 import { BOX, type Direction } from "./scene.ts";
-import { BORDER, type ScopeGraph } from "./scopegraph.ts";
+import { BORDER, type ScopeGraph, scopesOf } from "./scopegraph.ts";
 
 /**
  * Pixels of padding around the content of an open scope; `title` is the height of its title strip. No line enters at
@@ -51,7 +52,7 @@ export function* arrangeAll(
     const known = arranged.get(visible[at]);
     if (known?.inner.every((inner, item) => inner === innerOf(known.scope, item)) === true) continue;
     yield at / visible.length;
-    const scope = cache.scope(visible[at]);
+    const scope = scopesOf(columns).of(visible[at]);
     const inner = scope.kind.includes(BOX.SCOPE) ? Array.from(scope.kind, (_, item) => innerOf(scope, item)) : NONE;
     arranged.set(visible[at], arrange(columns, scope, inner, cache, direction, measure));
   }
@@ -240,8 +241,6 @@ function labelRoom(
   return { label, name };
 }
 
-const WHOLE = new Intl.NumberFormat("en");
-
 /** Number of tensors that the label of a hyperedge stands for, 0 for none. */
 export function spokenFor(scope: ScopeGraph, e: number, measure: Measure): number {
   return (measure.brief === true ? scope.speaksBriefly : scope.speaksFor)[e];
@@ -253,7 +252,7 @@ export function edgeText(columns: Columns, value: number, measure: Measure, many
   const whole = brief ? briefType(columns, value) : typeText(columns, value);
   const type = elide(whole, brief ? EDGE_TEXT.brief : EDGE_TEXT.type, TEXT.edge, false, measure, "middle");
   if (many === 1) return type;
-  return brief ? `${type} +${WHOLE.format(many - 1)}` : `${WHOLE.format(many)} tensors ${type}`.trimEnd();
+  return brief ? `${type} +${plain(many - 1)}` : `${plain(many)} tensors ${type}`.trimEnd();
 }
 
 export function nameText(columns: Columns, value: number, measure: Measure): string {

@@ -1,14 +1,24 @@
 /**
  * Builds the scene of a model with some of its scopes open. Inner scopes are laid out first and become boxes of their
- * parents; equal scopes share one layout through the cache.
+ * parents; equal scopes share one layout through the cache. The layouts are put together from the root inward.
  */
 
-import type { Columns } from "../protocol/columns.ts";
-import { arrangeAll } from "./arrange.ts";
-import { assemble } from "./assemble.ts";
-import { Cache } from "./cache.ts";
+import { STUB } from "../layout/graph.ts";
+import { type Columns, itemsBy, type Target } from "../protocol/columns.ts";
+import { arrangeAll, EDGE_TEXT, edgeText, nameText, spokenFor } from "./arrange.ts";
+import { type Arrangement, Cache } from "./cache.ts";
 import type { Measure } from "./labels.ts";
-import type { Direction, Scene } from "./scene.ts";
+import {
+  BOX,
+  type Boxes,
+  type Direction,
+  type Edges,
+  type Label,
+  type Placed,
+  type Rect,
+  type Scene,
+} from "./scene.ts";
+import { BORDER } from "./scopegraph.ts";
 
 export interface Options {
   readonly direction?: Direction;
@@ -25,12 +35,18 @@ export function buildScene(
   cache: Cache,
   options: Options = {},
 ): Scene {
-  const building = sceneInParts(columns, open, measure, cache, options);
+  return finished(sceneInParts(columns, open, measure, cache, options));
+}
+
+function finished<T>(parts: Generator<number, T>): T {
   for (;;) {
-    const { done, value } = building.next();
+    const { done, value } = parts.next();
     if (done === true) return value;
   }
 }
+
+/** Scopes added between two yields. */
+const SOME = 400;
 
 /** The same in parts of a few milliseconds each; yields the fraction that is done. */
 export function* sceneInParts(
@@ -38,12 +54,17 @@ export function* sceneInParts(
   open: ReadonlySet<number>,
   measure: Measure,
   cache: Cache,
-  options: Options = {},
+  { direction = "down" }: Options = {},
 ): Generator<number, Scene> {
   cache.use(columns, measure);
-  const direction = options.direction ?? "down";
   const root = yield* arrangeAll(columns, open, cache, direction, measure);
-  return yield* assemble(columns, root, cache, measure, direction);
+  const scene = new BuiltScene(columns, root, cache, measure, direction);
+  for (let at = 0; at < scene.scopes.count; at++) {
+    if (at % SOME === SOME - 1) yield 1;
+    scene.add(at);
+  }
+  scene.finish();
+  return scene;
 }
 
 /** Size of the scene with some scopes open, without building it. */
@@ -55,9 +76,309 @@ export function extentOf(
   direction: Direction,
 ): { readonly w: number; readonly h: number } {
   cache.use(columns, measure);
-  const arranging = arrangeAll(columns, open, cache, direction, measure);
-  for (;;) {
-    const { done, value } = arranging.next();
-    if (done === true) return { w: value.layout.width, h: value.layout.height };
+  const { layout } = finished(arrangeAll(columns, open, cache, direction, measure));
+  return { w: layout.width, h: layout.height };
+}
+
+/** Content of an edge's label; a number above TYPE means the type of that many tensors. */
+const SAYS = { NOTHING: 0, TYPE: 1, NAME: -1 } as const;
+
+/** A scene that is filled with one open scope after the other. */
+class BuiltScene implements Scene {
+  readonly boxes: Boxes;
+  readonly edges: Edges;
+  readonly scopes: Placed;
+  readonly direction: Direction;
+  bounds: Rect = { x: 0, y: 0, w: 0, h: 0 };
+  readonly #columns: Columns;
+  readonly #cache: Cache;
+  readonly #measure: Measure;
+  readonly #down: boolean;
+  readonly #queue: Arrangement[];
+  readonly #says: Int32Array;
+  /** node, scope → its box, −1 if it has none */
+  readonly #ofNode: Int32Array;
+  readonly #ofScope: Int32Array;
+  /** value → the pill of an input, −1 − value → that of an output */
+  readonly #ofPill = new Map<number, number>();
+  #edgesByValue: ReturnType<typeof itemsBy> | undefined;
+  #nextBox = 0;
+  #nextEdge = 0;
+  #nextPoint = 0;
+  #nextScope = 1;
+  /** tensors in the scopes before: the numbers of their bundles begin there */
+  #tensors = 0;
+  /** of the current scope: the box around it, −1 for the root, and the origin of its layout */
+  #outer = -1;
+  #ox = 0;
+  #oy = 0;
+
+  constructor(columns: Columns, root: Arrangement, cache: Cache, measure: Measure, direction: Direction) {
+    this.#columns = columns;
+    this.#cache = cache;
+    this.#measure = measure;
+    this.direction = direction;
+    this.#down = direction === "down";
+    this.#queue = [root];
+    this.#ofNode = new Int32Array(columns.nodeCount).fill(-1);
+    this.#ofScope = new Int32Array(columns.scopeCount).fill(-1);
+    let [boxes, edges, points] = [0, 0, 0];
+    // the queue grows by every open scope inside the root, each after its parent
+    for (const { scope, layout, inner } of this.#queue) {
+      boxes += scope.kind.length;
+      points += layout.line.length;
+      for (let k = 0; k < scope.sink.length; k++) if (layout.linePtr[k] < layout.linePtr[k + 1]) edges++;
+      for (const tail of layout.tail) {
+        edges += tail;
+        points += 4 * tail;
+      }
+      for (const each of inner) if (each !== undefined) this.#queue.push(each);
+    }
+    const count = this.#queue.length;
+    this.scopes = {
+      count,
+      box: new Int32Array(count).fill(-1),
+      boxPtr: new Uint32Array(count + 1),
+      edgePtr: new Uint32Array(count + 1),
+      inside: new Int32Array(boxes).fill(-1),
+    };
+    this.boxes = {
+      count: boxes,
+      kind: new Uint8Array(boxes),
+      id: new Int32Array(boxes),
+      parent: new Int32Array(boxes),
+      depth: new Uint8Array(boxes),
+      x: new Float32Array(boxes),
+      y: new Float32Array(boxes),
+      w: new Float32Array(boxes),
+      h: new Float32Array(boxes),
+    };
+    this.edges = {
+      count: edges,
+      value: new Int32Array(edges),
+      fromBox: new Int32Array(edges),
+      toBox: new Int32Array(edges),
+      scope: new Int32Array(edges),
+      ptr: new Uint32Array(edges + 1),
+      points: new Float32Array(points),
+      captured: new Uint8Array(edges),
+      labelX: new Float32Array(edges).fill(Number.NaN),
+      labelY: new Float32Array(edges).fill(Number.NaN),
+      bundle: new Int32Array(edges).fill(-1),
+      stub: new Uint8Array(edges),
+    };
+    this.#says = new Int32Array(edges);
+  }
+
+  // ---------------------------------------------------------------- filling
+
+  /** Adds the boxes and lines of an open scope. */
+  add(at: number): void {
+    const arrangement = this.#queue[at];
+    const { boxes, scopes } = this;
+    const { scope, layout, w, h, inner, frame } = arrangement;
+    const first = this.#nextBox;
+    const outer = scopes.box[at];
+    this.#outer = outer;
+    if (outer >= 0) {
+      this.#ox = boxes.x[outer] + frame.x;
+      this.#oy = boxes.y[outer] + frame.y;
+    }
+    scopes.boxPtr[at] = first;
+    scopes.edgePtr[at] = this.#nextEdge;
+    const depth = outer < 0 ? 0 : Math.min(255, boxes.depth[outer] + 1);
+    for (let item = 0; item < scope.kind.length; item++) {
+      const box = this.#nextBox++;
+      const kind = scope.kind[item];
+      const id = scope.id[item];
+      const opened = inner[item] !== undefined;
+      boxes.kind[box] = opened ? BOX.OPEN : kind;
+      boxes.id[box] = id;
+      boxes.parent[box] = outer;
+      boxes.depth[box] = depth;
+      boxes.x[box] = this.#ox + (this.#down ? layout.x[item] : layout.y[item]);
+      boxes.y[box] = this.#oy + (this.#down ? layout.y[item] : layout.x[item]);
+      boxes.w[box] = w[item];
+      boxes.h[box] = h[item];
+      if (kind === BOX.NODE) this.#ofNode[id] = box;
+      else if (kind === BOX.SCOPE) this.#ofScope[id] = box;
+      else this.#ofPill.set(kind === BOX.INPUT ? id : -1 - id, box);
+      if (!opened) continue;
+      scopes.inside[box] = this.#nextScope;
+      scopes.box[this.#nextScope++] = box;
+    }
+    for (let e = 0; e < scope.value.length; e++) this.#addTensor(arrangement, e, first);
+    this.#tensors += scope.value.length;
+  }
+
+  /** Adds the lines of a tensor: a tail if it has stubs or no reader, and one line to each reader. */
+  #addTensor({ scope, layout, w, h }: Arrangement, e: number, first: number): void {
+    const edges = this.edges;
+    const source = scope.source[e];
+    const from = source >= 0 ? first + source : source === BORDER ? this.#outer : -1;
+    const [start, end] = this.#borders();
+    let labeled = Number.isNaN(layout.labelX[e]);
+    if (layout.tail[e] === 1) {
+      const many = scope.ptr[e + 1] > scope.ptr[e];
+      const along = source < 0 ? start : layout.y[source] + (this.#down ? h[source] : w[source]);
+      this.#begin(scope.value[e], from, -1, 1, 0);
+      this.#put(layout.outX[e], along);
+      this.#put(layout.outX[e], (source < 0 ? 0 : along) + STUB.length);
+      if (!labeled) this.#label(scope.value[e], layout.labelX[e], layout.labelY[e], many ? SAYS.NAME : SAYS.TYPE);
+      labeled = true;
+      edges.ptr[++this.#nextEdge] = this.#nextPoint / 2;
+    }
+    for (let k = scope.ptr[e]; k < scope.ptr[e + 1]; k++) {
+      const [p0, p1] = [layout.linePtr[k], layout.linePtr[k + 1]];
+      if (p0 === p1) continue;
+      const sink = scope.sink[k];
+      const stub = layout.stub[k] === 0 ? 0 : 1;
+      const to = sink >= 0 ? first + sink : sink === BORDER ? this.#outer : -1;
+      this.#begin(scope.value[e], from, to, stub, scope.captured[k]);
+      if (stub === 0 && scope.bundle[e] >= 0) edges.bundle[this.#nextEdge] = this.#tensors + scope.bundle[e];
+      for (let p = p0; p < p1; p++) this.#put(layout.line[2 * p], layout.line[2 * p + 1]);
+      // a line that passes the border of its scope begins or ends on the border of the box
+      const flow = this.#down ? 1 : 0;
+      const origin = this.#down ? this.#oy : this.#ox;
+      if (sink === BORDER) edges.points[this.#nextPoint - 2 + flow] = origin + end;
+      if (source === BORDER && stub === 0) edges.points[this.#nextPoint - 2 * (p1 - p0) + flow] = origin + start;
+      if (layout.stub[k] === 1) {
+        const length = this.#down ? 12 : this.#textWidth(scope.value[e], SAYS.NAME);
+        const along = layout.line[2 * p0 + 1] - STUB.above - length / 2;
+        this.#label(scope.value[e], layout.inX[k] - STUB.lead, along, SAYS.NAME);
+      } else if (stub === 0 && !labeled) {
+        labeled = true;
+        this.#label(scope.value[e], layout.labelX[e], layout.labelY[e], spokenFor(scope, e, this.#measure));
+      }
+      edges.ptr[++this.#nextEdge] = this.#nextPoint / 2;
+    }
+  }
+
+  /** Begin and end of the box around the current scope along the flow, relative to the origin of the layout. */
+  #borders(): [start: number, end: number] {
+    if (this.#outer < 0) return [0, 0];
+    const { x, y, w, h } = this.boxes;
+    const start = this.#down ? y[this.#outer] - this.#oy : x[this.#outer] - this.#ox;
+    return [start, start + (this.#down ? h[this.#outer] : w[this.#outer])];
+  }
+
+  /** Adds a point: across and along the flow → world. */
+  #put(across: number, along: number): void {
+    const { points } = this.edges;
+    points[this.#nextPoint++] = this.#ox + (this.#down ? across : along);
+    points[this.#nextPoint++] = this.#oy + (this.#down ? along : across);
+  }
+
+  #begin(value: number, from: number, to: number, stub: number, captured: number): void {
+    const edges = this.edges;
+    edges.value[this.#nextEdge] = value;
+    edges.fromBox[this.#nextEdge] = from;
+    edges.toBox[this.#nextEdge] = to;
+    edges.scope[this.#nextEdge] = this.#outer;
+    edges.captured[this.#nextEdge] = captured;
+    edges.stub[this.#nextEdge] = stub;
+  }
+
+  #label(value: number, across: number, along: number, what: number): void {
+    this.#says[this.#nextEdge] = what;
+    const width = this.#down ? 0 : this.#textWidth(value, what);
+    this.edges.labelX[this.#nextEdge] = this.#down ? this.#ox + across : this.#ox + along - width / 2;
+    this.edges.labelY[this.#nextEdge] = this.#down ? this.#oy + along : this.#oy + across + 6;
+  }
+
+  #text(value: number, what: number): string {
+    if (what === SAYS.NOTHING) return "";
+    if (what === SAYS.NAME) return nameText(this.#columns, value, this.#measure);
+    return edgeText(this.#columns, value, this.#measure, what);
+  }
+
+  #textWidth(value: number, what: number): number {
+    return this.#cache.textWidth(this.#text(value, what));
+  }
+
+  /** Measures the scene once all is in it. */
+  finish(): void {
+    const { boxes, edges, scopes } = this;
+    scopes.boxPtr[scopes.count] = this.#nextBox;
+    scopes.edgePtr[scopes.count] = this.#nextEdge;
+    let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
+    for (let box = 0; box < boxes.count; box++) {
+      left = Math.min(left, boxes.x[box]);
+      top = Math.min(top, boxes.y[box]);
+      right = Math.max(right, boxes.x[box] + boxes.w[box]);
+      bottom = Math.max(bottom, boxes.y[box] + boxes.h[box]);
+    }
+    for (let p = 0; p < edges.points.length; p += 2) {
+      left = Math.min(left, edges.points[p]);
+      top = Math.min(top, edges.points[p + 1]);
+      right = Math.max(right, edges.points[p]);
+      bottom = Math.max(bottom, edges.points[p + 1]);
+    }
+    if (right < left) return;
+    // a label may extend beyond every box
+    for (let edge = 0; edge < edges.count; edge++) {
+      if (edges.labelX[edge] < left) left = edges.labelX[edge];
+      if (!(edges.labelX[edge] + EDGE_TEXT.type > right)) continue;
+      right = Math.max(right, edges.labelX[edge] + this.#textWidth(edges.value[edge], this.#says[edge]));
+    }
+    this.bounds = { x: left, y: top, w: right - left, h: bottom - top };
+  }
+
+  // ---------------------------------------------------------------- asking
+
+  boxOf(kind: Target["kind"], id: number): number {
+    const columns = this.#columns;
+    if (kind === "scope") {
+      for (let scope = id; scope >= 0; scope = columns.scopeParent[scope]) {
+        if (this.#ofScope[scope] >= 0) return this.#ofScope[scope];
+      }
+      return -1;
+    }
+    if (kind === "node") {
+      if (this.#ofNode[id] >= 0) return this.#ofNode[id];
+      if (columns.nodeBody[id] >= 0) return this.boxOf("scope", columns.nodeBody[id]);
+      // a folded node is shown in its reader
+      const [made] = columns.outputsOf(id);
+      if (columns.isFolded(id) && made !== undefined && made >= 0) return this.#readerOf(made);
+      return this.boxOf("scope", columns.nodeScope[id]);
+    }
+    const pill = this.#ofPill.get(id);
+    if (pill !== undefined) return pill;
+    const producer = columns.producer[id];
+    if (producer >= 0 && !columns.isFolded(producer)) return this.boxOf("node", producer);
+    return this.#readerOf(id);
+  }
+
+  #readerOf(value: number): number {
+    for (const node of this.#columns.consumersOf(value)) {
+      if (!this.#columns.isFolded(node)) return this.boxOf("node", node);
+    }
+    return this.#ofPill.get(-1 - value) ?? -1;
+  }
+
+  edgesOf(value: number): Uint32Array {
+    this.#edgesByValue ??= itemsBy(this.edges.value, this.#columns.valueCount);
+    const { ptr, items } = this.#edgesByValue;
+    return items.subarray(ptr[value], ptr[value + 1]);
+  }
+
+  boxesOfValue(value: number): { readonly producer: number; readonly consumers: readonly number[] } {
+    const columns = this.#columns;
+    const made = columns.producer[value];
+    const producer = made >= 0 ? this.boxOf("node", made) : (this.#ofPill.get(value) ?? -1);
+    const consumers = new Set<number>();
+    for (const node of columns.consumersOf(value)) if (!columns.isFolded(node)) consumers.add(this.boxOf("node", node));
+    const output = this.#ofPill.get(-1 - value);
+    if (output !== undefined) consumers.add(output);
+    consumers.delete(-1);
+    return { producer, consumers: [...consumers] };
+  }
+
+  label(box: number): Label {
+    return this.#cache.labels.of(this.boxes.kind[box], this.boxes.id[box]).label;
+  }
+
+  edgeLabel(edge: number): string {
+    return this.#text(this.edges.value[edge], this.#says[edge]);
   }
 }

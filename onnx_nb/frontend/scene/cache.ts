@@ -6,7 +6,7 @@ import type { Columns } from "../protocol/columns.ts";
 import { Interner } from "./interner.ts";
 import { Labels, type Measure, TEXT } from "./labels.ts";
 import { BOX, type Direction } from "./scene.ts";
-import { type ScopeGraph, scopesOf } from "./scopegraph.ts";
+import type { ScopeGraph } from "./scopegraph.ts";
 
 /** A layout and the sizes it was computed for. */
 export interface Laid {
@@ -76,10 +76,6 @@ export class Cache {
     return known;
   }
 
-  scope(scope: number): ScopeGraph {
-    return scopesOf(this.#columns as Columns).of(scope);
-  }
-
   get labels(): Labels {
     return this.#labels as Labels;
   }
@@ -107,12 +103,8 @@ export class Cache {
 
   /** Equal graphs share one layout. */
   layout(graph: Graph): Laid {
-    const columns: ArrayLike<number>[] = Object.values(graph);
-    const known = this.#layouts.find(columns);
-    if (known !== undefined) return known;
-    const laid = { width: graph.width, height: graph.height, layout: layered(graph) };
-    this.#layouts.keep(columns, laid);
-    return laid;
+    const { width, height } = graph;
+    return this.#layouts.of(Object.values(graph), () => ({ width, height, layout: layered(graph) }));
   }
 }
 

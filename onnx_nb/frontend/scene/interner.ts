@@ -6,22 +6,20 @@ export class Interner<T> {
   readonly #known = new Map<number, { readonly lists: Lists; readonly made: T }[]>();
   #size = 0;
 
-  get size(): number {
-    return this.#size;
-  }
-
-  /** The value stored for equal lists. */
-  find(lists: Lists): T | undefined {
-    return this.#known.get(hash(lists))?.find((known) => equal(known.lists, lists))?.made;
-  }
-
-  /** Stores a value for lists that must not change any more. */
-  keep(lists: Lists, made: T): void {
+  /**
+   * Returns what was made for equal lists, or makes it; the lists must not change any more.
+   *
+   * @param most number of values that are kept
+   */
+  of(lists: Lists, make: () => T, most = Number.POSITIVE_INFINITY): T {
     const key = hash(lists);
-    const same = this.#known.get(key);
-    if (same === undefined) this.#known.set(key, [{ lists, made }]);
-    else same.push({ lists, made });
+    const same = this.#known.get(key) ?? [];
+    const known = same.find((each) => equal(each.lists, lists));
+    if (known !== undefined) return known.made;
+    const made = make();
+    if (this.#size < most) this.#known.set(key, [...same, { lists, made }]);
     this.#size++;
+    return made;
   }
 
   clear(): void {

@@ -1,7 +1,7 @@
 /** The text in a box and on an edge, elided to fit, and the size of the box that holds it. */
 
-import { type Columns, NODE_DIFFERS, SCOPE_KIND } from "../protocol/columns.ts";
-import { rounded } from "./formatting.ts";
+import { attributePairs, type Columns, NODE_DIFFERS, SCOPE_KIND } from "../protocol/columns.ts";
+import { counted, scaled } from "./formatting.ts";
 import { Interner } from "./interner.ts";
 import { BOX, type Label, type Pair } from "./scene.ts";
 
@@ -46,7 +46,6 @@ const CLOSED = { minWidth: 104, right: 11, height: 25 };
 /** Brief boxes: maximum pixels of text after the op, and half the height that every box loses. */
 const BRIEF = { note: 96, less: 1 };
 const PILL = { side: 16, height: 24, minWidth: 56, maxWidth: 320 };
-const WHOLE = new Intl.NumberFormat("en");
 /** Characters of a text that are measured; longer ones are shortened first. */
 const LONGEST = 300;
 
@@ -58,8 +57,6 @@ export class Labels {
   readonly #columns: Columns;
   readonly #measure: Measure;
   readonly #nodes = new Interner<Fitted>();
-  /** key of the current node's text */
-  readonly #parts: number[] = [];
 
   constructor(columns: Columns, measure: Measure) {
     this.#columns = columns;
@@ -81,19 +78,13 @@ export class Labels {
   /** Most nodes of a model share their label with others. */
   #node(node: number): Fitted {
     const { nodeOp, nodeAttributes, nodeFlags, inPtr, inValue, valueLiteral, valueShape, valueDtype } = this.#columns;
-    const parts = this.#parts;
-    parts.length = 0;
-    parts.push(nodeOp[node], nodeAttributes[node], nodeFlags[node] & NODE_DIFFERS);
+    const parts = [nodeOp[node], nodeAttributes[node], nodeFlags[node] & NODE_DIFFERS];
     for (let k = inPtr[node]; k < inPtr[node + 1]; k++) {
       const value = inValue[k];
       if (value < 0 || !this.#columns.isConstant(value)) continue;
       parts.push(k - inPtr[node], valueLiteral[value], valueShape[value], valueDtype[value]);
     }
-    const known = this.#nodes.find([parts]);
-    if (known !== undefined) return known;
-    const fitted = fitNode(this.#columns, node, this.#measure);
-    if (this.#nodes.size < REMEMBERED) this.#nodes.keep([parts.slice()], fitted);
-    return fitted;
+    return this.#nodes.of([parts], () => fitNode(this.#columns, node, this.#measure), REMEMBERED);
   }
 }
 
@@ -140,95 +131,72 @@ export function elide(
   measure: Measure,
   where: "end" | "middle" = "end",
 ): string {
-  const clean = oneLine(text);
-  if (clean.length === text.length && measure(clean, fontPx, bold) <= width) return clean;
-  const whole = characters(text);
-  if (text.length <= LONGEST && measure(joined(whole), fontPx, bold) <= width) return joined(whole);
-  const cut = (kept: number): string => {
-    const back = where === "end" ? 0 : Math.floor(kept / 2);
-    const head = joined(whole.slice(0, kept - back)).trimEnd();
-    return `${head}…${back === 0 ? "" : joined(whole.slice(-back))}`;
+  const long = text.length > LONGEST;
+  const ends = long ? text.slice(0, LONGEST / 2) + text.slice(-LONGEST / 2) : text;
+  const whole = ends.replace(CONTROLS, " ").replace(HALVES, "");
+  if (!long && measure(whole, fontPx, bold) <= width) return whole;
+  const shortened = (length: number): string => {
+    const back = where === "end" ? 0 : Math.floor(length / 2);
+    const head = whole.slice(0, length - back).trimEnd();
+    return `${head}…${back === 0 ? "" : whole.slice(-back)}`.replace(HALVES, "");
   };
   let low = 0;
   let high = whole.length - 1;
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (measure(cut(middle), fontPx, bold) <= width) low = middle;
+    if (measure(shortened(middle), fontPx, bold) <= width) low = middle;
     else high = middle - 1;
   }
-  return low <= 0 ? "…" : cut(low);
-}
-
-/** 7087872 → "7.1 M". */
-export function count(n: number): string {
-  return rounded(n, ["", " k", " M", " G", " T"]);
+  return low <= 0 ? "…" : shortened(low);
 }
 
 function fitNode(columns: Columns, node: number, measure: Measure): Fitted {
   const domain = columns.domainOf(node);
   const op = columns.opOf(node);
   const title = elide(op, MAX_WIDTH - 30, TEXT.title, true, measure);
-  const pairs = [...constants(columns, node), ...attributes(columns, node)];
+  const pairs = [...constants(columns, node), ...attributePairs(columns.str(columns.nodeAttributes[node]))];
+  const full = [`${op} ${domain}`.trim(), ...pairs.map(([key, value]) => `${key} ${value}`)].join("\n");
   const own = domain === "" || domain === "ai.onnx" ? "" : domain;
   const note = (columns.nodeFlags[node] & NODE_DIFFERS) === 0 ? own : `differs ${own}`.trim();
-  if (measure.brief === true) return briefNode(title, note || (pairs[0]?.[1] ?? ""), op, domain, pairs, measure);
+  if (measure.brief === true) {
+    // the op and what distinguishes it best: its domain, or else its first weight or scalar
+    const sub = elide(note || (pairs[0]?.[1] ?? ""), BRIEF.note, TEXT.line, false, measure, "middle");
+    const whole = title === op && (pairs.length === 0 || (pairs.length === 1 && sub === pairs[0][1]));
+    return {
+      label: { title, sub, lines: [], full: whole ? "" : full },
+      w: Math.max(NODE.minWidth, Math.ceil(titleWidth(title, sub, measure) + TEXT.node.x + NODE.right)),
+      h: NODE.height - 2 * BRIEF.less,
+    };
+  }
   const room = MAX_WIDTH - TEXT.node.x - NODE.right;
-  const sub =
-    note === "" ? "" : elide(note, room - measure(title, TEXT.title, true) - TEXT.gap, TEXT.line, false, measure);
-  const rows = pack(pairs, 186, measure);
-  const width = Math.max(titleWidth(title, sub, measure), ...rows.lines.map((row) => rowWidth(row, measure)));
-  const elided = rows.elided || title !== op || sub !== note;
+  const left = room - measure(title, TEXT.title, true) - TEXT.gap;
+  const sub = note === "" ? "" : elide(note, left, TEXT.line, false, measure);
+  const { lines, elided } = pack(pairs, 186, measure);
+  const width = Math.max(titleWidth(title, sub, measure), ...lines.map((row) => rowWidth(row, measure)));
   return {
-    label: {
-      title,
-      sub,
-      lines: rows.lines,
-      full: elided ? fullNode(op, domain, pairs) : "",
-    },
+    label: { title, sub, lines, full: elided || title !== op || sub !== note ? full : "" },
     w: Math.max(NODE.minWidth, Math.min(MAX_WIDTH, Math.ceil(width + TEXT.node.x + NODE.right))),
-    h: NODE.height + TEXT.node.lineStep * rows.lines.length,
+    h: NODE.height + TEXT.node.lineStep * lines.length,
   };
-}
-
-/** A node's op and what distinguishes it best: its domain, or else its first weight or scalar. */
-function briefNode(
-  title: string,
-  note: string,
-  op: string,
-  domain: string,
-  pairs: readonly Pair[],
-  measure: Measure,
-): Fitted {
-  const sub = note === "" ? "" : elide(note, BRIEF.note, TEXT.line, false, measure, "middle");
-  const whole = title === op && (pairs.length === 0 || (pairs.length === 1 && sub === pairs[0][1]));
-  return {
-    label: { title, sub, lines: [], full: whole ? "" : fullNode(op, domain, pairs) },
-    w: Math.max(NODE.minWidth, Math.ceil(titleWidth(title, sub, measure) + TEXT.node.x + NODE.right)),
-    h: NODE.height - 2 * BRIEF.less,
-  };
-}
-
-function fullNode(op: string, domain: string, pairs: readonly Pair[]): string {
-  return [`${op} ${domain}`.trim(), ...pairs.map(([key, value]) => `${key} ${value}`)].join("\n");
 }
 
 function fitScope(columns: Columns, scope: number, open: boolean, measure: Measure): Fitted {
-  const owner = columns.scopeNode[scope] as number;
+  const owner = columns.scopeNode[scope];
   const body = columns.scopeKind[scope] === SCOPE_KIND.BODY && owner >= 0;
-  const name = columns.str(columns.scopeName[scope] as number);
+  const name = columns.str(columns.scopeName[scope]);
   const full = (body ? columns.opOf(owner) : name) || "…";
   const multiple = multipleText(columns, scope);
-  const note = [body ? (name === full ? "" : name) : columns.str(columns.scopeClass[scope] as number), multiple];
+  const note = [body ? (name === full ? "" : name) : columns.str(columns.scopeClass[scope]), multiple];
   const room = MAX_WIDTH - TEXT.scope.titleX - CLOSED.right;
   const multipleWidth = multiple === "" ? 0 : measure(multiple, TEXT.line, false) + TEXT.keyGap;
   const reserved = multiple === "" ? 0 : multipleWidth + TEXT.gap;
   const title = elide(full, room - reserved, TEXT.title, true, measure, "middle");
   const left = room - measure(title, TEXT.title, true) - TEXT.gap;
   const contents = contentsText(columns, scope);
-  const difference = columns.str(columns.scopeDifference[scope] as number);
+  const difference = columns.str(columns.scopeDifference[scope]);
   const whole = [`${full} ${note.join(" ")}`.trim(), contents, ...(difference === "" ? [] : [difference])].join("\n");
   if (measure.brief === true) {
-    const size = multiple || (open ? "" : (contents.split(" · ")[0] as string));
+    const size = multiple || (open ? "" : contents.split(" · ")[0]);
     const said = size === "" || left < 24 ? "" : elide(size, left, TEXT.line, false, measure);
     const taken = titleWidth(title, said, measure);
     return {
@@ -241,14 +209,10 @@ function fitScope(columns: Columns, scope: number, open: boolean, measure: Measu
     left - multipleWidth < 24 ? "" : elide(note[0] as string, left - multipleWidth, TEXT.line, false, measure);
   const sub = left < multipleWidth ? "" : `${kind === "…" ? "" : kind} ${multiple}`.trim();
   const row: Pair = ["", elide(contents, room, TEXT.line, false, measure)];
+  const elided = whole !== `${`${title} ${sub}`.trim()}\n${row[1]}`;
   const width = Math.max(titleWidth(title, sub, measure), open ? 0 : measure(row[1], TEXT.line, false));
   return {
-    label: {
-      title,
-      sub,
-      lines: open ? [] : [[row]],
-      full: whole === `${`${title} ${sub}`.trim()}\n${row[1]}` ? "" : whole,
-    },
+    label: { title, sub, lines: open ? [] : [[row]], full: elided ? whole : "" },
     w: Math.max(open ? 0 : CLOSED.minWidth, Math.min(MAX_WIDTH, Math.ceil(width + TEXT.scope.titleX + CLOSED.right))),
     h: CLOSED.height + (open ? 0 : TEXT.scope.lineStep),
   };
@@ -256,22 +220,18 @@ function fitScope(columns: Columns, scope: number, open: boolean, measure: Measu
 
 /** "×32", "×32, 2 differ", or "differs" for a member that does; "" if there is only one. */
 export function multipleText(columns: Columns, scope: number): string {
-  const repeat = columns.scopeRepeat[scope] as number;
-  const differs = columns.scopeDiffers[scope] as number;
+  const [repeat, differs] = [columns.scopeRepeat[scope], columns.scopeDiffers[scope]];
   if (!columns.isRow(scope) && repeat < 2) return differs > 0 ? "differs" : "";
   return differs === 0 ? `×${repeat}` : `×${repeat}, ${differs} ${differs === 1 ? "differs" : "differ"}`;
 }
 
 function contentsText(columns: Columns, scope: number): string {
-  const nodes = columns.scopeNodes[scope] as number;
-  const params = columns.scopeParams[scope] as number;
-  const repeat = columns.scopeRepeat[scope] as number;
-  const each = columns.isRow(scope) && repeat > 1 && nodes % repeat === 0;
+  const repeat = columns.scopeRepeat[scope];
+  const each = columns.isRow(scope) && repeat > 1 && columns.scopeNodes[scope] % repeat === 0;
   const share = each ? repeat : 1;
-  const ops = nodes / share;
-  const parts = [`${WHOLE.format(ops)} ${ops === 1 ? "op" : "ops"}${each ? " each" : ""}`];
-  if (params > 0) parts.push(`${count(params / share)} ${params / share === 1 ? "parameter" : "parameters"}`);
-  return parts.join(" · ");
+  const ops = `${counted(columns.scopeNodes[scope] / share, "op")}${each ? " each" : ""}`;
+  const params = columns.scopeParams[scope] / share;
+  return params > 0 ? `${ops} · ${scaled(params)} ${params === 1 ? "parameter" : "parameters"}` : ops;
 }
 
 function fitPill(columns: Columns, value: number, measure: Measure): Fitted {
@@ -290,26 +250,11 @@ function fitPill(columns: Columns, value: number, measure: Measure): Fitted {
 
 /** Weights and scalars that a node reads, by formal name: ["W", "64×3×7×7"], ["scale", "0.125"]. */
 function constants(columns: Columns, node: number): Pair[] {
-  const pairs: Pair[] = [];
-  const inputs = columns.inputsOf(node);
-  for (let k = 0; k < inputs.length; k++) {
-    const value = inputs[k] as number;
-    if (value < 0 || !columns.isConstant(value)) continue;
-    const literal = columns.str(columns.valueLiteral[value] as number);
-    pairs.push([
-      columns.inputNameOf(node, k),
-      literal || columns.shapeOf(value) || columns.dtypeOf(value) || "constant",
-    ]);
-  }
-  return pairs;
-}
-
-function attributes(columns: Columns, node: number): Pair[] {
-  const text = columns.str(columns.nodeAttributes[node] as number);
-  if (text === "") return [];
-  return text.split(" · ").map((part): Pair => {
-    const space = part.indexOf(" ");
-    return space < 0 ? [part, ""] : [part.slice(0, space), part.slice(space + 1)];
+  return Array.from(columns.inputsOf(node)).flatMap((value, at): Pair[] => {
+    if (value < 0 || !columns.isConstant(value)) return [];
+    const literal = columns.str(columns.valueLiteral[value]);
+    const text = literal || columns.shapeOf(value) || columns.dtypeOf(value) || "constant";
+    return [[columns.inputNameOf(node, at), text]];
   });
 }
 
@@ -347,33 +292,14 @@ function titleWidth(title: string, sub: string, measure: Measure): number {
 }
 
 function rowWidth(row: readonly Pair[], measure: Measure): number {
-  let width = -TEXT.gap;
-  for (const [key, value] of row) {
-    width += TEXT.gap + measure(value, TEXT.line, false);
-    if (key !== "") width += TEXT.keyGap + measure(key, TEXT.line, false);
-  }
-  return width;
+  const widthOf = (text: string): number => measure(text, TEXT.line, false);
+  return row.reduce(
+    (width, [key, value]) => width + TEXT.gap + widthOf(value) + (key === "" ? 0 : TEXT.keyGap + widthOf(key)),
+    -TEXT.gap,
+  );
 }
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: names may hold any character, a canvas draws none of these
 const CONTROLS = /[\u0000-\u001f\u007f\u2028\u2029]+/g;
-
-function oneLine(text: string): string {
-  return text.length > LONGEST ? text.slice(0, LONGEST) : text.replace(CONTROLS, " ");
-}
-
-/** Text that can be divided between any two elements: a string, unless a character takes two units. */
-type Characters = string | readonly string[];
-
-/** The characters of a text; of a very long one its first and last. */
-function characters(text: string): Characters {
-  const long = text.length > LONGEST;
-  const parts = long ? [text.slice(0, LONGEST / 2), text.slice(-LONGEST / 2)] : [text];
-  const lines = parts.map((part) => part.replace(CONTROLS, " "));
-  if (!/[\ud800-\udfff]/.test(text)) return lines.join("");
-  return lines.flatMap((line) => Array.from(line)).filter((character) => !/^[\ud800-\udfff]$/.test(character));
-}
-
-function joined(characters: Characters): string {
-  return typeof characters === "string" ? characters : characters.join("");
-}
+/** Halves of characters that take two units. */
+const HALVES = /\p{Cs}/gu;

@@ -3,7 +3,7 @@
  * each tensor, which may begin or end at the border of the scope. It does not depend on what is open.
  */
 
-import { type Columns, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
+import { type Columns, oncePerModel, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
 import { Interner } from "./interner.ts";
 import { BOX } from "./scene.ts";
 
@@ -52,17 +52,8 @@ export interface ScopeGraph extends Shape {
   readonly value: Int32Array;
 }
 
-const known = new WeakMap<Columns, ScopeGraphs>();
-
 /** The scope graphs of a model, built once. */
-export function scopesOf(columns: Columns): ScopeGraphs {
-  let graphs = known.get(columns);
-  if (graphs === undefined) {
-    graphs = new ScopeGraphs(columns);
-    known.set(columns, graphs);
-  }
-  return graphs;
-}
+export const scopesOf = oncePerModel((columns) => new ScopeGraphs(columns));
 
 /** The nodes and scopes directly inside a scope. */
 export function boxesIn(columns: Columns, scope: number): Target[] {
@@ -110,17 +101,9 @@ class ScopeGraphs {
   }
 
   of(scope: number): ScopeGraph {
-    let graph = this.#known.get(scope);
-    if (graph === undefined) {
-      graph = this.#build(scope);
-      this.#known.set(scope, graph);
-    }
+    const graph = this.#known.get(scope) ?? this.#build(scope, this.#items(scope));
+    this.#known.set(scope, graph);
     return graph;
-  }
-
-  #build(scope: number): ScopeGraph {
-    const { nodes, kind, id } = this.#items(scope);
-    return this.#edges(scope, nodes, kind, id);
   }
 
   /** Numbers the items in file order and notes the item of every node inside. */
@@ -160,18 +143,15 @@ class ScopeGraphs {
         found.push({ kind: BOX.NODE, id: node, first: node });
       }
     }
-    const order = found.map((_, index) => index).sort((a, b) => found[a].first - found[b].first || a - b);
+    const order = [...found.keys()].sort((a, b) => found[a].first - found[b].first || a - b);
     const rank = new Int32Array(found.length);
-    order.forEach((item, position) => {
-      rank[item] = position;
-    });
+    for (const [position, item] of order.entries()) rank[item] = position;
     for (let k = 0; k < nodes.length; k++) this.#item[nodes[k]] = rank[itemOf[k]];
-    const kind = order.map((item) => found[item].kind);
-    const id = order.map((item) => found[item].id);
+    const [kind, id] = [order.map((item) => found[item].kind), order.map((item) => found[item].id)];
     return { nodes: Int32Array.from(nodes).sort(), kind, id };
   }
 
-  #edges(scope: number, nodes: Int32Array, kind: number[], id: number[]): ScopeGraph {
+  #build(scope: number, { nodes, kind, id }: { nodes: Int32Array; kind: number[]; id: number[] }): ScopeGraph {
     const columns = this.#columns;
     const stamp = this.#now;
     const value: number[] = [];
@@ -278,7 +258,8 @@ class ScopeGraphs {
         id.push(tensor);
       }
     }
-    const shape = this.#shared(finish(columns, kind, id, { value, source, sinks, captured }));
+    const found = finish(columns, kind, id, { value, source, sinks, captured });
+    const shape = this.#shapes.of(Object.values(found), () => found);
     return { scope, id: this.#pooled(id), value: this.#pooled(value), ...shape };
   }
 
@@ -294,22 +275,12 @@ class ScopeGraphs {
     return array;
   }
 
-  #shared(shape: Shape): Shape {
-    const columns: ArrayLike<number>[] = Object.values(shape);
-    const known = this.#shapes.find(columns);
-    if (known !== undefined) return known;
-    this.#shapes.keep(columns, shape);
-    return shape;
-  }
-
   /** A body input is a pill in the innermost branch that contains all its readers; nothing shows it outside. */
   #bodyInput(scope: number, tensor: number, kind: number[], id: number[]): number {
     let home = this.#home.get(tensor);
     if (home === undefined) {
-      const branches = Array.from(
-        this.#columns.consumersOf(tensor),
-        (node) => this.#branch[this.#columns.nodeScope[node]],
-      );
+      const { nodeScope } = this.#columns;
+      const branches = Array.from(this.#columns.consumersOf(tensor), (node) => this.#branch[nodeScope[node]]);
       home = branches.reduce((a, b) => this.#commonBranch(a, b));
       this.#home.set(tensor, home);
     }

@@ -1,7 +1,7 @@
 /** Completions of a query: the ops, dtypes, scopes … of this model, and at first the fields themselves. */
 
 import { type Columns, SCOPE_KIND } from "../protocol/columns.ts";
-import { FIELDS, type Field, KINDS } from "./query.ts";
+import { FIELDS, type Field, KINDS, quoted } from "./query.ts";
 import { attributesOf, statedKeys } from "./search.ts";
 
 export interface Completion {
@@ -33,7 +33,7 @@ export function complete(columns: Columns, text: string, caret: number): Complet
     .sort((a, b) => Number(b.first) - Number(a.first) || b.count - a.count)
     .slice(0, MOST)
     .map(({ value, count }) => ({
-      text: /[\s>→|"]/.test(value) ? `"${value.replace(/["\\]/g, "\\$&")}"` : value,
+      text: /[\s>→|"]/.test(value) ? quoted(value) : value,
       from: caret - typed.length,
       to: caret,
       note: count > 0 ? String(count) : "",
@@ -50,11 +50,8 @@ function* leftOut(columns: Columns, name: string): Generator<string> {
     const found = defaults[columns.nodeOp[node]];
     if (found === undefined || columns.isFolded(node)) continue;
     const string = columns.nodeAttributes[node];
-    let stated = states.get(string);
-    if (stated === undefined) {
-      stated = statedKeys(columns.str(string))?.includes(name) ?? true;
-      states.set(string, stated);
-    }
+    const stated = states.get(string) ?? statedKeys(columns.str(string))?.includes(name) ?? true;
+    states.set(string, stated);
     if (!stated) yield `${name}=${found[1]}`;
   }
 }
@@ -108,11 +105,15 @@ function counts(columns: Columns, field: string, typed: string): Map<string, num
       for (const [op, count] of tally(columns.nodeOp, folded)) add(columns.str(columns.opName[op]), count);
       break;
     case "dtype":
-      for (const [string, count] of tally(columns.valueDtype)) add(columns.str(string), count);
-      break;
     case "shape":
-      for (const [string, count] of tally(columns.valueShape)) add(columns.str(string), count);
+    case "before":
+    case "after": {
+      if (typed === "" && (field === "before" || field === "after")) break; // a list of all names helps nobody
+      const { valueDtype, valueShape, valueName } = columns;
+      const column = field === "dtype" ? valueDtype : field === "shape" ? valueShape : valueName;
+      for (const [string, count] of tally(column)) add(columns.str(string), count);
       break;
+    }
     case "attr":
       for (const [string, count] of tally(columns.nodeAttributes, folded)) {
         for (const [name, value] of attributesOf(columns.str(string))) {
@@ -127,11 +128,6 @@ function counts(columns: Columns, field: string, typed: string): Map<string, num
         const named = columns.scopeKind[scope] === SCOPE_KIND.SCOPE || columns.scopeKind[scope] === SCOPE_KIND.REPEAT;
         if (named) add(columns.str(columns.scopePath[scope]), columns.scopeNodes[scope]);
       }
-      break;
-    case "before":
-    case "after":
-      if (typed === "") break; // a list of all names helps nobody
-      for (const [string, count] of tally(columns.valueName)) add(columns.str(string), count);
       break;
     case "kind":
       for (const kind of KINDS) add(kind, 0);

@@ -3,12 +3,11 @@
  * stays responsive.
  */
 
-import type { Columns, Target } from "../protocol/columns.ts";
-import { chains } from "./chain.ts";
+import { attributePairs, type Columns, type Target } from "../protocol/columns.ts";
+import { chains, trace } from "./chain.ts";
 import { globOf, type Matcher, shapeOf } from "./pattern.ts";
-import { type Kind, kindsOf, parse, plainValue, type Query, QueryError, type Term } from "./query.ts";
+import { type Field, type Kind, kindsOf, parse, plainValue, type Query, QueryError, type Term } from "./query.ts";
 import { type Ranks, StringIndex } from "./stringindex.ts";
-import { trace } from "./trace.ts";
 
 /** Maximum number of hits kept; nobody steps through more. */
 export const MOST_HITS = 5000;
@@ -40,11 +39,6 @@ export function search(columns: Columns, text: string, most = MOST_HITS): Found 
     const { done, value } = steps.next();
     if (done) return value;
   }
-}
-
-/** Builds the index that the first search would have to wait for. */
-export function prepare(columns: Columns): void {
-  StringIndex.of(columns);
 }
 
 export function* searching(columns: Columns, text: string, most = MOST_HITS): Searching {
@@ -98,16 +92,22 @@ function* plainSearch(columns: Columns, terms: readonly Term[], judge: Judge, mo
   return { hits, total: found.length, more: stopped, problem: null };
 }
 
+/** The only kind of targets that a field describes. */
+const ABOUT: Partial<Record<Field, number>> = {
+  op: NODE,
+  attr: NODE,
+  before: NODE,
+  after: NODE,
+  dtype: VALUE,
+  shape: VALUE,
+};
+
 /** A search that only excludes covers the kinds of targets that its fields describe. */
 function kindsWanted(terms: readonly Term[]): readonly boolean[] {
-  const about = (field: Term["field"], kind: number): boolean =>
-    field === "op" || field === "attr" || field === "before" || field === "after"
-      ? kind === NODE
-      : field === "dtype" || field === "shape"
-        ? kind === VALUE
-        : true;
-  if (terms.some((term) => !term.negative)) return [true, true, true];
-  return [SCOPE, NODE, VALUE].map((kind) => terms.every(({ field }) => about(field, kind)));
+  const excludes = terms.every((term) => term.negative);
+  return [SCOPE, NODE, VALUE].map(
+    (kind) => !excludes || terms.every(({ field }) => field === null || (ABOUT[field] ?? kind) === kind),
+  );
 }
 
 // ---------------------------------------------------------------- chains
@@ -161,27 +161,17 @@ class Judge {
   }
 
   of(term: Term): Verdicts {
-    switch (term.field) {
-      case null:
-        return this.#anywhere(term);
-      case "name":
-        return this.#name(term);
-      case "op":
-        return [never, this.#op(term), never];
-      case "dtype":
-        return this.#typed(this.#dtype(term), this.#columns.valueDtype);
-      case "shape":
-        return this.#typed(this.#shape(term), this.#columns.valueShape);
-      case "attr":
-        return [never, this.#attribute(term), never];
-      case "scope":
-        return this.#scope(term);
-      case "before":
-      case "after":
-        return [never, this.#along(term, term.field), never];
-      case "kind":
-        return this.#kind(term);
-    }
+    const { valueDtype, valueShape } = this.#columns;
+    const { field } = term;
+    if (field === null) return this.#anywhere(term);
+    if (field === "name") return this.#name(term);
+    if (field === "scope") return this.#scope(term);
+    if (field === "kind") return this.#kind(term);
+    if (field === "dtype") return this.#typed(this.#dtype(term), valueDtype);
+    if (field === "shape") return this.#typed(this.#shape(term), valueShape);
+    if (field === "op") return [never, this.#op(term), never];
+    if (field === "attr") return [never, this.#attribute(term), never];
+    return [never, this.#along(term, field), never];
   }
 
   /** Rank of each string of the table for one of the patterns; `whole` excludes partial matches. */
@@ -191,10 +181,14 @@ class Judge {
       const { text, literal } = pattern;
       if (!literal && /^\*+$/.test(text)) return () => OWN;
       if (!literal && text.includes("*")) return this.#matched(globOf(text));
-      if (!whole) return this.#texts.holding(text);
-      return this.#texts.lazily((string) => (this.#texts.lower(string) === text ? WHOLE : NO));
+      return whole ? this.#where((lower) => lower === text, WHOLE) : this.#texts.holding(text);
     });
-    return each.length === 1 ? each[0] : (string) => Math.max(...each.map((rank) => rank(string)));
+    return best(each);
+  }
+
+  /** Ranks the strings that pass a test in lower case. */
+  #where(test: (lower: string) => boolean, rank = OWN): Ranks {
+    return this.#texts.lazily((string) => (test(this.#texts.lower(string)) ? rank : NO));
   }
 
   #matched(matches: Matcher): Ranks {
@@ -211,20 +205,20 @@ class Judge {
     }
     const rank = this.#ranks(term);
     const dtype = this.#ranksOf(term, (text) => {
-      const wanted = DTYPES[text] ?? text;
-      return this.#texts.lazily((string) => (this.#texts.lower(string) === wanted ? OWN : NO));
+      const wanted = dtypeOf(text);
+      return this.#where((lower) => lower === wanted);
     });
     const shape = this.#ranksOf(term, (text) => {
       // an x may stand for × and may be part of a name; whole dimensions, so that 6 is not in 768
       const dims = (shape: string): string => `×${shape.replaceAll("x", "×")}×`;
       const wanted = dims(text);
-      return this.#texts.lazily((string) => (dims(this.#texts.lower(string)).includes(wanted) ? OWN : NO));
+      return this.#where((lower) => dims(lower).includes(wanted));
     });
     const attribute = this.#ranksOf(term, (text) => {
       // "3x3" of "kernel_shape 3×3"
       const wanted = text.replaceAll("x", "×");
       const words = (all: string): string[] => all.replaceAll("x", "×").split(/[\s·,[\]]+/);
-      return this.#texts.lazily((string) => (words(this.#texts.lower(string)).includes(wanted) ? OWN : NO));
+      return this.#where((lower) => words(lower).includes(wanted));
     });
     const own = this.#scopeRank(rank);
     const typed = (value: number): boolean => (dtype(valueDtype[value]) || shape(valueShape[value])) !== NO;
@@ -252,7 +246,7 @@ class Judge {
       if (pattern.type === "text" && (pattern.literal || !pattern.text.includes("*"))) return plain(pattern.text);
       return this.#ranks({ ...term, patterns: [pattern] });
     });
-    return each.length === 1 ? each[0] : (string) => Math.max(...each.map((rank) => rank(string)));
+    return best(each);
   }
 
   /**
@@ -317,9 +311,7 @@ class Judge {
   #op(term: Term): Verdict {
     const { opName, opDomain, nodeOp } = this.#columns;
     const exact = this.#ranks(term, true);
-    const part = this.#ranksOf(term, (text) =>
-      this.#texts.lazily((string) => (this.#texts.lower(string).includes(text) ? OWN : NO)),
-    );
+    const part = this.#ranksOf(term, (text) => this.#where((lower) => lower.includes(text)));
     const full = new Set(term.patterns.flatMap((pattern) => (pattern.type === "text" ? [pattern.text] : [])));
     const named = (op: number): boolean => {
       const domain = this.#texts.lower(opDomain[op]);
@@ -334,12 +326,9 @@ class Judge {
   #dtype(term: Term): Ranks {
     const used = new Set(this.#columns.valueDtype);
     return this.#ranksOf(term, (text) => {
-      const wanted = DTYPES[text] ?? text;
+      const wanted = dtypeOf(text);
       const whole = [...used].some((string) => this.#texts.lower(string) === wanted);
-      return this.#texts.lazily((string) => {
-        const dtype = this.#texts.lower(string);
-        return (whole ? dtype === wanted : dtype.startsWith(wanted)) ? OWN : NO;
-      });
+      return this.#where((lower) => (whole ? lower === wanted : lower.startsWith(wanted)));
     });
   }
 
@@ -348,8 +337,8 @@ class Judge {
       if (pattern.type === "text" && pattern.literal) return this.#ranks({ ...term, patterns: [pattern] }, true);
       return this.#matched(pattern.type === "regex" ? pattern.matches : shapeOf(pattern.text));
     });
-    // an unknown shape matches nothing
-    return (string) => (string === 0 ? NO : Math.max(...each.map((rank) => rank(string))));
+    const rank = best(each);
+    return (string) => (string === 0 ? NO : rank(string)); // an unknown shape matches nothing
   }
 
   /** Matches a tensor itself, or a node by its outputs. */
@@ -414,12 +403,10 @@ class Judge {
       const wanted = parts(pattern.text);
       if (!pattern.literal && pattern.text.includes("*")) {
         const matches = globOf(`*${wanted}*`);
-        return one(this.#texts.lazily((string) => (matches(parts(this.#texts.lower(string))) ? OWN : NO)));
+        return one(this.#where((lower) => matches(parts(lower))));
       }
-      const whole = one(this.#texts.lazily((s) => (parts(this.#texts.lower(s)).includes(wanted) ? OWN : NO)));
-      if (whole.includes(1)) return whole;
-      const piece = wanted.slice(1, -1);
-      return one(this.#texts.lazily((s) => (parts(this.#texts.lower(s)).includes(piece) ? OWN : NO)));
+      const whole = one(this.#where((lower) => parts(lower).includes(wanted)));
+      return whole.includes(1) ? whole : one(this.#where((lower) => parts(lower).includes(wanted.slice(1, -1))));
     });
     const inside = (scope: number): boolean => each.some((flags) => flags[scope] === 1);
     const outermost = (scope: number): boolean => inside(scope) && !inside(scopeParent[scope]);
@@ -451,18 +438,13 @@ class Judge {
 
 /** "pads [1, 1] · strides 2×2" → names with normalized values. */
 export function attributesOf(text: string): [name: string, value: string][] {
-  return text.split(" · ").map((each) => {
-    const space = each.indexOf(" ");
-    return space < 0
-      ? [each.toLowerCase(), ""]
-      : [each.slice(0, space).toLowerCase(), plainValue(each.slice(space + 1))];
-  });
+  return attributePairs(text).map(([name, value]) => [name.toLowerCase(), plainValue(value)]);
 }
 
 /** Names of the attributes in a text; null if it was shortened, so that there may be more. */
 export function statedKeys(text: string): readonly string[] | null {
   if (text.endsWith("…")) return null;
-  return text === "" ? [] : attributesOf(text).map(([key]) => key);
+  return attributesOf(text).map(([key]) => key);
 }
 
 /** Compares values; the columns hold only the beginning of a long one, "1,2,…", and "1…" for any number of ones. */
@@ -474,24 +456,14 @@ function sameValue(value: string, given: string): boolean {
   return given.startsWith(start.replace(/,$/, ""));
 }
 
-/** Other names of dtypes. */
-const DTYPES: Readonly<Record<string, string>> = {
-  fp16: "float16",
-  f16: "float16",
-  half: "float16",
-  fp32: "float32",
-  f32: "float32",
-  fp64: "float64",
-  f64: "float64",
-  double: "float64",
-  bf16: "bfloat16",
-  i8: "int8",
-  i16: "int16",
-  i32: "int32",
-  i64: "int64",
-  long: "int64",
-  u8: "uint8",
-  u16: "uint16",
-  u32: "uint32",
-  u64: "uint64",
-};
+/** The name of a dtype that may be given by another one: f16, fp16, half, bf16, u8, long. */
+function dtypeOf(text: string): string {
+  const known: Readonly<Record<string, string>> = { half: "float16", double: "float64", long: "int64" };
+  const short: Readonly<Record<string, string>> = { f: "float", fp: "float", bf: "bfloat", i: "int", u: "uint" };
+  return Object.hasOwn(known, text) ? known[text] : text.replace(/^(fp?|bf|i|u)(?=\d)/, (each) => short[each]);
+}
+
+/** Ranks each string by the best of several ranks. */
+function best(each: readonly Ranks[]): Ranks {
+  return each.length === 1 ? each[0] : (string) => Math.max(...each.map((rank) => rank(string)));
+}

@@ -1,6 +1,6 @@
 /** The string table of a graph as one long text, so that a word is searched in all strings at once. */
 
-import type { Columns } from "../protocol/columns.ts";
+import { type Columns, oncePerModel } from "../protocol/columns.ts";
 import type { Matcher } from "./pattern.ts";
 import { lower } from "./query.ts";
 
@@ -9,7 +9,6 @@ export type Ranks = (string: number) => number;
 
 /** Characters of a string that are matched with a pattern. */
 const MATCHED = 1000;
-const known = new WeakMap<Columns, StringIndex>();
 
 export class StringIndex {
   readonly #columns: Columns;
@@ -19,19 +18,14 @@ export class StringIndex {
   /** … in original case, if all are ASCII */
   #plain: string | null | undefined;
 
-  static of(columns: Columns): StringIndex {
-    let texts = known.get(columns);
-    if (texts === undefined) {
-      texts = new StringIndex(columns);
-      known.set(columns, texts);
-    }
-    return texts;
-  }
+  static readonly of = oncePerModel((columns) => new StringIndex(columns));
 
   private constructor(columns: Columns) {
     this.#columns = columns;
     this.#ptr = columns.stringPtr;
-    this.#lower = characters(lowered(columns.stringBytes));
+    const bytes = columns.stringBytes.slice();
+    for (let at = 0; at < bytes.length; at++) if (bytes[at] >= 65 && bytes[at] <= 90) bytes[at] += 32;
+    this.#lower = characters(bytes);
   }
 
   /** Ranks of the strings that contain a lower-case text. */
@@ -80,15 +74,6 @@ export class StringIndex {
 }
 
 const UNKNOWN = 255;
-
-function lowered(bytes: Uint8Array): Uint8Array {
-  const copy = bytes.slice();
-  for (let at = 0; at < copy.length; at++) {
-    const byte = copy[at];
-    if (byte >= 65 && byte <= 90) copy[at] = byte + 32;
-  }
-  return copy;
-}
 
 /** One character for each byte; beyond ASCII it need only be consistent. */
 function characters(bytes: Uint8Array): string {

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { Columns } from "../protocol/columns.ts";
 import { columnsOf } from "../protocol/testing.ts";
+import { trace } from "./chain.ts";
 import { search } from "./search.ts";
-import { trace } from "./trace.ts";
 
 const COLUMNS = columnsOf(`
 input x 2 float32
