@@ -5,12 +5,12 @@ frames and display) and `foreign_names` (names of other tools):
 
 - `model`: a model as it lies in files: load, save, wire scan, storage, tensors, external data.
 - `graph`: its structure: nodes, values, subgraphs, operators, types and shape inference, data flow, diagnostics.
-- `scopes`: nodes in scopes; repeated layers found and told apart.
+- `scopes`: nodes in scopes; repeated layers and their differences.
 - `run`: what it computes: feeds, sessions, windows, capture, statistics, executors.
 - `cost`: what a run costs, counted: parameters, MACs, bytes.
 - `submodel`: extraction, assembly, partition.
 - `compare`: two sides of one computation: metrics, lockstep, which node is which, diff.
 - `pytorch`: the torch side: record, export, align, compare, drill down, weights, Debugger.
 - `simplify`: rules, constant folding, the editor they work on, verification.
-- `view`: what the browser is handed: packed columns, inspection, selection, overlays, tables, array previews.
+- `view`: data for the browser: packed columns, inspection, selection, overlays, tables, array previews.
 """

@@ -1,6 +1,6 @@
 """Every error of onnx_nb. Catch `OnnxNbError` to catch them all.
 
-A message names the tensor, node or file; ``advice`` says what to do next.
+A message names the tensor, node or file; ``advice`` is the next step.
 """
 
 from __future__ import annotations

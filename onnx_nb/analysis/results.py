@@ -1,4 +1,4 @@
-"""What results have in common: their rows as a data frame, and how a notebook displays them.
+"""The common part of results: their rows as a data frame, and their display in a notebook.
 
 Analysis knows no notebook: ``onnx_nb/__init__.py`` sets both hooks to functions of `onnx_nb.notebook.display`.
 """

@@ -199,12 +199,12 @@ def in_state(packed: Mapping[str, bytes]) -> dict[str, bytes]:
 class LinkedWidget(PackedWidget):
     """Base of the widgets that can be linked with a graph: the tensor selected in one is selected in the other.
 
-    Neither side repeats a selection that the other already stands for, so a node stays selected in the graph while this
-    widget selects the tensor that the node makes.
+    A selection that already corresponds to that of the other side stays, so a node stays selected in the graph while
+    this widget selects the tensor that the node makes.
     """
 
     selection = traitlets.List(traitlets.Dict()).tag(sync=True)
-    """What is selected: ``[{"kind": "tensor", "name": …}]``, empty for nothing."""
+    """The selection: ``[{"kind": "tensor", "name": …}]``, empty for nothing."""
 
     _linked = traitlets.Unicode().tag(sync=True)
     """A sentence about the linked graph; empty without one."""

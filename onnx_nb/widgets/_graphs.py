@@ -87,7 +87,7 @@ class PairWidget(GraphWidget):
     """Base of the widgets that show two graphs side by side."""
 
     selection = traitlets.List(traitlets.Dict()).tag(sync=True)
-    """What is selected: ``[{"side": "reference" | "candidate", "kind": "tensor" | "node" | "scope", "name": …}]``."""
+    """The selection: ``[{"side": "reference" | "candidate", "kind": "tensor" | "node" | "scope", "name": …}]``."""
 
     synced = traitlets.Bool(default_value=True).tag(sync=True)
     """Whether the graphs move, zoom, open and search together. What corresponds is selected in both in any case."""

@@ -1,4 +1,4 @@
-"""What the inspector of a graph asks about the numbers in a tensor: statistics, pages, pictures, the array itself.
+"""The numbers in a tensor for the inspector of a graph: statistics, pages, pictures, the array itself.
 
 Weights are read from the file. Other tensors have numbers once they were captured: all of them together, which keeps
 statistics, or one by itself, which also keeps its array.
@@ -35,11 +35,13 @@ DOWNLOAD: Final = 1 << 28
 
 
 @dataclass
-class _Captured:
-    """What was captured on some feeds. Other feeds begin another one, so a capture that still runs cannot mix in."""
+class Captured:
+    """Captures on some feeds. Other feeds begin another one, so a capture that still runs cannot mix in."""
 
     feeds: Any = None
+    """Random values if ``None``."""
     whole: Capture | None = None
+    """The last capture of the whole model."""
     single: OrderedDict[int, Capture] = field(default_factory=OrderedDict)
 
 
@@ -48,22 +50,8 @@ class Values:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.known = _Captured()
+        self.known = Captured()
         self._weights: dict[int, Statistics] = {}
-
-    @property
-    def feeds(self) -> Any:
-        """What captures run on; random values if ``None``. Setting it forgets what was captured."""
-        return self.known.feeds
-
-    @feeds.setter
-    def feeds(self, feeds: Any) -> None:
-        self.known = _Captured(feeds)
-
-    @property
-    def captured(self) -> Capture | None:
-        """The last capture of the whole model on these feeds."""
-        return self.known.whole
 
     def verbs(self) -> dict[str, Verb]:
         """Return what the browser may ask, by name."""
@@ -118,7 +106,7 @@ class Values:
         np.save(file, plain, allow_pickle=plain.dtype.kind == "O")
         return Reply({"name": name}, [file.getvalue()])
 
-    def _run(self, known: _Captured, call: Call, **options: Any) -> Capture:
+    def _run(self, known: Captured, call: Call, **options: Any) -> Capture:
         """Capture; raise if other feeds were set meanwhile: nobody can ask for this capture anymore."""
         made = capture(self.model, known.feeds, progress=call.progress, **options)
         if known is not self.known:
@@ -126,7 +114,7 @@ class Values:
             raise OnnxNbError(message, advice="Capture again to run on the new ones.")
         return made
 
-    def _capture_one(self, known: _Captured, value: int, call: Call) -> Capture:
+    def _capture_one(self, known: Captured, value: int, call: Call) -> Capture:
         graph = Graph.opened(self.model)
         name = self._name(value)
         if graph.value_subgraph[value] >= len(graph.plain.subgraphs):
@@ -143,7 +131,7 @@ class Values:
             known.single.popitem(last=False)
         return made
 
-    def _statistics(self, known: _Captured, value: int, call: Call) -> Statistics | None:
+    def _statistics(self, known: Captured, value: int, call: Call) -> Statistics | None:
         name = self._name(value)
         if self._is_weight(value):
             if value not in self._weights:
@@ -169,7 +157,7 @@ class Values:
             return found
         raise OnnxNbError(f"{quoted(name)} is a sequence or an optional value, not one array.")
 
-    def _source(self, known: _Captured, value: int) -> str:
+    def _source(self, known: Captured, value: int) -> str:
         """Return in words where the numbers come from."""
         if self._is_weight(value):
             return "weight"

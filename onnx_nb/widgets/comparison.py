@@ -68,7 +68,7 @@ class ComparisonPanel(LinkedWidget):
     _subject = "comparison"
     _kind = traitlets.Unicode("comparison").tag(sync=True)
     _actions = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    """What can be done with a point besides looking at it: ``"reproduce"``, ``"drill"``."""
+    """Actions on a point besides looking at it: ``"reproduce"``, ``"drill"``."""
 
     point = traitlets.Unicode().tag(sync=True)
     """Name of the chosen point, whose tensor is the `selection`; empty for none."""
@@ -83,7 +83,7 @@ class ComparisonPanel(LinkedWidget):
     """The submodel with torch's inputs and outputs that *Reproduce* extracted last."""
 
     drilled: Comparison | None = None
-    """What *Drill down* compared last, operation by operation."""
+    """The comparison that *Drill down* made last, operation by operation."""
 
     _overlay: ShownOverlay | None = None
 

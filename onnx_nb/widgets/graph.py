@@ -10,7 +10,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import ipywidgets
@@ -29,7 +29,7 @@ from onnx_nb.drawing.graphviz import Direction, Theme, view_to_graphviz
 from onnx_nb.drawing.html import bake, page
 from onnx_nb.widgets._channel import Call, Reply, Verb
 from onnx_nb.widgets._graphs import GraphWidget, named_overlay
-from onnx_nb.widgets._values import Values
+from onnx_nb.widgets._values import Captured, Values
 from onnx_nb.widgets.summary import ModelSummary
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class ModelGraph(GraphWidget):
     """Numbers that color the boxes; ``None`` for the categories of operators."""
 
     selection = traitlets.List(traitlets.Dict()).tag(sync=True)
-    """What is selected: ``[{"kind": "tensor" | "node" | "scope", "name": …}, …]``, empty for nothing."""
+    """The selection: ``[{"kind": "tensor" | "node" | "scope", "name": …}, …]``, empty for nothing."""
 
     inputs = traitlets.List(traitlets.Unicode()).tag(sync=True)
     """Names of the tensors chosen as the submodel's inputs, by clicking or from a cell."""
@@ -84,7 +84,7 @@ class ModelGraph(GraphWidget):
     """Names of the tensors chosen as the submodel's outputs."""
 
     view = traitlets.Dict().tag(sync=True)
-    """What is shown, saved with the notebook. Keys that are left out stay as they are; empty for the first view.
+    """The view, saved with the notebook. Keys that are left out stay as they are; empty for the first view.
 
     ``open``
         Paths of the open scopes, such as ``["encoder", "encoder/layer.0"]``; ``["*", "-encoder"]`` for all but some.
@@ -109,7 +109,7 @@ class ModelGraph(GraphWidget):
     """Height of the view in CSS pixels."""
 
     submodel = traitlets.Instance(Model, allow_none=True)
-    """What *Extract* (or `extract`) made last; ``None`` before."""
+    """The submodel that *Extract* (or `extract`) made last; ``None`` before."""
 
     def __init__(self, model: ModelLike, **traits: Any) -> None:
         self.model = load(model)
@@ -127,20 +127,20 @@ class ModelGraph(GraphWidget):
 
     @property
     def feeds(self) -> Any:
-        """What *Capture* runs the model on, as `read_feeds` takes it; random values if ``None``.
+        """Feeds of *Capture*, as `read_feeds` takes it; random values if ``None``.
 
         Setting it forgets what was captured. A capture that runs meanwhile ends with an error.
         """
-        return self._values.feeds
+        return self._values.known.feeds
 
     @feeds.setter
     def feeds(self, feeds: Any) -> None:
-        self._values.feeds = feeds
+        self._values.known = Captured(feeds)
 
     @property
     def captured(self) -> Capture | None:  # type: ignore[override]
         """The last *Capture* of the whole model on `feeds`; ``None`` before."""
-        return self._values.captured
+        return self._values.known.whole
 
     def plan(self) -> ExtractionPlan:
         """Return what `extract` would take with the chosen `inputs` and `outputs`."""
@@ -196,8 +196,7 @@ class ModelGraph(GraphWidget):
         made = overlay(self.model, values, label=label, scale=scale, reduce=reduce)
         nodes, groups = (column.astype("<f8").tobytes() for column in (made.nodes, made.scopes))
         self._overlay = {**made.to_json(), "nodes": nodes, "groups": groups}
-        numbers = {each.name: getattr(made, each.name) for each in fields(Overlay)}
-        self._shown = ShownOverlay(**numbers, graph=self)
+        self._shown = ShownOverlay(**vars(made), graph=self)
         return self._shown
 
     def _page(self, **options: Any) -> str:

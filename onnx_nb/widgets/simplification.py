@@ -30,7 +30,7 @@ PARTS: Final = (*SIDES, "differences")
 
 
 class SimplificationPanel(PairWidget):
-    """What a simplification did: both graphs in step, all changes with their reasons, and whether it was verified.
+    """A simplification: both graphs in step, all changes with their reasons, and whether it was verified.
 
     The chosen change shows in both graphs. A change or a whole rule can be undone and done again, and the result
     saved. With ``simplify(…, trace=True)`` each step has a tab.
@@ -57,7 +57,7 @@ class SimplificationPanel(PairWidget):
     """
 
     simplification: Simplification
-    """What is shown: after an undo, the result without the change."""
+    """The result that is shown: after an undo, the result without the change."""
 
     _subject = "simplification"
     _kind = traitlets.Unicode("simplification").tag(sync=True)
@@ -69,7 +69,7 @@ class SimplificationPanel(PairWidget):
     """Key of the chosen change; empty for none."""
 
     step = traitlets.Int(0, min=0).tag(sync=True)
-    """Number of the step that is shown beside the one before it; 0 for the result beside the original."""
+    """Number of the step that is shown next to the one before it; 0 for the result next to the original."""
 
     def __init__(self, simplification: Simplification, **traits: Any) -> None:
         self.simplification = simplification
@@ -78,7 +78,7 @@ class SimplificationPanel(PairWidget):
 
     @property
     def skipped(self) -> list[str]:
-        """What is left out: names of rules and keys of changes, as ``skip`` takes them."""
+        """Names of rules and keys of changes that are left out, as ``skip`` takes them."""
         return list(self.simplification.options.get("skip", ()))
 
     def undo(self, *names: str) -> Simplification:

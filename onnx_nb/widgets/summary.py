@@ -43,7 +43,7 @@ class ModelSummary(OnnxWidget):
     """
 
     summary: Summary
-    """What is shown. It has costs once they were counted."""
+    """The summary that is shown. It has costs once they were counted."""
 
     _subject = "summary"
     _kind = traitlets.Unicode("summary").tag(sync=True)

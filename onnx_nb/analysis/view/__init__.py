@@ -1,1 +1,1 @@
-"""What the browser is handed: packed columns, inspection, selection, overlays, tables."""
+"""Data for the browser: packed columns, inspection, selection, overlays, tables."""

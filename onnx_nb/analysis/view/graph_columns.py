@@ -287,7 +287,7 @@ def _literal(tensor: onnx.TensorProto) -> str:
         return ""
     try:
         array = onnx.numpy_helper.to_array(tensor)
-    except Exception:  # noqa: BLE001 (a damaged tensor raises whatever numpy raises; it has no preview, and tensor() tells why)
+    except Exception:  # noqa: BLE001 (a damaged tensor raises whatever numpy raises; no preview, and tensor() has the reason)
         return ""
     items = [_plain(item) for item in array.ravel().tolist()]
     return items[0] if not array.ndim and items else f"[{', '.join(items)}]"

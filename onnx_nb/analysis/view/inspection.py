@@ -1,4 +1,4 @@
-"""What the inspector shows: everything about one node, tensor or scope, and the sums of several."""
+"""Texts of the inspector: everything about one node, tensor or scope, and the sums of several."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Origin = Literal["given", "default", "given default"]
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is known about a node, tensor or scope, as plain text."""
+    """Known facts about a node, tensor or scope, as plain text."""
 
     rows: tuple[tuple[str, str], ...]
     """Label and text."""

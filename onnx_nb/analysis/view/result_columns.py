@@ -117,7 +117,7 @@ def weight_entries(model: ModelLike, *, limit: int | None = None, progress: Prog
         read(0.0)
         try:
             found = Statistics.of(loaded.tensor(info.name), progress=read)
-        except OnnxNbError:  # its bytes are missing: `external_data.audit` says why
+        except OnnxNbError:  # its bytes are missing: `external_data.audit` has the reason
             found = None
         about = "", "", dtype_name(info.dtype), shape_text(info.shape), info.nbytes
         entries.append(Entry(graph.value(info.name), info.name, *about, found, "weight"))
@@ -344,7 +344,7 @@ def _side_columns(sides: tuple[Counterparts, Counterparts]) -> dict[str, Any]:
 
 
 class Provenance:
-    """What became of each node in a simplification, or in one of its steps, counted from 1.
+    """The fate of each node in a simplification, or in one of its steps, counted from 1.
 
     Nodes keep their ids from the original to the result, and a `Change` names the ids that it took and made, so that
     all of this is looked up.
@@ -412,9 +412,6 @@ class Provenance:
                     node[n] = next((m for m in new if one.names[n] and one.names[n] == other.names[m]), new[-1])
         states = (state[0], value_state[0]), (state[1], value_state[1])
         self.sides = counterparts(self._graphs, (node, inverse(node, other.node_count)), value, states)
-
-    def __repr__(self) -> str:
-        return f"Provenance({len(self.changes)} changes from {self.before!r} to {self.after!r})"
 
     def columns(self) -> Columns:
         """Return everything in one buffer for the browser; see ``frontend/protocol/simplification.ts``."""
