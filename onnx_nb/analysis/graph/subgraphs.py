@@ -130,32 +130,25 @@ class Inside:
         self._functions = functions
         self._sizes = {key: _size(function) for key, function in functions.items()}
         self._refers: dict[Key, list[bool]] = {}
-        self._nodes_left = NODES_OPENED + 2 * sum(size for size, _ in self._sizes.values())
-        self._bytes_left = BYTES_OPENED + 2 * sum(size for _, size in self._sizes.values())
+        nodes_left = NODES_OPENED + 2 * sum(size for size, _ in self._sizes.values())
+        bytes_left = BYTES_OPENED + 2 * sum(size for _, size in self._sizes.values())
         graph = self.subgraphs[0].graph
         waiting = deque(_Call(graph.node[n], n, 0, ()) for n in main if key_of(graph.node[n]) in functions)
         waiting.extend(self._calls(1, ()))
         while waiting:
             call = waiting.popleft()
             key = key_of(call.node)
-            reason = self._refusal(key, call)
-            if reason:
-                self.closed[call.owner] = reason
+            nodes, nbytes = self._sizes[key]
+            if key in call.around:
+                names = (name for _, name, _ in [*call.around[call.around.index(key) :], key])
+                self.closed[call.owner] = f"it calls itself: {' → '.join(map(quoted, names))}"
+            elif len(call.around) >= DEPTH_OPENED:
+                self.closed[call.owner] = f"it is nested more than {DEPTH_OPENED} calls deep"
+            elif nodes > nodes_left or nbytes > bytes_left:
+                self.closed[call.owner] = "calls before it already show as many nodes as can be shown"
             else:
+                nodes_left, bytes_left = nodes_left - nodes, bytes_left - nbytes
                 waiting.extend(self._opened(key, call))
-
-    def _refusal(self, key: Key, call: _Call) -> str:
-        if key in call.around:
-            circle = " → ".join(quoted(name) for _, name, _ in [*call.around[call.around.index(key) :], key])
-            return f"it calls itself: {circle}"
-        if len(call.around) >= DEPTH_OPENED:
-            return f"it is nested more than {DEPTH_OPENED} calls deep"
-        nodes, nbytes = self._sizes[key]
-        if nodes > self._nodes_left or nbytes > self._bytes_left:
-            return "calls before it already show as many nodes as can be shown"
-        self._nodes_left -= nodes
-        self._bytes_left -= nbytes
-        return ""
 
     def _opened(self, key: Key, call: _Call) -> list[_Call]:
         """Add the nodes of a call and of the bodies in it; return the calls in them."""
@@ -204,23 +197,13 @@ def _bound(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> on
     while waiting:
         at = waiting.pop()
         if any(attribute.ref_attr_name for attribute in at.attribute):
-            kept = [
-                new
-                for old in at.attribute
-                # what the caller leaves out has the operator's default
-                if (new := _named(given.get(old.ref_attr_name), old.name) if old.ref_attr_name else old) is not None
-            ]
-            other = onnx.NodeProto(attribute=kept)
+            before = onnx.NodeProto(attribute=at.attribute)
             del at.attribute[:]
-            at.attribute.extend(other.attribute)
+            for old in before.attribute:
+                # what the caller leaves out has the operator's default
+                new = given.get(old.ref_attr_name) if old.ref_attr_name else old
+                if new is not None:
+                    at.attribute.add().CopyFrom(new)
+                    at.attribute[-1].name = old.name
         waiting.extend(inner for _, graph in graphs_of(at) for inner in graph.node)
-    return copy
-
-
-def _named(attribute: onnx.AttributeProto | None, name: str) -> onnx.AttributeProto | None:
-    if attribute is None:
-        return None
-    copy = onnx.AttributeProto()
-    copy.CopyFrom(attribute)
-    copy.name = name
     return copy

@@ -348,13 +348,25 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
         more = f" There are {len(errors) - 1} more: external_data.audit(model).problems." if len(errors) > 1 else ""
         kind = ModelFileError if first.location is None else ExternalDataError
         raise kind(first.message, advice=f"{first.advice}{more}")
+    proto = ModelProto()
+    try:
+        proto.CopyFrom(loaded.proto)
+        for tensor, place in placed(proto):
+            if tensor.data_location != TensorProto.EXTERNAL:
+                continue
+            extent = storage_of(loaded).extent(tensor, f"{place.label} of {label_of(loaded)}")
+            # Shapes are inferred from the values of small tensors, and the checker reads the indices of sparse ones.
+            if extent.nbytes < wire.THRESHOLD or place.kind == "sparse indices":
+                embed(tensor, extent)
+            else:  # all in one file, which the checker does not read
+                refer(tensor, "weights", 0, extent.nbytes)
+        data = proto.SerializeToString()
+    except EncodeError as error:
+        message = f"{label_of(loaded)} holds more than 2 GB besides the weights of its main graph."
+        raise ModelFileError(message, advice="Move large Constant nodes to initializers.") from error
     with tempfile.TemporaryDirectory(prefix="onnx_nb-") as folder:
         path = Path(folder, "model.onnx")
-        try:
-            path.write_bytes(_for_checker(loaded).SerializeToString())
-        except EncodeError as error:
-            message = f"{label_of(loaded)} holds more than 2 GB besides the weights of its main graph."
-            raise ModelFileError(message, advice="Move large Constant nodes to initializers.") from error
+        path.write_bytes(data)
         Path(folder, "weights").touch()
         try:
             onnx.checker.check_model(path, full_check=full)
@@ -365,22 +377,6 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
                 advice="Export the model again, or repair what it names.",
             ) from error
     return audited
-
-
-def _for_checker(model: Model) -> ModelProto:
-    """Return the model with all large weights in one file, which the checker does not read."""
-    proto = ModelProto()
-    proto.CopyFrom(model.proto)
-    for tensor, place in placed(proto):
-        if tensor.data_location != TensorProto.EXTERNAL:
-            continue
-        extent = storage_of(model).extent(tensor, f"{place.label} of {label_of(model)}")
-        # Shapes are inferred from the values of small tensors, and the checker reads the indices of sparse ones.
-        if extent.nbytes < wire.THRESHOLD or place.kind == "sparse indices":
-            embed(tensor, extent)
-        else:
-            refer(tensor, "weights", 0, extent.nbytes)
-    return proto
 
 
 _REWRITE: Final = "external_data.convert(model, path) writes a copy without this."

@@ -75,7 +75,10 @@ def write_model(
     progress: Progress | None = None,
 ) -> Path:
     """Write a model whose weights are in a storage; return the path."""
-    _check_target(path)
+    if not path.name or os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises if the name is too long
+        raise ModelFileError(f"{quoted(str(path))} is a folder.", advice="Give the name of a file in it.")
+    if not path.parent.is_dir():
+        raise ModelFileError(f"the folder {quoted(str(path.parent))} does not exist.", advice="Create it first.")
     if layout is not None:
         _check_layout(path, layout)
     copy = ModelProto()
@@ -211,13 +214,6 @@ def _parts(weights: Iterable[_Stored]) -> list[wire.Part]:
     return parts
 
 
-def _check_target(path: Path) -> None:
-    if not path.name or os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises if the name is too long
-        raise ModelFileError(f"{quoted(str(path))} is a folder.", advice="Give the name of a file in it.")
-    if not path.parent.is_dir():
-        raise ModelFileError(f"the folder {quoted(str(path.parent))} does not exist.", advice="Create it first.")
-
-
 def _check_layout(path: Path, layout: Layout) -> None:
     location = layout.location
     windows = PureWindowsPath(location)
@@ -286,9 +282,14 @@ class Files:
         former: dict[Path, Path] = {}
         try:
             for path, temporary in self._temporary.items():
-                # Renaming a single file is atomic.
+                # Renaming a single file is atomic. Of several the existing ones wait until all have appeared.
                 if len(self._temporary) > 1 and os.path.lexists(path):
-                    former[path] = self._moved_away(path)
+                    moved = self._temporary_name(path)
+                    try:
+                        os.link(path, moved, follow_symlinks=False)
+                    except OSError:  # a file system without links
+                        path.replace(moved)
+                    former[path] = moved
                 temporary.replace(path)
                 done.append(path)
         except BaseException as error:
@@ -300,15 +301,6 @@ class Files:
             if isinstance(error, OSError):
                 raise _unwritable(path, error) from error
             raise
-
-    def _moved_away(self, path: Path) -> Path:
-        """Move the existing file to a temporary name, until all files have appeared."""
-        former = self._temporary_name(path)
-        try:
-            os.link(path, former, follow_symlinks=False)
-        except OSError:  # a file system without links
-            path.replace(former)
-        return former
 
     def _temporary_name(self, path: Path) -> Path:
         other = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.tmp")

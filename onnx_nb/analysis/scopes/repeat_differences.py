@@ -15,8 +15,6 @@ from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.scopes.scopes import CHUNK, ROWS, Scopes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from onnx_nb.analysis.graph.graph import Graph
@@ -61,15 +59,27 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
 
     Equal numbers in ``attributes`` mean nodes with equal attributes, in ``literals`` equal constants of a few elements.
     """
-    nodes_in = _nodes_by_scope(graph, tree)
+    drawn = np.flatnonzero(~graph.folded)
+    drawn = drawn[np.argsort(tree.node_scope[drawn], kind="stable")]
+    numbers = np.arange(len(tree.scope_parent) + 1)
+    starts = np.searchsorted(tree.node_scope[drawn], numbers)
+    stops = starts[upward(np.maximum, numbers[:-1], tree.scope_parent) + 1]  # scopes are in preorder
+    constants = np.where(graph.constant_values, graph.type_index, COMPUTED)
     rank = np.arange(graph.node_count)
     rank[: graph.main_count] = graph.rank
     differs = np.zeros(len(tree.scope_parent), np.int32)
     nodes = np.zeros(graph.node_count, bool)
     found: list[RepeatDifference] = []
     for roof in np.flatnonzero(np.isin(tree.scope_kind, ROWS)).tolist():
-        members = _members(tree, roof)
-        lines = [nodes_in(member) for member in members] or list(np.sort(nodes_in(roof))[:, np.newaxis])
+        members, waiting = list[int](), [roof]
+        while waiting:  # through the chunks of the row
+            inside = tree.children(waiting.pop())
+            is_chunk = tree.scope_kind[inside] == CHUNK
+            waiting += inside[is_chunk].tolist()
+            members += inside[~is_chunk].tolist()
+        members.sort()
+        lines = [drawn[starts[member] : stops[member]] for member in members]
+        lines = lines or list(np.sort(drawn[starts[roof] : stops[roof]])[:, np.newaxis])
         members = members or [-1 - int(line[0]) for line in lines]
         if len(members) < 2 or len({len(line) for line in lines}) > 1:
             continue
@@ -82,11 +92,14 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
         slot = np.arange(len(position)) - np.repeat(np.cumsum(inputs[0]) - inputs[0], inputs[0])
         value = graph.in_value[graph.in_ptr[table[:, position]] + slot]
         odd_attributes, usual_attributes = _odd(attributes[table])
-        odd_constants, usual_constants = _odd(_constant_numbers(graph, value, literals))
+        # a number for each input, equal for constants of one type and literal
+        kind = np.where(value < 0, OMITTED, constants[value]).astype(np.int64)
+        literal = np.where(kind >= 0, literals[value], 0)
+        odd_constants, usual_constants = _odd(kind * (int(literals.max(initial=0)) + 1) + literal)
         for at in np.flatnonzero(odd_attributes.any(axis=1) | odd_constants.any(axis=1)).tolist():
             here = [(c, -1, int(usual_attributes[c])) for c in np.flatnonzero(odd_attributes[at]).tolist()]
-            constants = np.flatnonzero(odd_constants[at]).tolist()
-            here += [(int(position[c]), int(slot[c]), int(usual_constants[c])) for c in constants]
+            odd = np.flatnonzero(odd_constants[at]).tolist()
+            here += [(int(position[c]), int(slot[c]), int(usual_constants[c])) for c in odd]
             nodes[table[at, [c for c, _, _ in here]]] = True
             found.extend(
                 RepeatDifference(members[at], roof, int(table[at, c]), int(table[like, c]), which)
@@ -100,34 +113,6 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
                 scope = int(tree.scope_parent[scope])
             differs[roof] += 1
     return RepeatDifferences(differs, nodes, tuple(found))
-
-
-def _nodes_by_scope(graph: Graph, tree: Scopes) -> Callable[[int], Longs]:
-    """Return a function that returns the drawn nodes in a scope, at any depth."""
-    nodes = np.flatnonzero(~graph.folded)
-    nodes = nodes[np.argsort(tree.node_scope[nodes], kind="stable")]
-    scopes = np.arange(len(tree.scope_parent) + 1)
-    starts = np.searchsorted(tree.node_scope[nodes], scopes)
-    stops = starts[upward(np.maximum, scopes[:-1], tree.scope_parent) + 1]  # scopes are in preorder
-    return lambda scope: nodes[starts[scope] : stops[scope]]
-
-
-def _members(tree: Scopes, roof: int) -> list[int]:
-    """Return the scopes in a row, those in its chunks included; none if the row holds nodes."""
-    found: list[int] = []
-    waiting = [roof]
-    while waiting:
-        inside = tree.children(waiting.pop()).tolist()
-        waiting += [scope for scope in inside if tree.scope_kind[scope] == CHUNK]
-        found += [scope for scope in inside if tree.scope_kind[scope] != CHUNK]
-    return sorted(found)
-
-
-def _constant_numbers(graph: Graph, value: Ints, literals: Longs) -> Longs:
-    """Return a number for each input, equal for constants of one type and literal."""
-    constant = np.where(graph.constant_values[value], graph.type_index[value], COMPUTED)
-    kind = np.where(value < 0, OMITTED, constant).astype(np.int64)
-    return np.asarray(kind * (int(literals.max(initial=0)) + 1) + np.where(kind >= 0, literals[value], 0))
 
 
 def _odd(table: Longs) -> tuple[NDArray[np.bool_], Longs]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_nb.analysis.graph.dataflow import depths, lines, rows, strongly_connected, topological, upward
+from onnx_nb.analysis.graph.dataflow import depths, followers, lines, rows, strongly_connected, topological, upward
 from onnx_nb.analysis.graph.operators import CATEGORIES, category
 from onnx_nb.analysis.model.protofields import sorted_unique
 
@@ -130,26 +130,23 @@ class Siblings:
         last[tree.of_item] = positions
         self.key = np.concatenate([upward(np.maximum, last, self._parent), positions[::-1]])
         """Sort key of each code (items count from the end): children sorted by it are in topological order."""
-        self._connect(part)
+        a, b = self._of_item[part.source], self._of_item[part.target]
+        level = np.zeros(len(a), np.int64)
+        for line in self._lines[1:]:
+            at = line[a]
+            level += (at == line[b]) & (at >= 0)
+        padded = np.stack([*self._lines, np.full_like(self._parent, -1)])
+        scope = padded[level, a]
+        source = np.where(self._depth[a] > level, padded[level + 1, a], -1 - part.source)
+        target = np.where(self._depth[b] > level, padded[level + 1, b], -1 - part.target)
+        order = np.argsort(scope, kind="stable")
+        self._scope, self._a, self._b = scope[order], source[order], target[order]
         self._sorted: dict[int, tuple[Longs, Longs]] = {}
         self.cycles: list[tuple[int, list[int]]] = []
         """(scope, codes of children on a cycle)"""
         late = np.unique(self._scope[self.key[self._a] >= self.key[self._b]])
         if len(late):
             self._sort(late[np.argsort(self._depth[late], kind="stable")])
-
-    def _connect(self, part: Part) -> None:
-        a, b = self._of_item[part.source], self._of_item[part.target]
-        level = np.zeros(len(a), np.int64)
-        for line in self._lines[1:]:
-            at = line[a]
-            level += (at == line[b]) & (at >= 0)
-        lines = np.stack([*self._lines, np.full_like(self._parent, -1)])
-        scope = lines[level, a]
-        source = np.where(self._depth[a] > level, lines[level + 1, a], -1 - part.source)
-        target = np.where(self._depth[b] > level, lines[level + 1, b], -1 - part.target)
-        order = np.argsort(scope, kind="stable")
-        self._scope, self._a, self._b = scope[order], source[order], target[order]
 
     def _sort(self, scopes: Longs) -> None:
         """Sort the children of scopes for which the order of their last nodes is not topological."""
@@ -162,12 +159,10 @@ class Siblings:
                 continue
             place = {code: i for i, code in enumerate(codes.tolist())}
             edges = dict.fromkeys(zip(a.tolist(), b.tolist(), strict=True))
-            after: dict[int, list[int]] = {}
-            for source, target in edges:
-                after.setdefault(place[source], []).append(place[target])
-            found = [members for members in strongly_connected(range(len(codes)), after) if len(members) > 1]
-            self.cycles.extend((scope, codes[members].tolist()) for members in found)
-            order = topological(0, len(codes), ((place[s], place[t]) for s, t in edges))
+            placed = [(place[source], place[target]) for source, target in edges]
+            found = strongly_connected(range(len(codes)), followers(placed))
+            self.cycles.extend((scope, codes[members].tolist()) for members in found if len(members) > 1)
+            order = topological(0, len(codes), placed)
             self.key[codes[order]] = np.arange(len(order))
 
     def line(self, scope: int) -> list[int]:
@@ -181,11 +176,9 @@ class Siblings:
 
     def _neighbors(self, scope: int) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
         """Return the children before and after each child of a scope, as codes."""
-        before, after = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-        for source, target in dict.fromkeys(zip(*(codes.tolist() for codes in self.edges(scope)), strict=True)):
-            before[target].append(source)
-            after[source].append(target)
-        return before, after
+        edges = dict.fromkeys(zip(*(codes.tolist() for codes in self.edges(scope)), strict=True))
+        before = followers((target, source) for source, target in edges)
+        return defaultdict(list, before), defaultdict(list, followers(edges))
 
     def children(self, scope: int) -> Longs:
         """Return the children of a scope as codes, in topological order."""
@@ -355,8 +348,18 @@ class Row:
         return Row(self.codes[start:stop], self._kind[start:stop], source, target)
 
     def pieces(self) -> list[tuple[int, int, int]]:
-        """Divide the row into (start, stop, unit): equal blocks of ``unit`` children, loose children where it is 0."""
-        starts = self._cuts()
+        """Divide the row into (start, stop, unit): equal blocks of ``unit`` children, loose children where it is 0.
+
+        Segments start behind each child at which at most one result is still to be read. Results that are read much
+        later, as those of a U-net's skips or a mask that every layer reads, do not count.
+        """
+        count = len(self.codes)
+        last = np.zeros(count, np.int64)
+        np.maximum.at(last, self._source, self._target)
+        position = np.arange(count)
+        counted = (last > position) & (last - position <= max(FLAT_LIMIT, count // 20))
+        change = np.bincount(position[counted], minlength=count + 1) - np.bincount(last[counted], minlength=count + 1)
+        starts = np.append(0, np.flatnonzero(np.cumsum(change)[: count - 1] <= 1) + 1)
         ends = np.append(starts[1:], len(self.codes))
         if len(starts) == 1:
             return [(0, len(self.codes), 0)]
@@ -376,20 +379,6 @@ class Row:
                 pieces.append((int(starts[start]), int(ends[stop - 1]), int(ends[start + period - 1] - starts[start])))
             at = stop
         return pieces
-
-    def _cuts(self) -> Longs:
-        """Return where segments start: behind each child at which at most one result is still to be read.
-
-        Results that are read much later, as those of a U-net's skips or a mask that every layer reads, do not count.
-        """
-        count = len(self.codes)
-        last = np.zeros(count, np.int64)
-        np.maximum.at(last, self._source, self._target)
-        position = np.arange(count)
-        counted = (last > position) & (last - position <= max(FLAT_LIMIT, count // 20))
-        change = np.bincount(position[counted], minlength=count + 1) - np.bincount(last[counted], minlength=count + 1)
-        cut = np.cumsum(change)[: count - 1] <= 1
-        return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(cut) + 1])
 
 
 def repeats(tokens: Longs, sizes: Longs) -> list[tuple[int, int, int]]:
