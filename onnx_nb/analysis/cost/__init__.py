@@ -1,1 +1,1 @@
-"""What a run costs, counted: parameters, MACs, bytes."""
+"""The cost of a run: parameters, MACs, FLOPs, bytes."""

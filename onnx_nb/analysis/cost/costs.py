@@ -1,7 +1,7 @@
-"""What a run of a model costs: MACs, FLOPs, parameters and activation bytes of every node and scope.
+"""The cost of a run of a model: MACs, FLOPs, parameters and activation bytes of every node and scope.
 
 Shapes come from `shapes.infer`, formulas from `flops.count`; here they are added up over bodies, calls and scopes.
-What cannot be told is NaN, and is reported with the reason; it is never taken for zero.
+An unknown cost is NaN, reported with the reason, and never taken for zero.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ MOST = 1e300
 
 _CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 _RUN = ("macs", "flops", "activation_bytes")
-"""What depends on shapes, and so may be unknown."""
+"""Metrics that depend on shapes, and so may be unknown."""
 _METRICS = ("macs", "flops", "parameters", "parameter_bytes", "activation_bytes")
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one node, one scope or the whole model costs."""
+    """The cost of a node, a scope or the whole model."""
 
     macs: int | None
-    """None if that of any node is unknown."""
+    """None if the MACs of any node are unknown."""
     flops: int | None
     parameters: int
     """Elements of the weights that are read, each weight once."""
     parameter_bytes: int
     activation_bytes: int | None
     known_macs: int
-    """The sum over the nodes of which it is known: `macs` is at least that."""
+    """The sum over nodes with known MACs: a lower bound of `macs`."""
     known_flops: int
     known_activation_bytes: int
     unknown_macs: int
-    """The number of nodes of which it is unknown."""
+    """The number of nodes with unknown MACs."""
     unknown_flops: int
     unknown_activation_bytes: int
 
@@ -78,7 +78,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Unknown:
-    """A node of which something is not known."""
+    """A node with an unknown cost."""
 
     node: int
     """The flat node."""
@@ -89,7 +89,7 @@ class Unknown:
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What a run costs. Columns have an entry for each flat node of `graph`, or each group of `scopes`.
+    """The cost of a run. Columns have an entry for each flat node of `graph`, or each group of `scopes`.
 
     `graph` is that of `Graph.opened`: nodes inside of calls follow the others.
     """
@@ -106,18 +106,18 @@ class Costs:
     """Bytes of what a node makes."""
     reasons: tuple[str, ...]
     reason_of: Ints
-    """Why something is unknown of a node, an index into `reasons`; the first is empty."""
+    """Index into `reasons` of why a cost of each node is unknown; the first reason is empty."""
     scope_sums: Mapping[str, Column]
     """For each of macs, flops, parameters, parameter_bytes and activation_bytes the sum over what is known in a group;
     of a BRANCH for one run of it."""
     scope_unknown: Mapping[str, Ints]
-    """For each of macs, flops and activation_bytes the number of nodes of a group of which it is unknown."""
+    """For each of macs, flops and activation_bytes the number of nodes in a group where it is unknown."""
     unbound: tuple[str, ...]
-    """Dimensions of inputs of which no size is known: bind them by ``shapes={"batch": 1}``."""
+    """Dimensions of inputs without a known size: bind them by ``shapes={"batch": 1}``."""
 
     @property
     def total(self) -> Cost:
-        """What the whole model costs."""
+        """The cost of the whole model."""
         return self.of_scope(0)
 
     def scope(self, path: str) -> Cost:
@@ -169,7 +169,7 @@ class Costs:
 
     @functools.cached_property
     def unknown(self) -> tuple[Unknown, ...]:
-        """The nodes of which something is unknown, and why."""
+        """The nodes with an unknown cost, and why."""
         return tuple(
             Unknown(node, self.graph.names[node], self._op(node), self.reasons[self.reason_of[node]])
             for node in np.flatnonzero(self.reason_of).tolist()
@@ -219,8 +219,7 @@ class Costs:
     @functools.cached_property
     def _scope_of_path(self) -> dict[str, int]:
         """The first scope of each path."""
-        paths = self.scopes.scope_path
-        return {path: scope for scope, path in reversed(list(enumerate(paths)))}
+        return {path: scope for scope, path in reversed(list(enumerate(self.scopes.scope_path)))}
 
     def _op(self, node: int) -> str:
         op: str = self.graph.operators[self.graph.op_index[node]][0]
@@ -398,15 +397,15 @@ def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
 
 def _with_owners(graph: Graph, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     """Let nodes with bodies read what is read inside."""
-    frame = graph.node_subgraph[pairs // graph.value_count]
+    subgraph = graph.node_subgraph[pairs // graph.value_count]
     owner = np.asarray([place.owner_node for place in graph.subgraphs])
     inner = pairs
     while len(inner):
-        inner, frame = inner[frame > 0], frame[frame > 0]
-        above = owner[frame]
+        inner, subgraph = inner[subgraph > 0], subgraph[subgraph > 0]
+        above = owner[subgraph]
         inner = np.unique(above * graph.value_count + inner % graph.value_count)
         pairs = np.concatenate([pairs, inner])
-        frame = graph.node_subgraph[inner // graph.value_count]
+        subgraph = graph.node_subgraph[inner // graph.value_count]
     return np.unique(pairs)
 
 

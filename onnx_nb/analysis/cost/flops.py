@@ -1,4 +1,4 @@
-"""What one node computes: multiply-accumulates and floating-point operations, by operator; see `costs`.
+"""The work of one node: multiply-accumulates and floating-point operations, by operator; see `costs`.
 
 The count of products agrees with ``torch.utils.flop_counter``, which counts two operations for each multiply-accumulate
 of matrix products, convolutions and attention, and nothing else.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class UnknownCostError(Exception):
-    """The cost of a node cannot be told; the message says why."""
+    """Raised for a node with an unknown cost; the message is the reason."""
 
 
 def count(case: Case) -> tuple[float, float, str]:
@@ -146,9 +146,9 @@ def _einsum(case: Case) -> tuple[int, int]:
         needed = kept.union(*labels[place + 1 :])
         both = []
         for one, other in ((done, more), (more, done)):
-            alone = one - other - needed
-            others += extent(one) if alone else 0  # these are summed before
-            both.append(one - alone)
+            single = one - other - needed
+            others += extent(one) if single else 0  # these are summed first
+            both.append(one - single)
         union = both[0] | both[1]
         done = union & needed
         if done == union:
@@ -180,7 +180,7 @@ def _attention(case: Case) -> tuple[int, int]:
     else:
         heads, shared = attribute(case.node, "q_num_heads", 0), attribute(case.node, "kv_num_heads", 0)
         if len(query) != 3 or len(key) != 3 or len(value) != 3 or not heads or not shared:
-            raise UnknownCostError("heads are not told")
+            raise UnknownCostError("the number of heads is not known")
         batch, rows, width = query[0], query[1], query[2] // heads
         columns, value_width = key[1], value[2] // shared
     if _has(case, 4):
@@ -226,7 +226,7 @@ def _grouped_attention(case: Case) -> tuple[int, int]:
     heads, shared = attribute(case.node, "num_heads", 0), attribute(case.node, "kv_num_heads", 0)
     batch, rows, hidden = _shape(case, 0, 3)
     if not heads:
-        raise UnknownCostError("heads are not told")
+        raise UnknownCostError("the number of heads is not known")
     width = hidden // (heads if _has(case, 1) else heads + 2 * shared)
     total = case.values[6] if len(case.values) > 6 else None
     if total is not None and total.size == 1:
@@ -239,7 +239,7 @@ def _grouped_attention(case: Case) -> tuple[int, int]:
 
 
 def _recurrent(case: Case, gates: int, per_cell: int) -> tuple[int, int]:
-    """Count a recurrent layer; ``per_cell`` are the steps of one cell behind its products and biases."""
+    """Count a recurrent layer; ``per_cell`` are the steps of one cell after its products and biases."""
     steps = math.prod(_shape(case, 0, 3)[:2])
     directions, _, cells = _shape(case, 2, 3)
     biases = 2 * gates if _has(case, 3) else 0

@@ -1,4 +1,4 @@
-"""What a model is, in numbers: inputs and outputs, operators, weights, costs, versions. No weight is read."""
+"""A model in numbers: inputs and outputs, operators, weights, costs, versions. No weight is read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Port:
 
 @dataclass(frozen=True)
 class OpCount:
-    """How often an operator occurs, bodies of If, Loop and Scan included."""
+    """Count of an operator, bodies of If, Loop and Scan included."""
 
     op: str
     domain: str
@@ -65,7 +65,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class ScopeCost:
-    """What a group of nodes at the top of the graph costs."""
+    """The cost of a group of nodes at the top of the graph."""
 
     scope: str
     cls: str
@@ -78,7 +78,7 @@ class ScopeCost:
 
 @dataclass(frozen=True)
 class Summary(Displayed, Table):
-    """What a model is, in numbers."""
+    """A model in numbers."""
 
     name: str
     path: str
@@ -103,13 +103,13 @@ class Summary(Displayed, Table):
     """Local functions and how many nodes each has."""
     doc: str
     faults: tuple[tuple[str, str], ...]
-    """What is wrong with the graph: (kind, message)."""
+    """Problems of the graph: (kind, message)."""
     cost: Cost | None = None
-    """What a run costs; None if that was not counted."""
+    """The cost of a run; None if it was not counted."""
     scopes: tuple[ScopeCost, ...] = ()
     """The groups at the top of the graph that cost most, at most twenty, in the order of the flow."""
     unbound: tuple[str, ...] = ()
-    """Dimensions of inputs of which no size is known: bind them by ``shapes={"batch": 1}``."""
+    """Dimensions of inputs without a known size: bind them by ``shapes={"batch": 1}``."""
 
     @property
     def macs(self) -> int | None:

@@ -240,7 +240,9 @@ class Capture(Displayed, Table):
         """Number of feeds."""
         self.windows: Final = partial.windows
         """Number of sessions that the nodes ran in; of the feed with the most."""
-        self.stopped: Final = _stop(graph, partial)
+        at, maker = partial.stopped, int(graph.producer[partial.stopped]) if partial.stopped >= 0 else -1
+        label = graph.node_label(maker) if maker >= 0 else ""
+        self.stopped: Final = Stop(graph.value_names[at], label, partial.feeds - 1) if at >= 0 else None
         """Where ``stop_at`` ended the capture; ``None`` if it did not."""
         self._graph = graph
         self._values = _names(graph, partial.records)
@@ -424,14 +426,6 @@ def _names(graph: Graph, recorded: Iterable[int]) -> dict[str, int]:
             name = f"{owner}/{place.attribute}/{name}"
         values[name] = value
     return values
-
-
-def _stop(graph: Graph, partial: Partial) -> Stop | None:
-    if partial.stopped < 0:
-        return None
-    maker = int(graph.producer[partial.stopped])
-    label = graph.node_label(maker) if maker >= 0 else ""
-    return Stop(graph.value_names[partial.stopped], label, partial.feeds - 1)
 
 
 # --- values to capture ------------------------------------------------------------------------------------------------

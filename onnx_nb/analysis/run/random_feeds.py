@@ -212,7 +212,7 @@ class Use:
 
     @property
     def op(self) -> str:
-        """The operator's name, behind the domain if that is not the default one."""
+        """The operator's name, after its domain if that is not the default one."""
         op, domain = self.graph.operators[int(self.graph.op_index[self.node])]
         return f"{domain}.{op}" if domain else op
 

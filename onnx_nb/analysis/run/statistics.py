@@ -81,7 +81,7 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """How many values are counted."""
+        """Number of values counted."""
         return int(self.counts.sum())
 
     def merge(self, other: Histogram) -> Histogram:
@@ -155,7 +155,7 @@ class Statistics:
     max: Number = math.nan
     mean: float = math.nan
     std: float = math.nan
-    """Of the population: divided by n, not n - 1."""
+    """Standard deviation of the population: divided by n, not n - 1."""
     histogram: Histogram = EMPTY
 
     @classmethod
@@ -179,12 +179,12 @@ class Statistics:
 
     @property
     def nonfinite(self) -> int:
-        """How many values are NaN or infinite."""
+        """Number of values that are NaN or infinite."""
         return self.nan + self.posinf + self.neginf
 
     @property
     def finite(self) -> int:
-        """How many values `mean`, `std` and `histogram` are over."""
+        """Number of finite values, which `mean`, `std` and `histogram` are over."""
         return self.histogram.total
 
     def merge(self, other: Statistics) -> Statistics:
@@ -371,7 +371,7 @@ _spare: Final[list[_Scratch]] = []
 
 
 class _Bins:
-    """Counts finite values in the narrowest bins of which `BINS` span two extremes, with spare ones on both sides."""
+    """Counts finite values in the narrowest `BINS` bins that span two extremes, with spare ones on both sides."""
 
     def __init__(self, low: Number, high: Number, scratch: _Scratch) -> None:
         finest = 0 if isinstance(low, int) else _FINEST
@@ -497,7 +497,7 @@ class LogHistogram:
     zeros: int = 0
     """Numbers that are exactly 0: a logarithmic axis has no place for them."""
     codes: Histogram = EMPTY
-    """Of the bit patterns of all others."""
+    """Histogram of the bit patterns of all others."""
 
     @classmethod
     def of(cls, values: Any) -> LogHistogram:
@@ -524,7 +524,7 @@ class LogHistogram:
 
     @property
     def total(self) -> int:
-        """How many numbers are counted, zeros included."""
+        """Number of values counted, zeros included."""
         return self.zeros + self.codes.total
 
     def percentile(self, percent: float) -> float:
@@ -577,7 +577,7 @@ class LogHistogram:
 
 
 NOTHING: Final = LogHistogram()
-"""Of no numbers."""
+"""The histogram of no numbers."""
 
 
 class LogTally:

@@ -55,7 +55,7 @@ Report = Callable[[Sequence[int], float], None]
 SMALL: Final = 4096
 """Bytes up to which a copy of a value is held until its statistics, which are not smaller, are asked for."""
 ITERATIONS_KEPT: Final = 64
-"""Iterations of a Loop or Scan of which arrays are kept; statistics are of all."""
+"""Iterations of a Loop or Scan whose arrays are kept; statistics cover all iterations."""
 
 
 class Job(NamedTuple):
@@ -82,7 +82,7 @@ class Partial:
     order: list[int]
     """Nodes in order of execution."""
     seconds: NDArray[np.float64]
-    """Of each node of the main graph; summed over feeds."""
+    """Seconds of each node of the main graph, summed over feeds."""
     nbytes: NDArray[np.int64]
     """Bytes that each node of the main graph made; of the feed with the most."""
     records: dict[int, Record] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class Record:
     ) -> None:
         self.dtype = dtype
         self.shape = shape
-        """Of the first occurrence; None for a value that is not a tensor."""
+        """Shape of the first occurrence; None for a value that is not a tensor."""
         self.nbytes = nbytes
         self._statistics = statistics
         self._pending: NDArray[Any] | concurrent.futures.Future[Statistics] | None = None
@@ -264,7 +264,7 @@ def contents(found: Value | None) -> tuple[str, NDArray[Any] | list[NDArray[Any]
     kind = found.data_type()
     element = sessions.element_type(kind)
     if element is None:
-        return kind, None  # a map, of which onnxruntime makes no array
+        return kind, None  # a map, which onnxruntime does not convert to an array
     arrays: list[NDArray[Any]] = [np.asarray(array) for array in sessions.to_array(found)]
     return f"seq({dtype_name(element)})", arrays
 

@@ -481,7 +481,7 @@ class _SessionMaker:
         return maker >= 0 and self.graph.operators[self.graph.op_index[maker]] == ("Constant", "")
 
     def is_needed_after(self, order: _ExecutionOrder, stop: int, value: int) -> bool:
-        """Return whether a node behind ``stop`` reads a value, which therefore has to stay alive."""
+        """Return whether a node after ``stop`` reads a value, which therefore has to stay alive."""
         return order.last_reader.get(value, -1) >= stop and not self.is_constant(value)
 
     def declared_type(self, value: int, found: Value | None) -> TypeProto | None:
