@@ -67,8 +67,10 @@ def show(result: Any, **traits: Any) -> Any:
     >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { z = Relu(x) }'
     >>> page = show(onnx.parser.parse_model(text))  # doctest: +SKIP
     """
+    from onnx_nb.widgets._base import in_marimo
+
     widget = widget_of(result, **traits)
-    if _in_marimo() or (_shell() is not None and not _is_terminal()):
+    if in_marimo() or (_shell() is not None and not _is_terminal()):
         return widget
     if not hasattr(widget, "to_html"):
         message = f"{type(widget).__name__} shows itself in notebooks only."
@@ -96,9 +98,11 @@ def bundle(result: Any, include: Any = None, exclude: Any = None) -> tuple[dict[
 
 def widget_of(result: Any, **traits: Any) -> Any:
     """Return the widget that shows a model or a result."""
+    from onnx_nb.widgets._base import in_marimo
+
     known = _loaded(result)
     module, name = next(WIDGETS[base.__name__] for base in type(known).__mro__ if base.__name__ in WIDGETS)
-    if name == "ModelView" and _in_marimo():
+    if name == "ModelView" and in_marimo():
         module, name = "graph", "ModelGraph"  # marimo shows single widgets, not a box of several
     widget = getattr(importlib.import_module(f"onnx_nb.widgets.{module}"), name)
     return widget(known.reference, known.candidate, known, **traits) if name == "DiffPanel" else widget(known, **traits)
@@ -160,12 +164,6 @@ def add_magics(shell: InteractiveShell) -> None:
         return ModelView(model)
 
     shell.register_magic_function(onnx, "line", "onnx")
-
-
-def _in_marimo() -> bool:
-    from onnx_nb.widgets._base import in_marimo
-
-    return in_marimo()
 
 
 def _loaded(result: Any) -> Any:
