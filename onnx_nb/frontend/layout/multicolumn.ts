@@ -329,16 +329,8 @@ class SideBySide {
   }
 }
 
-interface Extent {
-  left: number;
-  right: number;
-  top: number;
-}
-
-interface Point {
-  readonly x: number;
-  readonly y: number;
-}
+type Extent = Record<"left" | "right" | "top", number>;
+type Point = Readonly<Record<"x" | "y", number>>;
 
 function points({ line, linePtr }: Layout, k: number): Point[] {
   return Array.from({ length: linePtr[k + 1] - linePtr[k] }, (_, i) => {

@@ -447,11 +447,7 @@ function partOf(layers: Layers, box: number, row: number): number {
 }
 
 /** A turn of a backward line: from vertex a to vertex b of one row, in the gap below row `above`. */
-interface Turn {
-  readonly a: number;
-  readonly b: number;
-  readonly above: number;
-}
+type Turn = Readonly<Record<"a" | "b" | "above", number>>;
 
 function turnsOf({ lane, laneFrom, rank, to }: Layers): Turn[] {
   const found: Turn[] = [];

@@ -99,7 +99,8 @@ function findSpines(graph: Graph, layers: Layers, lines: Lines, ways: Ways): Spi
     importance[s] = Math.max(importance[s], to);
   };
   const raiseLine = (i: number, to: number): void => {
-    for (let s = lines.last[i]; s >= 0; s = s === lines.first[i] ? -1 : segmentAbove(layers, s)) raise(s, to);
+    for (let s = lines.last[i]; s >= 0; s = s === lines.first[i] ? -1 : layers.up.items[layers.up.ptr[upper[s]]])
+      raise(s, to);
   };
   for (let s = 0; s < layers.segments; s++) {
     if (upper[s] >= firstDummy && lower[s] >= firstDummy) raise(s, 1);
@@ -181,11 +182,6 @@ function toLines(layers: Layers): Lines {
     last.push(s);
   }
   return { count: start.length, start, end, first, last };
-}
-
-function segmentAbove(layers: Layers, s: number): number {
-  const v = layers.upper[s];
-  return layers.up.items[layers.up.ptr[v]];
 }
 
 /** Longest path onward from each box and port, and back, by the weights of the boxes on it. */

@@ -3,6 +3,8 @@
  * Koutsofios, North & Vo, "A Technique for Drawing Directed Graphs" (1993). Cut values are sums over subtrees.
  */
 
+import { itemsBy } from "../protocol/columns.ts";
+
 /** Distances head − tail ≥ least; each unit of head − tail costs its weight. */
 export interface Distances {
   readonly tail: readonly number[];
@@ -45,21 +47,17 @@ class Tree {
     this.#distances = distances;
     this.#count = count;
     this.#inTree = new Uint8Array(tail.length);
-    this.#ptr = new Uint32Array(count + 1);
     this.#surplus = new Float64Array(count);
     for (let e = 0; e < tail.length; e++) {
-      this.#ptr[tail[e] + 1]++;
-      this.#ptr[head[e] + 1]++;
       this.#surplus[tail[e]] += weight[e];
       this.#surplus[head[e]] -= weight[e];
     }
-    for (let v = 0; v < count; v++) this.#ptr[v + 1] += this.#ptr[v];
-    const fill = this.#ptr.slice();
-    this.#around = new Uint32Array(2 * tail.length);
-    for (let e = 0; e < tail.length; e++) {
-      this.#around[fill[tail[e]]++] = e;
-      this.#around[fill[head[e]]++] = e;
-    }
+    const ends = itemsBy(
+      tail.flatMap((v, e) => [v, head[e]]),
+      count,
+    );
+    this.#ptr = ends.ptr;
+    this.#around = ends.items.map((end) => end >> 1);
     this.#sum = new Float64Array(count);
     this.#order = new Int32Array(count);
     this.#begin = new Int32Array(count);
@@ -97,7 +95,7 @@ class Tree {
         if (joined[tail[e]] === joined[head[e]]) continue;
         if (nearest < 0 || this.#slack(e) < this.#slack(nearest)) nearest = e;
       }
-      if (nearest < 0) throw new Error("the distances do not hang together");
+      if (nearest < 0) throw new Error("the distances are not connected");
       const move = joined[tail[nearest]] ? this.#slack(nearest) : -this.#slack(nearest);
       for (const node of nodes) this.#place[node] += move;
       const other = joined[tail[nearest]] ? head[nearest] : tail[nearest];

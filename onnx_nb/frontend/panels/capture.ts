@@ -1,4 +1,4 @@
-/** What a capture saw: a table of all values, and the one that is chosen in detail. */
+/** The panel of a capture: a table of all values, and the one that is chosen in detail. */
 
 import { spark, statistics } from "../charts/histogram.ts";
 import type { Digest } from "../protocol/capture.ts";
@@ -8,7 +8,7 @@ import { button, copyButton, el, elide, facts } from "./dom.ts";
 import { download } from "./export.ts";
 import { numbers, Table, type TableColumn, texts } from "./table.ts";
 
-/** What goes with the numbers. */
+/** Texts that go with the numbers. */
 export interface CaptureAbout {
   readonly model: string;
   /** "1 run on random inputs" */

@@ -1,4 +1,4 @@
-/** What a comparison found: where errors begin, all points in a table, and the one that is chosen in detail. */
+/** The panel of a comparison: where errors begin, all points in a table, and the one that is chosen in detail. */
 
 import { ErrorPlot, type ErrorSeries } from "../charts/errorplot.ts";
 import { spark } from "../charts/histogram.ts";
@@ -233,7 +233,7 @@ function createErrorSection(
 ) {
   const { metrics, first } = points.about;
   let metric = metrics.find(({ key }) => key === start) ?? { key: "rel_l2", label: "rel_l2", logarithmic: true };
-  const available = WHICH.filter((which) => points.knows(which));
+  const available = WHICH.filter((which) => points.has(`${which}_state`));
   const shown = new Set<Which>(available);
   const parts = points.about.parts.map(([row, label]) => [row, elide(label, 24)] as const);
   const odd = oddValues(points);
@@ -323,7 +323,7 @@ function errorText(points: Points, which: Which, metric: string, row: number): s
   return figure(metric, points.numbers(which, metric)[row]);
 }
 
-/** What the points without an error are. */
+/** The label of the points without an error. */
 function oddValues(points: Points): string {
   const found = new Set<string>();
   for (let row = 0; row < points.count; row++) {
@@ -355,7 +355,7 @@ function missingColumns(points: Points): readonly TableColumn[] {
 /** Returns every metric of some points as a CSV file. */
 function pointsCsv(points: Points, rows: ArrayLike<number>): string {
   const text = (key: string, name = key): RowColumn => ({ key, text: (row) => points.text(name, row) });
-  const metrics = WHICH.filter((which) => points.knows(which)).flatMap((which) =>
+  const metrics = WHICH.filter((which) => points.has(`${which}_state`)).flatMap((which) =>
     points.about.metrics.map(({ key }) => ({ key: `${which}_${key}`, numbers: points.numbers(which, key) })),
   );
   const names = ["reference", "candidate", "matched", "node", "source", "shape", "dtype"];
@@ -382,7 +382,7 @@ function pointColumns(points: Points): readonly TableColumn[] {
   const odd = { hint: "NaN or Inf on one side only, or texts that differ", bad };
   return [
     texts("point", "Point", [226, 3], (row) => points.text("name", row), { names: true }),
-    // the names of torch modules tell their kind, so this column may go
+    // the names of torch modules contain their kind, so this column may go
     texts("op", "Op", [72, 0.9], (row) => points.text("op_type", row) || "input", { spare: 0.5 }),
     texts("matched", "Matched", [56, 0.3], (row) => points.text("matched", row), { spare: 3, hint: matching }),
     ...(isolated

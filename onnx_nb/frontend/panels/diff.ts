@@ -1,4 +1,4 @@
-/** What differs between two models: both graphs side by side, in step, and the list of differences. */
+/** The panel of a diff of two models: both graphs side by side, in step, and the list of differences. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { type Change, type PairData, type SideOf, wordsOf } from "../protocol/diff.ts";
@@ -108,7 +108,7 @@ const KINDS: readonly DiffStatus[] = ["removed", "added", "changed"];
 const ROWS = 400;
 
 /**
- * What differs, filtered by words and by kind, and stepped through.
+ * The differences, filtered by words and by kind, and stepped through.
  *
  * @param chosen is called with a change and its text
  */

@@ -105,6 +105,7 @@ const ACCOUNT: Account = {
 
 class FakeKernel implements SimplificationHost {
   live = true;
+  readonly reason = "The kernel does not answer.";
   readonly asked: (readonly string[])[] = [];
   readonly keys: string[] = [];
   readonly saves: [path: string, replace: boolean][] = [];

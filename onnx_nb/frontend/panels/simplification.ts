@@ -1,6 +1,6 @@
 /**
- * What a simplification did: whether it was verified, every change with its reason, and original and result side by
- * side. A chosen change shows in both graphs; it can be undone and made again, and the result saved.
+ * The panel of a simplification: whether it was verified, every change with its reason, and original and result side
+ * by side. A chosen change shows in both graphs; it can be undone and made again, and the result saved.
  */
 
 import type { Columns, Target } from "../protocol/columns.ts";
@@ -19,7 +19,7 @@ import { createTaskBar, KernelButtons, type OnProgress, type TaskBar } from "./t
 export interface SimplificationHost {
   readonly live: boolean;
   /** why nothing can be changed or saved where it is not live */
-  readonly reason?: string;
+  readonly reason: string;
   /** both graphs and what differs between them; of a step, 0 for the whole */
   load(step: number): Promise<Loaded>;
   graph(side: SideOf, step: number): GraphHost;
@@ -39,7 +39,7 @@ interface Loaded {
   readonly data: SimplificationData;
 }
 
-/** What is shown of one step. */
+/** One step as it is shown. */
 interface Shown extends Loaded {
   readonly step: number;
   readonly changes: ReturnType<typeof createChangeList>;
@@ -54,8 +54,6 @@ export interface SimplificationOptions {
   /** key of the chosen change, "" for none */
   readonly chosen: string;
 }
-
-const NO_ANSWER = "The kernel does not answer: it is busy, or this notebook was opened without one.";
 
 /** The panel; tests and tools find it at the root element. */
 export class Simplification {
@@ -166,10 +164,10 @@ export class Simplification {
     this.#announcer.textContent = elide(text, 300);
   }
 
-  /** What needs the kernel can be pressed while it answers and does nothing else. */
+  /** Buttons that need the kernel can be pressed while it answers and does nothing else. */
   #enable(busy = this.#busy): void {
     this.#busy = busy;
-    const reason = this.#live ? null : (this.#host.reason ?? NO_ANSWER);
+    const reason = this.#live ? null : this.#host.reason;
     this.#kernel.update(busy, reason);
     this.#saveBar.update(reason);
     this.#root.setAttribute("aria-busy", String(busy));

@@ -25,7 +25,7 @@ export const VALUE_OUTPUT = 1;
 export const VALUE_CONSTANT = 2;
 export const VALUE_FAULT = 4;
 
-/** What a person can point at. */
+/** Anything that a person can point at. */
 export interface Target {
   readonly kind: "node" | "tensor" | "scope";
   readonly id: number;
@@ -249,7 +249,7 @@ export class Columns extends PackedTable {
     return this.#yielded.has(value);
   }
 
-  /** What bodies give that becomes this output of their owner. */
+  /** The values of bodies that become this output of their owner. */
   yieldedTo(output: number): readonly number[] {
     return Array.from(rowOf(this.#given, output), (at) => this.yieldValue[at]);
   }

@@ -11,7 +11,7 @@ export interface Metric {
   readonly logarithmic: boolean;
 }
 
-/** What a point's errors are, in one byte. */
+/** Kinds of the errors of a point, in one byte. */
 export const STATE = { UNKNOWN: 0, EQUAL: 1, DIFFERENT: 2, MISMATCHED: 3 } as const;
 
 interface About {
@@ -54,10 +54,6 @@ export class Points extends PackedTable {
     this.about = packed.meta as About;
   }
 
-  knows(which: Which): boolean {
-    return this.has(`${which}_state`);
-  }
-
   /** of all points; NaN where there is none */
   numbers(which: Which, metric: string): Float64Array {
     const name = `${which}_${metric}`;
@@ -65,10 +61,10 @@ export class Points extends PackedTable {
   }
 
   state(which: Which, row: number): number {
-    return this.knows(which) ? this.column(`${which}_state`)[row] : STATE.UNKNOWN;
+    return this.has(`${which}_state`) ? this.column(`${which}_state`)[row] : STATE.UNKNOWN;
   }
 
-  /** Which errors tell most of a point. */
+  /** The kind of error that says most about a point. */
   best(row: number): Which {
     return this.state("isolated", row) === STATE.UNKNOWN ? "cumulative" : "isolated";
   }
@@ -90,7 +86,7 @@ export class Points extends PackedTable {
     return this.#rowOf.get(name) ?? -1;
   }
 
-  /** What was packed along of a point, null if it must be asked for. */
+  /** The details of a point that were packed with it, null if they must be asked for. */
   detail(row: number): Uint8Array | null {
     const place = this.#placeOf.get(row);
     if (place === undefined) return null;
@@ -99,7 +95,7 @@ export class Points extends PackedTable {
   }
 }
 
-/** What is known of one point besides its metrics. */
+/** Details of one point besides its metrics. */
 export interface Detail {
   readonly shape: readonly number[];
   readonly dtypes: readonly string[];

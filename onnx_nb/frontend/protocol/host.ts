@@ -1,6 +1,6 @@
 /**
  * The only way out of a graph view. In a notebook a host talks to the kernel; in an exported page it answers from
- * what was baked in, or says that there is no kernel.
+ * what was baked in, or rejects because there is no kernel.
  */
 
 import type { OverlayData } from "../scene/overlay.ts";
@@ -61,12 +61,6 @@ export interface Patch {
 
 export interface Selected extends Target {
   readonly name: string;
-}
-
-/** An error with a way out, as `OnnxNbError` has it. */
-export interface Failure {
-  readonly message: string;
-  readonly advice: string;
 }
 
 /** The statistics of a tensor; numbers that JSON cannot hold are text. */
@@ -180,12 +174,15 @@ export interface GraphHost {
   overlay?(name: string, signal: AbortSignal): Promise<OverlayData>;
   /** the content of an HTML file that holds the live graph; statistics of all weights take a while */
   page?(statistics: boolean, progress: Progress, signal: AbortSignal): Promise<Uint8Array>;
-  /** takes the picture that stands in the notebook where the live graph cannot; asked for again after changes */
+  /** takes the picture for where the notebook cannot show the live graph; asked for again after changes */
   picture?(svg: string): void;
 }
 
+/** An error with a way out, as `OnnxNbError` has it. */
+export type Failure = ReturnType<typeof failure>;
+
 /** Message and advice of anything thrown: errors of the channel carry `advice`, others only a message. */
-export function failure(error: unknown): Failure {
+export function failure(error: unknown): { readonly message: string; readonly advice: string } {
   if (!(error instanceof Error)) return { message: String(error), advice: "" };
   return { message: error.message, advice: "advice" in error ? String(error.advice) : "" };
 }

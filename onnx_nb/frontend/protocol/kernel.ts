@@ -6,10 +6,12 @@ import { Digest } from "./capture.ts";
 import type { Channel, Reply } from "./channel.ts";
 import { alignedBytes, bytesOf, type Packed } from "./codec.ts";
 import type { Target } from "./columns.ts";
-import type { Baked, GraphHost, InspectReply, PageReply, ValueHost } from "./host.ts";
+import type { Baked, GraphHost, InspectReply, PageReply } from "./host.ts";
 
 /** Milliseconds without an answer after which a kernel counts as busy or gone. */
 const SILENCE_MS = 4000;
+
+export const NO_ANSWER = "The kernel does not answer: it is busy, or this notebook was opened without one.";
 
 export interface Kernel {
   /** whether it answers */
@@ -77,7 +79,7 @@ export function graphHost(channel: Channel, kernel: Kernel): Omit<GraphHost, "ch
     get live(): boolean {
       return kernel.live;
     },
-    reason: "The kernel does not answer: it is busy, or this notebook was opened without one.",
+    reason: NO_ANSWER,
     inspect,
     figures,
     overlay,
@@ -99,22 +101,18 @@ export function graphHost(channel: Channel, kernel: Kernel): Omit<GraphHost, "ch
     picture(svg) {
       if (kernel.live) sendPicture(channel, svg);
     },
-    values: valueHost(channel),
-  };
-}
-
-function valueHost(channel: Channel): ValueHost {
-  return {
-    async capture(value, progress, signal) {
-      return (await channel.value<{ message: string }>("capture", { value }, { signal, progress })).message;
+    values: {
+      async capture(value, progress, signal) {
+        return (await channel.value<{ message: string }>("capture", { value }, { signal, progress })).message;
+      },
+      statistics: (value, progress, signal) => channel.value("statistics", { value }, { signal, progress }),
+      async page(value, place, signal) {
+        const { value: page, buffers } = await channel.request("values", { value, ...place }, { signal });
+        const [pixels] = buffers;
+        return { ...(page as PageReply), ...(pixels !== undefined && { pixels: bytesOf(pixels) }) };
+      },
+      npy: (value, signal) => channel.bytes("npy", { value }, { signal }),
     },
-    statistics: (value, progress, signal) => channel.value("statistics", { value }, { signal, progress }),
-    async page(value, place, signal) {
-      const { value: page, buffers } = await channel.request("values", { value, ...place }, { signal });
-      const [pixels] = buffers;
-      return { ...(page as PageReply), ...(pixels !== undefined && { pixels: bytesOf(pixels) }) };
-    },
-    npy: (value, signal) => channel.bytes("npy", { value }, { signal }),
   };
 }
 

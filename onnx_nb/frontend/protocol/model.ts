@@ -16,14 +16,14 @@ export interface WidgetModel extends Comm {
   readonly widget_manager?: { get_model(id: string): Promise<CommModel> };
 }
 
-/** What hosts with ipywidgets add. */
+/** The members that hosts with ipywidgets add. */
 export interface CommModel {
   readonly comm?: { on_msg(heard: (message: unknown) => unknown): void; send(content: unknown): unknown };
   _handle_comm_msg(message: unknown): Promise<unknown>;
 }
 
 /**
- * Binds a trait to the state of a view. The value on which both agree is remembered, so neither hears its own change.
+ * Binds a trait to the state of a view. The value on which both agree is remembered, so neither receives its own change.
  *
  * @param apply takes over a value that changed in the kernel or in another view
  * @returns a function by which the view hands on its own changes

@@ -1,10 +1,10 @@
-/** What a simplification did, as `analysis/view/result_columns.py` packs it: two graphs as a pair, and every change. */
+/** The result of a simplification, as `analysis/view/result_columns.py` packs it: two graphs as a pair, and every change. */
 
 import type { Packed } from "./codec.ts";
 import type { Target } from "./columns.ts";
 import { PairData, type SideOf } from "./diff.ts";
 
-/** What is said besides the changes; `result_columns.account` makes it. */
+/** The verdict and the figures besides the changes; `result_columns.account` makes it. */
 export interface Account {
   readonly name: string;
   readonly verdict: "verified" | "wrong" | "unchecked";
@@ -75,7 +75,7 @@ export class SimplificationData extends PairData {
     return -1;
   }
 
-  /** What a change is about in one of the graphs: what it took or made, or where that was. */
+  /** The nodes that a change took or made in one of the graphs, or the place where they were. */
   targets(side: SideOf, change: number): Target[] {
     const ends = this.column(`targets_end_${side}`);
     const found = this.column(`targets_${side}`).subarray(ends[change], ends[change + 1]);

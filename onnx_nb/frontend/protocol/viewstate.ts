@@ -81,7 +81,7 @@ function pathsOf(columns: Columns, scopes: Iterable<number>): string[] {
   const open = new Set(scopes);
   const closed: number[] = [];
   for (let scope = 1; scope < columns.scopeCount; scope++) if (!open.has(scope)) closed.push(scope);
-  // scopes that only fold others have no path of their own: the number tells them apart
+  // scopes that only fold others have no path of their own: the number distinguishes them
   const path = (scope: number): string => `${columns.nameOf({ kind: "scope", id: scope })}#${scope}`;
   return open.size <= MANY || closed.length >= open.size
     ? Array.from(open, path)

@@ -29,12 +29,6 @@ const MANY = 1000;
 /** Pixels by which the text on an edge may extend beyond its scope. */
 const OVERHANG = 180;
 
-/** Boxes and edges in a rectangle, parents before children. */
-export interface Seen {
-  readonly boxes: number[];
-  readonly edges: number[];
-}
-
 export class HitIndex {
   readonly #scene: Scene;
   readonly #measure: Measure;
@@ -48,15 +42,15 @@ export class HitIndex {
   }
 
   /**
-   * Boxes and edges that touch a world rectangle. The content of open boxes smaller than `least` world px in both
+   * Boxes and edges that touch a world rectangle, parents before children. The content of open boxes smaller than `least` world px in both
    * directions is left out, and so are the edges in those smaller than `fine` in one direction.
    */
-  seen(x0: number, y0: number, x1: number, y1: number, least = 0, fine = 0): Seen {
+  seen(x0: number, y0: number, x1: number, y1: number, least = 0, fine = 0) {
     const { boxes, bounds, scopes } = this.#scene;
     const { x, y, w, h } = boxes;
     const within = (rect: Rect): boolean =>
       rect.x >= x0 && rect.y >= y0 && rect.x + rect.w <= x1 && rect.y + rect.h <= y1;
-    const seen: Seen = { boxes: [], edges: [] };
+    const seen: { readonly boxes: number[]; readonly edges: number[] } = { boxes: [], edges: [] };
     // scopes are numbered in order of discovery, so the result is sorted
     const found = [0];
     for (const scope of found) {

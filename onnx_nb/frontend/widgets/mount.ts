@@ -1,5 +1,6 @@
 /** The root element of a widget in a cell or on a page: its theme, its errors, its end. */
 
+import { el } from "../panels/dom.ts";
 import { keepFocus } from "../panels/focus.ts";
 import type { Channel } from "../protocol/channel.ts";
 import { failureText } from "../protocol/host.ts";
@@ -34,14 +35,14 @@ export interface Mount {
 
 /** Shows a widget in a root of its own in the cell. The returned function removes it, which the signal reports. */
 export function mount(
-  { model, el }: Mount,
+  { model, el: parent }: Mount,
   css: string,
   show: (root: HTMLElement, signal: AbortSignal) => void | Promise<void>,
 ): () => void {
   const view = new AbortController();
-  style(el, css);
-  hidePicture(el, model);
-  const root = rootIn(el, String(model.get("_kind")));
+  style(parent, css);
+  hidePicture(parent, model);
+  const root = rootIn(parent, String(model.get("_kind")));
   hearKernel(model).catch((error) => console.error(error));
   const theme = (): void => {
     root.dataset.theme = String(model.get("theme"));
@@ -56,7 +57,9 @@ export function mount(
 /** Runs what fills a root; an error is shown in its place. */
 export function fillRoot(root: HTMLElement, signal: AbortSignal, fill: () => void | Promise<void>): void {
   (async () => fill())().catch((error: unknown) => {
-    if (!signal.aborted) fail(root, error);
+    if (signal.aborted) return;
+    root.dataset.state = "error";
+    root.replaceChildren(el("p", { role: "alert" }, failureText(error)));
   });
 }
 
@@ -66,38 +69,23 @@ export function drawn(root: HTMLElement, signal: AbortSignal, redraw: () => void
   root.dataset.state = "drawn";
 }
 
-export function style(el: HTMLElement, css: string): void {
-  const sheet = document.createElement("style");
-  sheet.textContent = css;
-  el.append(sheet);
+export function style(parent: HTMLElement, css: string): void {
+  parent.append(el("style", css));
 }
 
-/** Hides the picture that stands in for a widget, and the output that holds it, while the widget is on this page. */
-function hidePicture(el: HTMLElement, model: WidgetModel): void {
+/** Hides the picture that replaces a widget, and the output that holds it, while the widget is on this page. */
+function hidePicture(parent: HTMLElement, model: WidgetModel): void {
   const id = String(model.get("_picture_id") ?? "");
   if (!/^\w+$/.test(id)) return;
-  const sheet = document.createElement("style");
   const picture = `.onnx-nb-picture-${id}`;
-  sheet.textContent = `${picture}, .jp-OutputArea-child:has(${picture}) { display: none !important; }`;
-  el.append(sheet);
+  style(parent, `${picture}, .jp-OutputArea-child:has(${picture}) { display: none !important; }`);
 }
 
-export function rootIn(el: HTMLElement, kind: string): HTMLElement {
-  const root = document.createElement("div");
-  root.className = "onnx-nb";
-  root.dataset.widget = kind;
-  root.dataset.state = "loading";
+export function rootIn(parent: HTMLElement, kind: string): HTMLElement {
+  const root = el("div.onnx-nb", { data: { widget: kind, state: "loading" } });
   keepFocus(root);
-  el.append(root);
+  parent.append(root);
   return root;
-}
-
-function fail(root: HTMLElement, error: unknown): void {
-  root.dataset.state = "error";
-  const text = document.createElement("p");
-  text.setAttribute("role", "alert");
-  text.textContent = failureText(error);
-  root.replaceChildren(text);
 }
 
 /** Fills the root of one view, which lives until the signal aborts. */

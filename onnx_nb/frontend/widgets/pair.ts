@@ -6,7 +6,7 @@ import type { Packed } from "../protocol/codec.ts";
 import { Columns } from "../protocol/columns.ts";
 import { PairData } from "../protocol/diff.ts";
 import type { GraphHost } from "../protocol/host.ts";
-import { bakedOf, noKernel, pageHost, sendPicture, sideHost, watchKernel } from "../protocol/kernel.ts";
+import { bakedOf, NO_ANSWER, noKernel, pageHost, sendPicture, sideHost, watchKernel } from "../protocol/kernel.ts";
 import { bindTrait, loadPacked, type Parts } from "../protocol/model.ts";
 import { type Account, SimplificationData } from "../protocol/simplification.ts";
 import { type Named, targetOf } from "../protocol/viewstate.ts";
@@ -97,6 +97,7 @@ export const simplificationWidget: Widget = (model, channel) => {
       root,
       account(),
       {
+        reason: NO_ANSWER,
         get live(): boolean {
           return kernel.live;
         },
