@@ -2,7 +2,7 @@
 
 The module runs once and is recorded, and its calls are aligned with tensors. Then the model runs twice: on its own, for
 the cumulative error of every aligned tensor, and with torch's values in place of every aligned tensor, for the error
-that each region adds by itself (`isolated_error`).
+that each region adds by itself (`isolated_errors`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,7 @@ from onnx_nb.analysis.pytorch.drilldown import (
 )
 from onnx_nb.analysis.pytorch.export import export
 from onnx_nb.analysis.pytorch.module_scopes import source_of
-from onnx_nb.analysis.pytorch.record import Recording, checked_arguments, record
+from onnx_nb.analysis.pytorch.record import ATTRIBUTES, Recording, checked_arguments, record
 from onnx_nb.analysis.pytorch.weights import WeightFinder
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.windows import Windows
@@ -47,7 +47,6 @@ from onnx_nb.analysis.run.windows import Windows
 if TYPE_CHECKING:
     import torch
 import re
-from collections.abc import Callable
 from typing import Final
 
 import onnx
@@ -86,7 +85,7 @@ class TorchComparison(Comparison):
         folder
             Folder to write, see `Reproduction.save`; nothing is written if ``None``.
         progress
-            Called with the fraction done and what is done next. An exception that it raises ends the work.
+            As for `compare_torch`.
 
         Returns
         -------
@@ -128,8 +127,7 @@ class TorchComparison(Comparison):
         path
             Path of the submodule, "" for the whole module; "shared#2" for a second call.
         progress
-            Called before each submodule and between windows, with the estimated fraction done and what runs next. An
-            exception that it raises ends the work.
+            As for `compare_torch`.
 
         Returns
         -------
@@ -160,15 +158,15 @@ class TorchComparison(Comparison):
         """Compare the parameters of the module with the weights of the export.
 
         A parameter is matched by how its operator uses it, even if the weight is transposed, quantized or folded with
-        a normalization. `Point.difference` describes a difference beyond rounding: "weight is transposed", or the
-        factor between them.
+        a normalization. The parameters of LSTM, GRU and RNN are not compared. `Point.difference` describes a difference
+        beyond rounding: "weight is transposed", or the factor between them.
 
         Parameters
         ----------
         scope
             Path of the only submodule whose parameters are compared, without its submodules; all if ``None``.
         progress
-            Called before each weight. An exception that it raises ends the work.
+            As for `compare_torch`; called before each weight.
 
         Returns
         -------
@@ -190,15 +188,10 @@ class TorchComparison(Comparison):
         """
         module, _, _ = self._module_and_arguments()
         recording, graph, pairs = self._aligned()
-        assert self.alignment is not None  # noqa: S101 (_aligned checks it)
-        quantized = Alignment(
-            tuple(
-                dataclasses.replace(match, tensor=f"{match.exported}{QUANTIZED}")
-                for match in self.alignment.unmatched
-                if match.exported
-            )
-        )
-        pairs = {**quantized.pairs(recording, graph), **pairs}
+        # a weight of a quantized model has the name of its tensor in the export, with a suffix
+        left = (match for match in (self.alignment or Alignment(())).unmatched if match.exported)
+        quantized = (dataclasses.replace(match, tensor=f"{match.exported}{QUANTIZED}") for match in left)
+        pairs = {**Alignment(tuple(quantized)).pairs(recording, graph), **pairs}
         return WeightFinder(module, recording, graph, pairs, scope).compare(self.settings, progress)
 
     def _module_and_arguments(self) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
@@ -334,12 +327,11 @@ def compare_torch(
     if run is None:
         return found
     found = dataclasses.replace(found, run=run)
-    return explained(found, lambda first: _weight_differences(found, first))
 
+    def explain(first: Point) -> list[str]:
+        return [weight.difference for weight in found.weights(scope=first.scope).points if weight.difference]
 
-def _weight_differences(found: TorchComparison, point: Point) -> list[str]:
-    """Describe the weights that differ in the submodule of a point."""
-    return [weight.difference for weight in found.weights(scope=point.scope).points if weight.difference]
+    return explained(found, explain)
 
 
 def _compared(  # noqa: PLR0917
@@ -352,42 +344,62 @@ def _compared(  # noqa: PLR0917
     progress: Progress | None,
 ) -> TorchComparison:
     candidates = Candidates(recording, graph) if alignment is None else None
-    aligned = alignment.on(graph.model) if alignment is not None else Alignment(())
-    wanted = candidates.numbers if candidates is not None else _numbers(recording, graph, aligned)
+    aligned = Alignment(()) if alignment is None else alignment.on(graph.model)
+    wanted = {} if candidates is None else candidates.numbers
+    for number, (value, _) in aligned.pairs(recording, graph).items():
+        wanted.setdefault(value, []).append(number)
+    if alignment is not None and not wanted:
+        message = f"no tensor of {graph.model.name} is in the alignment."
+        raise AlignmentError(message, advice="Give the alignment of the export that the model was made from.")
     given = feeds_of(recording, graph.model, feeds)
-    _check_shapes(recording, graph.model, given)
-    cumulative = _CumulativeErrors(
-        recording,
-        wanted,
-        settings,
-        outputs=set(graph.outputs.tolist()),
-        doubtful=candidates.functions.keys() if candidates is not None else (),
-    )
-    small = recording.nbytes <= min(SMALL, settings.memory_limit)
-    if not small or not _run_at_once(graph, given, cumulative):
-        sink = TensorSink(graph, stage(progress, 0.0, 0.5), cumulative.take)
+    for slot in recording.calls[0].inputs:
+        mine, yours = np.shape(given.get(slot.label, ())), recording.value(slot.value).shape
+        if slot.label in given and mine != yours:
+            what = f"input {quoted(slot.label)} of {graph.model.name} is {shape_text(mine)}"
+            message = f"{what}, but {recording.cls} got {shape_text(yours)}."
+            raise AlignmentError(message, advice="Use the same for both, or leave out feeds=.")
+    errors: dict[tuple[int, int], ErrorStats | LazyErrors] = {}
+    distances: dict[tuple[int, int], float] = {}
+    dtypes: dict[int, np.dtype[Any]] = {}
+    outputs = set(graph.outputs.tolist())
+    doubtful = {} if candidates is None else candidates.functions
+
+    def compare(value: int, array: NDArray[Any], *, keep: bool = False) -> None:
+        """Compare a tensor with the recorded values that it may be; with ``keep`` nobody changes the array later."""
+        dtypes[value] = array.dtype
+        for number in wanted[value]:
+            reference = recording.value(number)
+            # results of functions are compared only with tensors near them
+            is_far = number in doubtful and not keep and between(reference, array) > NEAR
+            if reference.shape == array.shape and not is_far:
+                axis = classes_axis(reference) if value in outputs else None
+                found = settings.errors(reference, array, keep=keep, argmax=axis)
+                distance = by_peak(found.size)
+                if number not in doubtful or distance <= NEAR:
+                    errors[value, number], distances[value, number] = found, distance
+
+    is_small = recording.nbytes <= min(SMALL, settings.memory_limit)
+    at_once = _run_at_once(graph, given, wanted, settings) if is_small else {}
+    for value, array in at_once.items():
+        compare(value, array, keep=True)
+    if not at_once:
         windows = Windows(graph, wanted, memory_limit=settings.memory_limit, providers=settings.providers)
-        windows.run(given, sink)
-    if candidates is not None:
-        aligned = candidates.settle(cumulative.distances)
+        windows.run(given, TensorSink(graph, stage(progress, 0.0, 0.5), compare))
+    aligned = aligned if candidates is None else candidates.settle(distances)
     pairs = aligned.pairs(recording, graph)
     own: Mapping[int, ErrorStats | LazyErrors] = {}
     if isolated:
+        numbers = {value: number for number, (value, _) in reversed(pairs.items())}
+        references = {value: functools.partial(recording.value, number) for value, number in numbers.items()}
         own = isolated_errors(
-            graph,
-            {value: functools.partial(recording.value, number) for number, (value, _) in reversed(pairs.items())},
-            cumulative.dtypes,
-            given,
-            settings,
-            keep=small,
-            progress=stage(progress, 0.5, 1.0),
+            graph, references, dtypes, given, settings, keep=is_small, progress=stage(progress, 0.5, 1.0)
         )
     if progress is not None:
         progress(1.0, "done")
     return TorchComparison(
         f"torch {recording.cls}",
         graph.model.name,
-        tuple(_points(recording, graph, pairs, cumulative.errors, own)),
+        tuple(_points(recording, graph, pairs, errors, own)),
         tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in aligned.unmatched),
         recording=recording,
         alignment=aligned,
@@ -397,83 +409,23 @@ def _compared(  # noqa: PLR0917
     )
 
 
-def _check_shapes(recording: Recording, model: Model, given: Mapping[str, Any]) -> None:
-    for slot in recording.calls[0].inputs:
-        mine, yours = np.shape(given.get(slot.label, ())), recording.value(slot.value).shape
-        if slot.label in given and mine != yours:
-            message = (
-                f"input {quoted(slot.label)} of {model.name} is {shape_text(mine)}, but {recording.cls} got "
-                f"{shape_text(yours)}."
-            )
-            raise AlignmentError(message, advice="Use the same for both, or leave out feeds=.")
-
-
-def _numbers(recording: Recording, graph: Graph, alignment: Alignment) -> dict[int, list[int]]:
-    """Return tensor → numbers of its recorded values."""
-    pairs = alignment.pairs(recording, graph)
-    if not pairs:
-        message = f"no tensor of {graph.model.name} is in the alignment."
-        raise AlignmentError(message, advice="Give the alignment of the export that the model was made from.")
-    found: dict[int, list[int]] = {}
-    for number, (value, _) in pairs.items():
-        found.setdefault(value, []).append(number)
-    return found
-
-
-class _CumulativeErrors:
-    """Compares the tensors of a run with the recorded values that they may be."""
-
-    def __init__(
-        self,
-        recording: Recording,
-        wanted: Mapping[int, Sequence[int]],
-        settings: Settings,
-        *,
-        outputs: Collection[int],
-        doubtful: Collection[int],
-    ) -> None:
-        self.errors: dict[tuple[int, int], ErrorStats | LazyErrors] = {}
-        """Tensor and number of the value → errors."""
-        self.distances: dict[tuple[int, int], float] = {}
-        self.dtypes: dict[int, np.dtype[Any]] = {}
-        self.wanted, self.settings = wanted, settings
-        self._recording = recording
-        self._outputs = outputs
-        """Tensors whose agreement of the largest class is counted."""
-        self._doubtful = doubtful
-        """Recorded values that are compared only with tensors near them."""
-
-    def take(self, value: int, array: NDArray[Any], *, keep: bool = False) -> None:
-        """Compare a tensor; with ``keep`` nobody changes the array later."""
-        self.dtypes[value] = array.dtype
-        for number in self.wanted[value]:
-            reference = self._recording.value(number)
-            doubtful = number in self._doubtful
-            if reference.shape != array.shape or (doubtful and not keep and between(reference, array) > NEAR):
-                continue
-            axis = classes_axis(reference) if value in self._outputs else None
-            errors = self.settings.errors(reference, array, keep=keep, argmax=axis)
-            distance = by_peak(errors.size)
-            if not doubtful or distance <= NEAR:
-                self.errors[value, number], self.distances[value, number] = errors, distance
-
-
-def _run_at_once(graph: Graph, given: Mapping[str, Any], cumulative: _CumulativeErrors) -> bool:
-    """Run a small model in one session, in half the time of several; return whether it could be run."""
-    names = {graph.value_names[value]: value for value in cumulative.wanted if graph.producer[value] >= 0}
+def _run_at_once(
+    graph: Graph, given: Mapping[str, Any], wanted: Iterable[int], settings: Settings
+) -> dict[int, NDArray[Any]]:
+    """Return the wanted tensors of a small model from one session, in half the time of several; empty if refused."""
+    names = {graph.value_names[value]: value for value in wanted if graph.producer[value] >= 0}
     if not names or any(not isinstance(array, np.ndarray) for array in given.values()):
-        return False
-    providers = cumulative.settings.providers
+        return {}
     try:
-        session = sessions.create(graph.model, optimize=False, providers=providers, outputs=names, transient=True)
+        session = sessions.create(
+            graph.model, optimize=False, providers=settings.providers, outputs=names, transient=True
+        )
         values = {name: sessions.to_value(array) for name, array in given.items()}
         results = sessions.run_values(session, values, name=graph.model.name)
     except OnnxNbError:  # a run in windows names the node that fails
-        return False
-    for name, value in names.items():
-        if results[name] is not None and results[name].is_tensor():
-            cumulative.take(value, sessions.to_array(results[name]), keep=True)
-    return True
+        return {}
+    is_array = {name for name, value in results.items() if value is not None and value.is_tensor()}
+    return {value: sessions.to_array(results[name]) for name, value in names.items() if name in is_array}
 
 
 def _points(
@@ -517,84 +469,59 @@ def _points(
         )
 
 
-_Rule = tuple[str, str, Any, Callable[[Any, int], Any]]
-"""Attribute of the module, of the node, its default, and a function from the former's form to the latter's."""
-
-
-def _plain(value: Any, _rank: int) -> Any:
-    return value
-
-
-def _axis(value: Any, rank: int) -> Any:
-    return None if value is None else value % rank if rank else value
-
-
-def _each(value: Any, rank: int) -> Any:
-    """Return a number for each spatial axis."""
-    return [value] * (rank - 2) if isinstance(value, int) else list(value)
-
-
-def _both_ends(value: Any, rank: int) -> Any:
-    return None if isinstance(value, str) else _each(value, rank) * 2
-
-
-_EPSILON: Final[_Rule] = ("eps", "epsilon", 1e-5, _plain)
-_WINDOW: Final[tuple[_Rule, ...]] = (
-    ("kernel_size", "kernel_shape", None, _each),
-    ("stride", "strides", 1, _each),
-    ("padding", "pads", 0, _both_ends),
-    ("dilation", "dilations", 1, _each),
-    ("ceil_mode", "ceil_mode", 0, lambda value, _: int(value)),
-    ("groups", "group", 1, _plain),
-)
-_RULES: Final[tuple[tuple[str, str, tuple[_Rule, ...]], ...]] = (
-    (r"LayerNorm", "LayerNormalization", (_EPSILON,)),
-    (r"RMSNorm", "RMSNormalization", (_EPSILON,)),
-    (r"BatchNorm\dd", "BatchNormalization", (_EPSILON,)),
-    (r"GroupNorm", "GroupNormalization", (_EPSILON,)),
-    (r"InstanceNorm\dd", "InstanceNormalization", (_EPSILON,)),
-    (r"GELU", "Gelu", (("approximate", "approximate", "none", _plain),)),
-    (r"LeakyReLU", "LeakyRelu", (("negative_slope", "alpha", 0.01, _plain),)),
-    (r"ELU", "Elu", (("alpha", "alpha", 1.0, _plain),)),
-    (r"CELU", "Celu", (("alpha", "alpha", 1.0, _plain),)),
-    (r"Softmax", "Softmax", (("dim", "axis", None, _axis),)),
-    (r"LogSoftmax", "LogSoftmax", (("dim", "axis", None, _axis),)),
-    (r"Conv[123]d", "Conv", _WINDOW),
-    (r"MaxPool[123]d", "MaxPool", _WINDOW),
-    (r"AvgPool[123]d", "AveragePool", _WINDOW[:2]),  # padding may be a node of its own
-)
+_WINDOW: Final = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "groups")
+_COMPARED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "LayerNorm": ("LayerNormalization", ("eps",)),
+    "RMSNorm": ("RMSNormalization", ("eps",)),
+    "BatchNorm": ("BatchNormalization", ("eps",)),
+    "GroupNorm": ("GroupNormalization", ("eps",)),
+    "InstanceNorm": ("InstanceNormalization", ("eps",)),
+    "GELU": ("Gelu", ("approximate",)),
+    "LeakyReLU": ("LeakyRelu", ("negative_slope",)),
+    "ELU": ("Elu", ("alpha",)),
+    "CELU": ("Celu", ("alpha",)),
+    "Softmax": ("Softmax", ("dim",)),
+    "LogSoftmax": ("LogSoftmax", ("dim",)),
+    "Conv": ("Conv", _WINDOW),
+    "MaxPool": ("MaxPool", _WINDOW),
+    "AvgPool": ("AveragePool", _WINDOW[:2]),  # padding may be a node of its own
+}
+"""Class, without its number of dimensions → its operator, and the attributes that both have with one meaning."""
 
 
 def attribute_difference(cls: str, attributes: Mapping[str, Any], node: onnx.NodeProto, rank: int) -> str:
     """Describe the attributes in which a module and the node of its output differ; empty if none provably does."""
-    if node.domain not in ("", "ai.onnx") or attributes.get("padding_mode", "zeros") != "zeros":
-        return ""
     given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
-    if "auto_pad" in given and given["auto_pad"] != b"NOTSET":
-        return ""
-    rules = next((rules for kind, op, rules in _RULES if op == node.op_type and re.fullmatch(kind, cls)), ())
+    is_padded = attributes.get("padding_mode", "zeros") != "zeros" or given.get("auto_pad", b"NOTSET") != b"NOTSET"
+    operator, compared = _COMPARED.get(re.sub(r"[123]d$", "", cls), ("", ()))
     texts = []
-    for own, name, default, convert in rules:
-        wanted = convert(attributes[own], rank) if own in attributes else None
-        got = given.get(name, default)
-        if got is None or wanted is None:
-            continue
+    for own in compared if node.op_type == operator and node.domain in ("", "ai.onnx") and not is_padded else ():
+        name, default = ATTRIBUTES[own]
+        wanted, got = _in_onnx(own, attributes.get(own), rank), given.get(name, default)
         got = got.decode(errors="replace") if isinstance(got, bytes) else got
-        got = convert(got, rank) if name not in given or convert is _axis else got
-        if not _equal(wanted, got):
+        got = _in_onnx(own, got, rank) if name not in given or own == "dim" else got
+        if wanted is not None and got is not None and not _equal(wanted, got):
             texts.append(f"{name} is {_text(got)} instead of {_text(wanted)}")
     return ", ".join(texts)
+
+
+def _in_onnx(own: str, value: Any, rank: int) -> Any:
+    """Return an attribute of a module in the form of its operator, for tensors of this rank; None if it has none."""
+    if own == "dim" and value is not None and rank:
+        return value % rank
+    if own not in ("kernel_size", "stride", "padding", "dilation") or value is None:
+        return int(value) if isinstance(value, bool) else value
+    each = [value] * (rank - 2) if isinstance(value, int) else list(value)
+    return None if isinstance(value, str) else each * (2 if own == "padding" else 1)
 
 
 def _equal(wanted: Any, got: Any) -> bool:
     if isinstance(wanted, float):  # ONNX stores 32 bits of it
         return bool(np.isclose(np.float32(wanted), np.float32(got), rtol=1e-6, atol=0))
-    if isinstance(wanted, list):
-        return len(wanted) != len(got) or wanted == list(got)
-    return bool(wanted == got)
+    return bool(wanted == got) or (isinstance(wanted, list) and len(wanted) != len(got))
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return "×".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, list):
+        return shape_text(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

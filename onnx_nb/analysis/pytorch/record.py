@@ -34,11 +34,21 @@ _DEEPEST: Final = 16
 _SCALARS: Final = (int, float, str, type(None))
 """Types of most arguments that are not tensors."""
 
-_ATTRIBUTES: Final = (
-    "eps", "approximate", "negative_slope", "alpha", "dim", "kernel_size", "stride", "padding", "dilation", "groups",
-    "padding_mode", "ceil_mode",
-)  # fmt: skip
-"""Attributes of a submodule that are recorded, as an ONNX operator has them as well."""
+ATTRIBUTES: Final[Mapping[str, tuple[str, Any]]] = {
+    "eps": ("epsilon", 1e-5),
+    "approximate": ("approximate", "none"),
+    "negative_slope": ("alpha", 0.01),
+    "alpha": ("alpha", 1.0),
+    "dim": ("axis", None),
+    "kernel_size": ("kernel_shape", None),
+    "stride": ("strides", 1),
+    "padding": ("pads", 0),
+    "dilation": ("dilations", 1),
+    "ceil_mode": ("ceil_mode", 0),
+    "groups": ("group", 1),
+    "padding_mode": ("", "zeros"),
+}
+"""Attribute of a submodule that is recorded → the attribute of an ONNX operator with the same meaning, its default."""
 
 
 class Slot(NamedTuple):
@@ -452,7 +462,7 @@ class _Recorder:
             self._stack.append((len(self.calls), part))
             index = self._count[id(part)]
             self._count[id(part)] += 1
-            own: dict[str, Any] = {name: part.__dict__[name] for name in _ATTRIBUTES if name in part.__dict__}
+            own: dict[str, Any] = {name: part.__dict__[name] for name in ATTRIBUTES if name in part.__dict__}
             attributes = {name: value for name, value in own.items() if _is_plain(value)}
             known = len(self.contents)
             self.calls.append(Call(path, tuple(aliases), cls, index, parent, inputs, (), attributes, known))
