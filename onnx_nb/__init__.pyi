@@ -46,8 +46,8 @@ from onnx_nb.analysis.pytorch.align import Match as Match
 from onnx_nb.analysis.pytorch.align import align as align
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison as TorchComparison
 from onnx_nb.analysis.pytorch.compare_torch import compare_torch as compare_torch
-from onnx_nb.analysis.pytorch.debugger import Debugger as Debugger
 from onnx_nb.analysis.pytorch.drilldown import Reproduction as Reproduction
+from onnx_nb.analysis.pytorch.export import Debugger as Debugger
 from onnx_nb.analysis.pytorch.export import export as export
 from onnx_nb.analysis.pytorch.export import mark as mark
 from onnx_nb.analysis.pytorch.record import Recording as Recording

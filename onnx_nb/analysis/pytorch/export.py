@@ -1,4 +1,9 @@
-"""Export of a torch module to ONNX by either of torch's exporters, and marks that name tensors in it."""
+"""Export of a torch module to ONNX by either of torch's exporters, and tensors that its code names for the export.
+
+A marked tensor becomes a node ``onnx_nb::Mark``, at which the model can be divided. A debugged tensor becomes a node
+``my::Debug``; the debug model replaces it by an Identity, which onnxruntime can run, and has every such tensor as an
+output.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +11,41 @@ import contextlib
 import functools
 import io
 import logging
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from onnx_nb.analysis.errors import ExportError
-from onnx_nb.analysis.formatting import count_text, quoted, shortened
+from numpy.typing import NDArray
+from onnx import ModelProto
+
+from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
+from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats
+from onnx_nb.analysis.errors import AlignmentError, ExportError
+from onnx_nb.analysis.formatting import count_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph.operators import MARK
-from onnx_nb.analysis.model.model import Model, load, with_proto
+from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
+from onnx_nb.analysis.pytorch.module_scopes import source_of
 from onnx_nb.analysis.pytorch.record import (
     arguments_in,
     checked_arguments,
     intercept,
     is_tensor,
     tensors_in,
+    to_numpy,
     watch,
 )
+from onnx_nb.analysis.run import session as sessions
+from onnx_nb.analysis.submodel.extraction import extract, mark_name
 
 if TYPE_CHECKING:
     import torch
 
 EXPORTERS: Final = ("dynamo", "torchscript")
+DEBUG: Final = ("my", "Debug")
+"""Domain and type of the nodes of debugged tensors."""
 
 
 def export(
@@ -77,18 +94,30 @@ def export(
     >>> [node.op_type for node in model.proto.graph.node]
     ['Gemm']
     """
+    import torch
+
     if exporter not in EXPORTERS:
         raise ExportError(f"there is no exporter {quoted(exporter)}.", advice=f"Choose one of {', '.join(EXPORTERS)}.")
     module, args, kwargs = checked_arguments(module, args, kwargs)
     if opset is not None:
         options["opset_version"] = opset
-    run = _by_dynamo if exporter == "dynamo" else _by_torchscript
     position = _Position(module)
+    other = f"exporter={EXPORTERS[exporter == EXPORTERS[0]]!r}"
     try:
         with _silenced() as caught, watch(module, position.enter, position.leave):
-            model = run(module, args, kwargs, options)
+            if exporter == "dynamo":
+                options = {"kwargs": kwargs or None, "verbose": False, **options}
+                program: Any = torch.onnx.export(module, args, dynamo=True, **options)
+                model = load(program)
+            else:
+                file: Any = io.BytesIO()
+                with _flattened(module, args, kwargs) as (tensors, names), torch.no_grad():
+                    # verbose writes the Python stack into doc_string
+                    options = {"input_names": names, "verbose": True, **options}
+                    torch.onnx.export(module, tensors, file, dynamo=False, **options)
+                model = load(file.getvalue())
     except Exception as error:
-        raise _refused(position, args, kwargs, exporter, error) from error
+        raise _refused(position, args, kwargs, exporter, other, error) from error
     traced = [str(one.message) for one in caught if one.category.__name__ == "TracerWarning"]
     if traced:  # it may explain an error
         more = f" ({count_text(len(traced) - 1, 'more such place')})" if len(traced) > 1 else ""
@@ -97,30 +126,8 @@ def export(
     got = next((entry.version for entry in model.proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if opset is not None and got != opset:
         message = f"opset {opset} was asked for, but torch's {exporter} exporter used opset {got}."
-        raise ExportError(message, advice=f"Ask for opset {got}, or try the other exporter: {_other(exporter)}.")
+        raise ExportError(message, advice=f"Ask for opset {got}, or try the other exporter: {other}.")
     return with_proto(model, model.proto, type(module).__name__)
-
-
-def _by_dynamo(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
-) -> Model:
-    import torch
-
-    program: Any = torch.onnx.export(module, args, kwargs=kwargs or None, dynamo=True, verbose=False, **options)
-    return load(program)
-
-
-def _by_torchscript(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
-) -> Model:
-    import torch
-
-    file: Any = io.BytesIO()
-    with _flattened(module, args, kwargs) as (tensors, names), torch.no_grad():
-        options.setdefault("input_names", names)
-        options.setdefault("verbose", True)  # writes the Python stack into doc_string
-        torch.onnx.export(module, tensors, file, dynamo=False, **options)
-    return load(file.getvalue())
 
 
 @contextlib.contextmanager
@@ -213,11 +220,11 @@ class _Position:
             pass
 
 
-def _refused(
-    position: _Position, args: tuple[Any, ...], kwargs: dict[str, Any], exporter: str, error: BaseException
+def _refused(  # noqa: PLR0917
+    position: _Position, args: tuple[Any, ...], kwargs: dict[str, Any], exporter: str, other: str, cause: BaseException
 ) -> ExportError:
     """Return the error of a failed export: the innermost reason first, then the submodule, then what to do."""
-    module, cause = position.module, error
+    module = position.module
     while (inner := cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)) is not None:
         cause = inner
     uncolored = re.sub(r"\x1b\[[0-9;]*m", "", str(cause))
@@ -226,18 +233,14 @@ def _refused(
     where = position.innermost
     operator = re.search(r"aten(?:::|\.)_?([a-z_0-9]+)", reason)
     if where is None and operator is not None:
-        where = _caller_of(module, args, kwargs, operator[1])
+        where = _caller_of(module, args, kwargs, operator[1].strip("_"))
     place = ""
     if where is not None:
         place = f" This is in {where[1]} {quoted(where[0]) if where[0] else '(the module itself)'}."
     message = f"{reason}.{place} torch's {exporter} exporter cannot export {type(module).__name__}."
-    failed = ExportError(message, advice=f"Try the other exporter: {_other(exporter)}.")
+    failed = ExportError(message, advice=f"Try the other exporter: {other}.")
     failed.module = where[0] if where is not None else None
     return failed
-
-
-def _other(exporter: str) -> str:
-    return f"exporter={EXPORTERS[exporter == EXPORTERS[0]]!r}"
 
 
 def _caller_of(
@@ -250,7 +253,7 @@ def _caller_of(
     found: list[tuple[str, str]] = []
 
     def note(func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        if func.__name__.partition(".")[0].strip("_") == operator.strip("_") and position.innermost is not None:
+        if func.__name__.partition(".")[0].strip("_") == operator and position.innermost is not None:
             found.append(position.innermost)
         return func(*args, **kwargs)
 
@@ -333,3 +336,172 @@ def _mark_function(operator: str) -> Any:
             return made
 
     return Mark
+
+
+class Debugger:
+    """Compares named tensors of a torch model with those of its export.
+
+    `compare_torch` finds the tensors by itself; a debugger compares those that ``forward`` passes to `debug`.
+
+    Examples
+    --------
+    >>> import os, tempfile, torch
+    >>> debugger = Debugger()
+    >>> class Model(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         x = debugger.debug(x * 2, "doubled")
+    ...         return debugger.debug(x.exp(), "exp")
+    >>> folder, x = tempfile.mkdtemp(), torch.zeros(1, 3)
+    >>> from onnx_nb.analysis.pytorch.export import export
+    >>> model = export(Model(), x, exporter="torchscript").save(f"{folder}/model.onnx")
+    >>> _ = debugger.extract_debug_model(model, f"{folder}/debug.onnx")
+    >>> debugger.run_debug_model({"x": x.numpy()}, f"{folder}/debug.onnx")
+    >>> debugger
+    Debugger(2 tensors in torch, 2 in the model, 2 in both)
+    >>> debugger.print_debug_result()
+    doubled MSE: 0.0
+    exp MSE: 0.0
+    """
+
+    def __init__(self) -> None:
+        self.torch_value: dict[str, NDArray[Any]] = {}
+        """Name → value in torch, of the last run."""
+        self.onnx_value: dict[str, NDArray[Any]] = {}
+        """Name → value in the debug model."""
+        self.output_debug_name: list[str] = []
+        """Name of the debugged tensor that each output of the debug model is."""
+        self._tensors: dict[str, tuple[str, str, str]] = {}
+        self._inputs: list[str] = []
+
+    def __repr__(self) -> str:
+        both = sum(name in self.onnx_value for name in self.torch_value)
+        return (
+            f"Debugger({len(self.torch_value)} tensors in torch, {len(self.onnx_value)} in the model, {both} in both)"
+        )
+
+    def debug(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        """Debug a tensor: called in ``forward``, it returns the tensor unchanged.
+
+        In torch, the value is stored in `torch_value`. In an export by either exporter, it becomes a node
+        ``my::Debug``. The default exporter computes no values, so the module has to run in torch as well.
+
+        Parameters
+        ----------
+        x
+            Any tensor.
+        name
+            Name of the tensor. If several tensors have one name, the last value is stored.
+
+        Returns
+        -------
+        torch.Tensor
+            ``x``, or its stand-in during an export.
+
+        Raises
+        ------
+        TypeError
+            If ``name`` is not a string.
+        """
+        import torch
+
+        made = marked(x, name, DEBUG)
+        if not torch.compiler.is_compiling():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch warns that numpy values are constants in a trace
+                self.torch_value[name] = to_numpy(x).copy()
+        return made
+
+    def extract_debug_model(self, input_path: ModelLike, output_path: str | os.PathLike[str]) -> Model:
+        """Write the debug model of an export, which has every debugged tensor as an output, and return it.
+
+        Raises
+        ------
+        AlignmentError
+            If the export has no ``Debug`` nodes.
+        """
+        source = load(input_path)
+        proto = ModelProto()
+        proto.CopyFrom(source.proto)
+        self._tensors = {}
+        self.output_debug_name, outputs = [], []
+        for node in proto.graph.node:
+            if (plain_text(node.domain), plain_text(node.op_type)) == DEBUG:
+                name = mark_name(node)
+                self.output_debug_name.append(name)
+                outputs.append(plain_text(node.output[0]))
+                self._tensors[name] = outputs[-1], plain_text(node.name), source_of(node)
+                node.op_type, node.domain = "Identity", ""
+                del node.attribute[:]
+        if not outputs:
+            message = f"{source.name} has no Debug nodes."
+            advice = "Write x = debugger.debug(x, name) into forward, outside of loops and branches, and export again."
+            raise AlignmentError(message, advice=advice)
+        self._inputs = [port.name for port in proto.graph.input if port.name not in source.initializers]
+        debugging = extract(with_proto(source, proto), self._inputs, outputs, keep_redundant=False)
+        debugging.save(output_path)
+        return debugging
+
+    def run_debug_model(self, input: Mapping[str, Any], debug_model: ModelLike) -> None:  # noqa: A002 (as it is known)
+        """Run the debug model and store its outputs in `onnx_value`.
+
+        Parameters
+        ----------
+        input
+            Array for each input of the export.
+        debug_model
+            Model that `extract_debug_model` wrote.
+
+        Raises
+        ------
+        FeedError
+            If the inputs do not fit.
+        AlignmentError
+            If it is another model.
+        """
+        model = load(debug_model)
+        if len(model.proto.graph.output) != len(self.output_debug_name):
+            message = f"{model.name} is not the model that extract_debug_model wrote last: it has other outputs."
+            raise AlignmentError(message, advice="Call extract_debug_model again.")
+        wanted = {port.name for port in model.proto.graph.input}
+        # an input of the export that no debugged tensor depends on is not one of the debug model
+        feed = {name: array for name, array in input.items() if name in wanted or name not in self._inputs}
+        made = sessions.run(model, feed, optimize=False)
+        self.onnx_value = dict(zip(self.output_debug_name, made.values(), strict=True))
+
+    def print_debug_result(self) -> None:
+        """Print the mean squared error of each debugged tensor."""
+        lines = {name: f"{name}: not in the debug model" for name in self.torch_value}
+        lines |= {name: f"{name}: run the module in torch first, module(x)" for name in self.onnx_value}
+        for name in self.torch_value.keys() & self.onnx_value.keys():
+            lines[name] = f"{name} MSE: {ErrorStats.of(self.torch_value[name], self.onnx_value[name]).mse}"
+        nothing = "no tensor was debugged yet: run the module in torch, then the debug model"
+        print("\n".join(lines.values()) or nothing)  # noqa: T201 (its purpose)
+
+    def comparison(self, *, rtol: float = RTOL, atol: float = ATOL) -> Comparison:
+        """Return the debugged tensors as a `Comparison`, with every metric, histograms and the panel.
+
+        Parameters
+        ----------
+        rtol, atol
+            Tolerances of `ErrorStats.outside`.
+
+        Raises
+        ------
+        AlignmentError
+            If torch or the debug model was not run yet, or the shapes of a tensor differ.
+        """
+        both = [name for name in self.torch_value if name in self.onnx_value]
+        if not both:
+            advice = "Run the module in torch, then extract_debug_model and run_debug_model."
+            raise AlignmentError("no tensor has values of both torch and the debug model.", advice=advice)
+        points = []
+        for depth, name in enumerate(both):
+            tensor, node, source = self._tensors.get(name, ("", "", ""))
+            errors = ErrorStats.of(self.torch_value[name], self.onnx_value[name], rtol=rtol, atol=atol)
+            point = Point(name, name, tensor, "debug", depth, "Debug", node, source=source, cumulative=errors)
+            points.append(point)
+        there = (name for name in self.torch_value if name not in self.onnx_value)
+        rest = [Unmatched(name, "reference", "the export has no such Debug node", "Debug") for name in there]
+        there = (name for name in self.onnx_value if name not in self.torch_value)
+        rest += [Unmatched(name, "candidate", "the module has not run in torch", "Debug") for name in there]
+        return Comparison("torch", "debug model", tuple(points), tuple(rest))

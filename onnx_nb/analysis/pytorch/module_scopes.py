@@ -5,22 +5,19 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from onnx_nb.analysis import results
 from onnx_nb.analysis.errors import AlignmentError
 
 if TYPE_CHECKING:
+    import onnx
+
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.pytorch.record import Recording
-import sys
-from typing import TYPE_CHECKING
-
-from onnx_nb.analysis import results
-
-if TYPE_CHECKING:
-    import onnx
 
 Scope: TypeAlias = tuple[str, ...]
 """Names of the submodules around a call or a node, outermost first."""
@@ -31,116 +28,79 @@ class ModuleScopes:
     """The scope of each recorded call and of each node of the main graph; a call and its nodes have the same scope."""
 
     def __init__(self, recording: Recording, graph: Graph) -> None:
-        self._graph = graph
-        self._calls = recording.calls
-        written = [_name_scopes(node) for node in graph.model.proto.graph.node]
-        self._by_path = any(scopes is not None for scopes in written)
+        key = "pkg.torch.onnx.name_scopes"
+        nodes = graph.model.proto.graph.node
+        written = [next((entry.value for entry in node.metadata_props if entry.key == key), None) for node in nodes]
+        by_path = any(text is not None for text in written)
         """Whether metadata holds the paths; else the TorchScript exporter wrote names into the nodes' names."""
-        if not self._by_path:
-            names = graph.names
-            written = [names[node].split("/")[1:-1] if "/" in names[node] else None for node in range(graph.main_count)]
-        self._written = written
-        self.of_call = self._scopes_of_calls()
-        """Scope of each call."""
+        if not by_path:
+            written = [name.rpartition("/")[0] if "/" in name else None for name in graph.names[: graph.main_count]]
+        self._labels = [[] if by_path else (text or "").split("/")[1:] for text in written]
+        self.of_call: list[Scope] = []
+        """Scope of each call: the paths around it, or the names that the TorchScript exporter uses."""
+        for call in recording.calls:
+            # "layer.0" for "encoder.layer.0"
+            short = None if by_path else re.search(r"[^.]*[^.\d][^.]*(\.\d+)*$", call.path)
+            name = call.path if short is None else short[0]
+            self.of_call.append((*self.of_call[call.parent], name) if call.parent >= 0 else ())
+        times = Counter(self.of_call)
+        if not by_path:
+            self.of_call = [_merged(scope, times) for scope in self.of_call]
         known = {scope[:depth] for scope in self.of_call for depth in range(len(scope) + 1)}
-        longest = functools.cache(functools.partial(self._longest_known, known=frozenset(known)))
-        found = [None if names is None else longest(tuple(names)) for names in written]
+        canonical = {name: call.path for call in recording.calls for name in (call.path, *call.aliases)}
+
+        @functools.cache
+        def longest(text: str) -> Scope:
+            """Return the longest beginning of a node's scope that some call has."""
+            if by_path:  # the last one is the operation
+                paths = [re.sub(r"@\d+$", "", a or b) for a, b in _QUOTED.findall(text)][:-1]
+                scope = tuple(canonical[path] for path in paths if path and path in canonical)
+            else:
+                scope = _merged(tuple(text.split("/")[1:]), times)
+            while scope not in known:
+                scope = scope[:-1]
+            return scope
+
+        found = [None if text is None else longest(text) for text in written]
         if len(known) > 1 and len(found) > 1 and not any(found):
-            message = (
-                f"no node of {graph.model.name} bears the name of a submodule of {recording.cls}: it is the export of "
-                f"another module, or a tool removed the names."
-            )
+            message = f"no node of {graph.model.name} bears the name of a submodule of {recording.cls}"
+            message += ": it is the export of another module, or a tool removed the names."
             advice = "Align the export itself, save the alignment, and pass it as alignment=."
             raise AlignmentError(message, advice=advice)
         self.guessed = [scope is None for scope in found]
         """Whether the exporter wrote no scope, for each node."""
-        self.of_node = self._completed(found)
+        self.of_node = [scope or () for scope in found]
         """Scope of each node; a node without one has what its neighbors have in common."""
+        for node, scope in enumerate(found):
+            if scope is None:
+                near = [int(graph.producer[value]) for value in graph.node_inputs(node).tolist() if value >= 0]
+                made = (value for value in graph.node_outputs(node).tolist() if value >= 0)
+                near += [reader for value in made for reader in graph.consumers(value).tolist()]
+                some = [found[other] or () for other in near if 0 <= other < len(found) and found[other] is not None]
+                common = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*some, strict=False))
+                self.of_node[node] = tuple(names[0] for names in common)
 
     def label(self, node: int, depth: int) -> str | None:
         """Return the name of a node's scope as the TorchScript exporter wrote it: it numbers repeated calls."""
-        written = self._written[node]
-        return None if self._by_path or written is None or len(written) < depth else written[depth - 1]
-
-    def _scopes_of_calls(self) -> list[Scope]:
-        """Return the scope of each call: the paths around it, or the names that the TorchScript exporter uses."""
-        scopes: list[Scope] = []
-        for call in self._calls:
-            name = call.path if self._by_path else _torchscript_name(call.path)
-            scopes.append((*scopes[call.parent], name) if call.parent >= 0 else ())
-        if self._by_path:
-            self._canonical = {name: call.path for call in self._calls for name in (call.path, *call.aliases)}
-            return scopes
-        self._times = Counter((scope[:-1], scope[-1]) for scope in scopes if scope)
-        """Scope and name → number of calls."""
-        return [self._merged(scope) for scope in scopes]
-
-    def _merged(self, scope: Scope) -> Scope:
-        """Return one scope for names that cannot be told apart: "c_1" is a second call of "c", or a module "c_1"."""
-        merged: list[str] = []
-        above: Scope = ()
-        for name in scope:
-            shorter = list(_without_numbers(name))
-            repeated = [each for each in shorter[1:] if self._times[above, each] > 1]
-            named = [each for each in shorter if self._times[above, each]]
-            choice = repeated[-1] if repeated else named[0] if named else name
-            merged.append(choice)
-            above = (*above, name if self._times[above, name] else choice)
-        return tuple(merged)
-
-    def _longest_known(self, names: tuple[str, ...], known: frozenset[Scope]) -> Scope:
-        """Return the longest beginning of a node's scope that some call has."""
-        if self._by_path:
-            paths = [re.sub(r"@\d+$", "", path) for path in names]
-            scope = tuple(self._canonical[path] for path in paths if path and path in self._canonical)
-        else:
-            scope = self._merged(names)
-        while scope not in known:
-            scope = scope[:-1]
-        return scope
-
-    def _completed(self, found: Sequence[Scope | None]) -> list[Scope]:
-        graph = self._graph
-        scopes = [scope or () for scope in found]
-        for node in graph.order.tolist():
-            if found[node] is None:
-                makers = [int(graph.producer[value]) for value in graph.node_inputs(node).tolist() if value >= 0]
-                near = [found[maker] for maker in makers if maker >= 0]
-                for value in graph.node_outputs(node).tolist():
-                    readers = graph.consumers(value).tolist() if value >= 0 else []
-                    near += [found[reader] for reader in readers if reader < graph.main_count]
-                some = [scope for scope in near if scope is not None]
-                scopes[node] = functools.reduce(_common, some) if some else ()
-        return scopes
+        return self._labels[node][depth - 1] if len(self._labels[node]) >= depth else None
 
 
-def _common(a: Scope, b: Scope) -> Scope:
-    return tuple(name for name, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+def _merged(scope: Scope, times: Mapping[Scope, int]) -> Scope:
+    """Return one scope for names that cannot be told apart: "c_1" is a second call of "c", or a module "c_1".
 
-
-def _torchscript_name(path: str) -> str:
-    """Return the name of a submodule in the TorchScript exporter: "layer.0" for "encoder.layer.0"."""
-    names = path.split(".")
-    for place in range(len(names) - 1, -1, -1):
-        if not names[place].isnumeric():
-            return ".".join(names[place:])
-    return path
-
-
-def _without_numbers(name: str) -> Iterator[str]:
-    """Yield a name with fewer and fewer numbers at its end: "c_1_1", "c_1", "c"."""
-    yield name
-    while (found := re.fullmatch(r"(.+)_\d+", name)) is not None:
-        name = found[1]
-        yield name
-
-
-def _name_scopes(node: Any) -> list[str] | None:
-    """Return the module paths around a node in the metadata of torch's default exporter, without the operation."""
-    for entry in node.metadata_props:
-        if entry.key == "pkg.torch.onnx.name_scopes":
-            return [a or b for a, b in _QUOTED.findall(entry.value)][:-1]
-    return None
+    ``times`` has the number of calls with each scope.
+    """
+    merged: list[str] = []
+    above: Scope = ()
+    for name in scope:
+        shorter = [name]  # "c_1_1", "c_1", "c"
+        while (found := re.fullmatch(r"(.+)_\d+", shorter[-1])) is not None:
+            shorter.append(found[1])
+        repeated = [each for each in shorter[1:] if times[*above, each] > 1]
+        named = [each for each in shorter if times[*above, each]]
+        merged.append((repeated[-1:] or named[:1] or [name])[0])
+        above = (*above, name if times[*above, name] else merged[-1])
+    return tuple(merged)
 
 
 _LIBRARIES: Final = ("/torch/", "/onnx_nb/analysis/")
