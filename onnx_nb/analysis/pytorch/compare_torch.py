@@ -10,20 +10,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.compare import QUANTIZED
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained, point_at
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, between, by_peak, classes_axis
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
-from onnx_nb.analysis.formatting import quoted, shape_text
+from onnx_nb.analysis.formatting import plain_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch.align import NEAR, Alignment, Candidates, Pairs, TensorSink, feeds_of
 from onnx_nb.analysis.pytorch.drilldown import (
@@ -31,11 +34,10 @@ from onnx_nb.analysis.pytorch.drilldown import (
     SMALL,
     Reproduction,
     Settings,
-    call_around,
     compare_operations,
     isolated_errors,
     record_operations,
-    reproduce,
+    submodule_nodes,
 )
 from onnx_nb.analysis.pytorch.export import export
 from onnx_nb.analysis.pytorch.module_scopes import source_of
@@ -43,13 +45,10 @@ from onnx_nb.analysis.pytorch.record import ATTRIBUTES, Recording, checked_argum
 from onnx_nb.analysis.pytorch.weights import WeightFinder
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.windows import Windows
+from onnx_nb.analysis.submodel.assembly import assemble
 
 if TYPE_CHECKING:
     import torch
-import re
-from typing import Final
-
-import onnx
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,7 +108,30 @@ class TorchComparison(Comparison):
         recording, graph, pairs = self._aligned()
         if progress is not None:
             progress(0.0, f"extracting {quoted(path or 'the model')}")
-        part = reproduce(recording, graph, pairs, self.given or {}, path, providers=self.settings.providers)
+        number = recording.find_call(path.partition(" → ")[0])
+        call, names = recording.calls[number], graph.value_names
+        nodes, starts, ends = submodule_nodes(recording, graph, pairs, number)
+        if not nodes:
+            constants = [names[pairs[slot.value][0]] for slot in call.outputs if slot.value in pairs]
+            message = f"no output of {call.cls} {quoted(call.name)} has a tensor in {graph.model.name}."
+            advice = "See comparison.unmatched for the reason, or choose the module around it."
+            if constants:
+                output = f"the output of {call.cls} {quoted(call.name)}"
+                message = f"{output} was computed in advance: it is the weight {quoted(constants[0])}."
+                advice = "There is nothing to run. See model.tensor(name), or choose the module around it."
+            raise AlignmentError(message, advice=advice)
+        model = assemble(graph.model, nodes, starts, ends, name=f"{graph.model.name} [{path or 'model'}]")
+        kinds = {plain_text(port.name): port.type.tensor_type.elem_type for port in model.proto.graph.input}
+        right = {
+            value: recording.value(recorded) for recorded, (value, _) in pairs.items() if value in {*starts, *ends}
+        }
+        feeds = {}
+        for value in starts:
+            array = right[value] if value in right else np.asarray((self.given or {})[names[value]])
+            with np.errstate(over="ignore"):  # what float16 cannot hold is infinite there, too
+                feeds[names[value]] = array.astype(numpy_dtype(kinds[names[value]]) or array.dtype, copy=False)
+        expected = {names[value]: right[value] for value in ends}
+        part = Reproduction(path, model, feeds, expected, self.settings.providers)
         if folder is not None:
             part.save(folder, progress=stage(progress, 0.2, 1.0))
         return part
@@ -149,10 +171,15 @@ class TorchComparison(Comparison):
         run = self._module_and_arguments()
         part = self.reproduce(path, progress=stage(progress, 0.0, 0.1))
         recording, _, pairs = self._aligned()
-        call = recording.calls[call_around(recording, pairs, path)]
+        calls, number = recording.calls, recording.find_call(path.partition(" → ")[0])
+        known = {slot.value for slot in calls[0].inputs} | pairs.keys()
+        # the innermost call around it, or itself, whose inputs all have a tensor
+        while calls[number].parent >= 0 and any(slot.value not in known for slot in calls[number].inputs):
+            number = calls[number].parent
+        call = calls[number]
         operations = record_operations(*run, call.path, call.index, progress=stage(progress, 0.1, 0.4))
         reference = f"{self.reference} {path}".rstrip()
-        return compare_operations(operations, part, reference, self.settings, progress=stage(progress, 0.4, 1.0))
+        return compare_operations(operations, part, reference, self.settings, stage(progress, 0.4, 1.0))
 
     def weights(self, *, scope: str | None = None, progress: Progress | None = None) -> Comparison:
         """Compare the parameters of the module with the weights of the export.
@@ -304,14 +331,9 @@ def compare_torch(
         recording = module
     else:
         run = checked_arguments(module, args, kwargs)
+        first = stage(progress, 0.0, 0.3)
         recording = record(
-            module,
-            args,
-            kwargs,
-            functions=True,
-            repeat=repeat,
-            memory_limit=memory_limit,
-            progress=stage(progress, 0.0, 0.3),
+            module, args, kwargs, functions=True, repeat=repeat, memory_limit=memory_limit, progress=first
         )
         if model is None:
             if progress is not None:
@@ -323,10 +345,9 @@ def compare_torch(
         progress = stage(progress, 0.5, 1.0)
     chosen = (providers,) if isinstance(providers, str) else None if providers is None else tuple(providers)
     settings = Settings(rtol, atol, chosen, MEMORY if memory_limit is None else memory_limit)
-    found = _compared(recording, Graph.of(load(model)), feeds, alignment, settings, isolated, progress)
+    found = _compared(recording, run, Graph.of(load(model)), feeds, alignment, settings, isolated, progress)
     if run is None:
         return found
-    found = dataclasses.replace(found, run=run)
 
     def explain(first: Point) -> list[str]:
         return [weight.difference for weight in found.weights(scope=first.scope).points if weight.difference]
@@ -336,6 +357,7 @@ def compare_torch(
 
 def _compared(  # noqa: PLR0917
     recording: Recording,
+    run: tuple[Any, tuple[Any, ...], Mapping[str, Any]] | None,
     graph: Graph,
     feeds: Mapping[str, Any] | None,
     alignment: Alignment | None,
@@ -368,15 +390,14 @@ def _compared(  # noqa: PLR0917
         """Compare a tensor with the recorded values that it may be; with ``keep`` nobody changes the array later."""
         dtypes[value] = array.dtype
         for number in wanted[value]:
-            reference = recording.value(number)
-            # results of functions are compared only with tensors near them
-            is_far = number in doubtful and not keep and between(reference, array) > NEAR
-            if reference.shape == array.shape and not is_far:
-                axis = classes_axis(reference) if value in outputs else None
-                found = settings.errors(reference, array, keep=keep, argmax=axis)
-                distance = by_peak(found.size)
-                if number not in doubtful or distance <= NEAR:
-                    errors[value, number], distances[value, number] = found, distance
+            reference, is_doubtful = recording.value(number), number in doubtful
+            if reference.shape != array.shape or (is_doubtful and not keep and between(reference, array) > NEAR):
+                continue  # results of functions are compared only with tensors near them
+            axis = classes_axis(reference) if value in outputs else None
+            found = settings.errors(reference, array, keep=keep, argmax=axis)
+            distance = by_peak(found.size)
+            if not is_doubtful or distance <= NEAR:
+                errors[value, number], distances[value, number] = found, distance
 
     is_small = recording.nbytes <= min(SMALL, settings.memory_limit)
     at_once = _run_at_once(graph, given, wanted, settings) if is_small else {}
@@ -394,19 +415,43 @@ def _compared(  # noqa: PLR0917
         own = isolated_errors(
             graph, references, dtypes, given, settings, keep=is_small, progress=stage(progress, 0.5, 1.0)
         )
+    points = []
+    attributes = {(call.path, call.index): call.attributes for call in recording.calls}
+    for depth, (number, (value, match)) in enumerate(pairs.items()):
+        reference = recording.value(number)
+        node = graph.nodes[int(graph.producer[value])] if graph.producer[value] >= 0 else None
+        difference = ""
+        if node is not None and not match.function:
+            difference = attribute_difference(match.cls, attributes[match.path, match.call], node, reference.ndim)
+        cumulative = errors.get((value, number))
+        if cumulative is None and node is None:  # a weight
+            cumulative = ErrorStats.of(reference, graph.model.tensor(match.tensor))
+        if cumulative is None:
+            shape = shape_text(reference.shape)
+            message = f"{quoted(match.name)} is {shape}, but tensor {quoted(match.tensor)} has another shape."
+            if difference:
+                raise AlignmentError(f"{message} In its node, {difference}.", advice="Fix that, and export again.")
+            raise AlignmentError(message, advice="Give the model the same inputs as the module.")
+        point = point_at(
+            graph,
+            value,
+            match.name,
+            match.how,
+            depth,
+            op_type=match.function or match.cls,
+            scope=match.path,
+            source=match.source or (source_of(node) if node is not None else ""),
+            output=value in outputs,
+            difference=difference,
+            cumulative=cumulative,
+            isolated=own.get(value, cumulative if node is None else None),
+        )
+        points.append(point)
     if progress is not None:
         progress(1.0, "done")
-    return TorchComparison(
-        f"torch {recording.cls}",
-        graph.model.name,
-        tuple(_points(recording, graph, pairs, errors, own)),
-        tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in aligned.unmatched),
-        recording=recording,
-        alignment=aligned,
-        model=graph.model,
-        given=given,
-        settings=settings,
-    )
+    names = f"torch {recording.cls}", graph.model.name
+    rest = tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in aligned.unmatched)
+    return TorchComparison(*names, tuple(points), rest, 1, recording, aligned, graph.model, given, run, settings)
 
 
 def _run_at_once(
@@ -426,47 +471,6 @@ def _run_at_once(
         return {}
     is_array = {name for name, value in results.items() if value is not None and value.is_tensor()}
     return {value: sessions.to_array(results[name]) for name, value in names.items() if name in is_array}
-
-
-def _points(
-    recording: Recording,
-    graph: Graph,
-    pairs: Pairs,
-    cumulative: Mapping[tuple[int, int], ErrorStats | LazyErrors],
-    isolated: Mapping[int, ErrorStats | LazyErrors],
-) -> Iterable[Point]:
-    """Yield a point for each aligned value."""
-    outputs = set(graph.outputs.tolist())
-    attributes = {(call.path, call.index): call.attributes for call in recording.calls}
-    for depth, (number, (value, match)) in enumerate(pairs.items()):
-        reference = recording.value(number)
-        node = graph.nodes[int(graph.producer[value])] if graph.producer[value] >= 0 else None
-        difference = ""
-        if node is not None and not match.function:
-            difference = attribute_difference(match.cls, attributes[match.path, match.call], node, reference.ndim)
-        errors = cumulative.get((value, number))
-        if errors is None and node is None:  # a weight
-            errors = ErrorStats.of(reference, graph.model.tensor(match.tensor))
-        if errors is None:
-            shape = shape_text(reference.shape)
-            message = f"{quoted(match.name)} is {shape}, but tensor {quoted(match.tensor)} has another shape."
-            if difference:
-                raise AlignmentError(f"{message} In its node, {difference}.", advice="Fix that, and export again.")
-            raise AlignmentError(message, advice="Give the model the same inputs as the module.")
-        yield point_at(
-            graph,
-            value,
-            match.name,
-            match.how,
-            depth,
-            op_type=match.function or match.cls,
-            scope=match.path,
-            source=match.source or (source_of(node) if node is not None else ""),
-            output=value in outputs,
-            difference=difference,
-            cumulative=errors,
-            isolated=isolated.get(value, errors if node is None else None),
-        )
 
 
 _WINDOW: Final = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "groups")

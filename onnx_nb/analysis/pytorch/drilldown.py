@@ -36,14 +36,12 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.save import together
-from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch.align import CLOSE, TensorSink, main_tensors, operator
 from onnx_nb.analysis.pytorch.module_scopes import running_line
 from onnx_nb.analysis.pytorch.record import intercept, is_tensor, to_numpy, watch
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.windows import Windows
-from onnx_nb.analysis.submodel.assembly import assemble
 
 if TYPE_CHECKING:
     import torch
@@ -135,12 +133,7 @@ def record_operations(  # noqa: PLR0917
 
 
 def compare_operations(
-    operations: Sequence[Operation],
-    part: Reproduction,
-    reference: str,
-    settings: Settings,
-    *,
-    progress: Progress | None = None,
+    operations: Sequence[Operation], part: Reproduction, reference: str, settings: Settings, progress: Progress | None
 ) -> Comparison:
     """Compare operations with the tensors of their part of the export."""
     graph = Graph.of(part.model)
@@ -151,48 +144,12 @@ def compare_operations(
         graph, stage(progress, 0.0, 0.4), lambda value, array: arrays.setdefault(value, array.copy()).nbytes
     )
     Windows(graph, wanted, memory_limit=1 << 30, providers=part.providers).run(part.feeds, sink)
-    pairs = _align_operations(operations, part, graph, arrays, progress=stage(progress, 0.4, 0.7))
-    keep = sum(operation.array.nbytes for operation in operations) <= min(SMALL, settings.memory_limit)
-    cumulative = {i: settings.errors(operations[i].array, arrays[value], keep=keep) for i, (value, _) in pairs.items()}
-    references = {value: functools.partial(getattr, operations[i], "array") for i, (value, _) in pairs.items()}
-    dtypes = {value: arrays[value].dtype for value in references}
-    arrays.clear()
-    own = isolated_errors(
-        graph, references, dtypes, part.feeds, settings, keep=keep, progress=stage(progress, 0.7, 1.0)
-    )
-    points = [
-        point_at(
-            graph,
-            value,
-            operations[i].name,
-            how,
-            depth,
-            op_type=operations[i].name.partition("#")[0],
-            scope=part.path,
-            source=operations[i].source,
-            output=how == "output",
-            cumulative=cumulative[i],
-            isolated=own.get(value),
-        )
-        for depth, (i, (value, how)) in enumerate(pairs.items())
-    ]
-    return Comparison(reference, part.model.name, tuple(points))
-
-
-def _align_operations(
-    operations: Sequence[Operation],
-    part: Reproduction,
-    graph: Graph,
-    arrays: Mapping[int, NDArray[Any]],
-    *,
-    progress: Progress | None,
-) -> dict[int, tuple[int, str]]:
-    """Return index of the operation → its tensor, and how it was found: "output", "value" or "order"."""
-    tensors = sorted(arrays, key=lambda value: (int(graph.rank[graph.producer[value]]), value))
+    aligning, isolating = stage(progress, 0.4, 0.7), stage(progress, 0.7, 1.0)
+    tensors = sorted(arrays, key=lambda value: (int(graph.rank[makers[value]]), value))
     scores = np.zeros((len(operations), len(tensors)))
     for i, operation in enumerate(operations):
-        if progress is not None:
-            progress(i / len(operations), f"looking for {operation.name}")
+        if aligning is not None:
+            aligning(i / len(operations), f"looking for {operation.name}")
         for j, value in enumerate(tensors):
             array, expected = arrays[value], part.expected.get(graph.value_names[value])
             if operation.array.shape != array.shape or operation.array.dtype.kind != array.dtype.kind:
@@ -200,12 +157,32 @@ def _align_operations(
             if expected is not None and not between(expected, operation.array):
                 scores[i, j] = _CERTAIN  # whatever the error of the tensor
             elif array.size:
-                scores[i, j] = _score(operation, array, operator(graph, int(graph.producer[value])))
+                scores[i, j] = _score(operation, array, operator(graph, makers[value]))
+    pairs = [(operations[i], tensors[j], scores[i, j] > 1) for i, j in _best_chain(scores)]
+    keep = sum(operation.array.nbytes for operation in operations) <= min(SMALL, settings.memory_limit)
+    cumulative = {value: settings.errors(made.array, arrays[value], keep=keep) for made, value, _ in pairs}
+    references = {value: functools.partial(getattr, made, "array") for made, value, _ in pairs}
+    dtypes = {value: arrays[value].dtype for value in references}
+    arrays.clear()
+    own = isolated_errors(graph, references, dtypes, part.feeds, settings, keep=keep, progress=isolating)
     outputs = set(graph.outputs.tolist())
-    return {
-        i: (tensors[j], "output" if tensors[j] in outputs else "value" if scores[i, j] > 1 else "order")
-        for i, j in _best_chain(scores)
-    }
+    points = [
+        point_at(
+            graph,
+            value,
+            made.name,
+            "output" if value in outputs else "value" if by_value else "order",
+            depth,
+            op_type=made.name.partition("#")[0],
+            scope=part.path,
+            source=made.source,
+            output=value in outputs,
+            cumulative=cumulative[value],
+            isolated=own.get(value),
+        )
+        for depth, (made, value, by_value) in enumerate(pairs)
+    ]
+    return Comparison(reference, part.model.name, tuple(points))
 
 
 def _score(operation: Operation, array: NDArray[Any], op: str) -> float:
@@ -239,7 +216,6 @@ def _best_chain(scores: NDArray[np.float64]) -> list[tuple[int, int]]:
     return pairs[::-1]
 
 
-_CPU: Final = ("CPUExecutionProvider",)
 _SCRIPT: Final = '''"""Run model.onnx on the inputs of {path} in torch, and compare with its outputs in torch."""
 
 from pathlib import Path
@@ -298,8 +274,7 @@ class Reproduction:
         folder
             Receives ``model.onnx``, ``test_data_set_0`` in the layout of onnx's own tests, and ``run.py``.
         progress
-            Called with the fraction done and the file being written. An exception that it raises ends the work; the
-            data files appear together or not at all.
+            As for `compare_torch`. The data files appear together or not at all.
 
         Returns
         -------
@@ -329,46 +304,12 @@ class Reproduction:
                     tensor = onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
                     files.add(data / f"{kind}_{number}.pb", [tensor.SerializeToString()])
                     former.discard(data / f"{kind}_{number}.pb")
-            script = _SCRIPT.format(path=ascii(self.path or "the model"), providers=list(self.providers or _CPU))
+            providers = list(self.providers or ["CPUExecutionProvider"])
+            script = _SCRIPT.format(path=ascii(self.path or "the model"), providers=providers)
             files.add(place / "run.py", [script.encode()])
         for old in former:  # of another submodule that was saved here before
             old.unlink(missing_ok=True)
         return place
-
-
-def reproduce(
-    recording: Recording,
-    graph: Graph,
-    pairs: Pairs,
-    given: Mapping[str, Any],
-    path: str,
-    *,
-    providers: tuple[str, ...] | None = None,
-) -> Reproduction:
-    """Extract the part of an export that computes a submodule."""
-    number = recording.find_call(path.partition(" → ")[0])
-    call, names = recording.calls[number], graph.value_names
-    nodes, starts, ends = submodule_nodes(recording, graph, pairs, number)
-    if not nodes:
-        constants = [names[pairs[slot.value][0]] for slot in call.outputs if slot.value in pairs]
-        message = f"no output of {call.cls} {quoted(call.name)} has a tensor in {graph.model.name}."
-        advice = "See comparison.unmatched for the reason, or choose the module around it."
-        if constants:
-            output = f"the output of {call.cls} {quoted(call.name)}"
-            message = f"{output} was computed in advance: it is the weight {quoted(constants[0])}."
-            advice = "There is nothing to run. See model.tensor(name), or choose the module around it."
-        raise AlignmentError(message, advice=advice)
-    model = assemble(graph.model, nodes, starts, ends, name=f"{graph.model.name} [{path or 'model'}]")
-    kinds = {plain_text(port.name): port.type.tensor_type.elem_type for port in model.proto.graph.input}
-    numbers = {value: recorded for recorded, (value, _) in pairs.items()}
-    feeds = {}
-    for value in starts:
-        name = names[value]
-        array = recording.value(numbers[value]) if value in numbers else np.asarray(given[name])
-        with np.errstate(over="ignore"):  # what float16 cannot hold is infinite there, too
-            feeds[name] = array.astype(numpy_dtype(kinds[name]) or array.dtype, copy=False)
-    expected = {names[value]: recording.value(numbers[value]) for value in ends}
-    return Reproduction(path, model, feeds, expected, providers)
 
 
 def submodule_nodes(
@@ -387,18 +328,9 @@ def submodule_nodes(
         last += 1
     made = (slot.value for inner in calls[number : last + 1] for slot in inner.outputs)
     inside = {value for value in made if value >= call.known}
-    starts = {value for recorded, (value, _) in pairs.items() if recorded not in inside}
+    recorded = {value: number for number, (value, _) in pairs.items()}
+    starts = {value for value, number in recorded.items() if number not in inside}
     return *_nodes_between(graph, computed, starts), computed
-
-
-def call_around(recording: Recording, known: Collection[int], name: str) -> int:
-    """Return the index of the innermost call around a submodule, or of it itself, whose inputs all have a tensor."""
-    number = recording.find_call(name.partition(" → ")[0])
-    calls = recording.calls
-    there = {slot.value for slot in calls[0].inputs} | set(known)
-    while calls[number].parent >= 0 and any(slot.value not in there for slot in calls[number].inputs):
-        number = calls[number].parent
-    return number
 
 
 # --- isolated errors ------------------------------------------------------------------------------------------------

@@ -101,10 +101,10 @@ def export(
     module, args, kwargs = checked_arguments(module, args, kwargs)
     if opset is not None:
         options["opset_version"] = opset
-    position = _Position(module)
+    running: list[torch.nn.Module] = []
     other = f"exporter={EXPORTERS[exporter == EXPORTERS[0]]!r}"
     try:
-        with _silenced() as caught, watch(module, position.enter, position.leave):
+        with _silenced() as caught, watch(module) as running:
             if exporter == "dynamo":
                 options = {"kwargs": kwargs or None, "verbose": False, **options}
                 program: Any = torch.onnx.export(module, args, dynamo=True, **options)
@@ -117,7 +117,11 @@ def export(
                     torch.onnx.export(module, tensors, file, dynamo=False, **options)
                 model = load(file.getvalue())
     except Exception as error:
-        raise _refused(position, args, kwargs, exporter, other, error) from error
+        reason, path = _reason(module, running, args, kwargs, error)
+        message = f"{reason} torch's {exporter} exporter cannot export {type(module).__name__}."
+        failed = ExportError(message, advice=f"Try the other exporter: {other}.")
+        failed.module = path
+        raise failed from error
     traced = [str(one.message) for one in caught if one.category.__name__ == "TracerWarning"]
     if traced:  # it may explain an error
         more = f" ({count_text(len(traced) - 1, 'more such place')})" if len(traced) > 1 else ""
@@ -197,71 +201,35 @@ def _silenced() -> Iterator[list[warnings.WarningMessage]]:
                 torch._C._jit_onnx_log = log  # noqa: SLF001
 
 
-class _Position:
-    """The submodules that a forward pass is in: hooks for `watch`."""
+def _reason(
+    module: torch.nn.Module, running: list[torch.nn.Module], args: Any, kwargs: Any, cause: BaseException
+) -> tuple[str, str | None]:
+    """Return the innermost reason of a failed export with its submodule, and the path of the submodule."""
+    import torch
 
-    def __init__(self, module: torch.nn.Module) -> None:
-        self.module = module
-        self._names = {id(part): name for name, part in module.named_modules()}
-        self._stack: list[torch.nn.Module] = []
-
-    @property
-    def innermost(self) -> tuple[str, str] | None:
-        """Path and class of the innermost submodule that has begun and not ended."""
-        return (self._names.get(id(self._stack[-1]), ""), type(self._stack[-1]).__name__) if self._stack else None
-
-    def enter(self, part: torch.nn.Module, _args: Any, _kwargs: Any) -> None:
-        if part is self.module:
-            self._stack.clear()
-        self._stack.append(part)
-
-    def leave(self, part: torch.nn.Module, _output: Any) -> None:
-        while self._stack and self._stack.pop() is not part:
-            pass
-
-
-def _refused(  # noqa: PLR0917
-    position: _Position, args: tuple[Any, ...], kwargs: dict[str, Any], exporter: str, other: str, cause: BaseException
-) -> ExportError:
-    """Return the error of a failed export: the innermost reason first, then the submodule, then what to do."""
-    module = position.module
     while (inner := cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)) is not None:
         cause = inner
     uncolored = re.sub(r"\x1b\[[0-9;]*m", "", str(cause))
     reason = " ".join(uncolored.strip().partition("\n\n")[0].split()) or type(cause).__name__
     reason = shortened(reason, 600).rstrip(".")
-    where = position.innermost
+    innermost = running[-1:]
     operator = re.search(r"aten(?:::|\.)_?([a-z_0-9]+)", reason)
-    if where is None and operator is not None:
-        where = _caller_of(module, args, kwargs, operator[1].strip("_"))
-    place = ""
-    if where is not None:
-        place = f" This is in {where[1]} {quoted(where[0]) if where[0] else '(the module itself)'}."
-    message = f"{reason}.{place} torch's {exporter} exporter cannot export {type(module).__name__}."
-    failed = ExportError(message, advice=f"Try the other exporter: {other}.")
-    failed.module = where[0] if where is not None else None
-    return failed
+    if not innermost and operator is not None:
+        wanted = operator[1].strip("_")
 
+        def note(func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+            if func.__name__.partition(".")[0].strip("_") == wanted:
+                innermost.extend(inside[-1:])
+            return func(*args, **kwargs)
 
-def _caller_of(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], operator: str
-) -> tuple[str, str] | None:
-    """Return path and class of the submodule that calls an aten operator, found by running the module."""
-    import torch
-
-    position = _Position(module)
-    found: list[tuple[str, str]] = []
-
-    def note(func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        if func.__name__.partition(".")[0].strip("_") == operator and position.innermost is not None:
-            found.append(position.innermost)
-        return func(*args, **kwargs)
-
-    # the export failed already: an error of this run adds nothing
-    watching = watch(module, position.enter, position.leave)
-    with contextlib.suppress(Exception), torch.no_grad(), watching, intercept(note, aten=True):
-        module(*args, **kwargs)
-    return found[0] if found else None
+        # the submodule that calls the operator; the export failed already, and an error of this run adds nothing
+        with contextlib.suppress(Exception), torch.no_grad(), watch(module) as inside, intercept(note, aten=True):
+            module(*args, **kwargs)
+    if not innermost:
+        return f"{reason}.", None
+    path = next((name for name, part in module.named_modules() if part is innermost[0]), "")
+    place = quoted(path) if path else "(the module itself)"
+    return f"{reason}. This is in {type(innermost[0]).__name__} {place}.", path
 
 
 def mark(x: torch.Tensor, name: str) -> torch.Tensor:

@@ -254,8 +254,10 @@ def record(
     >>> [call.name for call in recording.calls]
     ['model', '0', '1']
     """
+    import torch
+
     module, args, kwargs = checked_arguments(module, args, kwargs)
-    if not any(part is module for part in _hookable(module)):
+    if isinstance(module, torch.jit.ScriptModule):
         message = f"{type(module).__name__} is scripted by torch.jit, and what it calls cannot be seen."
         raise TypeError(f"{message} Pass the module that was scripted.")
     in_training = _warn_of_training(module)
@@ -274,20 +276,15 @@ def record(
                 around.add(call.parent)
     drew = [first.calls[number] for number in sorted(first.random)]
     unexplained = [f"{call.cls} {quoted(call.name)}" for call in drew if call.path not in in_training]
-    error = "this randomness will show as an error."
-    message = ""
-    if unstable:
-        listed = _listed(list(map(quoted, unstable)))
-        cause = f"{listed} gave other values in a second run of {type(module).__name__}"
-        message = f"{cause}: {error} Call module.eval(), or make it deterministic."
-    elif unexplained and not repeat:
-        advice = "Make it deterministic, or use repeat=True to see which values change."
-        message = f"{_listed(unexplained)} drew random numbers: {error} {advice}"
-    if message:
-        warnings.warn(message, stacklevel=2)
-    random, calls = tuple(call.name for call in drew), tuple(first.calls)
-    made = tuple(first.functions)
-    return Recording(type(module).__name__, calls, made, tuple(unstable), random, first.contents, store)
+    who, what = unexplained, "drew random numbers"
+    advice = "Make it deterministic, or use repeat=True to see which values change."
+    if repeat:
+        who, what = list(map(quoted, unstable)), f"gave other values in a second run of {type(module).__name__}"
+        advice = "Call module.eval(), or make it deterministic."
+    if who:
+        warnings.warn(f"{_listed(who)} {what}: this randomness will show as an error. {advice}", stacklevel=2)
+    of_run = tuple(first.calls), tuple(first.functions), tuple(unstable), tuple(call.name for call in drew)
+    return Recording(type(module).__name__, *of_run, first.contents, store)
 
 
 def checked_arguments(module: Any, args: Any, kwargs: Any) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
@@ -332,42 +329,46 @@ def _listed(names: Sequence[str]) -> str:
 @contextlib.contextmanager
 def watch(
     module: torch.nn.Module,
-    before: Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any]], None],
-    after: Callable[[torch.nn.Module, Any], None],
-) -> Iterator[None]:
+    before: Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any]], None] | None = None,
+    after: Callable[[torch.nn.Module, Any], None] | None = None,
+) -> Iterator[list[torch.nn.Module]]:
     """Call ``before(submodule, args, kwargs)`` and ``after(submodule, output)`` around every submodule call.
 
-    Submodules that torch.jit scripted cannot have hooks. Nothing is called while dynamo traces a branch of
-    ``torch.cond``. The hooks are removed on exit.
+    The list of the submodules that run is yielded, outermost first. Submodules that torch.jit scripted cannot have
+    hooks. Nothing is called while dynamo traces a branch of ``torch.cond``. The hooks are removed on exit.
     """
     import torch
 
+    running: list[torch.nn.Module] = []
+
     def begin(part: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not torch.compiler.is_dynamo_compiling():
-            before(part, args, kwargs)
+            if part is module:
+                running.clear()
+            running.append(part)
+            if before is not None:
+                before(part, args, kwargs)
 
     def end(part: torch.nn.Module, _args: tuple[Any, ...], output: Any) -> None:
         if not torch.compiler.is_dynamo_compiling():
-            after(part, output)
+            while running and running.pop() is not part:  # an inner call that raised, and whose caller caught it
+                pass
+            if after is not None:
+                after(part, output)
 
     handles: list[torch.utils.hooks.RemovableHandle] = []
     fused = torch.backends.mha.get_fastpath_enabled()
     try:
         torch.backends.mha.set_fastpath_enabled(False)  # torch's fused transformer layers call no submodules
-        for part in _hookable(module):
-            handles.append(part.register_forward_pre_hook(begin, with_kwargs=True))
-            handles.append(part.register_forward_hook(end))
-        yield
+        for part in module.modules():
+            if not isinstance(part, torch.jit.ScriptModule):
+                handles.append(part.register_forward_pre_hook(begin, with_kwargs=True))
+                handles.append(part.register_forward_hook(end))
+        yield running
     finally:
         for handle in handles:
             handle.remove()
         torch.backends.mha.set_fastpath_enabled(fused)
-
-
-def _hookable(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    import torch
-
-    return (part for part in module.modules() if not isinstance(part, torch.jit.ScriptModule))
 
 
 def intercept(
@@ -384,16 +385,6 @@ def intercept(
     mode: contextlib.AbstractContextManager[Any]
     mode = type("Intercept", (base,), {method: run, "supports_higher_order_operators": True})()
     return mode
-
-
-def _random_state() -> bytes:
-    """Return the state of torch's random generators, which changes when numbers are drawn."""
-    import torch
-
-    state: bytes = torch.default_generator.get_state().numpy().tobytes()
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        state += b"".join(generator.get_state().numpy().tobytes() for generator in torch.cuda.default_generators)
-    return state
 
 
 class _Recorder:
@@ -430,7 +421,6 @@ class _Recorder:
 
         watching = intercept(self._function) if functions else contextlib.nullcontext()
         with torch.no_grad(), watch(self._module, self._before, self._after), watching:
-            self._state = _random_state()
             try:
                 self._module(*args, **kwargs)
             except Exception as error:
@@ -483,7 +473,11 @@ class _Recorder:
 
     def _note_random_numbers(self) -> None:
         """Note the innermost call if random numbers were drawn since a call last began or ended."""
-        state = _random_state()
+        import torch
+
+        state: bytes = torch.default_generator.get_state().numpy().tobytes()
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            state += b"".join(generator.get_state().numpy().tobytes() for generator in torch.cuda.default_generators)
         if state != self._state and self._stack:
             self.random.add(self._stack[-1][0])
         self._state = state
@@ -528,8 +522,8 @@ class _Recorder:
             self.contents.append(self._store.put(array))
         else:
             known = unspilled(self._known[number]) if number < len(self._known) else None
-            same = known is not None and known.shape == array.shape and known.dtype == array.dtype
-            if known is None or not same or known.tobytes() != array.tobytes():
+            kind = array.shape, array.dtype
+            if known is None or (known.shape, known.dtype) != kind or known.tobytes() != array.tobytes():
                 self.changed.add(number)
             self.contents.append(None)
         self._seen[id(tensor)] = (weakref.ref(tensor), _version(tensor), number)
@@ -607,9 +601,8 @@ def is_tensor(value: Any) -> bool:
     """Return whether a value is a tensor that numpy can hold: strided, not quantized, with data."""
     import torch
 
-    if not isinstance(value, torch.Tensor):
-        return False
-    return value.layout == torch.strided and not value.is_quantized and not value.is_meta
+    is_strided = isinstance(value, torch.Tensor) and value.layout == torch.strided
+    return is_strided and not value.is_quantized and not value.is_meta
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
@@ -627,16 +620,8 @@ def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
     if not plain.is_cpu or plain.is_conj() or plain.is_neg():
         plain = plain.cpu().resolve_conj().resolve_neg()
     plain = plain.contiguous()
-    foreign = _ml_dtype(tensor.dtype)
-    if foreign is None:
-        array: NDArray[Any] = plain.numpy()
-        return array
-    raw = {1: torch.uint8, 2: torch.int16}[plain.element_size()]
-    viewed: NDArray[Any] = plain.view(raw).numpy().view(foreign)
-    return viewed
-
-
-@functools.cache
-def _ml_dtype(dtype: torch.dtype) -> Any:
-    """Return the dtype of ``ml_dtypes`` for one that numpy lacks; None if numpy has it."""
-    return getattr(ml_dtypes, str(dtype).removeprefix("torch."), None)
+    foreign = getattr(ml_dtypes, str(tensor.dtype).removeprefix("torch."), None)  # for one that numpy lacks
+    if foreign is not None:
+        plain = plain.view({1: torch.uint8, 2: torch.int16}[plain.element_size()])
+    array: NDArray[Any] = plain.numpy()
+    return array if foreign is None else array.view(foreign)
