@@ -122,9 +122,8 @@ class TorchComparison(Comparison):
             raise AlignmentError(message, advice=advice)
         model = assemble(graph.model, nodes, starts, ends, name=f"{graph.model.name} [{path or 'model'}]")
         kinds = {plain_text(port.name): port.type.tensor_type.elem_type for port in model.proto.graph.input}
-        right = {
-            value: recording.value(recorded) for recorded, (value, _) in pairs.items() if value in {*starts, *ends}
-        }
+        border = {*starts, *ends}
+        right = {value: recording.value(recorded) for recorded, (value, _) in pairs.items() if value in border}
         feeds = {}
         for value in starts:
             array = right[value] if value in right else np.asarray((self.given or {})[names[value]])
