@@ -295,7 +295,13 @@ class Candidates:
             parent = self._calls[number].parent
             self._ends[parent] = max(self._ends[parent], self._ends[number])
         self._nodes = self._nodes_of_calls()
-        self._makers = self._makers_of_values()
+        self._makers: dict[int, int] = {}
+        """Value → the innermost call that made it; inner calls come before those around them."""
+        given = {slot.value for slot in self._calls[0].inputs}
+        for number in sorted(range(len(self._calls)), key=lambda number: (self._ends[number], -number)):
+            passed = given.union(slot.value for slot in self._calls[number].inputs)
+            made = (slot.value for slot in self._calls[number].outputs if slot.value not in passed)
+            self._makers.update((value, number) for value in made if value not in self._makers)
         self._fixed: dict[int, tuple[int, str]] = {}
         """Recorded value → tensor and how it was found, where there is no doubt."""
         self._open: dict[int, list[int]] = {}
@@ -415,17 +421,6 @@ class Candidates:
             broken, last = False, label
         return runs
 
-    def _makers_of_values(self) -> dict[int, int]:
-        """Return for each value the innermost call that made it; inner calls come before those around them."""
-        made: dict[int, int] = {}
-        known = {slot.value for slot in self._calls[0].inputs}
-        for number in sorted(range(len(self._calls)), key=lambda number: (self._ends[number], -number)):
-            inputs = {slot.value for slot in self._calls[number].inputs}
-            for slot in self._calls[number].outputs:
-                if slot.value not in inputs and slot.value not in known:
-                    made.setdefault(slot.value, number)
-        return made
-
     # --- tensors of values ------------------------------------------------------------------------------------------
 
     def _fits(self, value: int, number: int) -> bool:
@@ -500,6 +495,7 @@ class Candidates:
 
     def _share(self, chosen: dict[int, tuple[int, str]], distances: Mapping[tuple[int, int], float]) -> None:
         """Let values without a tensor share the tensor of an equal value, or a weight that holds them."""
+        model, folded = self._graph.model, self._graph.folded
         rest = [number for number in self._makers if number not in chosen]
         shapes = {self._types[number][1] for number in rest}
         equal: dict[tuple[Any, ...], int] = {}
@@ -512,19 +508,11 @@ class Candidates:
             value = equal.get((array.shape, array.dtype.str, array.tobytes()), -1) if array.size > 1 else -1
             if value >= 0 and distances.get((value, number), 0.0) <= CLOSE:
                 chosen[number] = value, "equal"
-            elif (weight := self._weight(number)) is not None:
-                chosen[number] = weight, "constant"
-
-    def _weight(self, number: int) -> int | None:
-        """Return the weight that holds a value whose nodes were computed in advance; None if there is none."""
-        array, model = self._recording.value(number), self._graph.model
-        nodes = self._nodes[self._makers[number]][0]
-        if not 1 < array.size <= LOOKED_AT or any(not self._graph.folded[node] for node in nodes):
-            return None
-        for name, info in model.initializers.items():
-            if info.shape == array.shape and between(array, model.tensor(name)) <= _EQUAL:
-                return self._graph.value(name)
-        return None
+            elif 1 < array.size <= LOOKED_AT and all(folded[node] for node in self._nodes[self._makers[number]][0]):
+                fitting = (name for name, info in model.initializers.items() if info.shape == array.shape)
+                held = next((name for name in fitting if between(array, model.tensor(name)) <= _EQUAL), None)
+                if held is not None:  # its nodes were computed in advance
+                    chosen[number] = self._graph.value(held), "constant"
 
     # --- tensors of functions ---------------------------------------------------------------------------------------
 

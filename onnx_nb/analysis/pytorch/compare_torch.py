@@ -30,18 +30,16 @@ from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch.align import NEAR, Alignment, Candidates, Pairs, TensorSink, feeds_of
 from onnx_nb.analysis.pytorch.drilldown import (
-    MEMORY,
     SMALL,
     Reproduction,
     Settings,
     compare_operations,
     isolated_errors,
-    record_operations,
     submodule_nodes,
 )
 from onnx_nb.analysis.pytorch.export import export
 from onnx_nb.analysis.pytorch.module_scopes import source_of
-from onnx_nb.analysis.pytorch.record import ATTRIBUTES, Recording, checked_arguments, record
+from onnx_nb.analysis.pytorch.record import ATTRIBUTES, Recording, Run, checked_arguments, record
 from onnx_nb.analysis.pytorch.weights import WeightFinder
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.windows import Windows
@@ -65,7 +63,7 @@ class TorchComparison(Comparison):
     model: Model | None = None
     given: Mapping[str, Any] | None = None
     """Inputs of the model by name."""
-    run: tuple[Any, tuple[Any, ...], Mapping[str, Any]] | None = None
+    run: Run | None = None
     """Module, args and kwargs; None if only a recording was compared."""
     settings: Settings = dataclasses.field(default_factory=Settings)
 
@@ -176,9 +174,8 @@ class TorchComparison(Comparison):
         while calls[number].parent >= 0 and any(slot.value not in known for slot in calls[number].inputs):
             number = calls[number].parent
         call = calls[number]
-        operations = record_operations(*run, call.path, call.index, progress=stage(progress, 0.1, 0.4))
         reference = f"{self.reference} {path}".rstrip()
-        return compare_operations(operations, part, reference, self.settings, stage(progress, 0.4, 1.0))
+        return compare_operations(run, call, part, reference, self.settings, stage(progress, 0.1, 1.0))
 
     def weights(self, *, scope: str | None = None, progress: Progress | None = None) -> Comparison:
         """Compare the parameters of the module with the weights of the export.
@@ -220,7 +217,7 @@ class TorchComparison(Comparison):
         pairs = {**Alignment(tuple(quantized)).pairs(recording, graph), **pairs}
         return WeightFinder(module, recording, graph, pairs, scope).compare(self.settings, progress)
 
-    def _module_and_arguments(self) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
+    def _module_and_arguments(self) -> Run:
         if self.run is None:
             message = "the module is not known, only a recording of it."
             raise AlignmentError(message, advice="Compare by compare_torch(module, …).")
@@ -343,7 +340,7 @@ def compare_torch(
             raise AlignmentError(f"{named}: options are for an export, but a model is given.", advice="Leave out one.")
         progress = stage(progress, 0.5, 1.0)
     chosen = (providers,) if isinstance(providers, str) else None if providers is None else tuple(providers)
-    settings = Settings(rtol, atol, chosen, MEMORY if memory_limit is None else memory_limit)
+    settings = Settings(rtol, atol, chosen, Settings().memory_limit if memory_limit is None else memory_limit)
     found = _compared(recording, run, Graph.of(load(model)), feeds, alignment, settings, isolated, progress)
     if run is None:
         return found
@@ -356,7 +353,7 @@ def compare_torch(
 
 def _compared(  # noqa: PLR0917
     recording: Recording,
-    run: tuple[Any, tuple[Any, ...], Mapping[str, Any]] | None,
+    run: Run | None,
     graph: Graph,
     feeds: Mapping[str, Any] | None,
     alignment: Alignment | None,
@@ -474,17 +471,12 @@ def _run_at_once(
 
 _WINDOW: Final = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "groups")
 _COMPARED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "LayerNorm": ("LayerNormalization", ("eps",)),
-    "RMSNorm": ("RMSNormalization", ("eps",)),
-    "BatchNorm": ("BatchNormalization", ("eps",)),
-    "GroupNorm": ("GroupNormalization", ("eps",)),
-    "InstanceNorm": ("InstanceNormalization", ("eps",)),
+    **{f"{name}Norm": (f"{name}Normalization", ("eps",)) for name in ("Layer", "RMS", "Batch", "Group", "Instance")},
     "GELU": ("Gelu", ("approximate",)),
     "LeakyReLU": ("LeakyRelu", ("negative_slope",)),
     "ELU": ("Elu", ("alpha",)),
     "CELU": ("Celu", ("alpha",)),
-    "Softmax": ("Softmax", ("dim",)),
-    "LogSoftmax": ("LogSoftmax", ("dim",)),
+    **{name: (name, ("dim",)) for name in ("Softmax", "LogSoftmax")},
     "Conv": ("Conv", _WINDOW),
     "MaxPool": ("MaxPool", _WINDOW),
     "AvgPool": ("AveragePool", _WINDOW[:2]),  # padding may be a node of its own

@@ -17,7 +17,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.pytorch.align import Pairs
-    from onnx_nb.analysis.pytorch.record import Recording
+    from onnx_nb.analysis.pytorch.record import Call, Recording, Run
 
-MEMORY: Final = 1 << 30
-"""Bytes of values that are compared at once, unless the caller sets another limit."""
 SMALL: Final = 1 << 25
 """Bytes of recorded values up to which a model runs in one session, and arrays are kept for `Settings.errors`."""
 MOST_OPERATIONS: Final = 2000
 """Operations of a submodule beyond which it is not drilled into."""
+_COMPUTED: Final = "__onnx"
+"""End of the name of a tensor that a region computes."""
 _CERTAIN: Final = 4.0
 """Score of a pair that is certain: more than values and names can reach."""
 
@@ -66,7 +66,8 @@ class Settings(NamedTuple):
     rtol: float = RTOL
     atol: float = ATOL
     providers: tuple[str, ...] | None = None
-    memory_limit: int = MEMORY
+    memory_limit: int = 1 << 30
+    """Bytes of values that are compared at once."""
 
     def errors(
         self, reference: NDArray[Any], candidate: NDArray[Any], *, keep: bool, argmax: int | None = None
@@ -86,27 +87,21 @@ class Operation(NamedTuple):
     array: NDArray[Any]
 
 
-def record_operations(  # noqa: PLR0917
-    module: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    path: str,
-    index: int,
-    progress: Progress | None,
-) -> list[Operation]:
+def _record_operations(run: Run, call: Call, progress: Progress | None) -> list[Operation]:
     """Run a module again and record the operations inside one call of a submodule."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    submodule, count = module.get_submodule(path), sum(1 for _ in module.modules())
+    module, args, kwargs = run
+    submodule, count = module.get_submodule(call.path), sum(1 for _ in module.modules())
     operations: list[Operation] = []
     begun, times = Counter[int](), Counter[str]()
 
-    def run(operation: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    def note(operation: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
         made = operation(*args, **kwargs)
         for tensor in filter(is_tensor, made if isinstance(made, list | tuple) else [made]):
             if len(operations) >= MOST_OPERATIONS:
-                message = f"{quoted(path or 'the module')} has more than {MOST_OPERATIONS:,} operations."
+                message = f"{quoted(call.path or 'the module')} has more than {MOST_OPERATIONS:,} operations."
                 raise AlignmentError(message, advice="Drill down into one of its submodules.")
             name = str(operation).rpartition(".")[0] or str(operation)  # torch.cond has no overloads
             times[name] += 1
@@ -117,8 +112,8 @@ def record_operations(  # noqa: PLR0917
     def before(part: torch.nn.Module, _args: Any, _kwargs: Any) -> None:
         if progress is not None:
             progress(min(begun.total() / count, 1.0), f"torch once more: {type(part).__name__}")
-        if part is submodule and begun[id(part)] == index:
-            recording.enter_context(intercept(run, aten=True))
+        if part is submodule and begun[id(part)] == call.index:
+            recording.enter_context(intercept(note, aten=True))
         begun[id(part)] += 1
 
     def after(part: torch.nn.Module, _output: Any) -> None:
@@ -132,19 +127,18 @@ def record_operations(  # noqa: PLR0917
     return operations
 
 
-def compare_operations(
-    operations: Sequence[Operation], part: Reproduction, reference: str, settings: Settings, progress: Progress | None
+def compare_operations(  # noqa: PLR0917
+    run: Run, call: Call, part: Reproduction, reference: str, settings: Settings, progress: Progress | None
 ) -> Comparison:
-    """Compare operations with the tensors of their part of the export."""
+    """Run a module again and compare the operations in one call of a submodule with their part of the export."""
+    operations = _record_operations(run, call, stage(progress, 0.0, 0.3))
+    running, aligning, isolating = (stage(progress, begin, begin + 0.23) for begin in (0.3, 0.53, 0.76))
     graph = Graph.of(part.model)
     makers = {value: int(graph.producer[value]) for value in main_tensors(graph).values()}
     wanted = [value for value, maker in makers.items() if maker >= 0 and not graph.folded[maker]]
     arrays: dict[int, NDArray[Any]] = {}
-    sink = TensorSink(
-        graph, stage(progress, 0.0, 0.4), lambda value, array: arrays.setdefault(value, array.copy()).nbytes
-    )
+    sink = TensorSink(graph, running, lambda value, array: arrays.setdefault(value, array.copy()).nbytes)
     Windows(graph, wanted, memory_limit=1 << 30, providers=part.providers).run(part.feeds, sink)
-    aligning, isolating = stage(progress, 0.4, 0.7), stage(progress, 0.7, 1.0)
     tensors = sorted(arrays, key=lambda value: (int(graph.rank[makers[value]]), value))
     scores = np.zeros((len(operations), len(tensors)))
     for i, operation in enumerate(operations):
@@ -267,7 +261,7 @@ class Reproduction:
         return {name: ErrorStats.of(wanted, made[name]) for name, wanted in self.expected.items()}
 
     def save(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> Path:
-        """Write a folder that shows the error with nothing but onnx and onnxruntime.
+        """Write a folder that shows the error with nothing but onnx and onnxruntime, and return its path.
 
         Parameters
         ----------
@@ -275,11 +269,6 @@ class Reproduction:
             Receives ``model.onnx``, ``test_data_set_0`` in the layout of onnx's own tests, and ``run.py``.
         progress
             As for `compare_torch`. The data files appear together or not at all.
-
-        Returns
-        -------
-        Path
-            The folder.
 
         Raises
         ------
@@ -374,14 +363,14 @@ def isolated_errors(
         report(len(found) / len(references), f"{count_text(len(values), 'region')}, each on torch's values")
         nodes, inputs = _nodes_between(graph, values, references)
         arrays = {graph.value_names[value]: right(value) for value in inputs}
-        model = _model_of_regions(graph, nodes, arrays, values, references)
+        model = _regions(graph, nodes, arrays, values, set(references))
         session = sessions.create(model, optimize=False, providers=settings.providers, transient=True)
         given = {name: sessions.to_value(array) for name, array in arrays.items()}
         results = sessions.run_values(session, given, name=model.name)
         for value in values:
             name = graph.value_names[value]
             report(len(found) / len(references), f"errors of {quoted(name)}")
-            array = sessions.to_array(results.pop(_computed(name)))
+            array = sessions.to_array(results.pop(name + _COMPUTED))
             reference = references[value]()
             if array.shape == reference.shape:
                 found[value] = settings.errors(reference, array, keep=keep)
@@ -407,13 +396,7 @@ def _nodes_between(graph: Graph, ends: Iterable[int], known: Collection[int]) ->
     return nodes, [value for value in inputs if flow.kinds[value] != INITIALIZER]
 
 
-def _model_of_regions(
-    graph: Graph,
-    nodes: Iterable[int],
-    inputs: Mapping[str, NDArray[Any]],
-    outputs: Iterable[int],
-    references: Iterable[int],
-) -> Model:
+def _regions(graph: Graph, nodes: set[int], inputs: Mapping[str, Any], ends: list[int], known: set[int]) -> Model:
     """Return a model of some nodes in which every reference tensor is written under another name."""
     source, names = graph.model.proto, graph.value_names
     proto = ModelProto(ir_version=max(source.ir_version, 4), opset_import=source.opset_import)
@@ -422,22 +405,17 @@ def _model_of_regions(
     target.name = f"regions of {graph.model.name}"
     target.initializer.extend(source.graph.initializer)
     target.sparse_initializer.extend(source.graph.sparse_initializer)
-    renamed = {names[value] for value in references}
+    renamed = {names[value] for value in known}
     for node in sorted(nodes, key=lambda node: int(graph.rank[node])):
         made = target.node.add()
         made.CopyFrom(source.graph.node[node])
         made.ClearField("metadata_props")
         for place, name in enumerate(made.output):
             if name in renamed:
-                made.output[place] = _computed(plain_text(name))
+                made.output[place] = plain_text(name) + _COMPUTED
     for name, array in inputs.items():
         kind = helper.make_tensor_type_proto(int(helper.np_dtype_to_tensor_dtype(array.dtype)), array.shape)
         target.input.add(name=name).type.CopyFrom(kind)
-    for value in outputs:
-        target.output.add(name=_computed(names[value]))
+    for value in ends:
+        target.output.add(name=names[value] + _COMPUTED)
     return with_proto(graph.model, proto, target.name)
-
-
-def _computed(name: str) -> str:
-    """Return the name of a tensor that a region computes."""
-    return f"{name}__onnx"

@@ -28,15 +28,7 @@ from onnx_nb.analysis.formatting import count_text, plain_text, quoted, shortene
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
 from onnx_nb.analysis.pytorch.module_scopes import source_of
-from onnx_nb.analysis.pytorch.record import (
-    arguments_in,
-    checked_arguments,
-    intercept,
-    is_tensor,
-    tensors_in,
-    to_numpy,
-    watch,
-)
+from onnx_nb.analysis.pytorch.record import arguments_in, checked_arguments, intercept, tensors_in, to_numpy, watch
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.submodel.extraction import extract, mark_name
 
@@ -168,7 +160,7 @@ def _replaced(value: Any, tensors: Iterator[Any]) -> Any:
     import torch
 
     if isinstance(value, torch.Tensor):
-        return next(tensors) if is_tensor(value) else value
+        return next(tensors) if tensors_in(value) else value
     if isinstance(value, Mapping):
         return dict.fromkeys(value) | {key: _replaced(item, tensors) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -186,19 +178,16 @@ def _silenced() -> Iterator[list[warnings.WarningMessage]]:
     import torch
 
     log = getattr(torch._C, "_jit_onnx_log", None)  # noqa: SLF001 (it writes the whole graph to the terminal)
-    disabled = logging.root.manager.disable  # many loggers of torch have handlers of their own
-    with warnings.catch_warnings(record=True) as caught:
+    with contextlib.ExitStack() as stack:
+        caught = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
-        try:
-            logging.disable(logging.CRITICAL)
-            if log is not None:
-                torch._C._jit_onnx_log = lambda *_: None  # noqa: SLF001
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                yield caught
-        finally:
-            logging.disable(disabled)
-            if log is not None:
-                torch._C._jit_onnx_log = log  # noqa: SLF001
+        stack.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.CRITICAL)  # many loggers of torch have handlers of their own
+        if log is not None:
+            stack.callback(setattr, torch._C, "_jit_onnx_log", log)  # noqa: SLF001
+            torch._C._jit_onnx_log = lambda *_: None  # noqa: SLF001
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield caught
 
 
 def _reason(
@@ -348,22 +337,15 @@ class Debugger:
         )
 
     def debug(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        """Debug a tensor: called in ``forward``, it returns the tensor unchanged.
+        """Debug a tensor: called in ``forward``, it returns the tensor unchanged, or its stand-in during an export.
 
         In torch, the value is stored in `torch_value`. In an export by either exporter, it becomes a node
         ``my::Debug``. The default exporter computes no values, so the module has to run in torch as well.
 
         Parameters
         ----------
-        x
-            Any tensor.
-        name
-            Name of the tensor. If several tensors have one name, the last value is stored.
-
-        Returns
-        -------
-        torch.Tensor
-            ``x``, or its stand-in during an export.
+        x, name
+            As for `mark`. If several tensors have one name, the last value is stored.
 
         Raises
         ------
@@ -466,8 +448,7 @@ class Debugger:
         for depth, name in enumerate(both):
             tensor, node, source = self._tensors.get(name, ("", "", ""))
             errors = ErrorStats.of(self.torch_value[name], self.onnx_value[name], rtol=rtol, atol=atol)
-            point = Point(name, name, tensor, "debug", depth, "Debug", node, source=source, cumulative=errors)
-            points.append(point)
+            points.append(Point(name, name, tensor, "debug", depth, "Debug", node, source=source, cumulative=errors))
         there = (name for name in self.torch_value if name not in self.onnx_value)
         rest = [Unmatched(name, "reference", "the export has no such Debug node", "Debug") for name in there]
         there = (name for name in self.onnx_value if name not in self.torch_value)

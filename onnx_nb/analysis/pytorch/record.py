@@ -15,13 +15,14 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import ml_dtypes
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, quoted
+from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch.module_scopes import running_line
 from onnx_nb.analysis.run.value_recorder import Store, available_memory, unspilled
@@ -29,6 +30,8 @@ from onnx_nb.analysis.run.value_recorder import Store, available_memory, unspill
 if TYPE_CHECKING:
     import torch
 
+Run: TypeAlias = "tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]"
+"""Module, args and kwargs."""
 _DEEPEST: Final = 16
 """Levels of nested lists, dicts and dataclasses that are searched for tensors."""
 _SCALARS: Final = (int, float, str, type(None))
@@ -260,7 +263,18 @@ def record(
     if isinstance(module, torch.jit.ScriptModule):
         message = f"{type(module).__name__} is scripted by torch.jit, and what it calls cannot be seen."
         raise TypeError(f"{message} Pass the module that was scripted.")
-    in_training = _warn_of_training(module)
+    batch_norm = torch.nn.modules.batchnorm._BatchNorm  # noqa: SLF001 (the base of all of them)
+    dropout = torch.nn.modules.dropout._DropoutNd  # noqa: SLF001 (the same)
+    in_training = {
+        name: f"{type(part).__name__} {quoted(name)}"
+        for name, part in module.named_modules()
+        if part.training and (isinstance(part, batch_norm) or (isinstance(part, dropout) and part.p > 0))
+    }
+    if in_training:
+        verb = "does" if len(in_training) == 1 else "do"
+        what = f"{listed(in_training.values(), str, 3)} {verb} not compute what the export does"
+        message = f"{type(module).__name__} is in train mode: {what}. Call module.eval() first."
+        warnings.warn(message, stacklevel=2)
     store = Store(available_memory() // 2 if memory_limit is None else memory_limit)
     half = 0.5 if repeat else 1.0
     first = _Recorder(module, store, None, stage(progress, 0.0, half))
@@ -282,12 +296,12 @@ def record(
         who, what = list(map(quoted, unstable)), f"gave other values in a second run of {type(module).__name__}"
         advice = "Call module.eval(), or make it deterministic."
     if who:
-        warnings.warn(f"{_listed(who)} {what}: this randomness will show as an error. {advice}", stacklevel=2)
+        warnings.warn(f"{listed(who, str, 3)} {what}: this randomness will show as an error. {advice}", stacklevel=2)
     of_run = tuple(first.calls), tuple(first.functions), tuple(unstable), tuple(call.name for call in drew)
     return Recording(type(module).__name__, *of_run, first.contents, store)
 
 
-def checked_arguments(module: Any, args: Any, kwargs: Any) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+def checked_arguments(module: Any, args: Any, kwargs: Any) -> Run:
     """Return a module without the wrapper of torch.compile, its args as a tuple and its kwargs as a dict."""
     import torch
 
@@ -297,30 +311,6 @@ def checked_arguments(module: Any, args: Any, kwargs: Any) -> tuple[torch.nn.Mod
         raise TypeError(f"expected a torch.nn.Module, not {what}. Wrap a function into a module with a forward.")
     given = tuple(args) if isinstance(args, list | tuple) else () if args is None else (args,)
     return module, given, dict(kwargs or {})
-
-
-def _warn_of_training(module: torch.nn.Module) -> frozenset[str]:
-    """Warn of dropout and batch normalization in train mode; return their paths."""
-    import torch
-
-    batch_norm = torch.nn.modules.batchnorm._BatchNorm  # noqa: SLF001 (the base of all of them)
-    dropout = torch.nn.modules.dropout._DropoutNd  # noqa: SLF001 (the same)
-    found = {
-        name: f"{type(part).__name__} {quoted(name)}"
-        for name, part in module.named_modules()
-        if part.training and (isinstance(part, batch_norm) or (isinstance(part, dropout) and part.p > 0))
-    }
-    if found:
-        verb = "does" if len(found) == 1 else "do"
-        what = f"{_listed(list(found.values()))} {verb} not compute what the export does"
-        message = f"{type(module).__name__} is in train mode: {what}. Call module.eval() first."
-        warnings.warn(message, stacklevel=3)
-    return frozenset(found)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{', '.join(names[:3])}{more}"
 
 
 # --- hooks ----------------------------------------------------------------------------------------------------------
