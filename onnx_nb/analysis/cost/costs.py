@@ -321,7 +321,6 @@ def _run_costs(found: Inference) -> tuple[Column, tuple[str, ...], Ints]:
         reason_of[node] = reasons.setdefault(f"its call is not looked into: {why}", len(reasons))
     figures[:, graph.folded] = 0
     reason_of[graph.folded] = 0
-    known_reasons = list(reasons)
     # nodes in subgraphs come after the node that owns them, so the innermost subgraphs are added first
     for owner in sorted({subgraph.owner_node for subgraph in graph.subgraphs[1:]}, reverse=True):
         subgraphs = [graph.subgraphs[number] for number in graph.bodies(owner)]
@@ -338,14 +337,12 @@ def _run_costs(found: Inference) -> tuple[Column, tuple[str, ...], Ints]:
         else:
             inside = trips * np.sum(each, axis=0) if trips else np.zeros(3)
         figures[:, owner] = np.minimum(figures[:, owner] + inside, MOST)
-        unknown = (n for body in subgraphs for n in range(body.start, body.stop) if reason_of[n])
-        first = next(unknown, -1)
+        first = next((n for body in subgraphs for n in range(body.start, body.stop) if reason_of[n]), -1)
         if first >= 0 and np.isnan(inside).any():
             op = shortened(graph.operators[graph.op_index[first]][0], 100)
-            reason = f"inside it, {op}: {known_reasons[reason_of[first]]}"
+            reason = f"inside it, {op}: {list(reasons)[reason_of[first]]}"
         if reason:
             reason_of[owner] = reasons.setdefault(reason, len(reasons))
-            known_reasons = list(reasons)
     return figures, tuple(reasons), reason_of
 
 
@@ -402,8 +399,7 @@ def _with_owners(graph: Graph, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     inner = pairs
     while len(inner):
         inner, subgraph = inner[subgraph > 0], subgraph[subgraph > 0]
-        above = owner[subgraph]
-        inner = np.unique(above * graph.value_count + inner % graph.value_count)
+        inner = np.unique(owner[subgraph] * graph.value_count + inner % graph.value_count)
         pairs = np.concatenate([pairs, inner])
         subgraph = graph.node_subgraph[inner // graph.value_count]
     return np.unique(pairs)
