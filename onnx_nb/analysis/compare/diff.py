@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.graph_lists import Weights, attributes_of, commutative, undocumented
+from onnx_nb.analysis.compare.graph_lists import Weights, attributes_of, commutative, lists, undocumented
 from onnx_nb.analysis.compare.node_matching import HOW, Matching, match
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, plain_text, quoted, shortened
@@ -236,17 +236,16 @@ class Diff(Displayed, Table):
                 value_state[each.tensors[at]] = CHANGED
             if each.what == "changed" and each.nodes[at] >= 0:
                 node_state[each.nodes[at]] = CHANGED
-        for weight in np.flatnonzero((value_state == CHANGED) & (graph.value_kind == INITIALIZER)).tolist():
-            readers = graph.consumers(weight)
-            node_state[readers[node_state[readers] == SAME]] = CHANGED
-        # readers of a changed constant, which is drawn inside them, are changed as well
-        waiting = np.flatnonzero((node_state == CHANGED) & graph.folded).tolist()
+        # the readers of changed weights and constants are changed as well; constants are drawn inside them
+        folded = np.flatnonzero((node_state == CHANGED) & graph.folded).tolist()
+        waiting = [value for node in folded for value in graph.node_outputs(node).tolist() if value >= 0]
+        waiting += np.flatnonzero((value_state == CHANGED) & (graph.value_kind == INITIALIZER)).tolist()
         while waiting:
-            made = graph.node_outputs(waiting.pop())
-            for reader in {reader for value in made[made >= 0].tolist() for reader in graph.consumers(value).tolist()}:
+            for reader in graph.consumers(waiting.pop()).tolist():
                 if node_state[reader] == SAME:
                     node_state[reader] = CHANGED
-                    waiting += [reader] if graph.folded[reader] else []
+                    made = graph.node_outputs(reader).tolist() if graph.folded[reader] else ()
+                    waiting += [value for value in made if value >= 0]
         return node_state, value_state
 
 
@@ -324,23 +323,21 @@ class _Pairs:
         self.back = inverse(matching.node, candidate.node_count)
         self.value_back = inverse(matching.value, candidate.value_count)
 
-    def order(self) -> Callable[[Difference], tuple[float, ...]]:
+    def order(self) -> Callable[[Difference], tuple[int, ...]]:
         """Return a key that sorts nodes topologically: added ones behind those they follow, constants last."""
         a, b = self.graphs
-        rank = [np.arange(graph.node_count, dtype=np.float64) for graph in (a, b)]
-        for own, graph in zip(rank, (a, b), strict=True):
-            own[: graph.main_count] = graph.rank
+        rank = [[*graph.rank.tolist(), *range(graph.main_count, graph.node_count)] for graph in (a, b)]
         # an added node comes behind the last matched node before it in its own order
-        order = np.argsort(rank[1], kind="stable")
-        place = np.where(self.back >= 0, rank[0][self.back], -1.0)[order] if a.node_count else -np.ones(len(order))
-        behind = np.empty(len(order))
-        behind[order] = np.maximum.accumulate(place) if len(order) else place
+        behind, last = [0] * b.node_count, -1
+        for m in sorted(range(b.node_count), key=rank[1].__getitem__):
+            last = max(last, rank[0][self.back[m]] if self.back[m] >= 0 else -1)
+            behind[m] = last
 
-        def key(each: Difference) -> tuple[float, ...]:
+        def key(each: Difference) -> tuple[int, ...]:
             n, m = each.nodes
             if n >= 0:
-                return float(a.folded[n]), rank[0][n], 0.0, 0.0
-            return float(b.folded[m]), behind[m], 1.0, rank[1][m]
+                return bool(a.folded[n]), rank[0][n], 0, 0
+            return bool(b.folded[m]), behind[m], 1, rank[1][m]
 
         return key
 
@@ -353,6 +350,7 @@ class _Pairs:
                 yield Difference("node", _ONLY[at], name, op, nodes=(-1, node) if at else (node, -1))
         operator = [[graph.operators[index] for index in graph.op_index.tolist()] for graph in (a, b)]
         commutes = commutative(a).tolist()
+        inputs = [lists(graph.in_ptr, graph.in_value) for graph in (a, b)]
         unlike = set(self.matching.attributes)
         for n, m in enumerate(self.there):
             if m < 0:
@@ -363,7 +361,7 @@ class _Pairs:
                 yield self._changed("operator", (n, m), "", *texts)
             if (n, m) in unlike and old[0] == new[0]:
                 yield from self._attributes(n, m)
-            for slot, v, w in self._unequal_inputs(n, m, commutes=commutes[n]):
+            for slot, v, w in self._unequal_inputs(inputs[0][n], inputs[1][m], commutes=commutes[n]):
                 names = operators.input_names(old[0], old[1], a.opsets.get(old[1], 0))
                 label = names[slot] if slot < len(names) else f"input {slot}"
                 texts = [quoted(graph.value_names[value]) if value >= 0 else "" for graph, value in ((a, v), (b, w))]
@@ -381,13 +379,13 @@ class _Pairs:
                 texts[1] += ", other values"
             yield self._changed("attribute", (n, m), name, *texts)
 
-    def _unequal_inputs(self, n: int, m: int, *, commutes: bool) -> Iterator[tuple[int, int, int]]:
+    def _unequal_inputs(
+        self, mine: Sequence[int], yours: Sequence[int], *, commutes: bool
+    ) -> Iterator[tuple[int, int, int]]:
         """Yield the inputs with another source; not those that only pass through added or removed nodes on the way."""
         a, b = self.graphs
         there = self.value_there
-        read = list(
-            itertools.zip_longest(a.node_inputs(n).tolist(), b.node_inputs(m).tolist(), fillvalue=-1),
-        )
+        read = list(itertools.zip_longest(mine, yours, fillvalue=-1))
         equal = [v >= 0 and there[v] == w for v, w in read]
         if commutes and len(read) == 2:  # they may be swapped
             (v, w), (x, y) = read

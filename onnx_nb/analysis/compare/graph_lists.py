@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -155,8 +155,8 @@ class GraphLists:
         self.type = [types[index] for index in graph.type_index.tolist()]
         self.names, self.value_names = graph.names, graph.value_names
         self.kind, self.producer = graph.value_kind.tolist(), graph.producer.tolist()
-        self.inputs = _lists(graph.in_ptr, graph.in_value)
-        self.outputs = _lists(graph.out_ptr, graph.out_value)
+        self.inputs = lists(graph.in_ptr, graph.in_value)
+        self.outputs = lists(graph.out_ptr, graph.out_value)
         self.readers: list[list[tuple[int, int]]] = [[] for _ in range(graph.value_count)]
         """Readers of each value, each with the index of its input."""
         for node, read in enumerate(self.inputs):
@@ -220,7 +220,8 @@ class GraphLists:
         return self.op[node], self.attributes[node], self.weight_types(node), before, after
 
 
-def _lists(ptr: Ints, values: Ints) -> list[list[int]]:
+def lists(ptr: Ints, values: Ints) -> list[list[int]]:
+    """Return columns of several values in each row as lists."""
     flat = values.tolist()
     return [flat[start:stop] for start, stop in itertools.pairwise(ptr.tolist())]
 
@@ -288,7 +289,7 @@ def trusted_pairs(
             for v, w in zip(a.outputs[n], b.outputs[m], strict=False):
                 if there.get(v, -2) == w:
                     del there[v], value_back[w]
-        balance: Counter[int] = Counter()
+        balance: defaultdict[int, int] = defaultdict(int)
         confirmed, contradicted, uncertain = set[int](), set[int](), set[int]()
         for n, m in pairs.items():
             # the inputs of a pair are evidence for it, and for the nodes that make them
@@ -297,16 +298,17 @@ def trusted_pairs(
                     continue
                 weight = 2 if a.kind[v] == INITIALIZER else 1  # names of weights are those of parameters
                 if there.get(v, -1) == w:
-                    found = {n, a.producer[v]}
-                    confirmed |= found
+                    found = [n, a.producer[v]]
+                    confirmed.update(found)
                 elif v in there and w in value_back:  # both belong to other values
-                    found = {n, *({a.producer[v], back.get(b.producer[w], -1)} & pairs.keys())}
-                    contradicted |= found
+                    found = [n, *({a.producer[v], back.get(b.producer[w], -1)} & pairs.keys())]
+                    contradicted.update(found)
                     weight = -weight
                 else:
-                    found = set()
+                    found = []
                     uncertain.add(n)
-                balance.update(dict.fromkeys(found, weight))
+                for node in found:
+                    balance[node] += weight
         for v, number in ends[0].items():
             n = a.producer[v]
             m = pairs.get(n, -1)
