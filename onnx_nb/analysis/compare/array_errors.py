@@ -51,11 +51,6 @@ class Sums(NamedTuple):
         """Return the sums over the pairs of both."""
         if not self.finite or not other.finite:
             return self if self.finite else other
-        relative = self if self.nonzero else other
-        max_rel, mean_rel = relative.max_rel, relative.mean_rel
-        if self.nonzero and other.nonzero:
-            max_rel = max(self.max_rel, other.max_rel)
-            mean_rel = _merged_mean(self.mean_rel, self.nonzero, other.mean_rel, other.nonzero)
         reference = math.hypot(self.reference_norm, other.reference_norm)
         candidate = math.hypot(self.candidate_norm, other.candidate_norm)
         cosines = [
@@ -68,8 +63,8 @@ class Sums(NamedTuple):
             max_abs=max(self.max_abs, other.max_abs),
             mean_abs=_merged_mean(self.mean_abs, self.finite, other.mean_abs, other.finite),
             nonzero=self.nonzero + other.nonzero,
-            max_rel=max_rel,
-            mean_rel=mean_rel,
+            max_rel=float(np.fmax(self.max_rel, other.max_rel)),
+            mean_rel=_merged_mean(self.mean_rel, self.nonzero, other.mean_rel, other.nonzero),
             error_norm=math.hypot(self.error_norm, other.error_norm),
             reference_norm=reference,
             candidate_norm=candidate,
@@ -80,6 +75,8 @@ class Sums(NamedTuple):
 
 
 def _merged_mean(mean: float, size: int, other: float, other_size: int) -> float:
+    if not size or not other_size:
+        return mean if size else other
     return mean * (size / (size + other_size)) + other * (other_size / (size + other_size))
 
 
@@ -113,6 +110,7 @@ class Pass:
     ) -> None:
         # indices count in C order, which onnxruntime's arrays have
         self._arrays = np.ascontiguousarray(reference), np.ascontiguousarray(candidate)
+        self._flat = [array.reshape(-1) for array in self._arrays]
         self._rtol, self._atol, self._argmax = rtol, atol, argmax
         self.equal = self.nan_mismatch = self.inf_mismatch = self.outside = 0
         self._sums = Sums()
@@ -140,7 +138,6 @@ class Pass:
             arrays = [array.astype(np.float32) if array.dtype.isbuiltin == 2 else array for array in self._arrays]
             places = [array.argmax(axis=self._argmax) for array in arrays]
             argmax = int(np.count_nonzero(places[0] == places[1])), places[0].size
-        samples = [np.abs(array) if array.dtype.kind == "c" else array for array in map(spread, self._flat())]
         return {
             **{name: getattr(self, name) for name in COUNTS},
             **self._sums._asdict(),
@@ -148,14 +145,11 @@ class Pass:
             **{name: getattr(self, name).histogram() for name in HISTOGRAMS},
             "channel_axis": self._axis,
             "channels": self._channels,
-            "sample": np.stack([sample.astype(np.float64) for sample in samples], axis=1),
+            "sample": np.stack([as_floats(spread(array, SAMPLED)) for array in self._flat], axis=1),
         }
 
-    def _flat(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        return self._arrays[0].reshape(-1), self._arrays[1].reshape(-1)
-
     def _run(self, shape: Sequence[int]) -> None:
-        references, candidates = self._flat()
+        references, candidates = self._flat
         for start, block, first_channel in _blocks(shape, self._axis):
             size = math.prod(block)
             errors = self._add(references[start : start + size], candidates[start : start + size])
@@ -166,9 +160,6 @@ class Pass:
                 rows = errors.reshape(block).max(axis=2) if block[2] > 1 else errors.reshape(block[:2])
                 channels = self._channels[first_channel : first_channel + block[1]]
                 np.maximum(channels, rows.max(axis=0), out=channels)
-
-    def _range(self, values: NDArray[Any]) -> tuple[float, float]:
-        return _range(np.abs(values) if self._is_complex else values)
 
     def _add(self, one: NDArray[Any], other: NDArray[Any]) -> Floats | None:
         """Add a block; return the absolute errors, infinite where only one side is not finite, or None for no error."""
@@ -211,7 +202,7 @@ class Pass:
     ) -> None:
         """Add pairs of finite numbers with their differences, and the size of these."""
         size = absolute.size
-        low, high = self._range(reference)
+        low, high = _range(reference)
         peak = max(abs(low), abs(high))
         if not math.isfinite(peak):  # equal bits, some of them NaN or infinite
             finite = np.isfinite(reference)
@@ -227,7 +218,7 @@ class Pass:
         if largest:
             magnitude: Floats = np.abs(reference)
             self.outside += int(np.count_nonzero(absolute > magnitude * self._rtol + self._atol))
-            other_peak = max(map(abs, self._range(candidate)))
+            other_peak = max(map(abs, _range(candidate)))
             sums = sums._replace(
                 mean_abs=_mean(absolute, largest),
                 error_norm=_norm(absolute, largest),
@@ -303,6 +294,8 @@ def _channel_axis(shape: Sequence[int]) -> int:
 
 
 def _range(values: NDArray[Any]) -> tuple[float, float]:
+    """Return the least and the largest number, or magnitude of complex ones."""
+    values = np.abs(values) if values.dtype.kind == "c" else values
     return values.min().item(), values.max().item()
 
 
@@ -364,8 +357,12 @@ def coarser(one: np.dtype[Any], other: np.dtype[Any]) -> tuple[int, int] | None:
     return digits, max(least, -1022)
 
 
-def spread(values: NDArray[Any]) -> NDArray[Any]:
-    """Return at most `SAMPLED` evenly spaced rows."""
-    if len(values) <= SAMPLED:
-        return values
-    return np.asarray(values[np.linspace(0, len(values) - 1, SAMPLED).astype(np.intp)])
+def spread(values: NDArray[Any], count: int) -> NDArray[Any]:
+    """Return at most ``count`` evenly spaced rows."""
+    places = np.linspace(0, len(values) - 1, min(len(values), count)).astype(np.intp)
+    return np.asarray(values[places])
+
+
+def as_floats(values: NDArray[Any]) -> Floats:
+    """Return numbers as float64, complex ones as their magnitudes."""
+    return (np.abs(values) if values.dtype.kind == "c" else values).astype(np.float64)

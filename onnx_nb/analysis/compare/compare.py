@@ -143,7 +143,13 @@ def compare(
     limit = available_memory() // 2 if memory_limit is None else memory_limit
     if limit <= 0:
         raise AlignmentError(f"memory_limit is {limit}.", advice="Pass a number of bytes, or leave it out.")
-    sides = _side(reference, limit // 2, providers), _side(candidate, limit // 2, providers)
+    sides: list[Side] = []
+    for given in (reference, candidate):
+        side = Recorded(given) if isinstance(given, Capture) else Running(load(given), limit // 2, providers)
+        if isinstance(side, Recorded) and not side.names:
+            message = f"the capture of {label_of(side.graph.model)} kept no arrays."
+            raise AlignmentError(message, advice='Capture with keep="*", or pass the model itself.')
+        sides.append(side)
     graphs = sides[0].graph, sides[1].graph
     differing = diff(graphs[0].model, graphs[1].model, weights=False)
     # the values that either side has, in order of execution
@@ -215,17 +221,7 @@ def compare(
 # --- running --------------------------------------------------------------------------------------------------------
 
 
-def _side(given: ModelLike | Capture, limit: int, providers: Sequence[str] | None) -> Side:
-    if not isinstance(given, Capture):
-        return Running(load(given), limit, providers)
-    side = Recorded(given)
-    if not side.names:
-        message = f"the capture of {label_of(given.model)} kept no arrays."
-        raise AlignmentError(message, advice='Capture with keep="*", or pass the model itself.')
-    return side
-
-
-def _feeds(sides: tuple[Side, Side], feeds: Any) -> Iterator[dict[str, Any]]:
+def _feeds(sides: Sequence[Side], feeds: Any) -> Iterator[dict[str, Any]]:
     """Yield the feeds, as the reference takes them if it runs."""
     captures = [side for side in sides if isinstance(side, Recorded)]
     running = next((side for side in sides if isinstance(side, Running)), None)
@@ -259,7 +255,7 @@ def _feeds(sides: tuple[Side, Side], feeds: Any) -> Iterator[dict[str, Any]]:
 
 
 def _first(
-    sides: tuple[Side, Side], plan: lockstep.Plan, feed: Mapping[str, Any], done: CountedWork
+    sides: Sequence[Side], plan: lockstep.Plan, feed: Mapping[str, Any], done: CountedWork
 ) -> tuple[dict[Option, ErrorStats], dict[Option, str]]:
     """Run the first feed and decide which values match; return their errors, and why others cannot be compared."""
     found = lockstep.run(sides, plan, feed, 0, sampled=True, progress=done.reached)
@@ -284,7 +280,7 @@ def _first(
 
 
 def _rest(
-    sides: tuple[Side, Side],
+    sides: Sequence[Side],
     plan: lockstep.Plan,
     feeds: Iterator[tuple[int, dict[str, Any]]],
     executor: concurrent.futures.Executor | None,

@@ -260,13 +260,7 @@ class Comparison(Displayed, Table):
         return f"{begin}: its own error is {errors.rel_l2:.1e} of its norm, {rest}.{why}"
 
     def ranked(self, by: str = "") -> list[Point]:
-        """Return the points that have such errors, the worst first.
-
-        Parameters
-        ----------
-        by
-            As `scores` takes it.
-        """
+        """Return the points that have such errors, the worst first; ``by`` is as `scores` takes it."""
         scores = self.scores(by)
         order = np.argsort(-scores, kind="stable")
         return [self.points[place] for place in order if not math.isnan(scores[place])]
@@ -351,13 +345,7 @@ class Comparison(Displayed, Table):
         return rows
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write `rows` as a file of comma-separated values.
-
-        Raises
-        ------
-        ModelFileError
-            If the file cannot be written.
-        """
+        """Write `rows` as a file of comma-separated values; raise `ModelFileError` if it cannot be written."""
         text = io.StringIO()
         writer = csv.DictWriter(text, self._columns)
         writer.writeheader()
@@ -368,14 +356,9 @@ class Comparison(Displayed, Table):
             files.add(Path(path), [text.getvalue().encode()])
 
     def save(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> None:
-        """Write the comparison to a file that `load` reads; it does not contain the models or their values.
+        """Write the comparison, without the models and their values, to a file that `load` reads.
 
-        Parameters
-        ----------
-        path
-            File to write; an existing one is replaced once everything is written.
-        progress
-            Called with the fraction done and the next step. If it raises, nothing is written.
+        An existing file is replaced once everything is written; an error that ``progress`` raises ends the work before.
 
         Raises
         ------
@@ -387,13 +370,7 @@ class Comparison(Displayed, Table):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Comparison:
-        """Read a file that `save` wrote.
-
-        Raises
-        ------
-        ModelFileError
-            If there is no such file, or it is not a comparison.
-        """
+        """Read a file that `save` wrote; raise `ModelFileError` if it is missing or not a comparison."""
         classes = (Comparison, Point, Unmatched, ErrorStats, Worst, Histogram, LogHistogram)
         found: Comparison = save.read(path, "comparison", {each.__name__: each for each in classes})
         return found

@@ -17,7 +17,14 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.graph_lists import Weights, attributes_of, commutative, lists, undocumented
+from onnx_nb.analysis.compare.graph_lists import (
+    Weights,
+    attribute_label,
+    attributes_of,
+    commutative,
+    lists,
+    undocumented,
+)
 from onnx_nb.analysis.compare.node_matching import HOW, Matching, match
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, plain_text, quoted, shortened
@@ -25,7 +32,6 @@ from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
-from onnx_nb.analysis.graph.operators import attribute_text
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.results import Displayed, Table
@@ -229,8 +235,7 @@ class Diff(Displayed, Table):
         return counterparts(graphs, node, value, (first, second))
 
     def _states(self, at: int, graph: Graph, node: Ints, value: Ints) -> States:
-        node_state = np.where(node < 0, ONLY, SAME).astype(np.uint8)
-        value_state = np.where(value < 0, ONLY, SAME).astype(np.uint8)
+        node_state, value_state = (np.where(there < 0, ONLY, SAME).astype(np.uint8) for there in (node, value))
         for each in self.changes:
             if each.what == "changed" and each.tensors[at] >= 0:
                 value_state[each.tensors[at]] = CHANGED
@@ -374,7 +379,7 @@ class _Pairs:
         for name in dict.fromkeys([*old, *new]):
             if name in old and name in new and old[name][0] == new[name][0]:
                 continue
-            texts = [_attribute(graph, node, name, own) for graph, node, own in ((a, n, old), (b, m, new))]
+            texts = [attribute_label(graph, node, name, own) for graph, node, own in ((a, n, old), (b, m, new))]
             if texts[0] == texts[1]:
                 texts[1] += ", other values"
             yield self._changed("attribute", (n, m), name, *texts)
@@ -386,28 +391,27 @@ class _Pairs:
         a, b = self.graphs
         there = self.value_there
         read = list(itertools.zip_longest(mine, yours, fillvalue=-1))
-        equal = [v >= 0 and there[v] == w for v, w in read]
+        equal = [min(v, w) >= 0 and there[v] == w for v, w in read]
         if commutes and len(read) == 2:  # they may be swapped
             (v, w), (x, y) = read
-            crossed = [v >= 0 and there[v] == y, x >= 0 and there[x] == w]
+            crossed = [min(v, y) >= 0 and there[v] == y, min(x, w) >= 0 and there[x] == w]
             if sum(crossed) > sum(equal):
                 read, equal = [(v, y), (x, w)], crossed
         for slot, (v, w) in enumerate(read):
+            if equal[slot] or max(v, w) < 0:
+                continue
             if v >= 0 and w >= 0:
-                differs = not (equal[slot] or self._has_same_source(v, w) or self._hold_equal_values(v, w))
+                if self._has_same_source(v, w):
+                    continue
+                # weights of equal values may be shared with others
+                are_weights = a.value_kind[v] == b.value_kind[w] == INITIALIZER and a.type_of(v) == b.type_of(w)
+                if self.read and are_weights and not _unequal_values(*self.protos, v, w, lambda: None):
+                    continue
             else:  # a weight without elements means the same as an omitted input
                 graph, value = (a, v) if v >= 0 else (b, w)
-                is_weight = value >= 0 and graph.value_kind[value] == INITIALIZER
-                differs = value >= 0 and not (is_weight and 0 in (graph.type_of(value).shape or ()))
-            if differs:
-                yield slot, v, w
-
-    def _hold_equal_values(self, v: int, w: int) -> bool:
-        """Return whether two weights, which may each be shared with others, have equal values."""
-        a, b = self.graphs
-        if a.value_kind[v] != INITIALIZER or b.value_kind[w] != INITIALIZER or a.type_of(v) != b.type_of(w):
-            return False
-        return self.read and not _unequal_values(*self.protos, v, w, lambda: None)
+                if graph.value_kind[value] == INITIALIZER and 0 in (graph.type_of(value).shape or ()):
+                    continue
+            yield slot, v, w
 
     def _has_same_source(self, v: int, w: int) -> bool:
         """Return whether two tensors come from the same ones through nodes that only one of the models has."""
@@ -426,12 +430,9 @@ class _Pairs:
             for value in np.flatnonzero((graph.value_kind == INITIALIZER) & (other < 0)).tolist():
                 yield self._only("weight", at, value)
         mine = self._matched_values(weights=True)
+        report = progress or (lambda _part, _what: None)
         for number, (v, w) in enumerate(mine):
-
-            def check(part: float = number / len(mine), name: str = a.value_names[v]) -> None:
-                if progress is not None:
-                    progress(part, f"comparing {quoted(name)}")
-
+            check = functools.partial(report, number / len(mine), f"comparing {quoted(a.value_names[v])}")
             texts = self.protos[0].type_text(v), self.protos[1].type_text(w)
             if texts[0] != texts[1]:
                 yield self._changed("weight", (v, w), "type", *texts)
@@ -506,16 +507,6 @@ def _node(graph: Graph, node: int) -> tuple[str, str]:
     made = graph.node_outputs(node)
     named = graph.names[node] or next((graph.value_names[value] for value in made.tolist() if value >= 0), "")
     return graph.operators[graph.op_index[node]][0], named
-
-
-def _attribute(graph: Graph, node: int, name: str, given: Mapping[str, tuple[Any, onnx.AttributeProto]]) -> str:
-    if name in given:
-        return attribute_text(given[name][1])
-    op, domain = graph.operators[graph.op_index[node]]
-    defaults = operators.attribute_defaults(op, domain, graph.opsets.get(domain, 0))
-    if name not in defaults:
-        return ""
-    return f"{attribute_text(onnx.helper.make_attribute(name, defaults[name]))} (default)"
 
 
 def _sources(graph: Graph, value: int, other: Sequence[int] | Ints) -> set[int]:

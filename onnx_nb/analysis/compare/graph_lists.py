@@ -49,26 +49,34 @@ def commutative(graph: Graph) -> NDArray[np.bool_]:
 def attributes_of(graph: Graph, node: int) -> Attributes:
     """Return the attributes of a node by name, without subgraphs and without those that have the default value."""
     op, domain = graph.operators[graph.op_index[node]]
-    return _attributes(graph.nodes[node].attribute, _defaults(op, domain, graph.opsets.get(domain, 0)))
+    return _attributes(graph.nodes[node].attribute, _default_attributes(op, domain, graph.opsets.get(domain, 0)))
 
 
 @functools.cache
-def _defaults(op: str, domain: str, opset: int) -> Mapping[str, Hashable]:
+def _default_attributes(op: str, domain: str, opset: int) -> Attributes:
+    """Return the attributes of an operator that have a default value."""
     schema = operators.schema(op, domain, opset)
-    defaults = {name: each.default_value for name, each in schema.attributes.items()} if schema is not None else {}
-    return {name: _content(proto) for name, proto in defaults.items() if proto.type != onnx.AttributeProto.UNDEFINED}
+    defaults = [each.default_value for each in schema.attributes.values()] if schema is not None else []
+    return _attributes((proto for proto in defaults if proto.type != onnx.AttributeProto.UNDEFINED), {})
 
 
-def _attributes(attributes: Iterable[onnx.AttributeProto], defaults: Mapping[str, Hashable]) -> Attributes:
+def _attributes(attributes: Iterable[onnx.AttributeProto], defaults: Attributes) -> Attributes:
     found: Attributes = {}
     for attribute in attributes:
-        if attribute.HasField("g") or len(attribute.graphs):
-            continue
         name = plain_text(attribute.name)
-        content = _content(attribute)
-        if name not in defaults or content != defaults[name]:
-            found[name] = content, attribute
+        if not attribute.HasField("g") and not attribute.graphs:
+            content = _content(attribute)
+            if name not in defaults or content != defaults[name][0]:
+                found[name] = content, attribute
     return found
+
+
+def attribute_label(graph: Graph, node: int, name: str, given: Attributes) -> str:
+    """Return the text of an attribute; empty if it is not given and has no default."""
+    op, domain = graph.operators[graph.op_index[node]]
+    found = given.get(name) or _default_attributes(op, domain, graph.opsets.get(domain, 0)).get(name)
+    text = operators.attribute_text(found[1]) if found else ""
+    return f"{text} (default)" if found and name not in given else text
 
 
 def _content(attribute: onnx.AttributeProto) -> Hashable:
@@ -157,6 +165,7 @@ class GraphLists:
         self.kind, self.producer = graph.value_kind.tolist(), graph.producer.tolist()
         self.inputs = lists(graph.in_ptr, graph.in_value)
         self.outputs = lists(graph.out_ptr, graph.out_value)
+        self.output_names = [self.value_names[made[0]] if made and made[0] >= 0 else "" for made in self.outputs]
         self.readers: list[list[tuple[int, int]]] = [[] for _ in range(graph.value_count)]
         """Readers of each value, each with the index of its input."""
         for node, read in enumerate(self.inputs):
@@ -178,7 +187,7 @@ class GraphLists:
 
     def _number_attributes(self, number: Numbers) -> None:
         graph, index = self.graph, self.graph.op_index.tolist()
-        defaults = [_defaults(op, domain, graph.opsets.get(domain, 0)) for op, domain in graph.operators]
+        defaults = [_default_attributes(op, domain, graph.opsets.get(domain, 0)) for op, domain in graph.operators]
 
         def numbered(attributes: Iterable[onnx.AttributeProto], op: int) -> int:
             found = _attributes(attributes, defaults[op])
@@ -235,22 +244,12 @@ def equal_names(
 ) -> Iterator[tuple[str, int, int]]:
     """Yield nodes of one operator that have a common name, or outputs of one, which no other node has."""
     a, b = sides
-    for key in (by_node_name, _by_output_name):
-        others = key(b, left[1])
-        for name, n in key(a, left[0]).items():
-            m = others.get(name, -1)
+    for names, others in ((a.names, b.names), (a.output_names, b.output_names)):
+        there = unique((others[m], m) for m in left[1])
+        for name, n in unique((names[n], n) for n in left[0]).items():
+            m = there.get(name, -1)
             if n >= 0 and m >= 0 and a.op[n] == b.op[m]:
                 yield name, n, m
-
-
-def _by_output_name(side: GraphLists, nodes: Iterable[int]) -> dict[str, int]:
-    """Return nodes by the name of their first output; −1 for a name of several."""
-    return unique((side.value_names[v], node) for node in nodes for v in side.outputs[node][:1] if v >= 0)
-
-
-def by_node_name(side: GraphLists, nodes: Iterable[int]) -> dict[str, int]:
-    """Return nodes by name; −1 for a name of several nodes."""
-    return unique((side.names[node], node) for node in nodes)
 
 
 def unique(named: Iterable[tuple[str, int]]) -> dict[str, int]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.compare.array_errors import as_floats, spread
 from onnx_nb.analysis.compare.metrics import ErrorStats, classes_axis
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import quoted, shape_text
@@ -150,7 +151,8 @@ class _Sink(Sink):
     """Passes the values of one side's windows on."""
 
     def __init__(self, graph: Graph, original: Mapping[int, int], at: int, pairing: _Pairing) -> None:
-        super().__init__(graph, lambda _, what: pairing.report(what))
+        report = pairing.progress
+        super().__init__(graph, report and (lambda _, what: report(sum(pairing.done) / 2, what)))
         self._original, self._at, self._pairing = original, at, pairing
 
     def held(self) -> int:
@@ -189,7 +191,7 @@ class Found:
 
 
 def run(
-    sides: tuple[Side, Side],
+    sides: Sequence[Side],
     plan: Plan,
     feed: Mapping[str, Any],
     number: int,
@@ -247,11 +249,6 @@ class _Pairing:
             for side in (0, 1):
                 self._options[side].setdefault(option.of(side), []).append(option)
 
-    def report(self, what: str) -> None:
-        """Report what runs next."""
-        if self.progress is not None:
-            self.progress(sum(self.done) / 2, what)
-
     def take(self, side: int, value: int, content: Any) -> None:
         """Compare a value with those that wait for it, or let it wait."""
         options = self._options[side].get(value, ())
@@ -259,7 +256,8 @@ class _Pairing:
             self.found.misfits.update((option, "it is not a tensor") for option in options)
             return
         if self.sampled:
-            self.found.samples[side][value] = _sample(content)
+            elements = content.reshape(-1)[: 0 if content.dtype.kind == "O" else None]
+            self.found.samples[side][value] = Sample(content.shape, as_floats(spread(elements, _SAMPLED)))
         others = self.arrived[1 - side]
         uses = 0
         for option in options:
@@ -317,15 +315,6 @@ class _Pairing:
             self.found.errors[option] = compute()
         else:
             self.busy.append((option, self.pool.submit(compute), nbytes))
-
-
-def _sample(array: NDArray[Any]) -> Sample:
-    flat = array.reshape(-1)
-    if flat.size > _SAMPLED:
-        flat = flat[np.linspace(0, flat.size - 1, _SAMPLED).astype(np.intp)]
-    if array.dtype.kind == "O":
-        flat = flat[:0]
-    return Sample(array.shape, (np.abs(flat) if array.dtype.kind == "c" else flat).astype(np.float64))
 
 
 # --- elsewhere ------------------------------------------------------------------------------------------------------

@@ -13,13 +13,12 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.array_errors import COUNTS, HISTOGRAMS, WORST, Pass, Sums, coarser, finite_sums, spread
+from onnx_nb.analysis.compare import array_errors
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import count_text, shape_text
 from onnx_nb.analysis.run.statistics import EMPTY, NOTHING, Floats, Histogram, LogHistogram
@@ -96,7 +95,9 @@ class ErrorSize:
     @property
     def rel_l2(self) -> float:
         """Norm of the differences divided by the norm of the reference, which compares tensors of any scale."""
-        return _ratio(self.error_norm, self.reference_norm) if self.finite else math.nan
+        if not self.finite or not self.reference_norm:
+            return math.nan if not self.finite else math.inf if self.error_norm else 0.0
+        return self.error_norm / self.reference_norm
 
     @property
     def sqnr(self) -> float:
@@ -194,10 +195,10 @@ class ErrorStats(ErrorSize):
         if any(texts):
             reference, candidate = (array.astype(object) for array in (reference, candidate))
             places = np.flatnonzero(reference != candidate)
-            dtypes, errors = ("string", "string"), [(math.inf, int(place)) for place in places[:WORST]]
+            dtypes, errors = ("string", "string"), [(math.inf, int(place)) for place in places[: array_errors.WORST]]
             found: dict[str, Any] = {"equal": reference.size - places.size, "outside": places.size}
         else:
-            done = Pass(reference, candidate, rtol=rtol, atol=atol, argmax=argmax)
+            done = array_errors.Pass(reference, candidate, rtol=rtol, atol=atol, argmax=argmax)
             dtypes, errors, found = (reference.dtype.name, candidate.dtype.name), done.worst, done.fields()
         one, other = reference.reshape(-1), candidate.reshape(-1)
         worst = [
@@ -263,18 +264,21 @@ class ErrorStats(ErrorSize):
         argmax = None
         if self.argmax and other.argmax:
             argmax = self.argmax[0] + other.argmax[0], self.argmax[1] + other.argmax[1]
-        sums = [Sums(*(getattr(errors, name) for name in Sums._fields)) for errors in (self, other)]
+        sums = [
+            array_errors.Sums(*(getattr(errors, name) for name in array_errors.Sums._fields))
+            for errors in (self, other)
+        ]
         same_axis = self.channel_axis == other.channel_axis and len(self.channels) == len(other.channels)
         return dataclasses.replace(
             self,
-            **{name: getattr(self, name) + getattr(other, name) for name in ("count", *COUNTS)},
+            **{name: getattr(self, name) + getattr(other, name) for name in ("count", *array_errors.COUNTS)},
             **sums[0].merge(sums[1])._asdict(),
             argmax=argmax,
-            worst=tuple(sorted(self.worst + other.worst, key=lambda worst: -worst.error)[:WORST]),
-            **{name: getattr(self, name).merge(getattr(other, name)) for name in HISTOGRAMS},
+            worst=tuple(sorted(self.worst + other.worst, key=lambda worst: -worst.error)[: array_errors.WORST]),
+            **{name: getattr(self, name).merge(getattr(other, name)) for name in array_errors.HISTOGRAMS},
             channel_axis=self.channel_axis if same_axis else -1,
             channels=np.maximum(self.channels, other.channels) if same_axis else np.zeros(0),
-            sample=spread(np.concatenate([self.sample, other.sample])),
+            sample=array_errors.spread(np.concatenate([self.sample, other.sample]), array_errors.SAMPLED),
         )
 
     __or__ = merge
@@ -302,7 +306,7 @@ class LazyErrors:
     def __init__(self, reference: NDArray[Any], candidate: NDArray[Any], **options: Any) -> None:
         compute = functools.partial(ErrorStats.of, reference, candidate, **options)
         with np.errstate(all="ignore"):
-            found = finite_sums(reference, candidate)
+            found = array_errors.finite_sums(reference, candidate)
         self._stats: ErrorStats | Callable[[], ErrorStats] = compute if found is not None else compute()
         if found is None:
             self.size = self.stats
@@ -330,27 +334,23 @@ class Metric(NamedTuple):
     """Whether an axis of it is logarithmic; not so for decibels and fractions."""
 
 
-METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
-    {
-        "max_abs": Metric("max |Δ|", lambda errors: errors.max_abs),
-        "mean_abs": Metric("mean |Δ|", lambda errors: errors.mean_abs),
-        "rmse": Metric("RMSE", lambda errors: errors.rmse),
-        "mse": Metric("MSE", lambda errors: errors.mse),
-        "max_rel": Metric("max |Δ|/|x|", lambda errors: errors.max_rel),
-        "mean_rel": Metric("mean |Δ|/|x|", lambda errors: errors.mean_rel),
-        "rel_l2": Metric("relative error ‖Δ‖/‖x‖", lambda errors: errors.rel_l2),
-        "cosine": Metric("cosine", lambda errors: errors.cosine, higher_is_better=True, logarithmic=False),
-        "sqnr": Metric("SQNR, dB", lambda errors: errors.sqnr, higher_is_better=True, logarithmic=False),
-        "psnr": Metric("PSNR, dB", lambda errors: errors.psnr, higher_is_better=True, logarithmic=False),
-        "ulp50": Metric("ULP, median", lambda errors: errors.ulp_percentile(50)),
-        "ulp99": Metric("ULP, 99 %", lambda errors: errors.ulp_percentile(99)),
-        "outside": Metric("outside tolerance", lambda errors: errors.outside_fraction, logarithmic=False),
-        "argmax": Metric(
-            "argmax agrees", lambda errors: errors.argmax_agreement, higher_is_better=True, logarithmic=False
-        ),
-        "mismatches": Metric("NaN or Inf on one side", lambda errors: float(errors.mismatches), logarithmic=False),
-    }
-)
+METRICS: Final[Mapping[str, Metric]] = {
+    "max_abs": Metric("max |Δ|", lambda errors: errors.max_abs),
+    "mean_abs": Metric("mean |Δ|", lambda errors: errors.mean_abs),
+    "rmse": Metric("RMSE", lambda errors: errors.rmse),
+    "mse": Metric("MSE", lambda errors: errors.mse),
+    "max_rel": Metric("max |Δ|/|x|", lambda errors: errors.max_rel),
+    "mean_rel": Metric("mean |Δ|/|x|", lambda errors: errors.mean_rel),
+    "rel_l2": Metric("relative error ‖Δ‖/‖x‖", lambda errors: errors.rel_l2),
+    "cosine": Metric("cosine", lambda errors: errors.cosine, higher_is_better=True, logarithmic=False),
+    "sqnr": Metric("SQNR, dB", lambda errors: errors.sqnr, higher_is_better=True, logarithmic=False),
+    "psnr": Metric("PSNR, dB", lambda errors: errors.psnr, higher_is_better=True, logarithmic=False),
+    "ulp50": Metric("ULP, median", lambda errors: errors.ulp_percentile(50)),
+    "ulp99": Metric("ULP, 99 %", lambda errors: errors.ulp_percentile(99)),
+    "outside": Metric("outside tolerance", lambda errors: errors.outside_fraction, logarithmic=False),
+    "argmax": Metric("argmax agrees", lambda errors: errors.argmax_agreement, higher_is_better=True, logarithmic=False),
+    "mismatches": Metric("NaN or Inf on one side", lambda errors: float(errors.mismatches), logarithmic=False),
+}
 """Metrics by name: points can be ranked by each, and tables have a column for it."""
 
 
@@ -363,7 +363,7 @@ def classes_axis(output: NDArray[Any]) -> int | None:
 
 def precision(errors: ErrorSize) -> float:
     """Return the distance from 1 to the next number in the coarser of the two types; 0 if one is not a float."""
-    found = None if "string" in errors.dtypes else coarser(*map(np.dtype, errors.dtypes))
+    found = None if "string" in errors.dtypes else array_errors.coarser(*map(np.dtype, errors.dtypes))
     return 2.0 ** -found[0] if found is not None else 0.0
 
 
@@ -406,12 +406,6 @@ def by_norm(errors: ErrorStats) -> float:
 def _number(value: Any) -> Number:
     found = value.item() if hasattr(value, "item") else value
     return found if isinstance(found, bool | int | float | complex | str) else float(found)
-
-
-def _ratio(one: float, other: float) -> float:
-    if other:
-        return one / other
-    return math.inf if one else 0.0
 
 
 def _decibels(signal: float, noise: float) -> float:

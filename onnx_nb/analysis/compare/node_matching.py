@@ -11,14 +11,14 @@ import difflib
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.graph_lists import GraphLists, Numbers, by_node_name, equal_names, trusted_pairs, unique
+from onnx_nb.analysis.compare.graph_lists import GraphLists, Numbers, equal_names, trusted_pairs, unique
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, quoted
 from onnx_nb.analysis.graph.names import INITIALIZER
@@ -66,9 +66,7 @@ def match(reference: Graph, candidate: Graph, mapping: Mapping[str, str | None] 
     matcher.apply(mapping or {})
     waiting = [(0, 0)]
     while waiting:
-        pair = waiting.pop()
-        matcher.match_subgraphs(*pair)
-        waiting += matcher.bodies(pair[0])
+        waiting += matcher.match_subgraphs(*waiting.pop())
     a, b = matcher.sides
     return Matching(
         np.asarray(a.node, np.int32),
@@ -126,7 +124,7 @@ class _Matcher:
             unique((side.value_names[v], v) for v in np.flatnonzero(side.graph.value_subgraph == 0).tolist())
             for side in self.sides
         ]
-        nodes = [by_node_name(side, range(side.graph.main_count)) for side in self.sides]
+        nodes = [unique(zip(side.names, range(side.graph.main_count), strict=False)) for side in self.sides]
         for old, new in mapping.items():
             for at, (name, which) in enumerate(((old, "reference"), (new, "candidate"))):
                 if name is not None and name not in values[at] and name not in nodes[at]:
@@ -162,8 +160,8 @@ class _Matcher:
 
     # --- subgraphs ---
 
-    def match_subgraphs(self, f: int, g: int) -> None:
-        """Match the main graphs, or two bodies whose owners are matched."""
+    def match_subgraphs(self, f: int, g: int) -> list[Link]:
+        """Match the main graphs, or two bodies whose owners are matched; return the pairs of bodies inside."""
         self._subgraphs = f, g
         self._match_ends(f, g)
         for n, m in trusted_pairs(self.sides, self._subgraphs, self._left(), self._ends).items():
@@ -177,20 +175,14 @@ class _Matcher:
             if not all(left) or not any(each(left) for each in passes):
                 break
         self._rest_of_values()
-
-    def bodies(self, f: int) -> Iterator[Link]:
-        """Yield the pairs of bodies of matched nodes of a subgraph."""
         a, b = (side.graph for side in self.sides)
-        subgraph = a.subgraphs[f]
-        for n in range(subgraph.start, subgraph.stop):
+        found = []
+        for n in range(a.subgraphs[f].start, a.subgraphs[f].stop):
             m = self.sides[0].node[n]
-            if m < 0 or not a.bodies(n):
-                continue
-            others = {b.subgraphs[other].attribute: other for other in b.bodies(m)}
-            for inner in a.bodies(n):
-                other = others.get(a.subgraphs[inner].attribute)
-                if other is not None:
-                    yield inner, other
+            others = {b.subgraphs[body].attribute: body for body in b.bodies(m)} if m >= 0 else {}
+            names = [(body, a.subgraphs[body].attribute) for body in a.bodies(n)] if others else []
+            found += [(body, others[name]) for body, name in names if name in others]
+        return found
 
     def _match_ends(self, f: int, g: int) -> None:
         """Match the inputs of two subgraphs, and number the pairs of their outputs."""
@@ -232,19 +224,15 @@ class _Matcher:
 
     def _by_rest_of_names(self, left: _Left) -> bool:
         """Match nodes of one name and operator that were not trusted at first."""
+        a, b = self.sides
         found = False
         for name, n, m in equal_names(self.sides, left):
-            if not _NUMBERED.fullmatch(name) or self._have_common_neighbor(n, m):
+            # a name that an exporter numbers needs a matched input or reader at the same index, or no neighbor at all
+            read = [(v, w) for v, w in zip(a.inputs[n], b.inputs[m], strict=False) if v >= 0 and w >= 0]
+            is_near = any(a.value[v] == w for v, w in read) or self._have_common_reader(n, m)
+            if is_near or not _NUMBERED.fullmatch(name) or not (read or any(a.consumers(n))):
                 found |= self._pair(n, m, NAME)
         return found
-
-    def _have_common_neighbor(self, n: int, m: int) -> bool:
-        """Return whether two nodes have a matched input or reader at the same index, or the first has no neighbors."""
-        a, b = self.sides
-        read = [(v, w) for v, w in zip(a.inputs[n], b.inputs[m], strict=False) if v >= 0 and w >= 0]
-        if any(a.value[v] == w for v, w in read) or self._have_common_reader(n, m):
-            return True
-        return not read and not any(a.consumers(n))
 
     def _have_common_reader(self, n: int, m: int) -> bool:
         """Return whether outputs of two nodes have a matched reader at the same index, or are the same graph output."""
@@ -283,25 +271,21 @@ class _Matcher:
 
     def _pair_classes(self, classes: Sequence[Mapping[int, Hashable]], how: int, *, single: bool) -> bool:
         """Match classes of equal nodes that have as many on either side: one, or several."""
-        others = _by_key(classes[1])
-        found = False
-        for key, nodes in _by_key(classes[0]).items():
-            other = others.get(key, [])
-            if len(nodes) == len(other) and (len(nodes) == 1) == single:
-                found |= self._pair_equal(nodes, other, how)
-        return found
-
-    def _pair_equal(self, mine: list[int], others: list[int], how: int) -> bool:
-        """Match equal nodes, equally many on both sides: by names, by weights, in order."""
         a, b = self.sides
+        there = _by_key(classes[1])
         found = False
-        for key in _DISTINGUISHING if len(mine) > 1 else ():
-            for n, m in _equal_keys({n: key(a, n) for n in mine}, {m: key(b, m) for m in others}, single=True):
+        for class_, nodes in _by_key(classes[0]).items():
+            mine, others = nodes, there.get(class_, [])
+            if len(mine) != len(others) or (len(mine) == 1) != single:
+                continue
+            # several match by names, by weights, in order
+            for key in _DISTINGUISHING if len(mine) > 1 else ():
+                for n, m in _equal_keys({n: key(a, n) for n in mine}, {m: key(b, m) for m in others}, single=True):
+                    found |= self._pair(n, m, how)
+                mine = [n for n in mine if a.node[n] < 0]
+                others = [m for m in others if b.node[m] < 0]
+            for n, m in zip(mine, others, strict=False):
                 found |= self._pair(n, m, how)
-            mine = [n for n in mine if a.node[n] < 0]
-            others = [m for m in others if b.node[m] < 0]
-        for n, m in zip(mine, others, strict=False):
-            found |= self._pair(n, m, how)
         return found
 
     def _ancestor_classes(self, left: _Left) -> list[dict[int, int]]:
@@ -441,9 +425,25 @@ class _Matcher:
     # --- values ---
 
     def _rest_of_values(self) -> None:
-        """Match weights as matched nodes read them, then outputs, then values of one name."""
-        self._weights_of_nodes()
+        """Match weights that matched nodes read at the same index, then outputs, then values of one name."""
         a, b = self.sides
+        votes: dict[int, Counter[int]] = {}
+        subgraph = a.graph.subgraphs[self._subgraphs[0]]
+        for n in range(subgraph.start, subgraph.stop):
+            m = a.node[n]
+            if m < 0:
+                continue
+            pairs = zip(a.inputs[n], b.inputs[m], strict=False)
+            if a.commutes[n]:
+                pairs = zip(a.weights(n), b.weights(m), strict=False)
+            for v, w in pairs:
+                if v >= 0 and w >= 0 and a.kind[v] == b.kind[w] == INITIALIZER:
+                    votes.setdefault(v, Counter())[w] += 1
+        for has_name in (True, False):
+            for v, found in votes.items():
+                for w, _ in found.most_common():
+                    if (a.value_names[v] == b.value_names[w]) == has_name:
+                        self._pair_values(v, w, STRUCTURE)
         ends = [{number: value for value, number in side.items()} for side in self._ends]
         for number in ends[0].keys() & ends[1].keys():
             self._pair_values(ends[0][number], ends[1][number], STRUCTURE)
@@ -481,27 +481,6 @@ class _Matcher:
         ]
         for v, w in _equal_keys(*unread):
             self._pair_values(v, w, STRUCTURE)
-
-    def _weights_of_nodes(self) -> None:
-        """Match weights that matched nodes read at the same index, those of one name first."""
-        a, b = self.sides
-        votes: dict[int, Counter[int]] = {}
-        subgraph = a.graph.subgraphs[self._subgraphs[0]]
-        for n in range(subgraph.start, subgraph.stop):
-            m = a.node[n]
-            if m < 0:
-                continue
-            pairs = zip(a.inputs[n], b.inputs[m], strict=False)
-            if a.commutes[n]:
-                pairs = zip(a.weights(n), b.weights(m), strict=False)
-            for v, w in pairs:
-                if v >= 0 and w >= 0 and a.kind[v] == b.kind[w] == INITIALIZER:
-                    votes.setdefault(v, Counter())[w] += 1
-        for by_name in (True, False):
-            for v, found in votes.items():
-                for w, _ in found.most_common():
-                    if (a.value_names[v] == b.value_names[w]) == by_name:
-                        self._pair_values(v, w, NAME if by_name else STRUCTURE)
 
 
 def _follows(side: GraphLists, value: int, source: int) -> bool:

@@ -425,3 +425,17 @@ def test_both_exporters_of_bert_correspond_without_any_common_name() -> None:
             assert sorted(matched) == sorted(others)
         else:
             assert matched == others
+
+
+def test_an_omitted_input_is_a_difference_unless_it_has_no_elements() -> None:
+    one, other = parse("{ high = Constant<value_float = 1.0>()  z = Clip(x, , high) }"), parse("{ z = Clip(x) }")
+    found = [(each.kind, each.detail, each.reference, each.candidate) for each in onnx_nb.diff(one, other).changes]
+    assert ("input", "max", "'high'", "") in found
+    found = [(each.kind, each.detail, each.reference, each.candidate) for each in onnx_nb.diff(other, one).changes]
+    assert ("input", "max", "", "'high'") in found
+    sizes = parse("{ z = Resize(x, , , sizes) }")
+    sizes.graph.initializer.append(numpy_helper.from_array(np.asarray([2, 3]), "sizes"))
+    empty = copy_of(sizes)
+    empty.graph.node[0].input[1] = "roi"
+    empty.graph.initializer.append(numpy_helper.from_array(np.zeros(0, np.float32), "roi"))
+    assert [each.kind for each in onnx_nb.diff(sizes, empty).changes] == ["weight"]

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare import array_errors, metrics
+from onnx_nb.analysis.compare import array_errors
 from onnx_nb.analysis.compare.array_errors import CHANNELS, WORST
 from onnx_nb.analysis.compare.comparison import Comparison, Point
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors
@@ -342,7 +342,7 @@ def test_the_size_of_lazy_errors_is_known_at_once_and_the_rest_when_it_is_read(m
             passes.append(self)
             super().__init__(*args, **options)
 
-    monkeypatch.setattr(metrics, "Pass", Counted)
+    monkeypatch.setattr(array_errors, "Pass", Counted)
     reference, candidate = array_of("float32", (2, 7, 48), 1), array_of("float32", (2, 7, 48), 2)
     point = lazy_point(reference, candidate)
     size = point.error_size()
