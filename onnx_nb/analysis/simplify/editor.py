@@ -16,7 +16,6 @@ import onnx
 from onnx import NodeProto, TensorProto
 
 from onnx_nb.analysis.graph.types import ValueType
-from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.simplify.known_graph import LEFT_OUT, Array, Constant, KnownGraph, NodeIds, Op, tensor_kind
 
 if TYPE_CHECKING:
@@ -269,10 +268,12 @@ class Editor(KnownGraph):
         """Add a node in the place of the last of ``olds``, ``before`` it or ``at`` another, with ``like`` metadata."""
         last = at or olds[-1]
         like = like or next((op for op in reversed(olds) if op.op_type == op_type and not op.domain), olds[-1])
-        proto = NodeProto(op_type=op_type, domain=domain)
-        wire.copy_fields(like.proto, proto, without=("op_type", "domain", "attribute", "input", "output"))
+        proto = NodeProto()
+        proto.CopyFrom(like.proto)
+        proto.op_type, proto.domain = op_type, domain
         if name is not None:
             proto.name = name
+        del proto.attribute[:]
         made = [
             onnx.helper.make_attribute(key, value) for key, value in (attributes or {}).items() if value is not None
         ]

@@ -104,10 +104,9 @@ class Op:
         """List in the metadata of a node of ours the nodes that it was made of."""
         self.made_of = list(dict.fromkeys(origins))
         if len(self.made_of) > 1:
-            others = [entry for entry in self.proto.metadata_props if entry.key != PROVENANCE]
-            del self.proto.metadata_props[:]
-            self.proto.metadata_props.extend(others)
-            self.proto.metadata_props.add(key=PROVENANCE, value=json.dumps(self.made_of, ensure_ascii=False))
+            notes = self.proto.metadata_props
+            entry = next((each for each in notes if each.key == PROVENANCE), None) or notes.add(key=PROVENANCE)
+            entry.value = json.dumps(self.made_of, ensure_ascii=False)
 
     def write_ports(self, target: NodeProto, named: Callable[[int], str]) -> None:
         """Write the names of inputs and outputs into a proto."""

@@ -1,8 +1,8 @@
-"""Cut a submodel out of a model: first say what would happen (`plan_extraction`), then do it (`extract`).
+"""Extract a submodel: `plan_extraction` describes what would happen, `extract` does it.
 
-One backward walk from the outputs, stopped by the inputs, gives the nodes that count; one forward pass over them tells
-those that lie between from those that hang on graph inputs nobody gave. The border of the two is what is missing, and
-`Flow.smallest_separator` finds the fewest tensors that complete it.
+One backward walk from the outputs, stopped by the inputs, gives the nodes that count. One forward pass over them
+separates those between the inputs and the outputs from those that depend on graph inputs that are not chosen. The
+border of the two is what is missing, and `Flow.smallest_separator` finds the fewest tensors that complete it.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ class _Cone:
         self.flow = flow
         self.starts = frozenset(starts)
         self.ends = ends
-        # node → is fed by a chosen input / hangs on a graph input that was not chosen; in topological order
+        # node → is fed by a chosen input / depends on a graph input that was not chosen; in topological order
         self.fed: dict[int, bool] = {}
         self.loose: dict[int, bool] = {}
         producer = flow.producer
@@ -306,7 +306,7 @@ class _Cone:
         return {node for node in self.fed if self.fed[node] or node in makers}
 
     def missing(self) -> Iterator[MissingInput]:
-        """Return the tensors on the border between what is fed and what hangs loose."""
+        """Return the tensors on the border between what is fed and what depends on other graph inputs."""
         flow, graph, seen = self.flow, self.flow.graph, set[int]()
         inside = self.between()
         border = {node: -1 for node in self.fed if node in inside and self.loose[node]}

@@ -149,12 +149,9 @@ def _stages(model: Model, at: str | Iterable[str | Iterable[str]]) -> tuple[Mode
         if not named:
             raise ExtractionError("the model has no marks.", advice="Set them in torch by onnx_nb.mark(x, 'name').")
         graph = Graph.of(model)
-        stages = [
-            stage
-            for tensors in named.values()
-            # nothing lies before an input
-            for stage in _one_after_another(graph, [t for t in tensors if graph.producer[main_value(graph, t)] >= 0])
-        ]
+        # nothing lies before an input
+        made = ([t for t in tensors if graph.producer[main_value(graph, t)] >= 0] for tensors in named.values())
+        stages = [stage for tensors in made for stage in _one_after_another(graph, tensors)]
         return model, _in_flow_order(graph, stages)
     listed = [point if isinstance(point, str) else list(point) for point in at]
     wanted = {name for point in listed for name in ([point] if isinstance(point, str) else point)}
@@ -264,7 +261,7 @@ def _at_depth(graph: Graph, depth: int) -> list[set[int]]:
 def _in_rows(graph: Graph, label: NDArray[np.int64]) -> NDArray[np.int64]:
     """Order labeled nodes into rows of one label each, and number the rows; −1 stands for nodes of no label."""
     flow, count = Flow.of(graph), graph.main_count
-    # vertices: the labels, then each other node on its own; those on a circle of labels have to be taken apart
+    # vertices: the labels, then each other node on its own; those on a cycle of labels have to be taken apart
     vertex = np.where(label >= 0, label, np.arange(count) + label.max() + 1)
     order = flow.sorted(range(count))
     component: dict[int, int] = {}
@@ -338,7 +335,7 @@ def _by_weight(graph: Graph, count: int, weight: NDArray[np.float64]) -> NDArray
     np.add.at(heavy, unit, weight)
     if not np.any(heavy > 0):
         heavy = np.ones(units)
-    # each weighs a little at least, so that those without weights are shared too
+    # each weighs a little at least, so that those without weights are divided too
     behind = np.concatenate([[0.0], np.cumsum(heavy + heavy.sum() / units * 1e-6)])
     ends = _balanced(behind, min(count, units), _crossing(flow, unit, units))
     return np.searchsorted(ends, unit, side="right").astype(np.int64)
@@ -495,7 +492,7 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
         made = [v for node in flow.sorted(nodes) for v in graph.node_outputs(node).tolist() if v >= 0]
         passed = [v for v in made if last_read[v] > part and _constant(graph, v) is None]
         outputs = list(dict.fromkeys([*(v for v in given if flow.producer[v] in inside), *passed]))
-        # onnxruntime runs nothing that gives nothing: of nodes that nobody needs the last results are given
+        # onnxruntime runs no model without outputs: of nodes that nobody needs, the last results become outputs
         outputs = outputs or [v for v in made if last_read[v] < 0]
         inputs = [v for v in outer if v not in constants]
         if index == len(numbers) - 1:  # outputs of the model that no node makes
