@@ -45,7 +45,7 @@ export class CameraControl {
     return this.#glideFrame !== 0;
   }
 
-  /** What is in the middle of the view; null while nothing is in view. */
+  /** The point in the middle of the view; null while nothing is in view. */
   get viewpoint(): Standing | null {
     if (this.view.w === 0) return this.pending;
     const { x, y } = cameras.toWorld(this.camera, this.view.w / 2, this.view.h / 2);

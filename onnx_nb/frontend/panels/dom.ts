@@ -50,7 +50,7 @@ export function onAbort(signal: AbortSignal, listener: () => void): void {
   signal.addEventListener("abort", listener, { once: true });
 }
 
-/** Uses what a promise brings, or why it failed; neither once the signal has aborted. */
+/** Handles the result or the error of a promise; neither once the signal has aborted. */
 export function settle<T>(
   promise: Promise<T>,
   signal: AbortSignal,
@@ -69,8 +69,8 @@ export function button(
   signal: AbortSignal,
   properties: Properties = {},
 ): HTMLButtonElement {
-  const element = el("button", { ...properties, class: `onnx-nb-btn ${properties.class ?? ""}`.trimEnd() }, text);
-  element.type = "button";
+  const classes = `onnx-nb-btn ${properties.class ?? ""}`.trimEnd();
+  const element = el("button", { ...properties, type: "button", class: classes }, text);
   on(element, "click", signal, press);
   return element;
 }

@@ -11,7 +11,7 @@ const SNAPSHOT_PX = 1000;
 
 type Position = { readonly camera: Camera; readonly view: Size };
 
-/** Returns the picture for the notebook: the whole graph, or what the view shows if the graph is larger than a page. */
+/** Returns the picture for the notebook: the whole graph, or only the view if the graph is larger than a page. */
 export function snapshot(picture: Picture, position: Position): string {
   const { w, h } = picture.scene.bounds;
   return toSvg(picture, w <= SNAPSHOT_PX && h <= SNAPSHOT_PX ? undefined : position);

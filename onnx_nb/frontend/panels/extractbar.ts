@@ -1,4 +1,4 @@
-/** The bar below: chosen inputs and outputs as chips, what an extraction would take, what it lacks, and the buttons. */
+/** The bar below: chosen inputs and outputs as chips, the size of the extraction, missing inputs, and the buttons. */
 
 import { bytes, counted } from "../scene/formatting.ts";
 import type { State } from "../scene/state.ts";
@@ -11,7 +11,7 @@ const CHIPS = 12;
 const NAMES = { few: 46, many: 28 };
 const FEW = 4;
 
-/** @param cancel stops what the kernel works on */
+/** @param cancel stops the work of the kernel */
 export function createExtractBar({ columns, host, dispatch, signal }: ViewContext, cancel: () => void): Panel {
   const next = fillings(signal);
   const chips = el("div.onnx-nb-chips");

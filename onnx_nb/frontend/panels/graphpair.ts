@@ -15,7 +15,7 @@ export interface GraphPairOptions {
   readonly height: number;
   readonly synced: boolean;
   readonly names: readonly [string, string];
-  /** what the graphs are to each other */
+  /** the role of each graph */
   readonly titles: readonly [string, string];
   /** the left part of the bar */
   readonly tools: readonly HTMLElement[];
@@ -25,7 +25,7 @@ export interface GraphPairOptions {
   readonly open?: Iterable<number>;
 }
 
-/** What a pair of graphs needs from outside. */
+/** The surroundings of a pair of graphs. */
 export interface GraphPairHost {
   /** of each graph; it need not plan or extract */
   readonly graphs: readonly [GraphHost, GraphHost];
@@ -33,7 +33,7 @@ export interface GraphPairHost {
   synced(synced: boolean): void;
   /** takes the picture for the notebook, where the live graphs cannot be shown */
   picture?(svg: string): void;
-  /** what the inspector shows about a target and its counterpart, of which the name is given, label and text */
+  /** label and text of each fact about a target and its counterpart, for the inspector */
   compared(side: SideOf, target: Target, name: string): [string, string][];
 }
 

@@ -40,11 +40,11 @@ export interface GraphOptions {
   /** pixels of the part with the picture */
   readonly height?: number;
   readonly direction?: Direction;
-  /** what a person left behind when the graph was shown last */
+  /** the view as a person left it */
   readonly given?: Patch;
   /** the view is part of another one: it has no bar for extracting below and no submodel pane */
   readonly nested?: boolean;
-  /** what differs from the graph that this one is compared with */
+  /** differences from the graph that this one is compared with */
   readonly statuses?: DiffStatuses;
   /** milliseconds that a layout may hold up the page before it goes on in slices */
   readonly atOnce?: number;
@@ -71,13 +71,13 @@ export class GraphView {
   readonly #toolbar: Toolbar;
   /** shows the state in the panels around the picture */
   readonly #update: (state: State) => void;
-  /** the pane with the submodel, and what ends its view */
+  /** the pane with the submodel, and the end of its view */
   readonly #pane = el("section.onnx-nb-submodel", { "aria-label": "Submodel", hidden: true });
   #closing: AbortController | null = null;
   #state: State;
   /** the open scopes, while nobody has chosen them */
   #unchosen: ReadonlySet<number> | null;
-  /** what is being applied came from the host, which need not hear of it */
+  /** a change of the host is being applied, which need not hear of it */
   #applying = false;
 
   constructor(root: HTMLElement, columns: Columns, host: GraphHost, options: GraphOptions, signal: AbortSignal) {
@@ -92,7 +92,7 @@ export class GraphView {
     root.dataset.state = "loading";
     root.style.setProperty("--nb-height", `${options.height ?? HEIGHT}px`);
 
-    // what a screen reader reads out when something happens
+    // read out by a screen reader
     const spoken = el("div.onnx-nb-live", { "aria-live": "polite" });
     const announce = (text: string): void => spoken.replaceChildren(elide(text, 300));
     const view: ViewContext = { columns, host, state: () => this.#state, dispatch: this.dispatch, announce, signal };
@@ -208,7 +208,7 @@ export class GraphView {
     this.#refresh();
   };
 
-  /** What is no change of the state: it moves the camera or talks to the kernel. */
+  /** Actions that change no state: they move the camera or ask the kernel. */
   readonly #commands: { readonly [T in Command["type"]]: (command: Extract<Command, { readonly type: T }>) => void } = {
     fit: ({ targets }) => this.viewport.fit(targets),
     save: ({ what }) => this.viewport.save(what),
@@ -223,29 +223,29 @@ export class GraphView {
     },
   };
 
-  /** Does what follows from a change of the state: redraws, reads it out, tells the host of what it did not change. */
+  /** Draws and announces a change of the state, and reports it to the host unless it came from there. */
   #follow(before: State, now: State, action: Action | Command): void {
     const { announce, host } = this.#view;
     const differs = (field: keyof State): boolean => now[field] !== before[field];
-    const tell = (patch: Patch): void => {
+    const report = (patch: Patch): void => {
       if (!this.#applying) host.changed(patch);
     };
     if (differs("open")) {
       this.viewport.rebuild("scope" in action ? action.scope : turned(before.open, now.open));
-      tell({ open: [...now.open] });
+      report({ open: [...now.open] });
     }
     if (differs("direction")) {
       this.viewport.reopen();
-      tell({ direction: now.direction });
+      report({ direction: now.direction });
     }
     if (differs("others") || !same(now.selection, before.selection)) {
       const targets = selected(now);
       this.#announceSelection(targets);
       this.#root.classList.toggle("onnx-nb-selected", targets.length > 0);
-      tell({ selection: targets.map((target) => ({ ...target, name: this.columns.nameOf(target) })) });
+      report({ selection: targets.map((target) => ({ ...target, name: this.columns.nameOf(target) })) });
     }
     if (differs("boundary")) {
-      tell(namesOf(this.columns, now.boundary));
+      report(namesOf(this.columns, now.boundary));
       if (action.type === "input" || action.type === "output") {
         const chosen = now.boundary[`${action.type}s`].includes(action.value);
         const name = this.columns.valueNameOf(action.value);
@@ -256,14 +256,14 @@ export class GraphView {
     if (differs("overlay")) {
       this.#fitOverlay();
       const data = now.overlay?.data;
-      if (data !== before.overlay?.data) tell({ overlay: data ?? null });
+      if (data !== before.overlay?.data) report({ overlay: data ?? null });
     }
     if (differs("search")) {
-      tell({ search: now.search });
+      report({ search: now.search });
       if (!this.#applying) this.#options.searched?.(now.search);
     }
-    if (differs("color")) tell({ color: now.color });
-    if (differs("bookmarks")) tell({ bookmarks: now.bookmarks });
+    if (differs("color")) report({ color: now.color });
+    if (differs("bookmarks")) report({ bookmarks: now.bookmarks });
     const { plan } = now;
     if (differs("plan") && plan !== null) {
       announce(plan.message || `The extraction takes ${counted(plan.nodes.length, "node")}`);
@@ -294,7 +294,7 @@ export class GraphView {
     if (overlay !== null && scene !== null) this.#state = { ...this.#state, overlay: overlay.over(scene.boxes) };
   }
 
-  /** Takes over what the kernel changed; does not call `host.changed`. */
+  /** Applies a change of the kernel; does not call `host.changed`. */
   apply(patch: Patch): void {
     this.#applying = true;
     try {
@@ -434,7 +434,7 @@ function turned(before: ReadonlySet<number>, after: ReadonlySet<number>): number
   return found.length === 1 ? found[0] : null;
 }
 
-/** Returns what is drawn of a target: a weight has no place of its own on the canvas, but is inside the node that reads it. */
+/** Returns the target that is drawn for this one: for a weight the node that reads it, which shows it. */
 export function shownAs(columns: Columns, target: Target): Target {
   if (target.kind === "node" && columns.isFolded(target.id)) {
     const [made] = columns.outputsOf(target.id);

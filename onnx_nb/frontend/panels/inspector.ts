@@ -1,4 +1,4 @@
-/** What is known of the selected tensor, node or scope; of the whole model when nothing is selected. */
+/** Facts about the selected tensor, node or scope; about the whole model when nothing is selected. */
 
 import { statistics } from "../charts/histogram.ts";
 import { attributePairs, type Columns, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
@@ -16,7 +16,7 @@ import { failureNote } from "./task.ts";
 import { createValues } from "./values.ts";
 import { link, nodeLink, type Panel, type ViewContext, valueLink } from "./viewcontext.ts";
 
-/** While a person goes on clicking, what takes long is not asked. */
+/** Milliseconds without a click after which slow questions are asked. */
 const REST_MS = 120;
 /** Long lists show this many rows and a button for the rest; beyond the second number the rest is only counted. */
 const SHOWN = 8;
@@ -36,7 +36,7 @@ export function createInspector(view: ViewContext): Panel {
     root.replaceChildren();
     root.scrollTop = 0;
     mark = () => undefined;
-    // what had the focus is gone: a person who pressed it with a key goes on from here
+    // the focused button is gone: a person who pressed it with a key goes on from here
     if (held !== null) queueMicrotask(() => (labeled(root, held) ?? root).focus({ preventScroll: true }));
     const target = state.selection;
     const values = host.live ? host.values : undefined;
@@ -47,7 +47,7 @@ export function createInspector(view: ViewContext): Panel {
     }
     const { kind, id } = target;
     const extra = el("div.onnx-nb-extra");
-    /** what it costs in a run */
+    /** its costs in a run */
     const figures = el("div");
     if (kind === "tensor") {
       root.append(...tensor(columns, id, round));
@@ -111,7 +111,7 @@ export function createInspector(view: ViewContext): Panel {
   };
 }
 
-/** The label of what has the focus in a panel, "" if that has none; null if the focus is elsewhere. */
+/** The label of the focused element in a panel, "" if it has none; null if the focus is elsewhere. */
 function focusIn(root: HTMLElement): string | null {
   const { activeElement } = root.getRootNode() as Document | ShadowRoot;
   return activeElement !== null && activeElement !== root && root.contains(activeElement)
@@ -133,7 +133,7 @@ function bakedStatistics(columns: Columns, value: number, baked: Baked): Node[] 
   return columns.valueKind[value] === VALUE.INITIALIZER ? [el("p.onnx-nb-dim", baked.lacking)] : [];
 }
 
-/** Lights what the target depends on, or what depends on it, as a search would. */
+/** Buttons that light the ancestors or the descendants of a target, as a search would. */
 function traces({ columns, dispatch }: ViewContext, target: Target, signal: AbortSignal): Node[] {
   const name = columns.nameOf(target);
   if (name === "" || columns.find(name, target.kind)?.id !== target.id) return [];
@@ -316,7 +316,7 @@ function ops(columns: Columns, root: number): Node {
   });
 }
 
-/** Returns what marks the buttons as chosen. */
+/** Returns a function that marks the buttons of the chosen ends. */
 function cutButtons(root: HTMLElement, view: ViewContext, value: number, signal: AbortSignal): () => void {
   const { columns, host, dispatch } = view;
   const unnamed = columns.valueNameOf(value) === "" ? "A tensor without a name cannot be an end of an extraction." : "";
@@ -334,7 +334,7 @@ function cutButtons(root: HTMLElement, view: ViewContext, value: number, signal:
   };
 }
 
-/** Returns what names the button after what it does. */
+/** Returns a function that names the button after its effect. */
 function openButton(root: HTMLElement, view: ViewContext, scope: number, signal: AbortSignal): () => void {
   const { columns, state, dispatch } = view;
   const toggle = button("Expand", () => dispatch({ type: "toggle", scope }), signal, { title: "e or Enter" });

@@ -1,5 +1,5 @@
 /**
- * What a graph view asks of the kernel: the plan of an extraction as soon as its inputs or outputs change, numbers to
+ * Requests of a graph view to the kernel: the plan of an extraction as soon as its inputs or outputs change, numbers to
  * color by, and one long task at a time.
  */
 
@@ -31,7 +31,7 @@ export function createKernelActions(
   const coloring = fillings(signal);
   const failed = (error: unknown): void => dispatch({ type: "error", error: failure(error) });
 
-  /** @param ask asks the kernel, and returns what is to be done with its answer */
+  /** @param ask asks the kernel, and returns a function that takes over the reply */
   const run = (
     start: { readonly busy: string; readonly done?: number },
     ask: (round: AbortSignal, progress: OnProgress) => Promise<() => void>,
@@ -52,7 +52,7 @@ export function createKernelActions(
   };
 
   return {
-    /** Asks what an extraction would take. */
+    /** Asks for the plan of an extraction. */
     plan(): void {
       const round = planning();
       const { boundary } = state();

@@ -33,7 +33,7 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["?", "this list"],
 ];
 
-/** What a search may hold; `search/query.ts` reads it. */
+/** Examples of searches; `search/query.ts` reads them. */
 const SEARCHES: readonly (readonly [query: string, finds: string])[] = [
   ["conv 3x3", "all words, in name, op, scope, dtype, shape or attributes"],
   ["op:Conv|Gemm  name:*weight", "one of two ops; a name, * is anything"],
@@ -155,7 +155,7 @@ export function listenKeys(
     a: () => dispatch({ type: "selectAll", targets: viewport.siblings() }),
     c: () => {
       const targets = selected(state());
-      // marked text is what a person means to copy
+      // a person means to copy the marked text
       if (targets.length === 0 || window.getSelection()?.isCollapsed === false) return false;
       return copyNames(view, targets);
     },

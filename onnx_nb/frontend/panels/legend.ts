@@ -1,6 +1,6 @@
 /**
- * What the colors mean: the categories that this model has, or the scale of an overlay with a filter on it. A category
- * that is pressed lights all its nodes, as a search for its ops, and lists them, so that a single op can be lit.
+ * The meaning of the colors: the categories that this model has, or the scale of an overlay with a filter on it. A
+ * category that is pressed lights all its nodes, as a search for its ops, and lists them, so that a single op can be lit.
  */
 
 import type { Columns } from "../protocol/columns.ts";
@@ -24,7 +24,7 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
   const known = categoriesOf(columns);
   let shown: { readonly overlay: Overlay | null; readonly dark: boolean; readonly search: string } | undefined;
 
-  /** Lights what a query finds; nothing any more if it is lit. */
+  /** Lights the nodes of a query, or nothing any more if they are lit. */
   const light = (query: string): void => {
     const lit = shown?.search === query;
     dispatch({ type: "search", text: lit ? "" : query, hits: lit ? [] : search(columns, query, Infinity).hits });
@@ -92,7 +92,7 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
       element.classList.toggle("onnx-nb-scale", overlay !== null);
       if (overlay !== null) {
         if (before?.overlay?.data !== overlay.data || before.dark !== dark) fillScale(overlay, dark, next());
-        // the ends of what is shown, in numbers
+        // the ends of the visible range, in numbers
         element.querySelectorAll(".onnx-nb-scale-range > span").forEach((end, at) => {
           end.textContent = overlay.say(overlay.at(at === 0 ? overlay.range.from : overlay.range.to));
         });

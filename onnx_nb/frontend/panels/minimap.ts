@@ -11,7 +11,7 @@ export type Minimap = ReturnType<typeof createMinimap>;
 const WIDTH = 104;
 const HEIGHT = 124;
 const MARGIN = 5;
-/** What is in a scope of fewer px is not drawn, the scope itself is. */
+/** Pixels of a scope below which its content is not drawn. */
 const GRAIN = 2;
 /** A map of a long thin graph is stretched up to this, or nothing on it could be seen. */
 const STRETCH = 4;
@@ -48,7 +48,7 @@ export function createMinimap(canvas: HTMLCanvasElement, move: (x: number, y: nu
     const patch = (color: string, wanted: (box: number) => boolean): void => {
       inked.beginPath();
       for (const box of boxes) {
-        // what would be less than a pixel still leaves a trace
+        // a box of less than a pixel still leaves a trace
         if (wanted(box)) inked.rect(x[box], y[box], Math.max(w[box], 1 / sx), Math.max(h[box] - 2, 1 / sy));
       }
       inked.fillStyle = color;
@@ -80,7 +80,7 @@ export function createMinimap(canvas: HTMLCanvasElement, move: (x: number, y: nu
     update(scene: Scene, index: HitIndex, theme: Theme, camera: Camera, view: Size): void {
       const seen = visible(camera, view);
       const { x, y, w, h } = scene.bounds;
-      // a map of what is all in view is of no use
+      // no map is needed while everything is in view
       canvas.hidden = seen.x <= x && seen.y <= y && seen.x + seen.w >= x + w && seen.y + seen.h >= y + h;
       if (canvas.hidden || ctx === null) return;
       const dpr = window.devicePixelRatio || 1;

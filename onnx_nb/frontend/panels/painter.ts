@@ -35,7 +35,7 @@ export class Painter {
   /** milliseconds that the last picture took to draw */
   #cost = 0;
   #bitmap: HTMLCanvasElement | null = null;
-  /** camera and time of the bitmap; null if it does not show what is to be seen */
+  /** camera and time of the bitmap; null if it is outdated */
   #drawn: { readonly camera: cameras.Camera; readonly time: number } | null = null;
 
   constructor(canvas: HTMLCanvasElement, control: CameraControl, events: PainterEvents, signal: AbortSignal) {
@@ -56,7 +56,7 @@ export class Painter {
     this.#schedule();
   };
 
-  /** The bitmap shows something else than what is to be seen. */
+  /** Marks the bitmap as outdated. */
   invalidate(): void {
     this.#drawn = null;
   }

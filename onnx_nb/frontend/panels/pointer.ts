@@ -1,5 +1,5 @@
 /**
- * Mouse, touch and trackpad on the canvas. Dragging pans, or with Shift goes around what is to be selected; two fingers
+ * Mouse, touch and trackpad on the canvas. Dragging pans, or with Shift selects in a rectangle; two fingers
  * or Ctrl+wheel zoom; a long press is the Ctrl+click of a finger. A plain wheel zooms only while the canvas has the
  * focus, so that a page with a graph in it still scrolls.
  */
@@ -10,11 +10,11 @@ import { focused, on, onAbort } from "./dom.ts";
 export interface Gestures {
   pan(dx: number, dy: number): void;
   zoom(factor: number, x: number, y: number): void;
-  /** a press and release in one place; `add`: to what is selected */
+  /** a press and release in one place; `add`: to the selection */
   click(x: number, y: number, add: boolean): void;
   /** whether a drag without Shift selects as well */
   selects(): boolean;
-  /** a drag around what is to be selected goes on (null: it was given up), and ends */
+  /** a drag that selects goes on (null: it was given up), and ends */
   band(rect: Rect | null): void;
   select(rect: Rect, add: boolean): void;
   doubleClick(x: number, y: number): void;

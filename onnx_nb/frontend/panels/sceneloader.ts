@@ -21,7 +21,7 @@ export interface SceneEvents {
   failed(error: unknown): void;
 }
 
-/** What a scene was laid out from. */
+/** The input of a layout. */
 interface Ingredients {
   readonly open: ReadonlySet<number>;
   readonly direction: State["direction"];
@@ -79,17 +79,13 @@ export class SceneLoader {
     if (this.#loaded !== null || this.busy) this.load(null);
   }
 
-  /** Lays out what is open now; `anchor`, a scope, stays where it is, or else what is in the middle. */
+  /** Lays out the open scopes; `anchor`, a scope, or else the middle of the view stays where it is. */
   load(anchor: number | null): void {
     const { open, direction } = this.#view.state();
     const wanted: Ingredients = { open, direction, measure: this.measure, columnHeight: this.columnHeight };
     const loaded = this.#loaded;
-    if (
-      loaded?.open === open &&
-      loaded.direction === direction &&
-      loaded.measure === wanted.measure &&
-      loaded.columnHeight === wanted.columnHeight
-    ) {
+    const fields = ["open", "direction", "measure", "columnHeight"] as const;
+    if (loaded !== null && fields.every((field) => loaded[field] === wanted[field])) {
       this.#scheduler.stop();
       this.#events.unchanged();
       this.#afterwards = null;
@@ -192,7 +188,7 @@ export function createLayoutScheduler(cancel: () => void, signal: AbortSignal, a
     },
     /**
      * Goes on with a layout until it is there: at once if that takes no longer than a click may, or a person who sees
-     * nothing yet waits (`first`), else in later tasks. What was under way before is dropped.
+     * nothing yet waits (`first`), else in later tasks. A layout under way is dropped.
      */
     run<T>(
       parts: Generator<number, T>,

@@ -21,7 +21,7 @@ export class SearchBox implements Panel {
   readonly element: HTMLElement;
   readonly #view: ViewContext;
   readonly #leave: () => void;
-  // each widget of a page has its own copy of this module, so counting would give equal ids
+  // each widget of a page has its own copy of this module, so counting would make equal ids
   readonly #id = `onnx-nb-search-${Math.random().toString(36).slice(2, 10)}`;
   readonly #input: HTMLInputElement;
   readonly #count = el("span.onnx-nb-count.onnx-nb-dim", { "aria-live": "polite" });
@@ -29,7 +29,7 @@ export class SearchBox implements Panel {
   readonly #note: HTMLElement;
   readonly #drop: HTMLElement;
   #shown: Pick<State, "hits" | "hit" | "search"> = { hits: [], hit: -1, search: "" };
-  /** what was found last, and for which text */
+  /** the last result, and its text */
   #outcome: { readonly text: string; readonly found: Found } | null = null;
   #completions: readonly Completion[] = [];
   /** the completion that Enter takes, −1 for none */
@@ -42,7 +42,7 @@ export class SearchBox implements Panel {
   /** go to the first hit once there is one */
   #hurried = false;
 
-  /** @param leave closes the search and gives the keyboard back to the graph */
+  /** @param leave closes the search and returns the keyboard to the graph */
   constructor(view: ViewContext, leave: () => void) {
     this.#view = view;
     this.#leave = leave;
@@ -76,7 +76,7 @@ export class SearchBox implements Panel {
     this.#input.select();
   }
 
-  /** Finds what a text means, as if it had been typed. */
+  /** Searches for a text as if it had been typed. */
   search(text: string): void {
     this.#input.value = text;
     // a saved notebook may be a stranger's: its regular expressions run only if a person asks for it
@@ -272,14 +272,14 @@ export class SearchBox implements Panel {
   }
 }
 
-/** What the field shows about how many hits there are. */
+/** The number of hits as the field shows it. */
 function countText(hit: number, total: number, problem: string | null, more: boolean): string {
   if (problem !== null) return "not understood";
   if (total === 0) return more ? "stopped" : "nothing found";
   return `${plain(hit + 1)} of ${plain(total)}${more ? "+" : ""}`;
 }
 
-/** Returns the note below the list: a problem, or what a search may hold. */
+/** Returns the note below the list: a problem, or examples. */
 function remark(text: string, waits: boolean, problem: string | null, total: number, kept: number): (Node | string)[] {
   const none = text.trim() === "";
   if (waits) return [];
@@ -296,7 +296,7 @@ function remark(text: string, waits: boolean, problem: string | null, total: num
 function inWords(columns: Columns, hit: Hit): { title: string; sub: string; kind: string; full: string } {
   if (hit.chain === undefined) {
     const { title, sub: name, kind } = describe(columns, hit);
-    // where a name is no path, the scope says more of the node
+    // where a name is no path, the scope is more informative
     const scope =
       hit.kind === "node" && !name.includes("/") ? columns.str(columns.scopePath[columns.scopeOf(hit)]) : "";
     const sub = scope === "" ? name : `${scope} · ${name}`;

@@ -1,4 +1,4 @@
-/** Shown in place of the inspector when several things are selected: what they have together, and what to do with them. */
+/** Shown in place of the inspector when several targets are selected: their totals, and buttons for all of them. */
 
 import { type Columns, SCOPE_KIND, type Target } from "../protocol/columns.ts";
 import { failure } from "../protocol/host.ts";
@@ -9,10 +9,10 @@ import { search } from "../search/search.ts";
 import { button, el, elide, facts, fillings, on, onAbort, settle } from "./dom.ts";
 import { copyNames, countedByKind, describe, link, type Panel, type ViewContext } from "./viewcontext.ts";
 
-/** More rows than this say nothing that the counts do not. */
+/** Maximum numbers of rows; the counts describe the rest. */
 const LISTED = 200;
 const OPS = 24;
-/** While a person goes on selecting nothing is asked. */
+/** Milliseconds without a change after which the kernel is asked. */
 const REST_MS = 120;
 
 export function createSelection(view: ViewContext): Panel {
@@ -77,7 +77,7 @@ export function createSelection(view: ViewContext): Panel {
     onAbort(round, () => window.clearTimeout(timer));
   };
 
-  /** Lights the paths between two targets and returns what is to be read about them. */
+  /** Lights the paths between two targets and returns a note about them. */
   const between = ([a, b]: readonly Target[]): string => {
     for (const [from, to] of [
       [wordFor(columns, a, "after"), wordFor(columns, b, "before")],
@@ -111,7 +111,7 @@ function wordFor(columns: Columns, target: Target, way: "before" | "after"): str
   const scope = target.kind === "scope" && columns.scopeKind[target.id] === SCOPE_KIND.SCOPE;
   if (name !== "" && (scope || columns.find(name, target.kind)?.id === target.id)) return `${way}:${quoted(name)}`;
   if (target.kind !== "node") return null;
-  // a node without a name of its own goes by what it makes
+  // a node without a name of its own goes by its output
   const made = columns.outputsOf(target.id).find((value) => value >= 0 && columns.valueNameOf(value) !== "");
   return made === undefined ? null : `${way}:${quoted(columns.valueNameOf(made))}`;
 }

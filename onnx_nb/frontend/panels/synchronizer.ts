@@ -42,7 +42,7 @@ export class Synchronizer {
   /** the side that a person works in; the other one follows */
   #leader: SideOf = 0;
   #changing = false;
-  /** what was selected last in both graphs: where it is in view it decides most about the alignment */
+  /** the last selection in both graphs: where it is in view it decides most about the alignment */
   #anchor: Anchor | null = null;
   #open: [ReadonlySet<number>, ReadonlySet<number>] = [new Set(), new Set()];
   #frame = 0;
@@ -85,7 +85,7 @@ export class Synchronizer {
     this.#leader = side;
   }
 
-  /** Takes over what changed in one view. */
+  /** Applies a change of one view to the other. */
   changed(side: SideOf, { selection, direction, color, open }: Patch): void {
     this.#mirror(side, (view, there) => {
       if (selection !== undefined) this.#mirrorSelection(side, selection);
@@ -208,7 +208,7 @@ export class Synchronizer {
 
   // ---------------------------------------------------------------- alignment
 
-  /** Puts the other graph next to what this one shows, once both are laid out. */
+  /** Aligns the other graph with this one once both are laid out. */
   #align(side: SideOf): void {
     if (!this.#enabled) return;
     cancelAnimationFrame(this.#frame);
@@ -282,7 +282,7 @@ export class Synchronizer {
   }
 }
 
-/** Returns what is drawn of targets, each once. */
+/** Returns the drawn targets, each once. */
 function drawnAs(columns: Columns, targets: readonly Target[]): Target[] {
   const found = targets.map((each) => shownAs(columns, each));
   return [...new Map(found.map((each) => [keyOf(each), each])).values()];
@@ -292,7 +292,7 @@ function centerOf({ boxes: { x, y, w, h } }: Scene, box: number): Point {
   return { x: x[box] + w[box] / 2, y: y[box] + h[box] / 2 };
 }
 
-/** Returns what a box shows; null for an open scope, whose middle means little. */
+/** Returns the target of a box; null for an open scope, whose middle means little. */
 function targetOf({ boxes: { kind, id } }: Scene, box: number): Target | null {
   if (kind[box] === BOX.OPEN) return null;
   return { kind: kind[box] === BOX.NODE ? "node" : kind[box] === BOX.SCOPE ? "scope" : "tensor", id: id[box] };

@@ -81,7 +81,7 @@ export function createProgress(
   };
 }
 
-/** A sentence in place of what could not be had. */
+/** A sentence about an error, in place of the content. */
 export function failureNote(error: unknown): HTMLElement {
   return el("p.onnx-nb-dim", elide(failure(error).message, 300));
 }
@@ -105,7 +105,8 @@ export const SILENCE_MS = 5000;
 export const SILENCE = "The kernel has not reported for a while: it is busy, or was restarted.";
 
 /**
- * Returns a banner for what the kernel works on.
+ * Returns a banner for the work of the kernel.
+ *
  * @param changed is called when work begins and ends
  * @param announce reads a sentence out
  */
@@ -138,7 +139,7 @@ export function createTaskBar(changed: (busy: boolean) => void, announce: (text:
     /**
      * Begins a piece of work; does nothing while another one is going on.
      *
-     * @param text what is worked on, until the work itself reports more
+     * @param text name of the work, until the work itself reports more
      * @param work returns the message to show, "" for none
      */
     run(text: string, work: (signal: AbortSignal, progress: OnProgress) => Promise<string>): void {

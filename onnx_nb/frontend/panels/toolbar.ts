@@ -9,7 +9,7 @@ import { link, type Panel, type ViewContext } from "./viewcontext.ts";
 
 export type Toolbar = ReturnType<typeof createToolbar>;
 
-/** @param actions of the view: `leaveSearch` closes the list of hits and gives the keyboard back to the graph */
+/** @param actions of the view: `leaveSearch` closes the list of hits and returns the keyboard to the graph */
 export function createToolbar(
   view: ViewContext,
   actions: { help(): void; drawer(open: boolean): void; leaveSearch(): void },
@@ -61,7 +61,7 @@ export function createToolbar(
     /** Opens or closes the menu of pictures. */
     save: save.toggle,
     focusSearch: () => searchBox.focus(),
-    /** Finds what a text means, as if it had been typed. */
+    /** Searches for a text as if it had been typed. */
     search: (text: string) => searchBox.search(text),
     update(state: State): void {
       for (const panel of [searchBox, color, bookmarks, breadcrumbs]) panel.update(state);
@@ -123,7 +123,7 @@ function createBreadcrumbs({ columns, signal }: ViewContext): Panel {
   };
   const refit = (): void => {
     const all = inside.length;
-    // both ends stay as long as they can: the nearest scopes say most, then the outermost one
+    // both ends stay as long as they can: the nearest scopes are the most informative, then the outermost one
     for (const most of LENGTHS) {
       for (let right = all; right > 0; right--) {
         const left = right === all ? 0 : right > 1 || most === LENGTHS.at(-1) ? 1 : 0;
@@ -150,7 +150,7 @@ function createBreadcrumbs({ columns, signal }: ViewContext): Panel {
   };
 }
 
-/** The menu of places to come back to: what was open, selected, and where the viewer stood. */
+/** The menu of places to come back to: open scopes, selection and camera. */
 function createBookmarks({ dispatch, signal }: ViewContext): Panel {
   const next = fillings(signal);
   const menu = createMenu("☆", { title: "Bookmarks (b keeps this view)", label: "Bookmarks" }, signal);
@@ -218,7 +218,7 @@ const OWN = ["parameters", "weight bytes", "MACs", "activation bytes"];
 /** Numbers that it has once the whole model was captured. */
 const CAPTURED = ["seconds", "bytes", "std", "min", "max", "mean", "zeros", "nonfinite"];
 
-/** The menu of what the boxes are colored by: the category of their op, or numbers of the kernel or of the page. */
+/** The menu of colors: the category of their op, or numbers of the kernel or of the page. */
 function createColors({ host, dispatch, signal }: ViewContext): Panel {
   const offered = host.baked?.colors;
   const listed: Colors = offered ?? { own: OWN, captured: CAPTURED };
@@ -231,7 +231,7 @@ function createColors({ host, dispatch, signal }: ViewContext): Panel {
     given,
   );
   let captured = false;
-  /** what was chosen and has not come yet */
+  /** the choice that has not arrived yet */
   let asked: string | null = null;
   let shown: Pick<State, "overlay" | "error"> | null = null;
   on(select, "change", signal, () => {

@@ -12,11 +12,11 @@ import type { ViewContext } from "./viewcontext.ts";
 const PAGE = { rows: 16, columns: 6 } as const;
 const START: Place = { index: [], row: 0, column: 0, look: "slice" };
 
-/** A page, and what its parts do. */
+/** A page, and the actions of its parts. */
 interface Paging {
   readonly page: PageReply;
   readonly look: Look;
-  /** turns to another page; what is left out stays as it is */
+  /** turns to another page; fields that are left out stay as they are */
   readonly turn: (place: Partial<Place>) => void;
   /** downloads the tensor */
   readonly keep: () => void;
@@ -93,7 +93,7 @@ export function createValues(view: ViewContext, value: number, host: ValueHost, 
   return root;
 }
 
-/** Returns what gives the keyboard back after a page was replaced. */
+/** Returns a function that restores the focus after a page was replaced. */
 function focusedIn(cells: HTMLElement): () => void {
   const held = [...cells.querySelectorAll<HTMLElement>("[aria-label], button")].find((each) => focused(each));
   return () => {

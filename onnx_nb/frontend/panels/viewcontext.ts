@@ -1,4 +1,4 @@
-/** What every panel of a graph view is made with, and the links in panels: one that is pressed selects its target. */
+/** The context of every panel of a graph view, and the links in panels: one that is pressed selects its target. */
 
 import { type Columns, type Target, VALUE } from "../protocol/columns.ts";
 import type { GraphHost } from "../protocol/host.ts";

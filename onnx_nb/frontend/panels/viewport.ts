@@ -23,7 +23,7 @@ import { type Gestures, listenPointer } from "./pointer.ts";
 import { SceneLoader } from "./sceneloader.ts";
 import { describe, type ViewContext } from "./viewcontext.ts";
 
-/** What a viewport needs of the view around it. */
+/** Settings of a viewport, and its events for the view around it. */
 export interface ViewportOptions {
   /** the camera has come to rest somewhere else */
   rested(at: Standing): void;
@@ -37,7 +37,7 @@ export interface ViewportOptions {
   failed(error: unknown): void;
   /** the camera has moved, by hand or in a glide */
   looked(): void;
-  /** what differs from the graph that this one is compared with */
+  /** differences from the graph that this one is compared with */
   readonly statuses: DiffStatuses | null;
   /** px of the world that the columns of the outermost scope are high at first; 0 for one column */
   readonly start: { readonly columnHeight: number; readonly brief: boolean };
@@ -51,7 +51,7 @@ const REACH = 6;
 const NARROW = 760;
 /** Milliseconds that the view rests before the picture for the notebook is made. */
 const SNAPSHOT_MS = 800;
-/** Pixels by which a view that nobody touched must change its size to choose anew what is open. */
+/** Pixels by which a view that nobody touched must change its size before the open scopes are chosen anew. */
 const NOTICED_PX = 12;
 /** Milliseconds that the hint about the wheel is shown. */
 const HINT_MS = 1100;
@@ -171,7 +171,7 @@ export class Viewport {
   }
 
   /**
-   * Lays out what is open now; `anchor`, a scope, or else what is in the middle stays where it is. If it takes long the
+   * Lays out the open scopes; `anchor`, a scope, or else the middle of the view stays where it is. If it takes long the
    * old scene stays until the new one is ready, and what `fit` and `show` ask for waits as well.
    */
   rebuild(anchor: number | null, layout = this.layout): void {
@@ -331,7 +331,7 @@ export class Viewport {
     this.#painter.moved();
   }
 
-  /** Shows the whole graph, or what is drawn of some targets. */
+  /** Shows the whole graph, or the boxes of some targets. */
   fit(targets?: readonly Target[]): void {
     this.#loader.whenReady(() => {
       if (this.scene === null) return;
@@ -342,7 +342,7 @@ export class Viewport {
     });
   }
 
-  /** Moves the camera to what is drawn of a target: as little as it must, or to the middle of the view. */
+  /** Moves the camera to a target: as little as it must, or until the target is in the middle of the view. */
   show(target: Target, centered = false): void {
     this.#loader.whenReady(() => {
       const rect = this.#place(target);
@@ -400,7 +400,7 @@ export class Viewport {
     return this.scene === null ? [] : siblingsOf(this.scene, this.#view.columns, selected(this.#view.state()));
   }
 
-  /** What is next to the selection. */
+  /** The target next to the selection. */
   neighbor(step: Step, tensors: boolean): Target | null {
     const { selection } = this.#view.state();
     return this.scene === null ? null : walk(this.scene, this.#view.columns, selection, step, tensors);

@@ -325,7 +325,7 @@ export function itemsBy(keys: ArrayLike<number>, count: number): Rows {
   return { ptr, items };
 }
 
-/** Keeps what is made from each model. */
+/** Memoizes a function of the model. */
 export function oncePerModel<T>(make: (columns: Columns) => T): (columns: Columns) => T {
   const known = new WeakMap<Columns, { readonly made: T }>();
   return (columns) => {

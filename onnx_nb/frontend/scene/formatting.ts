@@ -51,7 +51,7 @@ export function bytes(count: number): string {
   return rounded(count, [" B", " kB", " MB", " GB", " TB", " PB"]);
 }
 
-/** 0.05 → "5.0e−2", 4.25 → "4.3": of errors the magnitude is what matters. */
+/** 0.05 → "5.0e−2", 4.25 → "4.3": of errors only the magnitude matters. */
 export function magnitude(x: number): string {
   if (Number.isNaN(x)) return "–";
   if (x === 0) return "0";

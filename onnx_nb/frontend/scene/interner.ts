@@ -1,4 +1,4 @@
-/** Shares what was computed from lists of numbers among equal lists (hash consing). */
+/** Shares one value among equal lists of numbers (hash consing). */
 
 type Lists = readonly ArrayLike<number>[];
 
@@ -7,7 +7,7 @@ export class Interner<T> {
   #size = 0;
 
   /**
-   * Returns what was made for equal lists, or makes it; the lists must not change any more.
+   * Returns the value made for equal lists, or makes it; the lists must not change any more.
    *
    * @param most number of values that are kept
    */

@@ -16,8 +16,8 @@ const TRIES = 10;
 
 /**
  * Column height in px at which these open scopes fit into the view at a zoom, with full or brief labels: 0 if one
- * column fits, null if nothing does. One column is not tried again once fewer boxes did not fit into it; the height
- * that it needed tells.
+ * column fits, null if nothing does. One column is not tried again once fewer boxes did not fit into it, as the
+ * height that it needed shows.
  */
 export type Fits = (open: ReadonlySet<number>, zoom: number, brief: boolean, columnHeight: number) => number | null;
 

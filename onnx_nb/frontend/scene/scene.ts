@@ -1,4 +1,4 @@
-/** What is drawn: boxes and edges of every open scope, in world pixels, as structures of arrays. */
+/** The drawn graph: boxes and edges of every open scope, in world pixels, as structures of arrays. */
 
 import type { Target } from "../protocol/columns.ts";
 

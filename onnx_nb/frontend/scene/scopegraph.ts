@@ -1,6 +1,6 @@
 /**
  * One scope as a graph: its items (child scopes and nodes, at the root also inputs and outputs) and one hyperedge for
- * each tensor, which may begin or end at the border of the scope. It does not depend on what is open.
+ * each tensor, which may begin or end at the border of the scope. It does not depend on the open scopes.
  */
 
 import { type Columns, oncePerModel, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
@@ -244,7 +244,7 @@ class ScopeGraphs {
         for (const given of columns.yieldedTo(tensor)) {
           const producer = columns.producer[given];
           if (producer >= 0 && this.#stamp[producer] === stamp) connect(edgeOf(given, this.#item[producer]), pill, 0);
-          // what a call only passes through
+          // a value that a call only passes through
           else if (this.#edgeStamp[given] === stamp) connect(this.#edge[given], pill, 0);
         }
         connect(edgeOf(tensor, pill), BORDER, 0);

@@ -1,5 +1,5 @@
 /**
- * The language of the search: text → what each node of a chain, or each thing, has to be.
+ * The language of the search: text → conditions on each node of a chain, or on each target.
  *
  *     attention matmul            both words, in any case
  *     op:Conv|Gemm -shape:1x*     one of two ops, and not such a shape

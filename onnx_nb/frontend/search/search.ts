@@ -23,7 +23,7 @@ export interface Found {
   readonly total: number;
   /** there may be more than `total`: the search was stopped, or enough chains were found */
   readonly more: boolean;
-  /** what is wrong with the query, or null */
+  /** the error in the query, or null */
   readonly problem: string | null;
 }
 

@@ -1,7 +1,6 @@
 /** The root element of a widget in a cell or on a page: its theme, its errors, its end. */
 
 import { el } from "../panels/dom.ts";
-import { keepFocus } from "../panels/focus.ts";
 import type { Channel } from "../protocol/channel.ts";
 import { failureText } from "../protocol/host.ts";
 import { type CommModel, loadPacked, type Parts, type WidgetModel } from "../protocol/model.ts";
@@ -111,3 +110,46 @@ export function sharing<T>(
 
 /** Fills the root of a page from the page's JSON and its packed columns. */
 export type Page = (root: HTMLElement, about: unknown, part: Parts, signal: AbortSignal) => void | Promise<void>;
+
+/** Elements that take the focus if nothing around the one that went away does. */
+const HOME = ["canvas[tabindex]", "[role=grid][tabindex]", "button:not([disabled])"];
+
+/**
+ * Keeps the focus in the view when the focused element goes away (a button that did its work, a page that was turned):
+ * keys without it are commands to the notebook, which may delete the cell.
+ */
+function keepFocus(root: HTMLElement): void {
+  /** the focused element and those around it */
+  let held: readonly HTMLElement[] = [];
+  const gone = (element: HTMLElement): boolean =>
+    !element.isConnected || element.getClientRects().length === 0 || element.matches(":disabled");
+  const back = (): void => {
+    const [last] = held;
+    if (last === undefined || !root.isConnected || !gone(last)) return;
+    const { activeElement } = root.getRootNode() as Document | ShadowRoot;
+    // elsewhere by now
+    if (activeElement !== null && activeElement !== document.body && activeElement !== last) return;
+    const around = held.slice(1).find((each) => each.hasAttribute("tabindex") && root.contains(each) && !gone(each));
+    const home = HOME.map((selector) => root.querySelector<HTMLElement>(selector)).find((each) => each !== null);
+    (around ?? home)?.focus({ preventScroll: true });
+  };
+  root.addEventListener("focusin", (event) => {
+    const path = event.composedPath().filter((each) => each instanceof HTMLElement);
+    held = path.slice(0, path.indexOf(root));
+  });
+  root.addEventListener("focusout", (event) => {
+    if (event.relatedTarget !== null) return;
+    const left = held;
+    // a click somewhere else, or the focused element is about to go
+    setTimeout(() => {
+      const [last] = left;
+      if (held === left && last !== undefined && !gone(last)) held = [];
+    });
+  });
+  new MutationObserver(back).observe(root, {
+    subtree: true,
+    childList: true,
+    attributes: true,
+    attributeFilter: ["hidden", "disabled"],
+  });
+}
