@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import onnx
 import onnx.numpy_helper
-from onnx import AttributeProto, FunctionProto, ModelProto, TensorProto
+from onnx import FunctionProto, ModelProto, TensorProto
 
 from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, plain_text, quoted, shortened
@@ -210,7 +210,7 @@ class Rounds:
         if net.changes:
             self.changes += net.changes
             if prefix:
-                # a function has no initializers: `_function` writes Constant nodes first
+                # a function has no initializers: `_with_functions` writes Constant nodes first
                 by_name = {net.names[value]: id_ for value, id_ in net.constant_ids.items()}
                 first = [by_name.get(plain_text(tensor.name), -1) for tensor in model.proto.graph.initializer]
                 ids = {**ids, MAIN: (*first, *ids[MAIN])}
@@ -438,32 +438,24 @@ def _as_model(model: Model, function: FunctionProto) -> Model:
 
 
 def _with_functions(model: Model, bodies: Sequence[Model | None]) -> Model:
-    """Return a model with new bodies of local functions, None for those that stay."""
+    """Return a model with new bodies of local functions, None for those that stay; weights become Constant nodes."""
     proto = ModelProto()
     wire.copy_fields(model.proto, proto, without=("functions",))
     used: dict[str, int] = {}
-    for function, body in zip(model.proto.functions, bodies, strict=True):
-        proto.functions.append(function if body is None else _function(function, body.proto))
-        if body is not None:
-            used |= {entry.domain: entry.version for entry in body.proto.opset_import}
+    for function, new in zip(model.proto.functions, bodies, strict=True):
+        if new is None:
+            proto.functions.append(function)
+            continue
+        body, found = new.proto, proto.functions.add()
+        wire.copy_fields(function, found, without=("node", "value_info", "opset_import"))
+        found.opset_import.extend(body.opset_import)
+        written = {plain_text(node.output[0]): node for node in function.node if node.op_type == "Constant"}
+        for tensor in body.graph.initializer:
+            constant = onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
+            found.node.append(written.get(plain_text(tensor.name), constant))
+        found.node.extend(body.graph.node)
+        found.value_info.extend(body.graph.value_info)
+        used |= {entry.domain: entry.version for entry in body.opset_import}
     for domain in sorted(set(used) - {entry.domain for entry in proto.opset_import}):
         proto.opset_import.add(domain=domain, version=used[domain])
     return with_proto(model, proto)
-
-
-def _function(function: FunctionProto, body: ModelProto) -> FunctionProto:
-    """Return a local function with another body, whose initializers become Constant nodes."""
-    found = FunctionProto()
-    wire.copy_fields(function, found, without=("node", "value_info", "opset_import"))
-    found.opset_import.extend(body.opset_import)
-    written = {plain_text(node.output[0]): node for node in function.node if node.op_type == "Constant"}
-    for tensor in body.graph.initializer:
-        if plain_text(tensor.name) in written:
-            found.node.append(written[plain_text(tensor.name)])
-            continue
-        node = onnx.helper.make_node("Constant", [], [tensor.name])
-        node.attribute.add(name="value", type=AttributeProto.TENSOR, t=tensor)
-        found.node.append(node)
-    found.node.extend(body.graph.node)
-    found.value_info.extend(body.graph.value_info)
-    return found

@@ -376,8 +376,11 @@ def _balanced(behind: NDArray[np.float64], count: int, crossing: NDArray[np.int6
     total = len(behind) - 1
     low, high = float(np.diff(behind).max()), float(behind[-1])
     for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (low, middle) if _pieces(behind, middle) <= count else (middle, high)
+        middle, at, pieces = (low + high) / 2, 0, 0
+        while at < total and pieces <= count:  # as many units as fit into each piece
+            at = max(int(np.searchsorted(behind, behind[at] + middle, side="right")) - 1, at + 1)
+            pieces += 1
+        low, high = (low, middle) if pieces <= count else (middle, high)
     limit = max(high * _SLACK, float(np.diff(behind).max()))
     if count * total > _TABLE_LIMIT:
         shares = np.searchsorted(behind, behind[-1] * np.arange(1, count) / count)
@@ -412,15 +415,6 @@ def _cheapest(
         at = int(best[at])
         ends.append(at)
     return ends[::-1]
-
-
-def _pieces(behind: NDArray[np.float64], limit: float) -> int:
-    """Count the pieces of at most a weight that all units fit into."""
-    at = pieces = 0
-    while at < len(behind) - 1 and pieces < len(behind):
-        at = max(int(np.searchsorted(behind, behind[at] + limit, side="right")) - 1, at + 1)
-        pieces += 1
-    return pieces
 
 
 def _window_argmin(
