@@ -32,8 +32,7 @@ class ModuleScopes:
         nodes = graph.model.proto.graph.node
         written = [next((entry.value for entry in node.metadata_props if entry.key == key), None) for node in nodes]
         by_path = any(text is not None for text in written)
-        """Whether metadata holds the paths; else the TorchScript exporter wrote names into the nodes' names."""
-        if not by_path:
+        if not by_path:  # the TorchScript exporter wrote the names into the names of the nodes
             written = [name.rpartition("/")[0] if "/" in name else None for name in graph.names[: graph.main_count]]
         self._labels = [[] if by_path else (text or "").split("/")[1:] for text in written]
         self.of_call: list[Scope] = []
