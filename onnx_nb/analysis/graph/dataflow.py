@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -19,8 +20,6 @@ from onnx_nb.analysis.graph.names import DANGLING, GRAPH_INPUT
 from onnx_nb.analysis.model.model import cached
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.protofields import Ints, Longs
 

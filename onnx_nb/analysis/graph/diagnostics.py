@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,8 +15,6 @@ from onnx_nb.analysis.graph.names import DANGLING
 from onnx_nb.analysis.graph.subgraphs import recursive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.protofields import Ints
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import bisect
 import functools
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest, plain_text, quoted, shortened
@@ -26,11 +27,6 @@ from onnx_nb.analysis.graph.subgraphs import NO_VALUES, Inside, Key, Subgraph, f
 from onnx_nb.analysis.graph.types import DeclaredTypes, ValueType
 from onnx_nb.analysis.model.model import Model, ModelLike, cached, load
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
 
 INFERENCE_LIMIT = 20_000
 """Nodes of the largest graphs whose types are inferred for display; of larger ones the declared types are known."""

@@ -7,6 +7,7 @@ the other, takes several times as long at 100,000 nodes.
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,8 +21,6 @@ from onnx_nb.analysis.model import protofields, wire
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans, sorted_unique
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
     from onnx_nb.analysis.graph.subgraphs import Subgraph
 
 

@@ -9,18 +9,15 @@ from __future__ import annotations
 import functools
 import re
 import textwrap
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import onnx
 import onnx.defs
 
 from onnx_nb.analysis.model.tensors import dtype_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _OPERATORS = {
     "linear": """

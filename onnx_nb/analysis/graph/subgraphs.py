@@ -7,6 +7,7 @@ each other so often that no memory would hold them; the outermost calls are open
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,8 +21,6 @@ from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.model.tensors import all_nodes, graphs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from onnx_nb.analysis.model.protofields import Ints
 
 Key = tuple[str, str, str]

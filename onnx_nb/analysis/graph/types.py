@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -21,8 +22,6 @@ from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.tensors import Dims, attribute, dimensions, type_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.graph.names import Names
     from onnx_nb.analysis.graph.shape_inference import Case

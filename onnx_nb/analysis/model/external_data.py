@@ -11,9 +11,10 @@ import math
 import os
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import onnx
 from google.protobuf.message import EncodeError
@@ -35,15 +36,17 @@ from onnx_nb.analysis.model.storage import (
     embed,
     refer,
 )
-from onnx_nb.analysis.model.tensors import declared_bytes, dtype_name, held_bytes, numpy_dtype, placed, type_and_shape
+from onnx_nb.analysis.model.tensors import (
+    Place,
+    declared_bytes,
+    dtype_name,
+    held_bytes,
+    numpy_dtype,
+    placed,
+    type_and_shape,
+)
 from onnx_nb.analysis.progress import CountedWork, Progress
 from onnx_nb.analysis.results import Displayed, Table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from onnx_nb.analysis.model.tensors import Place
-
 
 LARGEST_UNIT: Final = 65536
 """Bytes; Windows maps files in units of it, and no tool asks for a larger alignment."""

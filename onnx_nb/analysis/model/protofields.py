@@ -7,17 +7,14 @@ hashes of their words and compared. A string becomes a `str` only on demand.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.model.wire import NotProtobufError, Window
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]

@@ -14,11 +14,11 @@ import os
 import re
 import secrets
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PureWindowsPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +28,8 @@ from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.storage import MEMORY, Extent, Memory, Storage, embed, refer, references
-from onnx_nb.analysis.model.tensors import declared_bytes, placed, raw_bytes, type_and_shape
+from onnx_nb.analysis.model.tensors import Place, declared_bytes, placed, raw_bytes, type_and_shape
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from onnx_nb.analysis.model.tensors import Place
-
 
 PAGE: Final = 4096
 """Bytes; by the ONNX specification offsets should be a multiple of it, so that pages can be mapped."""

@@ -12,11 +12,13 @@ import mmap
 import os
 import stat
 import weakref
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto
 
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
@@ -25,10 +27,7 @@ from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.tensors import placed, raw_bytes, type_and_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import onnx_ir
-    from numpy.typing import NDArray
 
 MEMORY: Final = "onnx_nb.memory"
 """Prefix of locations in memory, which name no file."""

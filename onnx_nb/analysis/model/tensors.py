@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import (
     AttributeProto,
     GraphProto,
@@ -31,8 +32,6 @@ from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted, shortene
 from onnx_nb.analysis.model import wire
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from onnx_nb.analysis.model.model import Model
 
 

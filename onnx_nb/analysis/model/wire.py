@@ -12,16 +12,13 @@ from __future__ import annotations
 import functools
 import io
 import re
-from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, TypeAlias
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import BinaryIO, Final, Protocol, TypeAlias
 
+from google.protobuf.message import Message
 from onnx import TensorProto
 
 from onnx_nb.analysis.errors import ModelFileError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    from google.protobuf.message import Message
 
 THRESHOLD: Final = 1024
 """Weights of fewer bytes stay in the proto: a reference to them would cost as much as they do."""

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.scopes.scopes import CHUNK, ROWS, Scopes
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.protofields import Ints, Longs
 

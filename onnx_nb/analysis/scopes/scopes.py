@@ -10,10 +10,12 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.graph.dataflow import depths, lines, strongly_connected, upward
 from onnx_nb.analysis.graph.graph import Graph
@@ -35,12 +37,7 @@ from onnx_nb.analysis.scopes.structure import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from onnx_nb.analysis.model.protofields import Ints, Longs
-
 
 ROOT, SCOPE, REPEAT, CHUNK, BODY, BRANCH, FUNCTION, SIBLINGS = range(8)
 """Kind of a scope, as in `Scopes.scope_kind`. BODY is a node with subgraphs and BRANCH one of them; CHUNK is part of a

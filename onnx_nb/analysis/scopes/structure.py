@@ -11,22 +11,18 @@ import functools
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.graph.dataflow import depths, followers, lines, rows, strongly_connected, topological, upward
 from onnx_nb.analysis.graph.operators import CATEGORIES, category
-from onnx_nb.analysis.model.protofields import sorted_unique
+from onnx_nb.analysis.model.protofields import Longs, sorted_unique
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
     from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.model.protofields import Longs
     from onnx_nb.analysis.scopes.scopes import Tree
 
 
