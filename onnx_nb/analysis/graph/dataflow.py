@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.protofields import Ints, Longs
 
-
 NODES_PER_TENSOR: Final = 64
 """Nodes that weigh as much as one more tensor when inputs are suggested."""
 

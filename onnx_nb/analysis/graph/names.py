@@ -23,7 +23,6 @@ from onnx_nb.analysis.model.protofields import Ints, Longs, Spans, sorted_unique
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.subgraphs import Subgraph
 
-
 # Fields of NodeProto in onnx.proto.
 _INPUT, _OUTPUT, _NAME, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 1, 2, 3, 4, 5, 7
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph.shape_inference import Case
     from onnx_nb.analysis.model.protofields import Ints
 
-
 _NUMBERED = re.compile(r"unk__\d+")
 
 

@@ -34,7 +34,6 @@ from onnx_nb.analysis.model import wire
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
 
-
 _FAULTY: Final = "The file is damaged, or was written by a faulty tool."
 
 DENSE_LIMIT: Final = 1 << 30
@@ -67,8 +66,7 @@ def decoded(data: NDArray[np.uint8], tensor: TensorProto, what: str) -> NDArray[
     expected = stored_bytes(tensor, what)
     if len(data) != expected:
         raise ModelFileError(
-            f"{what} has {len(data)} bytes, but {type_and_shape(tensor)} takes {expected}.",
-            advice=_FAULTY,
+            f"{what} has {len(data)} bytes, but {type_and_shape(tensor)} takes {expected}.", advice=_FAULTY
         )
     bits = _PACKED.get(tensor.data_type)
     dtype = _dtype(tensor, what)

@@ -142,12 +142,13 @@ class _Columns:
         key: int = 0,
     ) -> int:
         """Add a scope and return its number; ``key`` orders siblings."""
-        columns = (self.parent, self.kind, self.repeat, self.node, self.key)
-        for column, value in zip(columns, (parent, kind, repeat, node, key), strict=True):
-            column.append(value)
-        above = self.path[parent]
+        self.parent.append(parent)
+        self.kind.append(kind)
+        self.repeat.append(repeat)
+        self.node.append(node)
+        self.key.append(key)
         self.name.append(name)
-        self.path.append(path or (f"{above}/{name}" if above else name))
+        self.path.append(path or f"{self.path[parent]}/{name}".removeprefix("/"))
         self.cls.append(cls)
         return len(self.parent) - 1
 
@@ -160,19 +161,19 @@ class _AllScopes(_Columns):
         self.node_scope = np.zeros(nodes, np.int32)
 
     def adopt(self, part: Part, tree: Tree, root: int) -> None:
+        alive = tree.alive()
+        listed = alive.tolist()
         place = np.full(len(tree.parent), root, np.int64)
-        first = tree.first_items().tolist()
+        place[alive] = np.arange(len(self.parent), len(self.parent) + len(alive))
         above = f"{self.path[root]}/" if self.path[root] else ""
-        for scope in tree.alive().tolist():
-            place[scope] = self.add(
-                int(place[tree.parent[scope]]),
-                tree.name[scope],
-                tree.cls[scope],
-                kind=tree.kind[scope],
-                path=above + tree.path[scope],
-                repeat=tree.repeat[scope],
-                key=first[scope],
-            )
+        self.parent += place[np.asarray(tree.parent)[alive]].tolist()
+        self.key += tree.first_items()[alive].tolist()
+        self.node += [-1] * len(listed)
+        self.kind += [tree.kind[scope] for scope in listed]
+        self.repeat += [tree.repeat[scope] for scope in listed]
+        self.name += [tree.name[scope] for scope in listed]
+        self.path += [above + tree.path[scope] for scope in listed]
+        self.cls += [tree.cls[scope] for scope in listed]
         self.node_scope[part.all_nodes] = root
         self.node_scope[part.items] = place[tree.of_item]
 

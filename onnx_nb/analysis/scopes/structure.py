@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.scopes.scopes import Tree
 
-
 CHILDREN_LIMIT = 64
 """Children of a scope above which it gets another level."""
 FLAT_LIMIT = 32
