@@ -231,22 +231,18 @@ def computed(case: Case) -> list[NDArray[Any]] | None:
     unread = any(kind is not None and value is None for kind, value in zip(case.inputs, case.values, strict=True))
     if op not in _COMPUTED or unread or not all(map(is_small, outputs)):
         return None
+    from onnx.reference import ReferenceEvaluator  # imports a module for every operator
+
     names = list(dict.fromkeys(plain_text(name) for name in case.node.input if name))
     infos = [onnx.ValueInfoProto(name=name) for name in names]
     graph = onnx.helper.make_graph([case.node], "", infos, [onnx.ValueInfoProto(name=n) for n in case.node.output])
     feeds = {plain_text(name): value for name, value in zip(case.node.input, case.values, strict=True) if name}
     try:
         with np.errstate(all="ignore"):
-            made = _evaluator()(graph, opsets={"": case.version}).run(None, feeds)
+            made = ReferenceEvaluator(graph, opsets={"": case.version}).run(None, feeds)
     except Exception:  # noqa: BLE001 (onnx's reference raises any kind; what is unknown then is reported)
         return None
     return [np.asarray(array) for array in made] if len(made) == len(outputs) else None
-
-
-def _evaluator() -> Any:
-    from onnx.reference import ReferenceEvaluator  # imports a module for every operator
-
-    return ReferenceEvaluator
 
 
 # Operators without inference in onnx whose output has the shape of their first input…
@@ -297,7 +293,9 @@ def contrib_shape(case: Case) -> Dims | None:
     if op == "MatMulNBits":
         return (*first[:-1], attribute(node, "N"))
     if op == "MultiHeadAttention" and len(first) == 3 and third is not None:
-        hidden = third[-1] if len(third) == 3 else _product(third[1], third[3]) if len(third) == 4 else None
+        hidden = third[-1] if len(third) == 3 else None
+        if len(third) == 4 and isinstance(third[1], int) and isinstance(third[3], int):
+            hidden = third[1] * third[3]
         return (*first[:2], hidden)
     if op == "Attention" and len(first) == 3:
         sizes = attribute(node, "qkv_hidden_sizes")
@@ -310,7 +308,3 @@ def contrib_shape(case: Case) -> Dims | None:
         if isinstance(hidden, int) and heads:
             return (*first[:2], hidden * heads // (heads + 2 * shared))
     return None
-
-
-def _product(one: int | str | None, other: int | str | None) -> int | None:
-    return one * other if isinstance(one, int) and isinstance(other, int) else None

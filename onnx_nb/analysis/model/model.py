@@ -7,6 +7,7 @@ one when `Model.tensor` asks for it and streams all when `Model.save` writes the
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import os
 import stat
 import sys
@@ -339,7 +340,10 @@ class Model(Displayed):
         return structure_bytes + sum(extent.nbytes + 32 for extent in extents)
 
     def _tensors(self) -> Mapping[str, TensorProto | SparseTensorProto]:
-        return cached(self, TensorProto, lambda: _by_name(self.proto))
+        graph = self.proto.graph
+        sparse = ((each.values.name, each) for each in graph.sparse_initializer)
+        pairs = itertools.chain(((tensor.name, tensor) for tensor in graph.initializer), sparse)
+        return cached(self, TensorProto, lambda: {plain_text(name): tensor for name, tensor in pairs})
 
     def _no_weight(self, name: str) -> OnnxNbError:
         for node in self.proto.graph.node:
@@ -412,12 +416,6 @@ def read_tensor(model: Model, tensor: TensorProto | SparseTensorProto, name: str
         array = storage.values(tensor, f"weight {quoted(name)} of {label}")
     array.flags.writeable = False
     return array
-
-
-def _by_name(proto: ModelProto) -> dict[str, TensorProto | SparseTensorProto]:
-    index: dict[str, TensorProto | SparseTensorProto] = {plain_text(t.name): t for t in proto.graph.initializer}
-    index.update((plain_text(sparse.values.name), sparse) for sparse in proto.graph.sparse_initializer)
-    return index
 
 
 def _info(name: str, tensor: TensorProto | SparseTensorProto) -> TensorInfo:

@@ -117,7 +117,12 @@ def write_model(
     with together(progress, total) as files:
         for name, weights in contents.items():
             checksum = layout is not None and layout.checksums
-            digest = files.add(path.with_name(name), _parts(weights), checksum=checksum)
+            parts: list[wire.Part] = []
+            position = 0
+            for stored in weights:
+                parts += [bytes(stored.offset - position), stored.extent]
+                position = stored.offset + stored.extent.nbytes
+            digest = files.add(path.with_name(name), parts, checksum=checksum)
             for stored in weights:
                 for target in stored.tensors:
                     refer(target, name, stored.offset, stored.extent.nbytes, checksum=digest)
@@ -197,15 +202,6 @@ def _file_names(weights: Iterable[_Stored], layout: Layout) -> Iterator[str]:
             part = f"{plain or 'tensor'}-{count}"
         taken.add(part.lower())
         yield layout.file_name(part)
-
-
-def _parts(weights: Iterable[_Stored]) -> list[wire.Part]:
-    parts: list[wire.Part] = []
-    position = 0
-    for stored in weights:
-        parts += [bytes(stored.offset - position), stored.extent]
-        position = stored.offset + stored.extent.nbytes
-    return parts
 
 
 def _check_layout(path: Path, layout: Layout) -> None:
