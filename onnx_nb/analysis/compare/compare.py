@@ -237,12 +237,12 @@ def _feeds(sides: Sequence[Side], feeds: Any) -> Iterator[dict[str, Any]]:
         return
     if feeds is None:
         model = captures[0].graph.model
-        names = [name for name in input_types(model) if captures[0].graph.value(name) in captures[0].names]
-        for name in input_types(model):
-            if name not in names and name not in model.initializers:
-                message = f"the capture of {label_of(model)} did not keep its input {quoted(name)}."
-                raise FeedError(message, advice="Pass the feeds= of the capture, or keep the inputs as well.")
-        yield from ({name: captures[0].array(name, number) for name in names} for number in range(count))
+        recorded = [name for name in input_types(model) if captures[0].graph.value(name) in captures[0].names]
+        missing = next((n for n in input_types(model) if n not in recorded and n not in model.initializers), None)
+        if missing is not None:
+            message = f"the capture of {label_of(model)} did not keep its input {quoted(missing)}."
+            raise FeedError(message, advice="Pass the feeds= of the capture, or keep the inputs as well.")
+        yield from ({name: captures[0].array(name, number) for name in recorded} for number in range(count))
         return
     number = 0
     for number, feed in enumerate(read_feeds(running.graph.model, feeds), 1):

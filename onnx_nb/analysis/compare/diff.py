@@ -144,11 +144,9 @@ class Diff(Displayed, Table):
         return f"Diff({left!r} → {right!r}: {self.message})"
 
     def __bool__(self) -> bool:
-        """Return whether there is any difference."""
         return bool(self.changes)
 
     def __len__(self) -> int:
-        """Return the number of differences."""
         return len(self.changes)
 
     @property
@@ -635,7 +633,7 @@ def with_calls(graph: Graph, other: Graph, matching: Matching) -> tuple[Ints, In
     for subgraph in graph.subgraphs[len(graph.plain.subgraphs) :]:
         owner = int(node[subgraph.owner_node])
         candidates = [other.subgraphs[each] for each in other.bodies(owner)] if owner >= 0 else []
-        # an If has several bodies, told apart by their attribute; a call has one without an attribute
+        # the bodies of an If have an attribute each, that of a call has none
         twin = next((each for each in candidates if each.attribute == subgraph.attribute), None)
         if twin is None:
             continue

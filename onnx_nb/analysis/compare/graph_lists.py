@@ -135,10 +135,7 @@ class Weights:
         return np.frombuffer(tensors.raw_bytes(tensor, self.label(value)), np.uint8)
 
     def head(self, value: int) -> bytes:
-        """Return the first bytes of a weight, which distinguish it from nearly all others of its type.
-
-        There are none if they cannot be read, as those of strings.
-        """
+        """Return the first bytes of a weight, to distinguish it; none if they cannot be read, as those of strings."""
         tensor = self.proto(value)
         try:
             return self.content(value, tensor)[:SAMPLE].tobytes() if isinstance(tensor, onnx.TensorProto) else b""

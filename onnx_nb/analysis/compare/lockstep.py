@@ -137,12 +137,11 @@ def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
             raise FeedError(message, advice="Compare models with the same inputs.")
         feed = dict(zip(needed, feed.values(), strict=True))
     given = {}
-    for name, array in feed.items():
-        if name not in kinds:
-            continue
+    for name in filter(kinds.__contains__, feed):
+        array = feed[name]
         dtype = numpy_dtype(kinds[name].tensor_type.elem_type) if kinds[name].HasField("tensor_type") else None
         if isinstance(array, np.ndarray) and dtype is not None and array.dtype != dtype and array.dtype.kind != "O":
-            array = array.astype(dtype)  # noqa: PLW2901 (a model in float16 takes float16)
+            array = array.astype(dtype)  # a model in float16 takes float16
         given[name] = array
     return validate_feeds(model, given)
 

@@ -257,17 +257,12 @@ class ErrorStats(ErrorSize):
         if not self.count:
             return other
         if (self.rtol, self.atol) != (other.rtol, other.atol):
-            message = (
-                f"rtol and atol are {self.rtol:g} and {self.atol:g} here, {other.rtol:g} and {other.atol:g} there."
-            )
+            message = f"rtol and atol are {self.rtol:g}, {self.atol:g} here and {other.rtol:g}, {other.atol:g} there."
             raise AlignmentError(message, advice="Errors with different tolerances cannot be merged.")
         argmax = None
         if self.argmax and other.argmax:
             argmax = self.argmax[0] + other.argmax[0], self.argmax[1] + other.argmax[1]
-        sums = [
-            array_errors.Sums(*(getattr(errors, name) for name in array_errors.Sums._fields))
-            for errors in (self, other)
-        ]
+        sums = [array_errors.Sums(*(getattr(one, name) for name in array_errors.Sums._fields)) for one in (self, other)]
         same_axis = self.channel_axis == other.channel_axis and len(self.channels) == len(other.channels)
         return dataclasses.replace(
             self,
