@@ -383,7 +383,7 @@ def lines(parent: Longs) -> list[Longs]:
 
 
 def rows(row: Longs, column: Longs, count: int) -> list[list[int]]:
-    """Return for each row what stands in it, in order."""
+    """Return the columns of each row, in order."""
     order = np.argsort(row, kind="stable")
     ends = np.cumsum(np.bincount(row, minlength=count)).tolist()
     items = column[order].tolist()

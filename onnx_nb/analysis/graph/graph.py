@@ -187,7 +187,7 @@ class Graph:
         return Spans.joined([names[:count], Spans.of(prefixes[f] + name if name else b"" for name, f in inner)])
 
     def prefix(self, frame: int) -> str:
-        """Return what the names of nodes and values in a frame begin with: the name of the call it is in, "call::"."""
+        """Return the start of the names of nodes and values in a subgraph: the name of its call, "call::"."""
         return self._resolved.prefixes[frame]
 
     @property
@@ -235,7 +235,7 @@ class Graph:
         return self.consumer_node[self.consumer_ptr[value] : self.consumer_ptr[value + 1]]
 
     def outer_values(self, node: int) -> Ints:
-        """Return the values of outer frames that the bodies of a node read, at any depth; empty without bodies."""
+        """Return the values of outer subgraphs that the bodies of a node read, at any depth; empty without bodies."""
         return self._captured.get(node, NO_VALUES)
 
     def called(self, node: int) -> onnx.FunctionProto | None:
@@ -246,7 +246,7 @@ class Graph:
         return self.functions.get((domain, op, plain_text(self.nodes[node].overload)))
 
     def bodies(self, node: int) -> tuple[int, ...]:
-        """Return the frames that a node owns."""
+        """Return the subgraphs that a node owns."""
         return self._bodies_of.get(node, ())
 
     def opsets_of(self, node: int) -> Mapping[str, int]:
@@ -414,7 +414,7 @@ class Graph:
         return self._structural_problems.values
 
     def subgraph_order(self, frame: int) -> Ints:
-        """Return the nodes of a frame in topological order, as close to file order as possible; cycles last."""
+        """Return the nodes of a subgraph in topological order, as close to file order as possible; cycles last."""
         place = self.subgraphs[frame]
         source, target = self.subgraph_edges(frame)
         if bool(np.all(source < target)):
@@ -422,7 +422,7 @@ class Graph:
         return ints(topological(place.start, place.stop, zip(source.tolist(), target.tolist(), strict=True)))
 
     def subgraph_edges(self, frame: int) -> tuple[Ints, Ints]:
-        """Return (producer, consumer) of every read inside a frame; outer-scope values count as read by the owner."""
+        """Return (producer, consumer) of every read in a subgraph; outer-scope values count as read by the owner."""
         place = self.subgraphs[frame]
         begin, end = self.in_ptr[place.start], self.in_ptr[place.stop]
         counts = np.diff(self.in_ptr[place.start : place.stop + 1])
@@ -466,7 +466,7 @@ class Graph:
                     if v in owned:
                         break
                     owned[v] = None
-                    f = self.subgraphs[f].parent  # noqa: PLW2901 (the walk up from the frame that reads)
+                    f = self.subgraphs[f].parent  # noqa: PLW2901 (the walk up from the subgraph that reads)
         self._captured = {node: ints(found) for node, found in captured.items()}
         self._capturing = sorted(captured)
         bodies: dict[int, list[int]] = {}

@@ -83,7 +83,7 @@ class Names:
 
     @property
     def scopes(self) -> list[dict[str, int]]:
-        """What the names mean in each frame."""
+        """The value of each name in each subgraph."""
         if self._spans is not None and len(self._scopes) < len(self.subgraph_ends):
             names = self._spans.strings()
             self._scopes.insert(0, {"": -1} | dict(zip(names, range(len(names)), strict=True)))
