@@ -165,8 +165,8 @@ class Pass:
         """Add a block; return the absolute errors, infinite where only one side is not finite, or None for no error."""
         reference = one.astype(self._wide)
         # arrays that differ mostly do so in the first bytes
-        pairs = ((one[:8], other[:8]), (one, other))
-        if self._one_dtype and all(mine.tobytes() == yours.tobytes() for mine, yours in pairs):
+        bits = [array.view(np.uint8 if array.nbytes % 8 else np.uint64) for array in (one, other)]
+        if self._one_dtype and np.array_equal(bits[0][:8], bits[1][:8]) and np.array_equal(bits[0], bits[1]):
             self._add_finite(reference, reference, _ZEROS[: reference.size], _ZEROS[: reference.size], 0.0)
             return None
         candidate = other.astype(self._wide)
@@ -248,11 +248,12 @@ class Pass:
             has_relative = magnitude != 0
             absolute, magnitude = absolute[has_relative], magnitude[has_relative]
         relative = absolute / magnitude
-        self.relative.add(np.minimum(relative, LARGEST, out=relative).view(np.int64), nonzero - relative.size)
-        if not relative.size:
-            return {}
-        largest = relative.max().item()
-        return {"max_rel": largest, "mean_rel": _mean(relative, largest) * (relative.size / nonzero)}
+        largest = relative.max(initial=0.0).item()
+        if largest > LARGEST:
+            largest = np.minimum(relative, LARGEST, out=relative).max().item()
+        self.relative.add(relative.view(np.int64), nonzero - relative.size)
+        mean = _mean(relative, largest) * (relative.size / nonzero) if relative.size else 0.0
+        return {"max_rel": largest, "mean_rel": mean} if nonzero else {}
 
     def _note_worst(self, errors: Floats, start: int) -> None:
         least = self.worst[-1][0] if len(self.worst) == WORST else 0.0
