@@ -50,8 +50,6 @@ LONGEST: Final = 200
 """Maximum number of characters of a value in a `Difference`."""
 AROUND: Final = 256
 """Maximum number of values followed through added or removed nodes to find that an input has the same source."""
-CHUNK: Final = 1 << 22
-"""Bytes of a weight that are compared at a time."""
 
 SAME, ONLY, CHANGED, FOLDED = range(4)
 """States of a node or value. ONLY: the other model has no counterpart. FOLDED: it is constant in the simplified model,
@@ -542,8 +540,7 @@ def _unequal_values(one: Weights, other: Weights, v: int, w: int, check: Callabl
     dtype = (None if is_packed else tensors.numpy_dtype(old.data_type)) or np.dtype(np.uint8)
     wide = np.complex128 if dtype.kind == "c" else np.float64
     count, largest = 0, 0.0
-    for start in range(0, len(mine), CHUNK):
-        pieces = mine[start : start + CHUNK], others[start : start + CHUNK]
+    for pieces in zip(one.pieces(v, old), other.pieces(w, new), strict=True):
         if not np.array_equal(*pieces):
             differ = np.any(pieces[0].reshape(-1, dtype.itemsize) != pieces[1].reshape(-1, dtype.itemsize), axis=1)
             count += int(differ.sum())

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 COMMUTATIVE: Final = frozenset(("Add", "Mul", "Sum", "Max", "Min", "Mean", "And", "Or", "Xor", "Equal"))
 """ONNX operators whose inputs may be in any order."""
+PIECE: Final = 1 << 22
+"""Bytes of a weight that are compared at a time."""
 SAMPLE: Final = 256
 """Bytes of a weight that distinguish it from others of its type."""
 
@@ -133,6 +135,15 @@ class Weights:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             return storage_of(self.graph.model).extent(tensor, self.label(value)).array()
         return np.frombuffer(tensors.raw_bytes(tensor, self.label(value)), np.uint8)
+
+    def pieces(self, value: int, tensor: onnx.TensorProto) -> Iterator[NDArray[np.uint8]]:
+        """Yield the bytes of a weight in pieces of `PIECE`; those of a file are read: a map could outlive its end."""
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            extent = storage_of(self.graph.model).extent(tensor, self.label(value))
+            yield from (np.frombuffer(piece, np.uint8) for piece in extent.stream(PIECE))
+        else:
+            data = self.content(value, tensor)
+            yield from (data[start : start + PIECE] for start in range(0, len(data), PIECE))
 
     def head(self, value: int) -> bytes:
         """Return the first bytes of a weight, to distinguish it; none if they cannot be read, as those of strings."""

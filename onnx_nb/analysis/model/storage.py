@@ -291,7 +291,7 @@ class File:
         """Read a part into one buffer, piece by piece: a map would keep all of it in memory."""
         self._check(what)
         try:
-            with self.path.open("rb", buffering=0) as file:
+            with self.path.open("rb") as file:
                 file.seek(start)
                 buffer = memoryview(bytearray(min(size, stop - start)))
                 while start < stop:
