@@ -48,10 +48,10 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Run by ``%load_ext onnx_nb``: a bare ``onnx.ModelProto`` displays as a graph, and there is ``%onnx``."""
-    from onnx_nb.notebook import display
+    from onnx_nb.notebook import display, magics
 
     display.show_protos(shell)
-    display.add_magics(shell)
+    magics.add_magics(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:

@@ -1,4 +1,4 @@
-"""How models and results display at the end of a cell, and the ``%onnx`` magic.
+"""How models and results display at the end of a cell.
 
 Foreign classes are registered by name, so nothing is imported before the first model is shown. A bundle always holds
 ``text/plain``: without it IPython would print a proto, which takes 144 million characters for a model of 36 MB.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import shlex
 import sys
 import tempfile
 import webbrowser
@@ -20,8 +19,6 @@ from onnx_nb.analysis.results import Displayed
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
-
-    from onnx_nb.widgets.graph import ModelView
 
 logger = logging.getLogger(__name__)
 
@@ -133,37 +130,6 @@ def unshow_protos(shell: InteractiveShell) -> None:
 
 _previous: dict[int, Any] = {}
 """The printers to restore, by the identity of the shell's formatter."""
-
-
-def add_magics(shell: InteractiveShell) -> None:
-    """Add ``%onnx`` to a shell."""
-    from IPython.core.error import UsageError
-    from IPython.core.magic_arguments import argument, magic_arguments
-
-    @magic_arguments()  # type: ignore[untyped-decorator]
-    @argument("path", help="the .onnx file")  # type: ignore[untyped-decorator]
-    @argument("--data-dir", help="the folder of its external data; by default the file's own")  # type: ignore[untyped-decorator]
-    @argument("--name", help="a variable to assign the Model to")  # type: ignore[untyped-decorator]
-    def onnx(line: str) -> ModelView:
-        """Load an ONNX model and show its summary and graph.
-
-        ``%onnx bert.onnx --name bert`` also keeps the Model as the variable ``bert``.
-        """
-        from onnx_nb.analysis.model.model import load
-        from onnx_nb.widgets.graph import ModelView
-
-        # not POSIX: keeps the backslashes of Windows paths
-        words = [word.strip("'\"") for word in shlex.split(line, posix=False)]
-        given = onnx.parser.parse_args(words)
-        try:
-            model = load(given.path, data_dir=given.data_dir)
-        except OnnxNbError as error:
-            raise UsageError(str(error)) from error
-        if given.name:
-            shell.user_ns[given.name] = model
-        return ModelView(model)
-
-    shell.register_magic_function(onnx, "line", "onnx")
 
 
 def _loaded(result: Any) -> Any:
