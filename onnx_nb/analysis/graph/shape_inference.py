@@ -209,7 +209,7 @@ class Walk:
             if has_subgraphs or domain == "ai.onnx.ml" or (op == "Constant" and not attributes):
                 key = (*key, node)
             elif graph.functions:
-                key = (*key, graph.nodes[node].overload)
+                key = (*key, graph.node(node).overload)
         number = self._index.get(key)
         if number == _UNSETTLED:
             number = self._index.get((*key, *self._declared_types(made)))
@@ -309,7 +309,7 @@ class Walk:
 
     def _add(self, node: int, kinds: Sequence[int], values: tuple[int, ...], made: Sequence[int]) -> tuple[int, bool]:
         """Make a case of a node that is the first of its kind; return whether it depends only on the node's inputs."""
-        proto = self._graph.nodes[node]
+        proto = self._graph.node(node)
         op, domain = self._graph.operators[self._op[node]]
         version = self._scopes[self._scope].get(domain, 0)
         case = Case(

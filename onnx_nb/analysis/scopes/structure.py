@@ -487,9 +487,9 @@ def named_scopes(part: Part) -> Iterator[tuple[str, list[str], dict[str, str]]]:
 
 def _metadata(part: Part, classes: dict[str, str]) -> list[str | None] | None:
     """Read the nested scopes and their classes from ``metadata_props`` of torch's exporter."""
-    graph, main = part.graph, part.graph.model.proto.graph.node
+    graph = part.graph
     sample = part.items[:: max(1, part.count // 64)].tolist()
-    if not any((main[i] if i < graph.main_count else graph.nodes[i]).metadata_props for i in sample):
+    if not any(graph.node(i).metadata_props for i in sample):
         return None
     seen: dict[tuple[str, str], tuple[str, str] | None] = {}
     places: list[tuple[str, str] | None] = []
