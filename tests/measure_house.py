@@ -54,7 +54,7 @@ def sources(root: Path) -> Iterator[Path]:
     """Yield the Python and TypeScript sources of the package, without tests."""
     for path in sorted((root / "onnx_nb").rglob("*")):
         inside = path.relative_to(root).parts
-        is_source = path.suffix in (".py", ".ts") and not path.name.endswith(NO_SOURCE)
+        is_source = path.suffix in (".py", ".pyi", ".ts") and not path.name.endswith(NO_SOURCE)
         if is_source and not {"node_modules", "static"} & set(inside):
             yield path
 

@@ -97,7 +97,7 @@ class ComparisonPanel(LinkedWidget):
         given = {"point": "" if first is None else first.name} if not {"point", "selection"} & set(traits) else {}
         actions = []
         if isinstance(comparison, TorchComparison) and comparison.recording is not None:
-            actions = ["reproduce", *(["drill"] if comparison.run is not None else [])]
+            actions = ["reproduce", *(["drill"] if comparison.has_module else [])]
         super().__init__(alt, {"columns": packed}, _actions=actions, **given, **traits)
         self.graph = graph
 

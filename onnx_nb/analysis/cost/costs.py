@@ -77,7 +77,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Unknown:
+class UnknownCost:
     """A node with an unknown cost."""
 
     node: int
@@ -168,10 +168,10 @@ class Costs:
         return _cost(sums, {metric: int(np.isnan(column).sum()) for metric, column in run.items()})
 
     @functools.cached_property
-    def unknown(self) -> tuple[Unknown, ...]:
+    def unknown(self) -> tuple[UnknownCost, ...]:
         """The nodes with an unknown cost, and why."""
         return tuple(
-            Unknown(node, self.graph.names[node], self._op(node), self.reasons[self.reason_of[node]])
+            UnknownCost(node, self.graph.names[node], self._op(node), self.reasons[self.reason_of[node]])
             for node in np.flatnonzero(self.reason_of).tolist()
         )
 

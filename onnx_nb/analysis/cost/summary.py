@@ -54,7 +54,7 @@ class DtypeTotal:
 
 
 @dataclass(frozen=True)
-class Weight:
+class LargeWeight:
     """One weight."""
 
     name: str
@@ -96,7 +96,7 @@ class Summary(Displayed, Table):
     nbytes: int
     """Bytes of all weights."""
     by_dtype: tuple[DtypeTotal, ...]
-    largest: tuple[Weight, ...]
+    largest: tuple[LargeWeight, ...]
     """The largest weights, at most twenty."""
     metadata: tuple[tuple[str, str], ...]
     functions: tuple[tuple[str, int], ...]
@@ -229,7 +229,7 @@ def outline(model: ModelLike) -> Summary:
         nbytes=sum(nbytes.values()),
         by_dtype=tuple(DtypeTotal(d, parameters[d], nbytes[d]) for d, _ in nbytes.most_common()),
         largest=tuple(
-            Weight(w.name, dtype_name(w.dtype), shape_text(w.shape), w.nbytes)
+            LargeWeight(w.name, dtype_name(w.dtype), shape_text(w.shape), w.nbytes)
             for w in sorted(weights, key=lambda w: -w.nbytes)[:LISTED]
         ),
         metadata=tuple((plain_text(entry.key), plain_text(entry.value)) for entry in proto.metadata_props),

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.pytorch.record import Call, FunctionCall, Recording
+    from onnx_nb.analysis.pytorch.record import FunctionCall, ModuleCall, Recording
     from onnx_nb.analysis.run.session import Value
 
 CLOSE: Final = 1e-2
@@ -320,7 +320,7 @@ class Candidates:
         for number, maker in self._makers.items():
             if number not in self._fixed:
                 self._propose(number, maker)
-        self._included: dict[int, Call] = {}
+        self._included: dict[int, ModuleCall] = {}
         """Recorded value of a convolution → the normalization that the export folded into it."""
         self._fold_normalizations()
         self.functions: dict[int, list[int]] = {}

@@ -63,9 +63,9 @@ class TorchComparison(Comparison):
     model: Model | None = None
     given: Mapping[str, Any] | None = None
     """Inputs of the model by name."""
-    run: Run | None = None
+    _run: Run | None = None
     """Module, args and kwargs; None if only a recording was compared."""
-    settings: Settings = dataclasses.field(default_factory=Settings)
+    _settings: Settings = dataclasses.field(default_factory=Settings)
 
     def reproduce(
         self, path: str, folder: str | os.PathLike[str] | None = None, *, progress: Progress | None = None
@@ -128,7 +128,7 @@ class TorchComparison(Comparison):
             with np.errstate(over="ignore"):  # what float16 cannot hold is infinite there, too
                 feeds[names[value]] = array.astype(numpy_dtype(kinds[names[value]]) or array.dtype, copy=False)
         expected = {names[value]: right[value] for value in ends}
-        part = Reproduction(path, model, feeds, expected, self.settings.providers)
+        part = Reproduction(path, model, feeds, expected, self._settings.providers)
         if folder is not None:
             part.save(folder, progress=stage(progress, 0.2, 1.0))
         return part
@@ -175,7 +175,7 @@ class TorchComparison(Comparison):
             number = calls[number].parent
         call = calls[number]
         reference = f"{self.reference} {path}".rstrip()
-        return compare_operations(run, call, part, reference, self.settings, stage(progress, 0.1, 1.0))
+        return compare_operations(run, call, part, reference, self._settings, stage(progress, 0.1, 1.0))
 
     def weights(self, *, scope: str | None = None, progress: Progress | None = None) -> Comparison:
         """Compare the parameters of the module with the weights of the export.
@@ -215,13 +215,18 @@ class TorchComparison(Comparison):
         left = (match for match in (self.alignment or Alignment(())).unmatched if match.exported)
         quantized = (dataclasses.replace(match, tensor=f"{match.exported}{QUANTIZED}") for match in left)
         pairs = {**Alignment(tuple(quantized)).pairs(recording, graph), **pairs}
-        return WeightFinder(module, recording, graph, pairs, scope).compare(self.settings, progress)
+        return WeightFinder(module, recording, graph, pairs, scope).compare(self._settings, progress)
+
+    @property
+    def has_module(self) -> bool:
+        """Whether the module itself was compared, which `drill` runs, not only a recording of it."""
+        return self._run is not None
 
     def _module_and_arguments(self) -> Run:
-        if self.run is None:
+        if self._run is None:
             message = "the module is not known, only a recording of it."
             raise AlignmentError(message, advice="Compare by compare_torch(module, …).")
-        return self.run
+        return self._run
 
     def _aligned(self) -> tuple[Recording, Graph, Pairs]:
         """Return the recording, the graph, and the tensors of module outputs."""

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.pytorch.align import Pairs
-    from onnx_nb.analysis.pytorch.record import Call, Recording, Run
+    from onnx_nb.analysis.pytorch.record import ModuleCall, Recording, Run
 
 SMALL: Final = 1 << 25
 """Bytes of recorded values up to which a model runs in one session, and arrays are kept for `Settings.errors`."""
@@ -87,7 +87,7 @@ class Operation(NamedTuple):
     array: NDArray[Any]
 
 
-def _record_operations(run: Run, call: Call, progress: Progress | None) -> list[Operation]:
+def _record_operations(run: Run, call: ModuleCall, progress: Progress | None) -> list[Operation]:
     """Run a module again and record the operations inside one call of a submodule."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -128,7 +128,7 @@ def _record_operations(run: Run, call: Call, progress: Progress | None) -> list[
 
 
 def compare_operations(  # noqa: PLR0917
-    run: Run, call: Call, part: Reproduction, reference: str, settings: Settings, progress: Progress | None
+    run: Run, call: ModuleCall, part: Reproduction, reference: str, settings: Settings, progress: Progress | None
 ) -> Comparison:
     """Run a module again and compare the operations in one call of a submodule with their part of the export."""
     operations = _record_operations(run, call, stage(progress, 0.0, 0.3))

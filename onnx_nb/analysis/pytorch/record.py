@@ -64,7 +64,7 @@ class Slot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Call:
+class ModuleCall:
     """One call of a submodule."""
 
     path: str
@@ -123,7 +123,7 @@ class Recording:
 
     cls: str
     """Class of the module."""
-    calls: tuple[Call, ...]
+    calls: tuple[ModuleCall, ...]
     """Calls in the order in which they began; the first is that of the module itself."""
     functions: tuple[FunctionCall, ...]
     """Function calls in the forwards of the submodules, recorded with ``functions=True``."""
@@ -383,7 +383,7 @@ class _Recorder:
     def __init__(
         self, module: torch.nn.Module, store: Store, known: list[Any] | None, progress: Progress | None
     ) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[ModuleCall] = []
         self.contents: list[Any] = []
         self.functions: list[FunctionCall] = []
         self.changed: set[int] = set()
@@ -419,7 +419,7 @@ class _Recorder:
                     error.add_note(f"raised in {call.cls} {quoted(call.path or 'the module itself')}")
                 raise
 
-    def changes_by(self, call: Call) -> bool:
+    def changes_by(self, call: ModuleCall) -> bool:
         """Return whether a call returned other values than in the earlier run for the same inputs."""
         outputs, inputs = ({slot.value for slot in slots} for slots in (call.outputs, call.inputs))
         return not self.changed.isdisjoint(outputs) and self.changed.isdisjoint(inputs)
@@ -445,7 +445,7 @@ class _Recorder:
             own: dict[str, Any] = {name: part.__dict__[name] for name in ATTRIBUTES if name in part.__dict__}
             attributes = {name: value for name, value in own.items() if _is_plain(value)}
             known = len(self.contents)
-            self.calls.append(Call(path, tuple(aliases), cls, index, parent, inputs, (), attributes, known))
+            self.calls.append(ModuleCall(path, tuple(aliases), cls, index, parent, inputs, (), attributes, known))
 
     def _after(self, part: torch.nn.Module, output: Any) -> None:
         import torch

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.align import Pairs
     from onnx_nb.analysis.pytorch.drilldown import Settings
-    from onnx_nb.analysis.pytorch.record import Call, Recording
+    from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
 
 _ROUNDED: Final = 8
 """Multiple of its type's precision by which a weight may differ."""
@@ -244,7 +244,7 @@ class WeightFinder:
                 if call.cls in _LAYERS and call.path not in self._ruled and self._scope in (None, call.path):
                     yield from self._of_layer(number, call, by_input=by_input)
 
-    def _of_layer(self, number: int, call: Call, *, by_input: bool) -> Iterator[_Weight]:
+    def _of_layer(self, number: int, call: ModuleCall, *, by_input: bool) -> Iterator[_Weight]:
         operators, places = _LAYERS[call.cls]
         part = self._parts[call.path]
         node = self._reader(number, operators, part) if by_input else self._worker(number, operators)

@@ -11,14 +11,12 @@ import concurrent.futures
 import dataclasses
 import fnmatch
 import functools
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import CaptureError
 from onnx_nb.analysis.foreign_names import known_keywords
@@ -29,6 +27,7 @@ from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.progress import CountedWork, count_of
 from onnx_nb.analysis.results import Displayed, Table
 from onnx_nb.analysis.run.feeds import read_feeds
+from onnx_nb.analysis.run.nonfinite import NonFinite
 from onnx_nb.analysis.run.session import original_nodes, with_explicit_casts
 from onnx_nb.analysis.run.statistics import Histogram, Statistics
 from onnx_nb.analysis.run.value_recorder import (
@@ -173,42 +172,6 @@ class NodeCost:
     window is one node."""
     nbytes: int
     """Bytes of its outputs that were recorded or read later; of the feed with the most."""
-
-
-@dataclass(frozen=True, eq=False)
-class NonFinite:
-    """The first node that made NaN or ±Inf out of finite values."""
-
-    node: str
-    """Label, as ``Log '/head/Log'``; empty if a graph input or weight holds them."""
-    name: str
-    """The tensor."""
-    statistics: Statistics
-    """Statistics of the tensor."""
-    inputs: Mapping[str, Statistics]
-    """Statistics of the node's inputs, weights included, as far as they were captured."""
-    arrays: Mapping[str, NDArray[Any]]
-    """Arrays of its inputs that were kept, and of weights."""
-
-    @property
-    def message(self) -> str:
-        """The node, the counts, and the ranges of its inputs."""
-        found = self.statistics
-        counts = [(found.nan, "NaN"), (found.posinf, "Inf"), (found.neginf, "−Inf")]
-        what = " and ".join(f"{count} {kind}" for count, kind in counts if count)
-        if not self.node:
-            return f"{quoted(self.name)} is given to the model with {what} of {found.count} values."
-        message = f"{self.node} makes {what} of {found.count} values in {quoted(self.name)}"
-        if not self.inputs:
-            return f"{message}."
-        read = []
-        for name, entry in itertools.islice(self.inputs.items(), 6):
-            span = f"{entry.min:g} … {entry.max:g}".replace("-", "−") if entry.finite else "no finite value"
-            read.append(f"{quoted(name)} ({span})")
-        return f"{message}, and its inputs are finite: {', '.join(read)}."
-
-    def __repr__(self) -> str:
-        return f"NonFinite({self.message})"
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ class Rounds:
         self.contrib, self.quantizing, self.budget, self.tell, self.trace = contrib, quantizing, budget, tell, trace
         self.steps: list[Step] = []
         self.changes: list[Change] = []
-        self.left: list[Left] = []
+        self.left: list[Unfolded] = []
         self.same: dict[str, str] = {}
         """For a tensor of the main graph that is gone the equal tensor that replaced it."""
         self.original_ids: NodeIds = {}
@@ -190,7 +190,7 @@ class Rounds:
         ids: NodeIds = {(MAIN if each == place else each): listed for each, listed in self.node_ids.items()}
         net = Editor(model, ids, self._ids.__next__, skipped=self.skipped, prefix=prefix)
         rules = [rule for rule in RULES if self.optimize or rule.name in FOLDING]
-        left: Iterable[Left] = ()
+        left: Iterable[Unfolded] = ()
         for number in range(ROUNDS):
             self.tell(min(0.45, 0.05 + 0.1 * number), f"round {number + 1}{' in ' + prefix[:-1] if prefix else ''}")
             net.learn(self._types(model), ids if number else None)
@@ -222,7 +222,7 @@ class Rounds:
     def _types(self, model: Model) -> Inference:
         return infer(Graph.of(model)) if self.infer else Inference.of_nothing(Graph.of(model))
 
-    def _round(self, net: Editor, rules: Sequence[Rule], *, first: bool) -> Iterable[Left]:
+    def _round(self, net: Editor, rules: Sequence[Rule], *, first: bool) -> Iterable[Unfolded]:
         """Fold and rewrite one graph until nothing changes; return the nodes that were not folded."""
         net.run([rule for rule in RULES if rule.name == "extract_constants"])
         if first:
@@ -259,7 +259,7 @@ class Rounds:
 
 
 @dataclass(frozen=True)
-class Left:
+class Unfolded:
     """A node with constant inputs that was not folded."""
 
     node: str
@@ -274,7 +274,7 @@ class _Folding:
 
     def __init__(self, net: Editor, budget: int, spent: int, *, quantizing: bool) -> None:
         self.net, self.budget, self.spent = net, budget, spent
-        self.left: dict[int, Left] = {}
+        self.left: dict[int, Unfolded] = {}
         self._ops = DETERMINISTIC | QUANTIZING if quantizing else DETERMINISTIC
         self._refused: set[int] = set()
 
@@ -339,7 +339,7 @@ class _Folding:
 
     def _leave(self, op: Op, nbytes: int, why: str) -> None:
         self._refused.add(op.number)
-        self.left[op.number] = Left(op.name or op.op_type, op.op_type, nbytes, why)
+        self.left[op.number] = Unfolded(op.name or op.op_type, op.op_type, nbytes, why)
 
     def _bytes(self, op: Op) -> int | None:
         """Return the size of the outputs of a node; None if it is not known before it runs."""

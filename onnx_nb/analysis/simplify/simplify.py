@@ -36,7 +36,7 @@ from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.simplify.editor import Change
-from onnx_nb.analysis.simplify.rounds import Left, Rounds, Step, rules, skipped_names
+from onnx_nb.analysis.simplify.rounds import Rounds, Step, Unfolded, rules, skipped_names
 from onnx_nb.analysis.simplify.rules_fusion import RANDOM
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Simplification(Displayed, Table):
     verdict: Verdict
     changes: tuple[Change, ...]
     """Changes in the order in which they were made."""
-    left: tuple[Left, ...]
+    left: tuple[Unfolded, ...]
     """Nodes with constant inputs that were not folded, and the reasons."""
     mapping: Mapping[str, str | None]
     """For each tensor of the original's main graph the equal tensor of the result; None if there is none."""
