@@ -165,13 +165,16 @@ class Outline:
         self.names = {"tensor": graph.value_names, "node": graph.names, "scope": tree.scope_path}
         self._boxes: list[dict[Box, None]] = [{} for _ in self.parent]
         """Nodes and scopes directly in each scope, in file order."""
-        for node, (scope, inside) in enumerate(zip(tree.node_scope.tolist(), self.inside.tolist(), strict=True)):
-            box = Box("node", node) if inside < 0 else Box("scope", inside)
-            while not graph.folded[node] and scope >= 0 and box not in self._boxes[scope]:
+        whole = [Box("scope", scope) for scope in range(len(self.parent))]
+        shown = np.flatnonzero(~graph.folded)
+        rows = np.stack([shown, tree.node_scope[shown], self.inside[shown]], axis=1)
+        for node, scope, inside in rows.tolist():
+            box = Box("node", node) if inside < 0 else whole[inside]
+            while scope >= 0 and box not in self._boxes[scope]:
                 self._boxes[scope][box] = None
-                box, scope = Box("scope", scope), self.parent[scope]  # noqa: PLW2901 (the walk up to the root)
+                box, scope = whole[scope], self.parent[scope]  # noqa: PLW2901 (the walk up to the root)
         for scope, parent in enumerate(self.parent[1:], 1):
-            self._boxes[parent].setdefault(Box("scope", scope))  # branches without nodes
+            self._boxes[parent].setdefault(whole[scope])  # branches without nodes
         self.home: list[int] = []
         """The main graph or body of each subgraph; for a call the one around it."""
         for number, subgraph in enumerate(graph.subgraphs):
