@@ -1,15 +1,15 @@
-"""The shared analysis of ONNX models. It knows onnx, onnxruntime and numpy; no Jupyter, no plots.
+"""The shared analysis of ONNX models. It depends on onnx, onnxruntime and numpy, not on Jupyter or plotting libraries.
 
 Each folder imports only from those above it in this list, and from `errors`, `formatting`, `progress`, `results` (data
 frames and display) and `foreign_names` (names of other tools):
 
-- `model`: a model as it lies in files: load, save, wire scan, storage, tensors, external data.
+- `model`: a model in files: load, save, wire scan, storage, tensors, external data.
 - `graph`: its structure: nodes, values, subgraphs, operators, types and shape inference, data flow, diagnostics.
 - `scopes`: nodes in scopes; repeated layers and their differences.
-- `run`: what it computes: feeds, sessions, windows, capture, statistics, executors.
-- `cost`: what a run costs, counted: parameters, MACs, bytes.
+- `run`: execution: feeds, sessions, windows, capture, statistics, executors.
+- `cost`: the cost of a run: parameters, MACs, bytes.
 - `submodel`: extraction, assembly, partition.
-- `compare`: two sides of one computation: metrics, lockstep, which node is which, diff.
+- `compare`: two sides of one computation: metrics, lockstep, node matching, diff.
 - `pytorch`: the torch side: record, export, align, compare, drill down, weights, Debugger.
 - `simplify`: rules, constant folding, the editor they work on, verification.
 - `view`: data for the browser: packed columns, inspection, selection, overlays, tables, array previews.

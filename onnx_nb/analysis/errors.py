@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class OnnxNbError(Exception):
-    """The base of every error that onnx_nb raises on purpose.
+    """Base class of every error that onnx_nb raises on purpose.
 
     Parameters
     ----------
     message
-        What is wrong, naming the tensor, node or file.
+        The problem, naming the tensor, node or file.
     advice
-        What to do next; may be empty.
+        The next step; may be empty.
 
     Examples
     --------
@@ -48,11 +48,11 @@ class ModelFileError(OnnxNbError):
 
 
 class ExternalDataError(OnnxNbError):
-    """The bytes of a tensor that lie outside its model file cannot be used."""
+    """The external data of a tensor (its bytes outside the model file) cannot be used."""
 
 
 class ExtractionError(OnnxNbError):
-    """A submodel cannot be cut out.
+    """A submodel cannot be extracted.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class CaptureError(OnnxNbError):
     Parameters
     ----------
     node
-        Name of the node at which it failed, if it is known.
+        Name of the node that failed, if it is known.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class ExportError(OnnxNbError):
     Attributes
     ----------
     module
-        Path of the submodule where it failed; ``None`` if that is not known.
+        Path of the submodule where the export failed; ``None`` if it is unknown.
     """
 
     module: str | None = None

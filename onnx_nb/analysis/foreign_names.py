@@ -54,7 +54,7 @@ _TOOLS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 NAMES: Final = {name: (tool, ours) for tool, names in _TOOLS.items() for name, ours in names.items()}
-"""Name → the tool that it comes from, and what serves here."""
+"""Name → the tool that it comes from, and its counterpart in onnx_nb."""
 
 _KEYWORDS: Final[Mapping[str, str]] = {
     "at=": "cuts",
@@ -75,11 +75,11 @@ _KEYWORDS: Final[Mapping[str, str]] = {
 }
 
 KEYWORDS: Final = {theirs: ours for ours, names in _KEYWORDS.items() for theirs in names.split()}
-"""Keyword argument → ours, or several of which a function has one."""
+"""Keyword argument → its counterparts in onnx_nb; a function has at most one of them."""
 
 
 def advice(name: str, names: list[str]) -> str:
-    """Return what serves here for a name that onnx_nb does not have, else the closest of ``names``.
+    """Return the counterpart in onnx_nb of another tool's name, else the closest of ``names``.
 
     Examples
     --------

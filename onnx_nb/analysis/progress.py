@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 Progress = Callable[[float, str], None]
-"""Called with the part done (0 … 1) and what is done next; an error that it raises ends the work."""
+"""Called with the fraction done (0 … 1) and the next step; an error that it raises ends the work."""
 
 _CALLS: Final = 200
-"""Calls of a callback for work that is counted in bytes."""
+"""Maximum number of calls of a callback for work that is counted in bytes."""
 
 
 def stage(progress: Progress | None, begin: float, end: float) -> Progress | None:
@@ -20,7 +20,7 @@ def stage(progress: Progress | None, begin: float, end: float) -> Progress | Non
 
 
 class CountedWork:
-    """Reports work that is counted, in feeds or bytes, as a part of its total."""
+    """Reports work that is counted, in feeds or bytes, as a fraction of its total."""
 
     def __init__(self, progress: Progress | None, total: int | None) -> None:
         self.progress = progress
@@ -36,7 +36,7 @@ class CountedWork:
                 self.progress(min(count / max(self._total, 1), 1.0), what)
 
     def add(self, nbytes: int, what: str) -> None:
-        """Count further bytes, and report them now and then."""
+        """Count further bytes, and report them from time to time."""
         self._count += nbytes
         if self._count - self._reported >= (self._total or 0) / _CALLS:
             self._reported = self._count
@@ -49,7 +49,7 @@ class CountedWork:
 
 
 def count_of(feeds: Any) -> int | None:
-    """Return the number of feeds; ``None`` if they would have to be read for that."""
+    """Return the number of feeds; ``None`` if counting would require reading them."""
     if feeds is None or isinstance(feeds, Mapping) or hasattr(feeds, "__array__"):
         return 1
     if isinstance(feeds, list | tuple):

@@ -1,6 +1,6 @@
 """The common part of results: their rows as a data frame, and their display in a notebook.
 
-Analysis knows no notebook: ``onnx_nb/__init__.py`` sets both hooks to functions of `onnx_nb.notebook.display`.
+Analysis does not import notebooks: ``onnx_nb/__init__.py`` sets both hooks to functions of `onnx_nb.notebook.display`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ display: Callable[[Any, Any, Any], Any] = lambda result, _include, _exclude: {"t
 """Return the MIME bundle of a model or a result."""
 
 cell_name: Callable[[str], str] = lambda _file: ""  # noqa: E731
-"""Return the name of the notebook cell that a file is, as ``In[2]``; empty for any other file."""
+"""Return the name of the notebook cell that a file represents, as ``In[2]``; empty for any other file."""
 
 
 class Displayed:

@@ -1,8 +1,8 @@
-"""Order and cycles of graphs of numbers, sums over trees, and how values flow through the main graph of a model.
+"""Order and cycles of graphs of integers, sums over trees, and the flow of values through a model's main graph.
 
-What the bodies of an If, Loop or Scan read counts as read by their owner. Lists take the place of the columns of
-`Graph`, as the walks below look at one node after another. The smallest separator is found by a maximum flow (Dinic's
-algorithm) from the outputs to the inputs, so that only its surroundings are looked at.
+Values that the bodies of an If, Loop or Scan read count as read by their owner. Lists replace the columns of `Graph`,
+as the walks below visit one node after another. The smallest separator is found by a maximum flow (Dinic's algorithm)
+from the outputs to the inputs, so that only its surroundings are visited.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Ints, Longs
 
 NODES_PER_TENSOR: Final = 64
-"""Nodes that weigh as much as one more tensor when inputs are suggested."""
+"""Nodes that cost as much as one more tensor when inputs are suggested."""
 
 _STEPS_LIMIT: Final = 1_000_000
 """Edges visited in search of a smaller separator, about a second."""
@@ -32,7 +32,7 @@ _ENDLESS: Final = 1 << 60
 
 
 class Flow:
-    """Reads and makers of the main graph, made once per graph."""
+    """Readers and producers of the main graph's values, computed once per graph."""
 
     @classmethod
     def of(cls, graph: Graph) -> Flow:
@@ -42,9 +42,9 @@ class Flow:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.producer: list[int] = graph.producer.tolist()
-        """The node that makes a value, or −1."""
+        """Node that produces each value, or −1."""
         self.kinds = graph.value_kind.tobytes()
-        """What a value is, as `Graph.value_kind`."""
+        """Kind of each value, as in `Graph.value_kind`."""
         reader, value = self.edges
         counts = np.bincount(reader, minlength=graph.main_count)
         ends = np.cumsum(counts).tolist()
@@ -52,7 +52,7 @@ class Flow:
         self._start: list[int] = [0, *ends]
 
     def reads(self, node: int) -> list[int]:
-        """Return the values of the main graph that a main node reads, those that only its bodies read included."""
+        """Return the values of the main graph that a main node reads, including those that only its bodies read."""
         return self._read[self._start[node] : self._start[node + 1]]
 
     @functools.cached_property
@@ -76,11 +76,11 @@ class Flow:
 
     @functools.cached_property
     def weight_row(self) -> dict[int, int]:
-        """The place of each weight among the initializers, with the sparse ones behind the others."""
+        """Position of each weight among the initializers; sparse ones come last."""
         return {value: row for row, value in enumerate(self.graph.subgraphs[0].weights.tolist())}
 
     def readers(self, value: int) -> list[int]:
-        """Return the main nodes that read a value, those whose bodies do included."""
+        """Return the main nodes that read a value, including those whose bodies do."""
         graph = self.graph
         named = [node for node in graph.consumers(value).tolist() if node < graph.main_count]
         return named + self._capturing.get(value, [])
@@ -91,17 +91,17 @@ class Flow:
         return followers((value, node) for node in owners for value in self.graph.outer_values(node).tolist())
 
     def is_open(self, value: int) -> bool:
-        """Return whether a value comes from outside: a graph input, or one that nobody makes."""
+        """Return whether a value comes from outside: a graph input, or a value that no node produces."""
         return self.kinds[value] in (GRAPH_INPUT, DANGLING)
 
     def is_runtime(self, value: int) -> bool:
-        """Return whether a value depends on what comes from outside, not only on weights and constants."""
+        """Return whether a value depends on values from outside, not only on weights and constants."""
         maker = self.producer[value]
         return bool(self.runtime[maker]) if maker >= 0 else self.is_open(value)
 
     @functools.cached_property
     def runtime(self) -> bytearray:
-        """Whether each main node depends on what comes from outside."""
+        """Whether each main node depends on values from outside."""
         found = bytearray(self.graph.main_count)
         producer, reads = self.producer, self.reads
         for node in self.graph.order.tolist():
@@ -137,7 +137,7 @@ class Flow:
         raise ExtractionError(message, advice="Choose inputs after the cycle, or fix the model.")
 
     def ancestors(self, values: Iterable[int], stop: Collection[int] = ()) -> set[int]:
-        """Return the nodes that values depend on, without those that only values in ``stop`` depend on."""
+        """Return the nodes that values depend on, except those needed only for values in ``stop``."""
         producer, found = self.producer, set[int]()
         todo = [producer[value] for value in values]
         while todo:
@@ -149,7 +149,7 @@ class Flow:
         return found
 
     def smallest_separator(self, needed: Collection[int], given: Collection[int] = ()) -> list[int]:
-        """Find the fewest values that, besides the given ones, separate nodes from what comes from outside."""
+        """Find the fewest values that, together with the given ones, separate nodes from values from outside."""
         members = sorted(needed, key=self.graph.rank.__getitem__)
         separator = _Separator(self, (value for node in members for value in self.reads(node)), needed, given)
         border = separator.border
@@ -167,7 +167,7 @@ class _Separator:
         self.border = self._crossing(read)
         """The values that the needed nodes read from outside of them."""
         self._edges: list[list[int]] = [[], []]
-        """Per vertex its edges; edge ``e ^ 1`` leads back."""
+        """Edges of each vertex; edge ``e ^ 1`` is the reverse of ``e``."""
         self._target: list[int] = []
         self._left: list[int] = []
         self._number: dict[tuple[str, int], int] = {}
@@ -181,7 +181,7 @@ class _Separator:
         return list(filter(flow.is_runtime, values))
 
     def values(self) -> list[int]:
-        """Return the separating values: of all cheapest sets the one nearest to the needed nodes."""
+        """Return the separating values: of all minimum sets, the one nearest to the needed nodes."""
         while self._SINK in (level := self._levels()):
             self._block(level)
             if self._steps > _STEPS_LIMIT:
@@ -226,7 +226,7 @@ class _Separator:
         return self._edges[vertex]
 
     def _levels(self) -> dict[int, int]:
-        """Return each vertex that more can flow to its distance from the source, as far as the sink's."""
+        """Return the distance from the source of each vertex that more flow can reach, up to the sink's distance."""
         level = {self._SOURCE: 0}
         row = [self._SOURCE]
         while row and self._SINK not in level:
@@ -242,7 +242,7 @@ class _Separator:
         return level
 
     def _block(self, level: dict[int, int]) -> None:
-        """Send as much as fits along shortest ways."""
+        """Send as much flow as fits along shortest paths."""
         untried: dict[int, Iterator[int]] = {}
         path: list[int] = []
         vertex = self._SOURCE
@@ -275,7 +275,7 @@ Column = TypeVar("Column", NDArray[np.int64], NDArray[np.float64])
 
 
 def topological(start: int, stop: int, edges: Iterable[tuple[int, int]]) -> list[int]:
-    """Order the numbers from start to stop by edges, the lowest free one first; those on or behind cycles last."""
+    """Sort the numbers from start to stop by edges, the lowest ready one first; those on or after cycles come last."""
     readers = followers(distinct := dict.fromkeys(edges))
     waiting = dict.fromkeys(range(start, stop), 0)
     for _, reader in distinct:
@@ -301,13 +301,13 @@ def followers(edges: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
 
 
 def cycles(items: Iterable[int], after: Mapping[int, Sequence[int]]) -> list[list[int]]:
-    """Return the strongly connected sets that hold a cycle, each sorted."""
+    """Return the strongly connected components that contain a cycle, each sorted."""
     found = strongly_connected(items, after)
     return [sorted(members) for members in found if len(members) > 1 or members[0] in after.get(members[0], ())]
 
 
 def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]]) -> list[list[int]]:
-    """Return the strongly connected sets of a directed graph (Tarjan's algorithm without recursion)."""
+    """Return the strongly connected components of a directed graph (Tarjan's algorithm without recursion)."""
     number: dict[int, int] = {}
     lowest: dict[int, int] = {}
     stack: list[int] = []
@@ -349,7 +349,7 @@ def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]])
 
 
 def upward(combine: np.ufunc, column: Column, parent: Ints | Longs) -> Column:
-    """Fold a column of groups, which is changed and given, into their parents, from the leaves to the root."""
+    """Fold a column of scopes into their parents, from the leaves to the root; the column is changed and returned."""
     depth = depths(parent)
     for level in range(int(depth.max()), 0, -1):
         groups = np.flatnonzero(depth == level)
@@ -358,7 +358,7 @@ def upward(combine: np.ufunc, column: Column, parent: Ints | Longs) -> Column:
 
 
 def depths(parent: Ints | Longs) -> Longs:
-    """Count the groups above each group."""
+    """Count the ancestors of each scope."""
     depth = np.zeros(len(parent), np.int64)
     above = parent
     while bool(np.any(above >= 0)):
@@ -368,7 +368,7 @@ def depths(parent: Ints | Longs) -> Longs:
 
 
 def lines(parent: Longs) -> list[Longs]:
-    """Return for each depth the group above each group at that depth, itself included; −1 where there is none."""
+    """Return for each depth every scope's ancestor at that depth, which may be itself; −1 where there is none."""
     depth = depths(parent)
     lines = [np.full(len(parent), -1, np.int64) for _ in range(int(depth.max()) + 1)]
     groups = np.arange(len(parent))

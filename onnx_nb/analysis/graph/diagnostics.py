@@ -1,4 +1,4 @@
-"""What is wrong with the structure of a graph, found and described; a broken graph is drawn all the same."""
+"""Problems in the structure of a graph, found and described; a broken graph is drawn nevertheless."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Ints
 
 PROBLEM_LIMIT = 100
-"""Problems described of each kind."""
+"""Maximum number of problems described of each kind."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong in the graph; it is drawn all the same."""
+    """A problem in a graph; the graph is drawn nevertheless."""
 
     kind: str
     """duplicate_name, dangling_input, missing_output, cycle, recursion, unsorted, unknown_op, unknown_domain,
     empty_graph or inference."""
     message: str
     node: int = -1
-    """The flat node it is about, or −1."""
+    """Flat node with the problem, or −1."""
     value: int = -1
-    """The value it is about, or −1."""
+    """Value with the problem, or −1."""
 
 
 class Problems(NamedTuple):
-    """What is wrong with the structure of a graph."""
+    """Problems in the structure of a graph."""
 
     described: tuple[Problem, ...]
     nodes: Ints
-    """Every node that some problem is about, also those beyond the described ones."""
+    """Every node with a problem, including those beyond the described ones."""
     values: Ints
 
 
 def structural_problems(graph: Graph, duplicates: Iterable[tuple[int, int]]) -> Problems:
-    """Look for everything that is wrong with the structure of a graph."""
+    """Find all problems in the structure of a graph."""
     found: dict[str, list[Problem]] = {}
     nodes, values = set[int](), set[int]()
 

@@ -1,7 +1,7 @@
-"""Who makes and who reads each tensor, as columns: producers, consumers, bodies, functions, order.
+"""The structure of a model as columns: producers, consumers, bodies, functions, order.
 
-`Graph.of` has the nodes of a model and of the bodies in it. `Graph.opened` has those of local functions, too, at each
-call: what a person sees. Both number alike what both have. What is broken is described (`Graph.problems`) and drawn.
+`Graph.of` has the nodes of a model and of the bodies in it. `Graph.opened` also has those of local functions at each
+call, as a person sees them. Nodes and values of both have the same numbers. Broken graphs are described and drawn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from onnx_nb.analysis.model.model import Model, ModelLike, cached, load
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
 
 INFERENCE_LIMIT = 20_000
-"""Nodes of the largest graphs whose types are inferred for display; of larger ones the declared types are known."""
+"""Maximum number of nodes of a graph whose types are inferred for display; larger graphs have declared types only."""
 
 
 class Graph:
@@ -50,7 +50,7 @@ class Graph:
 
     model: Model
     main_count: int
-    """Nodes of the main graph: ``nodes[i]`` is ``proto.graph.node[i]`` for every ``i`` below."""
+    """Number of nodes in the main graph: ``nodes[i]`` is ``proto.graph.node[i]`` for every smaller ``i``."""
     node_count: int
     operators: list[tuple[str, str]]
     """The distinct (op_type, domain); the default domain is always ""."""
@@ -61,7 +61,7 @@ class Graph:
     functions: Mapping[Key, onnx.FunctionProto]
     """Local functions by (domain, name, overload)."""
     closed_calls: Mapping[int, str]
-    """The calls that `opened` had to leave closed, and why."""
+    """Calls that `opened` had to leave closed, and the reasons."""
     opsets: Mapping[str, int]
     value_count: int
     value_subgraph: Ints
@@ -72,17 +72,17 @@ class Graph:
     out_ptr: Ints
     out_value: Ints
     producer: Ints
-    """The node that makes a value, or −1."""
+    """Node that produces each value, or −1."""
     consumer_ptr: Ints
     consumer_node: Ints
-    """The nodes that name a value among their inputs, once each; see also `outer_values`."""
+    """Nodes that name a value among their inputs, once each; see also `outer_values`."""
     inputs: Ints
     """Inputs of the main graph without those that have an initializer."""
     outputs: Ints
     overridable: Ints
-    """Initializers that are graph inputs too, so that a caller may override them."""
+    """Initializers that are also graph inputs, so that a caller may override them."""
     order: Ints
-    """Main nodes in topological order, as close to file order as possible; nodes on cycles and behind them last."""
+    """Main nodes in topological order, as close to file order as possible; nodes on and after cycles come last."""
     rank: Ints
     """Position of a main node in `order`."""
 
@@ -100,11 +100,11 @@ class Graph:
 
     @classmethod
     def opened(cls, model: ModelLike) -> Graph:
-        """Return the graph of a model with its calls of local functions opened; without functions that of `of`.
+        """Return the graph of a model with its calls of local functions opened; the graph of `of` if there are none.
 
-        The nodes of a call follow those of bodies, and so do their values: whatever `of` has has the same number here.
-        A call hands its inputs to the nodes inside, which read the caller's values; its outputs are values of their
-        own. Names inside are written behind that of the call: "/block.0::h".
+        The nodes of calls follow those of bodies, and so do their values: all that `of` has keeps its number here. The
+        nodes inside a call read the caller's values as its inputs; the outputs of a call are values of their own. Names
+        inside a call are prefixed with its name: "/block.0::h".
 
         Parameters
         ----------
@@ -129,10 +129,10 @@ class Graph:
     def __init__(self, model: Model, plain: Graph | None = None) -> None:
         self.model = model
         self.plain = plain or self
-        """The graph without what is inside of calls."""
+        """The graph without the nodes inside calls."""
         proto = model.proto
         self.functions = plain.functions if plain else MappingProxyType(functions_of(proto))
-        # what only functions import counts after what the model does
+        # imports of the model override those of its functions
         importers = [*(self.functions.values() if plain else ()), proto]
         self.opsets = MappingProxyType(
             {canonical(plain_text(o.domain)): int(o.version) for each in importers for o in each.opset_import}
@@ -172,7 +172,7 @@ class Graph:
         return [*self.model.proto.graph.node, *self._inner_nodes]
 
     def node(self, number: int) -> onnx.NodeProto:
-        """Return one of `nodes` without making the list, which takes a second for ten million nodes."""
+        """Return one of `nodes` without building the list, which takes a second for ten million nodes."""
         return (
             self.model.proto.graph.node[number]
             if number < self.main_count
@@ -186,7 +186,7 @@ class Graph:
 
     @functools.cached_property
     def name_spans(self) -> Spans:
-        """The name of each flat node, in a buffer; those in calls behind the names of their calls."""
+        """The name of each flat node, in a buffer; in a call, prefixed with the call's name."""
         names, count = self._table.names, self.plain.node_count
         if self.plain is self:
             return names
@@ -195,7 +195,7 @@ class Graph:
         return Spans.joined([names[:count], Spans.of(prefixes[f] + name if name else b"" for name, f in inner)])
 
     def prefix(self, frame: int) -> str:
-        """Return the start of the names of nodes and values in a subgraph: the name of its call, "call::"."""
+        """Return the prefix of the names of nodes and values in a subgraph: the name of its call, "call::"."""
         return self._resolved.prefixes[frame]
 
     @property
@@ -231,11 +231,11 @@ class Graph:
         raise OnnxNbError(message, advice=f"Closest names: {alike}." if alike else "The model has no such tensors.")
 
     def node_inputs(self, node: int) -> Ints:
-        """Return the values that a node names as inputs, −1 where an optional one is left out."""
+        """Return the values that a node names as inputs, −1 where an optional one is omitted."""
         return self.in_value[self.in_ptr[node] : self.in_ptr[node + 1]]
 
     def node_outputs(self, node: int) -> Ints:
-        """Return the values that a node makes, −1 where an optional one is left out."""
+        """Return the values that a node produces, −1 where an optional one is omitted."""
         return self.out_value[self.out_ptr[node] : self.out_ptr[node + 1]]
 
     def consumers(self, value: int) -> Ints:
@@ -258,7 +258,7 @@ class Graph:
         return self._bodies_of.get(node, ())
 
     def opsets_of(self, node: int) -> Mapping[str, int]:
-        """Return the versions of the domains that hold for a node: inside of a function its own."""
+        """Return the opset version of each domain for a node; inside a function, those of the function."""
         frame = int(self.node_subgraph[node])
         while frame > 0 and self.subgraphs[frame].function is None:
             frame = self.subgraphs[frame].parent
@@ -273,7 +273,7 @@ class Graph:
         return f"{op} {quoted(name)}" if name else op
 
     def node_labels(self, nodes: Sequence[int]) -> str:
-        """Name some nodes in a row for a message: the first, the last, and how many they are."""
+        """Name several nodes for a message: the first, the last, and their number."""
         first = self.node_label(nodes[0])
         return first if len(nodes) == 1 else f"{first} … {self.node_label(nodes[-1])} ({len(nodes)} nodes)"
 
@@ -293,7 +293,7 @@ class Graph:
 
     @functools.cached_property
     def attribute_numbers(self) -> Longs:
-        """A number for each node that it shares with nodes of equal `attribute_bytes`; −1 without attributes."""
+        """A number for each node, the same for nodes of equal `attribute_bytes`; −1 without attributes."""
         return self._table.attributes.numbered()[0]
 
     def with_attributes(self) -> Iterator[tuple[int, bytes]]:
@@ -306,7 +306,7 @@ class Graph:
         return self.known_types[int(self.type_index[value])]
 
     def value_info(self, value: int) -> onnx.ValueInfoProto | None:
-        """Return the declared or inferred type of a value as a ValueInfoProto of its own; None if it is unknown."""
+        """Return the declared or inferred type of a value as a new ValueInfoProto; None if it is unknown."""
         known = self.type_of(value)
         return onnx.ValueInfoProto(name=self.value_names[value], type=known.proto) if known.proto.ByteSize() else None
 
@@ -339,16 +339,16 @@ class Graph:
         declared = self.declared
         if self.node_count > INFERENCE_LIMIT or declared.cover(self):
             return declared.of_value, declared.table.known
-        # shown as declared where that says everything, even if it contradicts what is inferred
+        # a complete declared type is shown, even if it contradicts the inferred one
         of_value = np.where(declared.is_whole, declared.of_value, self.inference.of_value)
         return of_value.astype(np.int32), self.inference.table.known
 
     @functools.cached_property
     def folded(self) -> NDArray[np.bool_]:
-        """The nodes that only compute constants from constants: a drawing shows the result inside its readers.
+        """The nodes that only compute constants from constants: a drawing shows their results inside the readers.
 
-        Never random or unknown operators, nodes with bodies, or the makers of an output; and if a model has no inputs,
-        so that all of it is constant, only Constant nodes.
+        Random or unknown operators, nodes with bodies and producers of a model output are excluded. If a model has no
+        inputs, so that all of it is constant, these are only its Constant nodes.
         """
         never = {operators.CATEGORIES.index(kind) for kind in ("random", "control")}
         good = [
@@ -398,7 +398,7 @@ class Graph:
 
     @property
     def constant_values(self) -> NDArray[np.bool_]:
-        """The values that are weights or made by folded nodes."""
+        """The values that are weights or results of folded nodes."""
         made = self.producer >= 0
         constant = np.asarray(self.value_kind == INITIALIZER, bool)
         constant[made] = self.folded[self.producer[made]]
@@ -406,19 +406,19 @@ class Graph:
 
     @functools.cached_property
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with the graph; at most `PROBLEM_LIMIT` of a kind."""
+        """Problems of the graph; at most `PROBLEM_LIMIT` of a kind."""
         opened = type(self).opened(self.model)
         inferred = () if opened.node_count > INFERENCE_LIMIT else opened.inference.problems
         return (*self._structural_problems.described, *(each for each in inferred if each.node < self.node_count))
 
     @property
     def problem_nodes(self) -> Ints:
-        """Every node that some fault is about, also those beyond the described ones."""
+        """Every node with a problem, including those beyond the described ones."""
         return self._structural_problems.nodes
 
     @property
     def problem_values(self) -> Ints:
-        """Every value that some fault is about, also those beyond the described ones."""
+        """Every value with a problem, including those beyond the described ones."""
         return self._structural_problems.values
 
     def subgraph_order(self, frame: int) -> Ints:

@@ -1,4 +1,4 @@
-"""The fields of nodes and weights as columns, and what the names of tensors mean: each becomes the number of a value.
+"""The fields of nodes and weights as columns, and the resolution of tensor names to the numbers of values.
 
 Messages are serialized by protobuf and taken apart by `protofields`: access through protobuf objects, one field after
 the other, takes several times as long at 100,000 nodes.
@@ -30,14 +30,14 @@ Resolved = tuple[list[int], list[int], list[int]]
 """The values of the inputs, outputs and weights of a subgraph."""
 
 NODE_OUTPUT, GRAPH_INPUT, INITIALIZER, DANGLING, BODY_INPUT = range(5)
-"""Kinds of values, as in `Graph.value_kind`. DANGLING: a node reads it, but nothing makes it."""
+"""Kinds of values, as in `Graph.value_kind`. DANGLING: a node reads it, but nothing produces it."""
 
 LONGEST_PREFIX = 200
-"""Characters of the name of a call that precede the names inside it."""
+"""Maximum characters of a call's name in the prefix of the names inside it."""
 
 
 class Names:
-    """Turns the names of tensors into values, subgraph after subgraph; outer ones first."""
+    """Resolves tensor names to values, one subgraph after another, outer ones first."""
 
     def __init__(self, table: NodeTable, in_ptr: Ints, out_ptr: Ints) -> None:
         self.in_value = np.empty(in_ptr[-1], np.int32)
@@ -45,13 +45,13 @@ class Names:
         self.kinds = bytearray()
         self.subgraph_ends: list[int] = []
         self.given: list[list[int]] = []
-        """The value of each graph input of each subgraph, those with an initializer included."""
+        """The value of each graph input of each subgraph, including those with an initializer."""
         self.tables: list[WeightTable] = []
         self.overridable: list[int] = []
         self.duplicates: list[tuple[int, int]] = []
-        """(value that takes an existing name, node that makes it or −1)"""
+        """(value that takes an existing name, its producer or −1)"""
         self.prefixes: list[str] = []
-        """What the names of each subgraph begin with."""
+        """Prefix of the names in each subgraph."""
         self._table, self._in_ptr, self._out_ptr = table, in_ptr, out_ptr
         self._parents: list[int] = []
         # The names of the first values may be in a buffer, those of the others are listed.
@@ -63,7 +63,7 @@ class Names:
         """Make the values of a subgraph; return it with its inputs, outputs and weights."""
         table = WeightTable(place.graph)
         self.tables.append(table)
-        # a function does not see what is around its call
+        # a function does not see the values around its call
         self._parents.append(place.parent if place.function is None else -1)
         self.prefixes.append(self._prefix(place))
         found = self._resolve_unique(place, table.names) if place.owner_node < 0 else None
@@ -98,7 +98,7 @@ class Names:
         return self._table.outputs.strings()
 
     def _resolve_unique(self, place: Subgraph, weights: Spans) -> Resolved | None:
-        """Resolve the main graph if every name is made once: without a Python loop over its nodes."""
+        """Resolve the main graph if every name is defined once: without a Python loop over its nodes."""
         inputs = Spans.of(info.name for info in place.graph.input)
         outputs = Spans.of(info.name for info in place.graph.output)
         made, read = self._table.outputs[: self._out_ptr[place.stop]], self._table.inputs[: self._in_ptr[place.stop]]
@@ -109,7 +109,7 @@ class Names:
         of_inputs, of_weights, of_made, of_read, of_outputs = np.split(number, ends[:-1])
         new = np.zeros(len(every), bool)
         new[first] = True
-        # a weight may have the name of an input, but no two weights one name
+        # a weight may share its name with an input, but not with another weight
         again = of_weights[~new[ends[0] : ends[1]]]
         shared = bool(np.all((again >= 0) & (again < len(inputs)))) and len(sorted_unique(again)) == len(again)
         if not (shared and np.all(new[: ends[0]]) and np.all(new[ends[1] : ends[2]] | (of_made < 0))):
@@ -195,7 +195,7 @@ class Names:
             return above
         owner = place.owner_node
         name = plain_text(self._table.names[owner : owner + 1].pieces()[0])
-        # outputs have names of their own where calls have none
+        # a call without a name is named after its first output
         made = self.out_value[self._out_ptr[owner] : self._out_ptr[owner + 1]]
         name = above + name if name else next((self._value_name(value) for value in made if value >= 0), "")
         return f"{shortened(name, LONGEST_PREFIX)}::"
@@ -213,7 +213,7 @@ class Names:
 
 
 LARGE = 1 << 16
-"""Of nodes with more bytes, as those with bodies or large constants, only small attributes are kept in columns."""
+"""Bytes; larger nodes (with bodies or large constants) keep only their small attributes in columns."""
 
 
 class NodeTable(NamedTuple):

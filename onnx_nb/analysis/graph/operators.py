@@ -86,13 +86,13 @@ _OPERATORS = {
     "input": """
         BlackmanWindow Constant ConstantOfShape EyeLike HammingWindow HannWindow ImageDecoder MelWeightMatrix Range
         GivenTensorFill""",
-    "other": "",  # what is in no table and has no telling word in its name
+    "other": "",  # operators in no table, without a word of `_WORDS` in their names
 }
 
 CATEGORIES: tuple[str, ...] = tuple(_OPERATORS)
-"""The kinds of operators; `category` gives an index into it."""
+"""Kinds of operators; `category` returns an index into it."""
 
-# Words in the names of operators that no table knows, most telling first.
+# Words in the names of operators that are in no table, most specific first.
 _WORDS = (
     ("cast", "quant|cast|fakequant"),
     ("normalize", "norm"),
@@ -153,7 +153,7 @@ def attribute_defaults(op_type: str, domain: str, opset: int) -> Mapping[str, An
 
 
 MARK: Final = ("onnx_nb", "Mark")
-"""Domain and type of the nodes that `mark` leaves in an exported model; they hand on their input."""
+"""Domain and type of the nodes that `mark` leaves in an exported model; they return their input."""
 
 
 @functools.lru_cache(maxsize=8192)
@@ -192,11 +192,11 @@ def may_hold_graphs(op_type: str, domain: str, opset: int) -> bool:
 
 
 LONGEST = 2000
-"""Longer texts are cut: a stranger's model may hold megabytes in an attribute."""
+"""Characters; longer texts are cut, as an untrusted model may hold megabytes in an attribute."""
 
 
 def attribute_text(attribute: onnx.AttributeProto) -> str:
-    """Return the value of an attribute in words: a number, a text, or the kind of thing it holds."""
+    """Return the value of an attribute as text: a number, a string, or the kind of object it holds."""
     kind = onnx.AttributeProto
     if attribute.ref_attr_name:
         return f"the function's {attribute.ref_attr_name}"

@@ -1,6 +1,6 @@
-"""What the types of a model's values are if its inputs have some shapes: one walk in topological order; nothing is run.
+"""Infer the types of a model's values for given input shapes: one walk in topological order; nothing is run.
 
-Each node is put to onnx's own inference, equal nodes with equal inputs once: the layers of a transformer cost as much
+Each node is passed to onnx's inference, equal nodes with equal inputs once: the layers of a transformer cost as much
 as one of them. Small integers are computed on the way, as exporters compute shapes from shapes; onnx's inference of
 whole models knows fewer operators, and takes seconds where this takes one.
 """
@@ -57,12 +57,12 @@ BROKEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, Arithmeti
 Value = NDArray[Any]
 _NO_VALUE, _NOT_READ, _LEFT_OUT, _UNSETTLED = -1, -2, -3, -4
 _NOTHING = 0
-"""The number of the unknown type in a `TypeTable`."""
+"""Number of the unknown type in a `TypeTable`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What equal nodes have in common: operator, attributes, types of inputs and outputs."""
+    """Common properties of equal nodes: operator, attributes, types of inputs and outputs."""
 
     node: onnx.NodeProto
     """One of them."""
@@ -72,7 +72,7 @@ class Case:
     inputs: tuple[ValueType | None, ...]
     """None where an input is omitted; an unknown type is a `ValueType` too."""
     values: tuple[Value | None, ...]
-    """The inputs whose values are known."""
+    """Values of the inputs; None where unknown."""
     outputs: tuple[ValueType | None, ...]
     known_operator: bool = True
     """Whether onnx defines the operator at that opset."""
@@ -85,20 +85,20 @@ class Inference:
     graph: Graph
     table: TypeTable
     of_value: Ints
-    """The number in `table` of each value's type."""
+    """Number in `table` of each value's type."""
     cases: Sequence[Case]
     case_of: Ints
     """The case of each node, −1 for those that were not reached."""
     trips: Mapping[int, int | None]
-    """How often the body of a Loop, Scan or call runs; None if that is not known before the run."""
+    """Number of times the body of a Loop, Scan or call runs; None if it is unknown before the run."""
     unbound: tuple[str, ...]
     """Symbols in the shapes of the inputs whose sizes are unknown."""
     problems: tuple[Problem, ...]
-    """The first node that onnx's inference refuses."""
+    """The first node that onnx's inference rejects."""
 
     @classmethod
     def of_nothing(cls, graph: Graph) -> Inference:
-        """Return what is known of a graph before anything is inferred."""
+        """Return an inference that holds only the declared types of a graph."""
         declared, case_of = graph.declared, np.full(graph.node_count, -1, np.int32)
         return cls(graph, declared.table, declared.of_value, [], case_of, {}, (), ())
 
@@ -230,7 +230,7 @@ class Walk:
         return [self._declared[value] if value >= 0 else _LEFT_OUT for value in made]
 
     def _known(self, read: Sequence[int], kinds: Sequence[int], operator: int) -> tuple[int, ...]:
-        """Return the known values among inputs; floats only where they matter, or each factor would be a new case."""
+        """Return the known values among inputs; floats only where they matter, since each factor is a new case."""
         found = [self._value_of[value] if value >= 0 else _LEFT_OUT for value in read]
         wanted = self._graph.operators[operator][0] in FLOATS_WANTED
         unknown = _NO_VALUE in found
@@ -273,7 +273,7 @@ class Walk:
         return number
 
     def _merged(self, own: int, declared: int) -> int:
-        """Return what inference and the file know of one value; inference is trusted more."""
+        """Merge the inferred and the declared type of one value; the inferred one takes precedence."""
         one, other = self._types[own], self._types[declared]
         if own == _NOTHING or (one.dtype == other.dtype and one.shape is None):
             return declared
@@ -308,7 +308,7 @@ class Walk:
         return copy
 
     def _add(self, node: int, kinds: Sequence[int], values: tuple[int, ...], made: Sequence[int]) -> tuple[int, bool]:
-        """Make a case of a node that is the first of its kind; return whether it depends only on the node's inputs."""
+        """Add the case of a node that is the first of its kind; return whether it depends only on the node's inputs."""
         proto = self._graph.node(node)
         op, domain = self._graph.operators[self._op[node]]
         version = self._scopes[self._scope].get(domain, 0)
@@ -321,7 +321,7 @@ class Walk:
             outputs=(),
             known_operator=operators.schema(op, domain, version) is not None,
         )
-        # only a call knows the attributes of a function's node that refer to the function's
+        # attributes that refer to those of the function are known only in a call
         open_attributes = any(each.ref_attr_name for each in proto.attribute)
         try:
             found = self._outputs(node, case) if not open_attributes else []
@@ -362,7 +362,7 @@ class Walk:
             if case.domain == "com.microsoft":
                 return self._contributed(case)
             first = case.inputs[0] if case.inputs and (case.domain, case.node.op_type) == operators.MARK else None
-            return [] if first is None else [self._table.add(first.proto)]  # a mark hands on its input
+            return [] if first is None else [self._table.add(first.proto)]  # a mark returns its input
         if node in self._graph.incomplete_nodes:  # onnx's inference may crash the process on them
             self._refused(node, "it lacks an input that its operator needs")
             return []
@@ -486,7 +486,7 @@ class Walk:
         return [*made[:states], *(self._stacked(kind, trips, axis) for kind, axis in stacked)]
 
     def _iterate(self, subgraph: int, before: list[int], carried: list[int], after: Sequence[int] = ()) -> bool | None:
-        """Walk through a body until the types that it carries from one iteration to the next are settled."""
+        """Walk through a body until the types that it carries from one iteration to the next are stable."""
         body = self._graph.subgraphs[subgraph]
         # a condition comes before the outputs that a Loop carries
         skipped = 1 if before else 0
@@ -549,7 +549,7 @@ class Walk:
 
 
 def _with_plain_names(node: onnx.NodeProto) -> onnx.NodeProto:
-    """Return a node that onnx's inference takes: it refuses bytes, and omitted outputs in front of others."""
+    """Return a node that onnx's inference accepts: it rejects bytes, and omitted outputs before others."""
     if "" not in node.output and all(isinstance(n, str) for n in (*node.input, *node.output, node.name)):
         return node
     outputs = [plain_text(name) or f" {slot}" for slot, name in enumerate(node.output)]
@@ -559,7 +559,7 @@ def _with_plain_names(node: onnx.NodeProto) -> onnx.NodeProto:
 
 
 def infer(graph: Graph, shapes: Mapping[str, int | Sequence[int]] | None = None) -> Inference:
-    """Find the types of all values of a graph if its inputs have some shapes, by default those that they declare."""
+    """Infer the types of all values of a graph for given input shapes, by default the declared ones."""
     opened = graph.opened(graph.model)
     found = Walk(opened, opened.declared, *bound(opened, shapes)).run() if shapes else opened.inference
     values, nodes = found.of_value[: graph.value_count], found.case_of[: graph.node_count]
@@ -567,12 +567,12 @@ def infer(graph: Graph, shapes: Mapping[str, int | Sequence[int]] | None = None)
 
 
 def infer_values(graph: Graph, values: Collection[int]) -> Inference:
-    """Find the types of some values of the main graph, from the nearest values whose types are declared."""
+    """Infer the types of some values of the main graph, from the nearest values with declared types."""
     graph = graph.opened(graph.model)
     if "inference" in vars(graph):
         return graph.inference
     flow, declared = Flow.of(graph.plain), graph.declared
-    # small integers may decide on shapes, so their producers are walked although their types are declared
+    # small integers may determine shapes, so their producers are walked even if their types are declared
     known = np.asarray([kind.is_complete and not is_integer(kind) for kind in declared.table.known])
     complete = known[declared.of_value]
     nodes = set[int]()

@@ -1,7 +1,7 @@
-"""The graphs inside of nodes: bodies of If, Loop and Scan as they lie in the file, and local functions where called.
+"""The graphs inside nodes: bodies of If, Loop and Scan, and local functions at each call.
 
-A call is opened like a body: its nodes follow all others, with the attributes that the call gives. Functions may call
-each other so often that no memory would hold them; the outermost calls are opened first, up to a budget.
+A call is opened like a body: its nodes follow all others, with the attributes that the call passes. Nested calls may
+need more memory than there is; the outermost calls are opened first, up to a budget.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Key = tuple[str, str, str]
 """Domain, name and overload of a local function."""
 
 NODES_OPENED = 50_000
-"""Nodes that calls are opened to, besides twice those of the functions themselves."""
+"""Maximum number of nodes in opened calls, in addition to twice those of the functions themselves."""
 BYTES_OPENED = 64_000_000
-"""Bytes that calls are opened to: names and attributes of each copy count again."""
+"""Bytes that opened calls may take: names and attributes of each copy count again."""
 DEPTH_OPENED = 32
-"""Levels of calls in calls that are opened."""
+"""Levels of nested calls that are opened."""
 
 
 NO_VALUES: Ints = np.empty(0, np.int32)
@@ -40,7 +40,7 @@ NO_VALUES.setflags(write=False)
 
 @dataclass(frozen=True, eq=False)
 class Subgraph:
-    """The main graph, the body of an If, Loop, Scan or another node with a graph as an attribute, or a call opened."""
+    """The main graph, the body of an If, Loop, Scan or another node with a graph as an attribute, or an opened call."""
 
     graph: onnx.GraphProto
     """The subgraph's proto; empty for an opened call."""
@@ -93,7 +93,7 @@ class _Call(NamedTuple):
     owner: int
     subgraph: int
     around: tuple[Key, ...]
-    """The functions it is in, the outermost first."""
+    """Functions around the call, the outermost first."""
 
 
 class Inside:
@@ -103,7 +103,7 @@ class Inside:
         self.nodes: list[onnx.NodeProto] = []
         self.subgraphs = [Subgraph(graph, -1, "", -1, 0, len(graph.node))]
         self.closed: dict[int, str] = {}
-        """Calls that stay closed, and why."""
+        """Calls that stay closed, and the reasons."""
         self._opsets, self._base = opsets, len(graph.node)
         self._add_bodies((graph.node[owner], owner, 0) for owner in owners)
 
@@ -169,7 +169,7 @@ class Inside:
         return self._calls(number, (*call.around, key))
 
     def _calls(self, first: int, around: tuple[Key, ...]) -> list[_Call]:
-        """Return the calls in subgraphs from a number on."""
+        """Return the calls in the subgraphs from ``first`` on."""
         return [
             _Call(self.nodes[node - self._base], node, number, around)
             for number, inside in enumerate(self.subgraphs[first:], first)
@@ -179,7 +179,7 @@ class Inside:
 
 
 def _size(function: onnx.FunctionProto) -> tuple[int, int]:
-    """Return nodes, with every eight inputs and outputs counted as one more, and bytes."""
+    """Return the nodes of a function, where eight inputs and outputs count as one more, and its bytes."""
     ports = len(function.input) + len(function.output) + 4
     nodes = 1
     for node in all_nodes(function.node):
@@ -189,7 +189,7 @@ def _size(function: onnx.FunctionProto) -> tuple[int, int]:
 
 
 def _bound(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:
-    """Copy a node with what a call gives in place of references to the function's attributes."""
+    """Copy a node with the attributes of a call in place of references to the function's attributes."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     waiting = [copy]
@@ -199,7 +199,7 @@ def _bound(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> on
             before = onnx.NodeProto(attribute=at.attribute)
             del at.attribute[:]
             for old in before.attribute:
-                # what the caller leaves out has the operator's default
+                # an attribute that the caller omits has the operator's default
                 new = given.get(old.ref_attr_name) if old.ref_attr_name else old
                 if new is not None:
                     at.attribute.add().CopyFrom(new)

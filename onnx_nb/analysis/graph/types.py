@@ -1,6 +1,6 @@
-"""The one representation of types, the types that a file declares, and rules of inference that onnx lacks.
+"""Types of values, the types that a file declares, and inference rules that onnx lacks.
 
-The rules: integers by which exporters compute shapes, and operators of onnxruntime.
+The rules cover integers from which exporters compute shapes, and operators of onnxruntime.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ValueType:
     elem_type: int = field(default=0, compare=False)
     """As in ``onnx.TensorProto.DataType``; 0 if unknown, or if the value is no dense tensor."""
     proto: TypeProto = field(default_factory=TypeProto, compare=False, repr=False)
-    """The same as a message; it is not to be changed."""
+    """The same as a message; do not change it."""
 
     @classmethod
     def of(cls, proto: TypeProto) -> ValueType:
@@ -69,7 +69,7 @@ class ValueType:
 
     @property
     def is_complete(self) -> bool:
-        """Whether onnx's checker would accept the type for a graph input: it insists on the rank of tensors."""
+        """Whether onnx's checker would accept the type for a graph input: it requires the rank of tensors."""
         return bool(self.dtype) and (self.shape is not None or not self.proto.HasField("tensor_type"))
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ def is_static(shape: Dims | None) -> TypeGuard[tuple[int, ...]]:
 
 
 def unwrapped(proto: TypeProto) -> TypeProto:
-    """Return the type that sequences, optionals and maps hold in the end."""
+    """Return the innermost type of nested sequences, optionals and maps."""
     inner = {"sequence_type": "elem_type", "optional_type": "elem_type", "map_type": "value_type"}
     while (kind := proto.WhichOneof("value")) in inner:
         proto = getattr(getattr(proto, kind), inner[kind])
@@ -90,7 +90,7 @@ def unwrapped(proto: TypeProto) -> TypeProto:
 
 
 class TypeTable:
-    """Distinct types, numbered in the order in which they are met; number 0 means that nothing is known."""
+    """Distinct types, numbered in the order in which they are added; number 0 is the unknown type."""
 
     def __init__(self) -> None:
         self.known: list[ValueType] = [ValueType()]
@@ -117,7 +117,7 @@ class TypeTable:
 
 @dataclass(frozen=True, eq=False)
 class DeclaredTypes:
-    """What a file declares of its values, in the main graph and in subgraphs."""
+    """Types that a file declares for its values, in the main graph and in subgraphs."""
 
     table: TypeTable
     of_value: Ints
@@ -159,7 +159,7 @@ class DeclaredTypes:
         return cls(table, of_value)
 
     def cover(self, graph: Graph) -> bool:
-        """Return whether inference would add nothing: every made value has a complete shape, as torch exports it."""
+        """Return whether inference would add nothing: every node output has a complete shape, as torch exports it."""
         if len(graph.subgraphs) > 1 or len(graph.model.proto.graph.value_info) < graph.node_count // 2:
             return False
         return bool(self.is_whole[graph.producer >= 0].all())
@@ -172,7 +172,7 @@ class DeclaredTypes:
 
 
 def _without_numbered(proto: TypeProto, symbols: set[str]) -> TypeProto:
-    """Return a type without dimensions named "unk__7": onnx's inference numbers those it knows nothing about."""
+    """Return a type without dimensions named "unk__7": onnx's inference numbers the unknown ones."""
     dims = proto.tensor_type.shape.dim if proto.HasField("tensor_type") else ()
     places = [
         place
@@ -189,11 +189,11 @@ def _without_numbered(proto: TypeProto, symbols: set[str]) -> TypeProto:
 
 
 INTEGERS = 256
-"""Elements of the largest tensors of integers or booleans that are computed."""
+"""Maximum number of elements of the integer or boolean tensors that are computed."""
 FLOATS = 8
-"""Elements of the largest tensors of floats that are computed: they become sizes after a factor."""
+"""Maximum number of elements of the float tensors that are computed: scales become sizes."""
 
-# Operators by which exporters compute shapes; they are computed if all their inputs are known.
+# Operators from which exporters compute shapes; they are computed if all their inputs are known.
 _ARITHMETIC = """
     Abs Add And Cast Ceil Concat Constant ConstantOfShape CumSum Div Equal Expand Flatten Floor Gather
     GatherElements GatherND Greater GreaterOrEqual Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Pow Range
@@ -251,7 +251,7 @@ _UNCHANGED = """
     BiasAdd BiasGelu BiasSoftmax DequantizeBFP FastGelu Gelu GroupNorm QLinearLeakyRelu QLinearSigmoid QLinearSoftmax
     QuickGelu RotaryEmbedding SimplifiedLayerNormalization SkipGroupNorm SkipLayerNormalization
     SkipSimplifiedLayerNormalization"""
-# … or the shape that a standard operator makes of some of their inputs.
+# … or the shape that a standard operator infers from some of their inputs.
 STAND_INS: dict[str, tuple[str, tuple[int, ...]]] = {
     **dict.fromkeys(_UNCHANGED.split(), ("Identity", (0,))),
     "EmbedLayerNormalization": ("Gather", (2, 0)),
@@ -277,7 +277,7 @@ def broadcast(*shapes: Dims) -> Dims | None:
 
 
 def contrib_shape(case: Case) -> Dims | None:
-    """Return the shape of the first output of an operator; None if it is unknown."""
+    """Return the shape of an operator's first output; None if it is unknown."""
     op, node = plain_text(case.node.op_type), case.node
     shapes = [kind.shape if kind is not None else None for kind in case.inputs] + [None] * 3
     first, second, third = shapes[:3]

@@ -1,6 +1,6 @@
-"""Audit, move and check the files in which a model keeps its weights, without reading the weights to look at them.
+"""Audit, convert and check the files that hold a model's weights; an audit without checksums reads no weights.
 
-A tensor with external data states the file of its bytes, and where they are in it. `audit` compares these statements
+A tensor with external data states the file of its bytes and their position in it. `audit` compares these statements
 with the files. `convert` and `inline` write a new copy of the model. `check` combines onnx's checker with `audit`.
 """
 
@@ -49,10 +49,10 @@ from onnx_nb.analysis.progress import CountedWork, Progress
 from onnx_nb.analysis.results import Displayed, Table
 
 LARGEST_UNIT: Final = 65536
-"""Bytes; Windows maps files in units of it, and no tool asks for a larger alignment."""
+"""Bytes; Windows maps files in units of this size, and no tool asks for a larger alignment."""
 
 _READ_SIZE: Final = 1 << 22
-"""Bytes read at once for a checksum."""
+"""Bytes read at a time for a checksum."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class Problem:
     """"missing file", "unsafe path", "file", "bounds", "size", "number", "key", "basepath", "length", "overlap",
     "checksum", "link", "sparse" or "orphan"."""
     severity: str
-    """"error": onnx, onnxruntime or onnx_nb cannot use the tensor, or its values are wrong. "warning": it works in all
-    of them, or in some."""
+    """"error": onnx, onnxruntime or onnx_nb cannot use the tensor, or its values are wrong. "warning": it works in
+    some or all of them."""
     message: str
     """The fault, with the tensor and the file."""
     advice: str
     tensors: int = 1
-    """Number of tensors concerned; the message names the first."""
+    """Number of affected tensors; the message names the first."""
     location: str | None = None
     """The data file; ``None`` if the fault is in the model's own file."""
 
@@ -88,13 +88,13 @@ class TensorEntry:
     dtype: str
     shape: tuple[int, ...]
     nbytes: int | None
-    """Bytes that dtype and shape take; ``None`` if unknown."""
+    """Bytes required by dtype and shape; ``None`` if unknown."""
     location: str | None
     """The data file as the tensor names it; ``None`` if the bytes are in the model itself."""
     offset: int | None
     """Bytes before it in the file."""
     length: int | None
-    """Bytes, as the tensor states; ``None`` if it does not."""
+    """Bytes stated by the tensor; ``None`` if it states none."""
     agrees: bool | None
     """Whether the length, or the size of the values in the model, equals ``nbytes``."""
     inside: bool | None
@@ -162,7 +162,7 @@ class Audit(Displayed, Table):
 
 
 def audit(model: ModelLike, *, checksums: bool = False, progress: Progress | None = None) -> Audit:
-    """Compare the external data of every tensor, as stated, with the files; milliseconds at any size.
+    """Compare the stated external data of every tensor with the files; takes milliseconds at any size.
 
     All problems are reported, not only the first. Tensors in attributes, in the subgraphs of If, Loop and Scan, in
     functions and in sparse weights are included.
@@ -189,9 +189,9 @@ def audit(model: ModelLike, *, checksums: bool = False, progress: Progress | Non
 
     Notes
     -----
-    By onnxruntime's rule external data must be in the model's folder or below it, also after following symbolic links.
+    By onnxruntime's rule, external data must be in the model's folder or below it, also after following symbolic links.
     If the model's file is itself a link, as in the cache of a model hub, the folder of its target is allowed too.
-    Through a link onnxruntime reads no weights of the subgraphs of If, Loop and Scan, and onnx reads none at all.
+    Through a link, onnxruntime reads no weights of the subgraphs of If, Loop and Scan, and onnx reads none at all.
 
     The key ``basepath`` is never followed. The specification (IR.md) lets a program note in it the folder from which it
     loaded a model; ``onnx.external_data_helper`` never reads it, and onnxruntime refuses a file that has it. It would
@@ -327,12 +327,12 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
     Returns
     -------
     Audit
-        It holds no errors, but perhaps warnings.
+        An audit without errors; it may have warnings.
 
     Raises
     ------
     ModelFileError
-        If the checker refuses the model, or a tensor in it does not have the bytes that its shape takes.
+        If the checker refuses the model, or a tensor in it does not have the bytes that its shape requires.
     ExternalDataError
         If the external data has a fault; the first one is reported.
 
@@ -458,7 +458,7 @@ class _Auditor:
             self.files.setdefault(source.identity, _File(location, source)).users += users
 
     def _check_claim(self, found: _Found, source: Source | None) -> None:
-        """Check what a tensor states, with the file and for entries that onnx and onnxruntime read differently."""
+        """Check a tensor's claim against the file, and for entries that onnx and onnxruntime read differently."""
         claim, what = found.claim, found.what
         assert claim is not None  # noqa: S101  # only tensors with external data come here
         found.nbytes, found.length = claim.nbytes, claim.length
@@ -506,7 +506,7 @@ class _Auditor:
             self._report("warning", "length", [found], message)
 
     def _check_file(self, file: _File) -> None:
-        """Count the bytes that are used, that are padding, and that belong to no tensor, and find overlaps."""
+        """Count used bytes, padding and bytes that belong to no tensor, and find overlaps."""
         name, users, end = quoted(file.location), file.users, file.source.nbytes
         spans = [(*found.span, found) for found in users if found.inside and found.span]
         position = used = 0
@@ -527,7 +527,7 @@ class _Auditor:
                     f"{name}, at {last[0]} to {last[1]} and {start} to {stop}."
                 )
                 advice = "One of them has values that are not its own, unless that was meant: export the model again."
-                # A part of a tensor may be a tensor by intention; two that only share a border never are.
+                # A tensor inside another may be intended; a partial overlap never is.
                 severity = "warning" if stop <= last[1] else "error"
                 self._report(severity, "overlap", [other, found], message, advice)
                 found.overlaps.append(other.place.label)
@@ -573,7 +573,7 @@ class _Auditor:
             spans.setdefault(found.given_checksum, set()).add(found.span)
         for found in users:
             given = found.given_checksum.strip().lower()
-            # Different bytes do not have the same checksum: one given to many is meant for the file.
+            # Different bytes have different checksums: one stated by many tensors is meant for the file.
             single = found.inside and len(spans[found.given_checksum]) == 1
             span = found.span if single else None
             if given == file.sha1:
@@ -657,7 +657,7 @@ class _File:
     source: File
     users: list[_Found] = field(default_factory=list)
     counts: tuple[int, int, int] = (0, 0, 0)
-    """Bytes used, padding, and of no tensor."""
+    """Bytes used, bytes of padding, and bytes of no tensor."""
     sha1: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Model: a ModelProto without its weights, and where their bytes are.
+"""Model: a ModelProto without its weights, and the locations of their bytes.
 
 `load` reads only the structure. Large weights are external data in `Model.proto`: `Storage` knows where they are, maps
 one when `Model.tensor` asks for it and streams all when `Model.save` writes them.
@@ -73,7 +73,7 @@ def load(source: ModelLike, *, data_dir: str | os.PathLike[str] | None = None) -
     Returns
     -------
     Model
-        The structure, and where the bytes of the weights are. A `Model` is returned unchanged unless ``data_dir`` is
+        The structure, and the locations of the weights' bytes. A `Model` is returned unchanged unless ``data_dir`` is
         given.
 
     Raises
@@ -134,7 +134,7 @@ class TensorInfo:
 
 
 class Model(Displayed):
-    """The structure of a model, and where the bytes of its weights are. Made by `load`.
+    """The structure of a model, and the locations of its weights' bytes. Made by `load`.
 
     Examples
     --------
@@ -151,7 +151,7 @@ class Model(Displayed):
         self, proto: ModelProto, *, name: str, path: Path | None = None, storage: Storage | None = None
     ) -> None:
         self.proto: Final = proto
-        """ModelProto without the bytes of large weights, each of which is external data in it. Do not change it."""
+        """ModelProto in which every large weight is external data. Do not change it."""
         self.name: Final = name
         """Name of the model in headings and messages."""
         self.path: Final = path
@@ -246,7 +246,7 @@ class Model(Displayed):
         OnnxNbError
             If no weight has this name.
         ModelFileError, ExternalDataError
-            If its bytes are missing, or their number differs from what dtype and shape take.
+            If its bytes are missing, or their number does not fit dtype and shape.
 
         Examples
         --------
@@ -334,7 +334,7 @@ class Model(Displayed):
         return proto
 
     def _inline_bytes(self) -> int:
-        """Return the bytes of the model with all weights inside, from above."""
+        """Return an upper bound of the bytes of the model with all weights inside."""
         extents = storage_of(self).extents(self.proto, label_of(self))
         structure_bytes: int = self.proto.ByteSize()
         return structure_bytes + sum(extent.nbytes + 32 for extent in extents)
@@ -388,7 +388,7 @@ def label_of(model: Model) -> str:
 
 
 def cached(model: Model, key: object, make: Callable[[], T]) -> T:
-    """Return what ``make`` returned at the first call with this key, under the model's lock."""
+    """Return the result of ``make`` from the first call with this key, under the model's lock."""
     internals = _internals(model)
     with internals.lock:
         if key not in internals.cache:
@@ -400,7 +400,7 @@ def cached(model: Model, key: object, make: Callable[[], T]) -> T:
 def with_proto(
     model: Model, proto: ModelProto, name: str | None = None, sources: Mapping[str, Source] | None = None
 ) -> Model:
-    """Return a model made of another one, whose weights are found in the same places."""
+    """Return a model derived from another one, with its weights in the same places."""
     storage = storage_of(model).joined(sources) if sources else storage_of(model)
     return Model(proto, name=model.name if name is None else name, storage=storage)
 
@@ -426,7 +426,7 @@ def _info(name: str, tensor: TensorProto | SparseTensorProto) -> TensorInfo:
     if tensor.data_location != TensorProto.EXTERNAL:
         return TensorInfo(name, tensor.data_type, shape, tensors.held_bytes(tensor))
     entries = references(tensor)
-    # An entry that is not a number is reported when the weight is read; until then the model can be looked at.
+    # An entry that is not a number is reported when the weight is read; until then the model can be inspected.
     numbers = entries.get("offset", "0"), entries.get("length", "")
     offset, length = (int(number) if is_number(number) else None for number in numbers)
     nbytes = max(tensors.declared_bytes(tensor), 0) if length is None else length
@@ -544,7 +544,7 @@ def _ir_tensor(
 
 
 class _StandIn:
-    """An object that differs from another in some attributes, without changing it."""
+    """A view of an object with some attributes replaced; the object itself does not change."""
 
     def __init__(self, original: object, **attributes: object) -> None:
         self.__dict__.update(attributes, _original=original)
@@ -582,5 +582,5 @@ def _no_file(path: Path) -> ModelFileError:
 
 
 def _unnamed(proto: ModelProto, storage: Storage) -> Model:
-    """Return a model that came from memory, which has the name of its graph."""
+    """Return a model from memory, named after its graph."""
     return Model(proto, name=plain_text(proto.graph.name) or "model", storage=storage)

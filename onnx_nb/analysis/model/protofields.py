@@ -1,4 +1,4 @@
-"""The fields of many protobuf messages as columns, and which of their strings are equal: numpy, not Python loops.
+"""The fields of many protobuf messages as columns, with equal strings identified: numpy, not Python loops.
 
 All messages are read in lock step, the first field of each, then the second of each; equal strings are found by
 hashes of their words and compared. A string becomes a `str` only on demand.
@@ -41,7 +41,7 @@ class Fields(NamedTuple):
 
 
 class Spans:
-    """Strings as places in a buffer."""
+    """Strings as spans of a buffer."""
 
     def __init__(self, buffer: bytes, begin: Longs, end: Longs) -> None:
         self.buffer, self.begin, self.end = buffer, begin, end
@@ -112,7 +112,7 @@ class Spans:
         again = (first[found] != np.arange(len(found))).nonzero()[0]
         like = first[found[again]]
         if not _all_equal(words, begin[again], end[again], begin[like], end[like]):
-            # two strings with one hash: a file made to cause this
+            # two strings with the same hash: a file made to cause this
             index: dict[bytes, int] = {}
             strings = Spans(self.buffer, begin, end).pieces()
             found = np.asarray([index.setdefault(string, len(index)) for string in strings])

@@ -32,15 +32,15 @@ from onnx_nb.analysis.model.tensors import Place, declared_bytes, placed, raw_by
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 
 PAGE: Final = 4096
-"""Bytes; by the ONNX specification offsets should be a multiple of it, so that pages can be mapped."""
+"""Bytes; the ONNX specification advises offsets that are multiples of it, so that pages can be mapped."""
 
 LARGEST_ALIGNMENT: Final = 1 << 30
-"""Bytes."""
+"""Bytes; the largest valid `Layout.alignment`."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How weights are arranged in files of their own."""
+    """Arrangement of weights in files of their own."""
 
     location: str
     """Name of the file; several files derive their names from it."""
@@ -50,7 +50,7 @@ class Layout:
     threshold: int = wire.THRESHOLD
     """Bytes; smaller tensors go into the model's file."""
     attributes: bool = False
-    """Whether tensors in attributes, as of Constant nodes, go into the files too."""
+    """Whether tensors in attributes, such as those of Constant nodes, go into the files too."""
     checksums: bool = False
 
     def file_name(self, part: str) -> str:
@@ -86,7 +86,7 @@ def write_model(
         if extent is None:
             continue
         if layout is not None and extent.nbytes >= max(layout.threshold, 1):
-            # Tensors that share their bytes keep sharing them, or each save would make the file longer.
+            # Tensors that share their bytes keep sharing them; otherwise each save would make the file longer.
             same = outside.setdefault((extent.source, extent.offset, extent.nbytes), _Stored(extent, place))
             same.tensors.append(target)
         elif index < main:
@@ -189,7 +189,7 @@ def _arranged(weights: list[_Stored], layout: Layout) -> dict[str, list[_Stored]
 
 
 def _file_names(weights: Iterable[_Stored], layout: Layout) -> Iterator[str]:
-    """Yield unique file names made of tensor names, valid also where upper and lower case are the same."""
+    """Yield file names derived from tensor names, unique also on file systems that ignore case."""
     taken: set[str] = set()
     for stored in weights:
         place = stored.place
@@ -208,7 +208,7 @@ def _check_layout(path: Path, layout: Layout) -> None:
     location = layout.location
     windows = PureWindowsPath(location)
     plain = len(windows.parts) == 1 and not windows.drive and location not in ("..", path.name) and "\0" not in location
-    # Names of files need not be text, but what a model says of them has to be.
+    # Names of files need not be valid text, but the locations in a model must be.
     encodable = location.encode(errors="replace").decode() == location
     if not plain or not encodable or os.path.isdir(path.with_name(location)):  # noqa: PTH112
         raise _unusable(location, path)
@@ -272,7 +272,7 @@ class Files:
         former: dict[Path, Path] = {}
         try:
             for path, temporary in self._temporary.items():
-                # Renaming a single file is atomic. Of several the existing ones wait until all have appeared.
+                # Renaming a single file is atomic. Of several, existing ones are kept aside until all have appeared.
                 if len(self._temporary) > 1 and os.path.lexists(path):
                     moved = self._temporary_name(path)
                     try:

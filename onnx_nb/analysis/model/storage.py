@@ -59,7 +59,7 @@ class Storage:
         return Extent(source, claim.offset or 0, claim.nbytes or 0, what)
 
     def extents(self, proto: ModelProto, label: str) -> list[Extent]:
-        """Return where the bytes of all external data of a model are, in the order of `tensors.external`."""
+        """Return the locations of all external data of a model, in the order of `tensors.external`."""
         return [
             self.extent(tensor, f"{place.label} of {label}")
             for tensor, place in placed(proto)
@@ -67,7 +67,7 @@ class Storage:
         ]
 
     def values(self, tensor: TensorProto, what: str) -> NDArray[Any]:
-        """Return the values of a tensor, inside of it or external; ``what`` names it in messages."""
+        """Return the values of a tensor, inside it or external; ``what`` names it in messages."""
         if tensor.data_location == TensorProto.EXTERNAL:
             return tensors.decoded(self.extent(tensor, what).array(), tensor, what)
         return tensors.values(tensor, what)
@@ -140,7 +140,7 @@ class Storage:
         """Return whether onnxruntime finds the file at a location by itself, given the folder."""
         if self.folder is None or source.path is None or source.path != self.folder / location:
             return False
-        # every session asks, and following links would be most of the cost of a small one
+        # cached: every session asks, and following links would dominate the cost of a small one
         if source.path not in self._inside:
             self._inside[source.path] = source.path.resolve().is_relative_to(self.folder.resolve())
         return self._inside[source.path]
@@ -156,10 +156,10 @@ class Claim:
     length: int | None
     """Bytes; ``None`` if it is not a number, or not given."""
     nbytes: int | None
-    """Bytes that type and shape take; ``None`` if unknown."""
+    """Bytes required by type and shape; ``None`` if unknown."""
     entries: Mapping[str, str]
     problems: tuple[tuple[str, OnnxNbError], ...]
-    """Each with its kind, "number" or "size"."""
+    """Pairs of a kind, "number" or "size", and the error."""
     what: str
 
     @classmethod
@@ -193,12 +193,12 @@ class Claim:
 
     @property
     def span(self) -> tuple[int, int] | None:
-        """The bytes of the file, from the first up to the one after the last; ``None`` if they are unknown."""
+        """Range of bytes in the file, end exclusive; ``None`` if unknown."""
         nbytes = self.nbytes if self.length is None else self.length
         return None if self.offset is None or nbytes is None else (self.offset, self.offset + nbytes)
 
     def beyond(self, source: Source) -> Iterator[ExternalDataError]:
-        """Yield an error if the bytes would go on after the end of the file."""
+        """Yield an error if the bytes would extend beyond the end of the file."""
         if self.span is not None and self.span[1] > source.nbytes:
             message = f"{self.what} is at bytes {self.span[0]} to {self.span[1]} of {quoted(source.label)}"
             advice = "Get the whole file again."
@@ -242,7 +242,7 @@ class File:
         self.path = path.absolute()  # the working directory may change
         self.label = path.name
         self.permanent = permanent
-        """Whether it stays the same if the folder changes."""
+        """Whether the file stays the same if the model's folder changes."""
         self._error = error
         found = self._stat(what)
         self.nbytes = found.st_size
@@ -305,7 +305,7 @@ class File:
 
 
 class Memory:
-    """Bytes that an object of this process holds: the one that the model was loaded from."""
+    """Bytes held by an object of this process: the one that the model was loaded from."""
 
     path = None
     permanent = True
@@ -318,7 +318,7 @@ class Memory:
         self.label = label
 
     def __getstate__(self) -> dict[str, Any]:
-        # Other processes get the bytes: a torch tensor or an onnx_ir one may not travel.
+        # Other processes get the bytes: a torch tensor or an onnx_ir one may not be picklable.
         held = self._held if isinstance(self._held, bytes | TensorProto) else self._bytes("a weight").tobytes()
         return {"_held": held, "nbytes": self.nbytes, "label": self.label}
 
@@ -328,7 +328,7 @@ class Memory:
             held = raw_bytes(held, what)
         elif not isinstance(held, bytes | np.ndarray):
             try:
-                # A view of what the tensor holds, if possible; tobytes copies.
+                # A view of the tensor's memory, if possible; tobytes copies.
                 held = held.numpy() if held.dtype.bitwidth >= 8 else held.tobytes()
             except Exception as error:
                 raise ExternalDataError(f"{what} cannot be read from the given model: {error}") from error

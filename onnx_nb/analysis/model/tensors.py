@@ -148,7 +148,7 @@ def held_bytes(tensor: TensorProto) -> int:
         return sum(map(len, tensor.string_data))
     if tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
         return 4 * len(tensor.float_data) + 8 * len(tensor.double_data)
-    # Of the other fields one is filled; each entry is one value, or as many small ones as a byte holds.
+    # One of the other fields is filled; each entry is one value, or as many small ones as a byte holds.
     entries = sum(
         len(values)
         for values in (tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data, tensor.uint64_data)
@@ -176,7 +176,7 @@ def raw_length(tensor: TensorProto, rest: TensorProto) -> int | None:
         return None
     length = declared_bytes(tensor)
     if not 1 << 20 <= length <= wire.PROTO_LIMIT:
-        # Protobuf returns the length of bytes only by copying them. For large tensors the shape is believed instead,
+        # Protobuf returns the length of bytes only by copying them. For large tensors the shape is trusted instead,
         # until the values are read.
         length = len(tensor.raw_data)
     if length < wire.THRESHOLD:
@@ -338,9 +338,9 @@ class ValueInfo:
 
     name: str
     dtype: str
-    """Element type, as ``"float32"``; of a sequence, optional or map its whole type, as ``"seq(float32 [n, 3])"``."""
+    """Element type, as ``"float32"``; for a sequence, optional or map the whole type: ``"seq(float32 [n, 3])"``."""
     shape: Dims | None
-    """``None`` if the rank is not declared, or the value is not a tensor."""
+    """Declared shape; ``None`` if the rank is not declared, or the value is not a tensor."""
 
 
 def value_info(proto: ValueInfoProto) -> ValueInfo:
@@ -351,7 +351,7 @@ def value_info(proto: ValueInfoProto) -> ValueInfo:
 
 
 def input_types(model: Model) -> dict[str, TypeProto]:
-    """Return the declared type of each input, those that have an initializer included."""
+    """Return the declared type of each input, including those that have an initializer."""
     return {plain_text(value.name): value.type for value in model.proto.graph.input}
 
 
@@ -377,7 +377,7 @@ def dimensions(kind: TypeProto) -> Dims | None:
     if not tensor.HasField("shape"):
         return None
     return tuple(
-        # a negative size says nothing, as onnxruntime has it
+        # a negative size means unknown, as in onnxruntime
         (dim.dim_value if dim.dim_value >= 0 else None)
         if dim.HasField("dim_value")
         else plain_text(dim.dim_param) or None
@@ -395,14 +395,14 @@ def dimensions_text(shape: Sequence[int | str | None]) -> str:
 
 
 def listed(items: Iterable[Any], write: Callable[[Any], str] = quoted, limit: int = 8) -> str:
-    """Write the first of what may be many."""
+    """Write the first items of a list that may be long."""
     written = list(items)
     more = [f"… ({len(written) - limit} more)"] if len(written) > limit else []
     return ", ".join([*map(write, written[:limit]), *more])
 
 
 def fits(declared: Dims, shape: Sequence[int]) -> bool:
-    """Return whether an array of ``shape`` fits a declared shape, symbols taken as any size."""
+    """Return whether an array of ``shape`` fits a declared shape, in which a symbol accepts any size."""
     return len(declared) == len(shape) and all(
         not isinstance(dim, int) or dim == size for dim, size in zip(declared, shape, strict=True)
     )

@@ -1,8 +1,8 @@
-"""Finds the weights of a .onnx file without parsing them, and writes them back into one.
+"""Find the weights of a .onnx file without parsing them, and write them back into a file.
 
 `scan` walks the protobuf wire format with small positioned reads. Each large weight of the main graph is replaced by an
-external-data reference to the very bytes it was found at, so a file serves as its own external-data file; what remains
-is small and parsed as usual. `splice` is the way back: a stripped proto with its weights streamed in between.
+external-data reference to its bytes in the same file, so that a file serves as its own external-data file; the rest is
+small and parsed as usual. `splice` is the inverse: it streams the weights back into a stripped proto.
 
 Touching a memory map instead would be simpler and wrong: in a page cache of large folios each touch maps 2 MB.
 """
@@ -21,10 +21,10 @@ from onnx import TensorProto
 from onnx_nb.analysis.errors import ModelFileError
 
 THRESHOLD: Final = 1024
-"""Weights of fewer bytes stay in the proto: a reference to them would cost as much as they do."""
+"""Bytes; smaller weights stay in the proto, as a reference would take as much space."""
 
 PROTO_LIMIT: Final = 2**31 - 1
-"""Protobuf reads and writes no message longer than this."""
+"""Bytes of the longest message that protobuf reads and writes."""
 
 _FIRST_READ: Final = 4096
 _LARGEST_READ: Final = 1 << 20
@@ -108,11 +108,11 @@ _SIGNATURES: Final = (
 
 
 class NotProtobufError(Exception):
-    """Where the bytes stop making sense."""
+    """The bytes stop being valid protobuf at some position."""
 
 
 class Window:
-    """A part of the source held in memory; it grows while reading goes on and shrinks after a jump."""
+    """A part of the source held in memory; it grows during sequential reading and shrinks after a jump."""
 
     def __init__(self, source: BinaryIO | bytes, name: str) -> None:
         self.name = name
@@ -156,7 +156,7 @@ class Window:
         return data
 
     def varint(self, position: int, end: int) -> tuple[int, int]:
-        """Return the number at ``position`` and where it ends."""
+        """Return the number at ``position`` and the position after it."""
         index = self.at(position, 10)
         data = self.bytes
         if position < end and data[index] < 128:
@@ -170,7 +170,7 @@ class Window:
         raise NotProtobufError(f"the number at byte {position} has no end")
 
     def fields(self, position: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
-        """Return (field number, wire type, start, start of payload, end) of each field of the message."""
+        """Yield (field number, wire type, start, start of payload, end) of each field of the message."""
         while position < end:
             start = position
             tag, position = self.varint(position, end)
@@ -195,7 +195,7 @@ class Window:
             yield number, wire_type, start, payload, position
 
     def skip_small(self, position: int, end: int, threshold: int) -> int:
-        """Skip the nodes and small weights in the window; the loop that decides the speed."""
+        """Skip the nodes and small weights in the window; this loop determines the speed of a scan."""
         index = self.at(position, 1)
         data, start = self.bytes, self.start
         # Four bytes ahead are looked at: a tag and a length of up to three.
@@ -386,7 +386,7 @@ def write(file: BinaryIO, parts: Sequence[Part], watch: Callable[[bytes | memory
         nbytes = len(part) if isinstance(part, bytes) else part.nbytes
         if written != nbytes:
             raise ModelFileError(f"a weight gave {written} bytes instead of {nbytes}.")
-    # A hole at the end exists only once the file is as long as it.
+    # A hole at the end exists only once the file has its full length.
     file.truncate(file.tell())
 
 
