@@ -1,6 +1,6 @@
 /**
- * Times of scopes and layouts, warm, the best of several runs: `npm run bench -- packed.bin …` (files that
- * `onnx_nb.analysis.view.graph_columns.columns(model).to_bytes()` gave), and two made-up graphs.
+ * Times scopes and layouts, warm, best of several runs: `npm run bench -- packed.bin …` (files written with
+ * `onnx_nb.analysis.view.graph_columns.columns(model).to_bytes()`), and two synthetic graphs.
  */
 
 import { readFileSync } from "node:fs";
@@ -46,7 +46,7 @@ function report(name: string, columns: Columns): void {
   line("all open", everything);
 }
 
-/** A flat chain of blocks with a residual connection each. */
+/** Returns a flat chain of blocks, each with a residual connection. */
 function chain(nodes: number): Columns {
   const lines = ["input v0 batch×768 float32"];
   for (let i = 0; i < nodes; i++) {

@@ -1,4 +1,4 @@
-/** esbuild gives a stylesheet as text (see build.mjs). */
+/** esbuild imports a stylesheet as text (see build.mjs). */
 declare module "*.css" {
   const text: string;
   export default text;

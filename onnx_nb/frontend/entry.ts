@@ -1,6 +1,6 @@
 /**
- * The entry of the bundle. As an anywidget module it shows the kind of widget that the trait `_kind` names; on a page
- * that `drawing/html.py` wrote it mounts itself on the data in the page, without a kernel.
+ * Entry of the bundle. As an anywidget module it shows the kind of widget that the trait `_kind` names; on a page that
+ * `drawing/html.py` wrote it mounts itself on the data in the page, without a kernel.
  */
 
 import { Channel } from "./protocol/channel.ts";
@@ -32,7 +32,7 @@ const WIDGETS: Readonly<Record<string, Widget>> = {
   summary: summaryWidget,
 };
 
-/** By the element that holds the JSON of the page; the root is called after the second. */
+/** Pages by the id of the element that holds their JSON; `kind` names the root element. */
 const PAGES: readonly (readonly [element: string, kind: string, page: Page])[] = [
   ["summary", "graph", graphPage],
   ["pair", "pair", diffPage],
@@ -52,7 +52,7 @@ export default () => {
   };
   return {
     initialize({ model }: { model: WidgetModel }): () => void {
-      hearKernel(model).catch((error) => console.error(error)); // before anything is asked
+      hearKernel(model).catch((error) => console.error(error)); // before the first request
       if (String(model.get("_kind")) in WIDGETS) viewOf(model);
       return () => closing.abort();
     },

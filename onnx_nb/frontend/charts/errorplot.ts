@@ -1,4 +1,4 @@
-/** Errors against depth: a canvas to point at, to walk by the keyboard, and to zoom into by dragging over a part. */
+/** Plot of errors against depth: points respond to the pointer and the keyboard, and dragging over a range zooms in. */
 
 import { button, el, on, onAbort } from "../panels/dom.ts";
 import type { Which } from "../protocol/comparison.ts";
@@ -8,22 +8,22 @@ import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
 import { plain } from "../scene/formatting.ts";
 
 export interface ErrorPlotOptions {
-  /** name of what is drawn */
+  /** name of the plotted metric */
   readonly metric: string;
   /** row of the first divergent point, −1 for none */
   readonly first: number;
-  /** describes a point in a line, and in a tooltip */
+  /** describes a point in one line, and in a tooltip */
   readonly describe: (row: number) => string;
   readonly tooltip: (row: number) => readonly Node[];
   /** a person chose a point */
   readonly chosen: (row: number) => void;
-  /** remark over a plot without anything to see, "" for none */
+  /** message over a plot that has nothing to show, "" for none */
   readonly note: string;
 }
 
-/** Pixels of the plot before it has a size. */
+/** Pixels of the plot before its size is known. */
 const HEIGHT = 206;
-/** Pixels that a pointer moves before it drags. */
+/** Pixels that a pointer must move before it drags. */
 const SLOP = 5;
 
 export class ErrorPlot {
@@ -43,7 +43,7 @@ export class ErrorPlot {
   #drag: { readonly from: number; to: number } | null = null;
   #theme: Theme | null = null;
   #frame = 0;
-  /** the errors have to be drawn again, and not only what is chosen */
+  /** the errors must be redrawn, not only the chosen point */
   #stale = false;
 
   constructor(errors: ErrorSeries, options: ErrorPlotOptions, signal: AbortSignal) {
@@ -131,7 +131,7 @@ export class ErrorPlot {
     return createPlotArea(this.#errors, this.#span, ...this.#size);
   }
 
-  /** Where the points are changes at once, the drawing with the next area. */
+  /** Moves the points immediately and redraws them with the next frame. */
   #rescale(): void {
     this.#area = this.#areaNow();
     this.#schedule(true);
@@ -299,7 +299,7 @@ export class ErrorPlot {
 
 export interface Series {
   readonly which: Which;
-  /** by row; NaN: none, infinite: only one side is NaN or infinite */
+  /** by row; NaN for none, infinite where only one side is NaN or infinite */
   readonly numbers: Float64Array;
 }
 
@@ -322,12 +322,12 @@ export interface Span {
 const MARGIN = { left: 62, right: 14, top: 12, bottom: 24 } as const;
 /** Pixels between the plot and the lines of points that are 0 or infinite. */
 const SHELF = 13;
-/** Pixels between ticks, at least. */
+/** Minimum number of pixels between ticks. */
 const APART = 26;
-/** Powers of ten that the axis shows where there is no number. */
+/** Powers of ten on the axis of a plot without numbers. */
 const NOTHING: readonly [number, number] = [-8, 0];
 const FEWEST = 8;
-/** Pixels along the depth from a place to the points that can be the nearest. */
+/** Pixels along the depth within which a point can be the nearest. */
 const REACH = 24;
 
 export type PlotArea = ReturnType<typeof createPlotArea>;
@@ -347,16 +347,16 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
   const right = Math.max(left + 40, width - MARGIN.right);
   const top = MARGIN.top + (infinite ? SHELF : 0);
   const bottom = height - MARGIN.bottom - (zeros ? SHELF : 0);
-  /** where points are that are exactly 0, and those that are infinite; NaN if there are none */
+  /** y of the points that are exactly 0, and of those that are infinite; NaN if there are none */
   const floor = zeros ? height - MARGIN.bottom - 2 : Number.NaN;
   const ceiling = infinite ? MARGIN.top : Number.NaN;
-  /** ends of the axis; of a logarithmic one their log10 */
+  /** ends of the axis; their log10 if it is logarithmic */
   const [low, high] = axisOf(sizes, logarithmic);
 
   const x = (row: number): number => left + 8 + ((row - from) / Math.max(1e-9, to - from)) * (right - left - 16);
-  /** the row at a place, as a fraction */
+  /** the fractional row at a position */
   const rowAt = (px: number): number => from + ((px - left - 8) / (right - left - 16)) * (to - from);
-  /** NaN where there is no number */
+  /** NaN for no number */
   const y = (number: number): number => {
     if (Number.isNaN(number)) return Number.NaN;
     if (!Number.isFinite(number)) return ceiling;
@@ -365,7 +365,7 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
     return bottom - ((place - low) / (high - low)) * (bottom - top);
   };
 
-  /** The lines across, with what they say. */
+  /** Horizontal lines with their labels. */
   const ticks = (): readonly (readonly [y: number, label: string])[] => {
     const most = Math.max(2, Math.floor((bottom - top) / APART));
     if (logarithmic) {
@@ -383,7 +383,7 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
     return found;
   };
 
-  /** Where parts of the model begin; without parts the numbers of rows. */
+  /** First rows of the model's parts with their labels; row numbers if there are no parts. */
   const marks = (): readonly (readonly [row: number, label: string])[] => {
     if (errors.count === 0) return [];
     const inside = errors.parts.filter(([row]) => row >= from - 0.5 && row <= to + 0.5);
@@ -394,7 +394,7 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
     return found;
   };
 
-  /** The row of the point that is nearest to a place, −1 if none is near. */
+  /** Row of the point nearest to a position, −1 if none is near. */
   const nearest = (px: number, py: number): number => {
     const perRow = (right - left - 16) / Math.max(1, to - from);
     const wide = Math.max(1, Math.ceil(REACH / perRow));
@@ -405,7 +405,7 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
       const dx = x(row) - px;
       for (const { numbers } of errors.series) {
         const dy = y(numbers[row]) - py;
-        // along the depth counts more: a point far above the pointer is still the one of its place
+        // depth counts more: a point far above the pointer is still the one at its depth
         const far = dx * dx * 4 + dy * dy;
         if (far < least) [best, least] = [row, far];
       }
@@ -428,13 +428,13 @@ function axisOf(sizes: readonly number[], logarithmic: boolean): readonly [low: 
   return [low - margin, high + margin];
 }
 
-/** Returns the least of 1, 2, 5, 10, 20, … that is not smaller. */
+/** Returns the smallest of 1, 2, 5, 10, 20, … that is not smaller. */
 function roundStep(least: number): number {
   const power = 10 ** Math.floor(Math.log10(least));
   return power * (least / power > 5 ? 10 : least / power > 2 ? 5 : least / power > 1 ? 2 : 1);
 }
 
-/** Returns all rows, or a part of them that is moved inside and not smaller than a few rows. */
+/** Returns all rows, or a range of them, moved inside the plot and widened to at least a few rows. */
 export function spanOf(count: number, from = 0, to = count - 1): Span {
   const last = Math.max(1, count - 1);
   const wide = Math.min(last, Math.max(to - from, Math.min(last, 4)));
@@ -444,11 +444,11 @@ export function spanOf(count: number, from = 0, to = count - 1): Span {
 
 export interface Look {
   readonly theme: Theme;
-  /** of isolated errors */
+  /** color of isolated errors */
   readonly isolated: string;
 }
 
-/** With more rows in view than this points are no dots of their own. */
+/** Rows in view beyond which points have no dots of their own. */
 const DOTS = 400;
 const FONT = 10.5;
 
@@ -492,7 +492,7 @@ function circle(pen: Pen, x: number, y: number, radius: number): void {
   pen.roundRect(x - radius, y - radius, 2 * radius, 2 * radius, radius);
 }
 
-/** A line down from the top. */
+/** Draws a vertical line from the top. */
 function upright(pen: Pen, x: number, to: number, color: string): void {
   pen.strokeStyle = color;
   pen.beginPath();
@@ -501,7 +501,7 @@ function upright(pen: Pen, x: number, to: number, color: string): void {
   pen.stroke();
 }
 
-/** px that the words above an exported plot take */
+/** Pixels that the text above an exported plot takes. */
 export const CAPTION = 58;
 const EDGE = 14;
 
@@ -534,7 +534,7 @@ export function drawCaption(pen: Pen, area: PlotArea, title: string, metric: str
   }
 }
 
-/** A text on two lines at most. */
+/** Returns a text in at most two lines. */
 function wrapped(pen: Pen, text: string, width: number): string[] {
   const [begin, ...words] = text.split(" ");
   const lines = [begin];
@@ -555,7 +555,7 @@ function shortened(pen: Pen, text: string, width: number): string {
   return length < text.length ? `${text.slice(0, length)}…` : text;
 }
 
-/** Marks one point: a line down to its place, and a ring around each of its values. */
+/** Marks one point: a line down to its row, and a ring around each of its values. */
 export function drawChosen(pen: Pen, area: PlotArea, row: number, color: string, theme: Theme): void {
   if (row < 0 || !isWithin(area, row)) return;
   const x = area.x(row);
@@ -581,7 +581,7 @@ function isWithin({ span }: PlotArea, row: number): boolean {
   return row >= span.from - 0.5 && row <= span.to + 0.5;
 }
 
-/** Where the parts of the model begin, as far as there is room for their names. */
+/** Draws the first rows of the model's parts, with as many names as there is room for. */
 function drawParts(pen: Pen, area: PlotArea, theme: Theme): void {
   let free = area.left - 30;
   pen.textAlign = "left";
@@ -597,7 +597,7 @@ function drawParts(pen: Pen, area: PlotArea, theme: Theme): void {
   }
 }
 
-/** The line through all points; where several share a pixel their whole range is drawn. */
+/** Draws the line through all points; where several share a pixel, their whole range. */
 function drawLine(pen: Pen, area: PlotArea, { numbers }: Series, color: string): void {
   pen.strokeStyle = color;
   pen.lineWidth = 1.6;
@@ -612,7 +612,7 @@ function drawLine(pen: Pen, area: PlotArea, { numbers }: Series, color: string):
   };
   for (const row of rowsIn(area, numbers.length)) {
     const number = numbers[row];
-    // over what is equal, as shapes and other integers mostly are
+    // skip equal values, as shapes and other integers mostly are
     if (!Number.isFinite(number) || (number === 0 && area.errors.logarithmic)) continue;
     const [x, y] = [area.x(row), area.y(number)];
     if (Math.abs(x - column) < 0.75) {
@@ -642,7 +642,7 @@ function drawDots(pen: Pen, area: PlotArea, { which, numbers }: Series, color: s
     const number = numbers[row];
     if (Number.isNaN(number)) continue;
     const [x, y] = [area.x(row), area.y(number)];
-    // of points on one pixel the first is enough
+    // one point for each pixel is enough
     const cell = Math.round(x) * 8192 + Math.round(y);
     if (taken.has(cell)) continue;
     taken.add(cell);
@@ -669,7 +669,7 @@ function drawDots(pen: Pen, area: PlotArea, { which, numbers }: Series, color: s
   pen.fill();
 }
 
-/** The rows in view. */
+/** Returns the rows in view. */
 function rowsIn({ span }: PlotArea, count: number): number[] {
   const first = Math.max(0, Math.ceil(span.from));
   return Array.from(

@@ -1,4 +1,4 @@
-/** Statistics of a tensor in words, and its histogram in bars. */
+/** Statistics of a tensor as text, and its histogram as bars. */
 
 import { el, facts, svg } from "../panels/dom.ts";
 import type { StatisticsReply } from "../protocol/host.ts";
@@ -65,12 +65,12 @@ export function histogram(
   );
 }
 
-/** "0.0021", "−3.11", "1.2e−8"; what JSON cannot hold came as text. */
+/** Returns "0.0021", "−3.11" or "1.2e−8"; numbers that JSON cannot hold arrive as text. */
 export function valueText(x: number | string): string {
   return typeof x === "string" && x !== "nan" ? x.replace("-", "−") : written(Number(x), 4);
 }
 
-/** Counts as a small picture whose bars are at most `most` high; a bad one is red. */
+/** Returns counts as a small picture, whose full height is the count `most`; a bad one is red. */
 export function spark(counts: ArrayLike<number>, most: number, bad = false): SVGElement {
   const bar = (count: number, at: number): string =>
     count === 0 ? "" : `M${at} 16v${-Math.max(0.7, (16 * count) / most).toFixed(1)}h0.9V16z`;

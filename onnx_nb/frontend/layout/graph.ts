@@ -10,10 +10,10 @@ export interface Graph {
   readonly ports: Uint8Array;
   /** weight of a box in the search for the longest path, which is drawn vertical */
   readonly weight: Float64Array;
-  /** box, −1 the upper border of the scope, −2 nobody */
+  /** box, −1 for the upper border of the scope, −2 for none */
   readonly source: Int32Array;
   readonly ptr: Uint32Array;
-  /** box, −1 the lower border */
+  /** box, −1 for the lower border */
   readonly sink: Int32Array;
   /** order of the ports */
   readonly outSlot: Int32Array;
@@ -38,7 +38,7 @@ export interface Layout {
   /** upper left corners */
   readonly x: Float64Array;
   readonly y: Float64Array;
-  /** hyperedge → x of its port at the source or upper border (NaN: nobody makes it) */
+  /** hyperedge → x of its port at the source or upper border (NaN: no producer) */
   readonly outX: Float64Array;
   /** sink → x of its port */
   readonly inX: Float64Array;

@@ -226,7 +226,7 @@ class Gaps {
     const start = Math.max(rows.top[row], begins && box >= 0 ? y[box] + height[box] : 0);
     if (high - start > half) beside(px, start + half + SPACE.start);
     if (straight < 0 && bent === 0) {
-      // without a reader: as near to its tail as possible
+      // without a reader: as close to its tail as possible
       for (let tier = start + half + SPACE.start; tier <= last; tier += step) beside(px, tier);
       return;
     }

@@ -3,7 +3,7 @@ import { layered } from "./layered.ts";
 import { inColumns } from "./multicolumn.ts";
 import { faults, graphOf, random } from "./testing.ts";
 
-/** A chain of boxes with skips over a few of them, side branches, and now and then a tensor that nobody reads. */
+/** Returns a chain of boxes with skips over a few of them, side branches, and some tensors without a reader. */
 function ladder(seed: number, boxes: number): ReturnType<typeof graphOf> {
   const next = random(seed);
   const edges: string[] = [];

@@ -3,7 +3,7 @@ import { crossings, type Layers, layer } from "./order.ts";
 import { assignRanks } from "./rank.ts";
 import { graphOf, random } from "./testing.ts";
 
-/** Three or four rows of up to four boxes, each joined to some of the next row. */
+/** Returns three or four rows of up to four boxes, each joined to some of the next row. */
 function rowsOf(seed: number): Layers {
   const next = random(seed);
   const sizes = Array.from({ length: 3 + (seed % 2) }, () => 2 + next(3));
@@ -28,7 +28,7 @@ function permutations(items: readonly number[]): number[][] {
   );
 }
 
-/** The fewest crossings over all orders, found by trying every one; undefined where there are too many. */
+/** Returns the fewest crossings over all orders, found by trying each; undefined if there are too many. */
 function fewest(layers: Layers): number | undefined {
   const rows = Array.from({ length: layers.rows }, (_, r) =>
     permutations(Array.from(layers.order.subarray(layers.rowPtr[r], layers.rowPtr[r + 1]))),
@@ -54,7 +54,7 @@ function fewest(layers: Layers): number | undefined {
   return best;
 }
 
-/** Pairs of segments between the same two rows whose ends stand in opposite order. */
+/** Returns the pairs of segments between the same two rows whose ends are in opposite order. */
 function crossingsOf({ segments, rank, upper, lower, upperPort, lowerPort, pos }: Layers): number {
   let count = 0;
   for (let s = 0; s < segments; s++) {

@@ -3,7 +3,7 @@ import type { Graph } from "./graph.ts";
 import { assignRanks, sinkSources } from "./rank.ts";
 import { graphOf, random } from "./testing.ts";
 
-/** Length of all lines, and of the tensors that several boxes read: what the rows should make least. */
+/** Returns the length of all lines and of the tensors with several readers, which the rows should minimize. */
 function length(graph: Graph, rank: ArrayLike<number>): number {
   const lower = Math.max(...Array.from(rank)) + 1;
   let sum = 0;
@@ -23,7 +23,7 @@ function keepsOrder(graph: Graph, rank: ArrayLike<number>): boolean {
   return graph.sink.every((to, k) => to < 0 || from[k] < 0 || (rank[from[k]] as number) < (rank[to] as number));
 }
 
-/** The least length over all rows there could be. */
+/** Returns the smallest length over all possible rows. */
 function least(graph: Graph): number {
   const boxes = graph.width.length;
   const rank = new Int32Array(boxes);
@@ -42,7 +42,7 @@ function least(graph: Graph): number {
   return best;
 }
 
-/** Each later box reads some earlier ones; now and then a tensor crosses a border. */
+/** Returns a graph in which each later box reads some earlier ones; some tensors cross a border. */
 function denseGraph(seed: number, boxes: number): Graph {
   const next = random(seed);
   const edges: string[] = [];

@@ -47,7 +47,7 @@ export function graphOf(
   };
 }
 
-/** Random but always the same. */
+/** Returns a random graph that is always the same for a seed. */
 export function randomGraph(seed: number, boxes: number, edges: number, cycles: boolean, tall = 0): Graph {
   const next = random(seed);
   const list: string[] = [];
@@ -67,7 +67,7 @@ export function randomGraph(seed: number, boxes: number, edges: number, cycles: 
   return graphOf(boxes, list, (box) => [60 + ((box * 37) % 140), heights[box] as number]);
 }
 
-/** Whole numbers below n, always the same ones for a seed. */
+/** Returns a generator of whole numbers below n, always the same ones for a seed. */
 export function random(seed: number): (n: number) => number {
   let state = seed;
   return (n) => {
@@ -76,7 +76,7 @@ export function random(seed: number): (n: number) => number {
   };
 }
 
-/** What is wrong with a layout, in words. */
+/** Returns the faults of a layout as text. */
 export function faults(graph: Graph, layout: Layout): string[] {
   const found: string[] = [];
   const n = graph.width.length;
@@ -105,7 +105,7 @@ interface Room {
   readonly bottom: number;
 }
 
-/** Labels that are missing, outside, or over a box or each other; names of stubs that are, and tails through names. */
+/** Returns labels that are missing, outside, or over a box or each other, likewise stubs' names, and crossed names. */
 function textFaults(graph: Graph, layout: Layout): string[] {
   const found: string[] = [];
   const texts: Room[] = [];
@@ -194,7 +194,7 @@ function lineFaults(graph: Graph, layout: Layout, e: number, k: number): string[
   return found;
 }
 
-/** Points on the drawn curve: vertical tangents at every point of the line. */
+/** Returns points on the drawn curve: vertical tangents at every point of the line. */
 function curve(points: readonly [number, number][]): [number, number][] {
   const found: [number, number][] = [];
   for (let i = 1; i < points.length; i++) {

@@ -1,10 +1,10 @@
-/** Where the bytes of a model's weights are: problems first, then the files and how full they are, then every tensor. */
+/** Location of the bytes of a model's weights: problems first, then the files and how full they are, then tensors. */
 
 import { bytes, counted, plain } from "../scene/formatting.ts";
 import { button, el, elide } from "./dom.ts";
 import { numbers, Table, texts } from "./table.ts";
 
-/** As `external_data.Audit` has it. */
+/** An `external_data.Audit` as plain data. */
 export interface AuditData {
   readonly model: string;
   readonly problems: readonly Problem[];
@@ -43,7 +43,7 @@ interface TensorEntry {
   readonly problems: readonly string[];
 }
 
-/** More problems than these wait behind a button. */
+/** Problems shown before the others wait behind a button. */
 const SHOWN = 6;
 
 export function createExternalData(
@@ -94,7 +94,7 @@ export function createExternalData(
 function issues({ problems, tensors }: AuditData, table: Table, signal: AbortSignal): HTMLElement {
   const list = el("ul.onnx-nb-issues");
   let pressed: HTMLElement | null = null;
-  // problems of one kind in one file concern the same rows
+  // problems of one kind in one file affect the same rows
   const offered = new Set<string>();
   const item = (problem: Problem): HTMLElement => {
     const fatal = problem.severity === "error";

@@ -1,4 +1,4 @@
-/** Rows below the bar (the faults of a model, an error with its advice), and a notice in place of an empty graph. */
+/** Rows below the bar (faults of the model, an error with its advice), and a notice in place of an empty graph. */
 
 import { type Columns, type Target, VALUE } from "../protocol/columns.ts";
 import { bytes, counted, plain } from "../scene/formatting.ts";
@@ -48,7 +48,7 @@ function faults(columns: Columns, signal: AbortSignal): HTMLElement {
   return el("div.onnx-nb-strip.onnx-nb-warn", sign, toggle, first, list);
 }
 
-/** Shown in place of a graph that has nothing to draw; null if there is a node to draw. */
+/** Returns a notice for a graph that has nothing to draw; null if there is a node to draw. */
 export function emptyState(columns: Columns): HTMLElement | null {
   for (let node = 0; node < columns.nodeCount; node++) if (!columns.isFolded(node)) return null;
   const { meta } = columns;

@@ -1,4 +1,4 @@
-/** Moves the camera over the scene: at once, by hand, or gliding; and reports where it came to rest. */
+/** Moves the camera over the scene, immediately, by hand or gliding, and reports where it came to rest. */
 
 import * as cameras from "../render/camera.ts";
 import { K_LEGIBLE } from "../render/camera.ts";
@@ -7,11 +7,11 @@ import type { Standing } from "../scene/state.ts";
 import { onAbort } from "./dom.ts";
 
 export interface CameraEvents {
-  /** the picture must be drawn again */
+  /** the picture must be redrawn */
   redraw(): void;
-  /** the camera is on its way: the picture may be moved as a bitmap until it rests */
+  /** the camera is moving: the picture may be moved as a bitmap until it rests */
   moved(): void;
-  /** the camera was moved by hand or by a glide, and not by `moveTo` */
+  /** the camera was moved by hand or by a glide, not by `moveTo` */
   looked(): void;
   rested(at: Standing): void;
 }
@@ -24,7 +24,7 @@ const REST_MS = 400;
 export class CameraControl {
   camera: cameras.Camera = { x: 0, y: 0, k: 1 };
   view: cameras.Size = { w: 0, h: 0 };
-  /** nobody has moved the camera yet, so another size or another scene may place it again */
+  /** nobody has moved the camera yet, so a new size or scene may place it again */
   untouched = true;
   /** where to go once the size of the view is known */
   pending: Standing | null = null;
@@ -52,14 +52,14 @@ export class CameraControl {
     return { x, y, zoom: this.camera.k };
   }
 
-  /** Shows a scene from where it is read first. */
+  /** Shows the beginning of a scene. */
   open(scene: Scene): void {
     if (this.view.w === 0) return;
     const start = openingPoint(scene, this.view);
     this.camera = cameras.opening(scene.bounds, this.view, scene.direction, start);
   }
 
-  /** Takes another size of the view; the middle of the picture stays in the middle. */
+  /** Takes a new size of the view; the middle of the picture stays in the middle. */
   resize(view: cameras.Size): void {
     if (this.view.w > 0) {
       this.camera = { ...this.camera, x: this.camera.x + (this.view.w - view.w) / this.camera.k / 2 };
@@ -133,7 +133,7 @@ export class CameraControl {
   }
 }
 
-/** The middle of the boxes in the first row, or of the first input if the view is too narrow for the row. */
+/** Returns the middle of the boxes in the first row, or of the first input if the view is too narrow for the row. */
 function openingPoint({ boxes, direction }: Scene, view: cameras.Size): cameras.Point {
   const { count, kind, x, y, w, h } = boxes;
   const along = direction === "down" ? y : x;

@@ -1,4 +1,4 @@
-/** The panel of a capture: a table of all values, and the one that is chosen in detail. */
+/** The panel of a capture: a table of all values, and details of the chosen one. */
 
 import { spark, statistics } from "../charts/histogram.ts";
 import type { Digest } from "../protocol/capture.ts";
@@ -8,14 +8,14 @@ import { button, copyButton, el, elide, facts } from "./dom.ts";
 import { download } from "./export.ts";
 import { numbers, Table, type TableColumn, texts } from "./table.ts";
 
-/** Texts that go with the numbers. */
+/** Text that accompanies the numbers. */
 export interface CaptureAbout {
   readonly model: string;
   /** "1 run on random inputs" */
   readonly runs: string;
-  /** where it was ended early, "" if it was not */
+  /** where it was stopped early, "" if it was not */
   readonly stopped: string;
-  /** the first value that is not finite, and how it came about */
+  /** the first value that is not finite, and how it arose */
   readonly nonfinite: { readonly name: string; readonly message: string } | null;
 }
 
@@ -104,7 +104,7 @@ export function createCapture(
     choose(name: string): void {
       if ((rowOf.get(name) ?? -1) !== table.row) go(name);
     },
-    /** Shows which graph is linked, "" for none. */
+    /** Shows the name of the linked graph, "" for none. */
     setLinked(text: string): void {
       linked.textContent = elide(text, 200);
       linked.hidden = text === "";
@@ -145,7 +145,7 @@ function columnsOf(digest: Digest): readonly TableColumn[] {
   ];
 }
 
-/** A histogram as a small picture, of the same numbers as the other columns. */
+/** Returns a histogram as a small picture, of the same numbers as the other columns. */
 function sparkOf(digest: Digest, row: number): Element | null {
   const counts = digest.counts(row);
   if (counts.length < 2) return null;

@@ -20,7 +20,7 @@ interface Given {
   readonly first?: number;
 }
 
-/** Points of which the third is wrong by itself. */
+/** Returns points, the third of which is wrong by itself. */
 function pointsOf({
   names = ["a", "b", EVIL, "d"],
   cumulative = [0, 1e-7, 1e-2, 1e-2],

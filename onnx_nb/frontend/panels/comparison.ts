@@ -1,4 +1,4 @@
-/** The panel of a comparison: where errors begin, all points in a table, and the one that is chosen in detail. */
+/** The panel of a comparison: where errors begin, all points in a table, and details of the chosen one. */
 
 import { ErrorPlot, type ErrorSeries } from "../charts/errorplot.ts";
 import { spark } from "../charts/histogram.ts";
@@ -17,9 +17,9 @@ export interface ComparisonOptions {
   /** a person chose a point, "" for none */
   readonly chosen?: (name: string) => void;
   readonly turned?: (metric: string) => void;
-  /** loads what is known of a point beyond its metrics */
+  /** loads the details of a point beyond its metrics */
   readonly detail: (row: number, signal: AbortSignal) => Promise<Details>;
-  /** writes the whole as a page */
+  /** writes the whole comparison as a page */
   readonly page?: (signal: AbortSignal, progress: OnProgress) => Promise<Uint8Array>;
   /** extracts a point's module, and returns a message with its path */
   readonly reproduce?: (name: string, signal: AbortSignal, progress: OnProgress) => Promise<string>;
@@ -41,7 +41,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   const announce = (text: string): void => {
     live.textContent = elide(text, 300);
   };
-  /** Buttons that cannot be pressed are not `disabled`, or the keyboard would be lost. */
+  /** Marks buttons as disabled without `disabled`, which would take the keyboard away. */
   const enable = (busy: boolean): void => {
     for (const each of root.querySelectorAll(".onnx-nb-act")) each.setAttribute("aria-disabled", String(busy));
   };
@@ -97,7 +97,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   const linked = el("span.onnx-nb-dim.onnx-nb-linked");
   linked.hidden = true;
   const goToFirst = (): void => {
-    chosen = -1; // bring it into view again
+    chosen = -1; // scroll it into view again
     pick(about.first);
   };
   const bar = el("div.onnx-nb-below-bar", ...tabs.buttons, ...tabs.filters);
@@ -117,7 +117,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     /** Chooses a point by name, "" for none. */
     choose: (name: string): void => choose(points.rowOf(name), false),
     setMetric: chart.setMetric,
-    /** Shows which graph is linked, "" for none. */
+    /** Shows the name of the linked graph, "" for none. */
     setLinked(text: string): void {
       linked.textContent = elide(text, 200);
       linked.hidden = text === "";
@@ -224,7 +224,7 @@ function saveMenu(
   return menu;
 }
 
-/** The chart: errors against depth, with the metric to draw and a key for each kind of error. */
+/** Creates the chart of errors against depth, with a choice of the metric and a key for each kind of error. */
 function createErrorSection(
   points: Points,
   start: string,
@@ -306,7 +306,7 @@ function createErrorSection(
   return { element, plot, setMetric, errorsOf };
 }
 
-/** The numbers of a metric; infinite where only one side is NaN, for then no other number counts. */
+/** Returns the numbers of a metric; infinite where only one side is NaN, since no other number counts then. */
 function seriesOf(points: Points, which: Which, metric: string): Float64Array {
   const numbers = points.numbers(which, metric);
   if (metric === "mismatches") return numbers;
@@ -323,7 +323,7 @@ function errorText(points: Points, which: Which, metric: string, row: number): s
   return figure(metric, points.numbers(which, metric)[row]);
 }
 
-/** The label of the points without an error. */
+/** Returns the label of the points without an error. */
 function oddValues(points: Points): string {
   const found = new Set<string>();
   for (let row = 0; row < points.count; row++) {
@@ -364,7 +364,7 @@ function pointsCsv(points: Points, rows: ArrayLike<number>): string {
   return csvOf([...columns, ...metrics], rows);
 }
 
-/** Whether the values of a point are texts, which differ or not but have no error. */
+/** Returns whether the values of a point are texts, which may differ but have no error. */
 function isText(points: Points, row: number): boolean {
   return points.text("dtype", row).includes("string");
 }
@@ -382,7 +382,7 @@ function pointColumns(points: Points): readonly TableColumn[] {
   const odd = { hint: "NaN or Inf on one side only, or texts that differ", bad };
   return [
     texts("point", "Point", [226, 3], (row) => points.text("name", row), { names: true }),
-    // the names of torch modules contain their kind, so this column may go
+    // names of torch modules contain their kind, so this column can be left out
     texts("op", "Op", [72, 0.9], (row) => points.text("op_type", row) || "input", { spare: 0.5 }),
     texts("matched", "Matched", [56, 0.3], (row) => points.text("matched", row), { spare: 3, hint: matching }),
     ...(isolated
@@ -410,14 +410,14 @@ function pointColumns(points: Points): readonly TableColumn[] {
 const ISOLATED = "‖Δ‖/‖x‖ of its own error";
 const NOISE = "Signal to quantization noise";
 
-/** The isolated error of each point where it is known, else the cumulative one. */
+/** Returns the isolated error of each point where it is known, else the cumulative one. */
 function bestOf(points: Points, metric: string): Float64Array {
   const [own, all] = [points.numbers("isolated", metric), points.numbers("cumulative", metric)];
   if (!points.about.isolated) return all;
   return own.map((x, row) => (points.best(row) === "isolated" ? x : all[row]));
 }
 
-/** The relative error of each point; infinite where only one side is NaN, so that these come first. */
+/** Returns the relative error of each point; infinite where only one side is NaN, so that these come first. */
 function worstOf(points: Points, which: Which): Float64Array {
   const known = new Map<number, number>([
     [STATE.MISMATCHED, Number.POSITIVE_INFINITY],
@@ -435,7 +435,7 @@ function times(x: number): string {
   return `${x >= 1e4 ? magnitude(x) : x >= 9.95 ? plain(x) : x.toFixed(1)}×`;
 }
 
-/** The absolute errors of a point on the axis of all points, so that those of a faulty one are further right. */
+/** Draws the absolute errors of a point on the axis of all points, so that those of a faulty one are further right. */
 function sparkline(points: Points, row: number, bad: boolean): Element | null {
   const counts = points.spark(row);
   if (counts.every((count) => count === 0)) return null;

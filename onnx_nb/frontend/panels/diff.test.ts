@@ -21,7 +21,7 @@ const LEFT = columnsOf(
 `,
   "left.onnx",
 );
-/** the Relu is gone, a Tanh was put in, and the Neg has another attribute */
+/** the Relu is gone, a Tanh was inserted, and the Neg has another attribute */
 const RIGHT = columnsOf(
   `
   input x 8 float32

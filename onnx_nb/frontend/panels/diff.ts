@@ -1,4 +1,4 @@
-/** The panel of a diff of two models: both graphs side by side, in step, and the list of differences. */
+/** The panel of a diff of two models: both graphs side by side, synchronized, and the list of differences. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { type Change, type PairData, type SideOf, wordsOf } from "../protocol/diff.ts";
@@ -9,10 +9,10 @@ import { button, el, elide, on } from "./dom.ts";
 import { createGraphPair, type GraphPair, type GraphPairHost, type GraphPairOptions, ROLES } from "./graphpair.ts";
 import { other } from "./synchronizer.ts";
 
-/** The handle that tests and tools find at the root element. */
+/** Handle for tests and tools, at the root element. */
 export interface DiffView extends GraphPair {
   readonly data: PairData;
-  /** the change that was gone to last, −1 before */
+  /** the change visited last, −1 before the first */
   readonly at: number;
 }
 
@@ -47,13 +47,13 @@ export function createDiff(
     signal,
   );
   root.append(live);
-  // before a graph takes the key
+  // before a graph handles the key
   on(root, "keydown", { signal, capture: true }, (event) => {
     const from = event.target instanceof HTMLElement ? event.target : null;
     if (event.ctrlKey || event.metaKey || event.altKey || from === null) return;
     if (from.matches("input, textarea, select")) return;
     const by = ({ n: 1, p: -1 } as const)[event.key.toLowerCase()];
-    if (by !== undefined || !from.closest(".onnx-nb-pane")) event.stopPropagation(); // the notebook would take it
+    if (by !== undefined || !from.closest(".onnx-nb-pane")) event.stopPropagation(); // else the notebook handles it
     if (by === undefined) return;
     event.preventDefault();
     list.step(by);
@@ -104,11 +104,11 @@ function comparedWith(
 }
 
 const KINDS: readonly DiffStatus[] = ["removed", "added", "changed"];
-/** Rows of a long list that are made; a filter leads to the others. */
+/** Maximum number of rows in the page; a filter leads to the others. */
 const ROWS = 400;
 
 /**
- * The differences, filtered by words and by kind, and stepped through.
+ * Creates the list of differences, with a filter by words and by kind, and steps through them.
  *
  * @param chosen is called with a change and its text
  */
@@ -201,10 +201,10 @@ function createDifferenceList(data: PairData, chosen: (change: Change, text: str
   const about = el("b", data.total === 0 ? "No differences" : counted(data.total, "difference"));
   const chips = KINDS.filter((kind) => (data.counts[kind] ?? 0) > 0).map(chip);
   return {
-    /** for the bar: counts by kind, the filter, and the steps */
+    /** for the bar: counts by kind, the filter, and the step buttons */
     tools: [about, ...chips, field, previous, count, next],
     element: list,
-    /** the change that was gone to last, −1 before */
+    /** the change visited last, −1 before the first */
     at: () => at,
     step,
   };

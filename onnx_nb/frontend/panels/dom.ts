@@ -1,9 +1,9 @@
-/** Elements in one call. Text goes in as text nodes only, so nothing from a model is ever read as HTML. */
+/** Creates elements in one call. Text is added as text nodes only, so nothing from a model is ever parsed as HTML. */
 
 type Child = Node | string | null;
 type Attribute = string | number | boolean | undefined;
 
-/** Attributes of an element; `false` leaves one out, `true` sets it empty, or to "true" if it is an `aria-` attribute. */
+/** Attributes of an element; `false` omits one, `true` sets it to "", or to "true" if it is an `aria-` attribute. */
 export interface Properties {
   readonly data?: Readonly<Record<string, string>>;
   readonly style?: Readonly<Record<string, string>>;
@@ -50,7 +50,7 @@ export function onAbort(signal: AbortSignal, listener: () => void): void {
   signal.addEventListener("abort", listener, { once: true });
 }
 
-/** Handles the result or the error of a promise; neither once the signal has aborted. */
+/** Handles the result or the error of a promise; ignores both once the signal has aborted. */
 export function settle<T>(
   promise: Promise<T>,
   signal: AbortSignal,
@@ -101,17 +101,17 @@ export async function copy(text: string): Promise<boolean> {
   }
 }
 
-/** Returns whether this element has the focus, inside a shadow root too. */
+/** Returns whether this element has the focus, even inside a shadow root. */
 export function focused(element: Element): boolean {
   const root = element.getRootNode();
   return (root instanceof Document || root instanceof ShadowRoot) && root.activeElement === element;
 }
 
-/** Returns one line of at most `most` characters: line breaks and tabs become marks, the middle is left out. */
+/** Returns one line of at most `most` characters: line breaks and tabs become marks, the middle is omitted. */
 export function elide(text: string, most: number): string {
   const line = (text.length > 4 * most ? `${text.slice(0, 2 * most)}…${text.slice(-2 * most)}` : text)
     .replace(/\r\n?|\n/g, "⏎")
-    // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is made visible here
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are made visible here
     .replace(/[\u0000-\u001f\u007f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "·");
   const characters = Array.from(line);
   if (characters.length <= most) return line;
@@ -119,17 +119,17 @@ export function elide(text: string, most: number): string {
   return `${characters.slice(0, most - 1 - tail).join("")}…${characters.slice(characters.length - tail).join("")}`;
 }
 
-/** A name that may go on in the next line after a slash, a dot or an underscore. */
+/** Returns a name that may break after a slash, a dot or an underscore. */
 export function breakable(name: string): (Node | string)[] {
   return name.split(/(?<=[/._])(?=[^/._])/).flatMap((part, at) => (at === 0 ? [part] : [el("wbr"), part]));
 }
 
-/** Code, whole in its tooltip: a name, a type, a number. */
+/** Returns a name, type or number as code, with the whole text in its tooltip. */
 export function mono(text: string, most = 60): HTMLElement {
   return el("span.onnx-nb-mono", { title: text.slice(0, 4000) }, ...breakable(elide(text, most)));
 }
 
-/** Facts with their labels, without those that are "". */
+/** Returns labeled facts, without those that are "". */
 export function facts(
   rows: readonly (readonly [label: string | Node, fact: string | Node])[],
   classes = "",
@@ -143,7 +143,7 @@ export function facts(
   return list;
 }
 
-/** An element of an SVG picture. */
+/** Returns an element of an SVG picture. */
 export function svg(tag: string, attributes: Readonly<Record<string, string>>, ...children: Node[]): SVGElement {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
@@ -151,7 +151,7 @@ export function svg(tag: string, attributes: Readonly<Record<string, string>>, .
   return element;
 }
 
-/** A signal for each filling of a panel; the one before is aborted, so that listeners do not pile up. */
+/** Returns a signal for each filling of a panel and aborts the previous one, so that listeners do not pile up. */
 export function fillings(signal: AbortSignal): () => AbortSignal {
   let current = new AbortController();
   onAbort(signal, () => current.abort());

@@ -1,4 +1,4 @@
-/** Files for the person, and the picture that stays in the notebook. */
+/** Downloads, and the picture that stays in the notebook. */
 
 import type { Camera, Size } from "../render/camera.ts";
 import { draw, type Picture } from "../render/canvas.ts";
@@ -6,7 +6,7 @@ import { toSvg } from "../render/svg.ts";
 import type { Saving } from "../scene/state.ts";
 import { el } from "./dom.ts";
 
-/** Pixels of a graph that is saved in the notebook as a whole, in either direction. */
+/** Maximum pixels, in either direction, of a graph that is saved in the notebook as a whole. */
 const SNAPSHOT_PX = 1000;
 
 type Position = { readonly camera: Camera; readonly view: Size };

@@ -1,17 +1,17 @@
-/** The bar below: chosen inputs and outputs as chips, the size of the extraction, missing inputs, and the buttons. */
+/** The bar at the bottom: chosen inputs and outputs as chips, size of the extraction, missing inputs, and buttons. */
 
 import { bytes, counted } from "../scene/formatting.ts";
 import type { State } from "../scene/state.ts";
 import { button, el, elide, fillings } from "./dom.ts";
 import { type Panel, type ViewContext, valueLink } from "./viewcontext.ts";
 
-/** More chips than this would push everything else away. */
+/** Maximum number of chips; more would push everything else away. */
 const CHIPS = 12;
-/** Characters of the name on a chip: of few chips, and of many. */
+/** Characters of the name on a chip, if there are few chips and if there are many. */
 const NAMES = { few: 46, many: 28 };
 const FEW = 4;
 
-/** @param cancel stops the work of the kernel */
+/** @param cancel stops the work in the kernel */
 export function createExtractBar({ columns, host, dispatch, signal }: ViewContext, cancel: () => void): Panel {
   const next = fillings(signal);
   const chips = el("div.onnx-nb-chips");
@@ -49,7 +49,7 @@ export function createExtractBar({ columns, host, dispatch, signal }: ViewContex
         remove,
       );
     };
-    /** the word stays on the line of the first chip */
+    /** the label stays on the line of the first chip */
     const some = (word: string, values: readonly number[], type: "input" | "output"): void => {
       const [first, ...others] = values.slice(0, CHIPS).map((value) => chip(value, type));
       chips.append(el("span.onnx-nb-end", el("span.onnx-nb-dim", word), first ?? null), ...others);

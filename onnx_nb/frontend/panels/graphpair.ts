@@ -1,4 +1,4 @@
-/** Two graph views side by side, in step. */
+/** Two graph views side by side, synchronized. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { PairData, SideOf } from "../protocol/diff.ts";
@@ -25,26 +25,26 @@ export interface GraphPairOptions {
   readonly open?: Iterable<number>;
 }
 
-/** The surroundings of a pair of graphs. */
+/** What a pair of graphs needs from its surroundings. */
 export interface GraphPairHost {
-  /** of each graph; it need not plan or extract */
+  /** for each graph; it need not plan or extract */
   readonly graphs: readonly [GraphHost, GraphHost];
   selected(side: SideOf, selection: readonly Selected[]): void;
   synced(synced: boolean): void;
   /** takes the picture for the notebook, where the live graphs cannot be shown */
   picture?(svg: string): void;
-  /** label and text of each fact about a target and its counterpart, for the inspector */
+  /** returns label and text of each fact about a target and its counterpart, for the inspector */
   compared(side: SideOf, target: Target, name: string): [string, string][];
 }
 
 export type GraphPair = ReturnType<typeof createGraphPair>;
 
 const SIDES = [0, 1] as const;
-/** The names that tests and tools have for the graphs. */
+/** Names of the graphs for tests and tools. */
 export const ROLES = ["reference", "candidate"] as const;
 /** Pixels of width below which the graphs are one above the other … */
 const NARROW = 760;
-/** … and the fraction of its height that each of them gets then, so that both are on one screen. */
+/** … and the fraction of the height that each of them then gets, so that both fit on one screen. */
 const STACKED = 0.72;
 /** Pixels between the two graphs in a picture. */
 const GAP = 16;
@@ -109,7 +109,7 @@ export function createGraphPair(
         if (pictures.every((each) => each !== "")) host.picture?.(sideBySide(pictures[0], pictures[1]));
       },
     };
-    // the other members stay those of the host, also when they change
+    // the other members stay those of the host, even when they change
     return Object.setPrototypeOf(members, host.graphs[side]) as GraphHost;
   };
   const first = new Set(options.open ?? defaultOpen(columns[0]));
@@ -141,9 +141,9 @@ export function createGraphPair(
       return synchronizer.enabled;
     },
     setSynced,
-    /** A person works in this side now. */
+    /** Marks the side in which the person works now. */
     lead: (side: SideOf): void => synchronizer.lead(side),
-    /** Selects targets in both graphs, without telling the host, and brings the first of each into view side by side. */
+    /** Selects targets in both graphs, without notifying the host, and shows the first of each side by side. */
     show(targets: readonly [readonly Target[], readonly Target[]]): void {
       synchronizer.show(targets);
       markSelected();
@@ -151,7 +151,7 @@ export function createGraphPair(
   };
 }
 
-/** The pair is drawn when both graphs are. */
+/** Marks the pair as drawn when both graphs are. */
 function watchState(root: HTMLElement, inner: readonly HTMLElement[], signal: AbortSignal): void {
   const update = (): void => {
     const states = inner.map((each) => each.dataset.state);
@@ -163,7 +163,7 @@ function watchState(root: HTMLElement, inner: readonly HTMLElement[], signal: Ab
   update();
 }
 
-/** Where there is no room for two graphs side by side, one is above the other. */
+/** Puts one graph above the other where there is no room for both side by side. */
 function watchWidth(root: HTMLElement, inner: readonly HTMLElement[], height: number, signal: AbortSignal): void {
   const observer = new ResizeObserver(() => {
     const stacked = root.clientWidth > 0 && root.clientWidth < NARROW;

@@ -17,7 +17,7 @@ let stop: AbortController;
 function show(columns: Columns = MODEL, given: GraphHost = host): GraphView {
   return new GraphView(root, columns, given, { atOnce: Number.POSITIVE_INFINITY }, stop.signal);
 }
-/** Drawn, however busy the machine is. */
+/** Waits until it is drawn, however busy the machine is. */
 const shown = (): Promise<void> =>
   vi.waitFor(() => expect(performance.getEntriesByName("onnx_nb:drawn")).not.toEqual([]), { timeout: 20_000 });
 const target = (kind: Target["kind"], name: string): Target => MODEL.find(name, kind) as Target;
@@ -119,7 +119,7 @@ describe("a graph view", () => {
     await view.reveal("enc/split", "node");
     expect(view.state.open.has(target("scope", "enc").id)).toBe(true);
     expect(view.locate("enc/split", "node")).not.toBeNull();
-    await view.reveal("W"); // a weight shows in the node that reads it
+    await view.reveal("W"); // a weight is shown in the node that reads it
     await expect(view.reveal("nothing")).rejects.toThrow("nothing");
   });
 
@@ -200,7 +200,7 @@ describe("a graph view", () => {
     for (const key of alone) expect(names, key).toContain(words[key] ?? key.toLowerCase());
     expect(alone.length).toBeGreaterThan(20);
     const commands = printable.filter((key) => /[a-z]/.test(key) && taken({ key, ctrlKey: true }));
-    // Ctrl+Y redoes, too, as on Windows
+    // Ctrl+Y redoes as well, as on Windows
     for (const key of commands) if (key !== "y") expect(listed).toContain(`Ctrl+${key.toUpperCase()}`);
     expect(commands.length).toBeGreaterThan(3);
   });
@@ -271,7 +271,7 @@ describe("a graph view", () => {
     given[1]?.(found("MACs"));
     await settled();
     expect(view.state.overlay?.data.label).toBe("error");
-    // what was chosen in the bar stands there until it comes
+    // the choice in the bar stays until its numbers arrive
     const bar = root.querySelector<HTMLSelectElement>(".onnx-nb-colors");
     if (bar === null) throw new Error("nothing to choose colors with");
     bar.value = "MACs";

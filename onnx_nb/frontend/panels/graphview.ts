@@ -1,6 +1,6 @@
 /**
  * The whole graph view: one state, and the panels that show it. Everything that needs a kernel goes through the host;
- * the rest lives here, so the graph works without a kernel too.
+ * the rest is here, so the graph also works without a kernel.
  */
 
 import type { Columns, Target } from "../protocol/columns.ts";
@@ -42,22 +42,22 @@ export interface GraphOptions {
   readonly direction?: Direction;
   /** the view as a person left it */
   readonly given?: Patch;
-  /** the view is part of another one: it has no bar for extracting below and no submodel pane */
+  /** the view is part of another one: it has no bar for extraction and no submodel pane */
   readonly nested?: boolean;
   /** differences from the graph that this one is compared with */
   readonly statuses?: DiffStatuses;
-  /** milliseconds that a layout may hold up the page before it goes on in slices */
+  /** milliseconds that a layout may block the page before it continues in slices */
   readonly atOnce?: number;
   /** the camera has moved, by hand or in a glide */
   readonly looked?: () => void;
-  /** somebody searched */
+  /** a person searched */
   readonly searched?: (text: string) => void;
 }
 
 /** Pixels of the part with the picture. */
 const HEIGHT = 600;
 
-/** Tests and tools find it at the root element, as `onnxNb`. */
+/** Handle for tests and tools, `onnxNb` at the root element. */
 export class GraphView {
   readonly columns: Columns;
   /** the part with the picture */
@@ -71,13 +71,13 @@ export class GraphView {
   readonly #toolbar: Toolbar;
   /** shows the state in the panels around the picture */
   readonly #update: (state: State) => void;
-  /** the pane with the submodel, and the end of its view */
+  /** the pane with the submodel, and how to end its view */
   readonly #pane = el("section.onnx-nb-submodel", { "aria-label": "Submodel", hidden: true });
   #closing: AbortController | null = null;
   #state: State;
-  /** the open scopes, while nobody has chosen them */
+  /** the scopes open at first, until a person opens or closes one */
   #unchosen: ReadonlySet<number> | null;
-  /** a change of the host is being applied, which need not hear of it */
+  /** a change from the host is being applied, which need not be reported to it */
   #applying = false;
 
   constructor(root: HTMLElement, columns: Columns, host: GraphHost, options: GraphOptions, signal: AbortSignal) {
@@ -92,7 +92,7 @@ export class GraphView {
     root.dataset.state = "loading";
     root.style.setProperty("--nb-height", `${options.height ?? HEIGHT}px`);
 
-    // read out by a screen reader
+    // announced by a screen reader
     const spoken = el("div.onnx-nb-live", { "aria-live": "polite" });
     const announce = (text: string): void => spoken.replaceChildren(elide(text, 300));
     const view: ViewContext = { columns, host, state: () => this.#state, dispatch: this.dispatch, announce, signal };
@@ -134,7 +134,7 @@ export class GraphView {
     viewport.start();
     if (options.given !== undefined) {
       this.apply(options.given);
-      this.#state = { ...this.#state, undo: [], redo: [] }; // nobody did that just now
+      this.#state = { ...this.#state, undo: [], redo: [] }; // restored, not done by a person just now
     }
     this.#refresh();
   }
@@ -287,7 +287,7 @@ export class GraphView {
     }
   }
 
-  /** The colors of an overlay span the numbers of the boxes that are drawn. */
+  /** Fits the colors of an overlay to the numbers of the drawn boxes. */
   #fitOverlay(): void {
     const { overlay } = this.#state;
     const { scene } = this.viewport;
@@ -378,7 +378,7 @@ export class GraphView {
       await new Promise((resolve) => setTimeout(resolve, 10));
   }
 
-  /** Where in the window a pointer would hit this tensor, node or scope; null if it cannot be seen now. */
+  /** Returns where in the window a pointer would hit this tensor, node or scope; null if it cannot be seen now. */
   locate(name: string, kind?: Target["kind"]): { x: number; y: number } | null {
     const target = this.columns.find(name, kind);
     return target == null ? null : this.viewport.locate(target);
@@ -419,14 +419,14 @@ export class GraphView {
   }
 }
 
-/** An extraction as one would write it in a cell. */
+/** Returns the Python call for an extraction. */
 function pythonCall(columns: Columns, boundary: State["boundary"]): string {
   const { inputs, outputs } = namesOf(columns, boundary);
   const list = (names: readonly string[]): string => `[${names.map((name) => JSON.stringify(name)).join(", ")}]`;
   return `submodel = onnx_nb.extract(g.model, ${list(inputs)}, ${list(outputs)})`;
 }
 
-/** The only scope that was opened or closed, null if there are more. */
+/** Returns the only scope that was opened or closed, null if there are more. */
 function turned(before: ReadonlySet<number>, after: ReadonlySet<number>): number | null {
   if (Math.abs(before.size - after.size) !== 1) return null;
   const [fewer, more] = before.size < after.size ? [before, after] : [after, before];

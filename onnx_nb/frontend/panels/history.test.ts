@@ -92,7 +92,7 @@ describe("the view", () => {
     await drawn();
     press("+");
     const told = (): Patch["camera"] => host.patches.findLast((patch) => patch.camera !== undefined)?.camera;
-    // in the end it is told where the view stands
+    // finally it reports where the view is
     await vi.waitFor(() => expect(told()?.zoom).toBeGreaterThan(0), { timeout: 20_000 });
     const camera = told();
     buttonIn(root, "☆").click();

@@ -1,4 +1,4 @@
-/** Facts about the selected tensor, node or scope; about the whole model when nothing is selected. */
+/** Facts about the selected tensor, node or scope, or about the whole model when nothing is selected. */
 
 import { statistics } from "../charts/histogram.ts";
 import { attributePairs, type Columns, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
@@ -18,7 +18,7 @@ import { link, nodeLink, type Panel, type ViewContext, valueLink } from "./viewc
 
 /** Milliseconds without a click after which slow questions are asked. */
 const REST_MS = 120;
-/** Long lists show this many rows and a button for the rest; beyond the second number the rest is only counted. */
+/** Rows of a long list before a button for the rest; beyond the second number the rest is only counted. */
 const SHOWN = 8;
 const LISTED = 2000;
 
@@ -27,7 +27,7 @@ export function createInspector(view: ViewContext): Panel {
   const root = el("aside.onnx-nb-inspector", { "aria-label": "Inspector", tabindex: 0 });
   const next = fillings(signal);
   let shown: State | undefined;
-  /** marks on buttons that follow the state */
+  /** updates buttons that follow the state */
   let mark: () => void = () => undefined;
 
   const fill = (state: State): void => {
@@ -36,7 +36,7 @@ export function createInspector(view: ViewContext): Panel {
     root.replaceChildren();
     root.scrollTop = 0;
     mark = () => undefined;
-    // the focused button is gone: a person who pressed it with a key goes on from here
+    // the focused button is gone: continue here for a person who pressed it with a key
     if (held !== null) queueMicrotask(() => (labeled(root, held) ?? root).focus({ preventScroll: true }));
     const target = state.selection;
     const values = host.live ? host.values : undefined;
@@ -47,7 +47,7 @@ export function createInspector(view: ViewContext): Panel {
     }
     const { kind, id } = target;
     const extra = el("div.onnx-nb-extra");
-    /** its costs in a run */
+    /** its cost in a run */
     const figures = el("div");
     if (kind === "tensor") {
       root.append(...tensor(columns, id, round));
@@ -83,7 +83,7 @@ export function createInspector(view: ViewContext): Panel {
       (error) => extra.replaceChildren(...attributes, failureNote(error)),
     );
     if (kind === "tensor") return;
-    // the kernel answers in turn, and counting all of a large model once may take it a second: that is asked last
+    // the kernel answers in order, and the first count of a large model may take a second: ask for it last
     const timer = window.setTimeout(() => {
       const asked = host.figures?.(target, round);
       if (asked === undefined) return;
@@ -111,7 +111,7 @@ export function createInspector(view: ViewContext): Panel {
   };
 }
 
-/** The label of the focused element in a panel, "" if it has none; null if the focus is elsewhere. */
+/** Returns the label of the focused element in a panel, "" if it has none; null if the focus is elsewhere. */
 function focusIn(root: HTMLElement): string | null {
   const { activeElement } = root.getRootNode() as Document | ShadowRoot;
   return activeElement !== null && activeElement !== root && root.contains(activeElement)
@@ -133,7 +133,7 @@ function bakedStatistics(columns: Columns, value: number, baked: Baked): Node[] 
   return columns.valueKind[value] === VALUE.INITIALIZER ? [el("p.onnx-nb-dim", baked.lacking)] : [];
 }
 
-/** Buttons that light the ancestors or the descendants of a target, as a search would. */
+/** Buttons that highlight the ancestors or the descendants of a target, as a search does. */
 function traces({ columns, dispatch }: ViewContext, target: Target, signal: AbortSignal): Node[] {
   const name = columns.nameOf(target);
   if (name === "" || columns.find(name, target.kind)?.id !== target.id) return [];
@@ -155,7 +155,7 @@ function captureAll({ state, dispatch }: ViewContext, signal: AbortSignal): Node
   return el("div.onnx-nb-row", run, el("span.onnx-nb-dim", note));
 }
 
-/** The number of a target in the overlay; for a tensor the number of the node that makes it. */
+/** Returns the number of a target in the overlay; for a tensor the number of its producer. */
 function numberOf(columns: Columns, { kind, id }: Target, overlay: Overlay): Row {
   const { label, reduce } = overlay.data;
   if (kind === "scope")
@@ -226,7 +226,7 @@ function tensor(columns: Columns, value: number, signal: AbortSignal): Node[] {
   return parts;
 }
 
-/** Leads through tensors that run side by side, which on the canvas may be one band. */
+/** Steps through parallel tensors, which the canvas may draw as one band. */
 function pager(columns: Columns, value: number): Node[] {
   const parallel = columns.alike(value);
   if (parallel.length < 2) return [];
@@ -299,7 +299,7 @@ function scopeParts(columns: Columns, id: number, signal: AbortSignal): Node[] {
   return [heading(SCOPE_KINDS[columns.scopeKind[id]] ?? "scope", path || name, signal), facts(rows), ops(columns, id)];
 }
 
-/** The commonest ops in a scope; counted over at most 200,000 nodes, which is all of them. */
+/** Lists the ops in a scope, the most frequent first. */
 function ops(columns: Columns, root: number): Node {
   const counts = new Map<number, number>();
   const open = [root];
@@ -334,7 +334,7 @@ function cutButtons(root: HTMLElement, view: ViewContext, value: number, signal:
   };
 }
 
-/** Returns a function that names the button after its effect. */
+/** Returns a function that labels the button with its effect. */
 function openButton(root: HTMLElement, view: ViewContext, scope: number, signal: AbortSignal): () => void {
   const { columns, state, dispatch } = view;
   const toggle = button("Expand", () => dispatch({ type: "toggle", scope }), signal, { title: "e or Enter" });
@@ -362,7 +362,7 @@ function answered({ rows, attributes, documentation, source }: InspectReply, sig
   return parts;
 }
 
-/** Text that was broken at some width flows again; lists, indented lines and text between fences stay as they are. */
+/** Rejoins text that was wrapped at a fixed width; lists, indented lines and fenced text stay as they are. */
 function flowing(text: string): string {
   return text
     .split("```")
@@ -370,7 +370,7 @@ function flowing(text: string): string {
     .join("");
 }
 
-/** The attributes of a node as the columns have them, which shorten long ones. */
+/** Returns the attributes of a node as in the columns, which shorten long ones. */
 function statedAttributes(columns: Columns, node: number): InspectReply["attributes"] {
   const text = columns.str(columns.nodeAttributes[node]);
   const stated = statedKeys(text);
@@ -431,7 +431,7 @@ function tensorRow(columns: Columns, value: number, formal = ""): HTMLElement {
   );
 }
 
-/** A titled list; beyond a few rows the rest waits behind "show all N". */
+/** Returns a titled list; beyond a few rows the rest waits behind "show all N". */
 export function list<T>(title: string, items: ArrayLike<T>, row: (item: T) => Node): HTMLElement {
   const rows = el("ul.onnx-nb-list");
   const add = (from: number, to: number): void => {

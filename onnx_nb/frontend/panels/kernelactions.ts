@@ -31,7 +31,7 @@ export function createKernelActions(
   const coloring = fillings(signal);
   const failed = (error: unknown): void => dispatch({ type: "error", error: failure(error) });
 
-  /** @param ask asks the kernel, and returns a function that takes over the reply */
+  /** @param ask asks the kernel, and returns a function that applies the reply */
   const run = (
     start: { readonly busy: string; readonly done?: number },
     ask: (round: AbortSignal, progress: OnProgress) => Promise<() => void>,
@@ -71,10 +71,10 @@ export function createKernelActions(
         };
       });
     },
-    /** Runs the model and looks at one tensor, or at all for null. */
+    /** Runs the model and reads one tensor, or all of them for null. */
     capture(value: number | null): void {
       const { values } = host;
-      if (values === undefined) return; // whoever asks for it was offered it
+      if (values === undefined) return; // only offered where it is possible
       run({ busy: "Running the model…", done: 0 }, async (round, progress) => {
         const message = await values.capture(value, progress, round);
         return () => {
@@ -94,7 +94,7 @@ export function createKernelActions(
         };
       });
     },
-    /** @param restored a person colored by it before, and the kernel may not have these numbers any more */
+    /** @param restored from an earlier session; the kernel may no longer have these numbers */
     color(by: string, restored = false): void {
       const round = coloring();
       const asked = host.overlay?.(by, round);
@@ -103,7 +103,7 @@ export function createKernelActions(
         dispatch({ type: "overlay", overlay: new Overlay(data), color: by });
       settle(asked, round, done, (error) => restored || failed(error));
     },
-    /** Other colors were chosen: those that are still asked for come too late. */
+    /** Ignores numbers that are still on their way, because other colors were chosen. */
     recolored: () => void coloring(),
     cancel(): void {
       task.cancel();

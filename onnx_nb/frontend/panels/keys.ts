@@ -1,4 +1,4 @@
-/** The keyboard of a graph view, and the list of its keys: a test compares the two. */
+/** Keyboard commands of a graph view, and the list of keys that it shows; a test compares the two. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { Step } from "../render/navigation.ts";
@@ -33,7 +33,7 @@ export const KEYS: readonly (readonly [keys: string, effect: string])[] = [
   ["?", "this list"],
 ];
 
-/** Examples of searches; `search/query.ts` reads them. */
+/** Examples of searches, in the syntax of `search/query.ts`. */
 const SEARCHES: readonly (readonly [query: string, finds: string])[] = [
   ["conv 3x3", "all words, in name, op, scope, dtype, shape or attributes"],
   ["op:Conv|Gemm  name:*weight", "one of two ops; a name, * is anything"],
@@ -45,10 +45,10 @@ const SEARCHES: readonly (readonly [query: string, finds: string])[] = [
   ["MatMul > * > Softmax", "nodes in a row along the flow; ** is any number"],
 ];
 
-/** The keys of two graphs side by side, beyond those of each. */
+/** Keys of two graphs side by side, in addition to those of each. */
 export const PAIR_KEYS: typeof KEYS = [["n  p", "the next, the previous difference"]];
 
-/** @param closed called when it was closed, to take the keyboard */
+/** @param closed called after closing, to take the focus back */
 export function createHelp(more: typeof KEYS, closed: () => void, signal: AbortSignal) {
   const close = (): boolean => {
     if (element.hidden) return false;
@@ -148,14 +148,14 @@ export function listenKeys(
       if (!help.close() && !viewport.cancel()) dispatch({ type: "select", target: null });
     },
   };
-  /** Together with Ctrl or Command; false leaves a key to the page. */
+  /** With Ctrl or Command; false leaves a key to the page. */
   const commands: Readonly<Record<string, (event: KeyboardEvent) => unknown>> = {
     z: (event) => dispatch({ type: event.shiftKey ? "redo" : "undo" }),
     y: () => dispatch({ type: "redo" }),
     a: () => dispatch({ type: "selectAll", targets: viewport.siblings() }),
     c: () => {
       const targets = selected(state());
-      // a person means to copy the marked text
+      // the person wants to copy the marked text
       if (targets.length === 0 || window.getSelection()?.isCollapsed === false) return false;
       return copyNames(view, targets);
     },
@@ -169,7 +169,7 @@ export function listenKeys(
     if (from?.closest("[data-widget]") !== root) return; // a nested view has keys of its own
     const command = event.ctrlKey || event.metaKey;
     const typing = from.matches("input, textarea, select");
-    // keys without Ctrl are ours: the notebook would cut cells or stop the kernel
+    // keys without Ctrl are ours: the notebook would cut cells or interrupt the kernel
     if (!command && !event.altKey) event.stopPropagation();
     if (event.defaultPrevented || typing || event.altKey) return;
     if (command) {
@@ -188,7 +188,7 @@ export function listenKeys(
   });
 }
 
-/** The tensor that i and o mean: the selected one, or the only output of the selected node. */
+/** Returns the tensor for the keys i and o: the selected one, or the only output of the selected node. */
 function tensorOf(columns: Columns, selection: Target | null): number | null {
   if (selection?.kind === "tensor") return columns.isConstant(selection.id) ? null : selection.id;
   if (selection?.kind !== "node") return null;

@@ -9,7 +9,7 @@ const cancelled = vi.fn();
 const failed = vi.fn();
 const bar = (): HTMLProgressElement => laying.element.querySelector("progress") as HTMLProgressElement;
 
-/** Says how far it is every `ms`. */
+/** Reports its progress every `ms`. */
 function* slow(steps: number, ms: number): Generator<number, string> {
   for (let step = 0; step < steps; step++) {
     vi.setSystemTime(Date.now() + ms);

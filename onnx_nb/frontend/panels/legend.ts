@@ -1,6 +1,6 @@
 /**
- * The meaning of the colors: the categories that this model has, or the scale of an overlay with a filter on it. A
- * category that is pressed lights all its nodes, as a search for its ops, and lists them, so that a single op can be lit.
+ * Meaning of the colors: the categories of this model, or the scale of an overlay with a filter on it. Pressing a
+ * category highlights its nodes, as a search for its ops does, and lists the ops, so that one can be highlighted.
  */
 
 import type { Columns } from "../protocol/columns.ts";
@@ -14,7 +14,7 @@ import type { Panel, ViewContext } from "./viewcontext.ts";
 
 /** Steps of the filter's sliders. */
 const STEPS = 200;
-/** Ops of the pressed category that have a button of their own. */
+/** Ops of the pressed category that have buttons. */
 const OPS = 16;
 
 /** @param isDark whether the page has a dark theme now */
@@ -24,7 +24,7 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
   const known = categoriesOf(columns);
   let shown: { readonly overlay: Overlay | null; readonly dark: boolean; readonly search: string } | undefined;
 
-  /** Lights the nodes of a query, or nothing any more if they are lit. */
+  /** Highlights the nodes of a query, or clears them if they are highlighted. */
   const light = (query: string): void => {
     const lit = shown?.search === query;
     dispatch({ type: "search", text: lit ? "" : query, hits: lit ? [] : search(columns, query, Infinity).hits });
@@ -92,12 +92,12 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
       element.classList.toggle("onnx-nb-scale", overlay !== null);
       if (overlay !== null) {
         if (before?.overlay?.data !== overlay.data || before.dark !== dark) fillScale(overlay, dark, next());
-        // the ends of the visible range, in numbers
+        // ends of the visible range, as numbers
         element.querySelectorAll(".onnx-nb-scale-range > span").forEach((end, at) => {
           end.textContent = overlay.say(overlay.at(at === 0 ? overlay.range.from : overlay.range.to));
         });
       } else if (before?.overlay !== null || before.search !== search) {
-        // the keyboard stays on the button that was pressed
+        // the focus stays on the pressed button
         const name = element.querySelector("button:focus")?.textContent;
         element.replaceChildren();
         fillCategories(search, next());
@@ -107,18 +107,18 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
   };
 }
 
-/** Nodes that a search lights. */
+/** Nodes highlighted by a search. */
 interface Lit {
   readonly name: string;
   readonly count: number;
   readonly query: string;
 }
 
-/** The categories that are drawn, with their ops, the most frequent first. */
+/** Returns the drawn categories with their ops, the most frequent first. */
 function categoriesOf(columns: Columns): (Lit & { readonly ops: readonly Lit[] })[] {
   const perOp = new Uint32Array(columns.opName.length);
   for (let node = 0; node < columns.nodeCount; node++) if (!columns.isFolded(node)) perOp[columns.nodeOp[node]]++;
-  // an op of two domains is one word of a search
+  // an op of two domains is one word in a search
   const counts = new Map<number, Map<string, number>>();
   perOp.forEach((count, op) => {
     if (count === 0) return;

@@ -1,13 +1,13 @@
-/** A button in the bar that opens a list of others below it; arrow keys walk the list, Escape and leaving close it. */
+/** A button in the bar that opens a list of others below it; arrow keys move in it, Escape and leaving close it. */
 
 import { button, el, on, type Properties } from "./dom.ts";
 
 export interface Menu {
   readonly element: HTMLElement;
   toggle(): void;
-  /** Closes it and gives the keyboard back to its button. */
+  /** Closes it and returns the focus to its button. */
   close(): void;
-  /** Puts other things into it; buttons among them are its items. */
+  /** Replaces its content; buttons in it are its items. */
   fill(...rows: HTMLElement[]): void;
 }
 
@@ -55,7 +55,7 @@ export function createMenu(
   return { element, toggle, close: () => close(true), fill: (...rows) => list.replaceChildren(...rows) };
 }
 
-/** One of the buttons in a menu. */
+/** Returns a button for a menu. */
 export function item(
   text: string,
   title: string,

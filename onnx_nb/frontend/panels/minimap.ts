@@ -1,4 +1,4 @@
-/** The whole graph in a corner, with a frame around what is in view; dragging the frame moves the view. */
+/** The whole graph in a corner, with a frame around the visible part; dragging the frame moves the view. */
 
 import { type Camera, type Size, visible } from "../render/camera.ts";
 import type { HitIndex } from "../render/hit.ts";
@@ -13,10 +13,10 @@ const HEIGHT = 124;
 const MARGIN = 5;
 /** Pixels of a scope below which its content is not drawn. */
 const GRAIN = 2;
-/** A map of a long thin graph is stretched up to this, or nothing on it could be seen. */
+/** Maximum stretch of the map of a long thin graph, on which nothing could be seen otherwise. */
 const STRETCH = 4;
 
-/** `move` gets the world point to bring to the middle. */
+/** @param move receives the world point to bring to the middle */
 export function createMinimap(canvas: HTMLCanvasElement, move: (x: number, y: number) => void, signal: AbortSignal) {
   const ctx = canvas.getContext("2d");
   const map = document.createElement("canvas");
@@ -80,7 +80,7 @@ export function createMinimap(canvas: HTMLCanvasElement, move: (x: number, y: nu
     update(scene: Scene, index: HitIndex, theme: Theme, camera: Camera, view: Size): void {
       const seen = visible(camera, view);
       const { x, y, w, h } = scene.bounds;
-      // no map is needed while everything is in view
+      // no map is needed while everything is visible
       canvas.hidden = seen.x <= x && seen.y <= y && seen.x + seen.w >= x + w && seen.y + seen.h >= y + h;
       if (canvas.hidden || ctx === null) return;
       const dpr = window.devicePixelRatio || 1;

@@ -11,7 +11,7 @@ import { el, onAbort } from "./dom.ts";
 export interface PainterEvents {
   /** null while there is nothing to draw */
   picture(): Picture | null;
-  /** the window came to a screen of another density */
+  /** the window moved to a screen of another density */
   resized(): void;
   painted(picture: Picture): void;
 }
@@ -68,7 +68,7 @@ export class Painter {
     this.#settleTimer = window.setTimeout(this.redraw, SETTLE_MS);
   }
 
-  /** Paints at once: a canvas whose size was set is blank until it is painted. */
+  /** Paints immediately: a canvas is blank after its size is set. */
   resize(): void {
     const density = window.devicePixelRatio || 1;
     this.#canvas.width = Math.round(this.#control.view.w * density);
@@ -78,7 +78,7 @@ export class Painter {
     this.#paint();
   }
 
-  /** Whether the canvas has the size of the view, in pixels of the screen. */
+  /** Returns whether the canvas has the size of the view, in pixels of the screen. */
   fits(width: number): boolean {
     return this.#canvas.width === Math.round(width * (window.devicePixelRatio || 1));
   }

@@ -1,4 +1,4 @@
-/** The pane with the errors of the chosen point; what the kernel has to send arrives later. */
+/** The pane with the errors of the chosen point; details from the kernel arrive later. */
 
 import { histogram } from "../charts/histogram.ts";
 import { type Detail, type Details, type Kind, type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
@@ -12,8 +12,8 @@ import { SILENCE, SILENCE_MS } from "./task.ts";
 const PATIENCE_MS = 150;
 
 /**
- * @param load asks for what is known beyond the metrics
- * @param actions returns buttons for what can be done with a point
+ * @param load requests details beyond the metrics
+ * @param actions returns buttons for a point
  */
 export function createPointDetail(
   points: Points,
@@ -92,8 +92,8 @@ const BARS = 48;
 const PER_ROW = 64;
 
 /**
- * @param details what is known beyond the metrics, null while it is loading, a text where it cannot be loaded
- * @param turned is called with the kind of error that a person wants to see
+ * @param details beyond the metrics; null while loading, a text if they cannot be loaded
+ * @param turned is called with the kind of error that a person chooses
  */
 function errorsOf(
   points: Points,
@@ -168,7 +168,7 @@ function errorsOf(
   return parts;
 }
 
-/** A metric as it is best read. */
+/** Formats a metric. */
 export function figure(key: string, x: number): string {
   if (Number.isNaN(x)) return "–";
   if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
@@ -226,7 +226,7 @@ function figures(points: Points, row: number, which: Which, detail: Detail | nul
   return part(`all metrics, ${which}`, facts(rows, ".onnx-nb-figures"));
 }
 
-/** The largest error at each index of an axis: few as bars, many as a map with a pixel for each. */
+/** Draws the largest error at each index of an axis: few as bars, many as a map with a pixel for each. */
 function channels({ channels: errors, axis, shape }: Detail, dark: boolean, signal: AbortSignal): HTMLElement {
   const count = errors.length;
   const last = axis === shape.length - 1;
@@ -291,7 +291,7 @@ function channels({ channels: errors, axis, shape }: Detail, dark: boolean, sign
 
 const SIDE = 132;
 
-/** Values of the candidate against the reference: on the diagonal where they are equal. */
+/** Draws values of the candidate against the reference: on the diagonal where they are equal. */
 function scatter(points: Points, row: number, which: Which, { sample, count, worst }: Detail): HTMLElement | null {
   let low = Number.POSITIVE_INFINITY;
   let high = Number.NEGATIVE_INFINITY;

@@ -1,5 +1,5 @@
 /**
- * Mouse, touch and trackpad on the canvas. Dragging pans, or with Shift selects in a rectangle; two fingers
+ * Mouse, touch and trackpad on the canvas. Dragging pans, or with Shift selects with a rectangle; two fingers
  * or Ctrl+wheel zoom; a long press is the Ctrl+click of a finger. A plain wheel zooms only while the canvas has the
  * focus, so that a page with a graph in it still scrolls.
  */
@@ -14,26 +14,26 @@ export interface Gestures {
   click(x: number, y: number, add: boolean): void;
   /** whether a drag without Shift selects as well */
   selects(): boolean;
-  /** a drag that selects goes on (null: it was given up), and ends */
+  /** a selecting drag continues (null: it was cancelled), and ends */
   band(rect: Rect | null): void;
   select(rect: Rect, add: boolean): void;
   doubleClick(x: number, y: number): void;
-  /** null: the pointer left */
+  /** null: the pointer has left */
   hover(at: { x: number; y: number } | null): void;
   /** a plain wheel was left to the page */
   wheelIgnored(): void;
 }
 
-/** A press that moves less than this is a click, for a finger less than this. */
+/** Pixels below which a movement is still a click, with a mouse and with a finger. */
 const STILL = 4;
 const STILL_TOUCH = 9;
-/** A finger that rests so long adds to the selection. */
+/** Milliseconds after which a resting finger adds to the selection. */
 const LONG_MS = 450;
 
 export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, signal: AbortSignal): void {
   const down = new Map<number, { x: number; y: number }>();
   let [moved, traveled] = [false, 0];
-  /** where a drag around something began, null while dragging pans */
+  /** corner where a selecting drag began, null while dragging pans */
   let corner: { x: number; y: number } | null = null;
   let resting = 0;
   const adds = (event: MouseEvent): boolean => event.ctrlKey || event.metaKey || event.shiftKey;
@@ -55,14 +55,14 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
       if (event.pointerType === "touch") {
         resting = window.setTimeout(() => {
           if (moved || down.size !== 1) return;
-          moved = true; // its release is no click
+          moved = true; // releasing it is no click
           corner = null;
           gestures.click(now.x, now.y, true);
         }, LONG_MS);
       }
     } else {
       moved = true;
-      if (corner !== null) gestures.band(null); // a second finger: it was meant to be a pinch
+      if (corner !== null) gestures.band(null); // a second finger: it is a pinch
       corner = null;
     }
     down.set(event.pointerId, now);

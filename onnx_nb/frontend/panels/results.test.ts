@@ -10,7 +10,7 @@ import { buttonIn, furnish } from "./testing.ts";
 
 const EVIL = "<img src=x onerror=alert(1)>";
 
-/** x is 1 … 4, "evil" holds a NaN and huge numbers, "words" has no numbers. */
+/** Returns columns where x is 1 … 4, "evil" holds a NaN and huge numbers, and "words" has no numbers. */
 function digestOf(): Digest {
   const f8 = (...numbers: number[]): Float64Array => Float64Array.from(numbers);
   const none = Number.NaN;

@@ -1,4 +1,4 @@
-/** The row that saves a simplified model to a file; it asks before it replaces one. */
+/** A row that saves a simplified model to a file; it asks before it overwrites one. */
 
 import { failureText } from "../protocol/host.ts";
 import { button, el, elide, on } from "./dom.ts";
@@ -6,7 +6,7 @@ import type { KernelButtons } from "./task.ts";
 
 export interface Saved {
   readonly path: string;
-  /** nothing was written, because there is such a file */
+  /** nothing was written, because the file exists */
   readonly exists: boolean;
   readonly size?: string;
 }

@@ -1,5 +1,5 @@
 /**
- * Lays out the scopes that are open. If that takes long the old scene stays until the new one is ready, and what is to be
+ * Lays out the open scopes. If that takes long the old scene stays until the new one is ready, and what is to be
  * shown in it waits as well.
  */
 
@@ -14,9 +14,9 @@ import { button, el, onAbort } from "./dom.ts";
 import type { ViewContext } from "./viewcontext.ts";
 
 export interface SceneEvents {
-  /** `late`: the page was drawn in between; `anchor`: the scope that stays where it is */
+  /** `late`: the page was drawn in between; `anchor`: the scope that keeps its place */
   ready(scene: Scene, anchor: number | null, late: boolean): void;
-  /** the scene that is shown is the one that is wanted */
+  /** the current scene is already the wanted one */
   unchanged(): void;
   failed(error: unknown): void;
 }
@@ -38,12 +38,12 @@ export class SceneLoader {
   #measures: { readonly full: Measure; readonly brief: Measure } | null = null;
   #loaded: Ingredients | null = null;
   #afterwards: (() => void) | null = null;
-  /** px of the world that the columns of the outermost scope are high; 0 for one column */
+  /** world px of the height of the columns of the outermost scope; 0 for one column */
   columnHeight: number;
   /** boxes have one line */
   brief: boolean;
 
-  /** @param atOnce milliseconds that a layout may hold up the page before it goes on in slices */
+  /** @param atOnce milliseconds that a layout may block the page before it continues in slices */
   constructor(
     view: ViewContext,
     start: { readonly columnHeight: number; readonly brief: boolean },
@@ -70,7 +70,7 @@ export class SceneLoader {
     return this.brief ? this.#measures.brief : this.#measures.full;
   }
 
-  /** Takes the font of the page; boxes are laid out again if it is another one. */
+  /** Takes the font of the page; lays out boxes again if it has changed. */
   setFont(font: string): void {
     if (font === this.#font) return;
     this.#font = font;
@@ -79,7 +79,7 @@ export class SceneLoader {
     if (this.#loaded !== null || this.busy) this.load(null);
   }
 
-  /** Lays out the open scopes; `anchor`, a scope, or else the middle of the view stays where it is. */
+  /** Lays out the open scopes; `anchor`, a scope, or else the middle of the view keeps its place. */
   load(anchor: number | null): void {
     const { open, direction } = this.#view.state();
     const wanted: Ingredients = { open, direction, measure: this.measure, columnHeight: this.columnHeight };
@@ -103,13 +103,13 @@ export class SceneLoader {
     this.#scheduler.run(parts, ready, (error) => this.#events.failed(error), loaded === null);
   }
 
-  /** Acts once the scene that is being laid out is there. */
+  /** Acts once the scene under way is ready. */
   whenReady(act: () => void): void {
     if (this.busy) this.#afterwards = act;
     else act();
   }
 
-  /** Gives up a layout that is under way; false if there is none. */
+  /** Cancels a layout that is under way; false if there is none. */
   cancel(): boolean {
     const busy = this.busy;
     if (busy) this.#restore();
@@ -127,7 +127,7 @@ export class SceneLoader {
     announce("Cancelled");
   }
 
-  /** Returns how the scopes in `open` fit into a view at a zoom: the height of their columns, null if they do not. */
+  /** Returns the column height at which the scopes in `open` fit a view at a zoom, null if they do not fit. */
   fits(view: cameras.Size): Fits {
     return (open, zoom, brief, before) => {
       const { direction } = this.#view.state();
@@ -140,14 +140,14 @@ export class SceneLoader {
       };
       if (before === 0 && fitting(0)) return 0;
       if (direction !== "down") return null;
-      // a column that cannot be broken at this height becomes higher: a lower height may fit
+      // a column that cannot be divided at this height becomes higher: a lower height may fit
       const most = (view.h - 2 * cameras.MARGIN) / zoom;
       return [most, 0.84 * most].map(Math.floor).find(fitting) ?? null;
     };
   }
 }
 
-/** Milliseconds that the layout after a click may take at once, and the first layout of all. */
+/** Milliseconds that the layout after a click may block the page, and the first layout of all. */
 const AT_ONCE_MS = 30;
 const FIRST_MS = 250;
 /** Milliseconds of each slice of a layout that takes longer. */
@@ -157,9 +157,9 @@ const SHOWN_MS = 150;
 
 /**
  * Lays out in slices, so that the page stays responsive; shows its progress and can be cancelled. A worker would need
- * a second copy of the graph, could not run in an exported page, and would not be sooner there.
+ * a second copy of the graph, could not run in an exported page, and would not finish sooner there.
  *
- * @param atOnce how long a click may take, in ms
+ * @param atOnce milliseconds that a click may take
  */
 export function createLayoutScheduler(cancel: () => void, signal: AbortSignal, atOnce = AT_ONCE_MS) {
   const bar = el("progress", { max: 1, "aria-label": "Laying out" });
@@ -182,13 +182,13 @@ export function createLayoutScheduler(cancel: () => void, signal: AbortSignal, a
 
   return {
     element,
-    /** something is being laid out that is not there yet */
+    /** a layout is under way */
     get busy(): boolean {
       return next !== 0;
     },
     /**
-     * Goes on with a layout until it is there: at once if that takes no longer than a click may, or a person who sees
-     * nothing yet waits (`first`), else in later tasks. A layout under way is dropped.
+     * Continues a layout until it is ready: immediately if that takes no longer than a click may, or if a person sees
+     * nothing yet (`first`), else in later tasks. Drops a layout under way.
      */
     run<T>(
       parts: Generator<number, T>,

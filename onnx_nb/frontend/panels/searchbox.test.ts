@@ -72,7 +72,7 @@ describe("the search field", () => {
     await settled(70);
     expect(input().value).toBe("op:Add");
     expect(view.now.hits).toEqual([node("sum")]);
-    expect(press("Tab")).toBe(true); // nothing is chosen, so the focus may go on
+    expect(press("Tab")).toBe(true); // nothing is chosen, so the focus may move on
   });
 
   it("goes to all of a chain and selects where it begins", async () => {

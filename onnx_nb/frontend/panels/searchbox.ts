@@ -10,9 +10,9 @@ import { StringIndex } from "../search/stringindex.ts";
 import { el, elide, focused, on, onAbort } from "./dom.ts";
 import { describe, type Panel, type ViewContext } from "./viewcontext.ts";
 
-/** Hits that are listed at a time. */
+/** Hits listed at a time. */
 const LISTED = 100;
-/** Milliseconds of a search before the page may paint, of each slice then, and of the whole. */
+/** Milliseconds of a search before the page may paint, of each slice after that, and of the whole search. */
 const FIRST_MS = 40;
 const SLICE_MS = 12;
 const LONGEST_MS = 4000;
@@ -21,7 +21,7 @@ export class SearchBox implements Panel {
   readonly element: HTMLElement;
   readonly #view: ViewContext;
   readonly #leave: () => void;
-  // each widget of a page has its own copy of this module, so counting would make equal ids
+  // each widget of a page has its own copy of this module, so counters would produce equal ids
   readonly #id = `onnx-nb-search-${Math.random().toString(36).slice(2, 10)}`;
   readonly #input: HTMLInputElement;
   readonly #count = el("span.onnx-nb-count.onnx-nb-dim", { "aria-live": "polite" });
@@ -32,17 +32,17 @@ export class SearchBox implements Panel {
   /** the last result, and its text */
   #outcome: { readonly text: string; readonly found: Found } | null = null;
   #completions: readonly Completion[] = [];
-  /** the completion that Enter takes, −1 for none */
+  /** the completion that Enter accepts, −1 for none */
   #chosen = -1;
-  /** a hit has been gone to, so that the next key goes to the next one */
+  /** a hit has been visited, so the next key goes to the next one */
   #visited = false;
-  /** completions and hits as they were listed last, so that another list begins at its top */
+  /** completions and hits as listed last, so that a different list begins at its top */
   #listed: readonly unknown[] = [];
   #timer = 0;
   /** go to the first hit once there is one */
   #hurried = false;
 
-  /** @param leave closes the search and returns the keyboard to the graph */
+  /** @param leave closes the search and returns the focus to the graph */
   constructor(view: ViewContext, leave: () => void) {
     this.#view = view;
     this.#leave = leave;
@@ -61,7 +61,7 @@ export class SearchBox implements Panel {
       autocomplete: "off",
       autocapitalize: "off",
     });
-    // Tab skips the list: arrow keys in the field walk it, and it is hidden without the field
+    // Tab skips the list: arrow keys in the field move through it, and it is hidden without the field
     this.#list = el("div", { id: `${id}-list`, role: "listbox", "aria-label": "Search results", tabindex: -1 });
     this.#note = el("div.onnx-nb-search-note.onnx-nb-dim", { id: `${id}-note` });
     this.#drop = el("div.onnx-nb-hits", { hidden: true }, this.#list, this.#note);
@@ -79,7 +79,7 @@ export class SearchBox implements Panel {
   /** Searches for a text as if it had been typed. */
   search(text: string): void {
     this.#input.value = text;
-    // a saved notebook may be a stranger's: its regular expressions run only if a person asks for it
+    // a saved notebook may be a stranger's: its regular expressions run only if a person asks for them
     if (!hasRegex(text)) this.#later(() => this.#seek(), 0);
     else this.#count.textContent = "Enter to search";
   }
@@ -155,12 +155,12 @@ export class SearchBox implements Panel {
     if (at === this.#shown.hit) this.#show();
     else this.#view.dispatch({ type: "hit", hit: at });
     this.#view.dispatch({ type: "select", target: { kind, id } });
-    // the last first: all are opened, and the view comes to rest where the chain begins
+    // the last first: all scopes are opened, and the view comes to rest where the chain begins
     const targets: Target[] = chain?.map((node) => ({ kind: "node", id: node })) ?? [{ kind, id }];
     for (const target of [...targets].reverse()) this.#view.dispatch({ type: "reveal", target });
   }
 
-  /** Up and down lead through the completions, then through the hits. */
+  /** Moves up and down through the completions, then through the hits. */
   #move(by: 1 | -1): void {
     const many = this.#completions.length;
     const at = this.#chosen;
@@ -235,7 +235,7 @@ export class SearchBox implements Panel {
     const waits = !none && total === 0 && this.#completions.length > 0;
     this.element.classList.toggle("onnx-nb-bad", problem !== null && !waits);
     this.#count.textContent = none || waits ? "" : countText(hit, total, problem, found?.more === true);
-    this.#note.setAttribute("aria-live", problem === null ? "off" : "polite"); // how to go on is not news
+    this.#note.setAttribute("aria-live", problem === null ? "off" : "polite"); // hints are not announced
     this.#note.replaceChildren(...remark(text, waits, problem, total, hits.length));
     this.#note.hidden = this.#note.childNodes.length === 0;
     this.#fillList(none ? [] : hits, hit);
@@ -272,7 +272,7 @@ export class SearchBox implements Panel {
   }
 }
 
-/** The number of hits as the field shows it. */
+/** Returns the number of hits as the field shows it. */
 function countText(hit: number, total: number, problem: string | null, more: boolean): string {
   if (problem !== null) return "not understood";
   if (total === 0) return more ? "stopped" : "nothing found";
@@ -292,11 +292,11 @@ function remark(text: string, waits: boolean, problem: string | null, total: num
   return [...(/\battr/i.test(text) ? [idle] : []), fields, ...samples];
 }
 
-/** A hit in words; a chain by the ops of its nodes. */
+/** Describes a hit; a chain by the ops of its nodes. */
 function inWords(columns: Columns, hit: Hit): { title: string; sub: string; kind: string; full: string } {
   if (hit.chain === undefined) {
     const { title, sub: name, kind } = describe(columns, hit);
-    // where a name is no path, the scope is more informative
+    // if a name is not a path, the scope is more informative
     const scope =
       hit.kind === "node" && !name.includes("/") ? columns.str(columns.scopePath[columns.scopeOf(hit)]) : "";
     const sub = scope === "" ? name : `${scope} · ${name}`;

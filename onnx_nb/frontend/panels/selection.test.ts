@@ -64,7 +64,7 @@ describe("a selection of many", () => {
   });
 
   it("takes every box that a frame touches, with Shift or in the mode for it, and else the picture moves", () => {
-    // a tensor that was looked at before is not among the boxes
+    // a tensor that was selected before is not one of the boxes
     view.dispatch({ type: "select", target: { kind: "tensor", id: view.columns.graphInputs[0] } });
     drag({ shiftKey: true });
     expect(root.querySelector<HTMLElement>(".onnx-nb-rubberband")?.hidden).toBe(false);

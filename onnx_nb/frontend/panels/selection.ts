@@ -1,4 +1,4 @@
-/** Shown in place of the inspector when several targets are selected: their totals, and buttons for all of them. */
+/** Replaces the inspector when several targets are selected: their totals, and buttons for all of them. */
 
 import { type Columns, SCOPE_KIND, type Target } from "../protocol/columns.ts";
 import { failure } from "../protocol/host.ts";
@@ -9,7 +9,7 @@ import { search } from "../search/search.ts";
 import { button, el, elide, facts, fillings, on, onAbort, settle } from "./dom.ts";
 import { copyNames, countedByKind, describe, link, type Panel, type ViewContext } from "./viewcontext.ts";
 
-/** Maximum numbers of rows; the counts describe the rest. */
+/** Maximum numbers of rows; the rest is only counted. */
 const LISTED = 200;
 const OPS = 24;
 /** Milliseconds without a change after which the kernel is asked. */
@@ -77,7 +77,7 @@ export function createSelection(view: ViewContext): Panel {
     onAbort(round, () => window.clearTimeout(timer));
   };
 
-  /** Lights the paths between two targets and returns a note about them. */
+  /** Highlights the paths between two targets and returns a note about them. */
   const between = ([a, b]: readonly Target[]): string => {
     for (const [from, to] of [
       [wordFor(columns, a, "after"), wordFor(columns, b, "before")],
@@ -105,18 +105,18 @@ export function createSelection(view: ViewContext): Panel {
   };
 }
 
-/** The word of a search that means all before or after a target; null if it cannot be named. */
+/** Returns a search term for everything before or after a target; null if it cannot be named. */
 function wordFor(columns: Columns, target: Target, way: "before" | "after"): string | null {
   const name = columns.nameOf(target);
   const scope = target.kind === "scope" && columns.scopeKind[target.id] === SCOPE_KIND.SCOPE;
   if (name !== "" && (scope || columns.find(name, target.kind)?.id === target.id)) return `${way}:${quoted(name)}`;
   if (target.kind !== "node") return null;
-  // a node without a name of its own goes by its output
+  // a node without a name is found by its output
   const made = columns.outputsOf(target.id).find((value) => value >= 0 && columns.valueNameOf(value) !== "");
   return made === undefined ? null : `${way}:${quoted(columns.valueNameOf(made))}`;
 }
 
-/** How many of each op, those in selected scopes too. */
+/** Counts the nodes of each op, including those in selected scopes. */
 function opList(columns: Columns, targets: readonly Target[]): Node[] {
   const counts = new Map<string, number>();
   const seen = new Set<number>();

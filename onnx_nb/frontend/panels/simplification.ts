@@ -1,6 +1,6 @@
 /**
  * The panel of a simplification: whether it was verified, every change with its reason, and original and result side
- * by side. A chosen change shows in both graphs; it can be undone and made again, and the result saved.
+ * by side. A chosen change is shown in both graphs; it can be undone and redone, and the result saved.
  */
 
 import type { Columns, Target } from "../protocol/columns.ts";
@@ -18,16 +18,16 @@ import { createTaskBar, KernelButtons, type OnProgress, type TaskBar } from "./t
 
 export interface SimplificationHost {
   readonly live: boolean;
-  /** why nothing can be changed or saved where it is not live */
+  /** why nothing can be changed or saved without a kernel */
   readonly reason: string;
-  /** both graphs and what differs between them; of a step, 0 for the whole */
+  /** loads both graphs and their differences, of a step or, for 0, of the whole simplification */
   load(step: number): Promise<Loaded>;
   graph(side: SideOf, step: number): GraphHost;
-  /** simplifies again without what is named; the new result arrives by `show` */
+  /** simplifies again without the skipped rules and changes; the new result arrives through `show` */
   again(skipped: readonly string[], progress: OnProgress, signal: AbortSignal): Promise<string>;
   save(path: string, replace: boolean, signal: AbortSignal): Promise<Saved>;
   chosen(key: string): void;
-  /** what a person selected in one of the graphs */
+  /** a person selected something in one of the graphs */
   selected?(side: SideOf, selection: readonly Selected[]): void;
   stepped(step: number): void;
   synced(synced: boolean): void;
@@ -39,7 +39,7 @@ interface Loaded {
   readonly data: SimplificationData;
 }
 
-/** One step as it is shown. */
+/** The step that is shown. */
 interface Shown extends Loaded {
   readonly step: number;
   readonly changes: ReturnType<typeof createChangeList>;
@@ -55,7 +55,7 @@ export interface SimplificationOptions {
   readonly chosen: string;
 }
 
-/** The panel; tests and tools find it at the root element. */
+/** The panel, also a handle for tests and tools at the root element. */
 export class Simplification {
   readonly #root: HTMLElement;
   readonly #host: SimplificationHost;
@@ -74,9 +74,9 @@ export class Simplification {
   #live: boolean;
   #busy = false;
   #shown: Shown | null = null;
-  /** key of the change that is chosen, or will be once it is loaded */
+  /** key of the change that is chosen, or will be once loaded */
   #wanted: string;
-  /** the tensor of what was undone last; it is shown once the new result is there */
+  /** the tensor of the last undone change; it is shown once the new result is ready */
   #undoneAt = "";
 
   constructor(
@@ -126,7 +126,7 @@ export class Simplification {
     return this.#shown?.data ?? null;
   }
 
-  /** Shows another result, at one of its steps. */
+  /** Shows a new result, at one of its steps. */
   readonly show = (account: Account, step: number): void => {
     this.#account = account;
     this.#step = step;
@@ -164,7 +164,7 @@ export class Simplification {
     this.#announcer.textContent = elide(text, 300);
   }
 
-  /** Buttons that need the kernel can be pressed while it answers and does nothing else. */
+  /** Buttons that need the kernel can be pressed only while it answers and is idle. */
   #enable(busy = this.#busy): void {
     this.#busy = busy;
     const reason = this.#live ? null : this.#host.reason;
@@ -206,7 +206,7 @@ export class Simplification {
     this.#main.replaceChildren(changes.element, pairRoot);
     const pair = this.#createPair(pairRoot, loaded, step, open, round);
     this.#shown = { ...loaded, step, changes, pair };
-    // what was chosen before comes into view once there is a picture
+    // the previous choice comes into view once there is a picture
     let begun = false;
     const watch = (): void => {
       this.#root.dataset.state = pairRoot.dataset.state ?? "loading";
@@ -303,7 +303,7 @@ export class Simplification {
     this.#simplify(key, [...this.#account.skipped, key], `Undoing ${elide(key, 80)}…`);
   }
 
-  /** Makes a change again, or all that were undone for null. */
+  /** Redoes a change, or for null all that were undone. */
   #redo(key: string | null): void {
     const skipped = key === null ? [] : this.#account.skipped.filter((each) => each !== key);
     this.#simplify(key ?? "", skipped, key === null ? "Redoing all changes…" : `Redoing ${elide(key, 80)}…`);
@@ -334,14 +334,14 @@ export class Simplification {
       event.preventDefault();
       event.stopPropagation();
     });
-    // keys that nobody took are not for the notebook
+    // unhandled keys are not for the notebook
     on(this.#root, "keydown", this.#signal, (event) => {
       if (!event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
     });
   }
 }
 
-/** Returns how many nodes were removed, folded and made, with the signs that boxes bear. */
+/** Returns how many nodes were removed, folded and added, with the signs on the boxes. */
 function legend({ nodes: [left, right] }: SimplificationData): HTMLElement[] {
   const counts: readonly (readonly [DiffStatus, number])[] = [
     ["removed", left[1]],
@@ -366,15 +366,15 @@ const VERDICTS = {
   wrong: ["✕ Not the same", "onnx-nb-bad"],
   unchecked: ["! Not verified", "onnx-nb-caution"],
 } as const;
-/** Changes that were left out of which each has a button. */
+/** Maximum number of skipped changes that have a button. */
 const SKIPPED = 60;
-/** Outputs that differ of which each is described. */
+/** Maximum number of differing outputs that are described. */
 const OUTPUTS = 8;
 
 /**
- * Above the graphs: the verdict, what was left out on request, and the steps.
+ * Creates the part above the graphs: the verdict, the skipped changes, and the steps.
  *
- * @param redo makes a change that was left out again, or all for null
+ * @param redo redoes a skipped change, or all for null
  */
 function createHeader(
   kernel: KernelButtons,
@@ -465,19 +465,19 @@ function createHeader(
 
 /** Pixels of the list of changes. */
 const HEIGHT = 232;
-/** Nodes of a change that are named. */
+/** Maximum number of nodes of a change that are named. */
 const NAMED = 6;
 
-/** The changes with their reasons, the operators before and after, and what was left as it is. */
+/** Creates the list of changes with their reasons, the operators before and after, and what was left unchanged. */
 function createChangeList(
   account: Account,
   { data, columns }: Loaded,
   kernel: KernelButtons,
   events: {
-    /** a person chose a change, −1 for none, or wants to see it again */
+    /** a person chose a change, −1 for none, or asked to see it again */
     readonly chosen: (row: number) => void;
     readonly activated: (row: number) => void;
-    /** undoes a change or all of a rule */
+    /** undoes a change or all changes of a rule */
     readonly undo: (key: string) => void;
   },
   signal: AbortSignal,

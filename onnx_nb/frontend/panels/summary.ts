@@ -1,10 +1,10 @@
-/** A model in tables: what goes in and out, which ops, where the bytes are, what a run costs. */
+/** Tables that summarize a model: inputs and outputs, ops, location of the bytes, and cost of a run. */
 
 import { categoryVariable } from "../render/theme.ts";
 import { bytes, counted, plain, scaled } from "../scene/formatting.ts";
 import { button, copyButton, el, elide, mono, on } from "./dom.ts";
 
-/** `analysis.summarize` as plain data. */
+/** An `analysis.summarize` result as plain data. */
 export interface SummaryData {
   readonly name: string;
   readonly path: string;
@@ -31,15 +31,15 @@ export interface SummaryData {
   readonly doc: string;
   /** kind, message */
   readonly faults: readonly (readonly [string, string])[];
-  /** null where it was not counted */
+  /** null if it was not counted */
   readonly cost?: CostData | null;
   /** scope, class, MACs, parameters, activation bytes */
   readonly scopes?: readonly (readonly [string, string, number | null, number, number | null])[];
-  /** dimensions of inputs without a size */
+  /** dimensions of inputs whose size is unknown */
   readonly unbound?: readonly string[];
 }
 
-/** `analysis.costs.Cost`: sums over the nodes whose costs are known, and the number of the others. */
+/** `analysis.costs.Cost`: sums over the nodes of known cost, and the number of the others. */
 export interface CostData {
   readonly known_macs: number;
   readonly known_flops: number;
@@ -49,21 +49,21 @@ export interface CostData {
   readonly unknown_activation_bytes: number;
 }
 
-/** Rows of a longer table that are shown before its button is pressed. */
+/** Rows of a longer table before its button is pressed. */
 const SHOWN = 8;
 /** Maximum number of rows of a table. */
 const MOST = 5000;
 
 export interface SummaryOptions {
-  /** false: one line, whose button opens the tables */
+  /** false: one line, with a button that opens the tables */
   readonly expanded?: boolean;
-  /** is called when the tables are opened or closed */
+  /** called when the tables are opened or closed */
   readonly turned?: (expanded: boolean) => void;
   /** sizes of dimensions, and shapes of inputs, for which the costs were counted */
   readonly shapes?: Shapes;
-  /** counts for other sizes; absent where there is no kernel to do so */
+  /** counts for other sizes; absent where no kernel can do so */
   readonly resized?: (shapes: Shapes) => void;
-  /** what is wrong with the sizes that were given */
+  /** error in the given sizes */
   readonly problem?: string;
 }
 
@@ -162,7 +162,7 @@ function cardsOf(summary: SummaryData, options: SummaryOptions, signal: AbortSig
   return cards;
 }
 
-/** "4.1 GMACs", "≥ 4.1 GMACs", or on what they depend; empty where nothing was counted. */
+/** "4.1 GMACs", "≥ 4.1 GMACs", or the dimensions they depend on; empty if nothing was counted. */
 function macsFact({ cost, unbound = [] }: SummaryData): string {
   if (!cost) return "";
   if (cost.unknown_macs > 0 && unbound.length > 0) return `MACs depend on ${dimensions(unbound)}`;
@@ -192,7 +192,7 @@ function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions,
   }
   parts.push(...sizeFields(unbound, options, signal));
   const most = Math.max(1, ...scopes.map(([, , macs]) => macs ?? 0));
-  // a column of question marks is of no use
+  // a column of question marks is useless
   const run = scopes.some(([, , macs, , activations]) => macs !== null || activations !== null);
   const rows = table(
     run ? ["scope", "MACs", "parameters", "activations", ""] : ["scope", "parameters"],
@@ -213,10 +213,10 @@ function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions,
   return rows === null ? parts : [...parts, rows];
 }
 
-/** Dimensions that have a field; more of them can be given in Python. */
+/** Maximum number of dimensions that have a field; more of them can be set in Python. */
 const FIELDS = 12;
 
-/** A field for each dimension that has a size only in a run. */
+/** Creates a field for each dimension whose size is known only in a run. */
 function sizeFields(
   unbound: readonly string[],
   { shapes = {}, resized, problem = "" }: SummaryOptions,
@@ -240,7 +240,7 @@ function sizeFields(
       else if (/^\d+$/.test(input.value)) resized({ ...others, [name]: Number(input.value) });
     };
     on(input, "change", signal, given);
-    // digits are no commands to the notebook
+    // digits are not commands to the notebook
     on(input, "keydown", signal, (event) => event.stopPropagation());
     return el("label", `${elide(name, 40)} = `, input);
   };
@@ -263,10 +263,10 @@ function withUnit(count: number, unit: string): string {
   return /\d$/.test(short) ? `${short} ${unit}` : `${short}${unit}`;
 }
 
-/** Code, or an element. */
+/** A name or number as code, or an element. */
 type Cell = Node | string;
 
-/** A table whose rows beyond a few wait behind "show all N"; null when there are none. */
+/** Returns a table whose rows beyond a few wait behind "show all N"; null if it would be empty. */
 function table<T>(
   columns: readonly string[],
   rows: readonly T[],
@@ -280,7 +280,7 @@ function table<T>(
       body.append(el("tr", ...cells(row).map((cell) => el("td", typeof cell === "string" ? mono(cell) : cell))));
     }
   };
-  // one row more than it hides would be silly
+  // a button must hide more than one row
   const first = rows.length <= SHOWN + 2 ? rows.length : SHOWN;
   add(0, first);
   const head = el("thead", el("tr", ...columns.map((title) => el("th", { scope: "col" }, title))));

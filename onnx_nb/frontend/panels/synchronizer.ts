@@ -1,6 +1,6 @@
 /**
- * Keeps two graph views in step: what is panned, zoomed, opened, searched or selected in one is in the other, as far as
- * it has it. There is one rule against echoes: while the synchronizer changes a view, it does not listen.
+ * Synchronizes two graph views: panning, zooming, opening, searching or selecting in one does the same in the other, if
+ * possible there. One rule prevents echoes: while the synchronizer changes a view, it does not listen.
  */
 
 import type { Columns, Target } from "../protocol/columns.ts";
@@ -22,12 +22,12 @@ type Anchor = readonly [Target, Target];
 
 /** Pixels of the world around the middle of the view in which boxes count most. */
 const NEAR = 160;
-/** Boxes that the selection counts as much as. */
+/** Boxes that count as much as the selection does. */
 const ANCHOR_WEIGHT = 60;
 
 export const other = (side: SideOf): SideOf => (side === 0 ? 1 : 0);
 const SIDES = [0, 1] as const;
-/** Targets of those that are shown whose scopes are opened. */
+/** Maximum number of targets whose scopes are opened. */
 const OPENED = 8;
 
 export class Synchronizer {
@@ -36,13 +36,13 @@ export class Synchronizer {
   readonly #note: (side: SideOf, text: string) => void;
   #views: Views | null = null;
   #scenes: readonly (Scene | null)[] = [];
-  /** boxes that both scenes draw, of the left one and of the right one */
+  /** boxes that both scenes draw, in the left one and in the right one */
   #boxes: readonly [number[], number[]] = [[], []];
   #enabled: boolean;
-  /** the side that a person works in; the other one follows */
+  /** the side in which the person works; the other one follows */
   #leader: SideOf = 0;
   #changing = false;
-  /** the last selection in both graphs: where it is in view it decides most about the alignment */
+  /** the last selection in both graphs: near the middle of the view it counts most in the alignment */
   #anchor: Anchor | null = null;
   #open: [ReadonlySet<number>, ReadonlySet<number>] = [new Set(), new Set()];
   #frame = 0;
@@ -65,7 +65,7 @@ export class Synchronizer {
     });
   }
 
-  /** Takes the views, which are made after it. */
+  /** Takes the views, which are created later than this. */
   attach(views: Views): void {
     this.#views = views;
     this.#remember();
@@ -80,7 +80,7 @@ export class Synchronizer {
     if (on) this.#align(this.#leader);
   }
 
-  /** A person works in this side now. */
+  /** Marks the side in which the person works now. */
   lead(side: SideOf): void {
     this.#leader = side;
   }
@@ -100,12 +100,12 @@ export class Synchronizer {
     }
   }
 
-  /** The camera of one view has moved. */
+  /** Follows a movement of one view's camera. */
   looked(side: SideOf): void {
     if (this.#enabled && this.#leader === side && !this.#changing) this.#alignNow(side);
   }
 
-  /** Somebody searched in one view. */
+  /** Follows a search in one view. */
   searched(side: SideOf, text: string): void {
     if (!this.#enabled) return;
     this.#mirror(side, (view, there) => {
@@ -208,7 +208,7 @@ export class Synchronizer {
 
   // ---------------------------------------------------------------- alignment
 
-  /** Aligns the other graph with this one once both are laid out. */
+  /** Aligns the other graph with this one once both have been laid out. */
   #align(side: SideOf): void {
     if (!this.#enabled) return;
     cancelAnimationFrame(this.#frame);
@@ -232,7 +232,7 @@ export class Synchronizer {
     viewport.moveTo({ x: x - size.w / camera.k / 2, y: y - size.h / camera.k / 2, k: camera.k });
   }
 
-  /** Returns the way from where `side` draws something to where the other side does; near the middle counts most. */
+  /** Returns the offset from boxes in the scene of `side` to those in the other; boxes near the middle count most. */
   #offset(side: SideOf): Point | null {
     if (this.#views === null) return null;
     const [left, right] = this.#views.map((view) => view.viewport.scene);
@@ -271,7 +271,7 @@ export class Synchronizer {
     this.#boxes = [mine, others];
   }
 
-  /** Where a target is drawn; a tensor without a box is where its producer or a reader is. */
+  /** Returns the position of a target; a tensor without a box is at its producer or a reader. */
   #center(scene: Scene, side: SideOf, target: Target): Point | null {
     let box = boxOf(scene, this.#columns[side], target);
     if (box < 0 && target.kind === "tensor") {
@@ -282,7 +282,7 @@ export class Synchronizer {
   }
 }
 
-/** Returns the drawn targets, each once. */
+/** Returns the drawn targets without duplicates. */
 function drawnAs(columns: Columns, targets: readonly Target[]): Target[] {
   const found = targets.map((each) => shownAs(columns, each));
   return [...new Map(found.map((each) => [keyOf(each), each])).values()];
@@ -292,7 +292,7 @@ function centerOf({ boxes: { x, y, w, h } }: Scene, box: number): Point {
   return { x: x[box] + w[box] / 2, y: y[box] + h[box] / 2 };
 }
 
-/** Returns the target of a box; null for an open scope, whose middle means little. */
+/** Returns the target of a box; null for an open scope, whose middle is arbitrary. */
 function targetOf({ boxes: { kind, id } }: Scene, box: number): Target | null {
   if (kind[box] === BOX.OPEN) return null;
   return { kind: kind[box] === BOX.NODE ? "node" : kind[box] === BOX.SCOPE ? "scope" : "tensor", id: id[box] };

@@ -1,5 +1,5 @@
 /**
- * A table of any number of rows: sorted by a click on a column's head, filtered, walked by the keyboard, and read out as
+ * A table of any number of rows: sorted by a click on a column's head, filtered, used by keyboard, and announced as
  * a grid. Only the rows in view are elements.
  */
 
@@ -8,16 +8,16 @@ import { button, el, elide, on, onAbort } from "./dom.ts";
 
 export interface TableColumn extends RowColumn {
   readonly title: string;
-  /** what the column is, in a tooltip */
+  /** description of the column, for a tooltip */
   readonly hint?: string;
-  /** pixels it takes at least, and its share of the remaining width */
+  /** minimum width in pixels, and share of the remaining width */
   readonly width: readonly [least: number, share: number];
-  /** shown in place of the text, which is read out */
+  /** shown in place of the text, which is announced */
   readonly draw?: (row: number) => Element | null;
   readonly bad?: (row: number) => boolean;
-  /** its texts are names, which mostly differ at their ends: where they are long the middle is left out */
+  /** its texts are names, which mostly differ at their ends: the middle of long ones is omitted */
   readonly names?: boolean;
-  /** where there is no room for all, columns with the highest number are left out first */
+  /** where space is short, columns with the highest number are omitted first */
   readonly spare?: number;
 }
 
@@ -32,7 +32,7 @@ export function texts(
   return { key, title, width, text, ...more };
 }
 
-/** A column of numbers, NaN where there is none, with four digits if nothing else is given. */
+/** A column of numbers, NaN for none, with four digits by default. */
 export function numbers(
   key: string,
   title: string,
@@ -49,10 +49,10 @@ export interface TableOptions {
   readonly label: string;
   readonly count: number;
   readonly columns: readonly TableColumn[];
-  /** what one row is, for counting: "value" */
+  /** name of a row, for counting: "value" */
   readonly noun: string;
   readonly sorting?: { readonly key: string; readonly descending: boolean };
-  /** a row was chosen by a person; −1 for none */
+  /** a person chose a row; −1 for none */
   readonly chosen?: (row: number) => void;
   /** Enter or a double click */
   readonly activated?: (row: number) => void;
@@ -61,17 +61,17 @@ export interface TableOptions {
 /** Pixels of a row, and between columns, as in table.css. */
 const ROW = 26;
 const GAP = 10;
-/** Rows above and below those in view that are elements too. */
+/** Rows above and below those in view that are also elements. */
 const SPARE = 6;
-/** Pixels of the tallest element that browsers draw; the rows of longer tables overlap. */
+/** Pixels of the tallest element that browsers support; the rows of longer tables overlap. */
 const TALLEST = 8_000_000;
-/** Characters of a name that is never shortened, and of the end of a longer one that stays. */
+/** Characters of a name that is never shortened, and of the end of a longer one that is kept. */
 const WHOLE = 20;
 const TAIL = 11;
 let tables = 0;
 
 export class Table {
-  /** the filter and how many rows are left */
+  /** the filter and the number of remaining rows */
   readonly filter: HTMLElement;
   readonly element: HTMLElement;
   readonly #options: TableOptions;
@@ -86,7 +86,7 @@ export class Table {
   #only: ((row: number) => boolean) | null = null;
   #sorting: Sorting | null = null;
   #rows: Uint32Array;
-  /** row → its place among the rows that are shown, −1 for none */
+  /** row → its index among the shown rows, −1 for none */
   #places = new Int32Array(0);
   #chosen = -1;
   /** the chosen row was in view when a person last scrolled */
@@ -132,12 +132,12 @@ export class Table {
     return this.#chosen;
   }
 
-  /** the rows that are shown, in order */
+  /** the shown rows, in order */
   get rows(): Uint32Array {
     return this.#rows;
   }
 
-  /** Chooses a row and brings it into view, without calling `chosen`; a row that the filter hides clears the filter. */
+  /** Chooses a row and scrolls to it, without calling `chosen`; clears a filter that hides the row. */
   choose(row: number): void {
     if (row >= 0 && this.#places[row] < 0) {
       this.#field.value = "";
@@ -147,13 +147,13 @@ export class Table {
     this.#bring(row, true);
   }
 
-  /** Shows only rows for which it is true; null for all. */
+  /** Shows only rows for which it is true; all for null. */
   restrict(only: ((row: number) => boolean) | null): void {
     this.#only = only;
     this.#arrange();
   }
 
-  /** Returns the rows that are shown as a CSV file; what is only drawn is in the columns next to it. */
+  /** Returns the shown rows as a CSV file, without columns that are only drawn. */
   csv(): string {
     const { columns } = this.#options;
     return csvOf(
@@ -164,7 +164,7 @@ export class Table {
 
   // ---------------------------------------------------------------- drawing
 
-  /** Leaves out columns for which there is no room. */
+  /** Hides columns for which there is no space. */
   #fitColumns(): void {
     const { columns } = this.#options;
     this.#fitting = fittingOf(columns, this.element.clientWidth);
@@ -196,7 +196,7 @@ export class Table {
     for (let place = from; place < to; place++) {
       const row = this.#rows[place];
       const element = this.#drawn.get(row) ?? this.#add(row);
-      // where rows overlap, the first one is where the scrollbar is and the others follow at their height
+      // where rows overlap, the first one follows the scrollbar and the others keep their height
       const y = pitch === ROW ? place * ROW : grid.scrollTop + (place - top) * ROW;
       element.style.transform = `translateY(${y}px)`;
       element.setAttribute("aria-rowindex", String(place + 2));
@@ -254,13 +254,13 @@ export class Table {
       const sort = this.#sorting?.column !== column ? "none" : this.#sorting.descending ? "descending" : "ascending";
       this.#heads[at].setAttribute("aria-sort", sort);
     });
-    // the elements of rows are in the order of the screen
+    // elements of rows are in the order on the screen
     this.#remove();
     this.#draw();
   }
 
   #sortBy(column: TableColumn): void {
-    const first = column.numbers !== undefined; // the largest number is looked for, the first name
+    const first = column.numbers !== undefined; // people look for the largest number, but the first name
     const now = this.#sorting;
     if (now?.column !== column) this.#sorting = { column, descending: first };
     else this.#sorting = now.descending === first ? { column, descending: !first } : null;
@@ -271,13 +271,13 @@ export class Table {
 
   // ---------------------------------------------------------------- choosing
 
-  /** pixels of rows in view, and how far below the top of them a row is */
+  /** pixels of the visible rows, and of a row below the top of them */
   #whereIs(row: number): readonly [room: number, y: number] {
     const pitch = this.#pitch;
     return [(this.#height - 2 * ROW) * (pitch / ROW), this.#places[row] * pitch - this.element.scrollTop];
   }
 
-  /** Brings a row into view: as far as it takes, or to the middle if it was out of view. */
+  /** Scrolls to a row: as little as possible, or to the middle if it was out of view. */
   #bring(row: number, middle = false): void {
     if (row < 0 || this.#places[row] < 0) return;
     const [room, y] = this.#whereIs(row);
@@ -318,7 +318,7 @@ export class Table {
     };
     on(grid, "keydown", signal, (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
-      event.stopPropagation(); // nothing typed here is a command to the notebook
+      event.stopPropagation(); // keys typed here are not commands to the notebook
       const act = event.target === grid ? keys[event.key] : undefined;
       if (act === undefined) return;
       event.preventDefault();
@@ -429,14 +429,14 @@ function bothEnds(text: string): readonly (Node | string)[] {
   ];
 }
 
-/** One column: numbers, or a text for each row. */
+/** A column of numbers, or of a text for each row. */
 export interface RowColumn {
   /** its name in filters (`max>100`) and in the CSV file */
   readonly key: string;
-  /** NaN: there is none */
+  /** NaN for none */
   readonly numbers?: ArrayLike<number>;
   readonly text?: (row: number) => string;
-  /** how a number is shown */
+  /** formats a number */
   readonly write?: (x: number, row: number) => string;
 }
 
@@ -457,14 +457,14 @@ const TERM = /(-?)(?:"([^"]*)"?|(\S+))/g;
 const NUMERIC = /^([a-z_ ]+)(>=|<=|!=|>|<|=)([-−+]?(?:\d+\.?\d*|\.\d+)(?:e[-−+]?\d+)?|[-−+]?inf)$/i;
 
 /**
- * Returns a function that finds the rows that are left, in order. Its filter has words that must be there (-word: must
- * not) and comparisons of a column with a number: `std>0.1`; `only` leaves out rows besides that.
+ * Returns a function that finds the remaining rows, in order. Its filter has words that must occur (-word: must not)
+ * and comparisons of a column with a number: `std>0.1`; `only` excludes further rows.
  */
 export function rowOrder(
   count: number,
   columns: readonly RowColumn[],
 ): (filter: string, sorting: Sorting | null, only?: ((row: number) => boolean) | null) => Uint32Array {
-  /** of each row all that can be searched, in lower case */
+  /** searchable text of each row, in lower case */
   const haystack = new Array<string | undefined>(count);
   const searched = (row: number): string => {
     haystack[row] ??= columns
@@ -493,7 +493,7 @@ export function rowOrder(
   };
 }
 
-/** By numbers with NaN last either way, by text as a person would; rows that are equal stay as they were. */
+/** Sorts by numbers, with NaN last in both directions, or by text in natural order; equal rows keep their order. */
 function sorted(rows: Uint32Array, { column, descending }: Sorting): Uint32Array {
   const sign = descending ? -1 : 1;
   const { numbers, text } = column;
@@ -505,7 +505,7 @@ function sorted(rows: Uint32Array, { column, descending }: Sorting): Uint32Array
     });
   }
   if (text === undefined) return rows;
-  // each distinct text is placed once: there are few ops, and comparing texts as a person does is slow
+  // each distinct text is ranked once: there are few ops, and natural comparison of texts is slow
   const texts = new Map<string, number>();
   for (const row of rows) texts.set(text(row), 0);
   const collator = new Intl.Collator("en", { numeric: true });
@@ -523,7 +523,7 @@ export function cellText(column: RowColumn, row: number): string {
   return column.write === undefined ? written(x, 4) : column.write(x, row);
 }
 
-/** The rows as a CSV file, numbers with all their digits. */
+/** Returns the rows as a CSV file, numbers with all their digits. */
 export function csvOf(columns: readonly RowColumn[], rows: ArrayLike<number>): string {
   const lines = [columns.map(({ key }) => field(key)).join(",")];
   for (let at = 0; at < rows.length; at++) {
@@ -540,13 +540,13 @@ function number(x: number): string {
   return Number.isNaN(x) ? "" : x === Infinity ? "inf" : x === -Infinity ? "-inf" : String(x);
 }
 
-/** Quotes a field; a name that a spreadsheet would take for a formula gets an apostrophe, for names are not trusted. */
+/** Quotes a field; a name that a spreadsheet would parse as a formula gets an apostrophe, since names are untrusted. */
 function field(text: string): string {
   const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
-/** Tables in one place, with a button for each; `shown` is called with the number of the one that is shown. */
+/** Tables in one place, with a button for each; `shown` is called with the index of the visible one. */
 export function createTableTabs(
   tabs: readonly (readonly [name: string, count: number, table: Table])[],
   signal: AbortSignal,

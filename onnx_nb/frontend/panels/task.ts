@@ -1,23 +1,23 @@
 /**
- * Work that takes a while: one piece at a time, which can be cancelled, a row that shows its progress and outcome, and
- * buttons for what only the kernel can do.
+ * Long work: one task at a time, which can be cancelled, a row that shows its progress and outcome, and
+ * buttons for actions of the kernel.
  */
 
 import { type Failure, failure } from "../protocol/host.ts";
 import { button, copyButton, el, elide, fillings, onAbort, type Properties } from "./dom.ts";
 
-/** @param done the fraction that is done, null if it is not known */
+/** @param done fraction of the work, null if it is not known */
 export type OnProgress = (done: number | null, message: string) => void;
 
 export interface TaskEvents<T> {
   readonly progress?: OnProgress;
   done(result: T): void;
   failed(error: unknown): void;
-  /** after `done` or `failed`, or when it was cancelled */
+  /** after `done` or `failed`, or on cancellation */
   ended?(): void;
 }
 
-/** Runs one piece of work at a time; nothing is heard of work that was cancelled. */
+/** Runs one piece of work at a time; ignores the result of cancelled work. */
 export class Task {
   readonly #signal: AbortSignal;
   #round: AbortController | null = null;
@@ -32,7 +32,7 @@ export class Task {
     return this.#round !== null;
   }
 
-  /** Begins a piece of work; does nothing while another one is going on. */
+  /** Starts a piece of work; does nothing while another one is running. */
   async run<T>(work: (signal: AbortSignal, progress: OnProgress) => Promise<T>, events: TaskEvents<T>): Promise<void> {
     if (this.#round !== null || this.#signal.aborted) return;
     const round = new AbortController();
@@ -51,7 +51,7 @@ export class Task {
     if (this.#round === round) this.#end();
   }
 
-  /** Stops the work. The kernel may take its time for that; nobody waits for it. */
+  /** Stops the work. The kernel may take a while to stop; nothing waits for it. */
   cancel(): void {
     this.#round?.abort();
     this.#end();
@@ -63,7 +63,7 @@ export class Task {
   }
 }
 
-/** A row that shows the progress of work, with a button to cancel it. */
+/** A row that shows the progress of work, with a cancel button. */
 export function createProgress(
   label: string,
   cancel: () => void,
@@ -81,12 +81,12 @@ export function createProgress(
   };
 }
 
-/** A sentence about an error, in place of the content. */
+/** Returns a sentence about an error, in place of the content. */
 export function failureNote(error: unknown): HTMLElement {
   return el("p.onnx-nb-dim", elide(failure(error).message, 300));
 }
 
-/** The parts of a row that shows an error and can be dismissed. */
+/** Returns the parts of a row that shows an error and can be dismissed. */
 export function errorParts({ message, advice }: Failure, dismiss: () => void, signal: AbortSignal): HTMLElement[] {
   const text = el("span.onnx-nb-message", { title: message.slice(0, 4000) }, elide(message, 600));
   return [
@@ -100,15 +100,15 @@ export type TaskBar = ReturnType<typeof createTaskBar>;
 
 /** Milliseconds after which work is shown. */
 const PATIENCE_MS = 150;
-/** Milliseconds without a report after which a kernel is busy, or gone. */
+/** Milliseconds without a report after which a kernel counts as busy or gone. */
 export const SILENCE_MS = 5000;
 export const SILENCE = "The kernel has not reported for a while: it is busy, or was restarted.";
 
 /**
  * Returns a banner for the work of the kernel.
  *
- * @param changed is called when work begins and ends
- * @param announce reads a sentence out
+ * @param changed called when work starts and ends
+ * @param announce announces a sentence to screen readers
  */
 export function createTaskBar(changed: (busy: boolean) => void, announce: (text: string) => void, signal: AbortSignal) {
   const element = el("div.onnx-nb-strip.onnx-nb-task", { hidden: true });
@@ -137,9 +137,9 @@ export function createTaskBar(changed: (busy: boolean) => void, announce: (text:
     },
     fail,
     /**
-     * Begins a piece of work; does nothing while another one is going on.
+     * Starts a piece of work; does nothing while another one is running.
      *
-     * @param text name of the work, until the work itself reports more
+     * @param text name of the work, until the work reports a message
      * @param work returns the message to show, "" for none
      */
     run(text: string, work: (signal: AbortSignal, progress: OnProgress) => Promise<string>): void {
@@ -170,7 +170,7 @@ export function createTaskBar(changed: (busy: boolean) => void, announce: (text:
   };
 }
 
-/** Buttons for what only the kernel can do: they cannot be pressed while it works or does not answer. */
+/** Buttons for actions of the kernel: they cannot be pressed while it is busy or does not answer. */
 export class KernelButtons {
   readonly #buttons = new Map<HTMLButtonElement, string>();
   #disabled = false;
@@ -198,7 +198,7 @@ export class KernelButtons {
     this.refresh();
   }
 
-  /** Enables or disables all buttons again, whatever was done to them. */
+  /** Enables or disables all buttons again, overriding other changes. */
   refresh(): void {
     for (const [element, hint] of this.#buttons) {
       element.disabled = this.#disabled;

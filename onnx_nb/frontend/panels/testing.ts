@@ -1,4 +1,4 @@
-/** What jsdom lacks for a graph view: a 2-D context, sizes, ResizeObserver, streams. Only for tests. */
+/** Parts of a browser that a graph view needs and jsdom lacks: 2-D context, sizes, ResizeObserver, streams. For tests. */
 
 import { Blob } from "node:buffer";
 import type { Columns, Target } from "../protocol/columns.ts";
@@ -22,7 +22,7 @@ export interface Drawn {
   readonly texts: string[];
 }
 
-/** Returns every canvas a context that remembers its texts, and every element a size. */
+/** Gives every canvas a context that records its texts, and every element a size. */
 export function furnish(width = 1000, height = 600): Drawn {
   const texts: string[] = [];
   const context = new Proxy(
@@ -79,7 +79,7 @@ export const MODEL = columnsOf(
   "small.onnx",
 );
 
-/** A host that remembers what it was asked. */
+/** A host that records its requests. */
 export class FakeHost implements GraphHost {
   live = true;
   readonly reason = "No kernel is connected.";
@@ -127,7 +127,7 @@ export class FakeHost implements GraphHost {
   }
 }
 
-/** Knows the numbers 0 … 23 as a tensor of 2×3×4, once it was captured. */
+/** A host that knows the numbers 0 … 23 as a tensor of 2×3×4, once captured. */
 export class FakeValues implements ValueHost {
   readonly captured: (number | null)[] = [];
   readonly places: Place[] = [];
@@ -183,14 +183,14 @@ export class FakeValues implements ValueHost {
   }
 }
 
-/** The one button of this text. */
+/** Returns the only button with this text. */
 export function buttonIn(root: ParentNode, name: string): HTMLButtonElement {
   const found = [...root.querySelectorAll("button")].filter((each) => each.textContent?.trim() === name);
   if (found.length !== 1) throw new Error(`${found.length} buttons '${name}'`);
   return found[0];
 }
 
-/** The context of one panel with the real reducer behind it. */
+/** Returns the context of one panel with the real reducer. */
 export class FakeView implements ViewContext {
   readonly columns: Columns;
   readonly host: GraphHost;
@@ -216,7 +216,7 @@ export class FakeView implements ViewContext {
     if (this.now !== before) this.panel?.update(this.now);
   };
 
-  /** Puts a panel into the page and lets it follow the state. */
+  /** Adds a panel to the page and updates it with the state. */
   show<T extends Panel>(panel: T, root: HTMLElement): T {
     root.replaceChildren(panel.element);
     this.panel = panel;

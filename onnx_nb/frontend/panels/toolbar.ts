@@ -1,4 +1,4 @@
-/** The bar on top: name of the model, scopes of the selection, search, and tools for the whole view. */
+/** The bar at the top: name of the model, scopes of the selection, search, and tools for the whole view. */
 
 import type { Colors } from "../protocol/host.ts";
 import type { Saving, State } from "../scene/state.ts";
@@ -9,7 +9,7 @@ import { link, type Panel, type ViewContext } from "./viewcontext.ts";
 
 export type Toolbar = ReturnType<typeof createToolbar>;
 
-/** @param actions of the view: `leaveSearch` closes the list of hits and returns the keyboard to the graph */
+/** @param actions of the view: `leaveSearch` closes the list of hits and returns the focus to the graph */
 export function createToolbar(
   view: ViewContext,
   actions: { help(): void; drawer(open: boolean): void; leaveSearch(): void },
@@ -82,7 +82,7 @@ const PAGES: readonly (readonly [statistics: boolean, text: string, title: strin
   [true, "HTML page with statistics", "… with statistics of all weights, and of the capture, in it"],
 ];
 
-/** The menu that saves the graph as a picture, or, where a kernel can write one, as a page. */
+/** Creates the menu that saves the graph as a picture, or, where a kernel can write one, as a page. */
 function createSaveMenu({ host, dispatch, signal }: ViewContext): Menu {
   const menu = createMenu("Save", { title: "Save a picture or a page (s)", label: "Save" }, signal);
   const entry = (text: string, title: string, action: Parameters<typeof dispatch>[0]): HTMLElement => {
@@ -100,16 +100,16 @@ function createSaveMenu({ host, dispatch, signal }: ViewContext): Menu {
   return menu;
 }
 
-/** Names are shortened to these, one after the other, before whole scopes give way. */
+/** Characters to which names are shortened, step by step, before whole scopes are omitted. */
 const LENGTHS = [40, 24, 14, 9];
 
-/** The scopes around the selection, from the outermost in. Where they do not fit, those in the middle are left out. */
+/** Shows the scopes around the selection, outermost first. If they do not fit, those in the middle are omitted. */
 function createBreadcrumbs({ columns, signal }: ViewContext): Panel {
   const element = el("nav.onnx-nb-breadcrumbs", { "aria-label": "Scope of the selection" });
   let inside: readonly number[] = [];
   let shown: State["selection"] = null;
 
-  /** `left` scopes from the outside and `right` from the inside, in names of at most `most` characters. */
+  /** Shows `left` scopes from the outside and `right` from the inside, in names of at most `most` characters. */
   const fill = (left: number, right: number, most: number): void => {
     const crumb = (scope: number): HTMLElement => {
       const name = columns.str(columns.scopeName[scope]) || "scope";
@@ -123,7 +123,7 @@ function createBreadcrumbs({ columns, signal }: ViewContext): Panel {
   };
   const refit = (): void => {
     const all = inside.length;
-    // both ends stay as long as they can: the nearest scopes are the most informative, then the outermost one
+    // both ends stay as long as possible: the nearest scopes are the most informative, then the outermost one
     for (const most of LENGTHS) {
       for (let right = all; right > 0; right--) {
         const left = right === all ? 0 : right > 1 || most === LENGTHS.at(-1) ? 1 : 0;
@@ -150,7 +150,7 @@ function createBreadcrumbs({ columns, signal }: ViewContext): Panel {
   };
 }
 
-/** The menu of places to come back to: open scopes, selection and camera. */
+/** Creates the menu of bookmarks: open scopes, selection and camera. */
 function createBookmarks({ dispatch, signal }: ViewContext): Panel {
   const next = fillings(signal);
   const menu = createMenu("☆", { title: "Bookmarks (b keeps this view)", label: "Bookmarks" }, signal);
@@ -213,12 +213,12 @@ function createBookmarks({ dispatch, signal }: ViewContext): Panel {
 }
 
 const CATEGORY = "category";
-/** Numbers that the kernel has of every model; `analysis/view/overlays.py` has them by these names. */
+/** Numbers that the kernel can compute for every model; `analysis/view/overlays.py` uses these names. */
 const OWN = ["parameters", "weight bytes", "MACs", "activation bytes"];
-/** Numbers that it has once the whole model was captured. */
+/** Numbers that it has once the whole model has been captured. */
 const CAPTURED = ["seconds", "bytes", "std", "min", "max", "mean", "zeros", "nonfinite"];
 
-/** The menu of colors: the category of their op, or numbers of the kernel or of the page. */
+/** Creates the menu of colors: categories of ops, or numbers of the kernel or of the page. */
 function createColors({ host, dispatch, signal }: ViewContext): Panel {
   const offered = host.baked?.colors;
   const listed: Colors = offered ?? { own: OWN, captured: CAPTURED };
@@ -231,7 +231,7 @@ function createColors({ host, dispatch, signal }: ViewContext): Panel {
     given,
   );
   let captured = false;
-  /** the choice that has not arrived yet */
+  /** the choice that has not been applied yet */
   let asked: string | null = null;
   let shown: Pick<State, "overlay" | "error"> | null = null;
   on(select, "change", signal, () => {

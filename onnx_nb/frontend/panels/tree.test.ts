@@ -49,7 +49,7 @@ describe("rows", () => {
     const parent = parentOf(rows, indexOf(rows, target("tensor", "right")));
     expect(rows[parent].target).toEqual(target("node", "enc/inner/split"));
     expect(parentOf(rows, 0)).toBe(-1);
-    // a weight has no row, nor what is in a closed scope
+    // neither a weight nor the content of a closed scope has a row
     expect(indexOf(rows, target("tensor", "W"))).toBe(-1);
     expect(indexOf(rowsOf(columns, new Set([0]), new Set()), target("tensor", "p"))).toBe(-1);
   });

@@ -1,6 +1,6 @@
 /**
- * The graph as a list: scopes, their nodes in file order, the tensors that each makes. It is the way through the graph
- * for a screen reader and for tests; open scopes are the same as on the canvas. Only rows near the view are in the page.
+ * The graph as a list: scopes, their nodes in file order, and the tensors that each produces. It serves screen readers
+ * and tests; the same scopes are open as on the canvas. Only rows near the view are in the page.
  */
 
 import { type Columns, oncePerModel, SCOPE_KIND, type Target } from "../protocol/columns.ts";
@@ -11,11 +11,11 @@ import { describe, type Panel, type ViewContext } from "./viewcontext.ts";
 
 /** Pixels of a row. */
 const ROW = 24;
-/** Rows of a list that is in the page as a whole. */
+/** Rows up to which the whole list is in the page. */
 const FEW = 200;
-/** Milliseconds by which the list may lag behind the picture. */
+/** Milliseconds that the list may lag behind the picture. */
 const LATER_MS = 40;
-/** Rows around the view that are in the page too. */
+/** Rows around the view that are also in the page. */
 const MORE = 30;
 
 let trees = 0;
@@ -36,9 +36,9 @@ export class Tree implements Panel {
   #listed: State | null = null;
   #rows: readonly Row[] = [];
   #selected: ReadonlySet<string> = new Set();
-  /** the row of the keyboard */
+  /** the active row */
   #active = 0;
-  /** the selection was changed here, so the keyboard stays where it is */
+  /** the selection was changed here, so the active row stays */
   #mine = false;
   #timer = 0;
 
@@ -50,7 +50,7 @@ export class Tree implements Panel {
   }
 
   update(): void {
-    // the picture goes first
+    // the picture has priority
     if (this.#timer === 0) this.#timer = window.setTimeout(() => this.#catchUp(), LATER_MS);
   }
 
@@ -64,7 +64,7 @@ export class Tree implements Panel {
     if (reopened) {
       const target = this.#rows[this.#active]?.target ?? null;
       this.#rows = rowsOf(this.#view.columns, state.open, this.#folded);
-      this.#active = Math.max(0, indexOf(this.#rows, target)); // the keyboard stays on its row
+      this.#active = Math.max(0, indexOf(this.#rows, target)); // the active row stays the same
     }
     const { selection } = state;
     const reselected = !same(selection, before?.selection ?? null) || state.others !== before?.others;
@@ -86,7 +86,7 @@ export class Tree implements Panel {
     const to = all ? count : Math.min(count, Math.ceil((tree.scrollTop + height) / ROW) + MORE);
     const wanted = new Set<number>();
     for (let at = from; at < to; at++) wanted.add(at);
-    if (this.#active < count) wanted.add(this.#active); // the row of the keyboard must exist
+    if (this.#active < count) wanted.add(this.#active); // the active row must exist
     this.#spacer.replaceChildren(...[...wanted].sort((a, b) => a - b).map((at) => this.#row(at)));
     tree.setAttribute("aria-activedescendant", count > 0 ? `${this.#prefix}${this.#active}` : "");
   }
@@ -145,14 +145,14 @@ export class Tree implements Panel {
     this.#view.dispatch({ type: "reveal", target });
   }
 
-  /** Adds a row to the selection, or takes it out. */
+  /** Adds a row to the selection, or removes it. */
   #toggleSelected(at: number): void {
     this.#active = at;
     this.#mine = true;
     this.#view.dispatch({ type: "also", target: this.#rows[at].target });
   }
 
-  /** Adds all rows from the active one to this. */
+  /** Adds all rows from the active one to this one. */
   #extend(to: number): void {
     const at = Math.max(0, Math.min(this.#rows.length - 1, to));
     const [from, end] = [Math.min(at, this.#active), Math.max(at, this.#active)];
@@ -164,7 +164,7 @@ export class Tree implements Panel {
 
   #listen(signal: AbortSignal): void {
     const tree = this.#tree;
-    /** the row of an event, −1 for none, and whether it is on the sign that opens it */
+    /** the row of an event, −1 for none, and whether the event is on its toggle */
     const place = ({ target }: Event): readonly [at: number, twist: boolean] => {
       const row = target instanceof Element ? target.closest<HTMLElement>("[data-row]") : null;
       return [Number(row?.dataset.row ?? -1), target instanceof Element && target.classList.contains("onnx-nb-twist")];
@@ -237,12 +237,12 @@ export interface Row {
   readonly siblings: number;
 }
 
-/** Row of a target, −1 for none. */
+/** Returns the row of a target, −1 for none. */
 export function indexOf(rows: readonly Row[], wanted: Target | null): number {
   return wanted === null ? -1 : rows.findIndex(({ target }) => target.id === wanted.id && target.kind === wanted.kind);
 }
 
-/** Parent row, −1 at the top. */
+/** Returns the parent row, −1 at the top. */
 export function parentOf(rows: readonly Row[], at: number): number {
   return rows.findLastIndex(({ level }, above) => above < at && level < rows[at].level);
 }
@@ -289,7 +289,7 @@ export function rowsOf(columns: Columns, open: ReadonlySet<number>, folded: Read
   return rows;
 }
 
-/** scope → its first node in file order, which determines its position among its siblings. */
+/** Returns scope → its first node in file order, which determines its position among its siblings. */
 const firstNodesOf = oncePerModel((columns): Int32Array => {
   const first = new Int32Array(columns.scopeCount).fill(0x7fffffff);
   for (let node = columns.nodeCount - 1; node >= 0; node--) first[columns.nodeScope[node]] = node;

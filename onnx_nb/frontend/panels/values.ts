@@ -1,4 +1,4 @@
-/** The numbers in a tensor: statistics with a histogram, pages of cells, a picture of a slice; capturing where needed. */
+/** Numbers in a tensor: statistics with a histogram, pages of cells, a picture of a slice, and capturing if needed. */
 
 import { statistics, valueText } from "../charts/histogram.ts";
 import type { Look, PageReply, Place, ValueHost } from "../protocol/host.ts";
@@ -8,7 +8,7 @@ import { download } from "./export.ts";
 import { createProgress, failureNote } from "./task.ts";
 import type { ViewContext } from "./viewcontext.ts";
 
-/** Cells of a page; the kernel sends no more. */
+/** Maximum cells of a page; the kernel sends no more. */
 const PAGE = { rows: 16, columns: 6 } as const;
 const START: Place = { index: [], row: 0, column: 0, look: "slice" };
 
@@ -16,7 +16,7 @@ const START: Place = { index: [], row: 0, column: 0, look: "slice" };
 interface Paging {
   readonly page: PageReply;
   readonly look: Look;
-  /** turns to another page; fields that are left out stay as they are */
+  /** turns to another page; omitted fields keep their values */
   readonly turn: (place: Partial<Place>) => void;
   /** downloads the tensor */
   readonly keep: () => void;
@@ -27,7 +27,7 @@ export function createValues(view: ViewContext, value: number, host: ValueHost, 
   const { columns, dispatch } = view;
   const root = el("section.onnx-nb-values", { "aria-label": "Values" });
   const constant = columns.isConstant(value);
-  // made by folded nodes: its literal is shown already
+  // produced by folded nodes: its literal is already shown
   if (constant && columns.producer[value] >= 0 && columns.str(columns.valueLiteral[value]) !== "") return root;
   const stats = el("div");
   const cells = el("div");
@@ -65,7 +65,7 @@ export function createValues(view: ViewContext, value: number, host: ValueHost, 
     const open = button("Values", () => void turn(START), signal, { title: "Show the numbers" });
     cells.replaceChildren(el("div.onnx-nb-row", open, saveButton(keep, signal)));
   };
-  /** Reads the tensor, with progress if that takes a while: a weight may have gigabytes. */
+  /** Reads the tensor, with progress if it takes long: a weight may have gigabytes. */
   const read = async (): Promise<void> => {
     const stopping = new AbortController();
     const stop = (): void => stopping.abort();
@@ -87,13 +87,13 @@ export function createValues(view: ViewContext, value: number, host: ValueHost, 
       stats.replaceChildren(stopping.signal.aborted ? el("div.onnx-nb-row", again) : failureNote(error));
     }
   };
-  // a weight's pages are read by themselves, however large it is
+  // pages of a weight are read without the rest, however large it is
   if (constant) offer();
   void read();
   return root;
 }
 
-/** Returns a function that restores the focus after a page was replaced. */
+/** Returns a function that restores the focus after a page is replaced. */
 function focusedIn(cells: HTMLElement): () => void {
   const held = [...cells.querySelectorAll<HTMLElement>("[aria-label], button")].find((each) => focused(each));
   return () => {
@@ -140,7 +140,7 @@ function paged(paging: Paging): Node[] {
   return parts;
 }
 
-/** One field for each dimension but the last two. */
+/** Creates one field for each dimension except the last two. */
 function slicer({ page: { shape, index, trailing }, turn, signal }: Paging): HTMLElement {
   const fields = index.map((value, dimension) => {
     const attributes = { min: 0, max: shape[dimension] - 1, value, "aria-label": `Index of dimension ${dimension}` };
@@ -178,10 +178,10 @@ function lookSwitch({ page: { looks }, look, turn, signal }: Paging): HTMLElemen
   return el("div.onnx-nb-row", { role: "group", "aria-label": "Look" }, ...looks.map(choose));
 }
 
-/** px between tiles */
+/** Pixels between tiles. */
 const GAP = 2;
 
-/** Slices in gray, bright where they are large, or in color; what is not finite in red. A click on a tile opens it. */
+/** Draws slices in gray, bright for large values, or in color; non-finite values in red. A click on a tile opens it. */
 function picture(
   pixels: Uint8Array,
   { look, shape: [tiles, height, width], first, low, high }: NonNullable<PageReply["picture"]>,

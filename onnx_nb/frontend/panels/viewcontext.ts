@@ -1,4 +1,4 @@
-/** The context of every panel of a graph view, and the links in panels: one that is pressed selects its target. */
+/** Context of every panel of a graph view, and links in panels, which select their targets. */
 
 import { type Columns, type Target, VALUE } from "../protocol/columns.ts";
 import type { GraphHost } from "../protocol/host.ts";
@@ -11,7 +11,7 @@ export interface ViewContext {
   readonly host: GraphHost;
   state(): State;
   readonly dispatch: Dispatch;
-  /** reads a sentence out */
+  /** announces a sentence to screen readers */
   announce(text: string): void;
   readonly signal: AbortSignal;
 }
@@ -27,7 +27,7 @@ export function link(text: string, target: Target, title = text): HTMLButtonElem
   return el("button.onnx-nb-link", attributes, ...breakable(text));
 }
 
-/** One listener for all links below `root`, however often panels are filled again; links of a nested view are its own. */
+/** Adds one listener for all links below `root`, however often panels are filled; a nested view has its own. */
 export function followLinks(root: HTMLElement, { dispatch, signal }: ViewContext): void {
   on(root, "click", signal, (event) => {
     const element = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-go]") : null;
@@ -44,7 +44,7 @@ export function valueLink(columns: Columns, value: number, most = 48): HTMLButto
   return link(elide(name, most) || "(unnamed)", { kind: "tensor", id: value }, name);
 }
 
-/** "MatMul  encoder.layer.0": the op and its scope. */
+/** Returns the op and its scope, "MatMul  encoder.layer.0". */
 export function nodeLink(columns: Columns, node: number): HTMLButtonElement {
   const target: Target = { kind: "node", id: node };
   const scope = columns.str(columns.scopePath[columns.scopeOf(target)]);
@@ -54,7 +54,7 @@ export function nodeLink(columns: Columns, node: number): HTMLButtonElement {
   return element;
 }
 
-/** How a target is named in lists. */
+/** Returns the name of a target in lists. */
 export function describe(columns: Columns, target: Target): { title: string; sub: string; kind: string } {
   const { kind, id } = target;
   const title = columns.nameOf(target);
@@ -76,7 +76,7 @@ export function countedByKind(targets: readonly Target[]): string {
     .join(", ");
 }
 
-/** Puts the names of targets on the clipboard, one a line. */
+/** Copies the names of targets to the clipboard, one per line. */
 export async function copyNames({ columns, announce }: ViewContext, targets: readonly Target[]): Promise<void> {
   const names = targets.map((target) => columns.nameOf(target)).filter((name) => name !== "");
   const done = names.length > 0 && (await copy(names.join("\n")));

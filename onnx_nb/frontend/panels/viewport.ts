@@ -1,6 +1,6 @@
 /**
- * The part of the view with the picture: the scene that follows from the state, the camera over it, the map and the
- * pointer. It changes no state itself; what a person does here it dispatches.
+ * The part of the view with the picture: the scene for the current state, the camera over it, the map and the
+ * pointer. It changes no state itself; it dispatches what a person does here.
  */
 
 import type { Target } from "../protocol/columns.ts";
@@ -25,13 +25,13 @@ import { describe, type ViewContext } from "./viewcontext.ts";
 
 /** Settings of a viewport, and its events for the view around it. */
 export interface ViewportOptions {
-  /** the camera has come to rest somewhere else */
+  /** the camera has come to rest at a new place */
   rested(at: Standing): void;
   /** colors or fonts of the page have changed */
   restyled(): void;
-  /** there is a new scene; `late`: after the page was drawn in between */
+  /** there is a new scene; `late`: the page was drawn in between */
   loaded(late: boolean): void;
-  /** the size of the view is known now: the scopes that are open at first may be chosen to fit it */
+  /** the size of the view is now known, so the scopes that are open at first can be chosen to fit it */
   sized(fits: Fits): void;
   /** the graph could not be laid out */
   failed(error: unknown): void;
@@ -39,27 +39,27 @@ export interface ViewportOptions {
   looked(): void;
   /** differences from the graph that this one is compared with */
   readonly statuses: DiffStatuses | null;
-  /** px of the world that the columns of the outermost scope are high at first; 0 for one column */
+  /** world px of the initial height of the columns of the outermost scope; 0 for one column */
   readonly start: { readonly columnHeight: number; readonly brief: boolean };
-  /** milliseconds that a layout may hold up the page before it goes on in slices */
+  /** milliseconds that a layout may block the page before it continues in slices */
   readonly atOnce: number | undefined;
 }
 
-/** Pixels of the screen from which an edge can be hit. */
+/** Screen pixels from an edge within which it can be hit. */
 const REACH = 6;
 /** Pixels of width below which panels go under the picture. */
 const NARROW = 760;
-/** Milliseconds that the view rests before the picture for the notebook is made. */
+/** Milliseconds that the view must rest before the picture for the notebook is drawn. */
 const SNAPSHOT_MS = 800;
-/** Pixels by which a view that nobody touched must change its size before the open scopes are chosen anew. */
+/** Pixels by which an untouched view must change its size before the open scopes are chosen again. */
 const NOTICED_PX = 12;
 /** Milliseconds that the hint about the wheel is shown. */
 const HINT_MS = 1100;
 
 export class Viewport {
-  /** panels may be laid over the picture */
+  /** panels may overlap the picture */
   readonly element: HTMLElement;
-  /** null until something is laid out, and if the graph could not be drawn */
+  /** null until a layout is ready, and if the graph could not be drawn */
   scene: Scene | null = null;
   readonly #root: HTMLElement;
   readonly #view: ViewContext;
@@ -72,7 +72,7 @@ export class Viewport {
   readonly #loader: SceneLoader;
   readonly #minimap: Minimap;
   #theme: Theme | null = null;
-  /** the theme was read outside of the page, where nothing has a color */
+  /** the theme was read outside the page, where nothing has a color */
   #unstyled = false;
   #index: HitIndex | null = null;
   #faults: ReadonlyMap<number, number> = new Map();
@@ -80,7 +80,7 @@ export class Viewport {
   #shown: State | null = null;
   /** the size of the view for which the open scopes were chosen */
   #chosenFor: cameras.Size = { w: 0, h: 0 };
-  /** when the scene was asked for that `performance.mark` reports; null once it was */
+  /** time at which the scene was requested, for `performance.mark`; null once reported */
   #asked: number | null = performance.now();
   #snapshotTimer = 0;
   #hintTimer = 0;
@@ -159,20 +159,20 @@ export class Viewport {
 
   // ---------------------------------------------------------------- scene
 
-  /** pixels of the world that the columns of the outermost scope are high, 0 for one column; and boxes of one line */
+  /** world px of the height of the columns of the outermost scope, 0 for one column; and whether boxes have one line */
   get layout(): { readonly columnHeight: number; readonly brief: boolean } {
     const { columnHeight, brief } = this.#loader;
     return { columnHeight, brief };
   }
 
-  /** a layout is under way that is not there yet */
+  /** a layout is under way */
   get busy(): boolean {
     return this.#loader.busy;
   }
 
   /**
-   * Lays out the open scopes; `anchor`, a scope, or else the middle of the view stays where it is. If it takes long the
-   * old scene stays until the new one is ready, and what `fit` and `show` ask for waits as well.
+   * Lays out the open scopes; `anchor`, a scope, or else the middle of the view keeps its place. If it takes long the
+   * old scene stays until the new one is ready, and requests of `fit` and `show` wait as well.
    */
   rebuild(anchor: number | null, layout = this.layout): void {
     this.#asked ??= performance.now();
@@ -180,13 +180,13 @@ export class Viewport {
     this.#loader.load(anchor);
   }
 
-  /** Lays out anew and opens the view anew, because nothing stays where it was. */
+  /** Lays out and places the camera again, because nothing kept its place. */
   reopen(): void {
     this.#control.untouched = true;
     this.rebuild(null);
   }
 
-  /** Gives up a layout that is under way; false if there is none. */
+  /** Cancels a layout that is under way; false if there is none. */
   cancel(): boolean {
     return this.#loader.cancel();
   }
@@ -263,7 +263,7 @@ export class Viewport {
     const boxes = scene.boxes.count;
     this.#asked = null;
     this.#root.dataset.state = "drawn";
-    // the task after a frame runs when the frame is on the screen
+    // the task after an animation frame runs when that frame is on the screen
     setTimeout(() => {
       if (!this.#view.signal.aborted)
         performance.mark("onnx_nb:drawn", { detail: { boxes, ms: performance.now() - from } });
@@ -282,7 +282,7 @@ export class Viewport {
     if (picture !== null) savePicture(what, picture, this.#control, this.#view.announce);
   }
 
-  /** Takes over the size of its element. */
+  /** Takes the size of its element. */
   resize(): void {
     const root = this.#root;
     root.classList.toggle("onnx-nb-narrow", root.clientWidth > 0 && root.clientWidth < NARROW);
@@ -308,7 +308,7 @@ export class Viewport {
 
   // ---------------------------------------------------------------- camera
 
-  /** where the viewer is, whatever the size of the view; null while nothing is in view */
+  /** viewpoint, independent of the size of the view; null while nothing is in view */
   get viewpoint(): Standing | null {
     return this.#control.viewpoint;
   }
@@ -318,14 +318,14 @@ export class Viewport {
     return this.#control;
   }
 
-  /** Goes to a viewpoint, at once or gliding. */
+  /** Goes to a viewpoint, immediately or gliding. */
   goTo(at: Standing, glides: boolean): void {
     this.#control.untouched = false;
     if (this.#control.view.w === 0) this.#control.pending = at;
     else this.#loader.whenReady(() => this.#control.goTo(at, this.scene, glides));
   }
 
-  /** Puts the camera elsewhere at once; `looked` is not called. */
+  /** Moves the camera immediately; does not call `looked`. */
   moveTo(to: cameras.Camera): void {
     this.#control.moveTo(to);
     this.#painter.moved();
@@ -342,7 +342,7 @@ export class Viewport {
     });
   }
 
-  /** Moves the camera to a target: as little as it must, or until the target is in the middle of the view. */
+  /** Moves the camera to a target: as little as possible, or until the target is in the middle of the view. */
   show(target: Target, centered = false): void {
     this.#loader.whenReady(() => {
       const rect = this.#place(target);
@@ -367,7 +367,7 @@ export class Viewport {
 
   #zoom(factor: number, x: number, y: number): void {
     const { camera, view } = this.#control;
-    // a little further out than all of the scene there is nothing to see
+    // zooming further out than the whole scene shows nothing more
     const least = this.scene === null ? 0.01 : cameras.fitAll(this.scene.bounds, view).k * 0.6;
     this.#control.look(cameras.zoom(camera, factor, x, y, least), this.scene);
   }
@@ -378,7 +378,7 @@ export class Viewport {
     this.#control.look({ x: x - view.w / k / 2, y: y - view.h / k / 2, k }, this.scene);
   }
 
-  /** The rectangle of the world in which a target is drawn. */
+  /** Returns the world rectangle of a drawn target. */
   #place(target: Target): cameras.Rect | null {
     const { scene } = this;
     if (scene === null) return null;
@@ -395,18 +395,18 @@ export class Viewport {
 
   // ---------------------------------------------------------------- pointer and keys
 
-  /** Everything in the scope around the selection; if all of it is selected, in the scope further out. */
+  /** Returns everything in the scope around the selection; if all of it is selected, in the scope further out. */
   siblings(): Target[] {
     return this.scene === null ? [] : siblingsOf(this.scene, this.#view.columns, selected(this.#view.state()));
   }
 
-  /** The target next to the selection. */
+  /** Returns the target next to the selection. */
   neighbor(step: Step, tensors: boolean): Target | null {
     const { selection } = this.#view.state();
     return this.scene === null ? null : walk(this.scene, this.#view.columns, selection, step, tensors);
   }
 
-  /** Where in the window a pointer would hit this target; null if it cannot be seen now. */
+  /** Returns where in the window a pointer would hit this target; null if it cannot be seen now. */
   locate(target: Target): cameras.Point | null {
     const { camera, view } = this.#control;
     if (this.#index === null || view.w === 0) return null;
@@ -456,7 +456,7 @@ export class Viewport {
         if (this.scene === null || this.#index === null) return;
         const { camera } = control;
         const world = { ...cameras.toWorld(camera, x, y), w: w / camera.k, h: h / camera.k };
-        // a tensor that was looked at before is no box
+        // a tensor that was selected before is not a box
         const before = add ? selected(state()).filter(({ kind }) => kind !== "tensor") : [];
         dispatch({ type: "selectAll", targets: [...before, ...touched(this.scene, this.#index, world)] });
       },
@@ -504,7 +504,7 @@ export class Viewport {
   }
 }
 
-/** Whether nothing (legend, map) lies over the canvas at a point, and the point is inside of the window. */
+/** Returns whether a point is inside the window and nothing (legend, map) covers the canvas there. */
 function isUncovered(canvas: HTMLCanvasElement, x: number, y: number): boolean {
   const root = canvas.getRootNode() as Document | ShadowRoot;
   const top = root.elementFromPoint(x, y);

@@ -1,14 +1,14 @@
-/** Statistics and histograms of many tensors, as `analysis/view/result_columns.py` packs them. */
+/** Statistics and histograms of many tensors, as packed by `analysis/view/result_columns.py`. */
 
 import { type Packed, PackedTable } from "./codec.ts";
 import type { StatisticsReply } from "./host.ts";
 
 export class Digest extends PackedTable {
-  /** whatever else came with them */
+  /** metadata that came with them */
   readonly meta: Readonly<Record<string, unknown>>;
   readonly count = this.column("name").length;
   readonly names: readonly string[] = Array.from({ length: this.count }, (_, row) => this.text("name", row));
-  /** as the graph numbers the tensors, −1 for none */
+  /** number of the tensor in the graph, −1 for none */
   readonly value = this.column("value", Int32Array);
   readonly nbytes = this.column("nbytes", Float64Array);
   readonly min = this.column("min", Float64Array);
@@ -25,7 +25,7 @@ export class Digest extends PackedTable {
     this.meta = packed.meta as Readonly<Record<string, unknown>>;
   }
 
-  /** whether it has numbers at all */
+  /** whether it has any numbers */
   known(row: number): boolean {
     return this.column("known")[row] === 1;
   }
@@ -38,7 +38,7 @@ export class Digest extends PackedTable {
     return this.column("posinf")[row] + this.column("neginf")[row];
   }
 
-  /** The row of a tensor of the graph, −1 if it is not there. */
+  /** Returns the row of a tensor of the graph, −1 if it has none. */
   rowOf(value: number): number {
     return value < 0 ? -1 : (this.#rowOf.get(value) ?? -1);
   }
@@ -52,7 +52,7 @@ export class Digest extends PackedTable {
     const number = (name: string): number => this.column(name)[row];
     const [first, exponent] = [number("first"), number("exponent")];
     const edge = (at: number): number => {
-      // in two steps: one power alone may leave the numbers there are
+      // in two steps: a single power may exceed the range of numbers
       const half = Math.trunc(exponent / 2);
       const x = (first + at) * 2 ** half * 2 ** (exponent - half);
       return Math.max(-Number.MAX_VALUE, Math.min(Number.MAX_VALUE, x));

@@ -16,7 +16,7 @@ export interface Reply {
   readonly buffers: readonly DataView[];
 }
 
-/** Hears how far a request is, from 0 to 1. */
+/** Receives the progress of a request, from 0 to 1. */
 export type Progress = (fraction: number, message: string) => void;
 
 export interface RequestOptions {
@@ -24,7 +24,7 @@ export interface RequestOptions {
   readonly progress?: Progress | undefined;
 }
 
-/** An error of the kernel, with what to do about it. */
+/** An error of the kernel, with advice. */
 export class KernelError extends Error {
   readonly advice: string;
 
@@ -67,7 +67,7 @@ export class Channel {
     });
   }
 
-  /** Asks the kernel; aborting the signal tells it to stop and rejects at once. */
+  /** Asks the kernel; aborting the signal tells the kernel to stop and rejects immediately. */
   async request(verb: string, args: Readonly<Record<string, unknown>>, options: RequestOptions = {}): Promise<Reply> {
     const { signal, progress } = options;
     if (signal?.aborted) throw new DOMException("cancelled", "AbortError");
@@ -89,19 +89,19 @@ export class Channel {
     }
   }
 
-  /** Asks for plain data. */
+  /** Requests plain data. */
   async value<T>(verb: string, args: Readonly<Record<string, unknown>>, options?: RequestOptions): Promise<T> {
     return (await this.request(verb, args, options)).value as T;
   }
 
-  /** Asks for bytes. */
+  /** Requests bytes. */
   async bytes(verb: string, args: Readonly<Record<string, unknown>>, options?: RequestOptions): Promise<Uint8Array> {
     const [buffer] = (await this.request(verb, args, options)).buffers;
     if (buffer === undefined) throw new Error(`the kernel sent no data for '${verb}'`);
     return bytesOf(buffer);
   }
 
-  /** False where the kernel that made the widget is no more: it was restarted, or the widget closed. */
+  /** False if the kernel of the widget no longer exists: it was restarted, or the widget closed. */
   #send(content: unknown): boolean {
     try {
       this.#comm.send(content);

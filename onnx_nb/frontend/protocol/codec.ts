@@ -1,6 +1,6 @@
 /**
  * Packed columns, twin of `analysis/view/columns.py`: "ONB1", then one zlib stream of header and arrays. A column of texts
- * holds numbers into one string table.
+ * holds indices into one string table.
  */
 
 export type TypedArray = Uint8Array | Uint16Array | Uint32Array | Int32Array | Float32Array | Float64Array;
@@ -43,15 +43,15 @@ export function bytesOf(view: DataView): Uint8Array {
   return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
 }
 
-/** Returns the bytes of a buffer at an address that any array type can begin at: those of messages need not be. */
+/** Returns the bytes of a buffer at an address where any array type can begin; those of messages may be unaligned. */
 export function alignedBytes(view: DataView): ArrayBuffer {
   return bytesOf(view).slice().buffer;
 }
 
-/** Bytes of a text up to which it is made without a decoder, whose texts take twice the memory. */
+/** Bytes of a text up to which it is built without a decoder, whose texts take twice the memory. */
 const SHORT = 100;
 
-/** Packed columns by name; a column of texts holds numbers of texts, each of which is decoded on first use. */
+/** Packed columns by name; a column of texts holds indices of texts, each of which is decoded on first use. */
 export class PackedTable {
   readonly #arrays: ReadonlyMap<string, TypedArray>;
   readonly #texts: (string | undefined)[];
@@ -62,7 +62,7 @@ export class PackedTable {
     this.#texts = new Array<string | undefined>(arrays.get("string_ptr")?.length ?? 0);
   }
 
-  /** @param index undefined, as read from beyond the end of a column, gives "" */
+  /** @param index undefined, as read from beyond the end of a column, yields "" */
   str(index: number | undefined): string {
     if (index === undefined) return "";
     let text = this.#texts[index];

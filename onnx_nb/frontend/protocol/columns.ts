@@ -1,13 +1,13 @@
 /**
- * The graph as the kernel sends it: typed arrays and one string table, plus the few tables that follow from them
- * (producers, consumers, children of a group). Nothing here changes after it is built.
+ * The graph as sent by the kernel: typed arrays and one string table, plus the few tables derived from them
+ * (producers, consumers, children of a scope). Nothing here changes after it is built.
  */
 
 import { type Packed, PackedTable } from "./codec.ts";
 
 /** Kinds of a value, as in `Graph.value_kind`. */
 export const VALUE = { NODE_OUTPUT: 0, GRAPH_INPUT: 1, INITIALIZER: 2, DANGLING: 3, BODY_INPUT: 4 } as const;
-/** Kinds of a group, as in `Scopes.scope_kind`. */
+/** Kinds of a scope, as in `Scopes.scope_kind`. */
 export const SCOPE_KIND = {
   ROOT: 0,
   SCOPE: 1,
@@ -25,7 +25,7 @@ export const VALUE_OUTPUT = 1;
 export const VALUE_CONSTANT = 2;
 export const VALUE_FAULT = 4;
 
-/** Anything that a person can point at. */
+/** Anything that a person can select. */
 export interface Target {
   readonly kind: "node" | "tensor" | "scope";
   readonly id: number;
@@ -64,7 +64,7 @@ export class Columns extends PackedTable {
   readonly opDomain = this.column("op_domain", Uint32Array);
   readonly opCategory = this.column("op_category", Uint8Array);
   readonly opInputs = this.column("op_inputs", Uint32Array);
-  /** what its attributes are where a node leaves them out; "strides 1…" is as many ones as it takes */
+  /** defaults of the op's attributes; "strides 1…" is any number of ones */
   readonly opDefaults = this.column("op_defaults", Uint32Array);
 
   readonly nodeOp = this.column("node_op", Uint32Array);
@@ -86,7 +86,7 @@ export class Columns extends PackedTable {
   readonly valueLiteral = this.column("value_literal", Uint32Array);
   readonly graphInputs = this.column("graph_inputs", Int32Array);
   readonly graphOutputs = this.column("graph_outputs", Int32Array);
-  /** what a body gives, and the output of its owner that this becomes */
+  /** result of a body, and the output of its owner that it becomes */
   readonly yieldValue = this.column("yield_value", Int32Array);
   readonly yieldOutput = this.column("yield_output", Int32Array);
 
@@ -100,9 +100,9 @@ export class Columns extends PackedTable {
   readonly scopeParams = this.column("scope_params", Float64Array);
   readonly scopeBytes = this.column("scope_bytes", Float64Array);
   readonly scopeRepeat = this.column("scope_repeat", Uint32Array);
-  /** members of a row of equals that differ from most; 1: a member that does */
+  /** number of repeated members that differ from most; 1 for a member that does */
   readonly scopeDiffers = this.column("scope_differs", Uint32Array);
-  /** in what, or for a row of equals who */
+  /** in what a member differs, or which members of a repeat differ */
   readonly scopeDifference = this.column("scope_difference", Uint32Array);
 
   /** all texts in UTF-8: text i is between stringPtr[i] and stringPtr[i + 1] */
@@ -112,14 +112,14 @@ export class Columns extends PackedTable {
   readonly nodeCount = this.nodeOp.length;
   readonly valueCount = this.valueName.length;
   readonly scopeCount = this.scopeParent.length;
-  /** value → node that makes it, −1 if none */
+  /** value → node that produces it, −1 if none */
   readonly producer = new Int32Array(this.valueCount).fill(-1);
   /** value → nodes that read it (once each) */
   readonly consumers: Rows;
-  /** group → nodes directly in it, and groups directly in it */
+  /** scope → nodes directly in it, and scopes directly in it */
   readonly scopeMembers = itemsBy(this.nodeScope, this.scopeCount);
   readonly scopeChildren = itemsBy(this.scopeParent, this.scopeCount);
-  /** group → number of groups that enclose it */
+  /** scope → number of scopes that enclose it */
   readonly scopeDepth = new Uint16Array(this.scopeCount);
 
   readonly #names = { tensor: this.valueName, node: this.nodeName, scope: this.scopePath };
@@ -148,7 +148,7 @@ export class Columns extends PackedTable {
     }
     const { ptr, items } = itemsBy(inValue, this.valueCount);
     this.consumers = { ptr, items: items.map((k) => reader[k]) };
-    // parents come before their children in the kernel's numbering
+    // the kernel numbers parents before their children
     for (let group = 1; group < this.scopeCount; group++) scopeDepth[group] = scopeDepth[this.scopeParent[group]] + 1;
   }
 
@@ -164,7 +164,7 @@ export class Columns extends PackedTable {
     return this.opCategory[this.nodeOp[node]];
   }
 
-  /** The category of most nodes in a group, at any depth. */
+  /** Returns the category of most nodes in a scope, at any depth. */
   categoryOfScope(group: number): number {
     if (this.#scopeCategory !== undefined) return this.#scopeCategory[group];
     const kinds = this.meta.categories.length;
@@ -220,7 +220,7 @@ export class Columns extends PackedTable {
     return rowOf(this.scopeChildren, group);
   }
 
-  /** The node whose bodies a group shows, or that calls the function it shows; −1 for other groups. */
+  /** Returns the node whose bodies a scope shows, or that calls the function it shows; −1 for other scopes. */
   ownerOf(group: number): number {
     const kind = this.scopeKind[group];
     return kind === SCOPE_KIND.BODY || kind === SCOPE_KIND.FUNCTION ? this.scopeNode[group] : -1;
@@ -230,7 +230,7 @@ export class Columns extends PackedTable {
     return (this.valueFlags[value] & VALUE_CONSTANT) !== 0;
   }
 
-  /** Tensors of the same type from the same node to the same readers, in order, this one among them. */
+  /** Returns the tensors of the same type, producer and readers as this one, in order, itself included. */
   alike(value: number): number[] {
     const maker = this.producer[value];
     if (maker < 0 || this.isConstant(value)) return [value];
@@ -244,12 +244,12 @@ export class Columns extends PackedTable {
     });
   }
 
-  /** Whether a body gives this value to its owner. */
+  /** Returns whether a body returns this value to its owner. */
   isYielded(value: number): boolean {
     return this.#yielded.has(value);
   }
 
-  /** The values of bodies that become this output of their owner. */
+  /** Returns the values of bodies that become this output of their owner. */
   yieldedTo(output: number): readonly number[] {
     return Array.from(rowOf(this.#given, output), (at) => this.yieldValue[at]);
   }
@@ -262,26 +262,26 @@ export class Columns extends PackedTable {
     return (this.nodeFlags[node] & NODE_FOLDED) !== 0;
   }
 
-  /** Whether a group is a row of equal members. */
+  /** Returns whether a scope consists of repeated members. */
   isRow(group: number): boolean {
     const kind = this.scopeKind[group];
     return kind === SCOPE_KIND.REPEAT || kind === SCOPE_KIND.SIBLINGS;
   }
 
-  /** Formal name of input `position` of a node ("W"), or "" where the schema gives none. */
+  /** Returns the formal name of input `position` of a node ("W"), or "" if the schema has none. */
   inputNameOf(node: number, position: number): string {
     const names = this.str(this.opInputs[this.nodeOp[node]]);
     return names === "" ? "" : (names.split(",")[position] ?? "");
   }
 
-  /** Groups that enclose a group, from the root down, itself last. */
+  /** Returns the scopes that enclose a scope, from the root down, itself last. */
   ancestry(group: number): number[] {
     const path: number[] = [];
     for (let at = group; at >= 0; at = this.scopeParent[at]) path.push(at);
     return path.reverse();
   }
 
-  /** Group that directly contains a target; for a value that of its producer (else the root). */
+  /** Returns the scope that directly contains a target; for a value that of its producer (else the root). */
   scopeOf(target: Target): number {
     if (target.kind === "node") return this.nodeScope[target.id];
     if (target.kind === "scope") return Math.max(0, this.scopeParent[target.id]);
@@ -289,7 +289,7 @@ export class Columns extends PackedTable {
     return producer < 0 ? 0 : this.nodeScope[producer];
   }
 
-  /** The tensor, node or scope of this name; without a kind tensors win over nodes, nodes over scopes. */
+  /** Returns the tensor, node or scope of this name; without a kind tensors win over nodes, nodes over scopes. */
   find(name: string, kind?: Target["kind"]): Target | undefined {
     if (name === "") return undefined;
     const wanted = new TextEncoder().encode(name);
@@ -300,11 +300,11 @@ export class Columns extends PackedTable {
     return undefined;
   }
 
-  /** Whether a string of the table is this text: a table of all names would take longer than looking through them. */
+  /** Returns whether a string of the table is this text. A map of all names would take longer to build than a scan. */
   #holds(string: number, wanted: Uint8Array): boolean {
     const begin = this.stringPtr[string];
     if (this.stringPtr[string + 1] - begin !== wanted.length) return false;
-    // names begin alike and end differently
+    // names often share their beginnings, seldom their ends
     for (let at = wanted.length - 1; at >= 0; at--) if (this.stringBytes[begin + at] !== wanted[at]) return false;
     return true;
   }
@@ -314,7 +314,7 @@ function rowOf({ ptr, items }: Rows, row: number): Uint32Array {
   return items.subarray(ptr[row], ptr[row + 1]);
 }
 
-/** For each key 0 … count − 1 the positions that hold it; negative keys belong to none. */
+/** Returns for each key 0 … count − 1 the positions that hold it; negative keys belong to none. */
 export function itemsBy(keys: ArrayLike<number>, count: number): Rows {
   const ptr = new Uint32Array(count + 1);
   for (let at = 0; at < keys.length; at++) if (keys[at] >= 0) ptr[keys[at] + 1]++;
@@ -335,7 +335,7 @@ export function oncePerModel<T>(make: (columns: Columns) => T): (columns: Column
   };
 }
 
-/** "pads [1, 1] · strides 2×2" → names and values of attributes. */
+/** Returns names and values of attributes, from "pads [1, 1] · strides 2×2". */
 export function attributePairs(text: string): [name: string, value: string][] {
   return text === "" ? [] : text.split(" · ").map((part) => [part.split(" ", 1)[0], part.replace(/^[^ ]* ?/, "")]);
 }

@@ -1,4 +1,4 @@
-/** The points of a comparison, as `analysis/view/result_columns.py` packs them. */
+/** The points of a comparison, as packed by `analysis/view/result_columns.py`. */
 
 import { type Packed, PackedTable, type TypedArray } from "./codec.ts";
 
@@ -11,39 +11,39 @@ export interface Metric {
   readonly logarithmic: boolean;
 }
 
-/** Kinds of the errors of a point, in one byte. */
+/** Kinds of the errors of a point, each one byte. */
 export const STATE = { UNKNOWN: 0, EQUAL: 1, DIFFERENT: 2, MISMATCHED: 3 } as const;
 
 interface About {
   readonly reference: string;
   readonly candidate: string;
   readonly feeds: number;
-  /** where the sides first differ, in words */
+  /** description of the first difference */
   readonly message: string;
   /** row of the first divergent point, −1 if none stands out */
   readonly first: number;
-  /** that one, or the worst; −1 where all are equal */
+  /** the first divergent point, or the worst; −1 if all are equal */
   readonly notable: number;
-  /** points of which any value is outside of the tolerance */
+  /** number of points with any value outside the tolerance */
   readonly outside: number;
   readonly isolated: boolean;
   readonly metrics: readonly Metric[];
-  /** where the parts of the model begin */
+  /** first rows of the model's parts */
   readonly parts: readonly (readonly [row: number, label: string])[];
 }
 
 export class Points extends PackedTable {
   readonly about: About;
   readonly count = this.column("name").length;
-  /** how many values only one side has */
+  /** number of values that only one side has */
   readonly missing = this.column("missing_name").length;
-  /** the isolated error against what is usual for the kind of the point; NaN where it is not known */
+  /** the isolated error relative to the usual one for the kind of the point; NaN if unknown */
   readonly score = this.column("score", Float64Array);
   /** log10 of the ends of all small histograms */
   readonly sparkEnds = this.column("spark_ends");
   readonly bars = this.count === 0 ? 0 : this.column("sparks").length / this.count;
 
-  // of points of one name the first
+  // the first of the points with the same name
   readonly #rowOf = new Map(
     Array.from({ length: this.count }, (_, row): [string, number] => [this.text("name", row), row]).reverse(),
   );
@@ -54,7 +54,7 @@ export class Points extends PackedTable {
     this.about = packed.meta as About;
   }
 
-  /** of all points; NaN where there is none */
+  /** Returns the numbers of all points; NaN for none. */
   numbers(which: Which, metric: string): Float64Array {
     const name = `${which}_${metric}`;
     return this.has(name) ? this.column(name, Float64Array) : new Float64Array(this.count).fill(Number.NaN);
@@ -64,7 +64,7 @@ export class Points extends PackedTable {
     return this.has(`${which}_state`) ? this.column(`${which}_state`)[row] : STATE.UNKNOWN;
   }
 
-  /** The kind of error that says most about a point. */
+  /** Returns the most informative kind of error of a point. */
   best(row: number): Which {
     return this.state("isolated", row) === STATE.UNKNOWN ? "cumulative" : "isolated";
   }
@@ -81,12 +81,12 @@ export class Points extends PackedTable {
     return this.column("missing_side")[row] === 1 ? "candidate" : "reference";
   }
 
-  /** −1 if there is no such point */
+  /** Returns −1 if there is no such point. */
   rowOf(name: string): number {
     return this.#rowOf.get(name) ?? -1;
   }
 
-  /** The details of a point that were packed with it, null if they must be asked for. */
+  /** Returns the details of a point that were packed with it, null if they must be requested. */
   detail(row: number): Uint8Array | null {
     const place = this.#placeOf.get(row);
     if (place === undefined) return null;
@@ -95,7 +95,7 @@ export class Points extends PackedTable {
   }
 }
 
-/** Details of one point besides its metrics. */
+/** Details of one point in addition to its metrics. */
 export interface Detail {
   readonly shape: readonly number[];
   readonly dtypes: readonly string[];
@@ -106,7 +106,7 @@ export interface Detail {
   readonly inf: number;
   readonly outside: number;
   readonly argmax: readonly [same: number, rows: number] | null;
-  /** of the channels, −1 if there are none */
+  /** axis of the channels, −1 if there are none */
   readonly axis: number;
   readonly worst: readonly (readonly [index: string, reference: string, candidate: string, feed: number])[];
   readonly zeros: Readonly<Record<"absolute" | "relative" | "ulp", number>>;

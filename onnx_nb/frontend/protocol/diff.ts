@@ -1,4 +1,4 @@
-/** Counterparts and differences of two graphs, as `analysis/view/result_columns.py` packs them. */
+/** Counterparts and differences of two graphs, as packed by `analysis/view/result_columns.py`. */
 
 import type { DiffStatus, DiffStatusData } from "../scene/diffstatus.ts";
 import { type Packed, PackedTable, type TypedArray } from "./codec.ts";
@@ -12,7 +12,7 @@ export interface Change {
   /** "node", "attribute", "weight", … */
   readonly kind: string;
   readonly name: string;
-  /** type of the node, "" for what is no node */
+  /** op type of a node, "" for other targets */
   readonly op: string;
   readonly detail: string;
   readonly reference: string;
@@ -30,7 +30,7 @@ interface Half {
 
 export class PairData extends PackedTable {
   readonly changes: readonly Change[];
-  /** how many there are, also those that were not sent */
+  /** number of changes, including those that were not sent */
   readonly total: number;
   readonly counts: Readonly<Partial<Record<DiffStatus, number>>>;
   readonly #halves: readonly [Half, Half];
@@ -42,7 +42,7 @@ export class PairData extends PackedTable {
       changes: readonly (readonly [DiffStatus, ...string[]])[];
       total: number;
       counts: Partial<Record<DiffStatus, number>>;
-      /** what it is called to be in the candidate only */
+      /** word for additions in the candidate */
       made?: "new";
     };
     this.total = total;
@@ -83,13 +83,13 @@ export class PairData extends PackedTable {
     return this.#halves[side].statuses;
   }
 
-  /** Counterpart of a target on the other side, or null. */
+  /** Returns the counterpart of a target on the other side, or null. */
   counterpart(side: SideOf, target: Target): Target | null {
     const id = this.#halves[side].there[target.kind][target.id] ?? -1;
     return id < 0 ? null : { kind: target.kind, id };
   }
 
-  /** The changes of a target; of a node also those of the weights and constants that it reads. */
+  /** Returns the changes of a target; for a node also those of the weights and constants that it reads. */
   about(side: SideOf, target: Target, columns: Columns): readonly Change[] {
     const own = this.#about[side].get(`${target.kind} ${target.id}`) ?? [];
     if (target.kind !== "node") return own;
@@ -98,7 +98,7 @@ export class PairData extends PackedTable {
     return [...own, ...keys.flatMap((key) => this.#about[side].get(key) ?? [])];
   }
 
-  /** The nearest thing before a target that both sides have: where the target would be on the other one. */
+  /** Returns the nearest ancestor that both sides have, which shows where the target would be on the other side. */
   before(side: SideOf, target: Target, columns: Columns): Target | null {
     const waiting = target.kind === "node" ? [target.id] : [columns.producer[target.id]];
     const seen = new Set(waiting);
@@ -123,7 +123,7 @@ export class PairData extends PackedTable {
 /** Maximum number of ancestors searched for one that both sides have. */
 const FAR = 500;
 
-/** A change in a line, without the name. */
+/** Describes a change in one line, without the name. */
 export function wordsOf({ what, kind, detail, reference, candidate }: Change): string {
   if (what !== "changed") return kind === "node" ? what : [kind, what, candidate || reference].join(" ").trim();
   const subject = kind === detail || detail === "" ? kind : kind === "attribute" ? detail : `${kind} ${detail}`;

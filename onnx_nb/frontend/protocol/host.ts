@@ -1,6 +1,6 @@
 /**
  * The only way out of a graph view. In a notebook a host talks to the kernel; in an exported page it answers from
- * what was baked in, or rejects because there is no kernel.
+ * the embedded data, or rejects because there is no kernel.
  */
 
 import type { OverlayData } from "../scene/overlay.ts";
@@ -15,14 +15,14 @@ export interface ExtractReply {
   readonly message: string;
 }
 
-/** Whether a node gives an attribute, leaves it at its default, or gives just the default. */
+/** Origin of an attribute: stated by the node, left at its default, or stated with the default value. */
 export type Origin = "given" | "default" | "given default";
 
 /** Facts about one target that only the kernel knows. */
 export interface InspectReply {
   /** label, text */
   readonly rows: readonly (readonly [string, string])[];
-  /** name, text, whether this is the schema's default */
+  /** name, text, origin */
   readonly attributes: readonly (readonly [name: string, text: string, origin: Origin])[];
   readonly documentation: string;
   /** "modeling_bert.py:312", "" if unknown */
@@ -33,25 +33,25 @@ export interface InspectReply {
 export interface SelectionReply {
   /** label, text */
   readonly rows: readonly (readonly [string, string])[];
-  /** tensors that they read from outside, and those of theirs that others read */
+  /** tensors that they read from outside, and tensors of theirs that others read */
   readonly inputs: readonly number[];
   readonly outputs: readonly number[];
   /** why they cannot be extracted, "" if they can */
   readonly obstacle: string;
 }
 
-/** A change that a person made in the view, by names, so that the kernel and a saved notebook can hold it. */
+/** A change that a person made in the view, by names, so that the kernel and a saved notebook can store it. */
 export interface Patch {
   readonly selection?: readonly Selected[];
   readonly inputs?: readonly string[];
   readonly outputs?: readonly string[];
-  /** ids of open groups */
+  /** ids of open scopes */
   readonly open?: readonly number[];
   readonly overlay?: OverlayData | null;
   readonly camera?: Standing;
-  /** how high the columns are in which the graph is set, 0 for one column: where the camera stands depends on it */
+  /** height of the columns of the layout, 0 for one column; the camera depends on it */
   readonly columnHeight?: number;
-  /** boxes have one line: the same */
+  /** boxes have one line; the camera depends on it, too */
   readonly brief?: boolean;
   readonly search?: string;
   readonly color?: string | null;
@@ -74,7 +74,7 @@ export interface StatisticsReply {
   readonly max: number | string;
   readonly mean: number | string;
   readonly std: number | string;
-  /** a histogram of the finite values: counts of n bins and their n + 1 edges */
+  /** histogram of the finite values: counts of n bins and their n + 1 edges */
   readonly counts: readonly number[];
   readonly edges: readonly number[];
   /** "captured, 1 run on random inputs", "weight" */
@@ -87,13 +87,13 @@ export interface PageReply {
   readonly index: readonly number[];
   readonly row: number;
   readonly column: number;
-  /** how many dimensions of size 1 at the end the shape is without */
+  /** number of trailing dimensions of size 1 that the shape omits */
   readonly trailing: number;
   readonly cells: readonly (readonly string[])[];
-  /** the ways in which the tensor can be seen */
+  /** the possible views of the tensor */
   readonly looks: readonly Look[];
   readonly picture?: PictureReply;
-  /** 0 for what is not finite, else 1 … 255 */
+  /** 0 for non-finite values, else 1 … 255 */
   readonly pixels?: Uint8Array;
 }
 
@@ -104,14 +104,14 @@ export interface PictureReply {
   readonly look: Look;
   /** tiles, height, width */
   readonly shape: readonly [number, number, number];
-  /** the slice in the first tile */
+  /** index of the slice in the first tile */
   readonly first: number;
-  /** what is darkest and brightest */
+  /** the darkest and the brightest value */
   readonly low: number | string;
   readonly high: number | string;
 }
 
-/** Which cells: a number for each dimension but the last two, and the first row and column. */
+/** Position of cells: an index for each dimension except the last two, and the first row and column. */
 export interface Place {
   readonly index: readonly number[];
   readonly row: number;
@@ -119,9 +119,9 @@ export interface Place {
   readonly look: Look;
 }
 
-/** The kernel's answers about the numbers in tensors. */
+/** Requests to the kernel for numbers in tensors. */
 export interface ValueHost {
-  /** runs the model and looks at one tensor, or at all; gives a sentence */
+  /** runs the model and reads one tensor, or all for null; returns a message */
   capture(value: number | null, progress: Progress, signal: AbortSignal): Promise<string>;
   /** null if nothing is known yet */
   statistics(value: number, progress: Progress, signal: AbortSignal): Promise<StatisticsReply | null>;
@@ -130,64 +130,64 @@ export interface ValueHost {
   npy(value: number, signal: AbortSignal): Promise<Uint8Array>;
 }
 
-/** Names of numbers by node: those of any model, and those of a capture. */
+/** Names of the available numbers of nodes: those of any model, and those of a capture. */
 export interface Colors {
   readonly own: readonly string[];
   readonly captured: readonly string[];
 }
 
-/** Data that was written into a page, which has no kernel. */
+/** Data embedded in a page, which has no kernel. */
 export interface Baked {
-  /** null for what was left out */
+  /** null for omitted statistics */
   inspect(target: Target): InspectReply | null;
   figures(target: Target): readonly (readonly [string, string])[];
   statistics(value: number): StatisticsReply | null;
-  /** what the boxes can be colored by */
+  /** numbers for coloring the boxes */
   readonly colors: Colors;
   overlay(name: string): OverlayData | null;
-  /** what colored them when the page was written */
+  /** numbers that colored them when the page was written */
   readonly shown: OverlayData | null;
-  /** what to say of a weight or tensor without statistics, "" for nothing */
+  /** note on a weight or tensor without statistics, "" for none */
   readonly lacking: string;
 }
 
 export interface GraphHost {
-  /** whether a kernel answers; without one the inspector works from columns alone and nothing is extracted */
+  /** whether a kernel answers; without one the inspector uses only the columns and nothing can be extracted */
   readonly live: boolean;
   /** why there is no kernel, one sentence; shown where buttons are disabled */
   readonly reason: string;
   plan(inputs: string[], outputs: string[], signal: AbortSignal): Promise<Plan>;
   extract(inputs: string[], outputs: string[], signal: AbortSignal): Promise<ExtractReply>;
   inspect(target: Target, name: string, signal: AbortSignal): Promise<InspectReply>;
-  /** what a node or scope costs in a run, label and text; counting may take a second */
+  /** cost of a node or scope in a run, label and text; counting may take a second */
   figures?(target: Target, signal: AbortSignal): Promise<readonly (readonly [string, string])[]>;
-  /** what several targets are together */
+  /** facts about several targets together */
   select?(targets: readonly Target[], signal: AbortSignal): Promise<SelectionReply>;
-  /** false: nothing is cut out of this graph */
+  /** false: this graph does not support extraction */
   readonly cuts?: boolean;
   changed(patch: Patch): void;
-  /** what became of it in the graph that this one is compared with, label and text */
+  /** the counterpart in the graph that this one is compared with, label and text */
   compared?(target: Target): readonly (readonly [string, string])[];
   readonly baked?: Baked;
   readonly values?: ValueHost;
-  /** numbers that the kernel can give of any model, by name */
+  /** numbers that the kernel has for any model, by name */
   overlay?(name: string, signal: AbortSignal): Promise<OverlayData>;
   /** the content of an HTML file that holds the live graph; statistics of all weights take a while */
   page?(statistics: boolean, progress: Progress, signal: AbortSignal): Promise<Uint8Array>;
-  /** takes the picture for where the notebook cannot show the live graph; asked for again after changes */
+  /** takes the picture for notebooks that cannot show the live graph; requested again after changes */
   picture?(svg: string): void;
 }
 
-/** An error with a way out, as `OnnxNbError` has it. */
+/** An error with advice, as in `OnnxNbError`. */
 export type Failure = ReturnType<typeof failure>;
 
-/** Message and advice of anything thrown: errors of the channel carry `advice`, others only a message. */
+/** Returns message and advice of anything thrown: errors of the channel carry `advice`, others only a message. */
 export function failure(error: unknown): { readonly message: string; readonly advice: string } {
   if (!(error instanceof Error)) return { message: String(error), advice: "" };
   return { message: error.message, advice: "advice" in error ? String(error.advice) : "" };
 }
 
-/** The same in one line. */
+/** Returns the same in one line. */
 export function failureText(error: unknown): string {
   const { message, advice } = failure(error);
   return `${message} ${advice}`.trim();

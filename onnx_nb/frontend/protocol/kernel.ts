@@ -1,4 +1,4 @@
-/** The hosts of graph views: one that asks the kernel about a model, and one for pages, which have none. */
+/** Hosts of graph views: one that asks the kernel about a model, and one for pages, which have none. */
 
 import type { OverlayData } from "../scene/overlay.ts";
 import type { Plan } from "../scene/state.ts";
@@ -14,7 +14,7 @@ const SILENCE_MS = 4000;
 export const NO_ANSWER = "The kernel does not answer: it is busy, or this notebook was opened without one.";
 
 export interface Kernel {
-  /** whether it answers */
+  /** whether the kernel answers */
   readonly live: boolean;
 }
 
@@ -37,7 +37,7 @@ export function watchKernel(channel: Channel, signal: AbortSignal, changed: (liv
 
 export const noKernel = (): Promise<never> => Promise.reject(new Error("This page has no kernel."));
 
-/** The host of a graph on a page, which knows what was written into the page. */
+/** Returns the host of a graph on a page, which knows the data embedded in the page. */
 export function pageHost(baked?: Baked): GraphHost {
   return {
     live: false,
@@ -53,9 +53,9 @@ export function pageHost(baked?: Baked): GraphHost {
 type SideHost = GraphHost & Required<Pick<GraphHost, "figures" | "overlay">>;
 
 /**
- * The host of a graph of which nothing is extracted.
+ * Returns the host of a graph that does not support extraction.
  *
- * @param about names the model to the kernel, where a widget shows several
+ * @param about identifies the model to the kernel, where a widget shows several
  */
 export function sideHost(channel: Channel, about: Readonly<Record<string, unknown>>, kernel: Kernel): SideHost {
   return {
@@ -72,7 +72,7 @@ export function sideHost(channel: Channel, about: Readonly<Record<string, unknow
   };
 }
 
-/** The host of a graph from which submodels are extracted, except `changed`. */
+/** Returns the host of a graph that supports extraction, without `changed`. */
 export function graphHost(channel: Channel, kernel: Kernel): Omit<GraphHost, "changed"> {
   const { inspect, figures, overlay } = sideHost(channel, {}, kernel);
   return {
@@ -116,12 +116,12 @@ export function graphHost(channel: Channel, kernel: Kernel): Omit<GraphHost, "ch
   };
 }
 
-/** Hands over the picture that replaces a widget where widgets are not shown. Nobody waits for it. */
+/** Sends the picture that replaces a widget where widgets are not shown, without waiting for a reply. */
 export function sendPicture(channel: Channel, svg: string): void {
   channel.request("picture", { svg }).catch(() => undefined);
 }
 
-/** Numbers to color by, as the kernel sends them. */
+/** Numbers for coloring, as sent by the kernel. */
 export function overlayOf({ value, buffers: [nodes, groups] }: Reply): OverlayData {
   if (nodes === undefined || groups === undefined) throw new Error("the kernel sent no numbers");
   const given = value as Readonly<Record<string, unknown>>;

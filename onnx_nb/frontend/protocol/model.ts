@@ -1,9 +1,9 @@
-/** The model of a widget as every anywidget host provides it, and how a view follows its traits. */
+/** The model of a widget as every anywidget host provides it, and bindings between its traits and a view. */
 
 import type { Channel, Comm } from "./channel.ts";
 import { bytesOf, type Packed, unpack } from "./codec.ts";
 
-/** Nothing else is used, so that a widget also works in hosts other than JupyterLab. */
+/** Members that every host has; using only these, a widget also works in hosts other than JupyterLab. */
 export interface WidgetModel extends Comm {
   get(name: string): unknown;
   set(name: string, value: unknown): void;
@@ -12,7 +12,7 @@ export interface WidgetModel extends Comm {
   on(event: `change:${string}`, listener: () => void): void;
   off(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
   off(event: `change:${string}`, listener: () => void): void;
-  /** present where ipywidgets' own models lie below */
+  /** present in hosts based on the models of ipywidgets */
   readonly widget_manager?: { get_model(id: string): Promise<CommModel> };
 }
 
@@ -23,10 +23,10 @@ export interface CommModel {
 }
 
 /**
- * Binds a trait to the state of a view. The value on which both agree is remembered, so neither receives its own change.
+ * Binds a trait to the state of a view. The last common value is remembered, so neither receives its own change.
  *
- * @param apply takes over a value that changed in the kernel or in another view
- * @returns a function by which the view hands on its own changes
+ * @param apply takes a value that changed in the kernel or in another view
+ * @returns a function through which the view reports its own changes
  */
 export function bindTrait<T>(
   model: WidgetModel,
@@ -79,7 +79,7 @@ export async function pagePart(part: string): Promise<Packed> {
   return unpack(Uint8Array.from(atob(text), (character) => character.charCodeAt(0)));
 }
 
-/** Returns what an element of an exported page holds, null if the page has none. */
+/** Returns the content of an element of an exported page, null if the page has none. */
 export function textOf(part: string): string | null {
   return document.getElementById(`onnx-nb-${part}`)?.textContent ?? null;
 }

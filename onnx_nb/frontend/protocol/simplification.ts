@@ -1,15 +1,15 @@
-/** The result of a simplification, as `analysis/view/result_columns.py` packs it: two graphs as a pair, and every change. */
+/** Result of a simplification, as packed by `analysis/view/result_columns.py`: a pair of graphs, and every change. */
 
 import type { Packed } from "./codec.ts";
 import type { Target } from "./columns.ts";
 import { PairData, type SideOf } from "./diff.ts";
 
-/** The verdict and the figures besides the changes; `result_columns.account` makes it. */
+/** The verdict and the figures in addition to the changes, from `result_columns.account`. */
 export interface Account {
   readonly name: string;
   readonly verdict: "verified" | "wrong" | "unchecked";
   readonly said: string;
-  /** the Python that makes the same */
+  /** Python code that produces the same */
   readonly call: string;
   /** before and after */
   readonly nodes: readonly [number, number];
@@ -17,18 +17,18 @@ export interface Account {
   readonly operators: readonly (readonly [name: string, before: number, after: number])[];
   readonly left: readonly (readonly [node: string, op: string, nbytes: number, why: string])[];
   readonly left_count: number;
-  /** rewrites and changes that are left out on request */
+  /** rules and changes that were skipped on request */
   readonly skipped: readonly string[];
   readonly outputs: readonly (readonly [name: string, largest: string, outside: number, count: number])[];
-  /** the original first */
+  /** the original comes first */
   readonly steps: readonly (readonly [name: string, nodes: number, done: number])[];
-  /** where it might be written to */
+  /** suggested path of the saved model */
   readonly path: string;
 }
 
 interface Meta {
   readonly rules: readonly (readonly [name: string, does: string, count: number])[];
-  /** of each graph: all, gone or new, folded */
+  /** numbers of nodes of each graph: all, removed or new, folded */
   readonly nodes: readonly [readonly number[], readonly number[]];
 }
 
@@ -59,30 +59,30 @@ export class SimplificationData extends PairData {
     return this.text("why", change);
   }
 
-  /** the tensor that was made where it happened */
+  /** Returns the tensor that the change produced. */
   tensor(change: number): string {
     return this.text("key", change);
   }
 
-  /** By which it is undone. */
+  /** Returns the key for undoing a change. */
   key(change: number): string {
     return `${this.rule(change)}: ${this.tensor(change)}`;
   }
 
-  /** −1 if there is none of this key */
+  /** Returns −1 if no change has this key. */
   find(key: string): number {
     for (let change = 0; change < this.count; change++) if (this.key(change) === key) return change;
     return -1;
   }
 
-  /** The nodes that a change took or made in one of the graphs, or the place where they were. */
+  /** Returns the nodes that a change removed or added in one of the graphs, or the place where they were. */
   targets(side: SideOf, change: number): Target[] {
     const ends = this.column(`targets_end_${side}`);
     const found = this.column(`targets_${side}`).subarray(ends[change], ends[change + 1]);
     return Array.from(found, (id) => (id >= 0 ? { kind: "node", id } : { kind: "tensor", id: -1 - id }));
   }
 
-  /** The change that took, folded or made a node; −1 for none. */
+  /** Returns the change that removed, folded or added a node; −1 for none. */
   changeOf(side: SideOf, target: Target): number {
     return target.kind === "node" ? (this.column(`change_${side}`)[target.id] ?? -1) : -1;
   }

@@ -35,7 +35,7 @@ const CATEGORY_OF: Readonly<Record<string, (typeof CATEGORIES)[number]>> = {
   Loop: "control",
 };
 
-/** What the attributes of some ops are where they are left out. */
+/** Default attributes of some ops. */
 const DEFAULTS: Readonly<Record<string, string>> = {
   Softmax: "axis -1",
   Gemm: "alpha 1 · beta 1 · transA 0 · transB 0",
@@ -81,7 +81,7 @@ interface Group {
 }
 
 /**
- * Columns of the model that the lines describe, one thing a line, in file order; names with "/" put a node in groups,
+ * Returns columns of the model in these lines, one thing per line, in file order; names with "/" put a node in scopes,
  * "\\n" in a name is a line break.
  *
  *     input x batch×8 float32              graph input (any "name shape dtype")
@@ -91,7 +91,7 @@ interface Group {
  *     Conv c : x W -> y | strides 2×2      … with attributes
  *     output y                             graph output
  *     scope enc/0 class=BertLayer          also kind=REPEAT|CHUNK|BODY|BRANCH|FUNCTION, repeat=32, differs=2, node=NAME for the last three
- *     bodyinput i                          value that a body is given
+ *     bodyinput i                          value passed to a body
  *     fold NAME, fault NAME                flags of a node
  */
 export function columnsOf(description: string, name = "test.onnx"): Columns {
@@ -312,7 +312,7 @@ function stringTable(texts: readonly string[]): [string, TypedArray][] {
   ];
 }
 
-/** Packed columns of which some hold texts. */
+/** Returns packed columns, some of which hold texts. */
 export function packedOf(
   arrays: Iterable<readonly [string, TypedArray]>,
   texts: Readonly<Record<string, readonly string[]>>,
@@ -325,7 +325,7 @@ export function packedOf(
   return { meta, arrays: new Map<string, TypedArray>([...arrays, ...stringTable(table), ...numbers]) };
 }
 
-/** Group of a path in such columns. */
+/** Returns the scope of a path in such columns. */
 export function scopeAt(columns: Columns, path: string): number {
   const found = columns.find(path);
   if (found?.kind !== "scope") throw new Error(`no group '${path}'`);

@@ -1,10 +1,10 @@
-/** The trait `view` of a graph, twin of `widgets/graph.py`: scopes are named by path, which outlives the kernel. */
+/** The trait `view` of a graph, twin of `widgets/graph.py`: scopes are named by their path, which outlives the kernel. */
 
 import type { Standing } from "../scene/state.ts";
 import type { Columns, Target } from "./columns.ts";
 import type { Patch } from "./host.ts";
 
-/** A target as traits hold it. `id` finds it where several have its name, or none has one. */
+/** A target in a trait. `id` finds it if several have its name, or none has one. */
 export interface Named {
   readonly kind: Target["kind"];
   readonly name: string;
@@ -26,7 +26,7 @@ export interface ViewState {
   }[];
 }
 
-/** Returns what changed in a view as the trait holds it. */
+/** Returns changes of a view in the form of the trait. */
 export function viewFrom(columns: Columns, patch: Patch): ViewState {
   const { open, camera, columnHeight, brief, search, color, bookmarks } = patch;
   return given({
@@ -45,7 +45,7 @@ export function viewFrom(columns: Columns, patch: Patch): ViewState {
   });
 }
 
-/** Returns what a view takes over from the trait. */
+/** Returns changes of the trait in the form of a view. */
 export function viewTo(columns: Columns, state: ViewState): Patch {
   const { open, camera, column_height: columnHeight, brief, search, color, bookmarks } = state;
   return given({
@@ -73,15 +73,15 @@ export function targetOf(columns: Columns, { kind, name, id = columns.find(name,
   return kind === undefined || id === undefined ? null : { kind, id };
 }
 
-/** Open scopes up to which these are listed; of more, the closed ones are if they are fewer. */
+/** Maximum number of open scopes that are listed; beyond it the closed ones are, if they are fewer. */
 const MANY = 200;
 
-/** Paths of open scopes; where nearly all of many are open, "*" and then the closed ones as "-path". */
+/** Returns paths of open scopes; if nearly all of many are open, "*" and then the closed ones as "-path". */
 function pathsOf(columns: Columns, scopes: Iterable<number>): string[] {
   const open = new Set(scopes);
   const closed: number[] = [];
   for (let scope = 1; scope < columns.scopeCount; scope++) if (!open.has(scope)) closed.push(scope);
-  // scopes that only fold others have no path of their own: the number distinguishes them
+  // scopes that only fold others have no path: the number distinguishes them
   const path = (scope: number): string => `${columns.nameOf({ kind: "scope", id: scope })}#${scope}`;
   return open.size <= MANY || closed.length >= open.size
     ? Array.from(open, path)
