@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.run.statistics import LARGEST, LARGEST_CODE, Floats, LogTally, Tally
 
 SAMPLED: Final = 256
-"""Pairs of values in `ErrorStats.sample`."""
+"""Maximum number of pairs of values in `ErrorStats.sample`."""
 WORST: Final = 8
-"""Elements whose position and values are recorded: those with the largest errors."""
+"""Maximum number of elements whose position and values are recorded: those with the largest errors."""
 CHANNELS: Final = 4096
 """Maximum length of an axis for which the largest error at each index is recorded."""
 
 _BLOCK: Final = 1 << 15
-"""Values processed at once: their float64 copies fit the cache of one core."""
+"""Number of values in a block: their float64 copies fit the cache of one core."""
 _SAFE: Final = 400
 """Largest binary exponent, positive or negative, of numbers that are squared without scaling."""
 _EXPONENT: Final = np.int64(0x7FF << 52)
@@ -32,7 +32,7 @@ HISTOGRAMS: Final = ("signed", "absolute", "relative", "ulp")
 
 
 class Sums(NamedTuple):
-    """Figures of finite pairs that need more than addition to merge, with the names that `ErrorStats` has."""
+    """Statistics of finite pairs that need more than addition to merge, with the names of fields of `ErrorStats`."""
 
     finite: int = 0
     max_abs: float = math.nan
@@ -134,7 +134,7 @@ class Pass:
         """Return the results by the names of `ErrorStats`, except `worst`."""
         argmax = None
         if self._argmax is not None and self._arrays[0].size and self._arrays[0].ndim and not self._is_complex:
-            # numpy has no argmax of the types of ml_dtypes
+            # numpy has no argmax for the types of ml_dtypes
             arrays = [array.astype(np.float32) if array.dtype.isbuiltin == 2 else array for array in self._arrays]
             places = [array.argmax(axis=self._argmax) for array in arrays]
             argmax = int(np.count_nonzero(places[0] == places[1])), places[0].size
@@ -162,9 +162,9 @@ class Pass:
                 np.maximum(channels, rows.max(axis=0), out=channels)
 
     def _add(self, one: NDArray[Any], other: NDArray[Any]) -> Floats | None:
-        """Add a block; return the absolute errors, infinite where only one side is not finite, or None for no error."""
+        """Add a block; return the absolute errors, infinite where only one side is not finite; None for equal bits."""
         reference = one.astype(self._wide)
-        # arrays that differ mostly do so in the first bytes
+        # most arrays that differ do so in the first bytes
         bits = [array.view(np.uint8 if array.nbytes % 8 else np.uint64) for array in (one, other)]
         if self._one_dtype and np.array_equal(bits[0][:8], bits[1][:8]) and np.array_equal(bits[0], bits[1]):
             self._add_finite(reference, reference, _ZEROS[: reference.size], _ZEROS[: reference.size], 0.0)
@@ -200,7 +200,7 @@ class Pass:
     def _add_finite(
         self, reference: NDArray[Any], candidate: NDArray[Any], delta: NDArray[Any], absolute: Floats, largest: float
     ) -> None:
-        """Add pairs of finite numbers with their differences, and the size of these."""
+        """Add pairs of finite numbers, their differences, and the size of the differences."""
         size = absolute.size
         low, high = _range(reference)
         peak = max(abs(low), abs(high))
@@ -234,7 +234,7 @@ class Pass:
         self._sums = self._sums.merge(sums)
 
     def _add_logarithmic(self, absolute: Floats, magnitude: Floats, nonzero: int) -> dict[str, Any]:
-        """Tally absolute errors, relative ones and those in ULP; return the largest and the mean relative error."""
+        """Tally absolute and relative errors and those in ULP; return the largest and the mean relative error."""
         size, equal = absolute.size, absolute.size - int(np.count_nonzero(absolute))
         self.equal += equal
         if equal:
@@ -261,7 +261,7 @@ class Pass:
             return
         if errors.size > WORST:
             least = max(least, float(np.partition(errors, errors.size - WORST)[errors.size - WORST]))
-        # every error that equals the least one is a candidate, so that the first positions always win
+        # every error equal to the smallest one is a candidate, so that the first positions always win
         places = np.flatnonzero((errors >= least) & (errors > 0))
         places = places[np.argsort(-errors[places], kind="stable")[:WORST]]
         self.worst += [(float(errors[place]), start + int(place)) for place in places]
@@ -295,13 +295,13 @@ def _channel_axis(shape: Sequence[int]) -> int:
 
 
 def _range(values: NDArray[Any]) -> tuple[float, float]:
-    """Return the least and the largest number, or magnitude of complex ones."""
+    """Return the smallest and the largest number, or magnitude if they are complex."""
     values = np.abs(values) if values.dtype.kind == "c" else values
     return values.min().item(), values.max().item()
 
 
 def _scaled(values: NDArray[Any], largest: float) -> tuple[Floats, int]:
-    """Return numbers that can be squared, and the power of two they were divided by; complex ones as two parts each."""
+    """Return numbers that can be squared, complex ones as two parts each, and the power of two that divided them."""
     exponent = math.frexp(largest)[1]
     if abs(exponent) <= _SAFE:
         exponent = 0
@@ -349,7 +349,7 @@ def _in_ulp(codes: NDArray[np.int64], magnitude: Floats, precision: tuple[int, i
 
 @functools.cache
 def coarser(one: np.dtype[Any], other: np.dtype[Any]) -> tuple[int, int] | None:
-    """Return the mantissa bits and the least exponent of the coarser of two types; None if one is not a float."""
+    """Return the mantissa bits and the smallest exponent of the coarser of two types; None if one is not a float."""
     try:
         infos: list[Any] = [ml_dtypes.finfo(dtype) for dtype in (one, other)]  # type: ignore[no-untyped-call]
     except ValueError:

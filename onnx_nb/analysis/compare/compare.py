@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 DEQUANTIZED: Final = "_DequantizeLinear_Output"
 """Suffix that onnxruntime's quantization appends to the name of a value for its dequantized copy."""
 QUANTIZED: Final = "_quantized"
-"""Suffix for its integers, where operators compute on these."""
+"""Suffix that it appends to the name of the quantized copy, where operators compute on integers."""
 
 DOUBT: Final = 0.1
 """Distance relative to the norm beyond which a match is doubtful."""
@@ -86,27 +86,27 @@ def compare(
 ) -> Comparison:
     """Run two models on the same feeds and compare every value that both have, without keeping the values.
 
-    Values match if their names are equal, or differ by what quantization appends to them. Where a name has several
-    candidates, or means something else in the other model, the values themselves decide. Values without a common name
+    Values match if their names are equal, or differ by a suffix that quantization appends. Where a name has several
+    candidates, or denotes another value in the other model, the values decide. Values without a common name
     are matched by shape and values. `Point.matched` says how a match was found.
 
     Parameters
     ----------
     reference
-        The side that is taken to be right: any `ModelLike`, or a `Capture` that kept arrays.
+        The side assumed to be correct: any `ModelLike`, or a `Capture` that kept arrays.
     candidate
         The side that should compute the same: simplified, in float16, quantized, or a `Capture` that kept arrays.
     feeds
         Feeds of the reference, as `read_feeds` takes them; the errors of several feeds are merged. Inputs that have
-        another type in the candidate, as float16, are cast; inputs of another name are passed by position. If ``None``,
-        random values, or the inputs that a `Capture` kept.
+        another type in the candidate, such as float16, are cast; inputs of another name are passed by position. If
+        ``None``, random values, or the inputs that a `Capture` kept.
     tensors
         Names or patterns (``*``, ``?``, ``[…]``) of the reference's values to compare; all if ``None``.
     rtol, atol
         Tolerances, for `ErrorStats.outside`.
     memory_limit
-        Maximum number of bytes for values of both sides, half of the available memory if ``None``. Values that wait for
-        the other side go to temporary files beyond a quarter of it.
+        Maximum number of bytes for the values of both sides; half of the available memory if ``None``. Beyond a quarter
+        of it, values that wait for the other side are moved to temporary files.
     providers
         Execution providers, best first; the CPU if ``None``.
     executor
@@ -152,7 +152,7 @@ def compare(
         sides.append(side)
     graphs = sides[0].graph, sides[1].graph
     differing = diff(graphs[0].model, graphs[1].model, weights=False)
-    # the values that either side has, in order of execution
+    # the values of each side, in order of execution
     there = [
         [value for value in values(side.graph).values() if isinstance(side, Running) or value in side.names]
         for side in sides
@@ -222,7 +222,7 @@ def compare(
 
 
 def _feeds(sides: Sequence[Side], feeds: Any) -> Iterator[dict[str, Any]]:
-    """Yield the feeds, as the reference takes them if it runs."""
+    """Yield the feeds in the form that the reference takes, if it runs."""
     captures = [side for side in sides if isinstance(side, Recorded)]
     running = next((side for side in sides if isinstance(side, Running)), None)
     if not captures:
@@ -298,11 +298,11 @@ def _rest(
         done.reached(number, f"{number} feeds done")
 
 
-# --- what differs ---------------------------------------------------------------------------------------------------
+# --- differences ----------------------------------------------------------------------------------------------------
 
 
 def _operator(graph: Graph, value: int) -> str:
-    """Return the type of the operator that makes a value; empty if none does."""
+    """Return the type of the operator that produces a value; empty if none does."""
     maker = int(graph.producer[value])
     return graph.operators[int(graph.op_index[maker])][0] if maker >= 0 else ""
 
@@ -337,7 +337,7 @@ def _unmatched(
 
 
 def _weight_differences(graphs: tuple[Graph, Graph], point: Point) -> Iterator[str]:
-    """Yield how the weights differ that the nodes of a point read, if these have the same operator."""
+    """Yield the differences between the weights that the two nodes of a point read, if their operators are the same."""
     made = [graph.value(name) for graph, name in zip(graphs, (point.reference, point.candidate), strict=True)]
     operators = [_operator(graph, value) for graph, value in zip(graphs, made, strict=True)]
     if not operators[0] or operators[0] != operators[1]:
@@ -357,7 +357,7 @@ def _weight_differences(graphs: tuple[Graph, Graph], point: Point) -> Iterator[s
             yield f"weight {quoted(names[0])} differs in {many}, by at most {errors.max_abs:.3g}"
 
 
-# --- which values may match -----------------------------------------------------------------------------------------
+# --- possible matches -----------------------------------------------------------------------------------------------
 
 
 def options(reference: Graph, candidate: Graph, structure: Matching) -> list[Option]:
@@ -391,7 +391,7 @@ def values(graph: Graph) -> dict[str, int]:
 def _options(
     graph: Graph, mine: Mapping[str, int], yours: Mapping[str, int], candidate: Graph | None = None
 ) -> list[Option]:
-    """Return the options for values of a graph that names suggest; with integers, only if the candidate is known."""
+    """Return the options that names suggest for values of a graph; with integers, only if the candidate is known."""
     found = []
     for name, value in mine.items():
         known = list(_named(name, value, mine, yours, candidate))
@@ -448,7 +448,7 @@ def _scale(graph: Graph, value: int) -> tuple[str, str] | None:
     return (found[0], found[1]) if all(name in known for name in found) else None
 
 
-# --- deciding -------------------------------------------------------------------------------------------------------
+# --- decisions ------------------------------------------------------------------------------------------------------
 
 
 def chosen(found: Mapping[Option, ErrorStats], listed: Iterable[Option]) -> list[Option]:
@@ -458,7 +458,7 @@ def chosen(found: Mapping[Option, ErrorStats], listed: Iterable[Option]) -> list
         if option in found:
             by_value.setdefault(option.reference, []).append(option)
     distance = {option: by_norm(errors) for option, errors in found.items()}
-    # the candidate's value may be nearer to another value of the reference than to that of its name
+    # the candidate's value may be nearer to another value of the reference than to the one of the same name
     nearest: dict[int, float] = {}
     for option in found:
         nearest[option.candidate] = min(distance[option], nearest.get(option.candidate, DOUBT))
@@ -492,7 +492,7 @@ def chosen(found: Mapping[Option, ErrorStats], listed: Iterable[Option]) -> list
 def matched_by_values(
     graphs: tuple[Graph, Graph], samples: Sequence[Mapping[int, Sample]], doubtful: Mapping[int, float]
 ) -> Iterator[Option]:
-    """Match by shape and sampled elements values that are each other's nearest.
+    """Match values that are each other's nearest, by shape and sampled elements.
 
     A match of ``doubtful`` values of the reference, whose distances are known, is replaced by a far better one.
     """
@@ -520,7 +520,7 @@ def matched_by_values(
             if least > _SAME or least * _FAR_BETTER >= doubtful.get(value, math.inf):
                 continue
             near = [yours[row] for row in np.flatnonzero(distance <= max(least * 2, 1e-12))]
-            if len(near) > 1:  # copies: only one that the same operator makes can be the match
+            if len(near) > 1:  # copies: only one produced by the same operator can be the match
                 near = [each for each in near if _operator(graphs[1], each) == _operator(graphs[0], value)]
             if len(near) == 1:
                 claims.setdefault(near[0], []).append((least, value))

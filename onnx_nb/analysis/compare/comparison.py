@@ -1,7 +1,7 @@
 """The result of a comparison: a `Point` for every value that both sides have, with its errors.
 
-A point has cumulative errors, with both sides running by themselves, and where they are known isolated errors, with the
-candidate's node reading the reference's values.
+A point has cumulative errors, where both sides run independently, and isolated errors if they are known, where the
+candidate's node reads the reference's values.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Kind = Literal["absolute", "signed", "relative", "ulp"]
 Which = Literal["cumulative", "isolated"]
 
 STANDS_OUT: Final = 10.0
-"""Factor over the median of its kind, or over all earlier errors, from which a point is reported."""
+"""Factor over the median of its kind, or over all earlier errors, above which a point is reported."""
 _NOISE: Final = 32
-"""Factor over the precision of a type that rounding explains."""
+"""Maximum ratio of an error to the precision of its type that rounding explains."""
 _SMALLEST_MEDIAN: Final = 2.0**-23
 """Smallest median that isolated errors are divided by: where most are exact, rounding must not stand out."""
 
@@ -79,29 +79,29 @@ class Point:
     name: str
     """Name for a person: the path of a PyTorch module, else the reference's tensor."""
     reference: str
-    """Tensor of the reference, or the call that made it."""
+    """Tensor of the reference, or the call that produced it."""
     candidate: str
     """Tensor of the candidate."""
     matched: str
-    """How the two were matched: "name", "suffix", "values", "scope", "order" …"""
+    """Method that matched the two: "name", "suffix", "values", "scope", "order" …"""
     depth: int
     """Position in the reference's order of execution."""
     op_type: str = ""
-    """Type of the operator, or class of the module, that makes it; "" for a graph input."""
+    """Type of the operator, or class of the module, that produces it; "" for a graph input."""
     node: str = ""
-    """Name of the candidate's node that makes it."""
+    """Name of the candidate's node that produces it."""
     scope: str = ""
     """Scope in the module tree, if that is known."""
     source: str = ""
-    """Line of Python source, as ``modeling_bert.py:471``."""
+    """Line of Python source, such as ``modeling_bert.py:471``."""
     output: bool = False
     """Whether it is an output of the model."""
     difference: str = ""
-    """Proven difference between the two sides here, as ``epsilon is 1e-05 instead of 1e-12``."""
+    """Proven difference between the two sides here, such as ``epsilon is 1e-05 instead of 1e-12``."""
     cumulative: _Errors = _Errors()
-    """`ErrorStats` of both sides running by themselves; ``None`` if not known."""
+    """`ErrorStats` with both sides running independently; ``None`` if not known."""
     isolated: _Errors = _Errors()
-    """`ErrorStats` of the candidate's node reading the reference's values; ``None`` if not known."""
+    """`ErrorStats` with the candidate's node reading the reference's values; ``None`` if not known."""
 
     def errors(self, which: Which | None = None) -> ErrorStats:
         """Return the cumulative or the isolated errors; by default the isolated ones if they are known."""
@@ -114,7 +114,7 @@ class Point:
         return found
 
     def error_size(self, which: Which | None = None) -> ErrorSize | None:
-        """Return how large these errors are, for which no histograms are computed; ``None`` if not known."""
+        """Return the size of these errors, which needs no histograms; ``None`` if not known."""
         held = [vars(self)[f"_{each}"] for each in ((which,) if which else ("isolated", "cumulative"))]
         return next((errors.size for errors in held if errors is not None), None)
 
@@ -134,7 +134,7 @@ class Unmatched:
     name: str
     side: Literal["reference", "candidate"]
     reason: str
-    """Why it has no counterpart on the other side."""
+    """Reason why it has no counterpart on the other side."""
     op_type: str = ""
 
 
@@ -158,7 +158,7 @@ class Comparison(Displayed, Table):
     """
 
     reference: str
-    """Label of the side that is taken to be right."""
+    """Label of the side assumed to be correct."""
     candidate: str
     points: tuple[Point, ...] = ()
     """Points in order of `Point.depth`."""
@@ -203,10 +203,10 @@ class Comparison(Displayed, Table):
         return any(point.error_size("isolated") is not None for point in self.points)
 
     def first_divergent(self) -> Point | None:
-        """Return the first point at which the candidate computes something else; None if no point stands out.
+        """Return the first point at which the candidate diverges; None if no point stands out.
 
         Where isolated errors are known, it is the first point whose isolated error is unusual for its kind (see
-        `scores`); of two faults, a far larger one wins. Else it is the first point whose error is ten times all earlier
+        `scores`), unless another fault is far larger. Else it is the first point whose error is ten times all earlier
         ones and larger than rounding explains.
         """
         if self.has_isolated:
@@ -227,7 +227,7 @@ class Comparison(Displayed, Table):
 
     @property
     def message(self) -> str:
-        """Where the sides first differ, by how much, and why if attributes or weights prove it."""
+        """The first difference between the sides, its size, and its cause if attributes or weights prove it."""
         if not self.points:
             return "No value of one side was found on the other."
         sizes = self._sizes("isolated" if self.has_isolated else "cumulative")
@@ -260,7 +260,7 @@ class Comparison(Displayed, Table):
         return f"{begin}: its own error is {errors.rel_l2:.1e} of its norm, {rest}.{why}"
 
     def ranked(self, by: str = "") -> list[Point]:
-        """Return the points that have such errors, the worst first; ``by`` is as `scores` takes it."""
+        """Return the points that have such errors, the worst first; ``by`` is that of `scores`."""
         scores = self.scores(by)
         order = np.argsort(-scores, kind="stable")
         return [self.points[place] for place in order if not math.isnan(scores[place])]
@@ -376,12 +376,12 @@ class Comparison(Displayed, Table):
         return found
 
     def merge(self, other: Comparison) -> Self:
-        """Return the comparison over the feeds of both; points that only one of them has are taken as they are.
+        """Return the comparison over the feeds of both; points that only one of them has are unchanged.
 
         Raises
         ------
         AlignmentError
-            If they have no point in common, or were made with different tolerances.
+            If they have no point in common, or their tolerances differ.
         """
         theirs = {(point.reference, point.candidate): point for point in other.points}
         pairs = [(point.reference, point.candidate) for point in self.points]
@@ -425,12 +425,12 @@ _COLUMNS: Final = (
 
 
 def _lower_median(values: Floats) -> float:
-    """Return the median; the smaller of two, so that a faulty point does not set the norm of its kind."""
+    """Return the median; the smaller of two, so that a faulty point does not set the standard for its kind."""
     return float(np.sort(values)[(len(values) - 1) // 2]) if len(values) else 0.0
 
 
 def _merged(mine: Point | None, yours: Point | None, feeds: int) -> Point:
-    """Return a point with the errors of both, those of the second from later feeds."""
+    """Return a point with the errors of both; those of the second are from later feeds."""
     point = mine or yours
     assert point is not None  # noqa: S101 (one of them has it)
     both: dict[str, Any] = {}
@@ -447,14 +447,14 @@ Compared = TypeVar("Compared", bound=Comparison)
 
 
 def point_at(graph: Graph, value: int, name: str, matched: str, depth: int, **rest: Any) -> Point:
-    """Return the point of that name at which a value of the candidate's graph was compared; the rest are its fields."""
+    """Return the point for a value of the candidate's graph; ``rest`` are its other fields."""
     maker = int(graph.producer[value])
     node = graph.names[maker] if maker >= 0 else ""
     return Point(name, name, graph.value_names[value], matched, depth, node=node, **rest)
 
 
 def explained(comparison: Compared, explain: Callable[[Point], Iterable[str]]) -> Compared:
-    """Return the comparison with what ``explain`` finds to differ at the first divergent point, if it has nothing."""
+    """Return the comparison with the differences that ``explain`` finds at a first divergent point without any."""
     first = comparison.first_divergent()
     texts = [] if first is None or first.difference else list(explain(first))
     if first is None or not texts:

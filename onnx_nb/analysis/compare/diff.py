@@ -1,4 +1,4 @@
-"""Find what differs between two models: nodes, attributes, inputs, weights, types, versions.
+"""Find the differences between two models: nodes, attributes, inputs, weights, types, versions.
 
 `node_matching` matches nodes and values; matched ones are compared here. `Counterparts` are the columns that relate two
 models: the counterpart and the state of each node, value and scope.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 What = Literal["added", "removed", "changed"]
 _ONLY: Final[tuple[What, What]] = ("removed", "added")
-"""What became of a node or value that only the reference has, or only the candidate."""
+"""Kinds of difference for a node or value that only the reference has, or only the candidate."""
 
 LONGEST: Final = 200
 """Maximum number of characters of a value in a `Difference`."""
@@ -67,7 +67,7 @@ class Counterparts:
     """Counterpart of each node, −1 for none."""
     value: Ints
     scope: Ints
-    """Scope of the other model that shares most nodes with it, −1 for none."""
+    """Scope of the other model that shares the most nodes with each scope, −1 for none."""
     node_state: NDArray[np.uint8]
     """SAME, ONLY, CHANGED or FOLDED."""
     value_state: NDArray[np.uint8]
@@ -91,10 +91,10 @@ class Difference:
     detail: str = ""
     """Name of the attribute or input, or the part of a weight that differs."""
     reference: str = ""
-    """Text of the reference's side; empty if the reference does not have it."""
+    """Text for the reference; empty if the reference does not have it."""
     candidate: str = ""
     how: str = ""
-    """How the two were matched: mapping, name, weights, structure, neighbors, order or place; see `Diff.matches`."""
+    """Method that matched the two: mapping, name, weights, structure, neighbors, order or place; see `Diff.matches`."""
     nodes: tuple[int, int] = (-1, -1)
     """Flat nodes in reference and candidate, −1 for none, as `Graph` numbers them."""
     tensors: tuple[int, int] = (-1, -1)
@@ -237,7 +237,7 @@ class Diff(Displayed, Table):
                 value_state[each.tensors[at]] = CHANGED
             if each.what == "changed" and each.nodes[at] >= 0:
                 node_state[each.nodes[at]] = CHANGED
-        # the readers of changed weights and constants are changed as well; constants are drawn inside them
+        # readers of changed weights and constants are changed as well; constants are drawn inside their readers
         folded = np.flatnonzero((node_state == CHANGED) & graph.folded).tolist()
         waiting = [value for node in folded for value in graph.node_outputs(node).tolist() if value >= 0]
         waiting += np.flatnonzero((value_state == CHANGED) & (graph.value_kind == INITIALIZER)).tolist()
@@ -258,10 +258,10 @@ def diff(
     weights: bool = True,
     progress: Progress | None = None,
 ) -> Diff:
-    """Return the differences between two models, and which nodes and tensors of them match.
+    """Return the differences between two models, and the nodes and tensors that match.
 
     Nodes with the same name, operator and surroundings match. Where names were lost or shifted, the weights that nodes
-    read decide, then the structure (all that leads to a node and all that follows from it), then its neighbors. Where
+    read decide, then the structure (all ancestors and all descendants of a node), then its neighbors. Where
     several nodes are equal in all of these, they match in topological order; a node that remains ambiguous does not
     match. `Diff.matches` lists how each node was matched; ``mapping`` overrides it.
 
@@ -271,7 +271,7 @@ def diff(
         Any `ModelLike`; they are not changed.
     mapping
         Names of tensors or nodes that match, reference first; they override everything else. ``None`` means that the
-        reference's has no counterpart.
+        reference's tensor or node has no counterpart.
     weights
         Whether to compare the values of weights; ``False`` compares only their types and shapes, and reads none.
     progress
@@ -325,10 +325,10 @@ class _Pairs:
         self.value_back = inverse(matching.value, candidate.value_count)
 
     def order(self) -> Callable[[Difference], tuple[int, ...]]:
-        """Return a key that sorts nodes topologically: added ones behind those they follow, constants last."""
+        """Return a key that sorts nodes topologically: added nodes after those they follow, constants last."""
         a, b = self.graphs
         rank = [[*graph.rank.tolist(), *range(graph.main_count, graph.node_count)] for graph in (a, b)]
-        # an added node comes behind the last matched node before it in its own order
+        # an added node comes after the last matched node that precedes it in its own order
         behind, last = [0] * b.node_count, -1
         for m in sorted(range(b.node_count), key=rank[1].__getitem__):
             last = max(last, rank[0][self.back[m]] if self.back[m] >= 0 else -1)
@@ -343,7 +343,7 @@ class _Pairs:
         return key
 
     def nodes(self) -> Iterator[Difference]:
-        """Yield nodes that only one model has, and operators, attributes and inputs in which matched ones differ."""
+        """Yield nodes that only one model has, and operators, attributes and inputs of matched nodes that differ."""
         a, b = self.graphs
         for at, (graph, other) in enumerate(((a, self.matching.node), (b, self.back))):
             for node in np.flatnonzero(other < 0).tolist():
@@ -369,7 +369,7 @@ class _Pairs:
                 yield self._changed("input", (n, m), label, *texts)
 
     def _attributes(self, n: int, m: int) -> Iterator[Difference]:
-        """Yield the attributes that differ of nodes of the same operator."""
+        """Yield the attributes that differ between nodes of the same operator."""
         a, b = self.graphs
         old, new = attributes_of(a, n), attributes_of(b, m)
         for name in dict.fromkeys([*old, *new]):
@@ -383,7 +383,7 @@ class _Pairs:
     def _unequal_inputs(
         self, mine: Sequence[int], yours: Sequence[int], *, commutes: bool
     ) -> Iterator[tuple[int, int, int]]:
-        """Yield the inputs with another source; not those that only pass through added or removed nodes on the way."""
+        """Yield the inputs with another source, except those that only pass through added or removed nodes."""
         a, b = self.graphs
         there = self.value_there
         read = list(itertools.zip_longest(mine, yours, fillvalue=-1))
@@ -410,7 +410,7 @@ class _Pairs:
             yield slot, v, w
 
     def _has_same_source(self, v: int, w: int) -> bool:
-        """Return whether two tensors come from the same ones through nodes that only one of the models has."""
+        """Return whether two tensors have the same sources through nodes that only one of the models has."""
         a, b = self.graphs
         removed = a.producer[v] >= 0 and self.there[a.producer[v]] < 0
         added = b.producer[w] >= 0 and self.back[b.producer[w]] < 0
@@ -481,14 +481,14 @@ class _Pairs:
                 yield Difference(kind, "changed", "", f"{kind}s", "order", old, new)
 
     def _only(self, kind: str, at: int, value: int) -> Difference:
-        """Return that only one model has a value."""
+        """Return the difference for a value that only one model has."""
         graph = self.graphs[at]
         texts = ("", str(graph.type_of(value))) if at else (str(graph.type_of(value)), "")
         pair = (-1, value) if at else (value, -1)
         return Difference(kind, _ONLY[at], graph.value_names[value], "", "", *texts, tensors=pair)
 
     def _changed(self, kind: str, pair: tuple[int, int], detail: str, old: str, new: str) -> Difference:
-        """Return that two matched nodes or values differ."""
+        """Return the difference between two matched nodes or values."""
         texts = shortened(old, LONGEST), shortened(new, LONGEST)
         if kind in ("operator", "attribute", "input"):
             op, name = _node(self.graphs[0], pair[0])
@@ -506,7 +506,7 @@ def _node(graph: Graph, node: int) -> tuple[str, str]:
 
 
 def _sources(graph: Graph, value: int, other: Sequence[int] | Ints) -> set[int]:
-    """Return the values from which nodes without a counterpart make a value, except weights."""
+    """Return the values from which nodes without a counterpart compute a value, except weights."""
     found: set[int] = set()
     waiting, seen = [value], {value}
     while waiting and len(seen) < AROUND:
@@ -524,7 +524,7 @@ def _sources(graph: Graph, value: int, other: Sequence[int] | Ints) -> set[int]:
 
 
 def _unequal_values(one: Weights, other: Weights, v: int, w: int, check: Callable[[], None]) -> str:
-    """Return how the values of two weights of one type differ; ``check`` is called between pieces."""
+    """Describe the difference between the values of two weights of one type; call ``check`` between pieces."""
     old, new = one.proto(v), other.proto(w)
     if isinstance(old, onnx.SparseTensorProto) or isinstance(new, onnx.SparseTensorProto):
         parts = [(undocumented(w.values), undocumented(w.indices)) for w in (old, new) if hasattr(w, "indices")]
@@ -555,7 +555,7 @@ def _unequal_values(one: Weights, other: Weights, v: int, w: int, check: Callabl
 
 
 def _compatible(one: ValueType, other: ValueType) -> bool:
-    """Return whether two types may be equal as far as they are known; names of dimensions do not matter."""
+    """Return whether two partly known types may be equal; names of dimensions do not matter."""
     if one.dtype != other.dtype:
         return not one.dtype or not other.dtype
     if one.shape is None or other.shape is None:
@@ -566,7 +566,7 @@ def _compatible(one: ValueType, other: ValueType) -> bool:
 
 
 def _of_models(*models: Model) -> Iterator[Difference]:
-    """Yield differences of two models as a whole."""
+    """Yield the differences between two models as a whole."""
     tables: dict[str, list[dict[str, str]]] = {"function": [], "opset": [], "model": [], "metadata": []}
     for model in models:
         graph, proto = Graph.of(model), model.proto
@@ -603,7 +603,7 @@ def inverse(there: Ints, count: int) -> Ints:
 def counterparts(
     graphs: tuple[Graph, Graph], node: tuple[Ints, Ints], value: tuple[Ints, Ints], states: tuple[States, States]
 ) -> tuple[Counterparts, Counterparts]:
-    """Return the columns of both models from the counterparts and states of nodes and values of the opened graphs."""
+    """Return the columns of both models, given counterparts and states of nodes and values of the opened graphs."""
     trees = scopes(graphs[0]), scopes(graphs[1])
     scope = _matched_scopes(trees[0], trees[1], node[0]), _matched_scopes(trees[1], trees[0], node[1])
     first, second = (
@@ -616,7 +616,7 @@ def counterparts(
 def _scope_counts(graph: Graph, tree: Scopes, node_state: NDArray[np.uint8]) -> Iterator[Ints]:
     """Yield the number of drawn nodes in each scope that are ONLY, CHANGED and FOLDED."""
     drawn = ~graph.folded
-    # a node with bodies is drawn as a scope, whose box shows the state of the node as well
+    # a node with bodies is drawn as a scope, whose box also shows the state of the node
     owners = np.flatnonzero(tree.scope_kind == BODY)
     for state in (ONLY, CHANGED, FOLDED):
         direct = np.bincount(tree.node_scope[(node_state == state) & drawn], minlength=len(tree.scope_parent))
@@ -626,13 +626,13 @@ def _scope_counts(graph: Graph, tree: Scopes, node_state: NDArray[np.uint8]) -> 
 
 
 def with_calls(graph: Graph, other: Graph, matching: Matching) -> tuple[Ints, Ints]:
-    """Return the counterparts of nodes and values of opened graphs: also inside calls of equal functions."""
+    """Return the counterparts of nodes and values of opened graphs, including those inside calls of equal functions."""
     node, value = np.full(graph.node_count, -1, np.int32), np.full(graph.value_count, -1, np.int32)
     node[: len(matching.node)], value[: len(matching.value)] = matching.node, matching.value
     for subgraph in graph.subgraphs[len(graph.plain.subgraphs) :]:
         owner = int(node[subgraph.owner_node])
         candidates = [other.subgraphs[each] for each in other.bodies(owner)] if owner >= 0 else []
-        # the bodies of an If have an attribute each, that of a call has none
+        # each body of an If has its attribute; that of a call has none
         twin = next((each for each in candidates if each.attribute == subgraph.attribute), None)
         if twin is None:
             continue
@@ -648,7 +648,7 @@ def with_calls(graph: Graph, other: Graph, matching: Matching) -> tuple[Ints, In
 
 
 def _matched_scopes(tree: Scopes, other: Scopes, there: Ints) -> Ints:
-    """Return for each scope the one that shares most nodes, by Dice's coefficient; one of the same path first."""
+    """Return for each scope the one that shares the most nodes, by Dice's coefficient; the same path goes first."""
     count, others = len(tree.scope_parent), len(other.scope_parent)
     matched = np.flatnonzero(there >= 0)
     direct = tree.node_scope[matched].astype(np.int64) * others + other.node_scope[there[matched]]
@@ -671,13 +671,13 @@ def _matched_scopes(tree: Scopes, other: Scopes, there: Ints) -> Ints:
     score += np.asarray([tree.scope_path[g] == other.scope_path[h] != "" for g, h in paths], float)
     order = np.lexsort((-theirs, score, mine))
     found = np.full(count, -1, np.int32)
-    found[mine[order]] = theirs[order]  # the last entry of a scope, its best, is the one that stays
+    found[mine[order]] = theirs[order]  # the last entry of a scope, its best, remains
     found[0] = 0
     return found
 
 
 def _ancestors(scope: NDArray[np.int64], parent: Ints) -> Iterator[NDArray[np.int64]]:
-    """Yield scopes, their parents, and so on until all are above the root: −1."""
+    """Yield scopes, then their parents, and so on until all are above the root: −1."""
     while np.any(scope >= 0):
         yield scope
         scope = np.where(scope >= 0, parent[scope], -1).astype(np.int64)

@@ -1,6 +1,6 @@
-"""The columns of two graphs as lists with shared keys, and the names of the two that can be trusted.
+"""The columns of two graphs as lists with shared keys, and the names in both that can be trusted.
 
-Single steps are faster on lists than on arrays. Equal operators, attributes and types of two graphs get equal numbers.
+Element access is faster in lists. Equal operators, attributes and types of two graphs get equal numbers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COMMUTATIVE: Final = frozenset(("Add", "Mul", "Sum", "Max", "Min", "Mean", "And"
 PIECE: Final = 1 << 22
 """Bytes of a weight that are compared at a time."""
 SAMPLE: Final = 256
-"""Bytes of a weight that distinguish it from others of its type."""
+"""Bytes of a weight that are read to distinguish it from others of its type."""
 
 Weight = onnx.TensorProto | onnx.SparseTensorProto
 Attributes = dict[str, tuple[Hashable, onnx.AttributeProto]]
@@ -74,7 +74,7 @@ def _attributes(attributes: Iterable[onnx.AttributeProto], defaults: Attributes)
 
 
 def attribute_label(graph: Graph, node: int, name: str, given: Attributes) -> str:
-    """Return the text of an attribute; empty if it is not given and has no default."""
+    """Return the text of an attribute; empty if it is not present and has no default."""
     op, domain = graph.operators[graph.op_index[node]]
     found = given.get(name) or _default_attributes(op, domain, graph.opsets.get(domain, 0)).get(name)
     text = operators.attribute_text(found[1]) if found else ""
@@ -82,7 +82,7 @@ def attribute_label(graph: Graph, node: int, name: str, given: Attributes) -> st
 
 
 def _content(attribute: onnx.AttributeProto) -> Hashable:
-    """Return the value of an attribute for comparison: numbers of tensors wherever they are stored, bytes of others."""
+    """Return the content of an attribute for comparison: the numbers of a tensor wherever stored, else bytes."""
     tensor = attribute.t
     if attribute.type == onnx.AttributeProto.TENSOR and tensor.data_location != onnx.TensorProto.EXTERNAL:
         try:
@@ -108,7 +108,7 @@ def undocumented(message: onnx.AttributeProto | onnx.FunctionProto | onnx.Tensor
 
 
 class Weights:
-    """The weights of a graph by value."""
+    """The weights of a graph, by their value."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -127,17 +127,17 @@ class Weights:
         return f"{sparse}{self.graph.type_of(value)}"
 
     def label(self, value: int) -> str:
-        """Return what to call a weight in an error."""
+        """Return the name of a weight for error messages."""
         return f"weight {quoted(self.graph.value_names[value])} of {label_of(self.graph.model)}"
 
     def content(self, value: int, tensor: onnx.TensorProto) -> NDArray[np.uint8]:
-        """Return the bytes of a weight; those of a file are mapped."""
+        """Return the bytes of a weight; those in a file are mapped."""
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             return storage_of(self.graph.model).extent(tensor, self.label(value)).array()
         return np.frombuffer(tensors.raw_bytes(tensor, self.label(value)), np.uint8)
 
     def pieces(self, value: int, tensor: onnx.TensorProto) -> Iterator[NDArray[np.uint8]]:
-        """Yield the bytes of a weight in pieces of `PIECE`; those of a file are read: a map could outlive its end."""
+        """Yield the bytes of a weight in pieces of `PIECE`; those in a file are read: a map could outlive its end."""
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             extent = storage_of(self.graph.model).extent(tensor, self.label(value))
             yield from (np.frombuffer(piece, np.uint8) for piece in extent.stream(PIECE))
@@ -146,7 +146,7 @@ class Weights:
             yield from (data[start : start + PIECE] for start in range(0, len(data), PIECE))
 
     def head(self, value: int) -> bytes:
-        """Return the first bytes of a weight, to distinguish it; none if they cannot be read, as those of strings."""
+        """Return the first bytes of a weight, to distinguish it; none if they cannot be read, as for strings."""
         tensor = self.proto(value)
         try:
             return self.content(value, tensor)[:SAMPLE].tobytes() if isinstance(tensor, onnx.TensorProto) else b""
@@ -155,7 +155,7 @@ class Weights:
 
 
 Numbers = defaultdict[Hashable, int]
-"""Numbers for hashable things: equal things have equal numbers."""
+"""Numbers for hashable values: equal values have equal numbers."""
 
 
 class GraphLists:
@@ -238,19 +238,19 @@ class GraphLists:
 
 
 def lists(ptr: Ints, values: Ints) -> list[list[int]]:
-    """Return columns of several values in each row as lists."""
+    """Return the rows of a ragged column as lists."""
     flat = values.tolist()
     return [flat[start:stop] for start, stop in itertools.pairwise(ptr.tolist())]
 
 
 Ends = tuple[Mapping[int, int], Mapping[int, int]]
-"""For each graph: the outputs of the subgraph, and which of them match, by number."""
+"""For each graph: the outputs of the subgraph, with equal numbers for those that match."""
 
 
 def equal_names(
     sides: tuple[GraphLists, GraphLists], left: tuple[list[int], list[int]]
 ) -> Iterator[tuple[str, int, int]]:
-    """Yield nodes of one operator that have a common name, or outputs of one, which no other node has."""
+    """Yield nodes of one operator with a common name, or with outputs of a common name, that no other node has."""
     a, b = sides
     for names, others in ((a.names, b.names), (a.output_names, b.output_names)):
         there = unique((others[m], m) for m in left[1])
@@ -261,7 +261,7 @@ def equal_names(
 
 
 def unique(named: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return a dictionary of things by name; −1 for a name of several things."""
+    """Return a dictionary from names to indices; −1 for a name that occurs several times."""
     found: dict[str, int] = {}
     for name, thing in named:
         if name:
@@ -272,14 +272,14 @@ def unique(named: Iterable[tuple[str, int]]) -> dict[str, int]:
 def trusted_pairs(
     sides: tuple[GraphLists, GraphLists], subgraphs: tuple[int, int], left: tuple[list[int], list[int]], ends: Ends
 ) -> dict[int, int]:
-    """Return nodes of equal name and operator, unless more of their surroundings contradict than confirm it."""
+    """Return pairs of nodes with the same name and operator, unless more neighbors contradict than confirm them."""
     a, b = sides
     pairs: dict[int, int] = {}
     back: dict[int, int] = {}
     for _, n, m in equal_names(sides, left):
         if n not in pairs and m not in back:
             pairs[n], back[m] = m, n
-    # the values that match if these nodes do
+    # the values that match if these nodes match
     there = {v: w for v, w in enumerate(a.value) if w >= 0}
     value_back = {w: v for v, w in there.items()}
     weights = {b.value_names[w]: w for w in b.graph.subgraphs[subgraphs[1]].weights.tolist()}
@@ -299,15 +299,15 @@ def trusted_pairs(
         balance: defaultdict[int, int] = defaultdict(int)
         confirmed, contradicted, uncertain = set[int](), set[int](), set[int]()
         for n, m in pairs.items():
-            # the inputs of a pair are evidence for it, and for the nodes that make them
+            # the inputs of a pair are evidence for it, and for the nodes that produce them
             for v, w in zip(a.inputs[n], b.inputs[m], strict=False):
                 if v < 0 or w < 0:
                     continue
-                weight = 2 if a.kind[v] == INITIALIZER else 1  # names of weights are those of parameters
+                weight = 2 if a.kind[v] == INITIALIZER else 1  # weights have the names of parameters
                 if there.get(v, -1) == w:
                     found = [n, a.producer[v]]
                     confirmed.update(found)
-                elif v in there and w in value_back:  # both belong to other values
+                elif v in there and w in value_back:  # both match other values
                     found = [n, *({a.producer[v], back.get(b.producer[w], -1)} & pairs.keys())]
                     contradicted.update(found)
                     weight = -weight

@@ -1,7 +1,7 @@
 """Run two models in turn, window by window, and compare their values as soon as both are computed.
 
-A value is kept only until its counterpart is computed, then only its errors are. The side that is behind runs next.
-Waiting values beyond a limit go to temporary files.
+A value is kept only until its counterpart is computed; only the errors remain. The side that is behind runs next.
+Waiting values beyond a limit are moved to temporary files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.run.statistics import Floats
 
 _SAMPLED: Final = 64
-"""Elements of each value in its `Sample`."""
+"""Number of elements of each value in its `Sample`."""
 
 
 class Option(NamedTuple):
@@ -49,10 +49,10 @@ class Option(NamedTuple):
     reference: int
     candidate: int
     how: str
-    """name, dequantized, quantized (integers with a known scale), fused (an activation is part of the node that makes
-    it), structure or values."""
+    """name, dequantized, quantized (integers with a known scale), fused (an activation is part of the node that
+    produces it), structure or values."""
     scale: tuple[str, str] = ("", "")
-    """Names of the candidate's weights that hold scale and zero point if its values are integers; else empty."""
+    """Names of the candidate's weights that hold its scale and zero point if its values are integers; else empty."""
 
     def of(self, side: int) -> int:
         """Return the value of the reference for 0, of the candidate for 1."""
@@ -81,7 +81,7 @@ class Running:
     def steps(
         self, feed: Mapping[str, Any], _number: int, wanted: frozenset[int], at: int, pairing: _Pairing
     ) -> Iterator[float]:
-        """Pass the wanted values of a feed on, some in each step; yield the fraction of the run that is done."""
+        """Pass on the wanted values of a feed, some in each step; yield the fraction of the run that is done."""
         if self._runs is None or self._runs[0] != wanted:
             self._runs = (wanted, *self._windows(wanted))
         _, windows, original = self._runs
@@ -112,7 +112,7 @@ class Recorded:
     def steps(
         self, _feed: Mapping[str, Any], number: int, wanted: Collection[int], at: int, pairing: _Pairing
     ) -> Iterator[float]:
-        """Pass the wanted values of a feed on, one in each step; yield the fraction that is done."""
+        """Pass on the wanted values of a feed, one in each step; yield the fraction that is done."""
         for done, (value, name) in enumerate(self.names.items(), 1):
             if value in wanted:
                 pairing.take(at, value, self.array(name, number))
@@ -147,7 +147,7 @@ def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Sink(Sink):
-    """Passes the values of one side's windows on."""
+    """Passes on the values of one side's windows."""
 
     def __init__(self, graph: Graph, original: Mapping[int, int], at: int, pairing: _Pairing) -> None:
         report = pairing.progress
@@ -165,7 +165,7 @@ class _Sink(Sink):
 
 
 class Plan(NamedTuple):
-    """The values to compare, and how."""
+    """The values to compare, and the options for their comparison."""
 
     options: tuple[Option, ...]
     rtol: float
@@ -174,8 +174,8 @@ class Plan(NamedTuple):
     outputs: frozenset[int]
     """Values of the reference for which argmax is compared."""
     seen: tuple[frozenset[int], frozenset[int]]
-    """Values that each side passes on. They are the same for every feed, as onnxruntime may compute a value that is not
-    fetched in another precision."""
+    """Values that each side passes on, the same for every feed: onnxruntime may compute a value that is not fetched in
+    another precision."""
 
 
 @dataclass
@@ -184,7 +184,7 @@ class Found:
 
     errors: dict[Option, ErrorStats] = field(default_factory=dict)
     misfits: dict[Option, str] = field(default_factory=dict)
-    """Why two values could not be compared."""
+    """Reason why two values could not be compared."""
     samples: tuple[dict[int, Sample], dict[int, Sample]] = field(default_factory=lambda: ({}, {}))
     """Samples of the values of each side, if requested."""
 
@@ -198,7 +198,7 @@ def run(
     sampled: bool = False,
     progress: Callable[[float, str], None] | None = None,
 ) -> Found:
-    """Run reference and candidate on the feed of a number; ``sampled`` keeps a sample of every value."""
+    """Run reference and candidate on one numbered feed; ``sampled`` keeps a sample of every value."""
     with statistics_pool() as pool, tempfile.TemporaryDirectory(prefix="onnx_nb-comparison-") as folder:
         pairing = _Pairing(sides[1].graph.model, plan, number, pool, Store(0, folder), progress, sampled)
         steps = [side.steps(feed, number, plan.seen[at], at, pairing) for at, side in enumerate(sides)]
@@ -218,7 +218,7 @@ def run(
 class _Waiting:
     content: Any
     nbytes: int
-    """In memory."""
+    """Bytes in memory."""
     uses: int
 
 
@@ -229,7 +229,7 @@ class _Pairing:
     candidate: Model
     plan: Plan
     number: int
-    """Number of the feed."""
+    """Index of the feed."""
     pool: concurrent.futures.Executor
     files: Store
     progress: Callable[[float, str], None] | None
@@ -249,7 +249,7 @@ class _Pairing:
                 self._options[side].setdefault(option.of(side), []).append(option)
 
     def take(self, side: int, value: int, content: Any) -> None:
-        """Compare a value with those that wait for it, or let it wait."""
+        """Compare a value with those that wait for it, or make it wait."""
         options = self._options[side].get(value, ())
         if not isinstance(content, np.ndarray):
             self.found.misfits.update((option, "it is not a tensor") for option in options)
@@ -280,7 +280,7 @@ class _Pairing:
             self.waiting[side] += nbytes
 
     def held(self) -> int:
-        """Return the bytes of values that wait or are being compared."""
+        """Return the number of bytes of values that wait or are being compared."""
         if sum(nbytes for *_, nbytes in self.busy) > self.plan.memory_limit // 8:
             self.settle()
         return sum(self.waiting) + sum(nbytes for *_, nbytes in self.busy)
@@ -304,7 +304,7 @@ class _Pairing:
 
         def compute() -> ErrorStats:
             actual = candidate
-            if option.scale[0]:  # the numbers that quantized integers represent
+            if option.scale[0]:  # the real numbers that quantized integers represent
                 scale, zero = (np.float32(self.candidate.tensor(name)) for name in option.scale)
                 actual = (candidate.astype(np.float32) - zero) * scale
             return ErrorStats.of(reference, actual, rtol=plan.rtol, atol=plan.atol, argmax=axis, feed=self.number)
@@ -316,7 +316,7 @@ class _Pairing:
             self.busy.append((option, self.pool.submit(compute), nbytes))
 
 
-# --- elsewhere ------------------------------------------------------------------------------------------------------
+# --- in a worker ----------------------------------------------------------------------------------------------------
 
 _local = threading.local()
 

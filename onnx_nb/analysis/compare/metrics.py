@@ -1,9 +1,8 @@
 """Error statistics of two arrays: every usual metric from one pass, in a form that merges.
 
 Numbers are computed in float64 over the pairs in which both values are finite. `ErrorStats` holds counts, norms,
-histograms and the worst elements, so that the errors of several feeds, or of parts computed in other processes, merge.
-`LazyErrors` computes only the size of the errors at first: few of the histograms of hundreds of tensors are ever looked
-at.
+histograms and the worst elements, so that errors of several feeds, or from other processes, can be merged.
+`LazyErrors` computes only the size of the errors at first: of the histograms of hundreds of tensors, few are used.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ RTOL: Final = 1e-3
 ATOL: Final = 1e-5
 """Default absolute tolerance."""
 LOOKED_AT: Final = 1 << 16
-"""Elements of a tensor that are compared at most."""
+"""Maximum number of elements of a tensor that are compared."""
 
 Number = bool | int | float | complex | str
 
@@ -43,19 +42,19 @@ class Worst:
     error: float
     """Absolute; infinite where only one side is NaN or infinite, and where strings differ."""
     feed: int = 0
-    """Number of the feed, from 0."""
+    """Index of the feed."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ErrorSize:
-    """How large the errors of two arrays are: what ranking points and finding the first divergent one needs."""
+    """Size of the errors of two arrays, sufficient to rank points and to find the first divergent one."""
 
     shape: tuple[int, ...]
-    """Shape of the first arrays."""
+    """Shape of the arrays; after a merge, of the first ones."""
     dtypes: tuple[str, str]
     """Types of reference and candidate."""
     count: int = 0
-    """Pairs of values."""
+    """Number of pairs of values."""
     equal: int = 0
     """Pairs with equal values; two NaN are equal, and so are infinities of the same sign."""
     finite: int = 0
@@ -94,7 +93,7 @@ class ErrorSize:
 
     @property
     def rel_l2(self) -> float:
-        """Norm of the differences divided by the norm of the reference, which compares tensors of any scale."""
+        """Norm of the differences divided by the norm of the reference: comparable between tensors of any scale."""
         if not self.finite or not self.reference_norm:
             return math.nan if not self.finite else math.inf if self.error_norm else 0.0
         return self.error_norm / self.reference_norm
@@ -131,7 +130,7 @@ class ErrorStats(ErrorSize):
     """Pairs whose difference exceeds ``atol + rtol * abs(reference)``, and all mismatches."""
     mean_abs: float = math.nan
     nonzero: int = 0
-    """Finite pairs whose reference is not 0: relative errors are over these."""
+    """Finite pairs whose reference is not 0: relative errors are computed over these."""
     max_rel: float = math.nan
     mean_rel: float = math.nan
     candidate_norm: float = 0.0
@@ -170,13 +169,13 @@ class ErrorStats(ErrorSize):
         Parameters
         ----------
         reference, candidate
-            Arrays, or what numpy makes one of: bool, integers, floats, those of ``ml_dtypes``, complex, strings.
+            Anything that numpy converts to an array: bool, integers, floats, those of ``ml_dtypes``, complex, strings.
         rtol, atol
             Tolerances, as `numpy.isclose` defines them.
         argmax
             Axis along which to count the rows whose largest value is at the same index.
         feed
-            Number of the feed, for `worst`.
+            Index of the feed, for `worst`.
 
         Raises
         ------
@@ -243,9 +242,9 @@ class ErrorStats(ErrorSize):
         return -value if METRICS[name].higher_is_better else value
 
     def merge(self, other: ErrorStats) -> ErrorStats:
-        """Return the statistics over the pairs of both: counts, extremes and histograms exactly, the rest to rounding.
+        """Return the statistics over the pairs of both: counts, extremes, histograms exactly, the rest up to rounding.
 
-        The same parts in the same order give the same bits. The shape is that of the first.
+        Merging the same parts in the same order returns the same bits. The shape is that of the first.
 
         Raises
         ------
@@ -290,13 +289,13 @@ class ErrorStats(ErrorSize):
 
 
 class LazyErrors:
-    """The errors of two arrays that nobody changes: their size at once, the rest when `stats` is first read.
+    """Errors of two arrays that nobody changes: their size immediately, the rest when `stats` is first read.
 
     The options are those of `ErrorStats.of`.
     """
 
     size: ErrorSize
-    """What `stats` has of the same names, to the last bit."""
+    """The fields of `stats` with the same names, to the last bit."""
 
     def __init__(self, reference: NDArray[Any], candidate: NDArray[Any], **options: Any) -> None:
         compute = functools.partial(ErrorStats.of, reference, candidate, **options)
@@ -326,7 +325,7 @@ class Metric(NamedTuple):
     of: Callable[[ErrorStats], float]
     higher_is_better: bool = False
     logarithmic: bool = True
-    """Whether an axis of it is logarithmic; not so for decibels and fractions."""
+    """Whether an axis of it is logarithmic; false for decibels and fractions."""
 
 
 METRICS: Final[Mapping[str, Metric]] = {
@@ -362,7 +361,7 @@ def precision(errors: ErrorSize) -> float:
     return 2.0 ** -found[0] if found is not None else 0.0
 
 
-# --- distances, which decide which values match ----------------------------------------------------------------------
+# --- distances, for deciding which values match ----------------------------------------------------------------------
 
 
 def between(reference: NDArray[Any], candidate: NDArray[Any]) -> float:

@@ -1,8 +1,8 @@
-"""Match the nodes and values of two graphs: by name where names hold, by structure where they do not.
+"""Match the nodes and values of two graphs: by name where names are reliable, else by structure.
 
-What is left after `trusted_pairs` is matched by the weights that nodes read, by numbers for all that leads to a node
-and all that follows from it (value numbering, as in compilers), by matched neighbors, and by topological order. Each
-pass is linear in what is left.
+The nodes that remain after `trusted_pairs` are matched by the weights that they read, by numbers for their ancestors
+and their descendants (value numbering, as in compilers), by matched neighbors, and by topological order. Each
+pass is linear in the number of nodes that remain.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Ints
 
 HOW: Final = ("", "mapping", "name", "weights", "structure", "neighbors", "order", "place")
-"""How a match was found. "weights": both read the same; "place": another operator between the same tensors."""
+"""Methods that find a match. "weights": both read the same; "place": another operator between the same tensors."""
 NONE, MAPPING, NAME, WEIGHTS, STRUCTURE, NEIGHBORS, ORDER, PLACE = range(len(HOW))
 
 ROUNDS: Final = 60
-"""Maximum number of rounds of all passes over the nodes that are left."""
+"""Maximum number of rounds of all passes over the unmatched nodes."""
 ALIGNED: Final = 4_000_000
 """Maximum product of the lengths of two sequences that are aligned."""
 DISTINCTIVE: Final = 16
@@ -42,7 +42,7 @@ FUSED: Final = 8
 
 Link = tuple[int, int]
 _Left = tuple[list[int], list[int]]
-"""Nodes of reference and candidate that are not matched, in topological order."""
+"""Unmatched nodes of reference and candidate, in topological order."""
 _NUMBERED: Final = re.compile(r"[A-Za-z]*(?:_[A-Za-z]+)*_?\d+")
 """Names that an exporter numbers."""
 
@@ -61,7 +61,7 @@ class Matching:
 
 
 def match(reference: Graph, candidate: Graph, mapping: Mapping[str, str | None] | None = None) -> Matching:
-    """Match the nodes and values of two graphs, one to one; a mapping of names overrides all else."""
+    """Match the nodes and values of two graphs one to one; a mapping of names overrides everything else."""
     matcher = _Matcher(reference, candidate)
     matcher.apply(mapping or {})
     waiting = [(0, 0)]
@@ -96,7 +96,7 @@ class _Matcher:
         self._excluded: tuple[set[int], set[int]] = set(), set()
         """Nodes and values of the reference that have no counterpart, by the mapping."""
         self._ends: tuple[dict[int, int], dict[int, int]] = {}, {}
-        """Outputs of the subgraph of each side, and which of them match, by number."""
+        """Outputs of the subgraph of each side, with equal numbers for those that match."""
         self._subgraphs = (0, 0)
 
     def _pair(self, n: int, m: int, how: int) -> bool:
@@ -148,7 +148,7 @@ class _Matcher:
                 raise AlignmentError(message, advice="Map each name to one other.")
 
     def _map_values(self, v: int, w: int) -> bool:
-        """Match two values and the nodes that make them; return False if one is matched with another."""
+        """Match two values and the nodes that produce them; return False if either is already matched with another."""
         a, b = self.sides
         if a.value[v] >= 0 or b.value[w] >= 0:
             return a.value[v] == w and self.value_how[v] == MAPPING
@@ -198,7 +198,7 @@ class _Matcher:
                     ends.setdefault(value, number)
 
     def _ports(self, mine: Sequence[int], others: Sequence[int]) -> list[Link]:
-        """Pair inputs or outputs: by name, then by type in their order, then by order if equally many are left."""
+        """Pair inputs or outputs: by name, then by type in order, then by order if equally many remain."""
         a, b = self.sides
         by_name = {b.value_names[w]: w for w in others if w >= 0 and b.value[w] < 0}
         free = dict.fromkeys(v for v in mine if v >= 0 and a.value[v] < 0)
@@ -220,10 +220,10 @@ class _Matcher:
             found.append([node for node in order.tolist() if side.node[node] < 0])
         return found[0], found[1]
 
-    # --- passes over the nodes that are left; each returns whether it matched any ---
+    # --- passes over the unmatched nodes; each returns whether it matched any ---
 
     def _by_rest_of_names(self, left: _Left) -> bool:
-        """Match nodes of one name and operator that were not trusted at first."""
+        """Match nodes with the same name and operator that were not trusted at first."""
         a, b = self.sides
         found = False
         for name, n, m in equal_names(self.sides, left):
@@ -243,7 +243,7 @@ class _Matcher:
         return bool(ends - {-1})
 
     def _by_weights(self, left: _Left) -> bool:
-        """Match the only nodes of an operator that read a weight of the same bytes, or of the same descriptive name."""
+        """Match the only nodes of an operator that read a weight with the same bytes, or the same descriptive name."""
         found = False
         for key in (_distinctive_bytes, _descriptive_name):
             one, other = (
@@ -261,7 +261,7 @@ class _Matcher:
         return found
 
     def _by_structure(self, left: _Left) -> bool:
-        """Match nodes with the same ancestors and descendants; then those with the same of either."""
+        """Match nodes with the same ancestors and descendants; then those with the same ancestors or descendants."""
         up, down = self._ancestor_classes(left), self._descendant_classes(left)
         both = [{n: (x, down[side][n]) for n, x in up[side].items()} for side in (0, 1)]
         for classes, single in ((both, True), (both, False), (up, True), (down, True), (up, False), (down, False)):
@@ -270,7 +270,7 @@ class _Matcher:
         return False
 
     def _pair_classes(self, classes: Sequence[Mapping[int, Hashable]], how: int, *, single: bool) -> bool:
-        """Match classes of equal nodes that have as many on either side: one, or several."""
+        """Match classes of equal nodes that are the same size on both sides: one node, or several."""
         a, b = self.sides
         there = _by_key(classes[1])
         found = False
@@ -278,7 +278,7 @@ class _Matcher:
             mine, others = nodes, there.get(class_, [])
             if len(mine) != len(others) or (len(mine) == 1) != single:
                 continue
-            # several match by names, by weights, in order
+            # several nodes match by names, by weights, then in order
             for key in _DISTINGUISHING if len(mine) > 1 else ():
                 for n, m in _equal_keys({n: key(a, n) for n in mine}, {m: key(b, m) for m in others}, single=True):
                     found |= self._pair(n, m, how)
@@ -289,7 +289,7 @@ class _Matcher:
         return found
 
     def _ancestor_classes(self, left: _Left) -> list[dict[int, int]]:
-        """Return for each node a number for its operator and all that leads to it, equal in both graphs."""
+        """Return for each node a number for its operator and all its ancestors, equal in both graphs."""
         number: Numbers = defaultdict(itertools.count().__next__)
         found = []
         for at, side in enumerate(self.sides):
@@ -313,7 +313,7 @@ class _Matcher:
         return found
 
     def _descendant_classes(self, left: _Left) -> list[dict[int, int]]:
-        """Return for each node a number for its operator, its weights' types and all that follows from it."""
+        """Return for each node a number for its operator, the types of its weights and all its descendants."""
         number: Numbers = defaultdict(itertools.count().__next__)
         found = []
         for at, side in enumerate(self.sides):
@@ -340,7 +340,7 @@ class _Matcher:
         return found
 
     def _by_neighbors(self, left: _Left) -> bool:
-        """Match nodes of one operator that are each other's best by their matched neighbors."""
+        """Match nodes of one operator that are each other's best match by their matched neighbors."""
         found = False
         for order in (left[0], left[0][::-1]):
             for n in order:
@@ -352,7 +352,7 @@ class _Matcher:
         return found
 
     def _best(self, at: int, node: int) -> int:
-        """Return the unmatched node of the other graph that shares most inputs and readers; −1 if there is none."""
+        """Return the unmatched node of the other graph that shares the most inputs and readers; −1 if there is none."""
         side, other = self.sides[at], self.sides[1 - at]
         good = [
             (
@@ -425,7 +425,7 @@ class _Matcher:
     # --- values ---
 
     def _rest_of_values(self) -> None:
-        """Match weights that matched nodes read at the same index, then outputs, then values of one name."""
+        """Match weights that matched nodes read at the same index, then outputs, then values with the same name."""
         a, b = self.sides
         votes: dict[int, Counter[int]] = {}
         subgraph = a.graph.subgraphs[self._subgraphs[0]]
@@ -461,7 +461,7 @@ class _Matcher:
                 left[a.value_names[v]] = v
         for v in mine:
             if a.value[v] >= 0 and self.value_how[v] != MAPPING:
-                # the output of a fused node has the name of that of the last node it replaces
+                # the output of a fused node has the name of the output of the last node it replaces
                 w = a.value[v]
                 last, other = left.get(b.value_names[w], -1), by_name.get(a.value_names[v], -1)
                 if last >= 0 and _follows(a, last, v):
@@ -502,7 +502,7 @@ _Thing = TypeVar("_Thing")
 
 
 def _by_key(keys: Mapping[_Thing, Hashable]) -> dict[Hashable, list[_Thing]]:
-    """Return things by key; an empty key matches nothing."""
+    """Group things by key; an empty key matches nothing."""
     found: dict[Hashable, list[_Thing]] = {}
     for thing, key in keys.items():
         if key not in ("", ()):
@@ -513,7 +513,7 @@ def _by_key(keys: Mapping[_Thing, Hashable]) -> dict[Hashable, list[_Thing]]:
 def _equal_keys(
     mine: Mapping[_Thing, Hashable], others: Mapping[_Thing, Hashable], *, single: bool = False
 ) -> list[tuple[_Thing, _Thing]]:
-    """Pair things of equal keys in order; if ``single``, only where each side has one."""
+    """Pair things with equal keys in order; if ``single``, only where each side has one."""
     there = _by_key(others)
     return [
         pair
@@ -524,7 +524,7 @@ def _equal_keys(
 
 
 def _distinctive_bytes(side: GraphLists, value: int) -> Hashable:
-    """Return the type and first bytes of a weight; None for one too small to be distinguished by them."""
+    """Return the type and first bytes of a weight; None if it is too small to be distinguished by them."""
     sample = side.contents.head(value)
     return ("bytes", side.type[value], sample) if len(sample) >= DISTINCTIVE else None
 
@@ -540,4 +540,4 @@ _DISTINGUISHING: Final[tuple[Callable[[GraphLists, int], Hashable], ...]] = (
     lambda side, node: tuple(side.value_names[value] for value in side.weights(node)),
     lambda side, node: tuple(side.contents.head(value) for value in side.weights(node)),
 )
-"""Keys of nodes that are equal in everything else: the name, names of the weights, their first bytes."""
+"""Keys for nodes that are otherwise equal: the name, the names of the weights, their first bytes."""

@@ -1,1 +1,1 @@
-"""The torch side: record, export, align, compare, drill down, weights, Debugger."""
+"""Comparison with torch: record, export, align, compare, drill down, weights, Debugger."""

@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.run.session import Value
 
 CLOSE: Final = 1e-2
-"""Largest distance, relative to the largest value, of a tensor inside of a module from the output that it may be."""
+"""Maximum distance, relative to the largest value, between a tensor inside a module and the output it may be."""
 NEAR: Final = 1e-3
-"""Largest distance of a tensor from the result of a function, whose place is less certain."""
+"""Maximum distance between a tensor and the result of a function, whose position is less certain."""
 _EQUAL: Final = 1e-6
-"""Largest distance of a weight from an output that was computed in advance."""
+"""Maximum distance between a weight and an output that the exporter computed."""
 _MOST_POSSIBLE: Final = 8
-"""Tensors that are tried for the result of a function."""
+"""Maximum number of tensors that are tried for the result of a function."""
 FORMAT: Final = 1
 """Version of the files that `Alignment.save` writes."""
 
@@ -118,7 +118,7 @@ class Match:
     path: str
     """Path of the submodule, as in ``module.named_modules()``."""
     call: int
-    """Number of its earlier calls."""
+    """Number of earlier calls of the submodule."""
     output: str
     """Label of the output, as in `Slot.label`."""
     cls: str
@@ -126,9 +126,9 @@ class Match:
     tensor: str
     """Name of the ONNX tensor; empty if there is none."""
     how: str
-    """How it was found: "output" (of the model), "input", "scope", "value" (values broke a tie), "folded" (the nodes of
-    another module include this one), "equal" (another call computed the same), "constant" (a weight), "inputs" (of a
-    function: its node reads the function's arguments), "suffix" (see `Alignment.on`); empty if there is no tensor."""
+    """Method that found it: "output" (of the model), "input", "scope", "value" (values broke a tie), "folded" (the nodes
+    of another module include this one), "equal" (another call computed the same), "constant" (a weight), "inputs" (of
+    a function: its node reads the function's arguments), "suffix" (see `Alignment.on`); empty if there is no tensor."""
     why: str = ""
     """Reason why there is no tensor."""
     function: str = ""
@@ -151,7 +151,7 @@ Pairs: TypeAlias = Mapping[int, tuple[int, Match]]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Alignment(Table):
-    """Which output of which module call is which tensor, as returned by `align`.
+    """Correspondence between the outputs of module calls and tensors, as returned by `align`.
 
     ``alignment["encoder.layer.1"]`` is a `Match`.
 
@@ -255,7 +255,7 @@ class Alignment(Table):
         return Alignment(tuple(found))
 
     def pairs(self, recording: Recording, graph: Graph) -> dict[int, tuple[int, Match]]:
-        """Return number of a recorded value → its tensor and the match of the innermost call that made it."""
+        """Return number of a recorded value → its tensor and the match of the innermost call that produced it."""
         calls, tensors = recording.calls, main_tensors(graph)
         places = {
             (call.path, call.index, slot.label): (number, slot.value)
@@ -290,13 +290,13 @@ class Candidates:
         self._types = [(_kind(array.dtype.name), array.shape) for array in arrays]
         """Kind and shape of each recorded value."""
         self._ends = list(range(len(self._calls)))
-        """The last call that began inside of each call, itself included."""
+        """The last call that began inside each call, the call itself included."""
         for number in range(len(self._calls) - 1, 0, -1):
             parent = self._calls[number].parent
             self._ends[parent] = max(self._ends[parent], self._ends[number])
         self._nodes = self._nodes_of_calls()
         self._makers: dict[int, int] = {}
-        """Value → the innermost call that made it; inner calls come before those around them."""
+        """Value → the innermost call that produced it; inner calls come before those around them."""
         given = {slot.value for slot in self._calls[0].inputs}
         for number in sorted(range(len(self._calls)), key=lambda number: (self._ends[number], -number)):
             passed = given.union(slot.value for slot in self._calls[number].inputs)
@@ -307,7 +307,7 @@ class Candidates:
         self._open: dict[int, list[int]] = {}
         """Recorded value → tensors, best first."""
         self._inner: set[int] = set()
-        """Recorded values whose tensors come from inside of a call, and must be close."""
+        """Recorded values whose tensors come from inside a call, and must be close."""
         numbers = {slot.label: slot.value for slot in self._calls[0].inputs}
         for value in graph.inputs.tolist():
             if graph.value_names[value] in numbers:
@@ -405,7 +405,7 @@ class Candidates:
         return found
 
     def _runs(self, around: Sequence[int], own: Sequence[int], depth: int) -> list[list[int]]:
-        """Divide the nodes of a module that was called several times where nodes of others are between them."""
+        """Divide the nodes of a module that was called several times where nodes of other modules are between them."""
         inside = set(own)
         runs: list[list[int]] = []
         last: str | None = None
@@ -436,11 +436,11 @@ class Candidates:
         )
 
     def _propose(self, number: int, maker: int) -> None:
-        """Note the tensors that may be a value, of the nodes of the call that made it."""
+        """Note the tensors that may be a value, from the nodes of the call that produced it."""
         graph = self._graph
         nodes, shared = self._nodes[maker]
         orphans = not nodes
-        if orphans:  # nodes that an optimizer made have no scope
+        if orphans:  # nodes added by an optimizer have no scope
             nodes = [node for node in self._nodes[self._calls[maker].parent][0] if self._scopes.guessed[node]]
         claimed = {value for value, _ in self._fixed.values()}
         made = [
@@ -464,7 +464,7 @@ class Candidates:
         of_inner |= {self._open[each][0] for each in inner if len(self._open.get(each, ())) == 1}
         own = [value for value in leaving if value not in of_inner] or leaving
         if own or made:
-            self._open[number] = (own or made)[::-1]  # of several, the last one first
+            self._open[number] = (own or made)[::-1]  # the last one first
         if made and not own:
             self._inner.add(number)
 
@@ -511,7 +511,7 @@ class Candidates:
             elif 1 < array.size <= LOOKED_AT and all(folded[node] for node in self._nodes[self._makers[number]][0]):
                 fitting = (name for name, info in model.initializers.items() if info.shape == array.shape)
                 held = next((name for name in fitting if between(array, model.tensor(name)) <= _EQUAL), None)
-                if held is not None:  # its nodes were computed in advance
+                if held is not None:  # the exporter computed its nodes
                     chosen[number] = self._graph.value(held), "constant"
 
     # --- tensors of functions ---------------------------------------------------------------------------------------
@@ -557,7 +557,7 @@ class Candidates:
         return found[0] if is_free else -1
 
     def _own_tensors(self, number: int) -> list[tuple[int, int]]:
-        """Return rank and output of the nodes of a call that are in none of its inner calls, in order."""
+        """Return rank and output of the nodes of a call that belong to none of its inner calls, in order."""
         if number not in self._own:
             graph, inner = self._graph, range(number + 1, self._ends[number] + 1)
             inside = {node for other in inner if self._calls[other].parent == number for node in self._nodes[other][0]}
@@ -584,7 +584,7 @@ class Candidates:
                 yield Match(call.path, call.index, slot.label, call.cls, tensor, how, why)
 
     def _why(self, number: int, call: int) -> str:
-        """Return why a value has no tensor."""
+        """Return the reason why a value has no tensor."""
         norm = self._included.get(number)
         if norm is not None:
             return f"folded together with {norm.cls} {quoted(norm.name)}, whose output its tensor is"
@@ -620,11 +620,11 @@ _OPERATORS: Final = {
     "view": "reshape", "flatten": "reshape", "permute": "transpose", "t": "transpose", "cat": "concat", "bmm": "matmul",
     "truediv": "div", "true_divide": "div",
 }  # fmt: skip
-"""Function of torch → the ONNX operator that it becomes, where the names differ."""
+"""Function of torch → the ONNX operator it is exported as, where the names differ."""
 
 
 def _operator(function: str) -> str:
-    """Return the operator that a function becomes, in lower case: "add" for "add_" and "__iadd__"."""
+    """Return the operator that a function is exported as, in lower case: "add" for "add_" and "__iadd__"."""
     name = function.strip("_").lower()
     if function.startswith("__") and name[:1] in "ir" and name[1:] in ("add", "sub", "mul", "truediv", "matmul", "pow"):
         name = name[1:]
@@ -661,7 +661,7 @@ def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None
 
 
 class TensorSink(Sink):
-    """Passes each tensor of a run in windows to a function that returns the bytes that it keeps in memory, or None."""
+    """Passes each tensor of a run in windows to a function that returns the bytes it keeps in memory, or None."""
 
     def __init__(self, graph: Graph, progress: Progress | None, take: Callable[[int, Any], int | None]) -> None:
         super().__init__(graph, progress)
@@ -673,5 +673,5 @@ class TensorSink(Sink):
             self._held += self._take(value, sessions.to_array(found)) or 0
 
     def held(self) -> int:
-        """Return the bytes that are kept in memory."""
+        """Return the number of bytes that are kept in memory."""
         return self._held

@@ -1,8 +1,8 @@
-"""Where the ONNX export of a torch module stops computing what the module computes, submodule by submodule.
+"""Find where the ONNX export of a torch module diverges from the module, submodule by submodule.
 
 The module runs once and is recorded, and its calls are aligned with tensors. Then the model runs twice: on its own, for
 the cumulative error of every aligned tensor, and with torch's values in place of every aligned tensor, for the error
-that each region adds by itself (`isolated_errors`).
+that each region adds (`isolated_errors`).
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 class TorchComparison(Comparison):
     """A `Comparison` of a torch module with its export, as returned by `compare_torch`.
 
-    A point has the name of the innermost submodule that made the value; the submodules around it that return the same
-    value find it as well. The result of a function that a submodule calls in its own ``forward`` is a point of its own
-    if a tensor holds it: "encoder.layer.1 → add()".
+    A point has the name of the innermost submodule that produced the value; the names of the submodules around it that
+    return the same value find it as well. The result of a function that a submodule calls in its own ``forward`` is a
+    separate point if a tensor holds it: "encoder.layer.1 → add()".
     """
 
     recording: Recording | None = None
@@ -73,7 +73,7 @@ class TorchComparison(Comparison):
         """Extract the part of the export that computes a submodule, with the submodule's inputs and outputs in torch.
 
         The folder holds a small model, torch's values and a script that shows the error with nothing but onnx and
-        onnxruntime: what a bug report needs.
+        onnxruntime, ready for a bug report.
 
         Parameters
         ----------
@@ -125,7 +125,7 @@ class TorchComparison(Comparison):
         feeds = {}
         for value in starts:
             array = right[value] if value in right else np.asarray((self.given or {})[names[value]])
-            with np.errstate(over="ignore"):  # what float16 cannot hold is infinite there, too
+            with np.errstate(over="ignore"):  # values beyond float16 are infinite there, too
                 feeds[names[value]] = array.astype(numpy_dtype(kinds[names[value]]) or array.dtype, copy=False)
         expected = {names[value]: right[value] for value in ends}
         part = Reproduction(path, model, feeds, expected, self._settings.providers)
@@ -137,9 +137,9 @@ class TorchComparison(Comparison):
         """Compare the aten operations inside a submodule, each with its line of Python.
 
         The module runs once more. The export's part runs on torch's inputs of the submodule, so the cumulative error
-        is that of this submodule only, and the isolated error that of each operation. Attention runs as its products
-        and its Softmax, even where torch has one operation for it. If an input of the submodule has no tensor, the
-        part begins at the nearest tensors before it, and the operations in between are compared as well.
+        is that of this submodule only, and the isolated error is that of each operation. Attention runs as products and
+        a Softmax, even where torch has one operation for it. If an input of the submodule has no tensor, the part
+        begins at the nearest tensors before it, and the operations in between are compared as well.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class TorchComparison(Comparison):
         recording, _, pairs = self._aligned()
         calls, number = recording.calls, recording.find_call(path.partition(" → ")[0])
         known = {slot.value for slot in calls[0].inputs} | pairs.keys()
-        # the innermost call around it, or itself, whose inputs all have a tensor
+        # the innermost call, itself or one around it, whose inputs all have a tensor
         while calls[number].parent >= 0 and any(slot.value not in known for slot in calls[number].inputs):
             number = calls[number].parent
         call = calls[number]
@@ -180,8 +180,8 @@ class TorchComparison(Comparison):
     def weights(self, *, scope: str | None = None, progress: Progress | None = None) -> Comparison:
         """Compare the parameters of the module with the weights of the export.
 
-        A parameter is matched by how its operator uses it, even if the weight is transposed, quantized or folded with
-        a normalization. The parameters of LSTM, GRU and RNN are not compared. `Point.difference` describes a difference
+        A parameter is matched by its use in its operator, even if the weight is transposed, quantized or folded with a
+        normalization. The parameters of LSTM, GRU and RNN are not compared. `Point.difference` describes a difference
         beyond rounding: "weight is transposed", or the factor between them.
 
         Parameters
@@ -219,7 +219,7 @@ class TorchComparison(Comparison):
 
     @property
     def has_module(self) -> bool:
-        """Whether the module itself was compared, which `drill` runs, not only a recording of it."""
+        """Whether the module itself, which `drill` runs, was compared, and not only a recording of it."""
         return self._run is not None
 
     def _module_and_arguments(self) -> Run:
@@ -280,22 +280,22 @@ def compare_torch(
     exporter
         ``"dynamo"`` or ``"torchscript"``, for an export made now.
     alignment
-        Alignment of the export from which an optimizer or a quantizer made ``model``, see `Alignment.save`; found from
-        ``model`` if ``None``.
+        Alignment of the export from which an optimizer or a quantizer derived ``model``, see `Alignment.save`; computed
+        from ``model`` if ``None``.
     isolated
         Also find the isolated errors, which takes a second run of the model.
     rtol, atol
         Tolerances of `ErrorStats.outside`.
     repeat
-        Run the module twice, and warn of submodules whose outputs change.
+        Run the module twice, and warn about submodules whose outputs change.
     providers
         Execution providers, best first, of every run of the model, including `TorchComparison.drill`; the CPU if
         ``None``. The module runs on its own device.
     memory_limit
-        Bytes of values in memory at once; the rest of the recording goes to disk.
+        Maximum number of bytes of values in memory; the rest of the recording is written to disk.
     progress
-        Called before each submodule and between windows, with the estimated fraction done and what runs next. An
-        exception that it raises ends the comparison.
+        Called before each submodule and between windows, with the estimated fraction done and the next step. If
+        it raises, the comparison ends.
     **options
         Passed on to ``torch.onnx.export``.
 
@@ -388,7 +388,7 @@ def _compared(  # noqa: PLR0917
     doubtful = {} if candidates is None else candidates.functions
 
     def compare(value: int, array: NDArray[Any], *, keep: bool = False) -> None:
-        """Compare a tensor with the recorded values that it may be; with ``keep`` nobody changes the array later."""
+        """Compare a tensor with the recorded values it may be; with ``keep``, nobody may change the array later."""
         dtypes[value] = array.dtype
         for number in wanted[value]:
             reference, is_doubtful = recording.value(number), number in doubtful
@@ -458,7 +458,7 @@ def _compared(  # noqa: PLR0917
 def _run_at_once(
     graph: Graph, given: Mapping[str, Any], wanted: Iterable[int], settings: Settings
 ) -> dict[int, NDArray[Any]]:
-    """Return the wanted tensors of a small model from one session, in half the time of several; empty if refused."""
+    """Return the wanted tensors of a small model from one session, in half the time of several; empty if that fails."""
     names = {graph.value_names[value]: value for value in wanted if graph.producer[value] >= 0}
     if not names or any(not isinstance(array, np.ndarray) for array in given.values()):
         return {}
@@ -484,13 +484,13 @@ _COMPARED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     **{name: (name, ("dim",)) for name in ("Softmax", "LogSoftmax")},
     "Conv": ("Conv", _WINDOW),
     "MaxPool": ("MaxPool", _WINDOW),
-    "AvgPool": ("AveragePool", _WINDOW[:2]),  # padding may be a node of its own
+    "AvgPool": ("AveragePool", _WINDOW[:2]),  # padding may be a separate node
 }
-"""Class, without its number of dimensions → its operator, and the attributes that both have with one meaning."""
+"""Class without its number of dimensions → its operator, and the attributes with the same meaning in both."""
 
 
 def attribute_difference(cls: str, attributes: Mapping[str, Any], node: onnx.NodeProto, rank: int) -> str:
-    """Describe the attributes in which a module and the node of its output differ; empty if none provably does."""
+    """Describe the attributes that provably differ between a module and the node of its output; empty if none does."""
     given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
     is_padded = attributes.get("padding_mode", "zeros") != "zeros" or given.get("auto_pad", b"NOTSET") != b"NOTSET"
     operator, compared = _COMPARED.get(re.sub(r"[123]d$", "", cls), ("", ()))
@@ -516,7 +516,7 @@ def _in_onnx(own: str, value: Any, rank: int) -> Any:
 
 
 def _equal(wanted: Any, got: Any) -> bool:
-    if isinstance(wanted, float):  # ONNX stores 32 bits of it
+    if isinstance(wanted, float):  # ONNX stores it as float32
         return bool(np.isclose(np.float32(wanted), np.float32(got), rtol=1e-6, atol=0))
     return bool(wanted == got) or (isinstance(wanted, list) and len(wanted) != len(got))
 

@@ -1,12 +1,12 @@
-"""One submodule call by itself: reproduced in a folder, or drilled down to its aten operations.
+"""Isolate one submodule call: reproduce it in a folder, or drill down to its aten operations.
 
 The operations are recorded in a second run of the module and aligned in order, by shape and value: exporters tie a node
 to a submodule, but not to an operation.
 
-The isolated error of a tensor is the error that its region adds by itself, with the errors of everything before it
-taken out. A region is the nodes between reference tensors, whose right values are known. All regions run in one
-session: a node that reads a reference tensor reads a graph input of that name, which holds the right value, while the
-node that makes the tensor writes it under another name, as a graph output.
+The isolated error of a tensor is the error that its region adds, without the errors of everything before it. A region
+is the nodes between reference tensors, whose correct values are known. All regions run in one session: a node that
+reads a reference tensor reads a graph input of that name, which holds the correct value, while the node that produces
+the tensor writes it under another name, as a graph output.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.pytorch.record import ModuleCall, Recording, Run
 
 SMALL: Final = 1 << 25
-"""Bytes of recorded values up to which a model runs in one session, and arrays are kept for `Settings.errors`."""
+"""Maximum bytes of recorded values for a run in one session, and for arrays to be kept for `Settings.errors`."""
 MOST_OPERATIONS: Final = 2000
-"""Operations of a submodule beyond which it is not drilled into."""
+"""Maximum number of operations of a submodule that `drill` accepts."""
 _COMPUTED: Final = "__onnx"
-"""End of the name of a tensor that a region computes."""
+"""Suffix of the name of a tensor that a region computes."""
 _CERTAIN: Final = 4.0
-"""Score of a pair that is certain: more than values and names can reach."""
+"""Score of a certain pair: more than values and names can reach."""
 
 
 class Settings(NamedTuple):
-    """How a model is run, and which errors are tolerated."""
+    """Settings for running a model, and tolerances of errors."""
 
     rtol: float = RTOL
     atol: float = ATOL
     providers: tuple[str, ...] | None = None
     memory_limit: int = 1 << 30
-    """Bytes of values that are compared at once."""
+    """Maximum number of bytes of values that are compared at a time."""
 
     def errors(
         self, reference: NDArray[Any], candidate: NDArray[Any], *, keep: bool, argmax: int | None = None
     ) -> ErrorStats | LazyErrors:
-        """Return the errors of an array; with ``keep`` both arrays stay in memory until all figures are computed."""
+        """Return the errors of an array; with ``keep`` both arrays stay in memory until all statistics are computed."""
         compare = LazyErrors if keep else ErrorStats.of
         return compare(reference, candidate, rtol=self.rtol, atol=self.atol, argmax=argmax)
 
@@ -120,7 +120,7 @@ def _record_operations(run: Run, call: ModuleCall, progress: Progress | None) ->
         if part is submodule:
             recording.close()
 
-    # attention as its products and Softmax, as the export writes it, instead of one operation
+    # attention as products and Softmax, as in the export, instead of one operation
     attention = sdpa_kernel(SDPBackend.MATH)
     with torch.no_grad(), attention, watch(module, before, after), contextlib.ExitStack() as recording:
         module(*args, **kwargs)
@@ -149,7 +149,7 @@ def compare_operations(  # noqa: PLR0917
             if operation.array.shape != array.shape or operation.array.dtype.kind != array.dtype.kind:
                 continue
             if expected is not None and not between(expected, operation.array):
-                scores[i, j] = _CERTAIN  # whatever the error of the tensor
+                scores[i, j] = _CERTAIN  # whatever its error
             elif array.size:
                 scores[i, j] = _score(operation, array, operator(graph, makers[value]))
     pairs = [(operations[i], tensors[j], scores[i, j] > 1) for i, j in _best_chain(scores)]
@@ -180,7 +180,7 @@ def compare_operations(  # noqa: PLR0917
 
 
 def _score(operation: Operation, array: NDArray[Any], op: str) -> float:
-    """Return how well a tensor fits: above 1 if the values do, and more if its operator has a similar name."""
+    """Return a score for the fit of a tensor: above 1 if the values fit, more if the operator's name is similar."""
     distance = between(operation.array, array)
     names = operation.name, operation.name.split(".")[-1], op
     own, last, other = (re.sub(r"[^a-z]", "", name.lower()) for name in names)
@@ -250,7 +250,7 @@ class Reproduction:
     expected: Mapping[str, NDArray[Any]]
     """Torch's value for each output of the model."""
     providers: tuple[str, ...] | None = None
-    """Execution providers that run it; the CPU if None."""
+    """Execution providers for the model; the CPU if None."""
 
     def __repr__(self) -> str:
         return f"Reproduction({quoted(self.path)}, {self.model!r})"
@@ -296,7 +296,7 @@ class Reproduction:
             providers = list(self.providers or ["CPUExecutionProvider"])
             script = _SCRIPT.format(path=ascii(self.path or "the model"), providers=providers)
             files.add(place / "run.py", [script.encode()])
-        for old in former:  # of another submodule that was saved here before
+        for old in former:  # of a submodule that was saved here before
             old.unlink(missing_ok=True)
         return place
 
@@ -337,7 +337,7 @@ def isolated_errors(
 ) -> dict[int, ErrorStats | LazyErrors]:
     """Return the errors of each reference tensor when its region runs on reference values.
 
-    ``references`` has a function that returns the right value of a tensor, ``dtypes`` the type that the model computes.
+    ``references`` maps a tensor to a function that returns its correct value, ``dtypes`` to the type in the model.
     The tensors are divided, in the order in which they are computed, into batches that fit into memory.
     """
     references = {value: references[value] for value in references if value in dtypes and graph.producer[value] >= 0}
@@ -354,7 +354,7 @@ def isolated_errors(
     def right(value: int) -> NDArray[Any]:
         if value not in references:
             return np.asarray(feeds[graph.value_names[value]])
-        with np.errstate(over="ignore"):  # what float16 cannot hold is infinite there, too
+        with np.errstate(over="ignore"):  # values beyond float16 are infinite there, too
             return references[value]().astype(dtypes[value], copy=False)
 
     found: dict[int, ErrorStats | LazyErrors] = {}
@@ -397,7 +397,7 @@ def _nodes_between(graph: Graph, ends: Iterable[int], known: Collection[int]) ->
 
 
 def _regions(graph: Graph, nodes: set[int], inputs: Mapping[str, Any], ends: list[int], known: set[int]) -> Model:
-    """Return a model of some nodes in which every reference tensor is written under another name."""
+    """Return a model of the nodes in which every reference tensor is written under another name."""
     source, names = graph.model.proto, graph.value_names
     proto = ModelProto(ir_version=max(source.ir_version, 4), opset_import=source.opset_import)
     proto.functions.extend(source.functions)

@@ -1,4 +1,4 @@
-"""Export of a torch module to ONNX by either of torch's exporters, and tensors that its code names for the export.
+"""Export a torch module to ONNX by either of torch's exporters, with tensors that its code names for the export.
 
 A marked tensor becomes a node ``onnx_nb::Mark``, at which the model can be divided. A debugged tensor becomes a node
 ``my::Debug``; the debug model replaces it by an Identity, which onnxruntime can run, and has every such tensor as an
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 EXPORTERS: Final = ("dynamo", "torchscript")
 DEBUG: Final = ("my", "Debug")
-"""Domain and type of the nodes of debugged tensors."""
+"""Domain and operator type of the nodes of debugged tensors."""
 
 
 def export(
@@ -132,7 +132,7 @@ def _flattened(
 ) -> Iterator[tuple[tuple[torch.Tensor, ...], list[str]]]:
     """Patch a module to take and return flat tuples of tensors; yield its tensors and the names of its inputs.
 
-    The TorchScript exporter fills in every optional argument of a signature, which many models do not accept.
+    The TorchScript exporter otherwise fills in every optional argument of a signature, which many models do not accept.
     """
     import torch
 
@@ -174,7 +174,7 @@ def _replaced(value: Any, tensors: Iterator[Any]) -> Any:
 
 @contextlib.contextmanager
 def _silenced() -> Iterator[list[warnings.WarningMessage]]:
-    """Suppress what the exporters print and log; yield the list of their warnings."""
+    """Suppress the output and the logs of the exporters; yield the list of their warnings."""
     import torch
 
     log = getattr(torch._C, "_jit_onnx_log", None)  # noqa: SLF001 (it writes the whole graph to the terminal)
@@ -182,7 +182,7 @@ def _silenced() -> Iterator[list[warnings.WarningMessage]]:
         caught = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
         stack.callback(logging.disable, logging.root.manager.disable)
-        logging.disable(logging.CRITICAL)  # many loggers of torch have handlers of their own
+        logging.disable(logging.CRITICAL)  # many of torch's loggers have their own handlers
         if log is not None:
             stack.callback(setattr, torch._C, "_jit_onnx_log", log)  # noqa: SLF001
             torch._C._jit_onnx_log = lambda *_: None  # noqa: SLF001
@@ -193,7 +193,7 @@ def _silenced() -> Iterator[list[warnings.WarningMessage]]:
 def _reason(
     module: torch.nn.Module, running: list[torch.nn.Module], args: Any, kwargs: Any, cause: BaseException
 ) -> tuple[str, str | None]:
-    """Return the innermost reason of a failed export with its submodule, and the path of the submodule."""
+    """Return the innermost reason for a failed export with its submodule, and the path of the submodule."""
     import torch
 
     while (inner := cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)) is not None:
@@ -211,7 +211,7 @@ def _reason(
                 innermost.extend(inside[-1:])
             return func(*args, **kwargs)
 
-        # the submodule that calls the operator; the export failed already, and an error of this run adds nothing
+        # find the submodule that calls the operator; the export already failed, and an error of this run adds nothing
         with contextlib.suppress(Exception), torch.no_grad(), watch(module) as inside, intercept(note, aten=True):
             module(*args, **kwargs)
     if not innermost:
@@ -222,11 +222,11 @@ def _reason(
 
 
 def mark(x: torch.Tensor, name: str) -> torch.Tensor:
-    """Name a tensor in a torch model, so that its export can be partitioned there.
+    """Name a tensor in a torch model so that its export can be partitioned there.
 
-    A mark in ``forward`` does nothing when the model runs in torch. Either of torch's exporters writes it as a node
+    A mark in ``forward`` has no effect when the model runs in torch. Both of torch's exporters write it as a node
     ``Mark`` of the domain ``onnx_nb``, an identity that carries the name: ``partition(model, "marks")`` divides the
-    model there, and `extract` finds the tensor by this name. onnx_nb runs such a model as it is; other tools do not
+    model there, and `extract` finds the tensor by this name. onnx_nb runs such a model unchanged. Other tools do not
     know the node, but the parts that `partition` returns contain no marks.
 
     Parameters
@@ -235,12 +235,12 @@ def mark(x: torch.Tensor, name: str) -> torch.Tensor:
         Any tensor.
     name
         Name of the mark. A mark that is reached several times marks several tensors: in a loop over layers each one
-        ends a part, while parallel branches are divided together.
+        ends a part, while parallel branches are divided at the same point.
 
     Returns
     -------
     torch.Tensor
-        ``x`` itself, or its stand-in during an export.
+        ``x`` itself, or its replacement during an export.
 
     Raises
     ------
@@ -263,7 +263,7 @@ def marked(x: torch.Tensor, name: str, operator: tuple[str, str]) -> torch.Tenso
 
     if not isinstance(name, str):
         raise TypeError(f"the name of a tensor must be a string, not {type(name).__name__}.")
-    # not by torch.export itself: its programs run in torch, where the op below would return zeros
+    # not in a plain torch.export: its programs run in torch, where the op below would return zeros
     if not torch.onnx.is_in_onnx_export():
         return x
     if torch.compiler.is_exporting():
@@ -283,7 +283,7 @@ def _mark_function(operator: str) -> Any:
     class Mark(torch.autograd.Function):
         @staticmethod
         def forward(_ctx: Any, x: torch.Tensor, _name: str) -> torch.Tensor:
-            # a new tensor: the tracer would drop the node of one that is passed through
+            # a new tensor: if x were returned, the tracer would drop the node
             return x.view_as(x)
 
         @staticmethod
@@ -298,7 +298,7 @@ def _mark_function(operator: str) -> Any:
 class Debugger:
     """Compares named tensors of a torch model with those of its export.
 
-    `compare_torch` finds the tensors by itself; a debugger compares those that ``forward`` passes to `debug`.
+    `compare_torch` finds the tensors automatically; a debugger compares those that ``forward`` passes to `debug`.
 
     Examples
     --------
@@ -322,11 +322,11 @@ class Debugger:
 
     def __init__(self) -> None:
         self.torch_value: dict[str, NDArray[Any]] = {}
-        """Name → value in torch, of the last run."""
+        """Name → value in the last run in torch."""
         self.onnx_value: dict[str, NDArray[Any]] = {}
         """Name → value in the debug model."""
         self.output_debug_name: list[str] = []
-        """Name of the debugged tensor that each output of the debug model is."""
+        """Name of the debugged tensor for each output of the debug model."""
         self._tensors: dict[str, tuple[str, str, str]] = {}
         self._inputs: list[str] = []
 
@@ -337,7 +337,7 @@ class Debugger:
         )
 
     def debug(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        """Debug a tensor: called in ``forward``, it returns the tensor unchanged, or its stand-in during an export.
+        """Debug a tensor in ``forward``: return the tensor unchanged, or its replacement during an export.
 
         In torch, the value is stored in `torch_value`. In an export by either exporter, it becomes a node
         ``my::Debug``. The default exporter computes no values, so the module has to run in torch as well.
@@ -345,7 +345,7 @@ class Debugger:
         Parameters
         ----------
         x, name
-            As for `mark`. If several tensors have one name, the last value is stored.
+            As for `mark`. If several tensors have the same name, the last value is stored.
 
         Raises
         ------
@@ -397,7 +397,7 @@ class Debugger:
         Parameters
         ----------
         input
-            Array for each input of the export.
+            An array for each input of the export.
         debug_model
             Model that `extract_debug_model` wrote.
 
@@ -413,7 +413,7 @@ class Debugger:
             message = f"{model.name} is not the model that extract_debug_model wrote last: it has other outputs."
             raise AlignmentError(message, advice="Call extract_debug_model again.")
         wanted = {port.name for port in model.proto.graph.input}
-        # an input of the export that no debugged tensor depends on is not one of the debug model
+        # the debug model lacks inputs of the export that no debugged tensor depends on
         feed = {name: array for name, array in input.items() if name in wanted or name not in self._inputs}
         made = sessions.run(model, feed, optimize=False)
         self.onnx_value = dict(zip(self.output_debug_name, made.values(), strict=True))
@@ -428,7 +428,7 @@ class Debugger:
         print("\n".join(lines.values()) or nothing)  # noqa: T201 (its purpose)
 
     def comparison(self, *, rtol: float = RTOL, atol: float = ATOL) -> Comparison:
-        """Return the debugged tensors as a `Comparison`, with every metric, histograms and the panel.
+        """Return the debugged tensors as a `Comparison`, with all metrics, histograms and the panel.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Submodule calls and source lines of the nodes of an export, by the metadata or names of torch's exporters."""
+"""Submodule calls and source lines of the nodes of an export, from the metadata or names of torch's exporters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _QUOTED: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 
 
 class ModuleScopes:
-    """The scope of each recorded call and of each node of the main graph; a call and its nodes have the same scope."""
+    """Scopes of the recorded calls and of the nodes of the main graph; a call and its nodes have the same scope."""
 
     def __init__(self, recording: Recording, graph: Graph) -> None:
         key = "pkg.torch.onnx.name_scopes"
@@ -36,7 +36,7 @@ class ModuleScopes:
             written = [name.rpartition("/")[0] if "/" in name else None for name in graph.names[: graph.main_count]]
         self._labels = [[] if by_path else (text or "").split("/")[1:] for text in written]
         self.of_call: list[Scope] = []
-        """Scope of each call: the paths around it, or the names that the TorchScript exporter uses."""
+        """Scope of each call: the paths around it, or the names of the TorchScript exporter."""
         for call in recording.calls:
             # "layer.0" for "encoder.layer.0"
             short = None if by_path else re.search(r"[^.]*[^.\d][^.]*(\.\d+)*$", call.path)
@@ -50,7 +50,7 @@ class ModuleScopes:
 
         @functools.cache
         def longest(text: str) -> Scope:
-            """Return the longest beginning of a node's scope that some call has."""
+            """Return the longest prefix of a node's scope that is the scope of a call."""
             if by_path:  # the last one is the operation
                 paths = [re.sub(r"@\d+$", "", a or b) for a, b in _QUOTED.findall(text)][:-1]
                 scope = tuple(canonical[path] for path in paths if path and path in canonical)
@@ -67,9 +67,9 @@ class ModuleScopes:
             advice = "Align the export itself, save the alignment, and pass it as alignment=."
             raise AlignmentError(message, advice=advice)
         self.guessed = [scope is None for scope in found]
-        """Whether the exporter wrote no scope, for each node."""
+        """Whether the exporter wrote no scope for each node."""
         self.of_node = [scope or () for scope in found]
-        """Scope of each node; a node without one has what its neighbors have in common."""
+        """Scope of each node; for a node without one, the part that the scopes of its neighbors have in common."""
         for node, scope in enumerate(found):
             if scope is None:
                 near = [int(graph.producer[value]) for value in graph.node_inputs(node).tolist() if value >= 0]
@@ -85,7 +85,7 @@ class ModuleScopes:
 
 
 def _merged(scope: Scope, times: Mapping[Scope, int]) -> Scope:
-    """Return one scope for names that cannot be told apart: "c_1" is a second call of "c", or a module "c_1".
+    """Return one scope for names that cannot be distinguished: "c_1" is a second call of "c", or a module "c_1".
 
     ``times`` has the number of calls with each scope.
     """
@@ -106,13 +106,13 @@ _LIBRARIES: Final = ("/torch/", "/onnx_nb/analysis/")
 _PLACE: Final = re.compile(r'(?:File "|^)([^"\n]+?\.py)(?:", line |[:(])(\d+)')
 _WIDGETS: Final = "/onnx_nb/widgets/"
 _LONGEST: Final = 100_000
-"""Characters of a stack trace that are read: an untrusted model may hold megabytes there."""
+"""Maximum number of characters read of a stack trace: an untrusted model may hold megabytes there."""
 
 
 def source_of(node: onnx.NodeProto) -> str:
     """Return the line of the torch module that a node comes from, such as ``modeling_bert.py:312``; empty if unknown.
 
-    This is the innermost line of the stack trace in the node's metadata that is not of torch or onnx_nb.
+    This is the innermost line of the stack trace in the node's metadata that is outside torch and onnx_nb.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def source_of(node: onnx.NodeProto) -> str:
 
 
 def running_line() -> str:
-    """Return the innermost running line that is not of torch or onnx_nb; empty if a click in the browser runs it."""
+    """Return the innermost running line outside torch and onnx_nb; empty if a click in the browser runs it."""
     frame = sys._getframe(1)  # noqa: SLF001 (inspect.stack reads every source file)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -149,7 +149,7 @@ def running_line() -> str:
 
 @functools.lru_cache(1024)
 def _place(file: str) -> object:
-    """Return `_WIDGETS` or `_LIBRARIES` for a file of them; None for user code."""
+    """Return `_WIDGETS` or `_LIBRARIES` for a file that belongs to them; None for user code."""
     file = file.replace("\\", "/")
     return _WIDGETS if _WIDGETS in file else _LIBRARIES if any(part in file for part in _LIBRARIES) else None
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Run: TypeAlias = "tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]"
 """Module, args and kwargs."""
 _DEEPEST: Final = 16
-"""Levels of nested lists, dicts and dataclasses that are searched for tensors."""
+"""Maximum number of levels of nested lists, dicts and dataclasses that are searched for tensors."""
 _SCALARS: Final = (int, float, str, type(None))
 """Types of most arguments that are not tensors."""
 
@@ -58,9 +58,9 @@ class Slot(NamedTuple):
     """One tensor among the inputs or outputs of a call."""
 
     label: str
-    """Its position: empty for a single tensor, else "0", "hidden_states.3" or the name of an argument."""
+    """Position: empty for a single tensor, else "0", "hidden_states.3" or the name of an argument."""
     value: int
-    """Number of the value in the recording; the same tensor, unchanged since, keeps its number."""
+    """Number of the value in the recording; a tensor that has not changed since keeps its number."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class ModuleCall:
     index: int
     """Number of earlier calls of the same submodule."""
     parent: int
-    """Index in `Recording.calls` of the call that made this one; −1 for the outermost."""
+    """Index in `Recording.calls` of the calling submodule call; −1 for the outermost."""
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """Attributes of the submodule that an ONNX operator has as well, such as ``eps``."""
+    """Attributes of the submodule that an ONNX operator also has, such as ``eps``."""
     known: int = 0
-    """Number of values that were recorded before the call, its inputs included."""
+    """Number of values recorded before the call, including its inputs."""
 
     @property
     def name(self) -> str:
@@ -128,7 +128,7 @@ class Recording:
     functions: tuple[FunctionCall, ...]
     """Function calls in the forwards of the submodules, recorded with ``functions=True``."""
     unstable: tuple[str, ...]
-    """Names of calls with other outputs in a second run, innermost and earliest first; see ``repeat``."""
+    """Names of calls whose outputs differed in a second run, innermost and earliest first; see ``repeat``."""
     random: tuple[str, ...]
     """Names of calls that drew random numbers in their own ``forward``, in order."""
     _contents: list[Any]
@@ -142,7 +142,7 @@ class Recording:
 
     @property
     def value_count(self) -> int:
-        """Number of different recorded values."""
+        """Number of distinct recorded values."""
         return len(self._contents)
 
     def value(self, number: int) -> NDArray[Any]:
@@ -218,17 +218,17 @@ def record(
     module
         A module in eval mode; in train mode, dropout and batch normalization compute something that is never exported.
     args
-        Positional arguments as a tuple; a single tensor may be passed as it is.
+        Positional arguments as a tuple, or a single tensor.
     kwargs
         Named arguments.
     functions
         Also record the results of functions and methods that a submodule calls in its own ``forward``, such as the
         sum of a residual connection.
     repeat
-        Run the module a second time and warn of submodules whose outputs change; `Recording.unstable` names them.
+        Run the module a second time and warn about submodules whose outputs change; `Recording.unstable` names them.
     memory_limit
-        Bytes of memory, of which recorded values take at most half; the rest goes to files in a temporary folder. Half
-        of the available memory if ``None``.
+        Bytes of memory; recorded values take at most half of it, and the rest is written to temporary files. Half of
+        the available memory if ``None``.
     progress
         Called before each submodule call with the estimated fraction done and the submodule. An exception that it
         raises ends the run.
@@ -247,7 +247,7 @@ def record(
     Warns
     -----
     UserWarning
-        If dropout or batch normalization is in train mode, if a second run gave other values, or, without a second
+        If dropout or batch normalization is in train mode, if a second run computed other values, or, without a second
         run, if random numbers were drawn.
 
     Examples
@@ -305,7 +305,7 @@ def checked_arguments(module: Any, args: Any, kwargs: Any) -> Run:
     """Return a module without the wrapper of torch.compile, its args as a tuple and its kwargs as a dict."""
     import torch
 
-    module = getattr(module, "_orig_mod", module)  # inside what torch.compile returned
+    module = getattr(module, "_orig_mod", module)  # inside the result of torch.compile
     if not isinstance(module, torch.nn.Module):
         what = type(module).__name__
         raise TypeError(f"expected a torch.nn.Module, not {what}. Wrap a function into a module with a forward.")
@@ -324,7 +324,7 @@ def watch(
 ) -> Iterator[list[torch.nn.Module]]:
     """Call ``before(submodule, args, kwargs)`` and ``after(submodule, output)`` around every submodule call.
 
-    The list of the submodules that run is yielded, outermost first. Submodules that torch.jit scripted cannot have
+    Yields the list of running submodules, outermost first. Submodules that torch.jit scripted cannot have
     hooks. Nothing is called while dynamo traces a branch of ``torch.cond``. The hooks are removed on exit.
     """
     import torch
@@ -391,7 +391,7 @@ class _Recorder:
         self.ended: list[int] = []
         """Indices of calls in the order in which they ended."""
         self.random: set[int] = set()
-        """Indices of calls that drew random numbers outside of their inner calls."""
+        """Indices of calls that drew random numbers outside their inner calls."""
         self._module, self._store, self._known, self._progress = module, store, known, progress
         self._in_own_code = False
         """Whether onnx_nb itself is calling torch functions."""
@@ -406,7 +406,7 @@ class _Recorder:
             self._names.setdefault(id(part), []).append(name)
 
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, functions: bool) -> None:
-        """Run the module, and record what functions return if asked; every hook is removed afterwards."""
+        """Run the module, record the results of functions if requested, and remove all hooks afterwards."""
         import torch
 
         watching = intercept(self._function) if functions else contextlib.nullcontext()
@@ -434,7 +434,7 @@ class _Recorder:
         if self._progress is not None:
             done = len(self.calls) / max(len(self._names), len(self.calls) + 1)
             self._progress(done, f"torch: {cls} {quoted(path or 'the module itself')}")
-        with torch._C.DisableTorchFunction():  # noqa: SLF001 (our own use of a tensor is no call of the module)
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 (our own use of a tensor is not a call of the module)
             self._note_random_numbers()
             given = arguments_in(type(part), args, kwargs)
             inputs = tuple([Slot(label, self._take(tensor)) for label, tensor in given])
@@ -484,7 +484,7 @@ class _Recorder:
         made = function(*args, **kwargs)
         if isinstance(made, torch.Tensor):
             with torch._C.DisableTorchFunction():  # noqa: SLF001 (see above)
-                # inside of torch.vmap a tensor is one of many and has no values of its own
+                # inside torch.vmap a tensor represents a batch and has no values of its own
                 wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # noqa: SLF001 (torch has no other)
                 if is_tensor(made) and made.numel() > 1 and not wrapped(made):
                     next_number = len(self.contents)
@@ -539,7 +539,7 @@ def _version(tensor: torch.Tensor) -> int:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value is a number, a text, or a tuple of these."""
+    """Return whether a value is a number, a string, or a tuple of these."""
     items = value if isinstance(value, tuple) else (value,)
     return all(isinstance(item, int | float | str) for item in items)
 
@@ -610,7 +610,7 @@ def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
     if not plain.is_cpu or plain.is_conj() or plain.is_neg():
         plain = plain.cpu().resolve_conj().resolve_neg()
     plain = plain.contiguous()
-    foreign = getattr(ml_dtypes, str(tensor.dtype).removeprefix("torch."), None)  # for one that numpy lacks
+    foreign = getattr(ml_dtypes, str(tensor.dtype).removeprefix("torch."), None)  # a type that numpy lacks
     if foreign is not None:
         plain = plain.view({1: torch.uint8, 2: torch.int16}[plain.element_size()])
     array: NDArray[Any] = plain.numpy()

@@ -1,8 +1,8 @@
 """Compare the parameters of a torch module with the weights of its export.
 
-A parameter is matched by how its operator uses the weight: the second input of a Linear's MatMul is the weight
-transposed, and a Conv may include a folded batch normalization, which is folded here in float64. Then names decide, and
-last the shapes and values of what the nodes of a submodule read.
+A parameter is matched by the use of the weight in its operator: the second input of a Linear's MatMul is the weight
+transposed, and a Conv may include a folded batch normalization, which is folded here in float64. Names decide next,
+then the shapes and values of the weights that the nodes of a submodule read.
 
 A weight is traced back from its reader to an initializer. Nodes between them may transpose, reshape, cast, quantize or
 dequantize it. Operators on integers name scale and zero point themselves, except MatMulInteger and ConvInteger, whose
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
 
 _ROUNDED: Final = 8
-"""Multiple of its type's precision by which a weight may differ."""
+"""Maximum difference of a weight as a multiple of its type's precision."""
 _FARTHEST: Final = 10
-"""Nodes that are searched for the one that does the work of a layer."""
+"""Maximum number of nodes searched for the one that does the work of a layer."""
 _LONGEST: Final = 8
-"""Nodes between an initializer and its reader that are traced at most."""
+"""Maximum number of nodes traced between an initializer and its reader."""
 _TRANSPARENT: Final = frozenset((
     "Identity", "Transpose", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "QuantizeLinear", "DequantizeLinear",
 ))  # fmt: skip
@@ -52,9 +52,9 @@ _TRANSPARENT: Final = frozenset((
 _AFTER: Final = _TRANSPARENT - {"Transpose"} | {"Add", "Mul", "QLinearAdd"}
 """Operators that exporters and quantizers add after the operator of a layer."""
 _BEFORE: Final = frozenset(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Cast", "Identity"))
-"""Operators that they add before it."""
+"""Operators that exporters and quantizers add before it."""
 _WITH_BIAS: Final = frozenset(("Conv", "ConvTranspose", "Gemm", "LayerNormalization", "QLinearConv", "QGemm"))
-"""Operators that have the bias of the layer themselves, if there is one."""
+"""Operators that include the bias of the layer, if there is one."""
 _MATMUL: Final = ("MatMul", "Gemm", "QLinearMatMul", "QGemm", "MatMulInteger", "DynamicQuantizeMatMul",
                   "MatMulIntegerToFloat")  # fmt: skip
 _CONV: Final = ("Conv", "QLinearConv", "ConvInteger", "FusedConv")
@@ -70,17 +70,17 @@ _LAYERS: Final[Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, int], ...]]]
         (("BatchNormalization",), (*_USUAL, ("running_mean", 3), ("running_var", 4))),
     ),
 }
-"""Class of a layer → the operators that do its work, and the input that each parameter is."""
+"""Class of a layer → the operators that do its work, and the input of each parameter."""
 _FOLDED: Final = {"weight": ("weight", "running_var"), "bias": ("bias", "running_mean")}
-"""Parameter of a convolution → the parameters of the batch normalization that are folded into it."""
+"""Parameter of a convolution → the parameters of a batch normalization that are folded into it."""
 _RECURRENT: Final = ("LSTM", "GRU", "RNN")
 
 
 class _Operand(NamedTuple):
-    """A weight as a node reads it."""
+    """A weight in the form in which a node reads it."""
 
     initializer: str
-    """Name of its initializer; empty if the export left it out."""
+    """Name of its initializer; empty if the export omits it."""
     array: NDArray[Any]
     """Values, dequantized."""
     steps: NDArray[Any] | None = None
@@ -97,13 +97,13 @@ class _Weight(NamedTuple):
     label: str
     """Name of the point, such as "encoder.layer.1.dense → weight"."""
     parameters: tuple[str, ...]
-    """Names in the module; several if they are folded."""
+    """Names of the parameters in the module; several if they are folded."""
     held: _Operand
-    """Weight in the export."""
+    """The weight in the export."""
     expected: NDArray[Any]
-    """The same weight made of the parameters."""
+    """The same weight computed from the parameters."""
     how: str
-    """How it was matched: "operator", "folded", "name", "shape" (the only fitting one of those that the submodule's
+    """Method of the match: "operator", "folded", "name", "shape" (the only fitting one of those that the submodule's
     nodes read), "value" or "order" (the nearest of several, or the next)."""
     scope: str
     node: int
@@ -143,7 +143,7 @@ def _difference(weight: _Weight, errors: ErrorStats) -> str:
     if is_transposed:
         return f"{label} is transposed"
     if steps is None:
-        # query, key and value, perhaps
+        # perhaps query, key and value
         thirds = np.split(expected, 3) if expected.ndim and len(expected) % 3 == 0 else []
         for order in itertools.permutations(range(len(thirds)), 3):
             if np.array_equal(np.concatenate([thirds[place] for place in order]), actual):
@@ -160,7 +160,7 @@ def _difference(weight: _Weight, errors: ErrorStats) -> str:
 
 
 class WeightFinder:
-    """Finds the weight of each parameter of a module, or of its submodule ``scope`` only, or why there is none."""
+    """Finds the weight of each parameter of a module or of its submodule ``scope``, or the reason why there is none."""
 
     def __init__(
         self, module: torch.nn.Module, recording: Recording, graph: Graph, pairs: Pairs, scope: str | None
@@ -176,17 +176,17 @@ class WeightFinder:
         makers = {slot.value: number for number, call in enumerate(self._calls) for slot in call.outputs}
         norms = [(number, call) for number, call in enumerate(self._calls) if call.cls.startswith("BatchNorm")]
         self._before_norm = {number: makers.get(call.inputs[0].value, -1) for number, call in norms if call.inputs}
-        """Call of a batch normalization → the call that made its input, or −1."""
+        """Call of a batch normalization → the call that produced its input, or −1."""
         self._norm_after = {maker: number for number, maker in self._before_norm.items()}
         self._known: set[int] = set()
         """Identities of the parameters whose weight is known."""
         self._workers: set[int] = set()
         """Nodes whose weights are known."""
         self._ruled: set[str] = set()
-        """Paths of the layers whose node is known."""
+        """Paths of the layers whose nodes are known."""
         reason = "the weights of recurrent layers are not compared: the operator has them in another order"
         self._left_out = {name: reason for name in self._parameters if self._class_around(name) in _RECURRENT}
-        """Name of a parameter → reason why there is nothing to compare it with."""
+        """Name of a parameter → reason why it is not compared."""
 
     def compare(self, settings: Settings, progress: Progress | None) -> Comparison:
         """Compare the parameters with the weights of the export; the most certain rules come first."""
@@ -215,7 +215,7 @@ class WeightFinder:
         return Comparison(reference, self._graph.model.name, tuple(points), tuple(missing))
 
     def _why(self, name: str, tensor: torch.Tensor) -> str:
-        """Return why a parameter has no weight."""
+        """Return the reason why a parameter has no weight."""
         path = name.rpartition(".")[0]
         owner = self._owner(path)
         if owner is None:
@@ -276,7 +276,7 @@ class WeightFinder:
                 yield from self._at(node, place, norm, names, expected[name])
 
     def _at(self, node: int, place: int, call: int, names: tuple[str, ...], array: NDArray[Any]) -> Iterator[_Weight]:
-        """Yield the weight at an input of a layer's node; ``array`` is made of the parameters ``names``."""
+        """Yield the weight at an input of a layer's node; ``array`` is computed from parameters ``names``."""
         graph = self._graph
         path, name = names[0].rpartition(".")[::2]
         label, how = f"{path or 'model'} → {name}", "operator" if len(names) == 1 else "folded"
@@ -301,7 +301,7 @@ class WeightFinder:
             yield _Weight(label, names, held, wanted, how, path, node)
 
     def _worker(self, number: int, operators: Sequence[str]) -> int:
-        """Return the node that does the work of a layer, found from its output; −1 if it is not known."""
+        """Return the node that does the work of a layer, found from its output; −1 if unknown."""
         outputs = [self._pairs[slot.value][0] for slot in self._calls[number].outputs if slot.value in self._pairs]
         return next((node for node in (self._behind(value, operators) for value in outputs) if node >= 0), -1)
 
@@ -326,7 +326,7 @@ class WeightFinder:
         return names.get(labels.get(number, ""), -1)
 
     def _behind(self, value: int, operators: Sequence[str]) -> int:
-        """Return the nearest node of these types before a tensor, past small nodes only; −1 if there is none."""
+        """Return the nearest node of these types before a tensor, with only small nodes between; −1 if none."""
         graph = self._graph
         first, todo, seen = value, [value], 0
         while todo and seen < _FARTHEST:
@@ -355,7 +355,7 @@ class WeightFinder:
                     todo += [each for each in graph.node_outputs(node).tolist() if each >= 0]
 
     def _bias_add(self, call: int, node: int) -> int | None:
-        """Return the Add between the node of a layer and its output; −1 if there is none, None if it is not known."""
+        """Return the Add between the node of a layer and its output; −1 if there is none, None if unknown."""
         made = next((self._pairs[slot.value][0] for slot in self._calls[call].outputs if slot.value in self._pairs), -1)
         if made < 0:
             return -1 if operator(self._graph, node) in _WITH_BIAS else None
@@ -364,7 +364,7 @@ class WeightFinder:
     # --- other parameters -------------------------------------------------------------------------------------------
 
     def _by_name(self) -> Iterator[_Weight]:
-        """Yield the weights with the name of a parameter that no rule above has found."""
+        """Yield the weights with the name of a parameter that no earlier rule found."""
         for name in self._graph.model.initializers if self._scope is None else ():
             own = name.removesuffix("_quantized")
             path, _, label = own.rpartition(".")
@@ -381,7 +381,7 @@ class WeightFinder:
                 yield _Weight(f"{path or 'model'} → {label}", (own,), held, array, "name", path, node)
 
     def _read(self, name: str) -> tuple[int, _Operand | None]:
-        """Return the first reader of an initializer and the weight as it reads it, dequantized if it is."""
+        """Return the first reader of an initializer and the weight as that reader sees it, dequantized if quantized."""
         graph, value = self._graph, self._graph.value(name)
         readers = [node for node in graph.consumers(value).tolist() if node < graph.main_count]
         if not readers:  # read by a subgraph, or unused
@@ -434,7 +434,7 @@ class WeightFinder:
                     yield node, held
 
     def _pieces(self, name: str, operands: Sequence[_Operand]) -> list[_Piece]:
-        """Return a parameter as a whole, or in the parts that operators read: query, key and value of an attention."""
+        """Return a whole parameter, or the parts that operators read: query, key and value of an attention."""
         array = to_numpy(self._parameters[name])
         path, label = name.rpartition(".")[::2]
         attention = "MultiheadAttention" in (self._class_around(name), self._class_around(path))
@@ -475,7 +475,7 @@ class WeightFinder:
             if free and len(free) == len(same):
                 chosen[at] = min(free), "order"
                 taken.add(min(free))
-        # a part of a parameter would pass for all of it
+        # a part of a parameter would be taken for all of it
         incomplete = {pieces[at].parameter for at in range(len(pieces)) if at not in chosen}
         for at, (to, how) in sorted(chosen.items()):
             label, name, _, _ = pieces[at]
@@ -486,7 +486,7 @@ class WeightFinder:
 
 
 def _orientations(piece: _Piece, held: _Operand) -> list[tuple[NDArray[Any], _Operand]]:
-    """Return a parameter and a weight in one shape, in each orientation in which they may be equal."""
+    """Return a parameter and a weight in the same shape, in each orientation in which they may be equal."""
     array = piece.array
     if array.ndim == 2 and held.array.ndim == 2:
         found = [(array.T, held)] if held.array.shape == array.T.shape else []
@@ -498,7 +498,7 @@ def _orientations(piece: _Piece, held: _Operand) -> list[tuple[NDArray[Any], _Op
 
 
 def _as_stored(array: NDArray[Any], graph: Graph, node: int) -> NDArray[Any]:
-    """Return the weight of a layer with its axes as an operator reads them."""
+    """Return the weight of a layer with the axes in the order of its operator."""
     op = operator(graph, node)
     gemm = op in ("Gemm", "QGemm") and attribute(graph.nodes[node], "transB", 0)
     return array if gemm or op not in _MATMUL else array.T
@@ -515,7 +515,7 @@ def _fold(conv: torch.nn.Module, norm: torch.nn.Module) -> dict[str, NDArray[Any
         return {}
     scale: NDArray[np.float64] = values(norm, "weight", 1.0) / np.sqrt(values(norm, "running_var") + float(norm.eps))  # type: ignore[arg-type]
     weight, by_channel = values(conv, "weight"), scale
-    if type(conv).__name__.startswith("ConvTranspose"):  # input channels, output channels of a group, kernel
+    if type(conv).__name__.startswith("ConvTranspose"):  # axes: input channels, output channels of a group, kernel
         groups = int(conv.groups)  # type: ignore[arg-type]
         by_channel = np.repeat(scale.reshape(groups, -1), len(weight) // groups, axis=0)
     weight = weight * by_channel.reshape(*by_channel.shape, *[1] * (weight.ndim - by_channel.ndim))
@@ -524,20 +524,20 @@ def _fold(conv: torch.nn.Module, norm: torch.nn.Module) -> dict[str, NDArray[Any
     return {"weight": weight.astype(kind), "bias": bias.astype(kind)}
 
 
-# --- weights as nodes read them -------------------------------------------------------------------------------------
+# --- weights that nodes read ----------------------------------------------------------------------------------------
 
 
 class _Inputs(NamedTuple):
-    """Inputs of an operator on integers that hold its weight; −1 for those it does not have."""
+    """Indices of the inputs of an operator on integers that hold its weight; −1 for those it does not have."""
 
     weight: int
     scale: int
     zero: int
     bias: int = -1
     data_scale: int = -1
-    """Scale of the data; times that of the weight it is the scale of an int32 bias. −1 if the bias is float."""
+    """Scale of the data; its product with that of the weight is the scale of an int32 bias. −1 if the bias is float."""
     axis: int = -1
-    """Axis of the weight along which there are several scales."""
+    """Axis of the weight along which the scales differ."""
 
 
 _INTEGERS: Final[Mapping[str, _Inputs]] = {
@@ -553,7 +553,7 @@ _INTEGERS: Final[Mapping[str, _Inputs]] = {
 
 
 def _weight_of(graph: Graph, node: int, place: int) -> _Operand | None:
-    """Return the weight that a node reads, or None; of an operator on integers, 1 is the weight and 2 the bias."""
+    """Return the weight that a node reads, or None; for operators on integers, 1 is the weight and 2 the bias."""
     op = operator(graph, node)
     known = _INTEGERS.get(op)
     if op == "QLinearAdd" and place in (0, 1):
@@ -577,13 +577,13 @@ def _weight_of(graph: Graph, node: int, place: int) -> _Operand | None:
 
 
 def _input_of(graph: Graph, node: int, place: int) -> int:
-    """Return an input of a node; −1 if it has none there."""
+    """Return the input of a node at an index; −1 if it has none there."""
     inputs = graph.node_inputs(node)
     return int(inputs[place]) if 0 <= place < len(inputs) else -1
 
 
 def _traced(graph: Graph, value: int, longest: int = _LONGEST) -> _Operand | None:
-    """Return the initializer or Constant that a value comes from, as the nodes on the way output it."""
+    """Return the initializer or Constant that a value comes from, as transformed by the nodes in between."""
     if value < 0 or not longest:
         return None
     name, maker = graph.value_names[value], int(graph.producer[value])
@@ -602,7 +602,7 @@ def _traced(graph: Graph, value: int, longest: int = _LONGEST) -> _Operand | Non
         return read.map(lambda array: array.transpose(attribute(proto, "perm")))
     if op == "Cast":
         dtype = numpy_dtype(attribute(proto, "to", 1))
-        with np.errstate(over="ignore"):  # what float16 cannot hold is infinite there, too
+        with np.errstate(over="ignore"):  # values beyond float16 are infinite there, too
             return None if dtype is None else read._replace(array=read.array.astype(dtype))
     if op in ("DequantizeLinear", "QuantizeLinear"):
         scale, zero, axis = _numbers(graph, maker, 1), _numbers(graph, maker, 2), attribute(proto, "axis", 1)
@@ -622,7 +622,7 @@ def _traced(graph: Graph, value: int, longest: int = _LONGEST) -> _Operand | Non
 
 
 def _numbers(graph: Graph, node: int, place: int) -> NDArray[Any] | None:
-    """Return the constant that a node reads; None if it is none."""
+    """Return the constant that a node reads; None if that input is not constant."""
     found = _traced(graph, _input_of(graph, node, place))
     return None if found is None else found.array
 
@@ -630,7 +630,7 @@ def _numbers(graph: Graph, node: int, place: int) -> NDArray[Any] | None:
 def _dequantized(
     read: _Operand | None, scale: NDArray[Any] | None, zero: NDArray[Any] | None, axis: int, block: int = 0
 ) -> _Operand | None:
-    """Return floats for integers, as DequantizeLinear does."""
+    """Convert integers to floats, as DequantizeLinear does."""
     if read is None or scale is None:
         return None
     scales, zeros = (_per_element(each, read.array.shape, axis, block) for each in (scale, zero))
@@ -657,7 +657,7 @@ def _per_element(
 
 
 def _later_scale(graph: Graph, node: int) -> NDArray[Any] | None:
-    """Return the scale of the weight from the Mul, perhaps of two scales, that turns a node's integers into floats."""
+    """Return the scale of the weight from the Mul, perhaps by two scales, that converts a node's integers to floats."""
     for _ in range(3):
         value = int(graph.node_outputs(node)[0])
         readers = graph.consumers(value).tolist()
@@ -677,7 +677,7 @@ def _later_scale(graph: Graph, node: int) -> NDArray[Any] | None:
 
 
 def _of_rows(graph: Graph, node: int, found: _Operand) -> _Operand | None:
-    """Return floats for a table of integers whose rows a Gather reads."""
+    """Convert to floats a table of integers whose rows a Gather reads."""
     for _ in range(_LONGEST):
         readers = graph.consumers(int(graph.node_outputs(node)[0])).tolist()
         for reader in readers:
@@ -688,7 +688,7 @@ def _of_rows(graph: Graph, node: int, found: _Operand) -> _Operand | None:
         if len(readers) != 1 or operator(graph, readers[0]) not in _TRANSPARENT:
             break
         node = readers[0]
-    # the rows are used as integers: onnxruntime's quantizer names the scale after the table
+    # the rows are read as integers: onnxruntime's quantizer names the scale after the table
     base = found.initializer.removesuffix("_quantized")
     if base == found.initializer or not {f"{base}_scale", f"{base}_zero_point"} <= graph.model.initializers.keys():
         return None
