@@ -126,8 +126,8 @@ class Match:
     tensor: str
     """Name of the ONNX tensor; empty if there is none."""
     how: str
-    """Method that found it: "output" (of the model), "input", "scope", "value" (values broke a tie), "folded" (the nodes
-    of another module include this one), "equal" (another call computed the same), "constant" (a weight), "inputs" (of
+    """Method that found it: "output" (of the model), "input", "scope", "value" (values broke a tie), "folded" (nodes of
+    another module include this one), "equal" (another call computed the same), "constant" (a weight), "inputs" (of
     a function: its node reads the function's arguments), "suffix" (see `Alignment.on`); empty if there is no tensor."""
     why: str = ""
     """Reason why there is no tensor."""

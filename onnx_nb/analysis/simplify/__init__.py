@@ -1,1 +1,1 @@
-"""A smaller model that computes the same: rules, constant folding, editor, verification."""
+"""Simplification of models: rules, constant folding, editor, verification."""

@@ -1,4 +1,4 @@
-"""The graph that rules rewrite: one editor from the first round to the last, with every change on record.
+"""The graph that rules rewrite: one editor for all rounds, which records every change.
 
 Unchanged parts keep their names, metadata and weights.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
 
 NEAR_AT_MOST: Final = 64
-"""Readers of the most-read value whose readers are looked at again when it changes."""
+"""Maximum number of readers of a value whose readers are visited again when it changes."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Change:
     """One change made to the graph."""
 
     rule: str
-    """A name of `rules`, as "fuse_bn_into_conv"."""
+    """A name of `rules`, such as "fuse_bn_into_conv"."""
     key: str
-    """Unique name of this change: the rule and the tensor where it happened."""
+    """Unique name of this change: the rule and the tensor to which it was applied."""
     why: str
     """Reason in words."""
     before: tuple[str, ...]
@@ -40,13 +40,13 @@ class Change:
     after: tuple[str, ...]
     """Names of the nodes that were added."""
     tensors: tuple[str, ...]
-    """Names of the tensors that became constant, or are made by another node now."""
+    """Names of the tensors that became constant, or are now produced by another node."""
     taken: tuple[int, ...]
     """Ids of the nodes that were removed."""
     made: tuple[int, ...]
     """Ids of the nodes that were added."""
     rewired: tuple[int, ...]
-    """Ids of the nodes that stay and read another tensor, or one that became constant."""
+    """Ids of the remaining nodes that now read another tensor, or one that became constant."""
 
 
 @dataclass
@@ -69,17 +69,17 @@ class Rule:
 
     name: str
     does: str
-    """What it does, in one line."""
+    """Effect of the rule, in one line."""
     apply: Callable[[Editor, Op], str | None]
-    """Rewrites the graph and returns the reason; returns None, with nothing changed, where the rule does not apply."""
+    """Rewrites the graph and returns the reason; returns None and changes nothing where the rule does not apply."""
     ops: tuple[str, ...]
-    """Standard operators that the rule starts from; all if empty."""
+    """Standard operators at which the rule starts; all if empty."""
     since: int = 0
-    """Lowest opset for which the rule holds."""
+    """Lowest opset for which the rule is valid."""
 
 
 def rule(rules: list[Rule], name: str, *ops: str, since: int = 0) -> Callable[[Apply], Apply]:
-    """Register a function as a rule; the first line of its docstring says what it does."""
+    """Register a function as a rule; the first line of its docstring describes the rule."""
 
     def register(apply: Apply) -> Apply:
         does = (apply.__doc__ or "").strip().split("\n")[0].rstrip(".")
@@ -99,12 +99,12 @@ class Editor(KnownGraph):
         self.skipped = skipped
         self.changes: list[Change] = []
         self.same: dict[int, int] = {}
-        """For a value that is gone the equal value that replaced it."""
+        """Removed value → the equal value that replaced it."""
         self._new_id = new_id
         self._taken_names: set[str] = set()
         self._open: OpenChange | None = None
         self._waiting: OrderedDict[int, None] = OrderedDict()
-        """Nodes to look at."""
+        """Nodes to visit."""
 
     def twin(self, op: Op) -> Op | None:
         """Return an earlier node of the same subgraph that computes the same."""
@@ -124,11 +124,11 @@ class Editor(KnownGraph):
 
     @property
     def _change(self) -> OpenChange:
-        assert self._open is not None  # noqa: S101 (the graph is only changed inside of a change)
+        assert self._open is not None  # noqa: S101 (the graph is only changed inside a change)
         return self._open
 
     def new_value(self, hint: str, subgraph: int, kind: ValueType) -> int:
-        """Add a value that no node makes yet."""
+        """Add a value that no node produces yet."""
         self.names.append(self._free_name(hint))
         self.producer.append(-1)
         self.subgraph_of.append(subgraph)
@@ -154,7 +154,7 @@ class Editor(KnownGraph):
         return value
 
     def make_constant(self, value: int, given: Array | TensorProto) -> None:
-        """Make what a node computes constant. The node is removed if its other outputs are unused."""
+        """Make an output of a node constant. The node is removed if its other outputs are unused."""
         maker = self.ops[self.producer[value]]
         self._hold(value, given, maker)
         self.producer[value] = -1
@@ -200,7 +200,7 @@ class Editor(KnownGraph):
             is_inside = self.subgraph_of[new] == self.subgraph_of[old] and not self.output_count[new]
             if maker is None or not maker.alive or not is_inside:
                 return False
-            # the output keeps its name: the node that makes the other value makes it now
+            # the output keeps its name: the node that produced the other value now produces it
             if former is not None:
                 former.outputs[former.outputs.index(old)] = LEFT_OUT
             maker.outputs[maker.outputs.index(new)] = old
@@ -219,7 +219,7 @@ class Editor(KnownGraph):
         return why if self.redirect(op.outputs[0], op.inputs[0]) else None
 
     def move_readers(self, old: int, new: int) -> None:
-        """Make all nodes that read a value read another one."""
+        """Make all readers of a value read another one."""
         for op in self.uses(old):
             op.inputs[:] = [new if value == old else value for value in op.inputs]
             times = self.readers[old].pop(op.number)
@@ -265,7 +265,7 @@ class Editor(KnownGraph):
         at: Op | None = None,
         like: Op | None = None,
     ) -> Op:
-        """Add a node in the place of the last of ``olds``, ``before`` it or ``at`` another, with ``like`` metadata."""
+        """Add a node in the place of the last of ``olds``, ``before`` it or ``at`` another; metadata as in ``like``."""
         last = at or olds[-1]
         like = like or next((op for op in reversed(olds) if op.op_type == op_type and not op.domain), olds[-1])
         proto = NodeProto()
@@ -318,7 +318,7 @@ class Editor(KnownGraph):
         outputs: Sequence[int] | None = None,
         **options: Any,
     ) -> None:
-        """Replace nodes by one that makes the outputs of the last, as `add`; unused ones are removed."""
+        """Replace nodes by one that produces the outputs of the last, as `add`; unused ones are removed."""
         made = self.add(olds, op_type, inputs, olds[-1].outputs if outputs is None else outputs, attributes, **options)
         for op in olds:
             self._drop_if_useless(op)
@@ -327,7 +327,7 @@ class Editor(KnownGraph):
                 self._touch(value)
 
     def credit(self, op: Op, other: Op) -> None:
-        """Record that a node also does what another one did."""
+        """Record that a node also does the work of another one."""
         proto = op.proto
         op.proto = NodeProto()
         op.proto.CopyFrom(proto)
@@ -337,7 +337,7 @@ class Editor(KnownGraph):
     def inline(self, op: Op, body: int) -> None:
         """Replace a node by the nodes of one of its subgraphs, which runs once and has no inputs of its own."""
         moved, given = self.ops_of(body), self.subgraph_outputs[body]
-        # subgraphs may use the same names as others do, but not as the branch that is removed
+        # a subgraph may use the same names as another, but not those of the removed branch
         gone = set(op.bodies) - {body}
         used = Counter(name for name, where in zip(self.names, self.subgraph_of, strict=True) if where not in gone)
         for value, where in enumerate(self.subgraph_of):
@@ -368,7 +368,7 @@ class Editor(KnownGraph):
             self.remove(op)
 
     def _collect(self, value: int) -> None:
-        """Remove the node that makes a value if the value is unused now."""
+        """Remove the node that produces a value if the value is now unused."""
         if self.is_read(value):
             self._touch(value)
             return
@@ -386,7 +386,7 @@ class Editor(KnownGraph):
                 self._touch(value)
 
     def _touch(self, value: int) -> None:
-        """Look again at the nodes that make and read a value."""
+        """Revisit the nodes that produce and read a value."""
         maker = self.maker(value)
         if maker is not None:
             self.queue(maker)
@@ -395,14 +395,14 @@ class Editor(KnownGraph):
                 self.queue(op)
 
     def queue(self, op: Op) -> None:
-        """Look at a node once more."""
+        """Visit a node once more."""
         if op.alive and op.number not in self._waiting:
             self._waiting[op.number] = None
             for numbers in self._since.values():
                 numbers.add(op.number)
 
     def mark(self, subgraph: int) -> None:
-        """Note that a subgraph changed, and so did those around it."""
+        """Note that a subgraph and those around it changed."""
         while subgraph >= 0 and subgraph not in self.marked:
             self.marked.add(subgraph)
             subgraph = self.parent[subgraph]
@@ -410,16 +410,16 @@ class Editor(KnownGraph):
     # --- driving ----------------------------------------------------------------------------------------------------
 
     def key(self, rule: str, value: int) -> str:
-        """Return the unique name of a change: its rule and the tensor where it happens."""
+        """Return the unique name of a change: its rule and the tensor to which it is applied."""
         return f"{rule}: {self.prefix}{self.names[value]}"
 
     def may(self, rule: str, value: int) -> bool:
-        """Return whether a change is not to be skipped."""
+        """Return whether a change may be made, as it is not skipped."""
         return not self.skipped or (rule not in self.skipped and self.key(rule, value) not in self.skipped)
 
     @contextlib.contextmanager
     def change(self, rule: str, value: int, why: str) -> Iterator[OpenChange]:
-        """Record what is done inside as one change, named by the rule and a value."""
+        """Record everything done inside as one change, named by the rule and a value."""
         self._open = OpenChange(rule, self.key(rule, value), why)
         try:
             yield self._open
@@ -446,8 +446,8 @@ class Editor(KnownGraph):
         )
 
     def run(self, rules: Iterable[Rule], tell: Callable[[int], None] | None = None) -> None:
-        """Apply rules in their order until none applies; when run once more they look only near what changed since."""
-        # those for all operators come last
+        """Apply rules in their order until none applies; a later run only visits nodes near changes made since."""
+        # rules for all operators come last
         rules = sorted((rule for rule in rules if self.opset >= rule.since), key=lambda rule: not rule.ops)
         key = tuple(rule.name for rule in rules)
         near = self._since.pop(key, None)
@@ -471,7 +471,7 @@ class Editor(KnownGraph):
         self._since[key] = set()
 
     def _apply(self, op: Op, rules: Sequence[Rule]) -> bool:
-        """Apply the first of some rules that applies to a node."""
+        """Apply the first rule that applies to a node."""
         made = next((value for value in op.outputs if value >= 0), LEFT_OUT)
         for rule in rules if made >= 0 else ():
             if not self.may(rule.name, made):

@@ -1,7 +1,7 @@
-"""What rules can ask about a graph (nodes, readers, types, constants), and its way back to a proto.
+"""Queries of rules about a graph (nodes, readers, types, constants), and its conversion to a proto.
 
-Values are numbered as in `Graph`, those of the main graph and of all subgraphs in one table, so that a rule sees a
-reader in a branch of an If like any other. Nothing of the model is copied, and weights stay where they are.
+Values are numbered as in `Graph`, in one table for the main graph and all subgraphs, so that a rule sees a reader in a
+branch of an If like any other. Nothing in the model is copied, and weights stay where they are.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.tensors import Dims
 
 READ_AT_MOST: Final = 1 << 24
-"""Bytes of the largest constant that rules look at."""
+"""Bytes of the largest constant that rules read."""
 DEPENDS_ON_CALL: Final = "(depends on the call)"
-"""Domain of a node with attributes that only a call of its function knows, so that no rule takes it for standard."""
+"""Domain of a node whose attributes depend on the call of its function, so that no rule treats it as standard."""
 PROVENANCE: Final = "onnx_nb.merged"
-"""Key in the metadata of a node that lists, in JSON, the names of the nodes that it was made of."""
+"""Key in the metadata of a node that lists, in JSON, the names of the nodes it was merged from."""
 LEFT_OUT: Final = -1
-"""An optional input or output that is left out."""
+"""Index of an omitted optional input or output."""
 
 Array = NDArray[Any]
 
@@ -45,7 +45,7 @@ Place = tuple[int | str, str]
 NodeIds = Mapping[Place, tuple[int, ...]]
 """The ids of the nodes of each graph, in order."""
 Key = tuple[int, tuple[int, ...]]
-"""Id of a node, and the ids of the calls of functions that it is inside of."""
+"""Id of a node, and the ids of the function calls around it."""
 
 MAIN: Final[Place] = ("", "")
 
@@ -62,17 +62,17 @@ class Op:
     domain: str
     name: str
     inputs: list[int]
-    """Values; `LEFT_OUT` for an optional input that is left out."""
+    """Values; `LEFT_OUT` for an omitted optional input."""
     outputs: list[int]
     subgraph: int
     place: tuple[int, ...]
-    """Position among the nodes of its subgraph, in an order in which they can run."""
+    """Position among the nodes of its subgraph, in topological order."""
     proto: NodeProto
     """The node with its attributes, documentation and metadata; inputs and outputs may have changed."""
     bodies: tuple[int, ...] = ()
     """Subgraphs of an If, Loop or Scan."""
     made_of: list[str] = field(default_factory=list)
-    """Names of the nodes that the editor made the node of."""
+    """Names of the nodes that the editor merged into this one."""
     alive: bool = True
 
     def input(self, slot: int) -> int:
@@ -89,7 +89,7 @@ class Op:
         return {plain_text(each.name): onnx.helper.get_attribute_value(each) for each in self.proto.attribute}
 
     def origins(self) -> list[str]:
-        """Return the names of the nodes that `simplify` made the node of; its own name if none are known."""
+        """Return the names of the nodes that `simplify` merged into this one; its own name if none are known."""
         if self.made_of:
             return self.made_of
         text = next((plain_text(entry.value) for entry in self.proto.metadata_props if entry.key == PROVENANCE), "")
@@ -101,7 +101,7 @@ class Op:
         return listed or [self.name] * bool(self.name)
 
     def credit(self, origins: Iterable[str]) -> None:
-        """List in the metadata of a node of ours the nodes that it was made of."""
+        """List, in the metadata of a node that we added, the nodes it was merged from."""
         self.made_of = list(dict.fromkeys(origins))
         if len(self.made_of) > 1:
             notes = self.proto.metadata_props
@@ -127,17 +127,17 @@ class Constant:
     tensor: TensorProto | SparseTensorProto | None
     """The tensor in the model; None if it was computed."""
     array: Array | None = None
-    """The values, once they were read or computed."""
+    """The values, once they have been read or computed."""
     subgraph: int = 0
     """Subgraph whose initializer it is or becomes."""
     is_initializer: bool = False
-    """Whether it was an initializer in the original."""
+    """Whether it is an initializer in the original."""
     location: str = ""
-    """Location under which the process holds the values of a large computed constant."""
+    """Location under which this process holds the values of a large computed constant."""
 
 
 class KnownGraph:
-    """A graph and what is known about it; ``prefix`` is empty for the main graph, "domain.name/" for a function."""
+    """A graph and the known facts about it; ``prefix`` is empty for the main graph, "domain.name/" for a function."""
 
     def __init__(self, model: Model, ids: NodeIds, prefix: str) -> None:
         graph = self.graph = Graph.of(model)
@@ -149,31 +149,31 @@ class KnownGraph:
         self.names: list[str] = list(graph.value_names)
         self.ops: list[Op] = []
         self.members: list[list[Op]] = [[] for _ in graph.subgraphs]
-        """The nodes of each subgraph, those that were removed included."""
+        """The nodes of each subgraph, including removed ones."""
         self.producer: list[int] = graph.producer.tolist()
         self.readers: list[dict[int, int]] = [{} for _ in range(graph.value_count)]
-        """The nodes that name a value among their inputs, and how often."""
+        """The nodes that have a value among their inputs, with the number of times."""
         self.subgraph_of: list[int] = graph.value_subgraph.tolist()
         self.subgraph_outputs: list[list[int]] = [each.outputs.tolist() for each in graph.subgraphs]
         self.output_count = [0] * graph.value_count
-        """How often each value is an output of the main graph or of a subgraph."""
+        """Number of times that each value is an output of the main graph or of a subgraph."""
         self.parent = [each.parent for each in graph.subgraphs]
         self.kinds: dict[int, ValueType] = {}
         self.cases: list[tuple[Op, Case]] = []
-        """What type inference found about nodes."""
+        """Results of type inference for nodes."""
         self.memo: dict[Any, Any] = {}
-        """What `symbolic_dims` found about values during one run; a value never becomes another."""
+        """Results of `symbolic_dims` for values during one run; the content of a value never changes."""
         self.constants: dict[int, Constant] = {}
         self.constant_ids: dict[int, int] = {}
         """Ids of the Constant nodes that constants need in a function, or as outputs of a graph."""
         self.large: dict[str, storage.Source] = {}
         """Large computed constants by the location that tensors name."""
         self.dirty: set[int] = set()
-        """Nodes whose inputs or outputs differ from their proto."""
+        """Nodes whose inputs or outputs differ from those in their proto."""
         self.marked: set[int] = set()
         """Subgraphs in which something changed."""
         self._since: dict[tuple[str, ...], set[int]] = {}
-        """For rules that ran, the nodes to look at again."""
+        """For rules that ran, the nodes to visit again."""
         self._computed: dict[tuple[Any, ...], int] = {}
         """A node for each computation that was seen."""
         for number, each in enumerate(graph.subgraphs):
@@ -190,7 +190,7 @@ class KnownGraph:
         ins, in_ptr = graph.in_value.tolist(), graph.in_ptr.tolist()
         outs, out_ptr = graph.out_value.tolist(), graph.out_ptr.tolist()
         operators, subgraphs = graph.op_index.tolist(), graph.node_subgraph.tolist()
-        # nodes in an order in which they can run; a longer place leaves room for nodes that leave a subgraph
+        # nodes in topological order; a longer place leaves room for nodes that leave a subgraph
         place = np.arange(graph.node_count)
         place[graph.order] = np.arange(len(graph.order))
         places, names = place.tolist(), graph.names
@@ -214,7 +214,7 @@ class KnownGraph:
             self._join(op)
 
     def _join(self, op: Op) -> None:
-        """Add a node to the lists of nodes, of members and of readers."""
+        """Add a node to the lists of nodes, members and readers."""
         self.ops.append(op)
         self.members[op.subgraph].append(op)
         for value in op.inputs:
@@ -226,7 +226,7 @@ class KnownGraph:
         found[op.number] = found.get(op.number, 0) + 1
 
     def learn(self, types: Inference, ids: NodeIds | None) -> None:
-        """Take over types inferred for this graph as it was written with ``ids``, and look at every node again."""
+        """Adopt the types inferred for this graph as written with ``ids``, and visit every node again."""
         self._since.clear()
         self._computed.clear()
         ops = self.ops if ids is None else [self._by_id.get(key[0]) for key in identify(types.graph, ids)]
@@ -244,17 +244,17 @@ class KnownGraph:
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def maker(self, value: int) -> Op | None:
-        """Return the node that makes a value."""
+        """Return the node that produces a value."""
         number = self.producer[value] if value >= 0 else -1
         return self.ops[number] if number >= 0 else None
 
     def made_by(self, value: int, *op_types: str) -> Op | None:
-        """Return the node that makes a value, if it is one of some standard operators."""
+        """Return the node that produces a value, if it is one of the given standard operators."""
         maker = self.maker(value)
         return maker if maker is not None and maker.op_type in op_types and not maker.domain else None
 
     def before(self, op: Op, slot: int, *op_types: str) -> Op | None:
-        """Return the node whose first output only this input reads, if it is one of some standard operators."""
+        """Return the node whose first output only this input reads, if it is one of the given standard operators."""
         made = op.input(slot)
         maker = self.made_by(made, *op_types)
         if maker is None or maker.subgraph != op.subgraph or maker.outputs[0] != made:
@@ -262,14 +262,14 @@ class KnownGraph:
         return maker if self.only_use(made) is op else None
 
     def after(self, op: Op, *op_types: str, domains: tuple[str, ...] = ("",)) -> Op | None:
-        """Return the only node that reads the first output of a node, if it is one of some operators beside it."""
+        """Return the only reader of a node's first output, if it is one of the given operators in the same subgraph."""
         reader = self.only_use(op.outputs[0]) if op.outputs[0] >= 0 else None
         if reader is None or reader.op_type not in op_types or reader.domain not in domains:
             return None
         return reader if reader.subgraph == op.subgraph else None
 
     def operands(self, op: Op, *op_types: str) -> Iterator[tuple[Op, int]]:
-        """Yield, for each of two inputs for which `before` finds a node, that node and the other input."""
+        """Yield for each of two inputs the node that `before` finds, if any, and the other input."""
         for slot in (0, 1):
             maker = self.before(op, slot, *op_types)
             if maker is not None:
@@ -280,7 +280,7 @@ class KnownGraph:
         return [self.ops[number] for number in self.readers[value]]
 
     def only_use(self, value: int) -> Op | None:
-        """Return the only node that reads a value, if it reads it once and the value is no output."""
+        """Return the only node that reads a value, if it reads it once and the value is not an output."""
         if len(self.readers[value]) != 1 or self.output_count[value]:
             return None
         [(number, times)] = self.readers[value].items()
@@ -295,11 +295,11 @@ class KnownGraph:
         return any(v >= 0 and self.producer[v] == op.number and self.is_read(v) for v in op.outputs)
 
     def ops_of(self, subgraph: int) -> list[Op]:
-        """Return the nodes of a subgraph, in an order in which they can run."""
+        """Return the nodes of a subgraph in topological order."""
         return sorted([op for op in self.members[subgraph] if op.alive], key=lambda op: (op.place, op.number))
 
     def in_order(self) -> list[Op]:
-        """Return all nodes, those of a subgraph after what it captures, and each node after what it reads."""
+        """Return all nodes, each after the nodes it reads, and those of a subgraph after the nodes it captures."""
         places: dict[int, tuple[tuple[int, ...], ...]] = {0: ()}
 
         def path(op: Op) -> tuple[tuple[int, ...], ...]:
@@ -314,7 +314,7 @@ class KnownGraph:
         return self.ops[self.graph.subgraphs[subgraph].owner_node]
 
     def repeats(self, subgraph: int) -> bool:
-        """Return whether a subgraph is inside of one that may run more than once."""
+        """Return whether a subgraph is inside one that may run more than once."""
         while subgraph > 0:
             if self.owner(subgraph).op_type != "If":
                 return True
@@ -324,7 +324,7 @@ class KnownGraph:
     # --- types and constants ----------------------------------------------------------------------------------------
 
     def kind(self, value: int) -> ValueType:
-        """Return the type of a value as far as it is known."""
+        """Return the type of a value, which may be partly known."""
         if value not in self.kinds:
             self.kinds[value] = self._declared(value)
         return self.kinds[value]
@@ -339,11 +339,11 @@ class KnownGraph:
         return self.kind(value).shape
 
     def dtype(self, value: int) -> int:
-        """Return the element type as in ``onnx.TensorProto.DataType``; 0 if it is unknown."""
+        """Return the element type as in ``onnx.TensorProto.DataType``; 0 if unknown."""
         return self.kind(value).elem_type
 
     def constant(self, value: int) -> Array | None:
-        """Return a constant value; None if it is not constant, or too large to look at."""
+        """Return a constant value; None if it is not constant, or too large to read."""
         known = self.constants.get(value)
         if known is not None and known.array is None and self.constant_bytes(value) <= READ_AT_MOST:
             known.array = self.read(value)
@@ -364,10 +364,10 @@ class KnownGraph:
         assert known.tensor is not None  # noqa: S101 (one of the two)
         return read_tensor(self.source, known.tensor, self.names[value])
 
-    # --- the way back to a proto ------------------------------------------------------------------------------------
+    # --- conversion to a proto --------------------------------------------------------------------------------------
 
     def model(self) -> tuple[Model, NodeIds]:
-        """Return the graph as a model whose weights are where they were, and the ids of its nodes."""
+        """Return the graph as a model that refers to the weights where they were, and the ids of its nodes."""
         proto = ModelProto()
         wire.copy_fields(self.source.proto, proto, without=("graph",))
         if 0 < proto.ir_version < 4:
@@ -385,7 +385,7 @@ class KnownGraph:
         return with_proto(self.source, proto, self.source.name, self.large), ids
 
     def _written_as_nodes(self, subgraph: int) -> list[int]:
-        """Return the constants that need a node, as they are outputs of a subgraph."""
+        """Return the constants that need a node because they are outputs of a subgraph."""
         return [v for v in self.subgraph_outputs[subgraph] if v in self.constant_ids and self.producer[v] < 0]
 
     def _write_graph(self, target: GraphProto, subgraph: int, ordered: Sequence[Sequence[Op]]) -> None:
@@ -417,7 +417,7 @@ class KnownGraph:
             if kind.dtype:
                 target.value_info.add(name=self.names[value], type=kind.proto)
         if subgraph == 0:
-            # weights are no longer inputs, and outputs have the types that were found
+            # weights are no longer inputs, and outputs have the inferred types
             weights = {self.names[value] for value in each.weights.tolist()}
             given = [info for info in target.input if plain_text(info.name) not in weights]
             del target.input[:]
@@ -429,7 +429,7 @@ class KnownGraph:
                     _refine(info.type, kind)
 
     def write_constant(self, known: Constant, target: GraphProto, name: str) -> None:
-        """Write a constant as an initializer; a large one that was computed stays in the memory of this process."""
+        """Write a constant as an initializer; a large computed one stays in the memory of this process."""
         tensor, array = known.tensor, known.array
         if tensor is None:
             assert array is not None  # noqa: S101 (one of the two)
@@ -450,7 +450,7 @@ class KnownGraph:
 
 
 def _refine(declared: onnx.TypeProto, found: ValueType) -> None:
-    """Write the element type and the sizes that were found into a declared type where it has none."""
+    """Write the inferred element type and sizes into a declared type where it has none."""
     if not declared.WhichOneof("value"):
         declared.CopyFrom(found.proto)
     if not declared.HasField("tensor_type"):
@@ -468,7 +468,7 @@ def _refine(declared: onnx.TypeProto, found: ValueType) -> None:
 
 
 def label(function: FunctionProto) -> str:
-    """Return the label of a local function, as in keys of changes: "domain.name"."""
+    """Return the label of a local function in keys of changes: "domain.name"."""
     overload = f":{plain_text(function.overload)}" if function.overload else ""
     return f"{plain_text(function.domain)}.{plain_text(function.name)}{overload}"
 

@@ -1,8 +1,8 @@
-"""The rounds of `simplify`: infer types, fold constants, apply rules, until nothing changes; the names of all rules.
+"""Rounds of `simplify`: infer types, fold constants, apply rules, until nothing changes. Names of all rules.
 
-Subgraphs are part of the graph; each local function is a graph of its own, of whose inputs nothing is known. One
-editor works on a graph through all rounds, so that its nodes keep their ids. Nodes of an explicit list of deterministic
-operators whose inputs are all constant run in onnxruntime, all at once and without its optimizations.
+Subgraphs are part of the graph; each local function is a separate graph with unknown inputs. One editor works on
+a graph through all rounds, so that its nodes keep their ids. Nodes of an explicit list of deterministic operators
+whose inputs are all constant run in onnxruntime, in one session and without its optimizations.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
 
 ROUNDS: Final = 8
-"""Rounds at most, each with a new inference of all types."""
+"""Maximum number of rounds, each with a new inference of all types."""
 FREE: Final = 1024
-"""Bytes of a result that is always folded: the node that is removed takes as much."""
+"""Maximum bytes of a result that is always folded: the removed node takes as much."""
 
 RULES: Final[tuple[Rule, ...]] = (*rules_redundancy.NO_OPS, *FUSIONS, *rules_redundancy.SHAPE_RULES)
-"""Rules that make standard operators of standard operators, in the order in which they are tried on a node."""
+"""Rules that rewrite standard operators to standard operators, in the order in which they are tried on a node."""
 FOLDING: Final = ("fold_constants", "fold_shapes", "fold_reshape")
 """Rules of constant folding."""
 STAGES: Final = ("shape_inference", "constant_folding", "rewrites")
@@ -51,7 +51,7 @@ _LATE: Final = ("eliminate_common_subexpression", "fuse_parallel_matmuls", "fuse
 """Rules applied after all others: a Conv with two readers absorbs no BatchNormalization, and a size may be folded."""
 
 FOREIGN: Final[dict[str, tuple[str, ...]]] = {
-    # onnxoptimizer, whose names onnxsim takes too
+    # onnxoptimizer, whose names onnxsim also accepts
     "extract_constant_to_initializer": ("extract_constants",),
     "eliminate_nop_flatten": ("eliminate_nop_reshape",),
     "eliminate_nop_with_unit": ("eliminate_nop_arithmetic",),
@@ -76,7 +76,7 @@ FOREIGN: Final[dict[str, tuple[str, ...]]] = {
     "subexpression_elimination": ("eliminate_common_subexpression",),
     "weight_tying": ("eliminate_duplicate_initializer",),
 }
-"""Names of other tools, and the rules of ours that do the same; none where `simplify` never does it."""
+"""Rule names of other tools → our equivalent rules; none where `simplify` never does the same."""
 
 _DETERMINISTIC: Final = """
     Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization BitShift BitwiseAnd
@@ -92,13 +92,13 @@ _DETERMINISTIC: Final = """
     Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh TensorScatter
     ThresholdedRelu Tile TopK Transpose Trilu Unique Unsqueeze Upsample Where Xor"""
 DETERMINISTIC: Final = frozenset(_DETERMINISTIC.split())
-"""Standard operators that compute the same whenever they run; none is random or keeps a state."""
+"""Standard operators that always compute the same; none is random or stateful."""
 QUANTIZING: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 """Operators that describe how a weight is stored, folded only on request."""
 
 
 def rules() -> dict[str, str]:
-    """Return the rules of `simplify`: a line about each by its name.
+    """Return the rules of `simplify`: name → description in one line.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def rules() -> dict[str, str]:
 
 
 def skipped_names(skip: Iterable[str]) -> frozenset[str]:
-    """Return the stages, rules and keys of changes to skip, names of other tools replaced by ours."""
+    """Return the stages, rules and keys of changes to skip, with names of other tools replaced by ours."""
     known = [*rules(), *STAGES]
     found: set[str] = set()
     for name in (skip,) if isinstance(skip, str) else skip:
@@ -132,7 +132,7 @@ class Step:
     """A model between the original and the simplified one."""
 
     name: str
-    """What was just done."""
+    """Name of the step that was just done."""
     model: Model
     done: int = 0
     """Number of changes made so far."""
@@ -155,10 +155,10 @@ class Rounds:
         self.changes: list[Change] = []
         self.left: list[Unfolded] = []
         self.same: dict[str, str] = {}
-        """For a tensor of the main graph that is gone the equal tensor that replaced it."""
+        """Removed tensor of the main graph → the equal tensor that replaced it."""
         self.original_ids: NodeIds = {}
         self.node_ids: dict[Place, tuple[int, ...]] = {}
-        """Ids of the nodes of the model, as far as it is simplified."""
+        """Ids of the nodes in the graphs of the model that have been simplified."""
         self._ids = itertools.count()
         self._spent = 0
 
@@ -270,7 +270,7 @@ class Unfolded:
 
 
 class _Folding:
-    """Replaces what does not depend on the inputs of a graph by constants, within a budget of bytes."""
+    """Replaces values that do not depend on the inputs of a graph by constants, within a budget of bytes."""
 
     def __init__(self, net: Editor, budget: int, spent: int, *, quantizing: bool) -> None:
         self.net, self.budget, self.spent = net, budget, spent
@@ -279,7 +279,7 @@ class _Folding:
         self._refused: set[int] = set()
 
     def known_integers(self) -> None:
-        """Fold the integers that type inference computed, as the shapes of tensors of fixed shape."""
+        """Fold the integers that type inference computed, such as the shapes of tensors with fixed shape."""
         net = self.net
         known = {
             value: array
@@ -342,7 +342,7 @@ class _Folding:
         self.left[op.number] = Unfolded(op.name or op.op_type, op.op_type, nbytes, why)
 
     def _bytes(self, op: Op) -> int | None:
-        """Return the size of the outputs of a node; None if it is not known before it runs."""
+        """Return the size of the outputs of a node; None if it is unknown before the node runs."""
         total = 0
         for kind in [self.net.kind(value) for value in op.outputs if value >= 0]:
             if not kind.elem_type or not is_static(kind.shape):
@@ -352,7 +352,7 @@ class _Folding:
         return total
 
     def _range_bytes(self, op: Op) -> int | None:
-        """Return the size of a Range; exporters write its ends as vectors of one element, too."""
+        """Return the size of a Range; exporters may write its limits as vectors of one element."""
         found = [self.net.constant(value) for value in op.inputs]
         ends = [array for array in found if array is not None and array.size == 1]
         if len(ends) < 3:
@@ -367,7 +367,7 @@ class _Folding:
         return sum(map(net.constant_bytes, read))
 
     def _refuse_over_budget(self, wanted: Sequence[int]) -> None:
-        """Refuse the nodes whose results no longer fit the budget; if all fit, spend what they take."""
+        """Refuse the nodes whose results no longer fit the budget; if all fit, spend their bytes."""
         spent, refused = self.spent, len(self._refused)
         for value in wanted:
             op = self.net.ops[self.net.producer[value]]
@@ -382,7 +382,7 @@ class _Folding:
             self.spent = spent
 
     def _run(self, ops: Sequence[Op], wanted: Sequence[int]) -> dict[int, Array]:
-        """Run nodes in onnxruntime at once; if it fails, one by one, so that only the nodes it cannot run are left."""
+        """Run nodes together in onnxruntime; if that fails, one by one, to refuse only those that it cannot run."""
         try:
             return self._run_together(ops, wanted, {})
         except OnnxNbError:
@@ -397,7 +397,7 @@ class _Folding:
             except OnnxNbError as error:
                 self._leave(op, 0, f"onnxruntime cannot run it: {error}")
         asked, readers = set(wanted), self.net.readers
-        # a node that stays needs its inputs after all
+        # a node that was refused still needs its inputs
         return {v: array for v, array in found.items() if v in asked or not self._refused.isdisjoint(readers[v])}
 
     def _run_together(self, ops: Sequence[Op], wanted: Sequence[int], known: Mapping[int, Array]) -> dict[int, Array]:
@@ -427,7 +427,7 @@ def _name(value: int) -> str:
 
 
 def _as_model(model: Model, function: FunctionProto) -> Model:
-    """Return a model whose main graph is the body of a local function; it calls other functions without having them."""
+    """Return a model whose main graph is the body of a local function; it lacks the other functions that it calls."""
     proto = ModelProto(ir_version=max(model.proto.ir_version, 8), opset_import=function.opset_import)
     proto.graph.name = function.name
     proto.graph.input.extend(onnx.ValueInfoProto(name=name) for name in function.input)
@@ -438,7 +438,7 @@ def _as_model(model: Model, function: FunctionProto) -> Model:
 
 
 def _with_functions(model: Model, bodies: Sequence[Model | None]) -> Model:
-    """Return a model with new bodies of local functions, None for those that stay; weights become Constant nodes."""
+    """Return a model with new bodies of local functions, None for unchanged ones; weights become Constant nodes."""
     proto = ModelProto()
     wire.copy_fields(model.proto, proto, without=("functions",))
     used: dict[str, int] = {}

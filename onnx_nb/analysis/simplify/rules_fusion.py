@@ -21,11 +21,11 @@ FUSIONS: list[Rule] = []
 """Rules in the order in which they are tried on a node."""
 
 JOINED_AT_MOST: Final = 1 << 20
-"""Bytes of the largest weight that is concatenated with others."""
+"""Maximum bytes of a weight that is concatenated with others."""
 RANDOM: Final = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
-"""Operators whose outputs differ from run to run."""
+"""Operators whose outputs vary from run to run."""
 _FLOATS: Final = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 
 _rule = functools.partial(rule, FUSIONS)
@@ -56,7 +56,7 @@ def _squeezes(net: Editor, op: Op) -> str | None:
     if inner is None or first is None or second is None:
         return None
     rank = len(inner)
-    if op.op_type == "Unsqueeze":  # read backward, they are two Squeezes of the result
+    if op.op_type == "Unsqueeze":  # in reverse, they are two Squeezes of the result
         first, second, rank = second, first, rank + len(first) + len(second)
     first = [axis % rank for axis in first]
     rest = [axis for axis in range(rank) if axis not in first]
@@ -73,7 +73,7 @@ def _squeezes(net: Editor, op: Op) -> str | None:
 def _reshapes(net: Editor, op: Op) -> str | None:
     """Make a Reshape after a Reshape, Flatten, Squeeze or Unsqueeze read the tensor before it."""
     before, target = net.made_by(op.inputs[0], "Reshape", "Flatten", "Squeeze", "Unsqueeze"), net.constant(op.inputs[1])
-    # 0 means the size that the tensor in between has
+    # 0 means the size in the tensor in between
     if before is None or target is None or (0 in target.tolist() and not op.attribute("allowzero", 0)):
         return None
     net.set_input(op, 0, before.inputs[0])
@@ -228,7 +228,7 @@ def _scale_into_bn(net: Editor, op: Op) -> str | None:
 
 
 def _absorb(net: Editor, into: Op, op: Op, weights: Mapping[int, tuple[int, Array]], suffix: str) -> None:
-    """Replace two nodes by the first with other constants, each named after a value, at some of its inputs."""
+    """Replace two nodes by the first with new constants at some of its inputs, each named after a value."""
     inputs = list(into.inputs)
     for slot, (value, array) in weights.items():
         inputs[slot : slot + 1] = [net.new_constant(array, f"{net.names[value]}_{suffix}")]
@@ -240,13 +240,13 @@ def _are_constant(net: Editor, *values: int) -> bool:
 
 
 def _normalizes_channels(net: Editor, norm: Op) -> bool:
-    """Return whether a BatchNormalization has one scale for each channel, and is not in training."""
+    """Return whether a BatchNormalization has one scale for each channel and is not in training mode."""
     is_training = norm.attribute("training_mode", 0) or any(value >= 0 for value in norm.outputs[1:])
     return net.opset >= 7 and norm.attribute("spatial", 1) == 1 and not is_training
 
 
 def _per_channel(net: Editor, value: int, shape: Dims | None, channels: int) -> Array | None:
-    """Return a constant with one number for each channel of a tensor, as shape (channels,); None for others."""
+    """Return a constant with one number for each channel of a tensor, in shape (channels,); None for others."""
     array = net.constant(value)
     if array is None or shape is None or array.ndim > len(shape):
         return None
@@ -258,7 +258,7 @@ def _per_channel(net: Editor, value: int, shape: Dims | None, channels: int) -> 
 
 @_rule("fuse_matmul_add_bias_into_gemm", "Add", since=7)
 def _matmul_add(net: Editor, op: Op) -> str | None:
-    """Replace a MatMul of two matrices and the Add of a bias by Gemm."""
+    """Replace a MatMul of two matrices and an Add of a bias by Gemm."""
     for product, bias in net.operands(op, "MatMul"):
         a, b, c = (net.shape(v) for v in (*product.inputs, bias))
         if a is None or b is None or c is None or (len(a), len(b)) != (2, 2):
@@ -309,7 +309,7 @@ def _pad_into_conv(net: Editor, op: Op) -> str | None:
 
 @_rule("eliminate_common_subexpression")
 def _common(net: Editor, op: Op) -> str | None:
-    """Compute once what several equal nodes compute."""
+    """Replace several equal nodes by one."""
     if op.bodies or op.op_type in RANDOM or op.op_type == "Constant" or op.domain not in ("", "ai.onnx.ml"):
         return None
     if not op.inputs or (op.op_type == "Dropout" and (len(op.inputs) > 2 or net.opset < 7)):
@@ -340,7 +340,7 @@ def _parallel_matmuls(net: Editor, op: Op) -> str | None:
     kind = tensor_kind(product.elem_type, (*product.shape[:-1], sum(sizes)))
     wide = net.new_value(f"{net.names[op.outputs[0]]}_joined", op.subgraph, kind)
     made = [each.outputs[0] for each in parallel]
-    parallel.sort(key=lambda each: each.place, reverse=True)  # the new nodes take the place of the first
+    parallel.sort(key=lambda each: each.place, reverse=True)  # the new nodes take the position of the first
     net.add(parallel, "MatMul", [op.inputs[0], joined], [wide])
     parts = net.new_constant(np.asarray(sizes, np.int64), f"{name}_sizes")
     split_name = f"{op.name}_split" if op.name else ""

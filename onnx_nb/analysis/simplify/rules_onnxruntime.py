@@ -1,9 +1,9 @@
 """Rules for ``simplify(…, target="onnxruntime")``, which use operators that onnxruntime has kernels for.
 
-They find activations and normalizations that exporters write as several nodes, and what a MatMul or Conv can do at
-once. The operators are standard where the model's opset has them, else of com.microsoft; only float32, for which each
-has a kernel on every processor. onnxruntime's own optimizer does the same when it loads a model; here each change has
-a name and a reason and can be undone, metadata stays, and weights stay where they are.
+They find activations and normalizations that exporters write as several nodes, and steps that a MatMul or Conv can
+include. The operators are standard where the model's opset has them, else of com.microsoft; only float32, for which
+each has a kernel on every processor. onnxruntime's own optimizer does the same when it loads a model; here each change
+has a name and a reason and can be undone, metadata is kept, and weights stay where they are.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _plus_cube(net: Editor, value: int) -> tuple[int, list[Op]] | None:
 
 
 def _half_of_one_more(net: Editor, op: Op, x: int) -> list[Op] | None:
-    """Return the nodes that make x · ½ · (1 + y) from the output y of a node, in any order; None if there are none."""
+    """Return the nodes that compute x · ½ · (1 + y), in any order, from the output y of a node; None if absent."""
     plus = net.after(op, "Add")
     if plus is None or _scalar(net, _other(plus, op.outputs[0])) != 1:
         return None
@@ -99,7 +99,7 @@ def _half_of_one_more(net: Editor, op: Op, x: int) -> list[Op] | None:
 
 @_rule("fuse_quick_gelu", "Sigmoid")
 def _quick_gelu(net: Editor, op: Op) -> str | None:
-    """Replace x · sigmoid(α · x) by QuickGelu, also SiLU, where α is 1."""
+    """Replace x · sigmoid(α · x) by QuickGelu; also SiLU, where α is 1."""
     product = net.after(op, "Mul")
     if product is None or not _is_float(net, op.outputs[0]):
         return None
@@ -137,7 +137,7 @@ class _Normalization(NamedTuple):
 
     data: int
     gamma: int | None
-    """None if it is all ones."""
+    """Value of the scale; None if it is all ones."""
     beta: int | None
     epsilon: float
     centered: bool
@@ -180,7 +180,7 @@ def _skip_layer_normalization(net: Editor, op: Op) -> str | None:
     others = net.output_count[found.data] or any(other not in olds for other in net.uses(found.data))
     outputs = [made, LEFT_OUT, LEFT_OUT, found.data] if others else [made]
     name = "SkipLayerNormalization" if found.centered else "SkipSimplifiedLayerNormalization"
-    # other nodes may read the sum, so the new node takes the place of the Add
+    # other nodes may read the sum, so the new node takes the position of the Add
     net.replace(olds, name, inputs, {"epsilon": found.epsilon}, outputs=outputs, domain=MICROSOFT, at=add)
     return f"{name} computes the sum"
 
@@ -253,7 +253,7 @@ def _divided(net: Editor, root: Op, base: int) -> list[Op] | None:
 
 
 def _is_of_last(net: Editor, mean: Op) -> bool:
-    """Return whether a reduction is over the last axis and keeps it."""
+    """Return whether a reduction is over the last axis and keeps that axis."""
     shape, named = net.shape(mean.inputs[0]), symbolic_dims.axes(net, mean)
     if not shape or named is None or len(named) != 1:
         return False
@@ -261,11 +261,11 @@ def _is_of_last(net: Editor, mean: Op) -> bool:
 
 
 def _weights(net: Editor, found: _Normalization) -> list[int]:
-    """Return gamma, which is ones by default, and beta if there is one."""
+    """Return gamma, which is all ones by default, and beta if there is one."""
     gamma = found.gamma
     if gamma is None:
         (*_, size) = net.shape(found.data) or (0,)
-        assert isinstance(size, int)  # noqa: S101 (it was asked when it was found)
+        assert isinstance(size, int)  # noqa: S101 (checked when it was found)
         gamma = net.new_constant(np.ones(size, np.float32), f"{net.names[found.data]}_ones")
     return [gamma] if found.beta is None else [gamma, found.beta]
 
@@ -275,7 +275,7 @@ def _weights(net: Editor, found: _Normalization) -> list[int]:
 
 @_rule("fuse_scale_and_transpose_into_matmul", "MatMul")
 def _into_matmul(net: Editor, op: Op) -> str | None:
-    """Fuse what transposes or scales the inputs of a MatMul, or scales its output, into FusedMatMul."""
+    """Fuse nodes that transpose or scale the inputs of a MatMul, or scale its output, into FusedMatMul."""
     if not _is_float(net, op.outputs[0]) or any(len(net.shape(value) or ()) < 2 for value in op.inputs):
         return None
     inputs, olds, given, alpha = list(op.inputs), [op], dict[str, Any](), 1.0
@@ -311,7 +311,7 @@ def _swaps_last(perm: list[int] | None) -> bool:
 
 @_rule("fuse_add_into_conv", "Add")
 def _add_into_conv(net: Editor, op: Op) -> str | None:
-    """Take a tensor that is added to what a Conv makes into a FusedConv."""
+    """Fuse an Add to the output of a Conv into a FusedConv."""
     if not _is_float(net, op.outputs[0]):
         return None
     for conv, other in net.operands(op, "Conv"):
@@ -332,7 +332,7 @@ _NUMBERS: Final[Mapping[str, Mapping[str, float]]] = {
 
 
 def _numbers(net: Editor, op: Op) -> list[float] | None:
-    """Return the numbers of an activation; None if they are not known."""
+    """Return the numbers of an activation; None if they are unknown."""
     if op.op_type != "Clip":
         return [float(op.attribute(name, usual)) for name, usual in _NUMBERS[op.op_type].items()]
     limits = np.finfo(np.float32)
@@ -370,7 +370,7 @@ def _activation_into_gemm(net: Editor, op: Op) -> str | None:
     return f"FusedGemm computes {op.op_type}"
 
 
-# --- shared by rules -------------------------------------------------------------------------------------------
+# --- helpers of rules ------------------------------------------------------------------------------------------
 
 
 def _is_float(net: Editor, value: int) -> bool:
@@ -389,7 +389,7 @@ def _scalar(net: Editor, value: int) -> float | None:
 
 
 def _times(net: Editor, value: int) -> tuple[int, float, Op] | None:
-    """Return x, a number and the node, if a value is x times that number and has the shape of x."""
+    """Return x, a number and the node if a value is x times that number and has the shape of x."""
     maker = net.made_by(value, "Mul", "Div")
     if maker is None:
         return None

@@ -1,6 +1,6 @@
-"""Rules that remove what is redundant: nodes that do nothing, known sizes that are computed, equal or unused constants.
+"""Rules that remove redundancy: nodes without effect, computations of known sizes, equal or unused constants.
 
-A rule changes nothing before it is sure, and returns the reason, or None.
+A rule changes nothing before it is certain to apply, and returns the reason or None.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLEANING: Final = {
     "eliminate_duplicate_initializer": "Keep one of several equal constants",
     "eliminate_unused_initializer": "Remove unused initializers",
 }
-"""The rules, with a line about each."""
+"""Rules on whole graphs, with a description of each in one line."""
 
 _rule = functools.partial(rule, NO_OPS)
 
@@ -51,7 +51,7 @@ def _identity(net: Editor, op: Op) -> str | None:
 
 @_rule("eliminate_nop_dropout", "Dropout")
 def _nop_dropout(net: Editor, op: Op) -> str | None:
-    """Remove Dropout nodes, which only do something in training."""
+    """Remove Dropout nodes, which only have an effect in training."""
     training = net.constant(op.input(2))
     if op.input(2) >= 0 and (training is None or bool(training)):
         return None
@@ -89,7 +89,7 @@ def _nop_reshape(net: Editor, op: Op) -> str | None:
     before, after = symbolic_dims.sizes(net, op.inputs[0]), symbolic_dims.sizes(net, op.outputs[0])
     if before is None or after is None or len(before) != len(after):
         return None
-    # if all other sizes are equal, so is an unknown one
+    # if all other sizes are equal, one unknown size is equal as well
     differ = [(one, other) for one, other in zip(before, after, strict=True) if one != other]
     same_count = op.op_type in ("Reshape", "Flatten") and len(differ) == 1 and 0 not in before
     if differ and not (same_count and any(isinstance(each, symbolic_dims.Unknown) for each in differ[0])):
@@ -124,7 +124,7 @@ def _nop_split(net: Editor, op: Op) -> str | None:
 
 @_rule("eliminate_nop_arithmetic", "Add", "Sub", "Mul", "Div", "Pow", "And", "Or", since=7)
 def _nop_arithmetic(net: Editor, op: Op) -> str | None:
-    """Remove arithmetic with a neutral element, as adding 0 or multiplying by 1."""
+    """Remove arithmetic with a neutral element, such as adding 0 or multiplying by 1."""
     neutral = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1, "And": 1, "Or": 0}[op.op_type]
     for slot in (1, 0) if op.op_type in ("Add", "Mul", "And", "Or") else (1,):
         array, other = net.constant(op.inputs[slot]), op.inputs[1 - slot]
@@ -167,7 +167,7 @@ _rule = functools.partial(rule, SHAPE_RULES)
 
 @_rule("fold_shapes", "Slice", "Gather", "Concat", "Squeeze", "Unsqueeze", "Cast", "Shape")
 def _known_sizes(net: Editor, op: Op) -> str | None:
-    """Fold sizes taken out of a shape where they are known, even if other sizes are not."""
+    """Fold known sizes that are read from a shape, even if other sizes are unknown."""
     made = op.outputs[0]
     shape = net.shape(made)
     if net.dtype(made) != TensorProto.INT64 or shape is None or len(shape) > 1 or net.output_count[made]:
@@ -182,7 +182,7 @@ def _known_sizes(net: Editor, op: Op) -> str | None:
 
 @_rule("fold_reshape", "Reshape")
 def _partly_known(net: Editor, op: Op) -> str | None:
-    """Make the shape of a Reshape constant where it keeps a dimension or leaves one to be inferred."""
+    """Make the shape of a Reshape constant where it keeps a dimension or infers one."""
     asked = symbolic_dims.elements(net, op.inputs[1])
     data = symbolic_dims.sizes(net, op.inputs[0]) or ()
     if op.inputs[1] in net.constants or op.attribute("allowzero", 0) or asked is None:
@@ -191,7 +191,7 @@ def _partly_known(net: Editor, op: Op) -> str | None:
     for place, (size, before) in enumerate(zip(asked, data, strict=False)):
         if size == before and not isinstance(size, int):
             target[place] = 0
-    # if a dimension that stays is 0, as for an empty batch, another size cannot be inferred
+    # if a dimension that is kept is 0, as for an empty batch, another size cannot be inferred
     if target.count(-1) > 1 or (-1 in target and -1 not in asked and 0 in target):
         return None
     net.set_input(op, 1, net.new_constant(np.asarray(target, np.int64), f"{net.names[op.outputs[0]]}_shape"))
@@ -218,7 +218,7 @@ def _gather_into_shape(net: Editor, op: Op) -> str | None:
 
 @_rule("eliminate_nop_where", "Where")
 def _nop_where(net: Editor, op: Op) -> str | None:
-    """Remove a Where on sizes that always takes the same side, as exporters write for "or else -1"."""
+    """Remove a Where on sizes that always takes the same side; exporters write it for "or else -1"."""
     made = symbolic_dims.elements(net, op.outputs[0])
     if made is None or net.shape(op.outputs[0]) is None:
         return None
@@ -241,7 +241,7 @@ def _nop_expand(net: Editor, op: Op) -> str | None:
 
 @_rule("scalars_for_range", "Range", since=13)
 def _scalars(net: Editor, op: Op) -> str | None:
-    """Make the inputs of a Range scalars where they are vectors of one element, which onnx refuses once it knows."""
+    """Turn vectors of one element into scalars as inputs of a Range; onnx rejects such vectors once it infers them."""
     slots = [slot for slot, value in enumerate(op.inputs) if net.shape(value) == (1,)]
     for slot in slots:
         value = op.inputs[slot]
@@ -278,7 +278,7 @@ def merge_constants(net: Editor) -> None:
     rule = "eliminate_duplicate_initializer"
     candidates: dict[tuple[Any, ...], list[int]] = {}
     for value, known in net.constants.items():
-        # sparse constants, and those of subgraphs, stay
+        # sparse constants and those of subgraphs are kept
         if not known.subgraph and not isinstance(known.tensor, onnx.SparseTensorProto) and net.is_read(value):
             kind = net.kind(value)
             candidates.setdefault((kind.elem_type, kind.shape), []).append(value)
@@ -287,7 +287,7 @@ def merge_constants(net: Editor) -> None:
         for value in values if len(values) > 1 else ():
             array = net.constant(value)
             if array is None or array.dtype.hasobject:
-                continue  # too large to look at
+                continue  # too large to read
             digest = hashlib.sha1(np.ascontiguousarray(array).tobytes(), usedforsecurity=False).digest()
             first = first_of.setdefault((array.dtype.name, array.shape, digest), value)
             if first != value and not net.output_count[value] and net.may(rule, value):
@@ -309,7 +309,7 @@ def remove_unused_initializers(net: Editor) -> None:
 
 
 def remove_unused_nodes(net: Editor) -> None:
-    """Remove nodes whose outputs are unused, in one change each; those in subgraphs too."""
+    """Remove nodes whose outputs are unused, in subgraphs as well, in one change each."""
     rule = "eliminate_deadend"
     for op in sorted(net.ops, key=lambda op: op.place, reverse=True):
         if op.alive and not net.is_useful(op):

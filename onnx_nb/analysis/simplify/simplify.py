@@ -1,9 +1,9 @@
 """Simplify a model without changing what it computes, explain each change, and verify the result.
 
-`rounds` folds constants and applies rules until nothing changes; here are the function a person calls, its result, what
-happens to the inputs of the model before and after, and the verification. It runs both models as written on random
-feeds, new ones each time, and of different sizes where the inputs are dynamic, so that sizes that were fixed by mistake
-show. Random outputs are found by running the original twice, and are not compared.
+`rounds` folds constants and applies rules until nothing changes. This module has the public function, its result, the
+changes to the model's inputs before and after, and the verification. It runs both models as written on random feeds,
+new ones each time, and of different sizes where the inputs are dynamic, so that sizes that were fixed by mistake are
+noticed. Random outputs are found by running the original twice, and are not compared.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 Axes = Mapping[int, str] | Sequence[int]
 
 BUDGET: Final = 1 << 20
-"""Bytes by which constant folding may enlarge a model by default."""
+"""Default number of bytes by which constant folding may enlarge a model."""
 TARGETS: Final = ("onnx", "onnxruntime")
 RTOL, ATOL = 1e-4, 1e-5
 
 Verdict = Literal["verified", "wrong", "unchecked"]
-"""Unchecked: no check was asked for, the original does not run, or all of its outputs are random."""
+"""Unchecked: no check was requested, the original does not run, or all of its outputs are random."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Simplification(Displayed, Table):
-    """A simplified model and every change made to the original. Made by `simplify`."""
+    """A simplified model and every change made to the original, as returned by `simplify`."""
 
     original: Model
     model: Model
@@ -66,17 +66,17 @@ class Simplification(Displayed, Table):
     left: tuple[Unfolded, ...]
     """Nodes with constant inputs that were not folded, and the reasons."""
     mapping: Mapping[str, str | None]
-    """For each tensor of the original's main graph the equal tensor of the result; None if there is none."""
+    """Tensor of the original's main graph → the equal tensor of the result, or None if there is none."""
     verification: str
-    """What was verified, or which output differs and by how much."""
+    """Text that describes the verification, or the output that differs and its error."""
     differences: Mapping[str, ErrorStats] = field(default_factory=dict)
-    """Error of each output that differs at all, over all feeds."""
+    """Errors of each output that differs at all, over all feeds."""
     steps: tuple[Step, ...] = ()
-    """With ``trace=True`` the model after each step, starting with the original."""
+    """With ``trace=True``, the model after each step, starting with the original."""
     before: Mapping[str, int] = field(default_factory=dict)
-    """Nodes of each operator in the original, those of subgraphs and functions included."""
+    """Number of nodes of each operator in the original, including subgraphs and functions."""
     after: Mapping[str, int] = field(default_factory=dict)
-    """Nodes of each operator in the result."""
+    """Number of nodes of each operator in the result."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of `simplify` that differ from their defaults."""
     node_ids: tuple[NodeIds, NodeIds] = ({}, {})
@@ -93,7 +93,7 @@ class Simplification(Displayed, Table):
         return self.verdict == "verified"
 
     def again(self, *, progress: Progress | None = None, **options: Any) -> Simplification:
-        """Simplify the original once more, with the same arguments except those given here.
+        """Simplify the original again, with the same arguments except those given here.
 
         Examples
         --------
@@ -108,7 +108,7 @@ class Simplification(Displayed, Table):
         return simplify(self.original, progress=progress, **{**self.options, **options})
 
     def call(self) -> str:
-        """Return the line of Python that makes this result; feeds given as arrays are left out.
+        """Return the line of Python that computes this result; feeds passed as arrays are omitted.
 
         Examples
         --------
@@ -132,7 +132,7 @@ class Simplification(Displayed, Table):
         return [asdict(change) for change in self.changes]
 
     def report(self) -> str:
-        """Return a text: the verification, how often each rule applied, what was left, operators before and after."""
+        """Return a text: verification, number of uses of each rule, unfolded nodes, operators before and after."""
         lines = [repr(self), self.verification, ""]
         counts = Counter(change.rule for change in self.changes)
         known = rules()
@@ -170,8 +170,8 @@ def simplify(
 ) -> Simplification:
     """Fold constants, replace nodes by simpler ones, and verify that the result computes the same.
 
-    Names of inputs, outputs, tensors and nodes stay, and so do the metadata and documentation of the nodes that stay.
-    A node made of several names them in its metadata, under ``onnx_nb.merged``. Initializers that a caller may
+    Names of inputs, outputs, tensors and nodes are kept, as are the metadata and documentation of the remaining nodes.
+    A node merged from several lists them in its metadata, under ``onnx_nb.merged``. Initializers that a caller may
     override are not treated as constants. Random operators are never folded or merged.
 
     Parameters
@@ -180,19 +180,19 @@ def simplify(
         Any `ModelLike`; it is not changed.
     shapes
         Shapes by the name of an input (``{None: shape}`` for a model with one input), and sizes by the name of a
-        dimension. None in a shape leaves a dimension as it is.
+        dimension. None in a shape leaves a dimension unchanged.
     dynamic_axes
-        Axes of inputs with a fixed size that are to take any size: a name for each axis of an input, as
+        Axes of inputs with a fixed size to make dynamic: a name for each axis of an input, such as
         ``{"x": {0: "batch"}}``, or only the axes.
     skip
-        What not to do: names of `rules`, keys of single changes, ``"rewrites"`` (only fold), ``"constant_folding"``,
+        Steps to skip: names of `rules`, keys of single changes, ``"rewrites"`` (only fold), ``"constant_folding"``,
         ``"shape_inference"`` (trust only the types that the model declares). Rule names of onnxoptimizer, onnxsim and
-        onnxslim are accepted too.
+        onnxslim are also accepted.
     target
-        ``"onnx"`` makes only standard operators; ``"onnxruntime"`` also operators of ``com.microsoft`` that
-        onnxruntime has a kernel for on every processor and that compute at once what several nodes do.
+        ``"onnx"`` produces only standard operators; ``"onnxruntime"`` also fused operators of ``com.microsoft`` for
+        which onnxruntime has a kernel on every processor.
     size_budget
-        Bytes by which all folding together may enlarge the model.
+        Maximum number of bytes by which all folding together may enlarge the model.
     fold_quantization
         Also fold QuantizeLinear and DequantizeLinear, which describe how weights are stored.
     keep_inputs
@@ -200,7 +200,7 @@ def simplify(
     check_n
         Number of random feeds for the verification; 0 skips it.
     feeds
-        Feeds for the verification in place of random ones, in any form that `read_feeds` takes.
+        Feeds for the verification instead of random ones, in any form that `read_feeds` accepts.
     rtol, atol
         Tolerances of outputs, as in `numpy.isclose`.
     strict
@@ -213,10 +213,10 @@ def simplify(
     Raises
     ------
     SimplificationError
-        If an argument does not fit the model, if the nodes of the model form a cycle or make the same tensor, or with
-        ``strict`` if the result is not verified.
+        If an argument does not fit the model, if the nodes of the model form a cycle or produce the same tensor, or
+        with ``strict`` if the result is not verified.
     ModelFileError
-        If a node is not what its operator defines, and onnx's checker refuses the model.
+        If a node violates the definition of its operator, and onnx's checker rejects the model.
 
     Examples
     --------
@@ -250,7 +250,7 @@ def simplify(
     given = {k: v for k, v in options.items() if type(v) is not type(defaults[k]) or v != defaults[k]}
     shaped = _with_shapes(loaded, shapes, dynamic_axes)
     initializers, inputs = shaped.proto.graph.initializer, {plain_text(info.name) for info in shaped.proto.graph.input}
-    # initializers that a caller may override are plain inputs meanwhile; before IR 4 every weight had to be an input
+    # initializers that a caller may override are temporarily plain inputs; before IR 4 every weight had to be an input
     is_old = 0 < shaped.proto.ir_version < 4
     overridable = [] if is_old else [tensor for tensor in initializers if plain_text(tensor.name) in inputs]
     fixed = [tensor for tensor in initializers if plain_text(tensor.name) not in inputs]
@@ -260,7 +260,7 @@ def simplify(
     try:
         rewritten = rounds.run(start)
     except BROKEN:
-        # rules expect nodes to be what their operators define: the checker names one that is not, if there is one
+        # rules expect nodes to conform to their operators: the checker names one that does not, if there is one
         external_data.check(loaded, full=True)
         raise
     steps = [Step("original", loaded, 0, rounds.original_ids)] if trace else []
@@ -303,7 +303,7 @@ def simplify(
 
 
 def _literal(value: Any) -> Any:
-    """Return an argument as Python writes it."""
+    """Return an argument as a Python literal."""
     if isinstance(value, Mapping):
         return {key: _literal(each) for key, each in value.items()}
     if isinstance(value, os.PathLike):
@@ -324,7 +324,7 @@ def _check_numbers(check_n: Any, **given: Any) -> None:
 def _with_weights(
     model: Model, weights: Sequence[TensorProto], inputs: Iterable[ValueInfoProto] | None = None, *, add: bool = False
 ) -> Model:
-    """Return a model with other initializers, or more, and with other inputs if some are given."""
+    """Return a model with other or more initializers, and with other inputs if some are given."""
     if add and not weights:
         return model
     proto = ModelProto()
@@ -362,7 +362,7 @@ def _mapping(before: Model, after: Model, same: Mapping[str, str]) -> Mapping[st
 
 
 def _operators(model: Model) -> Mapping[str, int]:
-    """Return how many nodes of each operator there are, those of subgraphs and functions included."""
+    """Return the number of nodes of each operator, including those of subgraphs and functions."""
     graph = Graph.of(model)
     counts = np.bincount(graph.op_index, minlength=len(graph.operators)).tolist()
     found = Counter(dict(zip(graph.operators, counts, strict=True)))
@@ -377,7 +377,7 @@ def _operators(model: Model) -> Mapping[str, int]:
 def _with_shapes(
     model: Model, shapes: Mapping[str | None, Any] | None, dynamic_axes: Mapping[str, Axes] | None
 ) -> Model:
-    """Return a model whose inputs have the shapes and dynamic axes that are asked for; the same model if none are."""
+    """Return a model whose inputs have the requested shapes and dynamic axes; the same model if there are none."""
     examples = {"shapes": '{"x": [1, 3, None, None]}', "dynamic_axes": '{"x": {0: "batch"}}'}
     for name, given in (("shapes", shapes), ("dynamic_axes", dynamic_axes)):
         if given is not None and not isinstance(given, Mapping):
@@ -391,7 +391,7 @@ def _with_shapes(
     for name, axes in (dynamic_axes or {}).items():
         requested.free(name, axes)
     if dynamic_axes:
-        # shapes that were declared or inferred for a fixed size no longer hold
+        # shapes that were declared or inferred for a fixed size are no longer valid
         del proto.graph.value_info[:]
         for info in proto.graph.output:
             if info.type.HasField("tensor_type"):
@@ -411,7 +411,7 @@ class _Requested:
     def __init__(self, model: Model, proto: ModelProto) -> None:
         self.called = label_of(model)
         self.sizes: dict[str, int] = {}
-        # before version 4 of the format every initializer was an input too
+        # before version 4 of the format every initializer was also an input
         has_own_weights = proto.ir_version >= 4 or not proto.ir_version
         weights = {plain_text(tensor.name) for tensor in proto.graph.initializer} if has_own_weights else ()
         self.inputs: dict[str, ValueInfoProto] = {
@@ -489,7 +489,7 @@ class _Requested:
 
 
 class _Check:
-    """Runs a model and the simplified one, both as written, on feeds made for the inputs of ``fed``."""
+    """Runs a model and the simplified one, both as written, on feeds generated for the inputs of ``fed``."""
 
     def __init__(self, reference: Model, result: Model, fed: Model, rtol: float, atol: float) -> None:
         self.reference, self.result, self.fed = reference, result, fed
@@ -554,7 +554,7 @@ class _Check:
                 if isinstance(dim, str)
             }
             for number in range(1, count):
-                # of different sizes where dynamic, if the original accepts them
+                # use different sizes where dynamic, if the original accepts them
                 if sizes:
                     larger = {dim: size + number for dim, size in sizes.items()}
                     try:
@@ -619,7 +619,7 @@ class _Check:
 
 
 def _complaint(model: Model) -> str:
-    """Return why onnx's checker refuses a model; empty if it does not."""
+    """Return the reason why onnx's checker rejects a model; empty if it does not."""
     try:
         external_data.check(model)
     except OnnxNbError as error:

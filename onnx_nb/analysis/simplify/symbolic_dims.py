@@ -1,7 +1,7 @@
-"""Sizes of dimensions as far as they are known before a model runs, small integers computed from them, axes of nodes.
+"""Sizes of dimensions that are known before a model runs, small integers computed from them, axes of nodes.
 
-A symbolic size is traced back to its origin, through nodes that keep it and through what exporters compute from shapes,
-so that two sizes that are always equal compare equal. A result holds however the graph is rewritten.
+A symbolic size is traced back to its origin, through nodes that keep it and through the shape computations of
+exporters, so that two sizes that are always equal compare equal. Results stay valid when the graph is rewritten.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.simplify.known_graph import KnownGraph, Op
 
 DEPTH: Final = 64
-"""Nodes through which a size is traced at most; each takes up to five frames of Python's stack."""
+"""Maximum number of nodes through which a size is traced; each takes up to five frames of Python's stack."""
 
 _ALIKE: Final = """
     Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization Cast Ceil Celu Clip Cos Cosh CumSum Dropout Elu Erf Exp
@@ -37,13 +37,13 @@ _BATCHED: Final = frozenset(_BATCH.split())
 
 
 class Unknown(NamedTuple):
-    """A number that is not known before the model runs; equal ones are known to be the same."""
+    """A number that is unknown before the model runs; two that compare equal are known to be the same."""
 
     value: int
     place: int
     """An axis of the value, or the index of an element."""
     is_size: bool
-    """Whether it is the size of an axis, so never negative."""
+    """Whether it is the size of an axis, and so never negative."""
 
 
 Size = int | str | Unknown
@@ -59,7 +59,7 @@ def sizes(net: KnownGraph, value: int, depth: int = 0) -> tuple[Size, ...] | Non
 
 
 def elements(net: KnownGraph, value: int, depth: int = 0) -> list[Size] | None:
-    """Return the elements of a vector of sizes, or one size; None if there may be many, or they are no integers."""
+    """Return the elements of a vector of sizes, or one size; None if there may be many, or they are not integers."""
     key = ("elements", value)
     if key not in net.memo:
         net.memo[key] = None  # in case the trace comes back here
@@ -92,7 +92,7 @@ def _size(net: KnownGraph, value: int, axis: int, depth: int) -> Size:
 
 
 def _traced(net: KnownGraph, op: Op, rank: int, own: Unknown, depth: int) -> Size:
-    """Return where a dimension of a node's output of some rank comes from; `own` if that is not known."""
+    """Return the origin of a dimension of a node's output of a given rank; `own` if unknown."""
     place = own.place - rank
     if op.op_type == "MatMul" and any(len(net.shape(value) or ()) < 2 for value in op.inputs):
         return own
@@ -116,7 +116,7 @@ def _traced(net: KnownGraph, op: Op, rank: int, own: Unknown, depth: int) -> Siz
 
 
 def _source(net: KnownGraph, op: Op, rank: int, own: Unknown) -> tuple[int, int] | None:
-    """Return the input and its axis whose size an axis of a node's output has; None if none is known."""
+    """Return the input and its axis with the same size as an axis of a node's output; None if unknown."""
     kind, data, axis = op.op_type, op.inputs[0], own.place
     before = net.shape(data) or ()
     if kind in _SHAPED_ALIKE:
@@ -186,7 +186,7 @@ def _elements(net: KnownGraph, value: int, depth: int) -> list[Size] | None:
 
 
 def _computed(net: KnownGraph, op: Op, depth: int) -> list[Size] | None:
-    """Return the elements that a node computes from sizes, as exporters write it."""
+    """Return the elements that a node computes from sizes, in the forms that exporters write."""
     kind = op.op_type
     if kind == "Shape":
         shape = sizes(net, op.inputs[0], depth)
@@ -223,7 +223,7 @@ def _product(one: Size, other: Size) -> Size | None:
 
 
 def _chosen(net: KnownGraph, op: Op, depth: int) -> list[Size] | None:
-    """Return the elements of a Where by which exporters write "this size, or else that of x"."""
+    """Return the elements of a Where that exporters write for "this size, or else that of x"."""
     test = net.made_by(op.inputs[0], "Equal")
     read = (*test.inputs, *op.inputs[1:]) if test is not None else ()
     sides = [side for value in read if (side := elements(net, value, depth)) is not None]
@@ -250,13 +250,13 @@ def _chosen(net: KnownGraph, op: Op, depth: int) -> list[Size] | None:
 
 
 def _integers(net: KnownGraph, op: Op, slot: int) -> list[int] | None:
-    """Return the integers of a constant input; None if it is left out or not constant."""
+    """Return the integers of a constant input; None if it is omitted or not constant."""
     array = net.constant(op.input(slot))
     return None if array is None else [int(x) for x in array.reshape(-1)]
 
 
 def pads(net: KnownGraph, op: Op) -> list[int] | None:
-    """Return the padding of a Pad, all beginnings before all ends; None if it is not known."""
+    """Return the padding of a Pad, all starts before all ends; None if unknown."""
     if net.opset < 11:
         found: list[int] | None = op.attribute("pads") or op.attribute("paddings")
         return found
@@ -264,7 +264,7 @@ def pads(net: KnownGraph, op: Op) -> list[int] | None:
 
 
 def perm(net: KnownGraph, op: Op) -> list[int] | None:
-    """Return the permutation of a Transpose; None if the rank is not known."""
+    """Return the permutation of a Transpose; None if the rank is unknown."""
     found, shape = op.attribute("perm"), net.shape(op.inputs[0])
     if found is not None:
         return list(found)
@@ -272,13 +272,13 @@ def perm(net: KnownGraph, op: Op) -> list[int] | None:
 
 
 def axes(net: KnownGraph, op: Op) -> list[int] | None:
-    """Return the axes of a Squeeze, Unsqueeze or reduction; None if they are left out or not known."""
+    """Return the axes of a Squeeze, Unsqueeze or reduction; None if they are omitted or unknown."""
     found = op.attribute("axes")
     return list(found) if found is not None else _integers(net, op, 1)
 
 
 def slices(net: KnownGraph, op: Op) -> list[tuple[int, int, int, int]] | None:
-    """Return (start, end, axis, step) for each axis of a Slice; None if they are not known."""
+    """Return (start, end, axis, step) for each axis of a Slice; None if they are unknown."""
     if any(value >= 0 and net.constant(value) is None for value in op.inputs[1:]):
         return None
     columns = [_integers(net, op, slot) for slot in range(1, 5)]
@@ -294,7 +294,7 @@ def slices(net: KnownGraph, op: Op) -> list[tuple[int, int, int, int]] | None:
 
 
 def broadcasts_into(shape: Sequence[int | str | None], target: Dims) -> bool:
-    """Return whether a tensor of some shape can be broadcast to another shape."""
+    """Return whether a tensor of one shape can be broadcast to another shape."""
     if len(shape) > len(target):
         return False
     pairs = zip(reversed(shape), reversed(target), strict=False)
