@@ -1,6 +1,6 @@
 /**
  * The `_esm` of every widget, small because it is sent and saved with each of them. The bundle comes from the model that
- * the trait `_code` refers to, once a page; a host that resolves no references is answered by the kernel.
+ * the trait `_code` refers to, once for each page; in a host that resolves no references it comes from the kernel.
  */
 
 import type { WidgetModel } from "./protocol/model.ts";
@@ -25,7 +25,7 @@ async function load(model: WidgetModel): Promise<Module> {
   if (loading === undefined) {
     loading = codeOf(model, id).then(imported);
     modules.set(id, loading);
-    loading.catch(() => modules.delete(id)); // another widget may have more luck
+    loading.catch(() => modules.delete(id)); // another widget may succeed
   }
   return (await loading)();
 }

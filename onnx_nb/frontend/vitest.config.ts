@@ -1,4 +1,4 @@
 import { defineConfig } from "vitest/config";
 
-// two cores may be busy
+// both cores may be busy
 export default defineConfig({ test: { testTimeout: 60_000 } });

@@ -91,7 +91,7 @@ export function placeLabels(graph: Graph, layers: Layers, placed: Placed): Label
   return { x, y, lacking };
 }
 
-/** Room of the name of a stub's tensor, above its tail, which ends at (x, end). */
+/** Returns the room of the name of a stub's tensor, above its tail, which ends at (x, end). */
 export function nameRoom(graph: Graph, e: number, x: number, end: number, tail: number): Room {
   const left = x - STUB.lead;
   const bottom = end - tail - STUB.above;
@@ -141,7 +141,7 @@ class Gaps {
     }
   }
 
-  /** Takes the place where the label of a tensor covers least; undefined if no place is free. */
+  /** Takes the place where the label of a tensor covers the least; undefined if no place is free. */
   findRoom(e: number, first: number): Room | undefined {
     const { from, firstDummy } = this.#layers;
     const w = this.#graph.labelWidth[e];
@@ -179,7 +179,7 @@ class Gaps {
     this.#known.delete(row - 1);
   }
 
-  /** The dummy of a tensor in the next row, −1 if its line ends before. */
+  /** Returns the dummy of a tensor in the next row, −1 if its line ends before. */
   #below(v: number, e: number): number {
     const { down, lower, segmentEdge, firstDummy } = this.#layers;
     for (let j = down.ptr[v]; j < down.ptr[v + 1]; j++) {
@@ -189,7 +189,7 @@ class Gaps {
     return -1;
   }
 
-  /** Candidate places of a label in a gap, by left side and middle, best first. */
+  /** Returns candidate places of a label in a gap, by left side and middle, best first. */
   #candidates(
     e: number,
     row: number,
@@ -263,7 +263,7 @@ class Gaps {
     return gap;
   }
 
-  /** The boxes of a row, or only those that continue in the next. */
+  /** Returns the boxes of a row, or only those that continue in the next. */
   #boxes(row: number, tall: boolean): Room[] {
     const { rowPtr, order, box, foot } = this.#layers;
     const { width, height } = this.#graph;
@@ -287,7 +287,7 @@ class Gaps {
     return true;
   }
 
-  /** Cost of the lines that a label covers, up to `most`. */
+  /** Returns the cost of the lines that a label covers, up to `most`. */
   #covered(e: number, room: Room, { first, last, high, low }: Gap, most: number): number {
     const { items } = this.#segments;
     const { segmentEdge } = this.#layers;
@@ -305,7 +305,7 @@ function overlap(a: Room, b: Room, across: number, along: number): boolean {
   return a.left < b.right + across && b.left < a.right + across && a.top < b.bottom + along && b.top < a.bottom + along;
 }
 
-/** Whether the curve of a line, from one x above to another below, passes through a label's room. */
+/** Returns whether the curve of a line, from one x above to another below, passes through a label's room. */
 function meets(from: number, to: number, room: Room, high: number, low: number): boolean {
   if (Math.max(from, to) <= room.left - SPACE.line || Math.min(from, to) >= room.right + SPACE.line) return false;
   const a = curve(from, to, (room.top - high) / (low - high));

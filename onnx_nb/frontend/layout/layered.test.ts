@@ -162,7 +162,7 @@ describe("layered", () => {
   }, 60_000);
 });
 
-/** graphOf without its quadratic conveniences. */
+/** Returns the same graph as graphOf, without its quadratic conveniences. */
 function graphOf20k(edges: readonly string[]): Graph {
   const small = graphOf(20009, []);
   const sinks = edges.map((edge) => (edge.split(">")[1] ?? "").split(",").map(Number));

@@ -15,7 +15,7 @@ export function layered(graph: Graph): Layout {
   return route(graph, layers, place(graph, layers));
 }
 
-/** A tall box that lines would have to cross is put into one row, which becomes tall. */
+/** Assigns and orders rows. A tall box that lines would have to cross is put into one row, which becomes tall. */
 function inRows(graph: Graph): Layers {
   const span = spansOf(graph);
   for (let attempt = 0; ; attempt++) {
@@ -77,7 +77,7 @@ export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Pl
   return { width, height: end, x: left, y, outX, inX, entryWay, exitWay, ...lines, labelX: labels.x, labelY: labels.y };
 }
 
-/** Adds height between rows where labels found no room; false if all did. */
+/** Adds height between rows where labels found no room; returns false if all labels did. */
 function makeRoom(gap: Float64Array, lacking: Uint16Array): boolean {
   let more = false;
   lacking.forEach((count, row) => {
@@ -99,8 +99,8 @@ function placeBoxes(graph: Graph, layers: Layers, { top, bottom, height }: Stack
 }
 
 /**
- * Length of the tail of every stub: names are above the tails, and where ports are close, tails grow from right to left
- * so that no tail crosses a name.
+ * Returns the length of every stub's tail: names are above the tails, and where ports are close, tails grow from right
+ * to left so that no tail crosses a name.
  */
 function stubTails(graph: Graph, layers: Layers, inX: Float64Array): Float64Array {
   const tails = new Float64Array(graph.sink.length);
@@ -256,11 +256,11 @@ function apart(places: number[], straight: readonly boolean[], gap: number, low:
 interface Stacked extends Rows {
   /** of the boxes in this row only */
   readonly height: Float64Array;
-  /** where the scope ends */
+  /** y where the scope ends */
   readonly end: number;
 }
 
-/** Heights between the rows, without the needs of tall boxes. */
+/** Heights between the rows, without the space that tall boxes need. */
 function gapsOf(
   graph: Graph,
   layers: Layers,

@@ -12,7 +12,7 @@ const CROSSING = { outermost: 2, inner: 1 } as const;
 const TOO_HIGH = 1.5;
 /** Minimum height of every column but the last, relative to the highest; below it there are no columns. */
 const TOO_LOW = 0.3;
-/** Pixels between parallel lines, from a line to what it passes, and of a label's height. */
+/** Pixels between parallel lines, from a line to an obstacle, and of a label's height. */
 const ROOM = { line: 7, beside: 12, label: 13 } as const;
 
 /** Boxes that overlap in y and cannot be divided. */
@@ -30,7 +30,7 @@ interface Column {
   readonly on: readonly number[];
 }
 
-/** @param height wanted height of a column in px; a layout that is no higher or cannot be divided is returned as it is */
+/** @param height wanted column height in px; a layout that is no higher or cannot be divided is returned unchanged */
 export function inColumns(graph: Graph, layout: Layout, height: number): Layout {
   if (layout.height <= height) return layout;
   const inner = graph.source.includes(-1) || graph.sink.includes(-1);
@@ -38,7 +38,7 @@ export function inColumns(graph: Graph, layout: Layout, height: number): Layout 
   const columns = balanced(bands, height);
   const heights = columns.map(({ top, bottom }) => bottom - top);
   if (columns.length < 2 || Math.max(...heights) > TOO_HIGH * height) return layout;
-  // a few boxes before all others would only be a detour
+  // a few boxes before all others would only add a detour
   if (Math.min(...heights.slice(0, -1)) < TOO_LOW * Math.max(...heights)) return layout;
   return new SideBySide(graph, layout, columns).placed();
 }
@@ -79,7 +79,7 @@ function bandsOf(graph: Graph, layout: Layout, most: number): Band[] {
   return bands;
 }
 
-/** The fewest columns that the height allows, of about equal height. */
+/** Returns the fewest columns that the height allows, of about equal height. */
 function balanced(bands: readonly Band[], height: number): Column[] {
   let best = columnsOf(bands, height);
   let [low, high] = [height / 2, height];
@@ -162,7 +162,7 @@ class SideBySide {
     this.#labelHome = Array.from(this.#labelY, (y) => (Number.isNaN(y) ? -1 : this.#columnAt(y)));
   }
 
-  /** Column at a height; what is between two columns belongs to the upper one. */
+  /** Returns the column at a height; the space between two columns belongs to the upper one. */
   #columnAt(y: number): number {
     let at = 0;
     while (at + 1 < this.#columns.length && y >= this.#columns[at + 1].top) at++;
@@ -175,7 +175,7 @@ class SideBySide {
     extent.top = Math.min(extent.top, top);
   }
 
-  /** Extents of boxes, lines and stubs; labels are added once they are placed. */
+  /** Returns the extents of boxes, lines and stubs; labels are added once they are placed. */
   #measured(): Extent[] {
     const { x, y, stub } = this.#layout;
     const extents = this.#columns.map(() => ({
@@ -195,7 +195,7 @@ class SideBySide {
     return extents;
   }
 
-  /** Lowest y that labels and stubs of tensors that stay in a column take. */
+  /** Returns the lowest y of labels and stubs of tensors that stay in a column. */
   #floors(): number[] {
     const { y, tail } = this.#layout;
     const floors = this.#columns.map(({ bottom }) => bottom);
@@ -210,7 +210,7 @@ class SideBySide {
     return floors;
   }
 
-  /** y of each leaving edge at the foot of its column, in `#orders`; places the labels that belong there. */
+  /** Returns y of each leaving edge at the foot of its column, in `#orders`; places the labels that belong there. */
   #feet(): number[][] {
     const floors = this.#floors();
     const feet = this.#columns.map(({ bottom }, column) => {
@@ -304,7 +304,7 @@ class SideBySide {
     });
   }
 
-  /** Every line as its parts in the columns it passes and the ways between them. */
+  /** Returns every line as its parts in the columns it passes and the ways between them. */
   #drawn(ways: Map<number, Point[]>[], dx: number[], dy: number[]): Pick<Layout, "line" | "linePtr"> {
     const linePtr = new Uint32Array(this.#lines.length + 1);
     const drawn: number[] = [];
@@ -339,7 +339,7 @@ function points({ line, linePtr }: Layout, k: number): Point[] {
   });
 }
 
-/** x of a downward line at a height; it is vertical next to boxes. */
+/** Returns x of a downward line at a height; it is vertical next to boxes. */
 function at(line: readonly Point[], y: number): number {
   let last = line[0];
   for (const point of line) {

@@ -37,13 +37,13 @@ export interface Layers {
   /** vertex → its segments down and up */
   readonly down: Rows;
   readonly up: Rows;
-  /** hyperedge → vertex it comes from, −1 for none; sink → vertex it ends at, −1 if the hyperedge has no line */
+  /** hyperedge → the vertex where it begins, −1 for none; sink → vertex it ends at, −1 if the hyperedge has no line */
   readonly from: Int32Array;
   readonly to: Int32Array;
   /** sink → vertex above its last segment (−1 for stubs and backward edges); dummy → vertex above it */
   readonly above: Int32Array;
   readonly dummyAbove: Int32Array;
-  /** sink that runs backward → its first dummy (the uppermost) and the vertex it comes from, −1 for others */
+  /** sink that runs backward → its first dummy (the uppermost) and the vertex where it begins, −1 for others */
   readonly lane: Int32Array;
   readonly laneFrom: Int32Array;
   readonly stub: Uint8Array;
@@ -231,8 +231,8 @@ class Builder {
 }
 
 /**
- * Lines that are drawn as stubs: those without a producer, those to distant readers of a tensor with many, and the
- * longest ones if dummies would outnumber the boxes many times.
+ * Finds lines that are drawn as stubs: those without a producer, those to distant readers of a tensor with many, and
+ * the longest ones if dummies would outnumber the boxes many times.
  */
 function findStubs(graph: Graph, ranking: Ranking, startRow: Int32Array, endRow: Int32Array): Uint8Array {
   const { source, sink, ptr } = graph;
@@ -422,7 +422,7 @@ function sift(layers: Layers): boolean {
   return moved;
 }
 
-/** Crossings that one with a tall box counts as. */
+/** Crossings that a crossing with a tall box counts as. */
 const TALL = 64;
 
 function weigh(layers: Layers, s: number): number {
@@ -433,14 +433,14 @@ function tallBoxes({ foot }: Layers): number[] {
   return Array.from(foot.keys()).filter((box) => foot[box] !== box);
 }
 
-/** Tall boxes that a line would have to cross. */
+/** Returns the tall boxes that a line would have to cross. */
 export function crossed(layers: Layers): number[] {
   const tall = tallBoxes(layers);
   const turns = tall.length > 0 ? turnsOf(layers) : [];
   return tall.filter((box) => isCrossed(layers, box, turns));
 }
 
-/** The vertex of a tall box in one of its rows. */
+/** Returns the vertex of a tall box in one of its rows. */
 function partOf(layers: Layers, box: number, row: number): number {
   const foot = layers.foot[box];
   return row === layers.rank[box] ? box : foot - (layers.rank[foot] - row);
@@ -602,7 +602,7 @@ function gainBy(
   return gain;
 }
 
-/** Number of crossings in all rows, by weight: inversions, counted in a binary indexed tree. */
+/** Returns the number of crossings in all rows, by weight: inversions, counted in a binary indexed tree. */
 export function crossings(layers: Layers): number {
   const { rowPtr, order, pos, down, lower, upperPort, lowerPort } = layers;
   let total = 0;

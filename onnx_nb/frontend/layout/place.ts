@@ -42,8 +42,8 @@ export function halfWidth(graph: Graph, layers: Layers, v: number): number {
 }
 
 /**
- * Offset from the middle where segment s leaves its upper vertex (or meets its lower one); nonzero only for fixed
- * ports.
+ * Returns the offset from the middle where segment s leaves its upper vertex (or meets its lower one); nonzero only for
+ * fixed ports.
  */
 export function upperOffset(graph: Graph, layers: Layers, s: number): number {
   const box = layers.box[layers.upper[s]];
@@ -89,7 +89,7 @@ interface Spines {
   readonly leaves: ReadonlyMap<number, number>;
 }
 
-/** The main path through the scope comes first, then other spines from long to short, then long edges. */
+/** Finds spines: the main path through the scope, then others from long to short, then long edges. */
 function findSpines(graph: Graph, layers: Layers, lines: Lines, ways: Ways): Spines {
   const { upper, lower, firstDummy } = layers;
   const next = choose(graph, layers, lines, lines.start, lines.end, ways.down, true);
@@ -138,7 +138,7 @@ function findSpines(graph: Graph, layers: Layers, lines: Lines, ways: Ways): Spi
   return { segments: chosen.sort((a, b) => importance[b] - importance[a] || a - b), inLine, leaves };
 }
 
-/** Start of the longest path through the scope, −1 if there is none. */
+/** Returns the start of the longest path through the scope, −1 if there is none. */
 function mainStart(graph: Graph, layers: Layers, lines: Lines, ways: Ways): number {
   const entered = new Uint8Array(layers.count);
   for (const v of lines.end) entered[v] = 1;
@@ -345,7 +345,7 @@ function constraints(graph: Graph, layers: Layers, blocks: Blocks): Constraints 
 /** Pixels between a line and its label, and between the label and a tall box. */
 const LABEL_GAP = 12;
 
-/** Whether a vertex is part of a tall box but not its foot, so that no label fits below it. */
+/** Returns whether a vertex is part of a tall box but not its foot, so that no label fits below it. */
 function goesOn(layers: Layers, v: number): boolean {
   const box = layers.box[v];
   return box >= 0 && layers.foot[box] !== v;
@@ -368,7 +368,7 @@ function labelReach({ source, labelWidth, width, ports, outOffset }: Graph): Flo
 
 const OFF_MIDDLE = 0.6;
 
-/** Constraints by the topological order of their left blocks. Blocks do not cross, so there is one. */
+/** Sorts constraints by the topological order of their left blocks. Blocks do not cross, so there is one. */
 function fromTheLeft(count: number, left: readonly number[], right: readonly number[]): number[] {
   const out = itemsBy(Int32Array.from(left), count);
   const waits = new Int32Array(count);
@@ -509,7 +509,7 @@ function slide(x: Float64Array, apart: Constraints, springs: Pulls, turns: numbe
   }
 }
 
-/** Weighted median: the middle of all points with at most half the weight on either side. */
+/** Returns the weighted median: the middle of all points with at most half the weight on either side. */
 function median(at: { x: number; w: number }[], total: number): number {
   at.sort((p, q) => p.x - q.x);
   let sum = 0;

@@ -34,7 +34,7 @@ export function assignRanks(graph: Graph, span: Int32Array): Ranking {
 /** Pixels between two rows of boxes without labels. */
 const GAP = 25;
 
-/** box → number of rows of the scope's smaller boxes that fit next to it. */
+/** Returns box → number of rows of the scope's smaller boxes that fit next to it. */
 export function spansOf(graph: Graph): Int32Array {
   const lower = (values: Float64Array, part: number): number =>
     values.length === 0 ? 0 : values.slice().sort()[Math.floor((values.length - 1) * part)];
@@ -43,14 +43,14 @@ export function spansOf(graph: Graph): Int32Array {
   return Int32Array.from(graph.height, (height) => Math.max(1, Math.floor((height + gap) / row)));
 }
 
-/** Source of each sink's edge. */
+/** Returns the source of each sink's edge. */
 export function sinkSources(graph: Graph): Int32Array {
   const from = new Int32Array(graph.sink.length);
   for (let e = 0; e < graph.source.length; e++) from.fill(graph.source[e], graph.ptr[e], graph.ptr[e + 1]);
   return from;
 }
 
-/** The source of each sink, and for each box the sinks that it feeds and those that it is. */
+/** Source of each sink, and for each box its outgoing and incoming sinks. */
 interface Ends {
   readonly from: Int32Array;
   readonly out: Rows;
@@ -95,7 +95,7 @@ function findCycles({ sink, width }: Graph, { from, out }: Ends): Uint8Array {
   return backward;
 }
 
-/** Boxes from above to below, and for each the length of the longest path to it, in rows. */
+/** Returns the boxes from top to bottom, and for each the length of the longest path to the box, in rows. */
 function longestPath(
   graph: Graph,
   backward: Uint8Array,

@@ -28,13 +28,13 @@ class Tree {
   readonly #distances: Distances;
   readonly #count: number;
   readonly #inTree: Uint8Array;
-  /** node → the edges it ends: those of node v are around[ptr[v]] … around[ptr[v+1] − 1] */
+  /** node → its edges: those of node v are around[ptr[v]] … around[ptr[v+1] − 1] */
   readonly #ptr: Uint32Array;
   readonly #around: Uint32Array;
-  /** node → weight of what leaves it less that of what enters it, and the sum over its subtree */
+  /** node → weight of its outgoing edges less that of its incoming ones, and the sum over its subtree */
   readonly #surplus: Float64Array;
   readonly #sum: Float64Array;
-  /** nodes from the root out; node → its place there, the end of its subtree, the tree's edge to its parent */
+  /** nodes from the root out; node → its index there, the end of its subtree, the tree's edge to its parent */
   readonly #order: Int32Array;
   readonly #begin: Int32Array;
   readonly #end: Int32Array;
@@ -72,7 +72,7 @@ class Tree {
     return this.#place[head[e]] - this.#place[tail[e]] - least[e];
   }
 
-  /** Grows the tree by tight distances, one node at a time; if there is none, the whole tree moves nearer. */
+  /** Grows the tree by tight distances, one node at a time; if there is none, moves the whole tree nearer. */
   #grow(): void {
     const { tail, head } = this.#distances;
     const joined = new Uint8Array(this.#count);
@@ -105,7 +105,7 @@ class Tree {
     }
   }
 
-  /** Numbers the nodes depth first, so that a subtree is a range, and sums up what leaves each subtree. */
+  /** Numbers the nodes depth first, so that a subtree is a range, and sums the weights of each subtree. */
   #walk(): void {
     const { tail, head } = this.#distances;
     this.#edge.fill(-1);

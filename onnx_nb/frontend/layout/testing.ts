@@ -2,7 +2,7 @@
 
 import { type Graph, type Layout, PORTS, STUB } from "./graph.ts";
 
-/** A graph from "0>1,2" (a tensor that box 0 makes and 1 and 2 read), "^>0" (from the upper border), "0>_" (to the lower). */
+/** Parses "0>1,2" (a tensor from box 0 to boxes 1 and 2), "^>0" (from the upper border), "0>_" (to the lower one). */
 export function graphOf(
   boxes: number,
   edges: readonly string[],

@@ -1,4 +1,4 @@
-/** Parts of a browser that a graph view needs and jsdom lacks: 2-D context, sizes, ResizeObserver, streams. For tests. */
+/** Parts of a browser that jsdom lacks and a graph view needs: 2-D context, sizes, ResizeObserver, streams. */
 
 import { Blob } from "node:buffer";
 import type { Columns, Target } from "../protocol/columns.ts";

@@ -1,4 +1,4 @@
-/** The trait `view` of a graph, twin of `widgets/graph.py`: scopes are named by their path, which outlives the kernel. */
+/** The trait `view` of a graph, twin of `widgets/graph.py`: scopes go by their path, which outlives the kernel. */
 
 import type { Standing } from "../scene/state.ts";
 import type { Columns, Target } from "./columns.ts";

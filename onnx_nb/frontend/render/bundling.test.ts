@@ -14,7 +14,7 @@ function bands(scene: Scene, k: number): Band[] {
   return [...bundles.values()].flatMap((same) => bandsOf(scene, same, k).bands);
 }
 
-/** The outline of what a band fills. */
+/** Returns the outline of the area of a band. */
 function outline(scene: Scene, { first, last }: Band): [number, number][] {
   const { ptr, points } = scene.edges;
   const line = (edge: number): [number, number][] => {
@@ -41,7 +41,7 @@ function inside([x, y]: [number, number], polygon: readonly [number, number][]):
   return odd;
 }
 
-/** Boxes under a band. */
+/** Returns the boxes under a band. */
 function covered(scene: Scene, k: number): string[] {
   const { x, y, w, h, kind, count } = scene.boxes;
   return bands(scene, k).flatMap((band) => {
@@ -55,7 +55,7 @@ function covered(scene: Scene, k: number): string[] {
 const values = (name: string, count: number): string =>
   Array.from({ length: count }, (_, i) => `${name}${i}`).join(" ");
 
-/** A Split, half of whose results go left of a chain of boxes to a Concat and half right of it. */
+/** Returns a Split, half of whose results go left of a chain of boxes to a Concat and half right of it. */
 function around(count: number, between: number): string {
   const half = Math.floor(count / 2);
   const lines = ["input x 8 float32", `Split s : x -> ${values("a", half)} m0 ${values("b", count - half)}`];

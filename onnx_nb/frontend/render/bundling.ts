@@ -64,7 +64,7 @@ function runsOf(scene: Scene): Map<number, readonly (readonly number[])[]> {
   return found;
 }
 
-/** Whether two lines diverge far enough for a box between them. */
+/** Returns whether two lines diverge far enough for a box between them. */
 function apart(scene: Scene, one: number, other: number): boolean {
   const { ptr, points } = scene.edges;
   const flow = scene.direction === "down" ? 1 : 0;
@@ -80,7 +80,7 @@ function apart(scene: Scene, one: number, other: number): boolean {
   return false;
 }
 
-/** Position of a line across the flow, at a position along it. */
+/** Returns the position of a line across the flow, at a position along it. */
 function acrossAt({ edges, direction }: Scene, edge: number, place: number): number {
   const { ptr, points } = edges;
   const flow = direction === "down" ? 1 : 0;

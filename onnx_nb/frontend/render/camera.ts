@@ -29,9 +29,9 @@ const K_MIN = 1e-5;
 const K_MAX = 4;
 /** Zoom below which a 12 px label is unreadable. */
 export const K_LEGIBLE = 0.55;
-/** … and the zoom accepted for seeing everything at once. */
+/** … and the zoom accepted for showing the whole graph. */
 const K_NEARLY = 0.5;
-/** Zoom at which the target of a search or step is shown if the view was too small to read. */
+/** Zoom for the target of a search or step if the view was too small to read. */
 const K_COMFORTABLE = 0.85;
 
 export function toWorld(camera: Camera, x: number, y: number): Point {
@@ -42,7 +42,7 @@ export function toScreen(camera: Camera, x: number, y: number): Point {
   return { x: (x - camera.x) * camera.k, y: (y - camera.y) * camera.k };
 }
 
-/** The world rectangle that a viewport shows. */
+/** Returns the world rectangle that a viewport shows. */
 export function visible(camera: Camera, view: Size): Rect {
   return { x: camera.x, y: camera.y, w: view.w / camera.k, h: view.h / camera.k };
 }
@@ -52,20 +52,20 @@ export function pan(camera: Camera, dx: number, dy: number): Camera {
   return { x: camera.x - dx / camera.k, y: camera.y - dy / camera.k, k: camera.k };
 }
 
-/** Zooms around the screen point (x, y); not further out than `least`. */
+/** Zooms around the screen point (x, y), with `least` as the minimum zoom. */
 export function zoom(camera: Camera, factor: number, x: number, y: number, least = K_MIN): Camera {
   const k = Math.min(K_MAX, Math.max(Math.min(least, camera.k), camera.k * factor));
   const at = toWorld(camera, x, y);
   return { x: at.x - x / k, y: at.y - y / k, k };
 }
 
-/** A camera with a world point in the middle of the viewport. */
+/** Returns a camera with a world point in the middle of the viewport. */
 export function standing(at: { readonly x: number; readonly y: number; readonly zoom: number }, view: Size): Camera {
   const k = Math.min(K_MAX, Math.max(K_MIN, at.zoom));
   return { x: at.x - view.w / k / 2, y: at.y - view.h / k / 2, k };
 }
 
-/** Bounding rectangle of at least one rectangle. */
+/** Returns the bounding rectangle of at least one rectangle. */
 export function around(rects: readonly Rect[]): Rect {
   let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
   for (const { x, y, w, h } of rects) {
@@ -77,7 +77,7 @@ export function around(rects: readonly Rect[]): Rect {
   return { x: left, y: top, w: right - left, h: bottom - top };
 }
 
-/** All of `bounds` in the middle of the viewport, never larger than life. */
+/** Shows all of `bounds` in the middle of the viewport, at zoom 1 at most. */
 export function fitAll(bounds: Rect, view: Size, margin = MARGIN): Camera {
   const k = Math.min(
     1,
@@ -88,8 +88,8 @@ export function fitAll(bounds: Rect, view: Size, margin = MARGIN): Camera {
 }
 
 /**
- * The first view: the whole graph if it is readable, else its beginning at a readable size; `start` is where the flow
- * begins, for a graph that is too wide as well.
+ * Returns the first view: the whole graph if it is readable, else its beginning at a readable size; `start` is where
+ * the flow begins, for a graph that is too wide as well.
  */
 export function opening(bounds: Rect, view: Size, direction: "down" | "right", start: Point, margin = MARGIN): Camera {
   const whole = fitAll(bounds, view, margin);
@@ -156,7 +156,7 @@ export function keepInSight(camera: Camera, bounds: Rect, view: Size): Camera {
   };
 }
 
-/** Between two cameras, 0 ≤ t ≤ 1: even in zoom steps, straight for the middle of the viewport. */
+/** Interpolates two cameras, 0 ≤ t ≤ 1: even in zoom steps, straight for the middle of the viewport. */
 export function between(a: Camera, b: Camera, t: number, view: Size): Camera {
   const k = a.k * (b.k / a.k) ** t;
   const mix = (p: number, q: number): number => p + (q - p) * t;
@@ -165,7 +165,7 @@ export function between(a: Camera, b: Camera, t: number, view: Size): Camera {
   return { x, y, k };
 }
 
-/** Easing, slow at both ends. */
+/** Eases in and out. */
 export function ease(t: number): number {
   return t < 0.5 ? 2 * t * t : 1 - (2 - 2 * t) ** 2 / 2;
 }

@@ -30,7 +30,7 @@ export interface Picture {
   readonly statuses?: DiffStatuses | null;
 }
 
-/** Fill and ink of a box by its number; null if the overlay has none. */
+/** Returns fill and ink of a box by its number; null if the overlay has none. */
 function painted({ overlay, scene, theme }: Picture, box: number): { fill: string; ink: string } | null {
   if (overlay === null) return null;
   const x = overlay.number(scene.boxes.kind[box], scene.boxes.id[box]);
@@ -39,7 +39,7 @@ function painted({ overlay, scene, theme }: Picture, box: number): { fill: strin
   return { fill: theme.ramp.color(t), ink: theme.ramp.ink(t) };
 }
 
-/** The status of a box and its color; null where nothing is different. */
+/** Returns the status of a box and its color; null if nothing is different. */
 function statusOf({ statuses, scene, theme }: Picture, box: number): { status: DiffStatus; color: string } | null {
   const status = statuses?.of(scene.boxes.kind[box], scene.boxes.id[box]) ?? null;
   if (status === null) return null;
@@ -118,12 +118,12 @@ export function draw(ctx: Pen, picture: Picture, camera: Camera, view: Size, dpr
   drawEdgeLabels(ctx, picture, edges, camera.k);
 }
 
-/** Whether a box is an open scope that can be looked into. */
+/** Returns whether a box is an open scope whose content is visible. */
 function opened({ boxes }: Scene, box: number, k: number): boolean {
   return boxes.kind[box] === BOX.OPEN && Math.max(boxes.w[box], boxes.h[box]) * k >= GRAIN;
 }
 
-/** Thickness in world px of a line that is `px` on screen at life size, but never thinner than a hairline. */
+/** Returns the world thickness of a line that is `px` on screen at zoom 1, but never thinner than a hairline. */
 function stroke(px: number, k: number): number {
   return Math.max(px, 0.6 / k);
 }
@@ -212,7 +212,7 @@ function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void 
   ctx.globalAlpha = 1;
 }
 
-/** Many tensors as one band: the area between the outermost lines, and a line with the arrow in the middle. */
+/** Draws many tensors as one band: the area between the outermost lines, and a line with the arrow in the middle. */
 function drawBands(ctx: Pen, { scene, theme }: Picture, bands: readonly Band[], k: number): void {
   if (bands.length === 0) return;
   const { ptr, points } = scene.edges;
@@ -236,7 +236,7 @@ function drawBands(ctx: Pen, { scene, theme }: Picture, bands: readonly Band[], 
   );
 }
 
-/** Larger side of an edge, from its ends. */
+/** Returns the larger side of an edge, from its ends. */
 function extent(scene: Scene, edge: number): number {
   const { ptr, points } = scene.edges;
   const first = 2 * ptr[edge];
@@ -268,7 +268,7 @@ function strokeEdges(ctx: Pen, scene: Scene, list: number[], k: number): void {
   ctx.setLineDash(dash);
 }
 
-/** An arrow at the end of an edge, except where the edge only passes the border of an open scope. */
+/** Draws an arrow at the end of an edge, except where the edge only passes the border of an open scope. */
 function tip(ctx: Pen, scene: Scene, edge: number): void {
   const { ptr, points, toBox, scope } = scene.edges;
   const to = toBox[edge];
@@ -304,7 +304,7 @@ function drawBoxes(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   drawBadges(ctx, picture, fine, k);
 }
 
-/** A tint and a frame around what is different. */
+/** Draws a tint and a frame around differences. */
 function drawTones(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene } = picture;
   const { kind, x, y, w, h } = scene.boxes;
@@ -346,7 +346,7 @@ function drawPills(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   ctx.textBaseline = "alphabetic";
 }
 
-/** Boxes by a common key, without those that have none; one path for each key is drawn fastest. */
+/** Groups boxes by a key, without those that have none; one path for each key is drawn fastest. */
 function grouped<K>(boxes: readonly number[], of: (box: number) => K | undefined): Map<K, number[]> {
   const lists = new Map<K, number[]>();
   for (const box of boxes) {
@@ -362,7 +362,7 @@ function gather<K>(lists: Map<K, number[]>, key: K, item: number): void {
   else same.push(item);
 }
 
-/** Boxes too small for text: one path for each color. */
+/** Draws boxes too small for text, with one path for each color. */
 function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene, columns, theme, marks, overlay } = picture;
   const { kind, id, x, y, w, h } = scene.boxes;
@@ -505,7 +505,7 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     ctx.fillText(key, left, base);
   }
 
-  // the part of a closed scope that an extraction takes, over the end of its text; the glow shows one that is taken whole
+  // the part of a closed scope in an extraction, over the end of its text; the glow shows one that is in it as a whole
   ctx.font = `600 ${TEXT.edge}px ${theme.font}`;
   ctx.textAlign = "right";
   for (const [box, count] of picture.marks.taken) {
@@ -524,7 +524,7 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
   ctx.textAlign = "left";
 }
 
-/** A warning sign at the corner of a box with problems. */
+/** Draws a warning sign at the corner of a box with problems. */
 function drawBadges(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[], k: number): void {
   if (marks.faults.size === 0) return;
   const { x, y, w } = scene.boxes;
@@ -549,7 +549,7 @@ function drawBadges(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[],
   }
 }
 
-/** Titles of open scopes, above the edges and with a halo, so that no line crosses a name. */
+/** Draws titles of open scopes, above the edges and with a halo, so that no line crosses a name. */
 function drawTitles(ctx: Pen, { scene, theme, measure }: Picture, boxes: number[], k: number): void {
   if (TEXT.title * k < LEGIBLE) return;
   const { kind, x, y, w, depth } = scene.boxes;
@@ -575,7 +575,7 @@ function drawTitles(ctx: Pen, { scene, theme, measure }: Picture, boxes: number[
   }
 }
 
-/** dtype and shape next to an edge; for a missing input its name, in red. */
+/** Draws dtype and shape next to an edge; for a missing input its name, in red. */
 function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): void {
   if (TEXT.edge * k < LEGIBLE) return;
   const { scene, columns, theme, marks } = picture;
@@ -625,7 +625,7 @@ function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): 
   ctx.textBaseline = "alphabetic";
 }
 
-/** The middle of an edge's longest piece. */
+/** Returns the middle of an edge's longest piece. */
 export function middle(scene: Scene, edge: number): { x: number; y: number } {
   const { ptr, points } = scene.edges;
   let best = ptr[edge];

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { along, distance2, trace } from "./curve.ts";
 
-/** The same cubic by de Casteljau, which knows nothing of our closed form. */
+/** Computes the same cubic by de Casteljau, independent of our closed form. */
 function casteljau(points: [number, number][], t: number): [number, number] {
   let level = points;
   while (level.length > 1) {

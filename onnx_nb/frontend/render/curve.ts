@@ -66,7 +66,7 @@ function cornerAt(x0: number, y0: number, x1: number, y1: number, points: Float3
   return turns ? Math.min(CORNER, before / 2, after / 2) : 0;
 }
 
-/** Point at a distance from (x, y) toward (tx, ty). */
+/** Returns the point at a distance from (x, y) toward (tx, ty). */
 function toward(x: number, y: number, tx: number, ty: number, by: number): [number, number] {
   return [x + Math.sign(Math.round(tx - x)) * by, y + Math.sign(Math.round(ty - y)) * by];
 }
@@ -74,7 +74,7 @@ function toward(x: number, y: number, tx: number, ty: number, by: number): [numb
 const CORNER = 6;
 const STEPS = 12;
 
-/** Point at `t` (0…1) of the piece from (x0, y0) to (x1, y1). */
+/** Returns the point at `t` (0…1) of the piece from (x0, y0) to (x1, y1). */
 export function along(
   x0: number,
   y0: number,
@@ -92,7 +92,7 @@ export function along(
     : { x: x0 + (x1 - x0) * flow, y: y0 + (y1 - y0) * across };
 }
 
-/** Squared distance of (x, y) from the piece that starts at control point `at`. */
+/** Returns the squared distance of (x, y) from the piece that starts at control point `at`. */
 export function distance2(points: Float32Array, at: number, x: number, y: number, direction: Direction): number {
   const x0 = points[2 * at];
   const y0 = points[2 * at + 1];

@@ -5,7 +5,7 @@ import { BOX, type Scene } from "../scene/scene.ts";
 import { type State, selected } from "../scene/state.ts";
 import type { Hit } from "../search/search.ts";
 
-/** How an edge is drawn, weakest first; a stronger reason wins. */
+/** Styles of an edge, weakest first; a stronger reason wins. */
 export const EDGE = { PLAIN: 0, GLOW: 1, REDUNDANT: 2, HOVER: 3, LIT: 4, MISSING: 5 } as const;
 
 export interface Marks {
@@ -15,11 +15,11 @@ export interface Marks {
   readonly hovered: number;
   /** producer and consumers of the selected tensor */
   readonly lit: ReadonlySet<number>;
-  /** box → nodes in it that the extraction would take */
+  /** box → number of its nodes in the extraction */
   readonly taken: ReadonlyMap<number, number>;
-  /** value → how its edges are drawn; values not in here are plain */
+  /** value → style of its edges; values not in here are plain */
   readonly values: ReadonlyMap<number, number>;
-  /** edges on the way of the planned extraction */
+  /** edges in the planned extraction */
   readonly glowing: ReadonlySet<number>;
   readonly inputs: ReadonlySet<number>;
   readonly outputs: ReadonlySet<number>;
@@ -28,7 +28,7 @@ export interface Marks {
   readonly hits: ReadonlySet<number>;
 }
 
-/** Box of a target; a node with bodies is drawn as the scope of its bodies. */
+/** Returns the box of a target; a node with bodies is drawn as the scope of its bodies. */
 export function boxOf(scene: Scene, columns: Columns, target: Target): number {
   if (target.kind === "node" && columns.nodeBody[target.id] >= 0) {
     const body = scene.boxOf("scope", columns.nodeBody[target.id]);
@@ -120,7 +120,7 @@ function litBy(
   return lit;
 }
 
-/** Tensors that one node of a chain makes and the next one reads. */
+/** Returns the tensors that one node of a chain produces and the next one reads. */
 function along(columns: Columns, chain: readonly number[]): number[] {
   return chain.slice(1).flatMap((node, place) => {
     const read = columns.inputsOf(node);
@@ -129,8 +129,8 @@ function along(columns: Columns, chain: readonly number[]): number[] {
 }
 
 /**
- * A weight or a tensor inside a closed scope highlights the box that contains it; an input or output of the graph has
- * its own.
+ * Returns whether a value has edges to highlight. A weight or a tensor inside a closed scope highlights the box that
+ * contains it; an input or output of the graph has its own box.
  */
 function shownAsEdge(scene: Scene, columns: Columns, value: number): boolean {
   if (columns.isConstant(value) || scene.edgesOf(value).length === 0) return false;
@@ -138,7 +138,7 @@ function shownAsEdge(scene: Scene, columns: Columns, value: number): boolean {
   return kind !== BOX.INPUT && kind !== BOX.OUTPUT;
 }
 
-/** box → number of problems it shows; cached for a scene. */
+/** Returns box → number of problems it shows; cached for a scene. */
 export function faultsOf(scene: Scene, columns: Columns): Map<number, number> {
   const nodes: number[] = [];
   if (columns.meta.faults.length > 0) {
@@ -168,7 +168,7 @@ function count(scene: Scene, columns: Columns, nodes: Iterable<number>, into: Ma
   }
 }
 
-/** Edges that lead from a taken node or a chosen input to a taken node. */
+/** Returns the edges from an extracted node or a chosen input to an extracted node. */
 function glow(
   scene: Scene,
   columns: Columns,

@@ -102,7 +102,7 @@ describe("HitIndex", () => {
   });
 
   it.each([40, 2600])("finds in any rectangle what a look at all of %i nodes finds", (nodes) => {
-    // every tenth node reads what came long before, and the second half is a scope
+    // every tenth node reads a much earlier tensor, and the second half is a scope
     const lines = ["input v0 batch×768 float32"];
     for (let i = 0; i < nodes; i++) {
       const name = `${i < nodes / 2 ? "" : "half/"}n${i}`;

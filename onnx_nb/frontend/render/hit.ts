@@ -42,8 +42,8 @@ export class HitIndex {
   }
 
   /**
-   * Boxes and edges that touch a world rectangle, parents before children. The content of open boxes smaller than `least` world px in both
-   * directions is left out, and so are the edges in those smaller than `fine` in one direction.
+   * Returns boxes and edges in a world rectangle, parents before children. Omits the content of open boxes smaller than
+   * `least` world px in both directions, and the edges in those smaller than `fine` in one direction.
    */
   seen(x0: number, y0: number, x1: number, y1: number, least = 0, fine = 0) {
     const { boxes, bounds, scopes } = this.#scene;
@@ -106,7 +106,7 @@ export class HitIndex {
     return box >= 0 && y <= boxes.y[box] + HEADER ? this.#onBox(box, "box") : null;
   }
 
-  /** The innermost box at a point, −1 for none. */
+  /** Returns the innermost box at a point, −1 for none. */
   boxAt(x: number, y: number): number {
     const { inside } = this.#scene.scopes;
     let at = -1;
@@ -121,7 +121,7 @@ export class HitIndex {
     return at;
   }
 
-  /** A world point where `hit` gives this target, if any: what a test or a screen reader user can click. */
+  /** Returns a world point where `hit` returns this target, if any: a test or a screen reader user can click there. */
   pointOf(target: Target, tolerance: number, k: number, within: (x: number, y: number) => boolean): Point | null {
     const works = (x: number, y: number): boolean => {
       const hit = within(x, y) ? this.hit(x, y, tolerance, k) : null;
@@ -195,7 +195,7 @@ export class HitIndex {
     return (edges.fromBox[edge] === box && near(first)) || (edges.toBox[edge] === box && near(last));
   }
 
-  /** The nearest edge within reach that `allowed` lets through. */
+  /** Returns the nearest edge within reach for which `allowed` is true. */
   #edgeAt(x: number, y: number, reach: number, allowed: ((edge: number) => boolean) | null): number {
     const { points } = this.#scene.edges;
     let best = reach * reach;
@@ -226,7 +226,7 @@ export class HitIndex {
     return -1;
   }
 
-  /** The scopes within a distance of a point, from the outside in. */
+  /** Returns the scopes within a distance of a point, from the outside in. */
   #scopesAt(x: number, y: number, dx: number, dy: number): number[] {
     const { inside } = this.#scene.scopes;
     const found = [0];
@@ -238,7 +238,7 @@ export class HitIndex {
     return found;
   }
 
-  /** Boxes directly in a scope that touch a rectangle, in their order. */
+  /** Finds boxes directly in a scope that touch a rectangle, in their order. */
   #boxesOf(scope: number, x0: number, y0: number, x1: number, y1: number, found: (box: number) => void): void {
     const { boxes, scopes } = this.#scene;
     const { x, y, w, h } = boxes;
@@ -260,7 +260,7 @@ export class HitIndex {
     for (const each of tree.search(x0, y0, x1, y1).sort((a, b) => a - b)) found(from + each);
   }
 
-  /** Pieces of the edges directly in a scope that touch a rectangle, in their order, by the first of their two points. */
+  /** Finds pieces of edges directly in a scope that touch a rectangle, in order, by the first of their two points. */
   #piecesOf(
     scope: number,
     x0: number,

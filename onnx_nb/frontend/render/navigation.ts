@@ -9,8 +9,8 @@ import { boxTarget, type HitIndex } from "./hit.ts";
 export type Step = "up" | "down" | "left" | "right";
 
 /**
- * Target of a step: up and down to a producer or consumer, left and right to a neighbor at the same height. With
- * `tensors` a step from a box stops at the tensor between.
+ * Returns the target of a step: up and down to a producer or consumer, left and right to a neighbor at the same height.
+ * With `tensors` a step from a box stops at the tensor between.
  */
 export function walk(scene: Scene, columns: Columns, from: Target | null, step: Step, tensors: boolean): Target | null {
   if (scene.boxes.count === 0) return null;
@@ -25,7 +25,7 @@ export function walk(scene: Scene, columns: Columns, from: Target | null, step: 
   return tensors ? { kind: "tensor", id: next.value } : boxTarget(scene, next.box);
 }
 
-/** The first box from the top. */
+/** Returns the first box from the top. */
 function start(scene: Scene): number {
   const { count, y, kind } = scene.boxes;
   let best = 0;
@@ -53,7 +53,7 @@ function fromTensor(scene: Scene, value: number, step: Step): Target | null {
   return at < 0 || next === undefined ? null : { kind: "tensor", id: next };
 }
 
-/** The nearest box whose height overlaps, on the wanted side, in the same scope. */
+/** Returns the nearest box whose height overlaps, on the wanted side, in the same scope. */
 function aside(scene: Scene, box: number, step: Step): Target | null {
   const { count, parent, x, y, w, h } = scene.boxes;
   let best = -1;
@@ -71,7 +71,7 @@ function aside(scene: Scene, box: number, step: Step): Target | null {
   return best < 0 ? null : boxTarget(scene, best);
 }
 
-/** The box at the other end of an edge that leaves (down) or enters (up) `box`, nearest in x. */
+/** Returns the box at the other end of an edge that leaves (down) or enters (up) `box`, nearest in x. */
 function across(scene: Scene, box: number, step: "up" | "down"): { box: number; value: number } | null {
   const { edges, boxes } = scene;
   const here = step === "down" ? edges.fromBox : edges.toBox;
@@ -83,7 +83,7 @@ function across(scene: Scene, box: number, step: "up" | "down"): { box: number; 
     const candidates = value < 0 ? edges.value.keys() : scene.edgesOf(value);
     for (const edge of candidates) {
       if (here[edge] !== from || there[edge] < 0 || depth > 64) continue;
-      // from inside an open box its border belongs to the edges within it, from outside to those around it
+      // from within an open box, its border belongs to the edges inside it; from outside, to those around it
       if (boxes.kind[from] === BOX.OPEN && (edges.scope[edge] === from) !== inside) continue;
       const to = there[edge];
       const through = edges.value[edge];
@@ -100,7 +100,7 @@ function across(scene: Scene, box: number, step: "up" | "down"): { box: number; 
   return best;
 }
 
-/** Nodes and closed scopes that a world rectangle touches. */
+/** Returns the nodes and closed scopes that touch a world rectangle. */
 export function touched(scene: Scene, index: HitIndex, { x, y, w, h }: Rect): Target[] {
   return index
     .seen(x, y, x + w, y + h)
@@ -109,8 +109,8 @@ export function touched(scene: Scene, index: HitIndex, { x, y, w, h }: Rect): Ta
 }
 
 /**
- * All nodes and scopes in the open scope around the selection; once they are selected, those one scope further out.
- * Without a selection those at the root.
+ * Returns all nodes and scopes in the open scope around the selection, or if all are selected, those one scope further
+ * out. Without a selection, returns those at the root.
  */
 export function siblingsOf(scene: Scene, columns: Columns, selection: readonly Target[]): Target[] {
   const chosen = new Set(selection.map((target) => boxOf(scene, columns, target)));

@@ -82,7 +82,7 @@ output y
     expect(at("s3")?.x).toBeLessThan(at("s990")?.x ?? 0);
     for (const name of ["s0", "s3", "s500", "s990", "s999"]) expect(at(name), name).not.toBeNull();
 
-    // lines of a few stand apart
+    // single lines when there are few
     const few = names.slice(0, 20);
     const sparse = columnsOf(`
 input x 20 float32

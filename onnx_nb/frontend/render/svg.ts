@@ -9,7 +9,7 @@ import { draw, type Pen, type Picture } from "./canvas.ts";
 /** Pixels around a whole graph. */
 const MARGIN = 12;
 
-/** The whole graph at zoom 1, or what a camera shows, as one SVG document without scripts or references. */
+/** Returns the whole graph at zoom 1, or a camera's view, as one SVG document without scripts or references. */
 export function toSvg(picture: Picture, shown?: { readonly camera: Camera; readonly view: Size }): string {
   const { x, y, w: wide, h: high } = picture.scene.bounds;
   const camera = shown?.camera ?? { x: x - MARGIN, y: y - MARGIN, k: 1 };
@@ -37,7 +37,7 @@ export class SvgPen implements Pen {
   #path: string[] = [];
   #dash: number[] = [];
   #grouped = false;
-  /** what the last strokeText drew: a fillText of the same text in the same place joins it */
+  /** the last strokeText: a fillText of the same text in the same place joins it */
   #halo: { readonly key: string; readonly style: string } | null = null;
 
   constructor(measure: Measure) {
@@ -133,7 +133,7 @@ export class SvgPen implements Pen {
     this.#halo = null;
   }
 
-  /** The rest of a text element, after its colors. */
+  /** Returns the rest of a text element, after its colors. */
   #place(text: string, x: number, y: number): string {
     const { size, weight, italic, family } = this.#face();
     // attributes instead of a class: a picture may be embedded in a page with styles of its own
@@ -166,7 +166,7 @@ export class SvgPen implements Pen {
   }
 }
 
-/** A coordinate to a tenth of a px, which keeps the file short. */
+/** Rounds a coordinate to a tenth of a px, which keeps the file short. */
 function short(x: number): string {
   return String(Math.round(x * 10) / 10);
 }
@@ -177,7 +177,7 @@ function fine(x: number): string {
 
 const ENTITIES: Readonly<Record<string, string>> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 
-/** Text for XML: names in a model may contain characters that XML forbids. */
+/** Escapes text for XML: names in a model may contain characters that XML forbids. */
 export function xml(text: string): string {
   return (
     text

@@ -7,7 +7,7 @@ const css = readFileSync("style/base.css", "utf8");
 
 type Rgb = readonly [number, number, number];
 
-/** Our own palette as a page without --jp-* variables gets it: variables of the block, color-mix() worked out. */
+/** Returns our palette on a page without --jp-* variables, with var() and color-mix() resolved. */
 function palette(dark: boolean): (name: string) => Rgb {
   const block = (selector: string): Map<string, string> => {
     const text = css.slice(css.indexOf(`\n${selector} {`));

@@ -5,7 +5,7 @@
 
 import type { Measure } from "../scene/labels.ts";
 
-/** Custom properties by what has their color. */
+/** Custom properties by the part that they color. */
 const COLORS = {
   background: "--nb-bg",
   line: "--nb-line",
@@ -31,18 +31,18 @@ export interface Theme extends Readonly<Record<keyof typeof COLORS, string>> {
   readonly ramp: Ramp;
 }
 
-/** Name of the custom property that holds a category's color: "pool/reduce" → "--nb-cat-pool". */
+/** Returns the name of the custom property of a category's color: "pool/reduce" → "--nb-cat-pool". */
 export function categoryVariable(category: string): string {
   return `--nb-cat-${/^[a-z]+/.exec(category.toLowerCase())?.[0] ?? "other"}`;
 }
 
-/** Name of a category in a legend. */
+/** Returns the name of a category in a legend. */
 export function categoryTitle(category: string): string {
   return { pool: "pool/reduce", cast: "cast/quantize" }[category] ?? category;
 }
 
 export function readTheme(root: HTMLElement, categories: readonly string[]): Theme {
-  // color-mix() and var() only become a color where a property of type color is computed; all at once, for speed
+  // color-mix() and var() only become a color in a computed property of type color; all in one pass, for speed
   const probe = document.createElement("div");
   probe.hidden = true;
   const names = Object.keys(COLORS) as (keyof typeof COLORS)[];
@@ -70,7 +70,7 @@ export function readTheme(root: HTMLElement, categories: readonly string[]): The
 const DARK = "onnx-nb-dark";
 const OWN = "onnx-nb-own-theme";
 
-/** Keeps the root's classes in step with the page's theme and calls `changed` whenever it changes. */
+/** Keeps the root's classes consistent with the page's theme and calls `changed` whenever it changes. */
 export function watchTheme(root: HTMLElement, changed: () => void, signal: AbortSignal): void {
   const apply = (): void => {
     const { dark, own } = detect(root);
@@ -96,7 +96,7 @@ export function watchTheme(root: HTMLElement, changed: () => void, signal: Abort
   signal.addEventListener("abort", () => observer.disconnect(), { once: true });
 }
 
-/** Whether to draw dark, and whether that overrides the page (then `--jp-*` variables are ignored). */
+/** Returns whether to draw dark, and whether that overrides the page (then `--jp-*` variables are ignored). */
 function detect(root: HTMLElement): { dark: boolean; own: boolean } {
   const { body } = document;
   const isDark = new Map([
@@ -114,7 +114,7 @@ function detect(root: HTMLElement): { dark: boolean; own: boolean } {
   return { dark, own: true };
 }
 
-/** Text widths from a table of single characters, so that 100,000 labels need no text layout. */
+/** Measures text by a table of single characters, so that 100,000 labels need no text layout. */
 export function createMeasure(font: string): Measure {
   const context = document.createElement("canvas").getContext("2d");
   const tables = [new Map<string, number>(), new Map<string, number>()] as const;
@@ -144,7 +144,7 @@ export interface Ramp {
   color(t: number): string;
   /** text that is legible on it */
   ink(t: number): string;
-  /** the whole as a CSS gradient */
+  /** the whole scale as a CSS gradient */
   readonly gradient: string;
 }
 
@@ -180,7 +180,7 @@ function between(stops: readonly Rgb[], t: number): Rgb {
   return [mix(0), mix(1), mix(2)];
 }
 
-/** Relative luminance as defined by WCAG. */
+/** Returns the relative luminance as defined by WCAG. */
 function luminance(rgb: Rgb): number {
   const [r, g, b] = rgb.map((channel) => {
     const x = channel / 255;

@@ -27,7 +27,7 @@ const INNER = 0.65;
 
 /**
  * Arranges the visible open scopes from the innermost out and returns the root's arrangement. A scope in which nothing
- * opened or closed keeps its arrangement. Yields the part that is done before each layout.
+ * opened or closed keeps its arrangement. Yields the finished fraction before each layout.
  */
 export function* arrangeAll(
   columns: Columns,
@@ -135,7 +135,7 @@ function arrange(
   return { scope, layout, w: down ? width : height, h: down ? height : width, inner, frame };
 }
 
-/** Minimum width of each item for the ports on its sides. */
+/** Returns the minimum width of each item for the ports on its sides. */
 function portRoom(scope: ScopeGraph): Float64Array {
   const ins = new Uint32Array(scope.kind.length);
   const outs = new Uint32Array(scope.kind.length);
@@ -147,7 +147,7 @@ function portRoom(scope: ScopeGraph): Float64Array {
   });
 }
 
-/** Operators on learned numbers are the main path through a model; shapes and masks are drawn at its side. */
+/** Operators with learned weights are the main path through a model; shapes and masks are drawn at its side. */
 const MAIN = new Set(["linear", "normalize", "activation", "pool"]);
 
 function weigh(columns: Columns, kind: number, id: number): number {
@@ -177,7 +177,7 @@ interface Port {
   readonly way: number;
 }
 
-/** Port of each tensor on the borders of an open scope: inputs by value, outputs by −1 − value. */
+/** Returns the port of each tensor on the borders of an open scope: inputs by value, outputs by −1 − value. */
 function borderPorts({ scope, layout }: Arrangement, shift: number): Map<number, Port> {
   const places = new Map<number, Port>();
   for (let e = 0; e < scope.value.length; e++) {
@@ -193,7 +193,7 @@ function borderPorts({ scope, layout }: Arrangement, shift: number): Map<number,
   return places;
 }
 
-/** Size of an open scope and the origin of its layout inside it. */
+/** Returns the size of an open scope and the origin of its layout inside it. */
 function framed(scope: ScopeGraph, layout: Layout, cache: Cache, direction: Direction): Arrangement["frame"] {
   const title = cache.size(BOX.OPEN, scope.scope);
   const entered = scope.source.includes(BORDER);
@@ -241,12 +241,12 @@ function labelRoom(
   return { label, name };
 }
 
-/** Number of tensors that the label of a hyperedge stands for, 0 for none. */
+/** Returns the number of tensors that the label of a hyperedge represents, 0 for none. */
 export function spokenFor(scope: ScopeGraph, e: number, measure: Measure): number {
   return (measure.brief === true ? scope.speaksBriefly : scope.speaksFor)[e];
 }
 
-/** "4×8 f32", or "64 tensors 4×8 f32" for many of one type; in brief "4×8 f32 +63". */
+/** Returns "4×8 f32", or "64 tensors 4×8 f32" for many of one type; in brief "4×8 f32 +63". */
 export function edgeText(columns: Columns, value: number, measure: Measure, many = 1): string {
   const { brief = false } = measure;
   const whole = brief ? briefType(columns, value) : typeText(columns, value);

@@ -1,6 +1,6 @@
 /**
  * Builds the scene of a model with some of its scopes open. Inner scopes are laid out first and become boxes of their
- * parents; equal scopes share one layout through the cache. The layouts are put together from the root inward.
+ * parents; equal scopes share one layout through the cache. The layouts are assembled from the root inward.
  */
 
 import { STUB } from "../layout/graph.ts";
@@ -48,7 +48,7 @@ function finished<T>(parts: Generator<number, T>): T {
 /** Scopes added between two yields. */
 const SOME = 400;
 
-/** The same in parts of a few milliseconds each; yields the fraction that is done. */
+/** Builds the same in parts of a few milliseconds each; yields the finished fraction. */
 export function* sceneInParts(
   columns: Columns,
   open: ReadonlySet<number>,
@@ -67,7 +67,7 @@ export function* sceneInParts(
   return scene;
 }
 
-/** Size of the scene with some scopes open, without building it. */
+/** Returns the size of the scene with some scopes open, without building it. */
 export function extentOf(
   columns: Columns,
   open: ReadonlySet<number>,
@@ -80,7 +80,7 @@ export function extentOf(
   return { w: layout.width, h: layout.height };
 }
 
-/** Content of an edge's label; a number above TYPE means the type of that many tensors. */
+/** Content of an edge's label; a number above TYPE represents the type of that many tensors. */
 const SAYS = { NOTHING: 0, TYPE: 1, NAME: -1 } as const;
 
 /** A scene that is filled with one open scope after the other. */
@@ -106,9 +106,9 @@ class BuiltScene implements Scene {
   #nextEdge = 0;
   #nextPoint = 0;
   #nextScope = 1;
-  /** tensors in the scopes before: the numbers of their bundles begin there */
+  /** tensors in the previous scopes: the numbers of their bundles begin there */
   #tensors = 0;
-  /** of the current scope: the box around it, −1 for the root, and the origin of its layout */
+  /** for the current scope: the box around it, −1 for the root, and the origin of its layout */
   #outer = -1;
   #ox = 0;
   #oy = 0;
@@ -254,7 +254,7 @@ class BuiltScene implements Scene {
     }
   }
 
-  /** Begin and end of the box around the current scope along the flow, relative to the origin of the layout. */
+  /** Returns the begin and end of the box around the current scope along the flow, relative to the layout's origin. */
   #borders(): [start: number, end: number] {
     if (this.#outer < 0) return [0, 0];
     const { x, y, w, h } = this.boxes;
@@ -296,7 +296,7 @@ class BuiltScene implements Scene {
     return this.#cache.textWidth(this.#text(value, what));
   }
 
-  /** Measures the scene once all is in it. */
+  /** Measures the scene once it is complete. */
   finish(): void {
     const { boxes, edges, scopes } = this;
     scopes.boxPtr[scopes.count] = this.#nextBox;
@@ -324,7 +324,7 @@ class BuiltScene implements Scene {
     this.bounds = { x: left, y: top, w: right - left, h: bottom - top };
   }
 
-  // ---------------------------------------------------------------- asking
+  // ---------------------------------------------------------------- queries
 
   boxOf(kind: Target["kind"], id: number): number {
     const columns = this.#columns;

@@ -55,7 +55,7 @@ export class Cache {
     this.forgetLayouts();
   }
 
-  /** Lets a benchmark lay out twice. */
+  /** Clears the layouts, so that a benchmark can lay out twice. */
   forgetLayouts(): void {
     this.#layouts.clear();
     this.#arranged.down.clear();
@@ -68,7 +68,7 @@ export class Cache {
       if (height !== this.columnHeight) this.#arranged.down.delete(height);
   }
 
-  /** Latest arrangement of every scope; the caller checks that it still holds. */
+  /** Returns the latest arrangement of every scope; the caller checks that it is still valid. */
   arranged(direction: Direction): Map<number, Arrangement> {
     if (direction === "right") return this.#arranged.right;
     const known = this.#arranged.down.get(this.columnHeight) ?? new Map<number, Arrangement>();
@@ -101,7 +101,7 @@ export class Cache {
     return width;
   }
 
-  /** Equal graphs share one layout. */
+  /** Returns the layout of a graph, which equal graphs share. */
   layout(graph: Graph): Laid {
     const { width, height } = graph;
     return this.#layouts.of(Object.values(graph), () => ({ width, height, layout: layered(graph) }));

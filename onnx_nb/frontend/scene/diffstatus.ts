@@ -7,7 +7,7 @@ export const DIFF = { SAME: 0, ONLY: 1, CHANGED: 2, FOLDED: 3 } as const;
 /** "new" replaces "added" where both graphs are one model before and after */
 export type DiffStatus = "removed" | "added" | "changed" | "folded" | "new";
 
-/** A sign in addition to each color, for people who cannot distinguish the colors. */
+/** A sign for each status in addition to its color, for people who cannot distinguish the colors. */
 export const SIGNS: Readonly<Record<DiffStatus, string>> = {
   removed: "−",
   added: "+",
@@ -17,9 +17,9 @@ export const SIGNS: Readonly<Record<DiffStatus, string>> = {
 };
 
 export interface DiffStatusData {
-  /** the status of what only this graph has */
+  /** the status of nodes and values that only this graph has */
   readonly only: "removed" | "added" | "new";
-  /** the word for what is folded here */
+  /** the word for folded nodes */
   readonly folded: string;
   /** a DIFF by node and by value */
   readonly nodes: Uint8Array;
@@ -37,7 +37,7 @@ export class DiffStatuses {
     this.#data = data;
   }
 
-  /** Status of a box; null if nothing differs. */
+  /** Returns the status of a box; null if nothing differs. */
   of(kind: number, id: number): DiffStatus | null {
     const { only, nodes, values, scopeOnly, scopeChanged, scopeFolded } = this.#data;
     if (kind === BOX.SCOPE || kind === BOX.OPEN) {
@@ -48,7 +48,7 @@ export class DiffStatuses {
     return [null, only, "changed" as const, "folded" as const][status] ?? null;
   }
 
-  /** "removed"; for a closed scope "2 removed, 3 changed", in short "−2 ~3". */
+  /** Returns "removed"; for a closed scope "2 removed, 3 changed", in short "−2 ~3". */
   say(kind: number, id: number): { readonly long: string; readonly short: string } {
     const status = this.of(kind, id);
     if (status === null) return { long: "", short: "" };

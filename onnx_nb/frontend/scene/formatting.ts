@@ -1,4 +1,4 @@
-/** Numbers as people write them: everything that a person reads is written here. */
+/** Formats all numbers that a person reads. */
 
 const NONE = "–";
 
@@ -13,13 +13,13 @@ export function prefixed(x: number, units: readonly string[]): [scaled: number, 
   return [scaled, units[unit]];
 }
 
-/** One decimal below a hundred: 7087872 → "7.1 M", 312 → "312". */
+/** Rounds to one decimal below a hundred: 7087872 → "7.1 M", 312 → "312". */
 export function rounded(x: number, units: readonly string[]): string {
   const [scaled, unit] = prefixed(x, units);
   return `${unit === units[0] || Math.abs(scaled) >= 99.95 ? Math.round(scaled) : scaled.toFixed(1)}${unit}`;
 }
 
-/** A number with the given digits, very large and very small ones with an exponent: 0.00213, −3.11, 1.20e−8. */
+/** Formats a number with the given digits, very large and very small ones with an exponent: 0.00213, −3.11, 1.20e−8. */
 export function written(x: number, digits: number): string {
   if (Number.isNaN(x)) return NONE;
   if (x === 0) return "0";
@@ -31,27 +31,27 @@ export function written(x: number, digits: number): string {
 
 const PLAIN = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
-/** 1897 → "1,897" */
+/** Formats a count in full: 1897 → "1,897". */
 export function plain(count: number): string {
   return PLAIN.format(count);
 }
 
-/** 1 → "1 node", 3 → "3 nodes" */
+/** Formats a count with its noun: 1 → "1 node", 3 → "3 nodes". */
 export function counted(count: number, noun: string): string {
   return `${plain(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-/** 7087872 → "7.1 M" */
+/** Formats a count with a unit prefix: 7087872 → "7.1 M". */
 export function scaled(count: number): string {
   return rounded(count, ["", " k", " M", " G", " T", " P"]);
 }
 
-/** 2400000 → "2.4 MB" */
+/** Formats a size: 2400000 → "2.4 MB". */
 export function bytes(count: number): string {
   return rounded(count, [" B", " kB", " MB", " GB", " TB", " PB"]);
 }
 
-/** 0.05 → "5.0e−2", 4.25 → "4.3": of errors only the magnitude matters. */
+/** Formats an error, of which only the magnitude matters: 0.05 → "5.0e−2", 4.25 → "4.3". */
 export function magnitude(x: number): string {
   if (Number.isNaN(x)) return "–";
   if (x === 0) return "0";
@@ -63,7 +63,7 @@ export function magnitude(x: number): string {
   return x.toExponential(1).replaceAll("-", "−").replace("+", "");
 }
 
-/** 0.0021 → "2.1 ms" */
+/** Formats a duration: 0.0021 → "2.1 ms". */
 export function seconds(x: number, digits: number): string {
   if (x === 0) return "0 s";
   const [factor, unit] = x < 1e-3 ? [1e6, "µs"] : x < 1 ? [1e3, "ms"] : [1, "s"];

@@ -7,9 +7,9 @@ export class Interner<T> {
   #size = 0;
 
   /**
-   * Returns the value made for equal lists, or makes it; the lists must not change any more.
+   * Returns the value created for equal lists, or creates it; the lists must not change afterwards.
    *
-   * @param most number of values that are kept
+   * @param most maximum number of values kept
    */
   of(lists: Lists, make: () => T, most = Number.POSITIVE_INFINITY): T {
     const key = hash(lists);
@@ -31,7 +31,7 @@ export class Interner<T> {
 const number = new Float64Array(1);
 const words = new Uint32Array(number.buffer);
 
-/** FNV-1a over the lengths of the lists and the bits of their numbers. */
+/** Computes FNV-1a over the lengths of the lists and the bits of their numbers. */
 function hash(lists: Lists): number {
   let sum = 0x811c9dc5;
   for (let list = 0; list < lists.length; list++) {

@@ -55,7 +55,7 @@ describe("labels", () => {
     ];
     const all = weights.map((_, at) => at);
     expect(all.map(lines)).toEqual(all.map(expected));
-    expect(all.map(lines)).toEqual(all.map(expected)); // the second time some are remembered
+    expect(all.map(lines)).toEqual(all.map(expected)); // the second time some are cached
     expect(lines(1200)).toEqual([
       ["A", "7"],
       ["axis", "1"],

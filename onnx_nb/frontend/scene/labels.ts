@@ -12,7 +12,7 @@ export interface Measure {
   readonly brief?: boolean;
 }
 
-/** The same font with brief labels. */
+/** Returns the same font with brief labels. */
 export function briefly(measure: Measure): Measure {
   return Object.assign((text: string, fontPx: number, bold: boolean) => measure(text, fontPx, bold), { brief: true });
 }
@@ -75,7 +75,7 @@ export class Labels {
     }
   }
 
-  /** Most nodes of a model share their label with others. */
+  /** Returns the label of a node, which most nodes share with others. */
   #node(node: number): Fitted {
     const { nodeOp, nodeAttributes, nodeFlags, inPtr, inValue, valueLiteral, valueShape, valueDtype } = this.#columns;
     const parts = [nodeOp[node], nodeAttributes[node], nodeFlags[node] & NODE_DIFFERS];
@@ -95,20 +95,20 @@ export function textTop(kind: number, rows: number, h: number): number {
   return Math.max(-BRIEF.less, Math.round((h - own.height - step * rows) / 2));
 }
 
-/** "batch×seq×768 f32" of a value; "" if neither is known. */
+/** Returns "batch×seq×768 f32" for a value; "" if neither is known. */
 export function typeText(columns: Columns, value: number): string {
   const shape = columns.shapeOf(value);
   const dtype = shortDtype(columns.dtypeOf(value));
   return shape === "" ? dtype : `${shape} ${dtype}`.trimEnd();
 }
 
-/** The same without the most common dtype: "batch×seq×768". */
+/** Returns the same without the most common dtype: "batch×seq×768". */
 export function briefType(columns: Columns, value: number): string {
   const shape = columns.shapeOf(value);
   return columns.dtypeOf(value) === "float32" && shape !== "" ? shape : typeText(columns, value);
 }
 
-/** "f32" for "float32", "bf16", "i64", "u8", "bool", "str", "seq(f32)". */
+/** Returns "f32" for "float32", "bf16", "i64", "u8", "bool", "str", "seq(f32)". */
 export function shortDtype(dtype: string): string {
   return dtype
     .replace("bfloat", "bf")
@@ -120,8 +120,8 @@ export function shortDtype(dtype: string): string {
 }
 
 /**
- * One line of at most `width` px: control characters become spaces, and what does not fit becomes "…" at the end or in
- * the middle.
+ * Returns one line of at most `width` px: control characters become spaces, and text that does not fit becomes "…" at
+ * the end or in the middle.
  */
 export function elide(
   text: string,
@@ -218,7 +218,7 @@ function fitScope(columns: Columns, scope: number, open: boolean, measure: Measu
   };
 }
 
-/** "×32", "×32, 2 differ", or "differs" for a member that does; "" if there is only one. */
+/** Returns "×32", "×32, 2 differ", or "differs" for a member that does; "" if there is only one. */
 export function multipleText(columns: Columns, scope: number): string {
   const [repeat, differs] = [columns.scopeRepeat[scope], columns.scopeDiffers[scope]];
   if (!columns.isRow(scope) && repeat < 2) return differs > 0 ? "differs" : "";
@@ -237,7 +237,7 @@ function contentsText(columns: Columns, scope: number): string {
 function fitPill(columns: Columns, value: number, measure: Measure): Fitted {
   const name = columns.valueNameOf(value);
   const whole = `${columns.shapeOf(value)} ${columns.dtypeOf(value)}`.trim();
-  const type = measure.brief === true ? "" : whole; // its edge shows it, too
+  const type = measure.brief === true ? "" : whole; // its edge shows it as well
   const sub = elide(type, 200, TEXT.pill, true, measure, "middle");
   const used = sub === "" ? 0 : measure(sub, TEXT.pill, true) + TEXT.gap;
   const title = elide(name, PILL.maxWidth - 2 * PILL.side - used, TEXT.pill, true, measure, "middle");
@@ -258,7 +258,7 @@ function constants(columns: Columns, node: number): Pair[] {
   });
 }
 
-/** Pairs in at most MAX_ROWS rows of `width` px; what does not fit becomes "…". */
+/** Arranges pairs in at most MAX_ROWS rows of `width` px; text that does not fit becomes "…". */
 function pack(pairs: readonly Pair[], width: number, measure: Measure): { lines: Pair[][]; elided: boolean } {
   const lines: Pair[][] = [];
   let used = 0;
@@ -301,5 +301,5 @@ function rowWidth(row: readonly Pair[], measure: Measure): number {
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: names may hold any character, a canvas draws none of these
 const CONTROLS = /[\u0000-\u001f\u007f\u2028\u2029]+/g;
-/** Halves of characters that take two units. */
+/** Halves of surrogate pairs. */
 const HALVES = /\p{Cs}/gu;

@@ -4,7 +4,7 @@ import { buildScene, createCache, extentOf } from "./build.ts";
 import { briefly } from "./labels.ts";
 import { defaultOpen, type Fits, opening } from "./opening.ts";
 
-/** Layers of `size` nodes under a group each. */
+/** Returns layers of `size` nodes, each in a scope. */
 function layers(count: number, size: number): string {
   const lines = ["input v", "scope layers kind=REPEAT"];
   let from = "v";
@@ -18,7 +18,7 @@ function layers(count: number, size: number): string {
   return [...lines, `Relu head/out : ${from} -> y`, "output y"].join("\n");
 }
 
-/** Modules one after another, of five nodes each. */
+/** Returns consecutive modules of five nodes each. */
 function stages(count: number): string {
   const lines = ["input v"];
   let from = "v";
@@ -58,7 +58,7 @@ describe("defaultOpen", () => {
   });
 });
 
-/** What fits a view of this size, one column or several beside each other. */
+/** Returns how scopes fit a view of this size, in one column or several next to each other. */
 function view(columns: ReturnType<typeof columnsOf>, w: number, h: number): Fits {
   const cache = createCache();
   return (open, zoom) => {

@@ -3,11 +3,11 @@
 import { type Columns, SCOPE_KIND } from "../protocol/columns.ts";
 import { scopesOf } from "./scopegraph.ts";
 
-/** Nodes up to which everything is shown. */
+/** Maximum number of nodes of a graph that is shown in full. */
 const FEW = 24;
-/** Boxes that are enough to begin with … */
+/** Number of boxes that is enough at first … */
 const ENOUGH = 20;
-/** … and boxes that are too many to take in. */
+/** … and the number that is too many to take in. */
 const MANY = 60;
 /** Zooms tried if even the closed scopes do not fit, as long as text stays readable. */
 const SMALL_ZOOMS = [0.66, 0.58] as const;
@@ -15,9 +15,9 @@ const SMALL_ZOOMS = [0.66, 0.58] as const;
 const TRIES = 10;
 
 /**
- * Column height in px at which these open scopes fit into the view at a zoom, with full or brief labels: 0 if one
- * column fits, null if nothing does. One column is not tried again once fewer boxes did not fit into it, as the
- * height that it needed shows.
+ * Finds the column height in px at which these open scopes fit the view at a zoom, with full or brief labels: 0 if one
+ * column fits, null if nothing does. One column is not tried again once fewer boxes did not fit into it, judging by
+ * the height that they needed.
  */
 export type Fits = (open: ReadonlySet<number>, zoom: number, brief: boolean, columnHeight: number) => number | null;
 
@@ -31,8 +31,8 @@ export interface Opening {
 }
 
 /**
- * Scopes that are open at first: they show enough of the model and fit the view at a readable size, as large as
- * possible. Where few boxes fit, labels become brief to make room for more.
+ * Chooses the scopes open at first: they show enough of the model and fit the view at a readable size, as large
+ * as possible. If few boxes fit, labels become brief to make room for more.
  */
 export function opening(columns: Columns, fits: Fits): Opening {
   const at = (way: Way): Opening | null =>
@@ -47,7 +47,7 @@ export function opening(columns: Columns, fits: Fits): Opening {
   return most ?? (opened(columns, anywhere) as Opening);
 }
 
-/** The same for a view that has no size yet. */
+/** Chooses the same for a view that has no size yet. */
 export function defaultOpen(columns: Columns): ReadonlySet<number> {
   return (opened(columns, anywhere) as Opening).open;
 }
@@ -62,7 +62,7 @@ interface Way {
   readonly zoom: number;
 }
 
-/** The first way that shows enough is taken. */
+/** Ways to open scopes; the first one that shows enough is taken. */
 const WAYS: readonly Way[] = [
   { brief: false, deep: false, zoom: 0.9 },
   { brief: false, deep: false, zoom: 0.8 },
@@ -76,9 +76,9 @@ const FIRST: Way = { brief: false, deep: false, zoom: 1 };
 const anywhere = (): number => 0;
 
 /**
- * Everything in a small graph; otherwise the largest scopes from the outside in, while the boxes stay few enough.
- * Repeated layers and nodes of no module stay closed unless there is little else to see. Null if even the closed scopes
- * do not fit.
+ * Opens everything in a small graph; otherwise the largest scopes from the outside in, while boxes stay few enough.
+ * Repeated layers and nodes of no module stay closed unless there is little else to see. Null if even the closed
+ * scopes do not fit.
  */
 function opened(
   columns: Columns,

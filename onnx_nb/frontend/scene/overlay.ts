@@ -1,4 +1,4 @@
-/** Numbers of nodes and scopes as colors: the position of a number on the scale, and its text. */
+/** Numbers of nodes and scopes shown as colors: the position of a number on the scale, and its text. */
 
 import { prefixed, seconds, written } from "./formatting.ts";
 import { BOX, type Boxes } from "./scene.ts";
@@ -11,9 +11,9 @@ const BYTES = [" B", " kB", " MB", " GB", " TB"];
 export interface OverlayData {
   readonly label: string;
   readonly scale: "linear" | "log";
-  /** how a scope's number follows from those of its nodes */
+  /** how the number of a scope is derived from those of its nodes */
   readonly reduce: "sum" | "max";
-  /** number of names that the model does not have */
+  /** number of names that are not in the model */
   readonly unmatched: number;
   /** by node and by scope; NaN for none */
   readonly nodes: Float64Array;
@@ -49,7 +49,7 @@ export class Overlay {
     return new Overlay(this.data, range, [this.least, this.most]);
   }
 
-  /** The same with a scale over the drawn boxes, since the sum of a scope exceeds every number inside it. */
+  /** Returns the same with a scale over the drawn boxes, since the sum of a scope exceeds every number inside it. */
   over(boxes: Boxes): Overlay {
     const numbers: number[] = [];
     for (let box = 0; box < boxes.count; box++) {
@@ -59,13 +59,13 @@ export class Overlay {
     return ends[0] === this.least && ends[1] === this.most ? this : new Overlay(this.data, this.range, ends);
   }
 
-  /** Number of a box, NaN for none. */
+  /** Returns the number of a box, NaN for none. */
   number(kind: number, id: number): number {
     if (kind === BOX.NODE) return this.data.nodes[id] ?? Number.NaN;
     return kind === BOX.SCOPE || kind === BOX.OPEN ? (this.data.groups[id] ?? Number.NaN) : Number.NaN;
   }
 
-  /** Position of a number on the scale, 0 … 1; NaN stays NaN. */
+  /** Returns the position of a number on the scale, 0 … 1; NaN stays NaN. */
   place(x: number): number {
     if (Number.isNaN(x)) return x;
     if (this.most === this.least) return x > this.most ? 1 : 0.5;
@@ -77,19 +77,19 @@ export class Overlay {
     return Math.min(1, Math.max(0, t));
   }
 
-  /** Number at a position on the scale. */
+  /** Returns the number at a position on the scale. */
   at(t: number): number {
     const { least, most } = this;
     return this.data.scale === "log" && least > 0 ? least * (most / least) ** t : least + (most - least) * t;
   }
 
-  /** Whether a number is outside the visible range; NaN always is. */
+  /** Returns whether a number is outside the visible range; NaN always is. */
   leavesOut(x: number): boolean {
     const t = this.place(x);
     return Number.isNaN(t) || t < this.range.from || t > this.range.to;
   }
 
-  /** "1.2 ms", "3.4 MB", "0.000312". */
+  /** Returns "1.2 ms", "3.4 MB", "0.000312". */
   say(x: number): string {
     if (Number.isNaN(x)) return "none";
     if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";

@@ -87,7 +87,7 @@ function sceneOf(description: string, open: "none" | "all" | readonly string[], 
   return buildScene(columns, groups, measure, createCache(), { direction });
 }
 
-/** What is wrong with a scene, in words: boxes that overlap or leave their parent, edges that miss their boxes. */
+/** Returns the faults of a scene as text: boxes that overlap or leave their parent, edges that miss their boxes. */
 function faults(scene: Scene): string[] {
   const { boxes, edges, direction } = scene;
   const found: string[] = [];
@@ -134,7 +134,7 @@ function faults(scene: Scene): string[] {
   return [...found, ...lineFaults(scene), ...labelFaults(scene)];
 }
 
-/** Edges that are drawn through a box of their scope. */
+/** Returns the edges that are drawn through a box of their scope. */
 function lineFaults({ boxes, edges, direction }: Scene): string[] {
   const inside = new Map<number, number[]>();
   for (let box = 0; box < boxes.count; box++) {
@@ -161,7 +161,7 @@ function lineFaults({ boxes, edges, direction }: Scene): string[] {
   return [...found];
 }
 
-/** Labels over a box or another label of their scope, or outside of it. */
+/** Returns labels over a box or another label of their scope, or outside the scope. */
 function labelFaults(scene: Scene): string[] {
   const { boxes, edges } = scene;
   const found: string[] = [];
@@ -192,7 +192,7 @@ function labelFaults(scene: Scene): string[] {
   return found;
 }
 
-/** Nodes in random groups up to three deep; each reads some tensors made before, now and then a missing one. */
+/** Returns nodes in random scopes up to three deep; each reads some earlier tensors, sometimes a missing one. */
 function randomNest(next: (n: number) => number, nodes: number): string {
   const lines = ["input x batch×seq×768 float32", "input mask batch×seq int64"];
   const made = ["x", "mask"];
@@ -320,7 +320,7 @@ output y
     expect(faults(scene)).toEqual([]);
     const labels = Array.from(scene.edges.value, (_, e) => scene.edgeLabel(e)).filter((label) => label !== "");
     expect(labels.filter((label) => label.includes("2×2"))).toEqual(["20 tensors 2×2 f32", "20 tensors 2×2 f32"]);
-    // each is there all the same
+    // each tensor is there nevertheless
     expect(heads.map((i) => scene.edgesOf(columnsOf(columns).find(`s${i}`, "tensor")?.id ?? -1).length)).toEqual(
       heads.map(() => 1),
     );
@@ -368,14 +368,14 @@ output y
     expect(ends("x")).toContainEqual([open, box("node", "call/project")]);
     expect(ends("p")).toContainEqual([box("node", "call/project"), box("scope", "call/scale")]);
     expect(ends("p")).toContainEqual([box("scope", "call/scale"), box("node", "call/scale/mul")]);
-    // what the function gives becomes what the call gives
+    // the result of the function becomes the result of the call
     const pill = ends("r").map(([, to]) => to);
     expect(pill.map((to) => [scene.boxes.kind[to], scene.boxes.id[to]])).toEqual([[BOX.OUTPUT, value("h")]]);
     expect(ends("h")).toContainEqual([pill[0], open]);
-    // one that only hands its input on
+    // a function that only passes its input on
     expect(ends("h").map(([from]) => scene.boxes.kind[from])).toContain(BOX.OPEN);
     expect(Array.from(scene.edges.captured)).not.toContain(1);
-    // what nothing inside reads still ends at the call
+    // a tensor without a reader inside still ends at the call
     expect(ends("unread")).toEqual([[box("node", "unread"), open]]);
     const closed = sceneOf(CALLS, []);
     expect(faults(closed)).toEqual([]);
@@ -519,7 +519,7 @@ describe("a scene after others of the same model", () => {
     const columns = columnsOf(text);
     const cache = createCache();
     const open = new Set([0]);
-    // each step opens or closes one group, in an order that comes by every one several times
+    // each step opens or closes one scope, in an order that visits every one several times
     for (let step = 0; step < 6 * columns.scopeCount; step++) {
       const group = (step * 7 + (step >> 2)) % columns.scopeCount;
       if (!open.delete(group)) open.add(group);

@@ -30,7 +30,7 @@ export interface Boxes {
 
 /**
  * One edge per tensor, scope and consumer in that scope. An edge that enters an open box ends at the port on its border
- * and goes on inside as another edge of the same value (fromBox = that open box).
+ * and continues inside as another edge of the same value (fromBox = that open box).
  */
 export interface Edges {
   readonly count: number;
@@ -45,7 +45,7 @@ export interface Edges {
   readonly ptr: Uint32Array;
   /** the curve between two points has tangents along the direction of the layout */
   readonly points: Float32Array;
-  /** 1: read in a body, from outside of it */
+  /** 1: read in a body, from outside the body */
   readonly captured: Uint8Array;
   /** left end and vertical middle of the text `edgeLabel`, NaN where there is none */
   readonly labelX: Float32Array;
@@ -77,7 +77,7 @@ export interface Label {
   readonly sub: string;
   /** rows under the title: weights and scalars by formal name, attributes; the key is italic and may be "" */
   readonly lines: readonly (readonly Pair[])[];
-  /** the whole text where something was elided, else "" */
+  /** the whole text if something was elided, else "" */
   readonly full: string;
 }
 
@@ -87,21 +87,21 @@ export interface Scene {
   readonly edges: Edges;
   readonly scopes: Placed;
   readonly bounds: Rect;
-  /** The box that shows a target: the nearest visible one (a node in a closed scope → that scope), −1 if none does. */
+  /** Returns the nearest visible box that shows a target (a node in a closed scope → that scope), −1 if none does. */
   boxOf(kind: Target["kind"], id: number): number;
-  /** Edges that show a value, in every open scope. */
+  /** Returns the edges that show a value, in every open scope. */
   edgesOf(value: number): Uint32Array;
-  /** Boxes that make or read a value. */
+  /** Returns the boxes that produce or read a value. */
   boxesOfValue(value: number): { readonly producer: number; readonly consumers: readonly number[] };
-  /** The text in a box, already elided to fit it. */
+  /** Returns the text in a box, elided to fit. */
   label(box: number): Label;
-  /** "batch×seq×768 f32", or the name of a stub's tensor. */
+  /** Returns "batch×seq×768 f32", or the name of a stub's tensor. */
   edgeLabel(edge: number): string;
 }
 
 /**
- * Distance that a box moved between two scenes; added to the camera it keeps the box in place on the screen. Zero if
- * one of the scenes does not show the box.
+ * Returns the distance that a box moved between two scenes; added to the camera it keeps the box in place on screen.
+ * Zero if one of the scenes does not show the box.
  */
 export function keepInPlace(
   before: Scene,

@@ -7,7 +7,7 @@ import { type Columns, oncePerModel, SCOPE_KIND, type Target, VALUE } from "../p
 import { Interner } from "./interner.ts";
 import { BOX } from "./scene.ts";
 
-/** Ends of a hyperedge that are no item. */
+/** Ends of a hyperedge that are not items. */
 export const BORDER = -1;
 export const NOBODY = -2;
 /** The tensor stays within one item. */
@@ -19,28 +19,28 @@ const BLOCK = 16_384;
 /** More items than any scope has; combines a hyperedge and an item into one number. */
 const ITEMS = 2 ** 24;
 
-/** The part of a scope graph that names no nodes or tensors; equal scopes share it. */
+/** The part of a scope graph without nodes or tensors; equal scopes share it. */
 interface Shape {
   /** items in file order: BOX.NODE, BOX.SCOPE, BOX.INPUT or BOX.OUTPUT */
   readonly kind: Uint8Array;
-  /** hyperedge → item that makes the tensor, BORDER (it comes from outside) or NOBODY */
+  /** hyperedge → item that produces the tensor, BORDER (it comes from outside) or NOBODY */
   readonly source: Int32Array;
   /** sinks of hyperedge e are ptr[e] … ptr[e+1] − 1: items that read it, once each, or BORDER (it is read outside) */
   readonly ptr: Uint32Array;
   readonly sink: Int32Array;
-  /** 1: every reader in that item is a body that captures the tensor from outside of itself */
+  /** 1: every reader in that item is a body that captures the tensor from outside the body */
   readonly captured: Uint8Array;
   /** place of the hyperedge among the outputs of its source, and of a sink among the inputs of its item */
   readonly outSlot: Int32Array;
   readonly inSlot: Int32Array;
   /**
-   * number of tensors that the label of a hyperedge stands for: one of many equal ones between two items, 0 for the
+   * number of tensors that the label of a hyperedge represents: one of many equal ones between two items, 0 for the
    * others
    */
   readonly speaksFor: Uint32Array;
   /** the same for brief labels: one of several between two items, whatever their types */
   readonly speaksBriefly: Uint32Array;
-  /** hyperedge → the one whose label stands for it and its equals, −1 for most */
+  /** hyperedge → the one whose label represents it and its equals, −1 for most */
   readonly bundle: Int32Array;
 }
 
@@ -55,7 +55,7 @@ export interface ScopeGraph extends Shape {
 /** The scope graphs of a model, built once. */
 export const scopesOf = oncePerModel((columns) => new ScopeGraphs(columns));
 
-/** The nodes and scopes directly inside a scope. */
+/** Returns the nodes and scopes directly inside a scope. */
 export function boxesIn(columns: Columns, scope: number): Target[] {
   const { kind, id } = scopesOf(columns).of(scope);
   return Array.from(id, (each, item): Target[] => {
@@ -219,7 +219,7 @@ class ScopeGraphs {
         const tensor = columns.outValue[k];
         if (tensor < 0 || columns.isConstant(tensor) || columns.producer[tensor] !== node) continue;
         const readers = columns.consumersOf(tensor);
-        // a graph output passes every border up to the root, one of a body or call those up to its owner
+        // a graph output passes every border up to the root, a result of a body or call those up to its owner
         const frame = this.#frame[columns.nodeScope[node]];
         const output = frame < 0 ? columns.isGraphOutput(tensor) : columns.isYielded(tensor);
         let leaves =
@@ -229,7 +229,7 @@ class ScopeGraphs {
         else if (readers.length === 0 && kind[item] === BOX.NODE) edgeOf(tensor, item);
       }
     }
-    // the owner of this body reads and makes its values at the border
+    // the owner of this body reads and produces its values at the border
     const owner = columns.ownerOf(scope);
     if (owner >= 0) {
       for (const tensor of columns.inputsOf(owner)) {
@@ -263,7 +263,7 @@ class ScopeGraphs {
     return { scope, id: this.#pooled(id), value: this.#pooled(value), ...shape };
   }
 
-  /** An array within a shared block: tens of thousands of small arrays would take several times as much memory. */
+  /** Returns an array within a shared block; tens of thousands of small arrays would take several times its memory. */
   #pooled(numbers: readonly number[]): Int32Array {
     if (this.#used + numbers.length > this.#pool.length) {
       this.#pool = new Int32Array(Math.max(BLOCK, numbers.length));
@@ -275,7 +275,7 @@ class ScopeGraphs {
     return array;
   }
 
-  /** A body input is a pill in the innermost branch that contains all its readers; nothing shows it outside. */
+  /** Adds a body input as a pill in the innermost branch that contains all its readers; nothing shows it outside. */
   #bodyInput(scope: number, tensor: number, kind: number[], id: number[]): number {
     let home = this.#home.get(tensor);
     if (home === undefined) {
@@ -309,7 +309,7 @@ class ScopeGraphs {
     return this.#branch[this.#columns.scopeParent[branch]];
   }
 
-  /** Whether the tensor is an outer-scope value of a reader in `branch`. */
+  /** Returns whether the tensor is an outer-scope value of a reader in `branch`. */
   #captures(branch: number, tensor: number): boolean {
     const columns = this.#columns;
     const producer = columns.producer[tensor];

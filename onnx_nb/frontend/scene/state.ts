@@ -275,7 +275,7 @@ function changed(state: State, action: Action | Command, columns: Columns): Stat
 
 const NONE: readonly Target[] = [];
 
-/** All selected targets, the latest at the end. */
+/** Returns all selected targets, the latest at the end. */
 export function selected({ selection, others }: State): readonly Target[] {
   return selection === null ? [] : [...others, selection];
 }
@@ -284,7 +284,7 @@ function selecting(state: State, targets: readonly Target[]): State {
   return { ...state, selection: targets.at(-1) ?? null, others: targets.length < 2 ? NONE : targets.slice(0, -1) };
 }
 
-/** A text that is the same for equal targets. */
+/** Returns a text that is the same for equal targets. */
 export function keyOf({ kind, id }: Target): string {
   return `${kind} ${id}`;
 }

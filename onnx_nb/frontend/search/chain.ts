@@ -1,6 +1,6 @@
 /**
- * Chains of nodes along the flow: each reads what the one before makes, or, past a gap, something made of it. And the
- * ancestors and descendants of nodes, also through bodies of If, Loop and Scan.
+ * Chains of nodes along the flow: each node reads an output of the previous one or, across a gap, something made from
+ * it. Also the ancestors and descendants of nodes, including those through bodies of If, Loop and Scan.
  */
 
 import type { Columns } from "../protocol/columns.ts";
@@ -15,10 +15,10 @@ export interface Chains {
 }
 
 /**
- * All chains whose node at place k is in `masks[k]`, in the order of their first nodes. Across a gap one shortest way is
- * taken to each node at its end, through nodes that match neither end of it: from the last of those to the next of these.
+ * Finds all chains whose node at place k is in `masks[k]`, in the order of their first nodes. Across a gap it takes one
+ * shortest path to each node at the end, through nodes that match neither end.
  *
- * From the end backwards it is found which nodes a chain can still be completed from; then, forwards, no way is lost.
+ * A backward pass finds the nodes from which a chain can be completed; then no path of the forward pass is a dead end.
  */
 export function* chains(
   columns: Columns,
@@ -111,7 +111,7 @@ export function* chains(
   return { paths, more: false };
 }
 
-/** The nodes that lead to `starts`, or that are reached from them, including `starts`. */
+/** Returns the nodes that lead to `starts`, or that are reached from them, including `starts`. */
 export function trace(columns: Columns, starts: Iterable<number>, way: "before" | "after"): Uint8Array {
   const { inPtr, inValue, outPtr, outValue, producer, nodeScope } = columns;
   // scope → the node that owns the body around it, −1 in the main graph; parents have smaller numbers than children
@@ -119,7 +119,7 @@ export function trace(columns: Columns, starts: Iterable<number>, way: "before" 
   for (let scope = 1; scope < columns.scopeCount; scope++) {
     owner[scope] = columns.scopeNode[scope] >= 0 ? columns.scopeNode[scope] : owner[columns.scopeParent[scope]];
   }
-  // a body runs with its owner, which reads what the body's nodes read and makes what they return
+  // a body runs with its owner, which reads the inputs of the body's nodes and produces their results
   const inside = new Map<number, number[]>();
   for (let node = 0; node < columns.nodeCount; node++) {
     const of = owner[nodeScope[node]];

@@ -16,7 +16,7 @@ const columns = columnsOf(`
   fold k
   output y
 `);
-/** What stands in the field after each completion of a query, whose caret is at | or at the end. */
+/** Returns the field after each completion of a query, whose caret is at | or at the end. */
 const completed = (text: string): string[] => {
   const caret = text.includes("|") ? text.indexOf("|") : text.length;
   const whole = text.replace("|", "");

@@ -40,7 +40,7 @@ export function complete(columns: Columns, text: string, caret: number): Complet
     }));
 }
 
-/** "axis=-1" for each node that leaves an attribute of this name at its default. */
+/** Yields "axis=-1" for each node that leaves an attribute of this name at its default. */
 function* leftOut(columns: Columns, name: string): Generator<string> {
   const defaults = Array.from(columns.opDefaults, (string) =>
     attributesOf(columns.str(string)).find(([key, value]) => key === name && !value.endsWith("…")),
@@ -56,7 +56,7 @@ function* leftOut(columns: Columns, name: string): Generator<string> {
   }
 }
 
-/** Query syntax besides the fields. */
+/** Query syntax in addition to the fields. */
 export const SYNTAX: readonly (readonly [sample: string, meaning: string])[] = [
   ["a b", "both"],
   ["-a", "not"],
@@ -65,7 +65,7 @@ export const SYNTAX: readonly (readonly [sample: string, meaning: string])[] = [
   ["A > * > B", "in a row"],
 ];
 
-/** Description of each field, with a value from this model. */
+/** Describes each field, with a value from this model. */
 function fields(columns: Columns, to: number): Completion[] {
   const first = (field: Field, otherwise: string): string => {
     const most = [...counts(columns, field, "")].sort(([, m], [, n]) => n - m)[0]?.[0] ?? otherwise;
@@ -85,13 +85,13 @@ function fields(columns: Columns, to: number): Completion[] {
   return FIELDS.map((field) => ({ text: `${field}:`, from: 0, to, note: notes[field] }));
 }
 
-/** Value of a field → number of occurrences. */
+/** Returns value of a field → number of occurrences. */
 function counts(columns: Columns, field: string, typed: string): Map<string, number> {
   const found = new Map<string, number>();
   const add = (value: string, count = 1): void => {
     if (value !== "") found.set(value, (found.get(value) ?? 0) + count);
   };
-  // strings are counted by their numbers first
+  // strings are first counted by number
   const tally = (column: ArrayLike<number>, skip?: (id: number) => boolean): Map<number, number> => {
     const byString = new Map<number, number>();
     for (let id = 0; id < column.length; id++) {

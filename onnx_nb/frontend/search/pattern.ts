@@ -27,14 +27,14 @@ function one(characters: string): Token {
 
 const literal = (text: string): Token[] => text.split("").map(one);
 
-/** A text in which * is any text, matched as a whole; the text is in lower case, and A–Z match a–z. */
+/** Returns a matcher for whole texts, in which * is any text; the text is in lower case, and A–Z match a–z. */
 export function globOf(text: string): Matcher {
   return matcherOf(text.split("*").flatMap((part, at) => (at === 0 ? literal(part) : [EVERY, ...literal(part)])));
 }
 
 /**
- * A shape in which * or ? is any dimension and ... or ** any number of them, however it is written: 1x*x768, 1×?×768,
- * [1, 64, 768], 1,64,768. An x may be part of a dimension's name as well.
+ * Returns a matcher for shapes: * or ? is any dimension, ... or ** any number of them, in any notation: 1x*x768,
+ * 1×?×768, [1, 64, 768], 1,64,768. An x may also be part of a dimension's name.
  */
 export function shapeOf(text: string): Matcher {
   const bare = text.trim();
@@ -100,7 +100,7 @@ export function regexOf(source: string, ignoreCase: boolean): Matcher {
   return (text, begin = 0, end = text.length) => expression.test(text.slice(begin, end));
 }
 
-/** Whether a group that is repeated holds a repetition or a choice at any depth, as in (a+)+ and (a|aa)*. */
+/** Returns whether a repeated group holds a repetition or a choice at any depth, as in (a+)+ and (a|aa)*. */
 function repeatsRepeats(source: string): boolean {
   let rest = source.replace(/\\.|\[(?:\\.|[^\]\\])*\]|~/gs, "x");
   for (;;) {

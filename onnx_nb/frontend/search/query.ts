@@ -2,8 +2,8 @@
  * The language of the search: text → conditions on each node of a chain, or on each target.
  *
  *     attention matmul            both words, in any case
- *     op:Conv|Gemm -shape:1x*     one of two ops, and not such a shape
- *     name:"a b" scope:layer.1    quotes keep spaces; * stands for anything
+ *     op:Conv|Gemm -shape:1x*     one of two ops, without this shape
+ *     name:"a b" scope:layer.1    quotes keep spaces; * matches anything
  *     /layer\.\d+/i               a regular expression, in any case
  *     MatMul > * > Softmax        nodes in a row along the flow; ** for any number of them
  */
@@ -124,7 +124,7 @@ class Reader {
       this.#match(/\s*/y);
       if (this.#at >= this.#text.length || this.#starts(ARROW)) return terms;
       const term = this.#term();
-      if (term.patterns.length > 0) terms.push(term); // "op:" is still being typed
+      if (term.patterns.length > 0) terms.push(term); // "op:" is incomplete
       if (++this.#terms > MOST_TERMS) throw new QueryError(`A search has at most ${MOST_TERMS} words.`);
     }
   }
@@ -152,7 +152,7 @@ class Reader {
         `There is no field '${found[1]}'. There are ${FIELDS.join(", ")}. Quotes make it a text: "${found[0]}…"`,
       );
     }
-    this.#at = start; // as TensorFlow names a tensor, "dense:0"
+    this.#at = start; // as in TensorFlow's tensor names, "dense:0"
     return null;
   }
 
@@ -194,7 +194,7 @@ export function quoted(text: string): string {
   return `"${text.replace(/["\\]/g, "\\$&")}"`;
 }
 
-/** Whether a query has a regular expression: one from a saved notebook runs only when a person asks for it. */
+/** Returns whether a query has a regular expression: one from a saved notebook runs only when a person asks for it. */
 export function hasRegex(text: string): boolean {
   try {
     const patterns = parse(text).steps.flatMap(({ terms }) => terms.flatMap((term) => term.patterns));
@@ -205,7 +205,7 @@ export function hasRegex(text: string): boolean {
   }
 }
 
-/** Kinds that a word after `kind:` means; a prefix is enough. */
+/** Kinds for the words after `kind:`; a prefix is enough. */
 export function kindsOf(word: string): Kind[] {
   const known = { constant: "weight", value: "tensor", group: "scope", module: "scope", op: "node" } as const;
   const wanted = word.toLowerCase();
@@ -218,7 +218,7 @@ export function lower(text: string): string {
   return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
 }
 
-/** Normalized attribute value: [1, 1], 1×1, 1x1 and 1,1 are the same. */
+/** Normalizes an attribute value: [1, 1], 1×1, 1x1 and 1,1 are the same. */
 export function plainValue(text: string): string {
   return lower(text)
     .replace(/^[[(]|[\])]$/g, "")

@@ -310,7 +310,7 @@ function dice(seed: number): (faces: number) => number {
   };
 }
 
-/** A made-up graph with scopes, types, attributes, weights, folded nodes and diamonds. */
+/** Returns a synthetic graph with scopes, types, attributes, weights, folded nodes and diamonds. */
 function random(seed: number, nodes: number): Columns {
   const roll = dice(seed);
   const pick = <T>(of: readonly T[]): T => of[roll(of.length)];
@@ -329,7 +329,7 @@ function random(seed: number, nodes: number): Columns {
   return columnsOf(lines.join("\n"));
 }
 
-/** Terms with what they mean, spelled out for one thing. */
+/** Searchable texts of one target. */
 interface Thing {
   kind: string;
   own: string[];
@@ -484,7 +484,7 @@ describe("against brute force", () => {
         if (step.startsWith("dtype")) return graph.outputsOf(node).some((value) => graph.dtypeOf(value) === "float16");
         return graph.opOf(node) === step;
       };
-      /** all ways across a gap, then only the shortest to each end */
+      /** all paths across a gap, then only the shortest to each end */
       const across = (from: number, step: string, before: string): Map<number, number> => {
         const length = new Map<number, number>();
         let front = new Set([from]);

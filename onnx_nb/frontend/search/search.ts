@@ -21,18 +21,18 @@ export interface Found {
   readonly hits: readonly Hit[];
   /** number of matches; more than `hits` if there are too many to keep */
   readonly total: number;
-  /** there may be more than `total`: the search was stopped, or enough chains were found */
+  /** there may be more than `total`: the search was stopped, or found enough chains */
   readonly more: boolean;
   /** the error in the query, or null */
   readonly problem: string | null;
 }
 
-/** Yields now and then; `next(true)` asks it to stop early with what it has. */
+/** Yields at intervals; `next(true)` asks it to stop early with the hits so far. */
 export type Searching = Generator<undefined, Found, boolean | undefined>;
 
 const NOTHING: Found = { hits: [], total: 0, more: false, problem: null };
 
-/** Runs a search at once; `searching` does the same in steps. */
+/** Runs a whole search; `searching` does the same in steps. */
 export function search(columns: Columns, text: string, most = MOST_HITS): Found {
   const steps = searching(columns, text, most);
   for (;;) {
@@ -53,7 +53,7 @@ export function* searching(columns: Columns, text: string, most = MOST_HITS): Se
   }
 }
 
-// ---------------------------------------------------------------- things
+// ---------------------------------------------------------------- targets
 
 const SCOPE = 0;
 const NODE = 1;
@@ -102,7 +102,7 @@ const ABOUT: Partial<Record<Field, number>> = {
   shape: VALUE,
 };
 
-/** A search that only excludes covers the kinds of targets that its fields describe. */
+/** Returns the kinds of targets that the fields describe, for a search that only excludes. */
 function kindsWanted(terms: readonly Term[]): readonly boolean[] {
   const excludes = terms.every((term) => term.negative);
   return [SCOPE, NODE, VALUE].map(
@@ -133,7 +133,7 @@ function* chainSearch(columns: Columns, { steps }: Query, judge: Judge): Searchi
 
 // ---------------------------------------------------------------- terms
 
-/** The term matches something related (its scope, its outputs), which counts next to a match of its own. */
+/** The term matches something related (its scope, its outputs), which ranks below a match of its own. */
 const NEAR = -1;
 const NO = 0;
 /** The target itself matches; up to 4, higher is better. */
@@ -174,7 +174,7 @@ class Judge {
     return [never, this.#along(term, field), never];
   }
 
-  /** Rank of each string of the table for one of the patterns; `whole` excludes partial matches. */
+  /** Ranks each string of the table for one of the patterns; `whole` excludes partial matches. */
   #ranks(term: Term, whole = false): Ranks {
     const each = term.patterns.map((pattern): Ranks => {
       if (pattern.type === "regex") return this.#matched(pattern.matches);
@@ -209,7 +209,7 @@ class Judge {
       return this.#where((lower) => lower === wanted);
     });
     const shape = this.#ranksOf(term, (text) => {
-      // an x may stand for × and may be part of a name; whole dimensions, so that 6 is not in 768
+      // an x may represent × and may be part of a name; whole dimensions, so that 6 is not in 768
       const dims = (shape: string): string => `×${shape.replaceAll("x", "×")}×`;
       const wanted = dims(text);
       return this.#where((lower) => dims(lower).includes(wanted));
@@ -250,7 +250,7 @@ class Judge {
   }
 
   /**
-   * Nodes before or after the target of this name: a node, a tensor (its producer or consumers), or a scope (all its
+   * Finds nodes before or after the target of this name: a node, a tensor (its producer or consumers), or a scope (its
    * nodes).
    */
   #along(term: Term, way: "before" | "after"): Verdict {
@@ -275,7 +275,7 @@ class Judge {
     return [this.#scopeRank(rank), (node) => rank(nodeName[node]), (value) => rank(valueName[value])];
   }
 
-  /** A scope is found by its own name or class, or by a path that ends in it. */
+  /** Ranks a scope by its own name or class, or by a path that ends in it. */
   #scopeRank(rank: Ranks): Verdict {
     const { scopeName, scopePath, scopeClass, scopeParent } = this.#columns;
     return (scope) => {
@@ -286,7 +286,7 @@ class Judge {
     };
   }
 
-  /** 1 for scopes that match and all scopes in them. */
+  /** Returns 1 for scopes that match and all scopes in them. */
   #inside(matches: (scope: number) => boolean): Uint8Array {
     const { scopeCount, scopeParent } = this.#columns;
     const inside = new Uint8Array(scopeCount);
@@ -296,7 +296,7 @@ class Judge {
     return inside;
   }
 
-  /** Scope of a tensor: that of its producer, for a weight that of its first reader. */
+  /** Returns the scope of a tensor: that of its producer, for a weight that of its first reader. */
   #scopeOf(value: number): number {
     const { producer, nodeScope } = this.#columns;
     if (producer[value] >= 0) return nodeScope[producer[value]];
@@ -305,8 +305,8 @@ class Judge {
   }
 
   /**
-   * The op of this name if the model has one, else ops that contain it: "Mul" does not find MatMul, but "pool" finds
-   * MaxPool.
+   * Finds the op of this name if the model has one, else ops that contain it: "Mul" does not find MatMul, but "pool"
+   * finds MaxPool.
    */
   #op(term: Term): Verdict {
     const { opName, opDomain, nodeOp } = this.#columns;
@@ -322,7 +322,7 @@ class Judge {
     return (node) => found[nodeOp[node]];
   }
 
-  /** The dtype of this name if the model has one, else those with this prefix: "float" finds float16 and float32. */
+  /** Ranks the dtype of this name if the model has one, else those with this prefix: "float" finds all float types. */
   #dtype(term: Term): Ranks {
     const used = new Set(this.#columns.valueDtype);
     return this.#ranksOf(term, (text) => {
@@ -390,8 +390,8 @@ class Judge {
   }
 
   /**
-   * Nodes in a scope, and the scope itself. Dots and slashes are equal; "layer.1" does not find "layer.10" if there is
-   * a "layer.1".
+   * Finds nodes in a scope, and the scope itself. Dots and slashes are equal; "layer.1" finds "layer.10" only if there
+   * is no "layer.1".
    */
   #scope(term: Term): Verdicts {
     const { scopePath, scopeClass, nodeScope, scopeParent } = this.#columns;
@@ -436,12 +436,12 @@ class Judge {
   }
 }
 
-/** "pads [1, 1] · strides 2×2" → names with normalized values. */
+/** Returns names with normalized values, from "pads [1, 1] · strides 2×2". */
 export function attributesOf(text: string): [name: string, value: string][] {
   return attributePairs(text).map(([name, value]) => [name.toLowerCase(), plainValue(value)]);
 }
 
-/** Names of the attributes in a text; null if it was shortened, so that there may be more. */
+/** Returns the names of the attributes in a text; null if it was shortened, so that there may be more. */
 export function statedKeys(text: string): readonly string[] | null {
   if (text.endsWith("…")) return null;
   return attributesOf(text).map(([key]) => key);
@@ -456,7 +456,7 @@ function sameValue(value: string, given: string): boolean {
   return given.startsWith(start.replace(/,$/, ""));
 }
 
-/** The name of a dtype that may be given by another one: f16, fp16, half, bf16, u8, long. */
+/** Returns the name of a dtype for an alias: f16, fp16, half, bf16, u8, long. */
 function dtypeOf(text: string): string {
   const known: Readonly<Record<string, string>> = { half: "float16", double: "float64", long: "int64" };
   const short: Readonly<Record<string, string>> = { f: "float", fp: "float", bf: "bfloat", i: "int", u: "uint" };

@@ -1,4 +1,4 @@
-/** The string table of a graph as one long text, so that a word is searched in all strings at once. */
+/** The string table of a graph as one long text, so that one pass searches all strings for a word. */
 
 import { type Columns, oncePerModel } from "../protocol/columns.ts";
 import type { Matcher } from "./pattern.ts";
@@ -7,13 +7,13 @@ import { lower } from "./query.ts";
 /** String of the table → rank of the match: 0 none, 1 anywhere, 2 at a word, 3 at the beginning, 4 whole. */
 export type Ranks = (string: number) => number;
 
-/** Characters of a string that are matched with a pattern. */
+/** Maximum number of characters of a string that are matched with a pattern. */
 const MATCHED = 1000;
 
 export class StringIndex {
   readonly #columns: Columns;
   readonly #ptr: Uint32Array;
-  /** one character a byte, A–Z in lower case */
+  /** one character for each byte, A–Z in lower case */
   readonly #lower: string;
   /** … in original case, if all are ASCII */
   #plain: string | null | undefined;
@@ -75,7 +75,7 @@ export class StringIndex {
 
 const UNKNOWN = 255;
 
-/** One character for each byte; beyond ASCII it need only be consistent. */
+/** Returns one character for each byte; beyond ASCII it need only be consistent. */
 function characters(bytes: Uint8Array): string {
   return new TextDecoder("latin1").decode(bytes);
 }

@@ -7,12 +7,12 @@ import { sendPicture } from "../protocol/kernel.ts";
 import { bindTrait } from "../protocol/model.ts";
 import { drawn, type Page, sharing } from "./mount.ts";
 
-/** Milliseconds after which the panel has come to rest and its picture is drawn. */
+/** Milliseconds until the panel has come to rest and its picture is drawn. */
 const REST_MS = 400;
 
 type Detail = ComparisonOptions["detail"];
 
-/** Returns what was packed with the points, and asks for what was not. */
+/** Returns details that were packed with the points, and requests the others. */
 function packedOr(points: Points, ask: Detail): Detail {
   return async (row, signal) => {
     const packed = points.detail(row);
@@ -25,7 +25,7 @@ export const comparisonWidget = sharing(
   (points, model, channel, root, signal) => {
     const actions = model.get("_actions") as string[];
     const height = Number(model.get("height"));
-    /** @param inside the module that was drilled into, "" for none */
+    /** @param inside the module whose operations are shown, "" for none */
     const detailIn =
       (inside: string): Detail =>
       async (row, ended): Promise<Details> =>
@@ -48,7 +48,7 @@ export const comparisonWidget = sharing(
       const back = { text: "← All points", go };
       const detail = packedOr(inside, detailIn(name));
       drilled = createComparison(root, inside, { height, detail, back }, closing.signal);
-      root.querySelector("button")?.focus(); // the one that leads back
+      root.querySelector("button")?.focus(); // the button that leads back
       if (inside.about.notable >= 0) drilled.choose(inside.text("name", inside.about.notable));
       return "";
     };

@@ -1,4 +1,4 @@
-/** Mounts the graph of a model: in a widget on its kernel, on a page on what was written there. */
+/** Mounts the graph of a model: with its kernel in a widget, with embedded data on a page. */
 
 import { GraphView } from "../panels/graphview.ts";
 import { createSummary, type SummaryData } from "../panels/summary.ts";

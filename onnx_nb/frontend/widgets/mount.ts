@@ -1,4 +1,4 @@
-/** The root element of a widget in a cell or on a page: its theme, its errors, its end. */
+/** The root element of a widget in a cell or on a page: its theme, its errors, its removal. */
 
 import { el } from "../panels/dom.ts";
 import type { Channel } from "../protocol/channel.ts";
@@ -9,21 +9,21 @@ import { watchTheme } from "../render/theme.ts";
 const heard = new WeakSet<CommModel>();
 
 /**
- * Lets a widget hear its kernel also where the page was too busy to start it. anywidget gives a module 2 s; of one that
- * was not there by then (a large notebook, a slow machine) it shows the view, and hands on nothing of the kernel, ever.
+ * Connects a widget to its kernel even if the page was too busy to start it. anywidget gives a module 2 s; if it starts
+ * later (a large notebook, a slow machine), anywidget shows the view, but never passes on anything from the kernel.
  */
 export async function hearKernel(model: WidgetModel): Promise<void> {
   const raw = await model.widget_manager?.get_model(String(model.get("_own")));
   if (raw?.comm === undefined || heard.has(raw)) return;
   heard.add(raw);
   try {
-    await raw._handle_comm_msg({ content: { data: {} }, buffers: [] }); // means nothing, and waits as all others do
+    await raw._handle_comm_msg({ content: { data: {} }, buffers: [] }); // an empty message, which waits like all others
   } catch {
     let waits: CommModel = raw;
     while (!Object.hasOwn(waits, "_handle_comm_msg")) waits = Object.getPrototypeOf(waits);
     const ipywidgets: CommModel = Object.getPrototypeOf(waits);
     raw.comm.on_msg((message) => ipywidgets._handle_comm_msg.call(raw, message));
-    raw.comm.send({ method: "request_state" }); // what changed until now went by
+    raw.comm.send({ method: "request_state" }); // changes until now were lost
   }
 }
 
@@ -53,7 +53,7 @@ export function mount(
   return () => view.abort();
 }
 
-/** Runs what fills a root; an error is shown in its place. */
+/** Runs the function that fills a root; shows an error in its place. */
 export function fillRoot(root: HTMLElement, signal: AbortSignal, fill: () => void | Promise<void>): void {
   (async () => fill())().catch((error: unknown) => {
     if (signal.aborted) return;
@@ -62,7 +62,7 @@ export function fillRoot(root: HTMLElement, signal: AbortSignal, fill: () => voi
   });
 }
 
-/** Marks a root as drawn that has no canvas, and lets it follow the theme of the page. */
+/** Marks a root without a canvas as drawn, and keeps it consistent with the page's theme. */
 export function drawn(root: HTMLElement, signal: AbortSignal, redraw: () => void = () => undefined): void {
   watchTheme(root, redraw, signal);
   root.dataset.state = "drawn";
@@ -72,7 +72,7 @@ export function style(parent: HTMLElement, css: string): void {
   parent.append(el("style", css));
 }
 
-/** Hides the picture that replaces a widget, and the output that holds it, while the widget is on this page. */
+/** Hides the picture that replaces a widget, and the output around it, while the widget is on this page. */
 function hidePicture(parent: HTMLElement, model: WidgetModel): void {
   const id = String(model.get("_picture_id") ?? "");
   if (!/^\w+$/.test(id)) return;
@@ -90,10 +90,10 @@ export function rootIn(parent: HTMLElement, kind: string): HTMLElement {
 /** Fills the root of one view, which lives until the signal aborts. */
 export type View = (root: HTMLElement, signal: AbortSignal) => void | Promise<void>;
 
-/** Called once a widget: loads what its views share. */
+/** Called once for each widget: loads the data that its views share. */
 export type Widget = (model: WidgetModel, channel: Channel) => View;
 
-/** Returns a widget whose views share what is loaded once. */
+/** Returns a widget that loads the data of its views once. */
 export function sharing<T>(
   load: (part: Parts) => Promise<T>,
   show: (loaded: T, model: WidgetModel, channel: Channel, root: HTMLElement, signal: AbortSignal) => void,
@@ -111,12 +111,12 @@ export function sharing<T>(
 /** Fills the root of a page from the page's JSON and its packed columns. */
 export type Page = (root: HTMLElement, about: unknown, part: Parts, signal: AbortSignal) => void | Promise<void>;
 
-/** Elements that take the focus if nothing around the one that went away does. */
+/** Elements that take the focus if nothing around the removed one does. */
 const HOME = ["canvas[tabindex]", "[role=grid][tabindex]", "button:not([disabled])"];
 
 /**
- * Keeps the focus in the view when the focused element goes away (a button that did its work, a page that was turned):
- * keys without it are commands to the notebook, which may delete the cell.
+ * Keeps the focus in the view when the focused element is removed (a used button, a previous page): keys without
+ * the focus are commands to the notebook, which may delete the cell.
  */
 function keepFocus(root: HTMLElement): void {
   /** the focused element and those around it */
@@ -127,7 +127,7 @@ function keepFocus(root: HTMLElement): void {
     const [last] = held;
     if (last === undefined || !root.isConnected || !gone(last)) return;
     const { activeElement } = root.getRootNode() as Document | ShadowRoot;
-    // elsewhere by now
+    // the focus is already elsewhere
     if (activeElement !== null && activeElement !== document.body && activeElement !== last) return;
     const around = held.slice(1).find((each) => each.hasAttribute("tabindex") && root.contains(each) && !gone(each));
     const home = HOME.map((selector) => root.querySelector<HTMLElement>(selector)).find((each) => each !== null);
@@ -140,7 +140,7 @@ function keepFocus(root: HTMLElement): void {
   root.addEventListener("focusout", (event) => {
     if (event.relatedTarget !== null) return;
     const left = held;
-    // a click somewhere else, or the focused element is about to go
+    // a click somewhere else, or the focused element is about to be removed
     setTimeout(() => {
       const [last] = left;
       if (held === left && last !== undefined && !gone(last)) held = [];

@@ -19,7 +19,7 @@ const SIDES = ["reference", "candidate"] as const;
 
 type Loaded<T> = Promise<{ readonly columns: readonly [Columns, Columns]; readonly data: T }>;
 
-/** Loads two graphs and what differs between them: of a step of a simplification, 0 for the whole. */
+/** Loads two graphs and their differences, of a step of a simplification or, for 0, of the whole. */
 async function loadPair<T>(part: Parts, type: new (packed: Packed) => T, step = 0): Loaded<T> {
   const names = [...SIDES, "differences"].map((name) => (step === 0 ? name : `${name}-${step}`));
   const [left, right, data] = await Promise.all(names.map(part));
@@ -79,7 +79,7 @@ export const diffPage: Page = async (root, about, part, signal) => {
 };
 
 export const simplificationWidget: Widget = (model, channel) => {
-  /** the steps of the result that is shown, as far as they were looked at */
+  /** the steps of the current result that were loaded */
   const steps = new Map<number, Loaded<SimplificationData>>();
   let revision: unknown;
   const load = (step: number): Loaded<SimplificationData> => {
@@ -87,7 +87,7 @@ export const simplificationWidget: Widget = (model, channel) => {
     revision = model.get("_revision");
     const found = steps.get(step) ?? loadPair((name) => loadPacked(model, channel, name), SimplificationData, step);
     steps.set(step, found);
-    found.catch(() => steps.delete(step)); // it may be asked for again
+    found.catch(() => steps.delete(step)); // a later request may succeed
     return found;
   };
   return (root, signal) => {
@@ -124,7 +124,7 @@ export const simplificationWidget: Widget = (model, channel) => {
       },
       signal,
     );
-    // before the step, which is another result's
+    // before binding the step, which belongs to the new result
     bindTrait(model, "_revision", () => view.show(account(), Number(model.get("step"))), signal);
     const putStep = bindTrait<number>(model, "step", view.turn, signal);
     const putSelection = bindTrait<unknown[]>(model, "selection", () => undefined, signal);
@@ -134,7 +134,7 @@ export const simplificationWidget: Widget = (model, channel) => {
   };
 };
 
-/** A page shows the steps; what takes a kernel cannot be pressed. */
+/** Mounts a simplification on a page, which shows the steps; buttons that need a kernel are disabled. */
 export const simplificationPage: Page = async (root, about, part, signal) => {
   const hosts = await pageHosts(part);
   new Simplification(
@@ -144,7 +144,7 @@ export const simplificationPage: Page = async (root, about, part, signal) => {
       live: false,
       reason: "This page has no kernel. Open the model in a notebook with onnx_nb to change or save it.",
       load: (step) => loadPair(part, SimplificationData, step),
-      // of the steps in between the page holds only the graphs
+      // a page holds only the graphs of the steps in between
       graph: (side, step) => (step === 0 ? hosts[side] : pageHost()),
       again: noKernel,
       save: noKernel,

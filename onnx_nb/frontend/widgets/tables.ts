@@ -1,4 +1,4 @@
-/** Mounts what consists of tables: an audit of external data, the values of a capture, the summary of a model. */
+/** Mounts widgets that consist of tables: an audit of external data, a capture, and the summary of a model. */
 
 import { type AuditData, createExternalData } from "../panels/audit.ts";
 import { type CaptureAbout, createCapture } from "../panels/capture.ts";
@@ -57,7 +57,7 @@ export const summaryWidget: Widget = (model, channel) => (root, signal) => {
     );
     (same ?? root.querySelector<HTMLElement>(".onnx-nb-details"))?.focus({ preventScroll: true });
   };
-  /** Counts what a run costs for these sizes; what was counted arrives by the traits. */
+  /** Counts the cost of a run for these sizes; the result arrives through the traits. */
   const count = async (shapes: Shapes): Promise<void> => {
     try {
       await channel.request("costs", { shapes }, { signal });
@@ -68,7 +68,7 @@ export const summaryWidget: Widget = (model, channel) => (root, signal) => {
     }
     fill();
   };
-  /** Counts for tables that are opened before anything was counted, by a click or from a cell. */
+  /** Counts for tables that are opened before the first count, by a click or from a cell. */
   const countOnce = (): void => {
     const { cost } = model.get("_summary") as SummaryData;
     if (model.get("expanded") === true && cost == null) void count(model.get("shapes") as Shapes);
