@@ -1,6 +1,6 @@
 """The cost of a run of a model: MACs, FLOPs, parameters and activation bytes of every node and scope.
 
-Shapes come from `shapes.infer`, formulas from `flops.count`; here they are added up over bodies, calls and scopes.
+Shapes come from `shape_inference`, formulas from `flops.count`; costs are summed over bodies, calls and scopes.
 An unknown cost is NaN, reported with the reason, and never taken for zero.
 """
 
@@ -41,11 +41,11 @@ Column = NDArray[np.float64]
 By = Literal["node", "scope"]
 
 MOST = 1e300
-"""Larger numbers, which only broken models have, are taken for that."""
+"""Maximum of any cost; larger numbers, which only broken models have, are clipped to it."""
 
 _CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 _RUN = ("macs", "flops", "activation_bytes")
-"""Metrics that depend on shapes, and so may be unknown."""
+"""Metrics that depend on shapes and so may be unknown."""
 _METRICS = ("macs", "flops", "parameters", "parameter_bytes", "activation_bytes")
 
 
@@ -54,18 +54,18 @@ class Cost:
     """The cost of a node, a scope or the whole model."""
 
     macs: int | None
-    """None if the MACs of any node are unknown."""
+    """Multiply-accumulates; None if those of any node are unknown."""
     flops: int | None
     parameters: int
-    """Elements of the weights that are read, each weight once."""
+    """Elements of the weights that are read, each weight counted once."""
     parameter_bytes: int
     activation_bytes: int | None
     known_macs: int
-    """The sum over nodes with known MACs: a lower bound of `macs`."""
+    """Sum over nodes with known MACs: a lower bound of `macs`."""
     known_flops: int
     known_activation_bytes: int
     unknown_macs: int
-    """The number of nodes with unknown MACs."""
+    """Number of nodes with unknown MACs."""
     unknown_flops: int
     unknown_activation_bytes: int
 
@@ -81,7 +81,7 @@ class UnknownCost:
     """A node with an unknown cost."""
 
     node: int
-    """The flat node."""
+    """Number of the flat node."""
     name: str
     op: str
     reason: str
@@ -89,29 +89,29 @@ class UnknownCost:
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """The cost of a run. Columns have an entry for each flat node of `graph`, or each group of `scopes`.
+    """The cost of a run. Columns have an entry for each flat node of `graph`, or each scope of `scopes`.
 
-    `graph` is that of `Graph.opened`: nodes inside of calls follow the others.
+    `graph` is that of `Graph.opened`: nodes inside calls follow the others.
     """
 
     graph: Graph
     scopes: Scopes
     macs: Column
-    """Multiply-accumulates of each node, NaN where unknown; see `costs` for what counts."""
+    """Multiply-accumulates of each node, NaN where unknown; `costs` defines them."""
     flops: Column
     parameters: Column
-    """Elements of the weights that a node reads."""
+    """Elements of the weights that each node reads."""
     parameter_bytes: Column
     activation_bytes: Column
-    """Bytes of what a node makes."""
+    """Bytes of the outputs of each node."""
     reasons: tuple[str, ...]
     reason_of: Ints
-    """Index into `reasons` of why a cost of each node is unknown; the first reason is empty."""
+    """Index into `reasons`: the reason why a cost of each node is unknown; the first is empty."""
     scope_sums: Mapping[str, Column]
-    """For each of macs, flops, parameters, parameter_bytes and activation_bytes the sum over what is known in a group;
-    of a BRANCH for one run of it."""
+    """Sums over known costs in each scope, for macs, flops, parameters, parameter_bytes and activation_bytes; for a
+    BRANCH, the cost of one run of it."""
     scope_unknown: Mapping[str, Ints]
-    """For each of macs, flops and activation_bytes the number of nodes in a group where it is unknown."""
+    """Number of nodes in each scope with an unknown cost, for macs, flops and activation_bytes."""
     unbound: tuple[str, ...]
     """Dimensions of inputs without a known size: bind them by ``shapes={"batch": 1}``."""
 
@@ -121,7 +121,7 @@ class Costs:
         return self.of_scope(0)
 
     def scope(self, path: str) -> Cost:
-        """Return what a scope costs, by its path in `Scopes.scope_path`, such as ``"encoder/layer.0"``.
+        """Return the cost of a scope, by its path in `Scopes.scope_path`, such as ``"encoder/layer.0"``.
 
         Raises
         ------
@@ -134,30 +134,30 @@ class Costs:
         return self.of_scope(self._scope_of_path[path])
 
     def of_scope(self, group: int) -> Cost:
-        """Return what a group of `scopes` costs."""
+        """Return the cost of a scope of `scopes`, by its number."""
         sums = {metric: float(column[group]) for metric, column in self.scope_sums.items()}
         return _cost(sums, {metric: int(column[group]) for metric, column in self.scope_unknown.items()})
 
     def node(self, name: str) -> Cost:
-        """Return what a node costs.
+        """Return the cost of a node.
 
         Raises
         ------
         OnnxNbError
-            If there is no node of that name; the message names the closest ones.
+            If there is no node with that name; the message names the closest ones.
         """
         if not name or name not in self.graph.names:
             raise OnnxNbError(f"the model has no node {quoted(name)}.", advice=closest_text(name, self.graph.names))
         return self.of_node(self.graph.names.index(name))
 
     def of_node(self, node: int) -> Cost:
-        """Return what a flat node costs."""
+        """Return the cost of a flat node."""
         figures = {metric: float(getattr(self, metric)[node]) for metric in _METRICS}
         unknown = {metric: int(math.isnan(figures[metric])) for metric in _RUN}
         return _cost({metric: 0.0 if math.isnan(size) else size for metric, size in figures.items()}, unknown)
 
     def of_nodes(self, nodes: Sequence[int]) -> Cost:
-        """Return what flat nodes cost together, each weight counted once; a node with bodies has all that is inside."""
+        """Return the total cost of flat nodes, each weight counted once; a node with bodies includes those inside."""
         chosen = np.zeros(self.graph.node_count, bool)
         chosen[list(nodes)] = True
         reader, value, elements, nbytes = weights_read(self.graph)
@@ -169,14 +169,14 @@ class Costs:
 
     @functools.cached_property
     def unknown(self) -> tuple[UnknownCost, ...]:
-        """The nodes with an unknown cost, and why."""
+        """The nodes with an unknown cost, and the reasons."""
         return tuple(
             UnknownCost(node, self.graph.names[node], self._op(node), self.reasons[self.reason_of[node]])
             for node in np.flatnonzero(self.reason_of).tolist()
         )
 
     def rows(self, by: By = "node") -> list[dict[str, Any]]:
-        """Return a row for each node, or each scope; what is unknown is None.
+        """Return a row for each node, or each scope; unknown costs are None.
 
         Returns
         -------
@@ -228,28 +228,28 @@ class Costs:
 
 @known_keywords
 def costs(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = None) -> Costs:
-    """Count what one run of a model costs, for every node and scope. No weight is read, and nothing is run.
+    """Count the cost of one run of a model, for every node and scope. No weight is read, and nothing is run.
 
     MACs
-        One product that is added to a sum is one multiply-accumulate. They are counted in Conv, ConvTranspose, Gemm,
-        MatMul, Einsum, attention, LSTM, GRU and RNN, their quantized forms, and linear models. Taps on padding count
-        like others, and causal masks take nothing away. Twice the MACs is what ``torch.utils.flop_counter`` counts.
+        A multiply-accumulate is a product added to a sum. MACs are counted in Conv, ConvTranspose, Gemm, MatMul,
+        Einsum, attention, LSTM, GRU and RNN, their quantized forms, and linear models. Taps on padding count like
+        others, and causal masks subtract nothing. ``torch.utils.flop_counter`` counts twice the MACs.
     FLOPs
         Two for each multiply-accumulate, one for each element to which a bias is added or that a factor other than 1
         scales, and otherwise, for each element, the steps of the formula in the ONNX standard: 1 for elementwise
         functions and comparisons, 5 for Softmax (largest, difference, exponential, sum, quotient), 7 for
         LayerNormalization, 2 for BatchNormalization, 1 for each element that is reduced or each tap of a pooling
-        window. What happens once a row does not count. Integers count like floats; moving, casting and looking up data
-        counts nothing.
+        window. Steps taken once per row do not count. Integers count like floats; moving, casting and looking up data
+        cost nothing.
     weights
-        Elements of the weights (initializers) that a node reads. Sums count a weight once, however many nodes read it.
+        Elements of the weights (initializers) that a node reads. Sums count a weight once, even if many nodes read it.
     activations
-        Bytes of the tensors that a node makes, views such as those of Reshape too: their sum is what a run writes if
-        nothing is done in place, not the most that it holds at one time.
+        Bytes of the tensors that a node produces, including views such as those of Reshape: their sum is the bytes that
+        a run writes if nothing is done in place, not its peak memory.
 
-    A node with bodies has the larger of the branches of an If, and the body of a Loop or Scan times the number of its
-    rounds. Nodes inside a body have what one run of it costs. A call of a local function has all that its body costs,
-    and the nodes in it their share.
+    The cost of an If is that of its larger branch; the cost of a Loop or Scan is that of its body times the number of
+    iterations. Nodes inside a body have the cost of one run of it. A call of a local function has the cost of its whole
+    body, and the nodes in it their share.
     Nodes that only compute constants from constants (`Graph.folded`) cost nothing: a runtime computes them once.
 
     Parameters
@@ -257,7 +257,7 @@ def costs(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = N
     model
         Any `ModelLike`; it is not changed.
     shapes
-        Sizes of dimensions by their symbol, as ``{"batch": 1}``, and shapes by the name of their input.
+        Sizes of dimensions by symbol, as ``{"batch": 1}``, and shapes by input name.
 
     Raises
     ------
@@ -307,7 +307,7 @@ def _counted(found: Inference) -> Costs:
 
 
 def _run_costs(found: Inference) -> tuple[Column, tuple[str, ...], Ints]:
-    """Return MACs, FLOPs and activation bytes of each node as three rows, and why some are unknown."""
+    """Return MACs, FLOPs and activation bytes of each node as three rows, and the reasons why some are unknown."""
     graph = found.graph
     reasons = {"": 0, "it is in subgraphs that are nested too deep": 1}
     # the last entry is for nodes that were not reached
@@ -324,14 +324,14 @@ def _run_costs(found: Inference) -> tuple[Column, tuple[str, ...], Ints]:
     # nodes in subgraphs come after the node that owns them, so the innermost subgraphs are added first
     for owner in sorted({subgraph.owner_node for subgraph in graph.subgraphs[1:]}, reverse=True):
         subgraphs = [graph.subgraphs[number] for number in graph.bodies(owner)]
-        if subgraphs[0].function is not None:  # the outputs of a call are counted where they are made
+        if subgraphs[0].function is not None:  # the outputs of a call are counted inside it
             figures[:, owner] = 0
             reason_of[owner] = 0
         each = [figures[:, body.start : body.stop].sum(axis=1) for body in subgraphs]
         trips, reason = found.trips.get(owner), ""
         if graph.operators[graph.op_index[owner]] == ("If", ""):
             inside = functools.reduce(np.maximum, each)
-        elif trips is None:  # nothing stays nothing, however often it is done
+        elif trips is None:  # zero stays zero for any number of iterations
             inside = np.sum([np.where(body == 0, 0.0, math.nan) for body in each], axis=0)
             reason = "how often its body runs is not known before the run"
         else:
@@ -347,7 +347,7 @@ def _run_costs(found: Inference) -> tuple[Column, tuple[str, ...], Ints]:
 
 
 def _of_case(case: Case) -> tuple[tuple[float, float, float], str]:
-    """Return MACs, FLOPs and activation bytes, and why one of them is unknown."""
+    """Return MACs, FLOPs and activation bytes, and the reason why one of them is unknown."""
     op = plain_text(case.node.op_type)
     macs, steps, reason = (0.0, 0.0, "") if op in _CONTROL and not case.domain else flops.count(case)
     nbytes, no_bytes = 0.0, ""
@@ -381,7 +381,7 @@ def weight_sizes(graph: Graph) -> tuple[Column, Column]:
 
 
 def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
-    """Return who reads which weight, as nodes and values, and `weight_sizes`."""
+    """Return the nodes that read weights and the weights that they read, in pairs, and `weight_sizes`."""
     is_weight = graph.value_kind == INITIALIZER
     node = np.repeat(np.arange(graph.node_count), np.diff(graph.in_ptr))
     read = (graph.in_value >= 0) & is_weight[graph.in_value]
@@ -393,7 +393,7 @@ def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
 
 
 def _with_owners(graph: Graph, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Let nodes with bodies read what is read inside."""
+    """Add the reads inside bodies to the nodes that own the bodies."""
     subgraph = graph.node_subgraph[pairs // graph.value_count]
     owner = np.asarray([place.owner_node for place in graph.subgraphs])
     inner = pairs
@@ -406,9 +406,9 @@ def _with_owners(graph: Graph, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _scope_sums(tree: Scopes, run: Column) -> tuple[dict[str, Column], dict[str, Ints]]:
-    """Add up what is known in each group, and count what is not."""
+    """Sum the known costs in each scope, and count the unknown ones."""
     apart = np.isin(tree.scope_kind, (BODY, BRANCH, FUNCTION))
-    # the node that owns a body is outside of the body's group, and has everything inside it
+    # the node that owns a body is outside the body's scope, and includes its cost
     parent = np.where(apart, -1, tree.scope_parent)
     bodies = np.flatnonzero((tree.scope_kind == BODY) | (tree.scope_kind == FUNCTION))
     sums: dict[str, Column] = {}
@@ -424,7 +424,7 @@ def _scope_sums(tree: Scopes, run: Column) -> tuple[dict[str, Column], dict[str,
 
 
 def _scope_weights(tree: Scopes, node: Ints, value: Ints, size: Column) -> Column:
-    """Add up the weights that are read in each group, each once."""
+    """Sum the weights that are read in each scope, each once."""
     depth = depths(tree.scope_parent)
     total = np.zeros(len(tree.scope_parent))
     pairs = np.unique(tree.node_scope[node].astype(np.int64) * max(len(size), 1) + value)

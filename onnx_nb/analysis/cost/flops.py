@@ -26,7 +26,7 @@ class UnknownCostError(Exception):
 
 
 def count(case: Case) -> tuple[float, float, str]:
-    """Count what a node computes in one run, bodies and local functions apart."""
+    """Count the operations of a node in one run, without bodies and local functions."""
     op, product = plain_text(case.node.op_type), _PRODUCTS.get((plain_text(case.node.op_type), case.domain))
     if case.domain in operators.onnx_domains():
         known = case.known_operator
@@ -38,7 +38,7 @@ def count(case: Case) -> tuple[float, float, str]:
     if not known:
         named = shortened(f"{case.domain}.{op}" if case.domain else op, 100)
         return math.nan, math.nan, f"what operator {named} computes is not known"
-    # what is neither a product nor of an unknown sort multiplies nothing into sums
+    # operators of other known categories have no multiply-accumulates
     unknown_kinds = ("linear", "other", "control")
     has_products = product is not None or operators.CATEGORIES[operators.category(op, case.domain)] in unknown_kinds
     try:
@@ -166,7 +166,7 @@ def _labels(term: str, rank: int = 0) -> list[str]:
 
 
 def _attended(case: Case, scores: int, width: int, value_width: int, *added: int) -> tuple[int, int]:
-    """Count scores, what is added to them if those inputs are there, their softmax, and the weighted sum of values."""
+    """Count scores, the terms added to them by present inputs, their softmax, and the weighted sum of values."""
     steps = 6 + sum(_has(case, place) for place in added)  # a scale, and the five of Softmax
     return scores * (width + value_width), scores * steps
 
@@ -211,7 +211,7 @@ def _multi_head(case: Case) -> tuple[int, int]:
 
 
 def _packed_attention(case: Case) -> tuple[int, int]:
-    """Count com.microsoft's Attention, which projects its input too."""
+    """Count com.microsoft's Attention, which also projects its input."""
     batch, rows, _ = _shape(case, 0, 3)
     hidden, width = _shape(case, 1, 2)
     heads = max(attribute(case.node, "num_heads", 0), 1)
@@ -239,7 +239,7 @@ def _grouped_attention(case: Case) -> tuple[int, int]:
 
 
 def _recurrent(case: Case, gates: int, per_cell: int) -> tuple[int, int]:
-    """Count a recurrent layer; ``per_cell`` are the steps of one cell after its products and biases."""
+    """Count a recurrent layer; ``per_cell`` is the number of steps of one cell after its products and biases."""
     steps = math.prod(_shape(case, 0, 3)[:2])
     directions, _, cells = _shape(case, 2, 3)
     biases = 2 * gates if _has(case, 3) else 0
@@ -312,7 +312,7 @@ _BY_INPUT = _steps(
 )
 _WINDOWS = {"AveragePool": 1, "MaxPool": 1, "LpPool": 2, "QLinearAveragePool": 1}
 _VARIADIC = {"Max": -1, "Mean": 0, "Min": -1, "Sum": -1}
-# What these do depends on the values that they get, or is no formula of few steps.
+# Operators whose work depends on the values that they get, or follows no formula of few steps.
 _OPEN = """
     Bernoulli CDist Det DFT Inverse MaxRoiPool MaxUnpool Multinomial NegativeLogLikelihoodLoss NonMaxSuppression
     RoiAlign SoftmaxCrossEntropyLoss TopK Unique"""
@@ -320,7 +320,7 @@ _NOTHING = frozenset({"Cast", "CastLike", "BitCast", "CastMap", "Dropout", "Impu
 
 
 def _others(case: Case, op: str) -> int:
-    """Count the steps of an operator that is no product."""
+    """Count the steps of an operator that is not a product."""
     kind = operators.CATEGORIES[operators.category(op, case.domain)]
     if op in _OPEN.split():
         raise UnknownCostError(f"the steps of {op} are not counted")

@@ -20,7 +20,7 @@ from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.results import Displayed, Table
 
 LISTED = 20
-"""Weights, and scopes, that are listed."""
+"""Maximum number of weights, and of scopes, that are listed."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class Port:
 
     name: str
     dtype: str
-    """As ``"float32"``; empty if not declared."""
+    """Element type, as ``"float32"``; empty if not declared."""
     shape: str
-    """As ``"batch×3×224×224"``; empty if not declared."""
+    """Shape, as ``"batch×3×224×224"``; empty if not declared."""
 
 
 @dataclass(frozen=True)
 class OpCount:
-    """Count of an operator, bodies of If, Loop and Scan included."""
+    """Count of an operator, including bodies of If, Loop and Scan."""
 
     op: str
     domain: str
@@ -65,13 +65,13 @@ class LargeWeight:
 
 @dataclass(frozen=True)
 class ScopeCost:
-    """The cost of a group of nodes at the top of the graph."""
+    """The cost of a scope at the top of the graph."""
 
     scope: str
     cls: str
     """Class of the torch module; empty if unknown."""
     macs: int | None
-    """None if that of any node is unknown, as of the others."""
+    """Multiply-accumulates; like the other costs, None if that of any node is unknown."""
     parameters: int
     activation_bytes: int | None
 
@@ -88,9 +88,9 @@ class Summary(Displayed, Table):
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     op_counts: tuple[OpCount, ...]
-    """Most frequent first."""
+    """Counts of operators, most frequent first."""
     nodes: int
-    """Nodes in all, bodies included."""
+    """Number of nodes, including bodies."""
     parameters: int
     """Elements of all weights."""
     nbytes: int
@@ -100,14 +100,14 @@ class Summary(Displayed, Table):
     """The largest weights, at most twenty."""
     metadata: tuple[tuple[str, str], ...]
     functions: tuple[tuple[str, int], ...]
-    """Local functions and how many nodes each has."""
+    """Local functions, each with its number of nodes."""
     doc: str
     faults: tuple[tuple[str, str], ...]
     """Problems of the graph: (kind, message)."""
     cost: Cost | None = None
     """The cost of a run; None if it was not counted."""
     scopes: tuple[ScopeCost, ...] = ()
-    """The groups at the top of the graph that cost most, at most twenty, in the order of the flow."""
+    """The most expensive scopes at the top of the graph, at most twenty, in data-flow order."""
     unbound: tuple[str, ...] = ()
     """Dimensions of inputs without a known size: bind them by ``shapes={"batch": 1}``."""
 
@@ -123,7 +123,7 @@ class Summary(Displayed, Table):
 
     @property
     def activation_bytes(self) -> int | None:
-        """Bytes that a run makes; None if those of some node are unknown."""
+        """Bytes of all tensors that a run produces; None if those of some node are unknown."""
         return None if self.cost is None else self.cost.activation_bytes
 
     def __repr__(self) -> str:
@@ -156,8 +156,8 @@ def summarize(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None
     model
         Any `ModelLike`.
     shapes
-        Sizes of dimensions by their symbol, and shapes by the name of their input, on which MACs, FLOPs and activations
-        depend; see `costs`.
+        Sizes of dimensions by symbol, and shapes by input name, on which MACs, FLOPs and activations depend; see
+        `costs`.
 
     Raises
     ------
@@ -184,7 +184,7 @@ def summarize(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None
 
 
 def with_costs(summary: Summary, counted: Costs) -> Summary:
-    """Return a summary with what a run costs."""
+    """Return a summary with the cost of a run."""
     tree, sums = counted.scopes, counted.scope_sums
     top = sorted(tree.children(0).tolist(), key=lambda g: (-sums["macs"][g], -sums["activation_bytes"][g], g))
     paths, classes = tree.scope_path, tree.scope_class
@@ -194,7 +194,7 @@ def with_costs(summary: Summary, counted: Costs) -> Summary:
 
 
 def outline(model: ModelLike) -> Summary:
-    """Summarize a model without counting what a run costs, for which large graphs take a second."""
+    """Summarize a model without counting the cost of a run, which takes a second for large graphs."""
     loaded = load(model)
     graph, proto = Graph.of(loaded), loaded.proto
     weights = list(loaded.initializers.values())

@@ -1,8 +1,8 @@
-"""Every intermediate value of a model: statistics as the values pass, arrays only where asked for.
+"""Every intermediate value of a model: statistics as the values pass, arrays only on request.
 
 `windows` runs the model in small sessions and drops each value after its last reader, so that capturing everything
-takes less memory than a plain run; `value_recorder` turns values into statistics, and `array_store` keeps arrays. Here
-feeds are run one after another, in another process or in parallel, and their results are merged.
+takes less memory than a plain run; `value_recorder` turns values into statistics and keeps arrays. This module runs
+feeds one after another, in another process or in parallel, and merges their results.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def capture(
     subprocess: bool = False,
     progress: Progress | None = None,
 ) -> Capture:
-    """Run a model and see every value in it.
+    """Run a model and record every value in it.
 
     Values are bit-identical to those of onnxruntime with all of them added as outputs and graph optimization off
     (optimization fuses nodes, and changes values).
@@ -77,17 +77,17 @@ def capture(
         folder of test data, an iterable of feeds (a dataset, whose statistics are merged), or ``None`` for random
         values.
     tensors
-        Names or patterns (``*``, ``?``, ``[…]``) of the values to see; all if ``None``. Only nodes that they depend on
-        run.
+        Names or patterns (``*``, ``?``, ``[…]``) of the values to record; all if ``None``. Only nodes that they depend
+        on run.
     keep
-        Values of which to keep arrays too: names, patterns, or a function of name and array that returns a bool.
+        Values whose arrays are kept too: names, patterns, or a function of name and array that returns a bool.
     stop_at
         A function of name and array. The capture ends at the first value, in order of execution, where it is true.
     bodies
-        Also see values inside the subgraphs of If, Loop, Scan and SequenceMap, by iteration. The subgraphs run once
-        more for this, in windows of their own: random numbers drawn in them differ from those of the node's own run.
+        Also record values inside the subgraphs of If, Loop, Scan and SequenceMap, by iteration. The subgraphs run once
+        more for this, in windows of their own: their random numbers differ from those of the node's own run.
     times
-        Run each node by itself, so that `Capture.nodes` has its own time instead of a share of its window's.
+        Run each node by itself, so that `Capture.nodes` has the node's own time instead of a share of its window's.
     memory_limit
         Bytes that values may take; half of the available memory if ``None``. Windows shrink down to one node to stay
         below it, and arrays to keep go to memory-mapped files in a temporary folder. Values that are needed at the same
@@ -101,7 +101,7 @@ def capture(
         Run in a process of its own. A crash of onnxruntime, or running out of memory, then raises an error that names
         the nodes, and does not end this process. A script needs ``if __name__ == "__main__":`` around the call.
     progress
-        Called before each window with the part done and the nodes that run next. An error that it raises ends the
+        Called before each window with the fraction done and the nodes that run next. An error that it raises ends the
         capture; nothing is left behind.
 
     Returns
@@ -111,7 +111,7 @@ def capture(
     Raises
     ------
     CaptureError
-        If the graph is broken, a name is unknown, onnxruntime refuses or fails on a node, or the process that ran it
+        If the graph is broken, a name is unknown, onnxruntime rejects or fails on a node, or the process that ran it
         ended.
     FeedError
         If a feed does not fit the model.
@@ -171,17 +171,17 @@ class NodeCost:
     """Seconds for all feeds. The time of a window is measured and shared equally among its nodes; with ``times=True`` a
     window is one node."""
     nbytes: int
-    """Bytes of its outputs that were recorded or read later; of the feed with the most."""
+    """Bytes of its outputs that were recorded or read later; the maximum over feeds."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Where ``stop_at`` ended a capture."""
+    """The point at which ``stop_at`` ended a capture."""
 
     name: str
     """The tensor for which the function was true."""
     node: str
-    """Label of the node that made it, as ``Conv '/stem/Conv'``; empty for a graph input."""
+    """Label of the node that produced it, as ``Conv '/stem/Conv'``; empty for a graph input."""
     feed: int
     """Number of the feed, from 0."""
 
@@ -202,20 +202,20 @@ class Capture(Displayed, Table):
         self.feeds: Final = partial.feeds
         """Number of feeds."""
         self.windows: Final = partial.windows
-        """Number of sessions that the nodes ran in; of the feed with the most."""
+        """Number of sessions that the nodes ran in; the maximum over feeds."""
         at, maker = partial.stopped, int(graph.producer[partial.stopped]) if partial.stopped >= 0 else -1
         label = graph.node_label(maker) if maker >= 0 else ""
         self.stopped: Final = Stop(graph.value_names[at], label, partial.feeds - 1) if at >= 0 else None
-        """Where ``stop_at`` ended the capture; ``None`` if it did not."""
+        """The point at which ``stop_at`` ended the capture; ``None`` if it did not."""
         self._graph = graph
         self._values = _names(graph, partial.records)
         self._partial = partial
         self._store = store
 
     def __getitem__(self, key: str | tuple[Any, ...]) -> Any:
-        """Return an array that was kept: ``cap["name"]``, or of several iterations or feeds ``cap["name", 3]``.
+        """Return an array that was kept: ``cap["name"]``, or one of several iterations or feeds: ``cap["name", 3]``.
 
-        With both, the feed comes first; without a number it is the first that was kept. Of a weight it is
+        With both, the feed comes first; without a number, the first array that was kept is returned. For a weight it is
         ``model.tensor(name)``.
         """
         name, *numbers = key if isinstance(key, tuple) else (key,)
@@ -238,7 +238,7 @@ class Capture(Displayed, Table):
         raise CaptureError(message, advice=f"It was at {listed or 'no number'}.")
 
     def __contains__(self, name: object) -> bool:
-        """Return whether this is the name of a captured value or of a weight: whether `statistics` takes it."""
+        """Return whether `statistics` accepts this name: the name of a captured value or of a weight."""
         return name in self._values or name in self.model.initializers
 
     def __iter__(self) -> Iterator[str]:
@@ -246,7 +246,7 @@ class Capture(Displayed, Table):
         return iter(self._values)
 
     def __len__(self) -> int:
-        """Return the number of values seen."""
+        """Return the number of captured values."""
         return len(self._values)
 
     def __repr__(self) -> str:
@@ -295,9 +295,9 @@ class Capture(Displayed, Table):
         )
 
     def nonfinite(self) -> NonFinite | None:
-        """Return the first node, in order of execution, that made NaN or ±Inf from finite inputs.
+        """Return the first node, in order of execution, that produced NaN or ±Inf from finite inputs.
 
-        If there is none, but the model was given such numbers, it is the first graph input or weight that holds them;
+        Without such a node, the result describes the first graph input or weight that holds such numbers; it is
         ``None`` if every value is finite. Inputs of a node that were not captured count as finite.
         """
         graph = self._graph
@@ -347,7 +347,7 @@ class Capture(Displayed, Table):
         return Capture, (self.model, dataclasses.replace(self._partial, arrays=arrays))
 
     def close(self) -> None:
-        """Remove the temporary files of arrays now, instead of when this object is no longer used."""
+        """Remove the temporary files of arrays now, not only when this object is no longer used."""
         if self._store is not None:
             self._store.close()
 
@@ -431,7 +431,7 @@ def named(graph: Graph, patterns: str | Iterable[str], among: Sequence[int], wha
 
 
 def refuse_faults(graph: Graph, runs: Callable[[], Iterable[int]]) -> None:
-    """Refuse a graph with problems in nodes that run, which ``runs`` returns."""
+    """Reject a graph with problems in the nodes that run, which ``runs`` returns."""
     if not len(graph.problem_nodes) and not len(graph.problem_values):
         return
     running = set(runs())
@@ -445,7 +445,7 @@ def refuse_faults(graph: Graph, runs: Callable[[], Iterable[int]]) -> None:
 
 
 def _with_casts(graph: Graph, job: Job) -> tuple[Job, Callable[[Partial], Partial]]:
-    """Return a job on the model with the casts that onnxruntime would add, and how to translate its results back."""
+    """Return a job on the model with onnxruntime's casts as nodes, and a function that translates its results back."""
     cast, values = with_explicit_casts(graph, job.wanted, job.providers)
     if cast is graph:
         return job, lambda partial: partial

@@ -1,6 +1,6 @@
-"""Feeds of a model: arrays for its inputs, checked, and read from wherever they are.
+"""Feeds of a model: arrays for its inputs, read from any source and checked.
 
-Files are not trusted: nothing is unpickled, and a header is not believed to describe more bytes than the file has.
+Files are not trusted: nothing is unpickled, and a header must not describe more bytes than the file has.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from onnx_nb.analysis.model.wire import PROTO_LIMIT
 from onnx_nb.analysis.run.random_feeds import random_feeds
 
 FILE_LIMIT: Final = 1 << 33
-"""Maximum bytes of a file of feeds, also when unpacked."""
+"""Maximum bytes of a file of feeds, packed or unpacked."""
 
 
 def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
-    """Yield feeds one at a time, checked, from any form they come in.
+    """Yield checked feeds one at a time, from any of these forms.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
             of a ``.npz`` file with an array for each input; of a ``.npy`` or ``.pb`` file (a serialized TensorProto,
             SequenceProto or OptionalProto) with the value of one input; of a folder of such files for one feed, named
             after the inputs or ``input_0``, ``input_1``, …; of a folder of ``.npz`` files or of folders
-            ``test_data_set_0``, ``test_data_set_1``, …, a feed each.
+            ``test_data_set_0``, ``test_data_set_1``, …, one feed each.
         any other iterable
             of feeds in these forms: a generator, a ``Dataset``, a ``DataLoader``. It is read as needed.
 
@@ -140,7 +140,7 @@ def _feed_paths(path: Path) -> list[Path]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    """Return what is in a folder, "input_10" after "input_9"."""
+    """Return the entries of a folder, "input_10" after "input_9"."""
 
     def natural(path: Path) -> list[tuple[int, str]]:
         return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
@@ -152,7 +152,7 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _from_path(model: Model, path: Path) -> dict[str, Any]:
-    """Read a file, or an input from each file of a folder, found by the file's name, the tensor's own or the order."""
+    """Read a file, or an input from each file of a folder, identified by the file's name, the tensor's or the order."""
     known, order = input_types(model), [port.name for port in model.inputs]
     files = [path]
     if os.path.isdir(path):  # noqa: PTH112  # as above
@@ -196,7 +196,7 @@ def _quoted(path: Path) -> str:
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a .npz file, or that of a .npy file with an empty name."""
+    """Return the arrays of a .npz file by name, or the array of a .npy file under an empty name."""
     found = {}
     try:
         if path.suffix == ".npy":
@@ -323,7 +323,7 @@ def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]
     ------
     FeedError
         If an input is missing or unknown, or its type, rank or a dimension differs from the declared one, or
-        dimensions with the same symbol differ. The message states what is expected and what is given.
+        dimensions with the same symbol differ. The message states the expected and the given type.
 
     Examples
     --------
@@ -358,7 +358,7 @@ def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _checked(what: str, kind: TypeProto, value: Any, sizes: dict[str, tuple[int, str]]) -> Any:
-    """Return a value as onnxruntime takes it if it is of this type; ``sizes`` holds those of symbols so far."""
+    """Return a value as onnxruntime takes it if it is of this type; ``sizes`` holds the symbols' sizes so far."""
     which = kind.WhichOneof("value")
     if which == "optional_type":
         return None if value is None else _checked(what, kind.optional_type.elem_type, value, sizes)
@@ -442,7 +442,7 @@ def _described(value: object) -> str:
 
 
 def _array(what: str, value: Any) -> NDArray[Any]:
-    """Return a value as an array; also torch tensors of any device, and of types that numpy lacks."""
+    """Return a value as an array, including torch tensors on any device and of types that numpy lacks."""
     if not _is_torch(value):
         return np.asarray(value)
     import torch

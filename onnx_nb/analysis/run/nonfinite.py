@@ -1,4 +1,4 @@
-"""The first NaN or infinity of a run: where it came up, and out of which inputs (found by `Capture.nonfinite`)."""
+"""The first NaN or infinity of a run: the node that produced it, and its inputs (found by `Capture.nonfinite`)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class NonFinite:
-    """The first node that made NaN or ±Inf out of finite values."""
+    """The first node that produced NaN or ±Inf from finite values."""
 
     node: str
-    """Label, as ``Log '/head/Log'``; empty if a graph input or weight holds them."""
+    """Label of the node, as ``Log '/head/Log'``; empty if a graph input or weight holds the numbers."""
     name: str
-    """The tensor."""
+    """Name of the tensor."""
     statistics: Statistics
     """Statistics of the tensor."""
     inputs: Mapping[str, Statistics]

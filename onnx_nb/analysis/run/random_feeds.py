@@ -1,4 +1,4 @@
-"""Random feeds for a model: values that its operators accept, on shapes that its inputs allow."""
+"""Random feeds for a model: values that its operators accept, in shapes that its inputs allow."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def random_feeds(
     """Return random values on which a model runs, for every input without an initializer.
 
     Floats are standard normal, masks are ones, indices are within bounds, axes and sizes fit the operators that read
-    them. Other integers are from 1 to 7: dividing by 0 would end the process.
+    them. Other integers are between 1 and 7: dividing by 0 would end the process.
 
     Parameters
     ----------
     model
         Any `ModelLike`.
     seed
-        Seed; the same one makes the same values.
+        Seed; equal seeds yield equal values.
     shapes
-        Sizes of dimensions by their symbol, and shapes by the name of their input. Other dimensions are small.
+        Sizes of dimensions by symbol, and shapes by input name. Other dimensions are small.
 
     Returns
     -------
@@ -193,7 +193,7 @@ def _random(random: np.random.Generator, types: Inference, name: str, kind: Type
 
 
 class Range(NamedTuple):
-    """Numbers from ``low`` up to, but without, ``high``."""
+    """Numbers from ``low`` (inclusive) to ``high`` (exclusive)."""
 
     low: float
     high: float
@@ -201,23 +201,23 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Use:
-    """A node that reads the values of an input, or these and a constant added to them."""
+    """A node that reads the values of an input, possibly with a constant added."""
 
     graph: Graph
     node: int
     index: int
-    """Which of the node's inputs it is."""
+    """Position among the node's inputs."""
     type_of: Callable[[int], ValueType]
     added: int = 0
 
     @property
     def op(self) -> str:
-        """The operator's name, after its domain if that is not the default one."""
+        """The operator's name, prefixed with its domain if that is not the default one."""
         op, domain = self.graph.operators[int(self.graph.op_index[self.node])]
         return f"{domain}.{op}" if domain else op
 
     def shape(self, index: int) -> Shape | None:
-        """Return the shape of one of the node's inputs, if it is known."""
+        """Return the shape of one of the node's inputs, if known."""
         values, declared = self.graph.node_inputs(self.node), self.graph.declared
         if index >= len(values) or values[index] < 0:
             return None
@@ -265,7 +265,7 @@ def _required_sizes(graph: Graph, name: str, rank: int) -> dict[int, int]:
 
 
 def _uses(types: Inference, value: int) -> Iterator[Use]:
-    """Yield the nodes that values reach unchanged, or with a constant added."""
+    """Yield the nodes that read the values, unchanged or with a constant added."""
     graph = types.graph
     seen, todo = set[tuple[int, int]](), [(value, 0)]
     while todo and len(seen) < _FOLLOWED:
@@ -377,7 +377,7 @@ def _same_size(_: Use, shape: Shape) -> Values:
 
 
 def _padding(use: Use, _: Shape) -> Range:
-    # reflection cannot pad by more than there is
+    # reflection cannot pad by more than the axis has
     return Range(0, 3 if use.attribute("mode", b"constant") == b"constant" else 1)
 
 
@@ -420,4 +420,4 @@ _RULES: Final[Mapping[tuple[str, int], Rule]] = {
     )
     for op in ops.split()
 }
-"""Values that operators accept where models feed them from inputs, by operator and input."""
+"""Values that operators accept at inputs that models feed directly, by operator and input."""

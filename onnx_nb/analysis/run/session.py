@@ -1,8 +1,8 @@
 """Every onnxruntime session is made here; also the casts that onnxruntime adds for float16, as nodes.
 
-A session gets the proto without weights and the folder in which onnxruntime finds them and maps them itself. Where it
-would refuse to look (a hub cache of symbolic links, a model from memory) it is handed our own maps instead. onnxruntime
-is imported when the first session is made.
+A session gets the proto without weights and the folder in which onnxruntime finds and maps them itself. Where it would
+refuse to (a hub cache of symbolic links, a model from memory), it gets our own maps instead. onnxruntime is imported
+when the first session is created.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Value: TypeAlias = "onnxruntime.OrtValue"
 """A value of onnxruntime; in ``Value | None``, None is an absent optional value."""
 
 _MARKED: Final = bytes([NodeProto.DOMAIN_FIELD_NUMBER << 3 | 2, len(MARK[0])]) + MARK[0].encode()
-"""Bytes in a serialized model that holds marks: the domain of a node."""
+"""Bytes that occur in every serialized model with marks: the domain of a node."""
 
 
 @known_keywords
@@ -65,7 +65,7 @@ def run(
         One feed in any form that `read_feeds` takes: a dict of arrays, arrays in the order of the inputs, torch
         tensors, a file or folder of test data, or ``None`` for random values.
     outputs
-        Names of tensors of the main graph, intermediate ones too; the model's outputs if ``None``.
+        Names of tensors of the main graph, including intermediate ones; the model's outputs if ``None``.
     providers
         Execution providers, best first; the CPU if ``None``.
     optimize
@@ -111,7 +111,7 @@ def create(
     shared_arena: bool = False,
     written_to: Path | None = None,
 ) -> onnxruntime.InferenceSession:
-    """Make an onnxruntime session; models over 2 GB too, and without reading weights twice."""
+    """Create an onnxruntime session, also of a model over 2 GB; weights are not read twice."""
     import onnxruntime as ort
 
     loaded = load(model)
@@ -216,7 +216,7 @@ def run_session(
 def run_values(
     session: onnxruntime.InferenceSession, values: Mapping[str, onnxruntime.OrtValue], *, name: str = "the model"
 ) -> dict[str, onnxruntime.OrtValue]:
-    """Run a session on values that stay onnxruntime's own, so that they go from one session to the next uncopied."""
+    """Run a session on onnxruntime's own values, so that they pass from one session to the next without a copy."""
     names = [entry.name for entry in session.get_outputs()]
     try:
         return dict(zip(names, session.run_with_ort_values(names, dict(values)), strict=True))
@@ -232,7 +232,7 @@ def to_value(array: Any, *, data_type: int = TensorProto.FLOAT) -> onnxruntime.O
         return _sequence(array, data_type)
     array = np.asarray(array)
     if array.dtype.kind in "OUST":
-        # onnxruntime takes strings from numpy only as feeds of a session; a constant is a way around.
+        # onnxruntime takes strings from numpy only as feeds of a session; a constant is a workaround.
         constant = onnx.numpy_helper.from_array(array.astype(object))
         return run_values(_tiny([helper.make_node("Constant", [], ["y"], value=constant)], {}), {})["y"]
     if not _is_foreign(array.dtype):
@@ -267,7 +267,7 @@ def to_array(value: onnxruntime.OrtValue) -> Any:
 
 
 class _Memory:
-    """The memory of a value, as numpy asks for it; holds the value as long as numpy holds this."""
+    """The memory of a value in numpy's array interface; it keeps the value alive as long as numpy uses it."""
 
     def __init__(self, value: onnxruntime.OrtValue, shape: tuple[int, ...], typestr: str) -> None:
         self._value = value
@@ -305,7 +305,7 @@ def _opener(data_type: int) -> onnxruntime.InferenceSession:
 
 
 def _tiny(nodes: Sequence[NodeProto], inputs: Mapping[str, TypeProto], **options: Any) -> onnxruntime.InferenceSession:
-    """Return a session of a few nodes that make "y"."""
+    """Return a session of a few nodes that compute "y"."""
     given = [helper.make_value_info(name, proto) for name, proto in inputs.items()]
     graph = helper.make_graph(nodes, "value", given, [ValueInfoProto(name="y")])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -399,7 +399,7 @@ def _failed(name: str, error: Exception) -> OnnxNbError:
 
 @functools.cache
 def parsed_type(text: str) -> TypeProto:
-    """Return a type that onnxruntime wrote as a TypeProto; tensors have no shape."""
+    """Parse a type that onnxruntime wrote into a TypeProto; tensors have no shape."""
     kind, _, rest = text.partition("(")
     inner = rest.removesuffix(")")
     if kind == "seq":
@@ -416,7 +416,7 @@ def parsed_type(text: str) -> TypeProto:
 
 @functools.cache
 def element_type(text: str) -> int | None:
-    """Return the element type of a tensor, or of the tensors in a sequence or optional; ``None`` of other types."""
+    """Return the element type of a tensor, or of the tensors in a sequence or optional; ``None`` for other types."""
     found = re.fullmatch(r"(?:optional\(|seq\()*tensor\((\w+)\)+", text)
     return None if found is None else dict(TensorProto.DataType.items()).get(found[1].upper())
 
@@ -426,7 +426,7 @@ def _data_type(name: str) -> int:
 
 
 def for_onnxruntime(model: Model) -> tuple[ModelProto, Path | None, dict[str, NDArray[Any]]]:
-    """Return a proto without large weights, their folder, and by location the files that onnxruntime cannot find."""
+    """Return a proto without large weights, their folder, and buffers of files that onnxruntime cannot find."""
     proto, storage = model.proto, storage_of(model)
     extents = storage.extents(proto, label_of(model))
     entries = [references(tensor) for tensor in external(proto)]
@@ -463,7 +463,7 @@ def with_explicit_casts(
 ) -> tuple[Graph, dict[int, int]]:
     """Return the graph with onnxruntime's casts as nodes, and the original of each of its values.
 
-    If the model needs no casts, or a wanted value would not be in it, that is the graph itself with the wanted values.
+    If the model needs no casts, or a wanted value would be missing, return the graph itself with the wanted values.
     """
     model, unchanged = graph.model, (graph, {value: value for value in wanted})
     if not _has_float16(graph):
@@ -485,7 +485,7 @@ def with_explicit_casts(
     cast = Graph.of(with_proto(model, proto))
     places, cast_places = (zip(each.value_subgraph.tolist(), each.value_names, strict=True) for each in (graph, cast))
     number = {place: value for value, place in enumerate(places)}
-    # where functions were inlined, their subgraphs come in between
+    # the subgraphs of inlined functions come in between
     same_subgraphs = [place.attribute for place in graph.subgraphs] == [place.attribute for place in cast.subgraphs]
     original = {
         value: number[place]
@@ -497,7 +497,7 @@ def with_explicit_casts(
 
 
 def original_nodes(graph: Graph, cast: Graph) -> dict[int, int]:
-    """Return the original of each node of the main graph with casts; of an added cast the node that it serves."""
+    """Return the original of each node of the main graph with casts; for an added cast, the node that it serves."""
     maker = {
         graph.value_names[value]: node
         for node in range(graph.main_count)
@@ -539,7 +539,7 @@ _MAKERS: Final = frozenset(
         *("BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix"),
     )
 )
-"""Operators that may make float16 from inputs of other types."""
+"""Operators that may produce float16 from inputs of other types."""
 
 
 def _has_float16(graph: Graph) -> bool:

@@ -1,7 +1,7 @@
 """Moments and histograms of arrays of any type, computed in one pass and mergeable.
 
 Bins are dyadic: their width is a power of two and their edges are multiples of it. Two neighbors of one width are
-exactly one bin of the next, so histograms of parts merge into the histogram of the whole, however the data was split.
+exactly one bin of the next, so histograms of parts merge into the histogram of the whole for any split of the data.
 Mean and standard deviation merge by Chan's formula, scaled so that no square leaves the range of float64.
 """
 
@@ -22,11 +22,11 @@ BINS: Final = 128
 """Maximum number of bins of a histogram."""
 
 _CHUNK: Final = 1 << 17
-"""Values processed at once: their float64 copies stay in a core's own cache."""
+"""Values processed at a time: their float64 copies stay in a core's own cache."""
 _REPORTED: Final = 32
 """Chunks between two progress reports."""
 _WAITING: Final = 1 << 19
-"""Values whose bins are counted at once: counting is slow to start."""
+"""Values whose bins are counted together: each count has a high fixed cost."""
 _ROW: Final = 8192
 """Values; BLAS splits longer vectors among threads."""
 _DEPTH: Final = 45
@@ -34,7 +34,7 @@ _DEPTH: Final = 45
 _FINEST: Final = -1074
 """Exponent of the smallest number above zero."""
 _SPREAD: Final = 1 - 2**-4
-"""Part of the mean square up to which the squared mean is subtracted from it, at a cost of at most four bits."""
+"""Fraction of the mean square up to which the squared mean is subtracted from it, losing at most four bits."""
 _SAFE: Final = 400
 """Exponent; squares of numbers between 2**-_SAFE and 2**_SAFE neither overflow nor vanish."""
 
@@ -56,9 +56,9 @@ class Histogram:
     """
 
     exponent: int
-    """A bin is 2**exponent wide."""
+    """Exponent of the bin width, 2**exponent."""
     first: int
-    """The first bin starts at ``first`` times the width."""
+    """Start of the first bin, in bin widths."""
     counts: NDArray[np.int64]
     """Values in each bin, read-only; neither the first nor the last is 0. Shape (n,); (0,) if there is no value."""
 
@@ -67,7 +67,7 @@ class Histogram:
 
     @classmethod
     def of(cls, array: Any) -> Histogram:
-        """Count the finite values of an array of any type; complex numbers by magnitude, strings not at all."""
+        """Count the finite values of an array of any type; complex numbers by magnitude, strings are ignored."""
         return Statistics.of(array).histogram
 
     @property
@@ -98,7 +98,7 @@ class Histogram:
         exponent, low, high = exponent + coarser, low >> coarser, high >> coarser
         counts = np.zeros(high - low + 1, np.int64)
         for part in parts:
-            # the shifts may be as large as 2,000 bits, those of numpy are not
+            # shifts of up to 2,000 bits, which numpy does not support
             step = exponent - part.exponent
             start, stop = part.first >> step, part.first + len(part.counts) - 1 >> step
             begins = [max((place << step) - part.first, 0) for place in range(start, stop + 1)]
@@ -145,13 +145,13 @@ class Statistics:
     """
 
     count: int = 0
-    """All values, those that are not finite included."""
+    """Number of values, including those that are not finite."""
     nan: int = 0
     posinf: int = 0
     neginf: int = 0
     zeros: int = 0
     min: Number = math.nan
-    """An int, and exact, for arrays of bool and integers."""
+    """Minimum; for arrays of bool and integers, an exact int."""
     max: Number = math.nan
     mean: float = math.nan
     std: float = math.nan
@@ -160,14 +160,14 @@ class Statistics:
 
     @classmethod
     def of(cls, array: Any, *, progress: Callable[[float], None] | None = None) -> Statistics:
-        """Look at every value of an array, or of whatever numpy can make one of, in float64 and without copying it.
+        """Compute the statistics of an array, or of any object that numpy can convert, in float64 without copying it.
 
         Parameters
         ----------
         array
             Any shape and type: bool, integers, floats, those of ``ml_dtypes``, complex numbers, strings.
         progress
-            Called now and then with the part done; what it raises ends the work.
+            Called from time to time with the fraction done; an error that it raises ends the work.
         """
         array = np.asarray(array)
         kind = _computable(array.dtype)
@@ -184,7 +184,7 @@ class Statistics:
 
     @property
     def finite(self) -> int:
-        """Number of finite values, which `mean`, `std` and `histogram` are over."""
+        """Number of finite values, the basis of `mean`, `std` and `histogram`."""
         return self.histogram.total
 
     def merge(self, other: Statistics) -> Statistics:
@@ -253,7 +253,7 @@ def _computable(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
 
 
 def _statistics(array: NDArray[Any], kind: np.dtype[Any], progress: Callable[[float], None] | None) -> Statistics:
-    """Look at an array in one pass, a chunk at a time, so that a large one is read from memory once."""
+    """Process an array in one pass, a chunk at a time, so that a large one is read from memory once."""
     low: Number = math.inf
     high: Number = -math.inf
     nan = posinf = neginf = zeros = 0
@@ -313,7 +313,7 @@ def _moments(chunk: NDArray[Any], largest: Number, values: NDArray[np.float64]) 
     exponent = magnitude if abs(magnitude) > _SAFE else 0
     if exponent:
         np.ldexp(values, -exponent, out=values)
-    # einsum adds faster than sum, and always in one order
+    # einsum adds faster than sum, and always in the same order
     mean = float(np.einsum("i->", values)) / values.size
     square = _squares(values) / values.size
     if mean * mean <= _SPREAD * square:
@@ -378,8 +378,8 @@ class _Bins:
         largest = max(abs(low), abs(high))
         exponent = max(math.frexp(largest)[1] - _DEPTH, finest) if largest else finest
         if low < high:
-            # two to one less cannot be enough, as a bin must be wider than the span divided by their number; halves,
-            # as the span itself may be infinite, and nothing where half of the smallest numbers is zero
+            # a smaller exponent cannot suffice, as a bin must be wider than the span divided by the number of bins;
+            # halves, as the span itself may overflow; 0 where half of the smallest numbers is zero
             half = high / 2 - low / 2
             exponent = max(exponent, math.frexp(half)[1] - 7) if half else exponent
             while _floor(high, exponent) - _floor(low, exponent) >= BINS:
@@ -404,7 +404,7 @@ class _Bins:
         self.base = 0 if self.signed else self.first
 
     def hold(self, low: Number, high: Number) -> bool:
-        """Return whether the bins cover all values between two numbers, and are wide enough for these."""
+        """Return whether the bins cover all values between two numbers, and are wide enough for them."""
         if math.frexp(max(abs(low), abs(high)))[1] > self.depth:
             return False
         return self.first <= _floor(low, self.exponent) and _floor(high, self.exponent) < self.first + BINS
@@ -473,17 +473,17 @@ def _floor(value: Number, exponent: int) -> int:
 
 LARGEST: Final = float(np.finfo(np.float64).max)
 LARGEST_CODE: Final = int(np.array(LARGEST).view(np.int64))
-"""Its bit pattern, read as an integer."""
+"""Bit pattern of `LARGEST`, read as an integer."""
 _LOG_CHUNK: Final = 1 << 15
-"""Values taken at once."""
+"""Values processed at a time."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LogHistogram:
     """Counts of non-negative numbers in at most 128 bins, with as many bins per octave as fit.
 
-    The bit pattern of a positive float64, read as an integer, grows with the number, by as much in every octave. Bins
-    of one width of such integers are what a logarithmic axis needs, and merge exactly as those of `Histogram` do.
+    The bit pattern of a positive float64, read as an integer, grows with the number, equally in every octave. Bins of
+    equal width of such integers suit a logarithmic axis, and merge exactly, as those of `Histogram` do.
 
     Examples
     --------
@@ -495,7 +495,7 @@ class LogHistogram:
     """
 
     zeros: int = 0
-    """Numbers that are exactly 0: a logarithmic axis has no place for them."""
+    """Count of numbers that are exactly 0, which a logarithmic axis cannot show."""
     codes: Histogram = EMPTY
     """Histogram of the bit patterns of all others."""
 
@@ -512,7 +512,7 @@ class LogHistogram:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Numbers in each bin, shape (n,); without those that are 0."""
+        """Count of numbers in each bin, shape (n,), except zeros."""
         return self.codes.counts
 
     @property
@@ -528,7 +528,7 @@ class LogHistogram:
         return self.zeros + self.codes.total
 
     def percentile(self, percent: float) -> float:
-        """Return a percentile, to the width of a bin; NaN if there are no numbers.
+        """Return a percentile, accurate to the width of a bin; NaN if there are no numbers.
 
         Examples
         --------
@@ -588,11 +588,11 @@ class LogTally:
         self._zeros = 0
 
     def add(self, codes: NDArray[np.int64], zeros: int) -> None:
-        """Count the patterns of some numbers, and how many others are 0."""
+        """Count the patterns of some numbers, and a number of zeros."""
         self._zeros += zeros
         if codes.size:
             self._tally.add(codes, codes.min().item(), codes.max().item())
 
     def histogram(self) -> LogHistogram:
-        """Return what was counted."""
+        """Return the counts."""
         return LogHistogram(self._zeros, self._tally.histogram())

@@ -1,8 +1,8 @@
-"""Run the feeds of a capture, here or in other processes, and record what passes: statistics, and arrays to keep.
+"""Run the feeds of a capture, here or in other processes, and record their values: statistics, and arrays to keep.
 
-Arrays go to disk past a limit. Other processes are those of an executor, or one whose crash is an error here: before
-each window it writes the nodes that run next to a status file, which this process reads for progress, and to name the
-nodes after a crash.
+Arrays beyond a limit go to disk. Other processes are those of an executor, or a single one whose crash is an error
+here: before each window it writes the next nodes to a status file, which this process reads to report progress, and
+to name the nodes after a crash.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.run.session import Value
 
 Predicate = Callable[[str, Any], bool]
-"""Is given the name of a tensor and its array (read-only; a list of arrays for a sequence)."""
+"""Function of a tensor's name and its array (read-only; a list of arrays for a sequence)."""
 Report = Callable[[Sequence[int], float], None]
-"""Is called before each window with its nodes, and the part of all nodes that has run."""
+"""Function called before each window with its nodes, and the fraction of all nodes that has run."""
 
 SMALL: Final = 4096
-"""Bytes up to which a copy of a value is held until its statistics, which are not smaller, are asked for."""
+"""Bytes; a copy of a smaller value is held until its statistics, which are no smaller, are needed."""
 ITERATIONS_KEPT: Final = 64
-"""Iterations of a Loop or Scan whose arrays are kept; statistics cover all iterations."""
+"""Maximum number of iterations of a Loop or Scan whose arrays are kept; statistics cover all iterations."""
 
 
 class Job(NamedTuple):
@@ -84,18 +84,18 @@ class Partial:
     seconds: NDArray[np.float64]
     """Seconds of each node of the main graph, summed over feeds."""
     nbytes: NDArray[np.int64]
-    """Bytes that each node of the main graph made; of the feed with the most."""
+    """Bytes that each node of the main graph produced; the maximum over feeds."""
     records: dict[int, Record] = field(default_factory=dict)
     arrays: dict[int, dict[tuple[int, ...], Any]] = field(default_factory=dict)
     """Value → (feed, iterations…) → array, as `Store.put` returned it."""
     windows: int = 0
-    """Number of sessions; of the feed with the most."""
+    """Number of sessions; the maximum over feeds."""
     stopped: int = -1
     """The value at which ``stop_at`` was true; −1 if it never was."""
     feeds: int = 1
 
     def merge(self, later: Partial) -> None:
-        """Add the feeds that follow."""
+        """Add the results of the following feeds."""
         for value, record in later.records.items():
             if value in self.records:
                 self.records[value].merge(record)
@@ -114,7 +114,7 @@ class Partial:
 def run_feed(
     job: Job, windows: Windows, feed: Mapping[str, Any], store: Store, report: Report | None = None
 ) -> Partial:
-    """Run one feed and record the values that pass."""
+    """Run one feed and record its values."""
     with statistics_pool() as pool:
         recorder = _Recorder(job, windows, store, pool, report)
         with contextlib.suppress(_Stopped):
@@ -256,7 +256,7 @@ def contents(found: Value | None) -> tuple[str, NDArray[Any] | list[NDArray[Any]
     if found.is_tensor():
         data_type = found.element_type()
         if data_type in _SHARED:
-            array = found.numpy()  # the same as sessions.to_array, in a tenth of the time
+            array = found.numpy()  # same as sessions.to_array, in a tenth of the time
             array.flags.writeable = False
         else:
             array = sessions.to_array(found)
@@ -274,7 +274,7 @@ class Spilled(NamedTuple):
 
     path: str
     dtype: Any
-    """Type to view the file's bytes as, where numpy cannot write it; else None."""
+    """Type as which to view the file's bytes if numpy cannot write it, else None."""
 
 
 class Store:
@@ -298,7 +298,7 @@ class Store:
         return self._folder
 
     def put(self, content: NDArray[Any] | list[Any] | Spilled) -> Any:
-        """Keep an array, or the arrays of a sequence; `unspilled` returns them for what this returns."""
+        """Keep an array, or the arrays of a sequence; pass the result to `unspilled` to get them back."""
         if isinstance(content, Spilled):
             return content
         if isinstance(content, list):
@@ -354,7 +354,7 @@ def available_memory() -> int:
 
 
 _SUBMITTED: Final = 16
-"""Feeds that are submitted in advance: a dataset may be larger than memory."""
+"""Maximum number of feeds submitted in advance: a dataset may be larger than memory."""
 
 
 def spread(
@@ -380,7 +380,7 @@ def spread(
 
 
 def _pickled(job: Job) -> bytes:
-    """Pickle a job for another process; functions of a notebook too, if cloudpickle is installed."""
+    """Pickle a job for another process, including functions of a notebook if cloudpickle is installed."""
     functions = [function for function in (job.keep, job.stop_at) if callable(function)]
     importable = all(getattr(function, "__module__", "") != "__main__" for function in functions)
     try:
@@ -463,7 +463,7 @@ _starting: Final = threading.Lock()
 
 
 def run_in_subprocess(job: Job, feeds: Iterator[dict[str, Any]], store: Store, work: CountedWork) -> Generator[Partial]:
-    """Run feeds one after another in a process of its own; nothing is left behind, also after an error or a cancel."""
+    """Run feeds one after another in a separate process; nothing is left behind, even after an error or a cancel."""
     payload, nodes = _pickled(job), list[int]()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onnx_nb-subprocess-")))
@@ -498,7 +498,7 @@ def run_in_subprocess(job: Job, feeds: Iterator[dict[str, Any]], store: Store, w
 
 
 def _death(graph: Graph, nodes: list[int], code: int | None, output: Path) -> CaptureError:
-    """Return how the process ended, and what it was running."""
+    """Describe how the process ended, and the nodes that it was running."""
     if code is None:
         how = "ended"
     elif code < 0:
@@ -512,14 +512,14 @@ def _death(graph: Graph, nodes: list[int], code: int | None, output: Path) -> Ca
         advice = "In a script, call capture under if __name__ == '__main__': the process imports the script."
         return CaptureError(f"the process of the capture {how} before it ran a node{reason}.", advice=advice)
     advice = "Give a memory_limit, or name the tensors= up to this node and see its inputs."
-    if code == -9:  # SIGKILL, which Windows has not
+    if code == -9:  # SIGKILL, which Windows lacks
         advice = f"The system ends processes so when memory runs out. {advice}"
     message = f"the process of the capture {how} while it ran {graph.node_labels(nodes)}{reason}."
     return CaptureError(message, advice=advice, node=graph.names[nodes[0]])
 
 
 def _initialize(payload: bytes, arrays: str, folder: Path) -> None:
-    """Prepare the other process: what it prints goes to a file."""
+    """Prepare the other process: its output goes to a file."""
     output = os.open(folder / _OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)

@@ -1,8 +1,8 @@
-"""Run a model as windows of consecutive nodes, each a small onnxruntime session, and hand out every value that passes.
+"""Run a model as windows of consecutive nodes, each a small onnxruntime session, and pass on every value.
 
-A window reads values that are alive: onnxruntime's own, which also know their types, so that no types are inferred. A
-value is dropped after its last reader. The size of a window follows from the bytes that earlier windows made, so that
-far less memory is needed than for all values at once, or even for a plain run.
+A window reads live values: onnxruntime's own, which also hold their types, so that no types are inferred. A value is
+dropped after its last reader. The size of a window follows from the bytes that earlier windows produced, so that far
+less memory is needed than for all values together, or even for a plain run.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ if TYPE_CHECKING:
     RunBody: TypeAlias = Callable[[int, Sequence[Value | None]], list[Value | None]]
 
 WINDOW_BYTES: Final = 32 << 20
-"""Bytes that a window's values should take: larger windows cost memory and gain no speed."""
+"""Bytes; target size of a window's values. Larger windows cost memory and are no faster."""
 WINDOW_NODES: Final = 256
-"""Maximum number of nodes in a window: progress is reported and a cancel is seen between windows."""
+"""Maximum number of nodes in a window: progress is reported and a cancel takes effect between windows."""
 _MODEST: Final = WINDOW_BYTES // 16
-"""Bytes of one window from which on the bytes of the next are estimated from known shapes."""
+"""Bytes; after a window of at least this size, the bytes of the next are estimated from known shapes."""
 
 
 class Sink:
-    """Takes the values that pass. An error that a method raises ends the run."""
+    """Receives the values of a run. An error that a method raises ends the run."""
 
     def __init__(self, graph: Graph | None = None, progress: Progress | None = None) -> None:
         self.graph = graph
         self.progress = progress
 
     def before(self, nodes: Sequence[int], done: float) -> None:
-        """Take note of the nodes that run next, and of the part of the main graph's nodes (0 … 1) that has run."""
+        """Receive the nodes that run next, and the fraction of the main graph's nodes (0 … 1) that has run."""
         if self.progress is not None and self.graph is not None:
             self.progress(done, self.graph.node_labels(nodes))
 
     def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
-        """Take a wanted value; ``index`` holds the iterations of the subgraphs around it."""
+        """Receive a wanted value; ``index`` holds the iterations of the subgraphs around it."""
         raise NotImplementedError
 
     def ran(self, nodes: Sequence[int], seconds: float, nbytes: Sequence[int]) -> None:
-        """Take note of the seconds that a window took, and of the bytes that each of its nodes made."""
+        """Receive the seconds that a window took, and the bytes that each of its nodes produced."""
 
     def held(self) -> int:
         """Return the bytes of recorded values kept in memory. All other values are dropped after this call."""
@@ -85,7 +85,7 @@ class Windows:
         self.graph = graph
         self.wanted = frozenset(wanted)
         self.memory_limit = memory_limit
-        # the arena reuses memory of dropped values, and may hold some that fits no other value
+        # the arena reuses memory of dropped values, and may hold blocks that fit no other value
         self._shares_memory = memory_limit >= 32 * WINDOW_BYTES
         self._single, self._reuse = single, reuse
         self._reused_bytes = 0
@@ -106,24 +106,24 @@ class Windows:
         return self._order(0).nodes
 
     def run(self, feed: Mapping[str, Any], sink: Sink) -> None:
-        """Run once: see `steps`."""
+        """Run once; see `steps`."""
         for _ in self.steps(feed, sink):
             pass
 
     def steps(self, feed: Mapping[str, Any], sink: Sink) -> Iterator[float]:
-        """Run once, a window for each step; yield the part of all nodes that has run.
+        """Run once, a window for each step; yield the fraction of all nodes that has run.
 
         Parameters
         ----------
         feed
             An array for each input, as `validate_feeds` returns them.
         sink
-            Takes the values.
+            Receives the values.
 
         Raises
         ------
         CaptureError
-            If onnxruntime refuses or fails on a node; it names the node.
+            If onnxruntime rejects or fails on a node; the message names the node.
         """
         graph, types = self.graph, input_types(self.graph.model)
         given: dict[int, Value | None] = {}
@@ -176,7 +176,7 @@ class Windows:
             except OnnxNbError as error:
                 if len(nodes) == 1:
                     raise self._failed(order, nodes[0], error, scope) from error
-                most, plan = len(nodes) // 2, []  # find the failing node by halves
+                most, plan = len(nodes) // 2, []  # find the failing node by bisection
                 continue
             ends.append(stop)
             sizes = {value: _nbytes(found) for value, found in made.items()}
@@ -240,14 +240,14 @@ class Windows:
         """Return whether all values that a node reads must come from other windows."""
         if node in self._opened:  # its subgraphs read them too
             return True
-        # where there are Scans, the ranks of what a node with subgraphs reads must be known
+        # if there are Scans, the ranks of the values that a node with subgraphs reads must be known
         graph = self.graph
         return self._maker.has_scans and bool(graph.outer_values(node).size or graph.bodies(node) or graph.called(node))
 
     def _run_window(
         self, order: _ExecutionOrder, start: int, stop: int, scope: Mapping[int, Value | None]
     ) -> tuple[dict[int, Value | None], float]:
-        """Run a window; return the values that it made, and seconds."""
+        """Run a window; return the values that it produced, and the seconds that it took."""
         key = order.subgraph, start, stop
         window = self._sessions.get(key)
         declared = self._maker.declared_type
@@ -285,7 +285,7 @@ class Windows:
     def _run_subgraphs(
         self, node: int, outer: MutableMapping[int, Value | None], state: _RunState, index: tuple[int, ...]
     ) -> None:
-        """Run the subgraphs of a node once more, in windows, to see the values inside."""
+        """Run the subgraphs of a node once more, in windows, to record the values inside."""
         graph = self.graph
         op, _ = graph.operators[int(graph.op_index[node])]
         inputs = [self._value(v, outer) if v >= 0 else None for v in graph.node_inputs(node).tolist()]
@@ -355,11 +355,11 @@ class _RunState:
         self.unused = 0
         """Bytes freed since the arena was last shrunk; it may still hold them."""
         self.done = 0.0
-        """Part of the main graph's nodes that has run."""
+        """Fraction of the main graph's nodes that has run."""
         self.nodes = 0
-        """Nodes of the last window."""
+        """Number of nodes in the last window."""
         self.typical = 0.0
-        """Bytes that a node of the last window made on average."""
+        """Mean bytes produced per node of the last window."""
         self.largest = 0
         """Bytes of the largest window."""
 
@@ -391,7 +391,7 @@ def _nbytes(value: Value | None) -> int:
     return int(value.tensor_size_in_bytes()) if value is not None and value.is_tensor() else 0
 
 
-# --- how often a body runs: each function takes the node, its inputs, and what runs the body once ---------------------
+# --- iterations of a body: each function takes the node, its inputs, and a function that runs the body once -----------
 
 
 def _loop(_: NodeProto, inputs: Sequence[Value | None], run_body: RunBody) -> None:
@@ -446,21 +446,21 @@ class _WindowSession(NamedTuple):
     name: str
     session: onnxruntime.InferenceSession
     inputs: Mapping[int, TypeProto | None]
-    """Values to feed, and their types; None for an absent optional, which a node in the session makes."""
+    """Values to feed, and their types; None for an absent optional, which a node in the session creates."""
     outputs: list[int]
     nbytes: int
     """Bytes of the weights in it."""
 
 
 class _SessionMaker:
-    """Makes the sessions of one graph's windows."""
+    """Creates the sessions of one graph's windows."""
 
     def __init__(self, graph: Graph, wanted: frozenset[int], providers: Sequence[str] | None) -> None:
         self.graph = graph
         self._wanted = wanted
         self._providers = providers
         self.overridable = frozenset(graph.overridable.tolist())
-        """Weights that are graph inputs too."""
+        """Weights that are also graph inputs."""
         proto = graph.model.proto
         nodes = all_nodes([*proto.graph.node, *(node for function in proto.functions for node in function.node)])
         op_types = {node.op_type for node in nodes}
@@ -476,7 +476,7 @@ class _SessionMaker:
         self._weights: dict[int, dict[int, TensorProto | SparseTensorProto]] = {}
 
     def is_constant(self, value: int) -> bool:
-        """Return whether a Constant node makes a value."""
+        """Return whether a Constant node produces a value."""
         maker = int(self.graph.producer[value])
         return maker >= 0 and self.graph.operators[self.graph.op_index[maker]] == ("Constant", "")
 
@@ -498,7 +498,7 @@ class _SessionMaker:
     def window(
         self, order: _ExecutionOrder, start: int, stop: int, alive: Mapping[int, Value | None]
     ) -> _WindowSession:
-        """Make the session of the nodes from ``start`` to ``stop``; ``alive`` holds all values that they read."""
+        """Create the session of the nodes from ``start`` to ``stop``; ``alive`` holds all values that they read."""
         graph, names = self.graph, self.graph.value_names
         nodes = order.nodes[start:stop]
         made = [value for node in nodes for value in order.makes[node]]
@@ -552,7 +552,7 @@ class _SessionMaker:
         return ModelProto(ir_version=source.ir_version, opset_import=source.opset_import, graph=GraphProto(name=name))
 
     def _add_weight(self, target: GraphProto, value: int) -> int:
-        """Add a weight; return its bytes, roughly."""
+        """Add a weight; return its approximate bytes."""
         tensor = self._weight(value)
         if isinstance(tensor, SparseTensorProto):
             target.sparse_initializer.append(tensor)
@@ -588,7 +588,7 @@ class _SessionMaker:
 
     @functools.cached_property
     def _calls(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
-        """The functions that each function calls directly, overloads taken together."""
+        """The functions that each function calls directly; overloads share an entry."""
         calls: dict[tuple[str, str], set[tuple[str, str]]] = {key[:2]: set() for key in self.graph.functions}
         for key, function in self.graph.functions.items():
             calls[key[:2]] |= {key_of(node)[:2] for node in all_nodes(function.node)} & calls.keys()
@@ -601,14 +601,14 @@ class _ExecutionOrder(NamedTuple):
     subgraph: int
     nodes: list[int]
     reads: Mapping[int, list[int]]
-    """Values that a node reads, outer-scope values of its subgraphs included."""
+    """Values that each node reads, including outer-scope values of its subgraphs."""
     makes: Mapping[int, list[int]]
     last_reader: dict[int, int]
     """Position of the last reader of each value; ``len(nodes)`` for outputs of the subgraph."""
 
 
 def _execution_order(graph: Graph, subgraph: int, wanted: Collection[int], opened: Collection[int]) -> _ExecutionOrder:
-    """Return which nodes of a subgraph run."""
+    """Return the nodes of a subgraph that run, in order."""
     place = graph.subgraphs[subgraph]
     outputs = frozenset(v for v in place.outputs.tolist() if v >= 0) if subgraph else frozenset()
     nodes = graph.subgraph_order(subgraph).tolist()
@@ -625,7 +625,7 @@ def _execution_order(graph: Graph, subgraph: int, wanted: Collection[int], opene
         for node, (begin, end) in enumerate(itertools.pairwise(out_ptr), place.start)
     }
     makers = {int(graph.producer[v]) for v in outputs.union(v for v in wanted if graph.value_subgraph[v] == subgraph)}
-    # what the subgraphs of opened nodes read is read by these nodes
+    # opened nodes read what their subgraphs read
     makers.update(node for node in opened if place.start <= node < place.stop)
     needed = _ancestors(graph, makers, reads)
     nodes = _constants_late(graph, [node for node in nodes if node in needed], reads)

@@ -1,1 +1,1 @@
-"""Nodes in scopes: where scopes come from, which repeat, and how the members of a repeat differ."""
+"""Scopes of nodes: their sources, repeated scopes, and differences between the members of a repeat."""

@@ -1,6 +1,6 @@
-"""Which members of a repeat differ: equal operators, equally connected, but other attributes or constants.
+"""Differences between members of a repeat: equal operators, equally connected, but other attributes or constants.
 
-Members are compared position by position. The majority value of a position is the norm, and members with another one
+Members are compared position by position. The majority value of a position is the norm; members with another value
 differ. A position without a majority value (a layer index) has no norm, and no member differs there.
 """
 
@@ -31,14 +31,14 @@ class RepeatDifference:
     """A node at which a member of a repeat differs from the majority."""
 
     member: int
-    """A scope; if the members are nodes, −1 − the node."""
+    """Scope that is the member; if the members are nodes, −1 − the node."""
     roof: int
-    """The REPEAT or SIBLINGS."""
+    """Scope (REPEAT or SIBLINGS) of the members."""
     node: int
     like: int
-    """The node at the same position in a member of the majority."""
+    """Node at the same position in a member of the majority."""
     slot: int
-    """The input whose constant differs; −1 for the attributes."""
+    """Input whose constant differs; −1 for the attributes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class RepeatDifferences:
 def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: Longs) -> RepeatDifferences:
     """Compare the members of each REPEAT and SIBLINGS of an opened graph.
 
-    Equal numbers in ``attributes`` mean nodes with equal attributes, in ``literals`` equal constants of a few elements.
+    Equal numbers mean equal attributes in ``attributes``, equal constants of a few elements in ``literals``.
     """
     drawn = np.flatnonzero(~graph.folded)
     drawn = drawn[np.argsort(tree.node_scope[drawn], kind="stable")]
@@ -115,7 +115,7 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
 
 
 def _odd(table: Longs) -> tuple[NDArray[np.bool_], Longs]:
-    """Return which cells differ from the majority of their column, and a row of the majority for each column."""
+    """Return a mask of the cells that differ from the majority of their column, and a row of each column's majority."""
     rows = len(table)
     median = np.sort(table, axis=0)[(rows - 1) // 2]  # the majority value, if there is one
     usual = table == median

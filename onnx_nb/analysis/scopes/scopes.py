@@ -1,8 +1,8 @@
-"""The scope tree: which nodes belong together, so that a person sees 20 boxes instead of 2,000.
+"""The scope tree: it groups nodes, so that a person sees 20 boxes instead of 2,000.
 
 Scopes come from the exporter's metadata, else from node names, else from weight names, else from the structure (cuts
-where one tensor is alive, repeats of equal pieces). Any tree is then made readable: no scope of one child or of more
-than 64, equal layers in a row in one REPEAT, and no cycle between siblings.
+where one tensor is alive, repeats of equal pieces). Any tree is then made readable: no scope has one child or more
+than 64, consecutive equal layers form one REPEAT, and siblings form no cycle.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ if TYPE_CHECKING:
 
 ROOT, SCOPE, REPEAT, CHUNK, BODY, BRANCH, FUNCTION, SIBLINGS = range(8)
 """Kind of a scope, as in `Scopes.scope_kind`. BODY is a node with subgraphs and BRANCH one of them; CHUNK is part of a
-row, or what belongs to no module; FUNCTION holds an opened call; SIBLINGS are equal branches side by side."""
+row, or the nodes of no module; FUNCTION holds an opened call; SIBLINGS are equal parallel branches."""
 
 ROWS = (REPEAT, SIBLINGS)
 """Kinds of scopes with equal members."""
 
 FLAT_BODY = 12
-"""Nodes of a subgraph below which it has no scopes."""
+"""Nodes; smaller subgraphs have no scopes."""
 SHOWN_OPERATORS = 3
-"""Operators in the name of equal branches, at most."""
+"""Maximum number of operators in the name of equal branches."""
 PREPARED = "shapes and masks"
-"""Name of the scope of operators that only prepare them."""
+"""Name of the scope of operators that only prepare shapes and masks."""
 TOP_LIMIT = 50
-"""Children of the root up to which it takes the place of a scope that holds nearly everything."""
+"""Maximum number of children of the root after it replaces a scope that holds nearly everything."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scopes:
-    """A tree of scopes in columns; scope 0 is the root, in preorder, siblings in order of the flow."""
+    """A tree of scopes in columns; scope 0 is the root, in preorder, siblings in data-flow order."""
 
     source: str
     """Source of the main graph's scopes: metadata, names, weights or structure."""
     scope_parent: Ints
-    """−1 for the root."""
+    """Parent of each scope; −1 for the root."""
     scope_name: list[str]
     """Name below the parent; "attention/self" for merged scopes."""
     scope_path: list[str]
@@ -71,11 +71,11 @@ class Scopes:
     """Class of the torch module, as "BertLayer", or name of the function; empty if unknown."""
     scope_kind: NDArray[np.uint8]
     scope_node: Ints
-    """The node that owns a BODY or BRANCH, or calls a FUNCTION, else −1."""
+    """Node that owns a BODY or BRANCH or calls a FUNCTION, else −1."""
     scope_repeat: Ints
     """Number of equal children of a REPEAT or SIBLINGS, or in a CHUNK of one; else 1."""
     node_scope: Ints
-    """The scope that directly contains each flat node of `Graph.opened`."""
+    """Scope that directly contains each flat node of `Graph.opened`."""
 
     def children(self, scope: int) -> Ints:
         """Return the scopes directly in a scope."""
@@ -90,7 +90,7 @@ class Scopes:
 
 
 def scopes(graph: Graph) -> Scopes:
-    """Return the scopes of a graph and of its opened calls (`Graph.opened`); made once and kept with the model."""
+    """Return the scopes of a graph and of its opened calls (`Graph.opened`); computed once and kept with the model."""
     return cached(graph.model, Scopes, lambda: _scopes(Graph.opened(graph.model)))
 
 
@@ -178,7 +178,7 @@ class _AllScopes(_Columns):
         self.node_scope[part.items] = place[tree.of_item]
 
     def place_folded(self, graph: Graph) -> None:
-        """Put each folded node where it is drawn: into the innermost scope that holds all its readers."""
+        """Put each folded node into the innermost scope that holds all its readers, where it is drawn."""
         depth = depths(np.asarray(self.parent))
         parent, node_scope = self.parent, self.node_scope
 
@@ -222,7 +222,7 @@ class _AllScopes(_Columns):
 class Tree(_Columns):
     """The scopes of one subgraph. Dissolved scopes keep their number, with parent −2.
 
-    The children of a scope are written as codes: a scope by its number, an item ``i`` as ``-1 - i``.
+    The children of a scope are codes: the number of a scope, or ``-1 - i`` for an item ``i``.
     """
 
     def __init__(self, items: int) -> None:
@@ -231,7 +231,7 @@ class Tree(_Columns):
 
     @classmethod
     def of(cls, part: Part) -> tuple[Tree, str]:
-        """Form scopes from the first source that has a useful tree; return the name of the source, too."""
+        """Form scopes from the first source that has a useful tree; return the tree and the name of the source."""
         for source, paths, classes in named_scopes(part) if part.count >= MIN_REPEATS else ():
             tree = cls(part.count)
             tree._plant(paths, classes)
@@ -331,13 +331,13 @@ class Tree(_Columns):
         for _ in range(200):
             siblings = Siblings(self, part)
             if not siblings.cycles or work < 0:
-                return siblings  # out of work: the layout turns an edge around
+                return siblings  # out of work: the layout reverses an edge
             if not split:
                 return None
             touched: set[int] = set()
             for scope, members in siblings.cycles:
                 if not touched.isdisjoint(siblings.line(scope)):
-                    continue  # a scope above it was split just now: look again in the next round
+                    continue  # an outer scope was split in this round: retry in the next
                 scopes = [code for code in members if code >= 0]
                 touched.update(scopes)
                 inside = siblings.items_in(scope)
@@ -346,7 +346,7 @@ class Tree(_Columns):
         return siblings
 
     def _split(self, part: Part, inside: Longs, scopes: list[int], siblings: Siblings) -> int:
-        """Split a scope of a cycle where the flow leaves it and comes back, or else all; return the passes made."""
+        """Split a scope of a cycle where the flow leaves and reenters it, or else all; return the number of passes."""
         member = {scope: siblings.items_in(scope) for scope in scopes}
         for passes, scope in enumerate(sorted(scopes, key=lambda scope: len(member[scope])), 1):
             level = levels(part, inside, {scope: member[scope]})
@@ -360,7 +360,7 @@ class Tree(_Columns):
         return len(scopes) + 1
 
     def _divide(self, scope: int, items: list[int], level: Mapping[int, int]) -> bool:
-        """Move all but the lowest level of a scope into copies of it, one per level; return whether there are any."""
+        """Move all but the lowest level of a scope into copies of it, one per level; return whether any exist."""
         calls = {value: call for call, value in enumerate(sorted({level[item] for item in items}), 1)}
         copies: dict[int, dict[int, int]] = {}
         for item in items:
@@ -383,7 +383,7 @@ class Tree(_Columns):
         return copies[line[0]] if line else copies[scope]
 
     def _wrap_repeats(self, siblings: Siblings) -> bool:
-        """Put runs of equal numbered siblings (layers.0 … layers.31) into a REPEAT; return whether any."""
+        """Put runs of equal numbered siblings (layers.0 … layers.31) into a REPEAT; return whether any exist."""
         parent = np.asarray(self.parent)
         many = np.bincount(parent[parent >= 0], minlength=len(parent)) >= MIN_REPEATS
         numbered: dict[int, tuple[str, int]] = {}
@@ -421,7 +421,7 @@ class Tree(_Columns):
             self._move(codes, self.add(0, name, kind=CHUNK))
 
     def _fold_branches(self, part: Part) -> Siblings | None:
-        """Put equal branches into SIBLINGS; return the edges between siblings if they were needed and hold."""
+        """Put equal branches into SIBLINGS; return the edges between siblings if computed and still valid."""
         parent = np.asarray(self.parent)
         if np.bincount(np.concatenate([self.of_item, parent[parent >= 0]])).max(initial=0) <= FEW:
             return None
@@ -429,7 +429,7 @@ class Tree(_Columns):
         families = siblings.families()
         for scope, family in families:
             if self.kind[scope] in ROWS:
-                continue  # it is such a roof
+                continue  # it already holds equal members
             operators = [self.name[code] if code >= 0 else part.operator(-1 - code) for code in family[0]]
             name = " → ".join(operators if len(operators) <= SHOWN_OPERATORS else [operators[0], "…", operators[-1]])
             if len(family[0]) > 1:
@@ -485,7 +485,7 @@ class Tree(_Columns):
             self._structure(part, scope, Row(codes, kind, source[forward], target[forward]))
 
     def _structure(self, part: Part, scope: int, row: Row) -> None:
-        """Cut a long row where one tensor is alive, and put runs of equal pieces into a REPEAT."""
+        """Cut a long row where only one tensor is alive, and put runs of equal pieces into a REPEAT."""
         waiting = [(scope, row)]
         while waiting:
             scope, row = waiting.pop()
@@ -532,7 +532,7 @@ class Tree(_Columns):
             parts = [codes[at : at + size] for at in range(0, len(codes), size)]
             for number, inside in enumerate(parts, 1):
                 if len(inside) == 1:
-                    break  # a single last one stays where it is
+                    break  # a single last one is not moved
                 name = self._range_name(inside) if self.kind[scope] in (*ROWS, CHUNK) else ""
                 place = (number - 1) * size
                 numbered = f"{place + 1}–{place + len(inside)}" if self.kind[scope] == SIBLINGS else ""

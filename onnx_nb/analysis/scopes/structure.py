@@ -1,8 +1,8 @@
-"""The structure of a subgraph: its drawn nodes in order, the edges between scopes of them, what repeats, and the names.
+"""The structure of a subgraph: its drawn nodes in order, the edges between their scopes, repeats, and names.
 
-Scopes that a file names are in the exporter's metadata, in node names or in weight names.
+The names of scopes come from the exporter's metadata, from node names or from weight names.
 
-The children of a scope are written as codes: a scope by its number, an item ``i`` as ``-1 - i``.
+The children of a scope are codes: the number of a scope, or ``-1 - i`` for an item ``i``.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.scopes.scopes import Tree
 
 CHILDREN_LIMIT = 64
-"""Children of a scope above which it gets another level."""
+"""Maximum number of children of a scope; with more it gets another level."""
 FLAT_LIMIT = 32
-"""Nodes up to which a graph without scopes stays flat."""
+"""Maximum number of nodes of a graph that stays flat if it has no scopes."""
 MIN_REPEATS = 3
-"""Members of a repeat, at least."""
+"""Minimum number of members of a repeat."""
 MIN_BRANCHES = 8
-"""Equal branches side by side, from which they are folded."""
+"""Minimum number of equal parallel branches that are folded."""
 FEW = 24
-"""Boxes up to which nothing is folded."""
+"""Maximum number of boxes in a scope in which no branches are folded."""
 MIN_PREPARED = 6
-"""Operators that only prepare shapes and masks, from which they are folded."""
+"""Minimum number of operators preparing shapes and masks that are folded."""
 
 EDGE, TO_HUB, FROM_HUB = (np.uint64(1 << bit) for bit in (20, 40, 41))
-"""Offsets that keep the hashes of edges inside a structure, to a hub and from a hub apart."""
+"""Offsets that distinguish the hashes of edges inside a structure, to a hub and from a hub."""
 
 _LAYERS = frozenset(map(CATEGORIES.index, ("linear", "normalize", "activation")))
 
@@ -60,13 +60,13 @@ class Part:
         position[self.items - place.start] = np.arange(self.count)
         source, target = graph.subgraph_edges(subgraph)
         a, b = position[source - place.start], position[target - place.start]
-        kept = (a >= 0) & (b > a)  # what remains leads forward: edges that close a cycle are left out
+        kept = (a >= 0) & (b > a)  # only forward edges: those that close a cycle are left out
         pairs = sorted_unique(a[kept] * max(self.count, 1) + b[kept])
         self.source, self.target = np.divmod(pairs, max(self.count, 1))
         self.owners = [node for node in order.tolist() if graph.bodies(node)] if len(graph.subgraphs) > 1 else []
         inputs = (graph.in_ptr[self.items + 1] - graph.in_ptr[self.items]).astype(np.uint64)
         self.kind = graph.op_index[self.items].astype(np.uint64) << np.uint64(32) | inputs
-        """Operator and number of inputs, which equal nodes share."""
+        """Operator and number of inputs of each item, the same for equal nodes."""
 
     def position_of(self, node: int) -> int:
         """Return the position of a drawn node among the items."""
@@ -161,7 +161,7 @@ class Siblings:
             self.key[codes[order]] = np.arange(len(order))
 
     def line(self, scope: int) -> list[int]:
-        """Return a scope and the scopes around it."""
+        """Return a scope and its ancestors."""
         return [int(line[scope]) for line in self._lines if line[scope] >= 0]
 
     def edges(self, scope: int) -> tuple[Longs, Longs]:
@@ -206,11 +206,11 @@ class Siblings:
         return dict(zip(scopes.tolist(), total[scopes].tolist(), strict=True))
 
     def families(self) -> list[tuple[int, list[list[int]]]]:
-        """Find equal branches side by side, such as the heads behind a Split: (scope, codes of each branch) in order.
+        """Find equal parallel branches, such as the heads after a Split: (scope, codes of each branch) in order.
 
-        A hub is a child with many others before or behind it. Without hubs the children of a scope with more than `FEW`
-        fall into branches. Equal branches have equal operators, equally connected with each other and the same hubs;
-        so no path leads from one to another, and together they are on no cycle.
+        A hub is a child with many predecessors or successors. Without hubs, a scope with more than `FEW` children
+        separates into branches. Equal branches have equal operators, equally connected with each other and the same
+        hubs, so that no path leads from one to another, and together they are on no cycle.
         """
         scopes = len(self._parent)
         home = np.concatenate([self._parent, self._of_item])  # the scope of each vertex: scopes first, then items
@@ -268,9 +268,9 @@ class Siblings:
     def prepared(self) -> list[list[int]]:
         """Find connected children of the root that only prepare shapes, positions and masks: the codes of each piece.
 
-        Nothing learned flows through them. They belong to no module, or to a call that an exporter made a scope of; a
-        transformer has dozens. The results of Shape and Size do not depend on the values that they read. A piece has
-        `MIN_PREPARED` operators or more, and no path leads out of it and back.
+        Nothing learned flows through them. They belong to no module, or to a call that an exporter turned into a scope;
+        a transformer has dozens. The results of Shape and Size do not depend on the values that they read. A piece has
+        at least `MIN_PREPARED` operators, and no path leaves and reenters it.
         """
         part = self._part
         codes = self.children(0).tolist()
@@ -284,7 +284,7 @@ class Siblings:
             own = len(items) > CHILDREN_LIMIT or any(map(part.learned, items))
             fed = any(learned.get(other, True) for other in before[code])
             learned[code] = own or (fed and not (code < 0 and part.operator(-1 - code) in ("Shape", "Size")))
-            # the level rises behind a path through something learned, so that no piece has both ends of one
+            # the level rises after a path through a learned item, so that no piece holds both ends of one
             above = (level.get(other, 0) + (learned[other] and not learned[code]) for other in before[code])
             level[code] = max(above, default=0)
         # levels rise as far as the readers allow, which joins pieces
@@ -311,7 +311,7 @@ class Siblings:
         return [piece for piece in pieces.values() if len(piece) >= MIN_PREPARED]
 
     def between(self, run: list[int]) -> list[int] | None:
-        """Return the children on paths between members of a run; None if they are too many to add to it."""
+        """Return the children on paths between members of a run; None if too many to add to it."""
         scope = int(self._parent[run[0]])
         codes = self.children(scope).tolist()
         codes = codes[codes.index(run[0]) : codes.index(run[-1]) + 1]
@@ -343,10 +343,10 @@ class Row:
         return Row(self.codes[start:stop], self._kind[start:stop], source, target)
 
     def pieces(self) -> list[tuple[int, int, int]]:
-        """Divide the row into (start, stop, unit): equal blocks of ``unit`` children, loose children where it is 0.
+        """Divide the row into (start, stop, unit): equal blocks of ``unit`` children; loose children have unit 0.
 
-        Segments start behind each child at which at most one result is still to be read. Results that are read much
-        later, as those of a U-net's skips or a mask that every layer reads, do not count.
+        Segments start after each child where at most one result is still to be read. Results that are read much later,
+        such as those of a U-net's skips or a mask that every layer reads, do not count.
         """
         count = len(self.codes)
         last = np.zeros(count, np.int64)
@@ -367,7 +367,7 @@ class Row:
         for start, stop, period in [*repeats(tokens, ends - starts), (len(starts), len(starts), 0)]:
             for segment in range(at, start):
                 size = int(ends[segment] - starts[segment])
-                # a segment of more than half stays loose, else dividing it again would never end
+                # a segment of more than half stays loose; otherwise dividing it again would never end
                 block = MIN_REPEATS <= size <= max(CHILDREN_LIMIT, len(self.codes) // 2)
                 pieces.append((int(starts[segment]), int(ends[segment]), size if block else 0))
             if period:
@@ -395,7 +395,7 @@ def repeats(tokens: Longs, sizes: Longs) -> list[tuple[int, int, int]]:
         found.extend((stop - start < MIN_REPEATS * period, -size, period, start, stop) for size, start, stop in rows)
     taken = np.zeros(count, bool)
     chosen = []
-    # three members and more first: two equal halves of a network would hide the repeats in each
+    # runs of at least three members first: two equal halves of a network would hide the repeats in each
     for *_, period, start, stop in sorted(found)[:10_000]:
         if not taken[start:stop].any():
             taken[start:stop] = True
@@ -404,7 +404,7 @@ def repeats(tokens: Longs, sizes: Longs) -> list[tuple[int, int, int]]:
 
 
 def levels(part: Part, inside: Longs, member: Mapping[int, Longs]) -> dict[int, int]:
-    """Return how often the flow has left one of the scopes on its way to each item."""
+    """Return for each item the number of times that the flow has left one of the scopes before it."""
     owner = dict.fromkeys(inside.tolist(), -1)
     for scope, items in member.items():
         owner.update(dict.fromkeys(items.tolist(), scope))
@@ -435,7 +435,7 @@ def mixed(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def _structures(
     label: Longs, kind: NDArray[np.uint64], source: Longs, target: Longs, count: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return a hash of the things with each label (none: −1), from their kinds and edges, and the place of each."""
+    """Return a hash of each label's vertices (no label: −1), from their kinds and edges, and each vertex's position."""
     order = np.argsort(label, kind="stable")
     order = order[np.searchsorted(label[order], 0) :]
     starts = np.flatnonzero(np.diff(label[order], prepend=-1))
@@ -450,7 +450,7 @@ def _structures(
 
 
 def _components(count: int, a: Longs, b: Longs) -> Longs:
-    """Return the lowest vertex that each vertex is connected with."""
+    """Return for each vertex the lowest vertex connected to it."""
     label = np.arange(count)
     while True:
         low = np.minimum(label[a], label[b])
@@ -465,14 +465,14 @@ def _components(count: int, a: Longs, b: Longs) -> Longs:
 
 
 DEPTH_LIMIT = 24
-"""Depth of scopes; deeper names join the scope at this depth."""
+"""Maximum depth of scopes; deeper names join the scope at this depth."""
 
 OPERATION = 6
-"""Nodes up to which a torch operator's call is no scope: the exporter names every call."""
+"""Maximum number of nodes of a torch operator's call that is not a scope: the exporter names every call."""
 
 
 def named_scopes(part: Part) -> Iterator[tuple[str, list[str], dict[str, str]]]:
-    """Yield the sources that a file has: metadata, names or weights, the path of each item, the class of each path."""
+    """Yield each source in a file: metadata, names or weights; the path of each item; the class of each path."""
     for source, read, share in (
         ("metadata", _metadata, 0.5),
         ("names", _node_names, 0.5),
@@ -528,7 +528,7 @@ def _torch_path(scopes: str, hierarchy: str, classes: dict[str, str]) -> tuple[s
 
 
 _OPERATORS = ("aten.", "prims.", "torchvision.", "quantized_decomposed.")
-"""Start of the class of a scope that is a torch operator."""
+"""Prefixes of the class of a scope that is a torch operator."""
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 """An item of a list that the exporter wrote with Python's repr."""
 
@@ -564,7 +564,7 @@ def _weight_path(name: str) -> str:
 def _spread(part: Part, paths: list[str | None], share: float, *, follow: bool = False) -> list[str] | None:
     """Assign nodes without a path the scope that their neighbors share; None if too few nodes have a path.
 
-    With ``follow`` a node may also join all the nodes that it reads from, as the Relu behind a Conv.
+    With ``follow`` a node may also join all the nodes that it reads from, as the Relu after a Conv.
     """
     missing = paths.count(None)
     if part.count - missing < share * part.count:
@@ -605,7 +605,7 @@ def _common_path(a: str, b: str) -> str:
 
 
 def gathered(paths: list[str]) -> list[str]:
-    """Move each item that has its path to itself one scope up: most modules are a single node, not worth a scope."""
+    """Move each item with a path of its own one scope up: most modules are a single node, not worth a scope."""
     count = Counter(paths)
     deep = {path: tidy(path) for path in count if path.count("/") > DEPTH_LIMIT}
     if deep:

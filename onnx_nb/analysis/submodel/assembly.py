@@ -1,7 +1,7 @@
-"""Make a model of some nodes of another: their weights, functions and docs, with typed inputs and outputs.
+"""Build a model from some nodes of another: their weights, functions and docs, with typed inputs and outputs.
 
-A type is declared in the file, or inferred from the nearest declared ones; only if asked are the nodes before a tensor
-run on random inputs. Weights are never read: the new model refers to the same bytes.
+A type is declared in the file, or inferred from the nearest declared ones; only on request are the nodes before a
+tensor run on random inputs. Weights are never read: the new model refers to the same bytes.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def assemble(
     infer_by_running: bool = False,
     declare: bool = True,
 ) -> Model:
-    """Make a model of some nodes; types of inner values are declared in it as they are in the model, or not at all."""
+    """Build a model from some nodes; types of inner values are declared as in the original model, or not at all."""
     graph, source, origin = Graph.of(model), model.proto, model.proto.graph
     names, known = graph.value_names, {} if types is None else types
     chosen = Flow.of(graph).sorted(nodes)
     weights = weights_of(graph, chosen, inputs, outputs)
     needs_all = source.ir_version < 4  # there every initializer must be an input too
     ports = [*inputs, *(weights if needs_all else ())]
-    # one look at all that the file declares
+    # one pass over everything that the file declares
     made = {value for node in chosen for value in graph.node_outputs(node).tolist() if value >= 0}
     wanted = {names[value] for value in made.union(inputs, outputs)}
     infos = [info for info in (origin.value_info if declare else ()) if plain_text(info.name) in wanted]
@@ -90,17 +90,17 @@ def weights_of(graph: Graph, nodes: Iterable[int], inputs: Iterable[int], output
 
 
 def weight_tensors(graph: Graph, values: Iterable[int]) -> list[TensorProto | onnx.SparseTensorProto]:
-    """Return the initializers that make values."""
+    """Return the initializers of some values."""
     origin, row = graph.model.proto.graph, Flow.of(graph).weight_row
     dense = len(origin.initializer)
     rows = sorted(map(row.__getitem__, values))
-    if rows and rows[-1] < dense and rows[-1] - rows[0] == len(rows) - 1:  # a slice is faster than as many look-ups
+    if rows and rows[-1] < dense and rows[-1] - rows[0] == len(rows) - 1:  # a slice is faster than look-ups
         return list(origin.initializer[rows[0] : rows[-1] + 1])
     return [origin.initializer[i] if i < dense else origin.sparse_initializer[i - dense] for i in rows]
 
 
 def stored_bytes(tensor: TensorProto | onnx.SparseTensorProto) -> int:
-    """Return how many bytes the values of a weight take where they lie."""
+    """Return the bytes that the values of a weight take in its file or in memory."""
     if isinstance(tensor, onnx.SparseTensorProto):
         return stored_bytes(tensor.values) + stored_bytes(tensor.indices)
     if tensor.data_location != TensorProto.EXTERNAL:
@@ -110,7 +110,7 @@ def stored_bytes(tensor: TensorProto | onnx.SparseTensorProto) -> int:
 
 
 def functions_of(graph: Graph, nodes: Iterable[int]) -> tuple[Key, ...]:
-    """Return the local functions that nodes call, those called inside bodies and other functions included."""
+    """Return the local functions that nodes call, including those called inside bodies and other functions."""
     known = graph.functions
     if not known:
         return ()
@@ -130,14 +130,14 @@ def main_value(graph: Graph, name: str) -> int:
     found = -1
     try:
         while name:
-            found = names.index(name, found + 1, stop)  # of several that share a name in a broken model, the last
+            found = names.index(name, found + 1, stop)  # the last one, if values share a name in a broken model
     except ValueError:
         pass
     return found
 
 
 def _rename_overwritten(graph: Graph, target: onnx.GraphProto, nodes: Sequence[int], inputs: Collection[int]) -> None:
-    """Rename results that are inputs now: of a Split's two, one may be given and the other be made."""
+    """Rename results that are now inputs: one output of a Split may be an input, and the other computed."""
     makers, taken = {Flow.of(graph).producer[value] for value in inputs}.intersection(nodes), set[str]()
     for place, node in enumerate(nodes) if makers else ():
         for slot, value in enumerate(graph.node_outputs(node).tolist()) if node in makers else ():
@@ -150,7 +150,7 @@ def _rename_overwritten(graph: Graph, target: onnx.GraphProto, nodes: Sequence[i
 
 
 def _check_names(origin: onnx.GraphProto, names: Iterable[str]) -> None:
-    r"""See that names are those in the file: `Graph` writes ``\xff`` and the like for bytes that are not UTF-8."""
+    r"""Check that names are those in the file: `Graph` writes escapes such as ``\xff`` for bytes that are not UTF-8."""
     border = {name for name in names if "\\x" in name}
     if not border:
         return
@@ -176,7 +176,7 @@ def boundary_types(
     infos: Iterable[onnx.ValueInfoProto] | None = None,
     infer_by_running: bool = False,
 ) -> dict[int, TypeProto]:
-    """Find the types of values of the main graph: as declared, else as inferred, else (if asked) as seen in a run."""
+    """Find the types of values of the main graph: declared, else inferred, else (on request) observed in a run."""
     graph, flow, origin = Graph.of(model), Flow.of(Graph.of(model)), model.proto.graph
     found = dict.fromkeys(values, ValueType())
     names = {graph.value_names[value]: value for value in found}
@@ -203,8 +203,8 @@ def boundary_types(
 
 
 def _seen(model: Model, values: Sequence[int]) -> tuple[dict[int, ValueType], str]:
-    """Run the nodes before values on random inputs; return the element types and ranks, or why there are none."""
-    from onnx_nb.analysis.run import session  # imports onnxruntime; only if asked
+    """Run the nodes before values on random inputs; return the element types and ranks, or the reason for failure."""
+    from onnx_nb.analysis.run import session  # imports onnxruntime; only on request
     from onnx_nb.analysis.run.random_feeds import random_feeds
 
     graph, flow = Graph.of(model), Flow.of(Graph.of(model))
@@ -217,7 +217,7 @@ def _seen(model: Model, values: Sequence[int]) -> tuple[dict[int, ValueType], st
         before = assemble(model, nodes, inputs, (), name=f"the nodes before {quoted(names[0])}", declare=False)
         arrays = session.run(before, random_feeds(before), outputs=names)
     except OnnxNbError as error:
-        if len(values) > 1:  # perhaps only the nodes before one of them are to blame
+        if len(values) > 1:  # perhaps only the nodes before one of them fail
             each = [_seen(model, [value]) for value in values]
             return {value: kind for found, _ in each for value, kind in found.items()}, error.message
         return {}, error.message
@@ -226,7 +226,7 @@ def _seen(model: Model, values: Sequence[int]) -> tuple[dict[int, ValueType], st
 
 
 def _type_of_result(result: Any) -> TypeProto:
-    """Return the type of what a run returned: the sizes of dimensions may differ in another run."""
+    """Return the type of a result without sizes of dimensions, which may differ in another run."""
     if isinstance(result, list):
         inner = _type_of_result(result[0]).tensor_type.elem_type if result else TensorProto.UNDEFINED
         tensor = onnx.helper.make_tensor_type_proto(inner, None)
@@ -237,7 +237,7 @@ def _type_of_result(result: Any) -> TypeProto:
 
 
 def _unknown_type(graph: Graph, value: int, failure: str, *, infer_by_running: bool) -> ExtractionError:
-    """Describe which nodes keep a type from being inferred."""
+    """Return an error that names the nodes that prevent inferring a type."""
     flow, known = Flow.of(graph), infer_values(graph, [value])
     blocking, seen = value, set[int]()
     why = "the nodes before it form a cycle"

@@ -1,8 +1,8 @@
 """Extract a submodel: `plan_extraction` describes what would happen, `extract` does it.
 
-One backward walk from the outputs, stopped by the inputs, gives the nodes that count. One forward pass over them
+One backward walk from the outputs, stopped by the inputs, finds the relevant nodes. One forward pass over them
 separates those between the inputs and the outputs from those that depend on graph inputs that are not chosen. The
-border of the two is what is missing, and `Flow.smallest_separator` finds the fewest tensors that complete it.
+tensors on the border of the two are missing; `Flow.smallest_separator` finds the fewest tensors that complete it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FAR_MORE = 4
-"""A plan that takes so many times as many nodes as lie between is warned of (if it is 20 nodes more besides)."""
+"""Factor; warn if a plan takes more than this times the nodes between inputs and outputs, plus 20."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,17 @@ class MissingInput:
     """A tensor that would have to be an input as well."""
 
     name: str
-    """The tensor."""
+    """Name of the tensor."""
     output: str
-    """An output that needs it."""
+    """Name of an output that needs it."""
     producer: str
-    """The node that makes it, as ``Conv '/stem/Conv'``; empty for a graph input."""
+    """The node that produces it, as ``Conv '/stem/Conv'``; empty for a graph input."""
     dangling: bool = False
-    """Whether it is neither made by a node nor a graph input: the model is broken."""
+    """Whether it is neither a node's output nor a graph input: the model is broken."""
 
     @property
     def message(self) -> str:
-        """Which nodes need the tensor and where it comes from."""
+        """The output that needs the tensor, and the tensor's producer."""
         origin = f"made by {self.producer}" if self.producer else "an input of the model"
         origin = "which nothing in the model makes" if self.dangling else origin
         return f"output {quoted(self.output)} also needs {quoted(self.name)} ({origin})"
@@ -67,35 +67,35 @@ class MissingInput:
 
 @dataclass(frozen=True)
 class ExtractionPlan:
-    """What an extraction would take; `extract` executes exactly this."""
+    """The content of an extraction; `extract` executes exactly this plan."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: NDArray[np.int32]
-    """Indices into ``model.proto.graph.node``, ascending; where inputs are missing, what `suggestion` would take."""
+    """Indices into ``model.proto.graph.node``, ascending; if inputs are missing, those that `suggestion` would take."""
     initializers: tuple[str, ...]
-    """Weights the nodes read."""
+    """Weights that the nodes read."""
     functions: tuple[tuple[str, str, str], ...]
-    """Local functions the nodes call, directly or through others: (domain, name, overload)."""
+    """Local functions that the nodes call, directly or through others: (domain, name, overload)."""
     captured: tuple[str, ...]
     """Tensors of the main graph that the bodies of taken If, Loop and Scan nodes read."""
     missing: tuple[MissingInput, ...]
-    """Empty if the extraction can be done."""
+    """Missing inputs; empty if the extraction is possible."""
     redundant: tuple[str, ...]
     """Inputs that no taken node reads."""
     suggestion: tuple[str, ...]
-    """Inputs that make the plan complete: the chosen ones and the fewest others."""
+    """Inputs that complete the plan: the chosen ones and the fewest others."""
     alternative: tuple[str, ...]
-    """Other inputs worth a look. Where some are missing: fewer than `suggestion`, in place of the chosen ones. Where
-    `warning` says so: those that leave out what a side path brings in. Else empty."""
+    """Other possible inputs. If some are missing: fewer than `suggestion`, in place of the chosen ones. If there is a
+    `warning`: inputs that exclude the nodes of a side path. Else empty."""
     warning: str
-    """Set if far more nodes are taken than lie between the inputs and the outputs."""
+    """Warning if far more nodes are taken than are between the inputs and the outputs; else empty."""
     nbytes: int
     """Bytes of the weights taken."""
 
     @property
     def message(self) -> str:
-        """One sentence on the plan: what is wrong, else what is odd about it; empty if all is well."""
+        """One sentence on the plan: an error, else a warning; empty if there is neither."""
         if not self.outputs:
             return "choose an output"
         if self.missing:
@@ -115,7 +115,7 @@ class ExtractionPlan:
 
 
 def plan_extraction(model: ModelLike, inputs: Iterable[str], outputs: Iterable[str]) -> ExtractionPlan:
-    """Return what an extraction between two sets of tensors would take, and what it lacks.
+    """Plan an extraction between two sets of tensors: the nodes that it would take, and the inputs that it lacks.
 
     Parameters
     ----------
@@ -123,17 +123,17 @@ def plan_extraction(model: ModelLike, inputs: Iterable[str], outputs: Iterable[s
         Any `ModelLike`; it is not changed.
     inputs, outputs
         Names of tensors of the main graph, or of marks (see `mark`). Inputs may be graph inputs, weights or outputs
-        of nodes. A name that is given twice counts once.
+        of nodes. Repeated names count once.
 
     Returns
     -------
     ExtractionPlan
-        Also when inputs are missing: then it names them, and suggests what to add.
+        If inputs are missing, the plan names them and suggests inputs to add.
 
     Raises
     ------
     ExtractionError
-        If a name is not a tensor of the main graph, or is both input and output, or nodes form a cycle.
+        If a name is not a tensor of the main graph or is both input and output, or if nodes form a cycle.
 
     Examples
     --------
@@ -175,8 +175,8 @@ def extract(
     inputs, outputs
         Names of tensors of the main graph, or of marks; they become the submodel's inputs and outputs, in this order.
     around
-        Instead of the two: a scope such as "encoder.layer.1" or "/encoder/layer.1", a module path or a group in the
-        drawing. The submodel holds its nodes, reads what they read and gives what others read of it.
+        Instead of both: a scope such as "encoder.layer.1" or "/encoder/layer.1", a module path or a scope in the
+        drawing. The submodel holds its nodes, takes the tensors that they read and returns those that other nodes read.
     keep_redundant
         Keep inputs that nothing reads as inputs of the submodel (with a warning); ``False`` drops them.
     infer_by_running
@@ -186,13 +186,13 @@ def extract(
     Raises
     ------
     ExtractionError
-        If inputs are missing (``error.missing`` names them), a name is wrong, or the type of an input or output is not
-        known.
+        If inputs are missing (``error.missing`` names them), a name is wrong, or the type of an input or output is
+        unknown.
 
     Warns
     -----
     UserWarning
-        If an input is redundant, or far more is taken than lies between the inputs and the outputs.
+        If an input is redundant, or far more nodes are taken than are between the inputs and the outputs.
 
     Examples
     --------
@@ -301,12 +301,12 @@ class _Cone:
             self.fed[node], self.loose[node] = fed, loose
 
     def between(self) -> set[int]:
-        """Return the nodes fed by the inputs, and the makers of outputs that no input reaches."""
+        """Return the nodes fed by the inputs, and the producers of outputs that no input reaches."""
         makers = {self.flow.producer[value] for value in self.ends}
         return {node for node in self.fed if self.fed[node] or node in makers}
 
     def missing(self) -> Iterator[MissingInput]:
-        """Return the tensors on the border between what is fed and what depends on other graph inputs."""
+        """Yield the tensors on the border between the fed nodes and those that depend on other graph inputs."""
         flow, graph, seen = self.flow, self.flow.graph, set[int]()
         inside = self.between()
         border = {node: -1 for node in self.fed if node in inside and self.loose[node]}
@@ -341,12 +341,12 @@ class _Cone:
 
 
 def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Sequence[int]) -> tuple[list[int], str]:
-    """Return better inputs and a warning if a path around a chosen tensor brings in far more than lies behind it."""
+    """Return better inputs and a warning if a path around a chosen tensor adds far more nodes than depend on it."""
     if len(starts) < 2 or len(taken) <= 20:
         return [], ""
     graph, producer = flow.graph, flow.producer
     bit = {value: 1 << i for i, value in enumerate(starts)}
-    # which of the inputs feed a node, one bit each
+    # the inputs that feed a node, one bit each
     feeds: dict[int, int] = {}
     for node in flow.sorted(taken):
         mask = 0
@@ -358,7 +358,7 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Se
     late = [value for value in starts if producer[value] >= 0 and 0 < behind[value] * FAR_MORE + 20 < len(taken)]
     marked = sum(bit[value] for value in late)
     between = {node for node, mask in feeds.items() if mask & marked}
-    # an output that does not lie behind them is reason enough for the nodes before it
+    # an output that does not depend on them justifies the nodes before it
     behind_all = all(producer[value] in between for value in ends)
     if not late or not behind_all or len(taken) <= FAR_MORE * len(between) + 20:
         return [], ""
@@ -386,7 +386,7 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Se
 
 
 def ports(graph: Graph, nodes: Collection[int]) -> tuple[list[int], list[int]]:
-    """Return what nodes read from outside, except weights and constants, and what others read of them."""
+    """Return the values that nodes read from outside, except weights and constants, and their values read by others."""
     flow = Flow.of(graph)
     inside = sorted(nodes, key=graph.rank.__getitem__)
     members = set(inside)
@@ -412,7 +412,7 @@ def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
     if not wanted:
         raise ExtractionError(f"{quoted(scope)} is no scope.", advice="Give one such as 'encoder.layer.0'.")
     parents, kinds = tree.scope_parent.tolist(), tree.scope_kind.tolist()
-    # the path of each scope without those that only gather equal or many children
+    # the path of each scope, without scopes that only collect equal or many children
     plain: list[list[str]] = [[]]
     for number in range(1, len(parents)):
         own = [] if kinds[number] in (*ROWS, CHUNK) else _parts(tree.scope_name[number])
@@ -445,12 +445,12 @@ def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
 
 
 def nodes_of_scopes(tree: Scopes, groups: Iterable[int], count: int) -> set[int]:
-    """Return the main nodes in groups, at any depth."""
+    """Return the main nodes in scopes, at any depth."""
     inside = np.zeros(len(tree.scope_parent), bool)
     inside[list(groups)] = True
     for group in range(1, len(inside)):  # parents come before children
         inside[group] |= inside[tree.scope_parent[group]]
-    # the node whose bodies or call a group shows lies beside it
+    # the owner of a scope of bodies or of a call is outside that scope
     owners = tree.scope_node[inside & (tree.scope_node >= 0)]
     return {*np.flatnonzero(inside[tree.node_scope[:count]]).tolist(), *owners[owners < count].tolist()}
 
@@ -517,7 +517,7 @@ def mark_name(node: onnx.NodeProto) -> str:
 
 def _check_ends(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> None:
     flow, given = Flow.of(graph), set(graph.outputs.tolist())
-    # what is an output of the model although no node makes it may also be one of the submodel
+    # an output of the model that no node produces may also be an output of the submodel
     unmade = {value for value in ends if flow.producer[value] < 0 and value in given}
     both = [graph.value_names[value] for value in starts if value in set(ends) - unmade]
     if both:
@@ -532,7 +532,7 @@ def _check_ends(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Non
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Write names as they are written in a call; of many the first."""
+    """Write names as in a call; only the first of many."""
     if len(names) <= 12:
         return repr(list(names))
     return f"[{', '.join(map(quoted, names[:12]))}, …] ({len(names)} in all: see plan_extraction)"

@@ -1,7 +1,7 @@
-"""Divide a model into disjoint parts that run one after another and give what the whole gives.
+"""Divide a model into disjoint parts that run one after another and compute the same outputs.
 
-Every division is a number per node that never falls along an edge. A part then reads graph inputs and what earlier
-parts gave, and gives what later parts read. Weights are never read: those that two parts need go to both as references.
+Every division is a number per node that never decreases along an edge. A part then reads graph inputs and outputs of
+earlier parts, and returns what later parts read. Weights are never read: parts that share a weight both refer to it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SLACK: Final = 1.05
-"""Parts may weigh so many times the least possible maximum, if fewer tensors pass between them then."""
+"""Factor by which parts may exceed the least possible maximum weight, if fewer tensors then pass between them."""
 _TABLE_LIMIT: Final = 50_000_000
-"""With more nodes times parts the number of tensors that pass is not looked at."""
+"""Maximum of nodes times parts; beyond it, the number of tensors that pass is ignored."""
 
 
 @known_keywords
@@ -49,15 +49,15 @@ def partition(
     """Divide a model into parts that run one after another.
 
     Every node of the main graph is in exactly one part. The inputs of a part are inputs of the model or outputs of
-    earlier parts, under the same names, so that this gives the outputs of the model, bit by bit if both run without
+    earlier parts, under the same names. This code returns the outputs of the model, bit for bit if both run without
     optimization::
 
         values = dict(feeds)
         for part in onnx_nb.partition(model, 3):
             values |= onnx_nb.run(part, {port.name: values[port.name] for port in part.proto.graph.input})
 
-    (Before IR version 4 weights are listed among the inputs too, and need no value. Where onnxruntime has no kernel for
-    float16 it computes several nodes in float32 and rounds at the end: there each part rounds once more.)
+    (Before IR version 4, weights are also listed among the inputs, and need no value. If onnxruntime has no kernel for
+    float16, it computes several nodes in float32 and rounds at the end: there each part rounds once more.)
 
     Parameters
     ----------
@@ -66,17 +66,17 @@ def partition(
     at
         Where to divide, one of:
 
-        - names of tensors or marks: a part ends where each is made, whatever the order of the names;
-        - lists of such names, in order: a part ends where all tensors of a list are made;
-        - ``"marks"``: at every mark (see `mark`); parallel marks of one name end one part. Dividing at marks removes
+        - names of tensors or marks, in any order: a part ends where each is produced;
+        - lists of such names, in order: a part ends where all tensors of a list are produced;
+        - ``"marks"``: at every mark (see `mark`); parallel marks with one name end one part. Dividing at marks removes
           all Mark nodes;
-        - a number: so many parts, balanced.
+        - a number of parts, which are balanced.
     scopes
         In place of ``at``: paths of scopes, each of which becomes a part (see `extract`), the other nodes forming
-        parts between them; or a number, 1 for the outermost scopes, 2 for those in them. A scope that other nodes
-        run in the middle of becomes several parts.
+        parts between them; or a number, 1 for the outermost scopes, 2 for those in them. A scope becomes several
+        parts if other nodes have to run in the middle of it.
     by
-        What a number of parts is balanced by: ``"bytes"`` of weights, or ``"time"``, measured in a run on random
+        Measure by which a number of parts is balanced: ``"bytes"`` of weights, or ``"time"`` of a run on random
         inputs.
     infer_by_running
         Run nodes on random inputs to find the types of tensors between parts that are neither declared nor can be
@@ -85,13 +85,13 @@ def partition(
     Returns
     -------
     list of Model
-        In the order in which they run. Fewer than asked for where a part would be empty.
+        The parts in the order in which they run, fewer than requested if a part would be empty.
 
     Raises
     ------
     ExtractionError
-        If a name is wrong, a tensor is made by no node, or the model is broken: a cycle of nodes, two tensors of one
-        name, a tensor that nobody makes.
+        If a name is wrong, no node produces a tensor, or the model is broken: a cycle of nodes, two tensors with one
+        name, a tensor without a producer.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def partition(
 
 
 def _check(graph: Graph) -> None:
-    """See that the model is one that can be divided."""
+    """Check that the model can be divided."""
     if not graph.main_count:
         raise ExtractionError("the model has no nodes to divide.", advice="Nothing is left to do.")
     flow = Flow.of(graph)
@@ -141,7 +141,7 @@ def _check(graph: Graph) -> None:
 
 
 def _stages(model: Model, at: str | Iterable[str | Iterable[str]]) -> tuple[Model, list[list[str]]]:
-    """Return the names of the tensors at which each part ends, and the model without marks if it is cut at some."""
+    """Return the names of the tensors at which each part ends, and the model, without marks if it is divided at any."""
     if isinstance(at, str):
         if at != "marks":
             raise ExtractionError(f"at is a single name, {quoted(at)}.", advice=f"Write at=[{quoted(at)}].")
@@ -149,7 +149,7 @@ def _stages(model: Model, at: str | Iterable[str | Iterable[str]]) -> tuple[Mode
         if not named:
             raise ExtractionError("the model has no marks.", advice="Set them in torch by onnx_nb.mark(x, 'name').")
         graph = Graph.of(model)
-        # nothing lies before an input
+        # there is nothing before an input
         made = ([t for t in tensors if graph.producer[main_value(graph, t)] >= 0] for tensors in named.values())
         stages = [stage for tensors in made for stage in _one_after_another(graph, tensors)]
         return model, _in_flow_order(graph, stages)
@@ -171,13 +171,13 @@ def _stages(model: Model, at: str | Iterable[str | Iterable[str]]) -> tuple[Mode
 
 
 def _one_after_another(graph: Graph, tensors: Sequence[str]) -> list[list[str]]:
-    """Divide the tensors of one mark into those that are made side by side and those that follow from others."""
+    """Divide the tensors of one mark into stages: parallel tensors share one, dependent tensors follow."""
     makers = {name: _maker(graph, name) for name in tensors}
     if len(tensors) < 2:
         return [[name] for name in tensors]
     flow, marked = Flow.of(graph), set(makers.values())
-    # how many marked tensors lie before a node, in the longest row
-    before = [0] * (graph.main_count + 1)  # the last for −1, values that no node makes
+    # number of marked tensors on the longest path before a node
+    before = [0] * (graph.main_count + 1)  # the last for −1, values without a producer
     for node in flow.sorted(range(graph.main_count)):
         before[node] = max((before[flow.producer[value]] for value in flow.reads(node)), default=0) + (node in marked)
     rows: dict[int, list[str]] = {}
@@ -191,7 +191,7 @@ def _in_flow_order(graph: Graph, stages: list[list[str]]) -> list[list[str]]:
 
 
 def _by_tensors(graph: Graph, stages: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-    """Return each node the first cut that depends on it."""
+    """Return for each node the first cut that depends on it."""
     flow = Flow.of(graph)
     number = np.full(graph.main_count, len(stages), np.int64)
     for stage, names in enumerate(stages):
@@ -222,7 +222,7 @@ def _maker(graph: Graph, name: str) -> int:
 
 
 def _by_scopes(graph: Graph, wanted: int | Iterable[str]) -> NDArray[np.int64]:
-    """Return each node a number so that scopes stay in one piece as far as the flow allows."""
+    """Return a number for each node that keeps scopes in one piece as far as the data flow allows."""
     if isinstance(wanted, str):
         raise ExtractionError(f"scopes is a single path, {quoted(wanted)}.", advice=f"Write scopes=[{quoted(wanted)}].")
     label = np.full(graph.main_count, -1, np.int64)
@@ -259,9 +259,9 @@ def _at_depth(graph: Graph, depth: int) -> list[set[int]]:
 
 
 def _in_rows(graph: Graph, label: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Order labeled nodes into rows of one label each, and number the rows; −1 stands for nodes of no label."""
+    """Order labeled nodes into rows of one label each, and number the rows; −1 marks nodes without a label."""
     flow, count = Flow.of(graph), graph.main_count
-    # vertices: the labels, then each other node on its own; those on a cycle of labels have to be taken apart
+    # vertices: the labels, then each other node; labels on a cycle have to be split
     vertex = np.where(label >= 0, label, np.arange(count) + label.max() + 1)
     order = flow.sorted(range(count))
     component: dict[int, int] = {}
@@ -272,7 +272,7 @@ def _in_rows(graph: Graph, label: NDArray[np.int64]) -> NDArray[np.int64]:
         labels = [member for member in members if member <= label.max()]
         if len(labels) > 1:
             tangled.add(index)
-        elif labels and len(members) > 1:  # what runs in the middle of one scope becomes part of it
+        elif labels and len(members) > 1:  # nodes in the middle of one scope become part of it
             label = np.where(np.isin(vertex, members), labels[0], label)
     # the unit of ordering: a label in one piece, else a node
     unit = [
@@ -283,7 +283,7 @@ def _in_rows(graph: Graph, label: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _scheduled(flow: Flow, order: Sequence[int], unit: Sequence[int], label: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Order units, staying with a label as long as one of its units is free; number the rows that come about."""
+    """Order units, staying with a label while one of its units is ready; number the resulting rows."""
     members: dict[int, list[int]] = {}
     for node in order:
         members.setdefault(unit[node], []).append(node)
@@ -297,7 +297,7 @@ def _scheduled(flow: Flow, order: Sequence[int], unit: Sequence[int], label: NDA
     row, now = -1, -2
     while free:
         if now not in free:
-            # nodes of no label first: their results may be what other labels wait for
+            # nodes without a label first: other labels may wait for their results
             row, now = row + 1, -1 if -1 in free else next(iter(free))
         name = next(iter(free[now]))
         del free[now][name]
@@ -323,7 +323,7 @@ def _successors(flow: Flow, order: Sequence[int], unit: Sequence[int]) -> dict[i
 
 
 def _by_weight(graph: Graph, count: int, weight: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Cut the order of the nodes into pieces of nearly equal weight, where few tensors pass."""
+    """Cut the sorted nodes into pieces of nearly equal weight, where few tensors pass."""
     if isinstance(count, bool) or count < 1:
         raise ExtractionError(f"a model cannot be divided into {count} parts.", advice="Give a number from 1 on.")
     flow = Flow.of(graph)
@@ -335,14 +335,14 @@ def _by_weight(graph: Graph, count: int, weight: NDArray[np.float64]) -> NDArray
     np.add.at(heavy, unit, weight)
     if not np.any(heavy > 0):
         heavy = np.ones(units)
-    # each weighs a little at least, so that those without weights are divided too
+    # each has a minimum weight, so that nodes without weights are divided too
     behind = np.concatenate([[0.0], np.cumsum(heavy + heavy.sum() / units * 1e-6)])
     ends = _balanced(behind, min(count, units), _crossing(flow, unit, units))
     return np.searchsorted(ends, unit, side="right").astype(np.int64)
 
 
 def _with_first_readers(flow: Flow, number: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return a number for each node, with that of the first reader for nodes that depend on no input of the model."""
+    """Return the numbers, with that of the first reader for nodes that depend on no input of the model."""
     graph, number = flow.graph, number.copy()
     constant = np.frombuffer(flow.runtime, np.uint8) == 0
     if constant.all():  # if no node depends on an input, only Constants move
@@ -354,7 +354,7 @@ def _with_first_readers(flow: Flow, number: NDArray[np.int64]) -> NDArray[np.int
 
 
 def _is_constant(graph: Graph) -> NDArray[np.bool_]:
-    """Return which main nodes are Constants."""
+    """Return a mask of the main nodes that are Constants."""
     is_constant = np.asarray([operator == ("Constant", "") for operator in graph.operators], bool)
     return is_constant[graph.op_index[: graph.main_count]]
 
@@ -377,7 +377,7 @@ def _balanced(behind: NDArray[np.float64], count: int, crossing: NDArray[np.int6
     low, high = float(np.diff(behind).max()), float(behind[-1])
     for _ in range(50):
         middle, at, pieces = (low + high) / 2, 0, 0
-        while at < total and pieces <= count:  # as many units as fit into each piece
+        while at < total and pieces <= count:  # fill each piece with units that fit
             at = max(int(np.searchsorted(behind, behind[at] + middle, side="right")) - 1, at + 1)
             pieces += 1
         low, high = (low, middle) if pieces <= count else (middle, high)
@@ -385,7 +385,7 @@ def _balanced(behind: NDArray[np.float64], count: int, crossing: NDArray[np.int6
     if count * total > _TABLE_LIMIT:
         shares = np.searchsorted(behind, behind[-1] * np.arange(1, count) / count)
         return np.unique(shares.clip(1, total - 1))
-    # no piece is to be much lighter than the average either, as far as heavy nodes allow it
+    # no piece should be much lighter than the average either, as far as heavy nodes allow
     for share in (0.75, 0.5, 0.25, 0.0):
         ends = _cheapest(behind, count, crossing, behind[-1] / count * share, limit)
         if ends is not None:
@@ -396,11 +396,11 @@ def _balanced(behind: NDArray[np.float64], count: int, crossing: NDArray[np.int6
 def _cheapest(
     behind: NDArray[np.float64], count: int, crossing: NDArray[np.int64], least: float, most: float
 ) -> list[int] | None:
-    """Choose ends at the least price so that every piece weighs at least and at most so much; None if none do."""
+    """Choose ends at the least price so that every piece weighs from ``least`` to ``most``; None if impossible."""
     place = np.arange(len(behind))
     earliest = np.searchsorted(behind, behind - most * (1 + 1e-12), side="left")
     latest = np.minimum(np.searchsorted(behind, behind - least, side="right") - 1, place - 1)
-    # price[i]: the least price of dividing the first i units into as many pieces as rounds were made
+    # price[i]: the least price of dividing the first i units, with one piece per round so far
     price = np.where(place == 0, 0.0, np.inf)
     choices = []
     for _ in range(count):
@@ -420,9 +420,9 @@ def _cheapest(
 def _window_argmin(
     price: NDArray[np.float64], earliest: NDArray[np.int64], latest: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return for each ``i`` the place of the least price from ``earliest[i]`` to ``latest[i]``, if there are any."""
+    """Return for each ``i`` the place of the least price from ``earliest[i]`` to ``latest[i]``, if any."""
     count = len(price)
-    # rows[k][i]: the place of the least price from i to i + 2 ** k
+    # rows[k][i]: place of the least price from i to i + 2 ** k
     rows = [np.arange(count)]
     while 2 ** len(rows) <= count:
         half, row = 2 ** (len(rows) - 1), rows[-1]
@@ -457,7 +457,7 @@ def _bytes(graph: Graph) -> NDArray[np.float64]:
 
 
 def _seconds(graph: Graph) -> NDArray[np.float64]:
-    """Measure how long each node takes in a run on random inputs."""
+    """Measure the seconds that each node takes in a run on random inputs."""
     from onnx_nb.analysis.run.capture import capture  # imports onnxruntime; partitions by bytes run nothing
 
     outputs = [graph.value_names[value] for value in graph.outputs]
@@ -468,7 +468,7 @@ def _seconds(graph: Graph) -> NDArray[np.float64]:
 
 
 def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -> list[Model]:
-    """Make the parts of nodes that have one number."""
+    """Build the parts, each from the nodes with one number."""
     flow, model = Flow.of(graph), graph.model
     number = _with_first_readers(flow, number)
     numbers = np.unique(number).tolist()
@@ -486,10 +486,10 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
         made = [v for node in flow.sorted(nodes) for v in graph.node_outputs(node).tolist() if v >= 0]
         passed = [v for v in made if last_read[v] > part and _constant(graph, v) is None]
         outputs = list(dict.fromkeys([*(v for v in given if flow.producer[v] in inside), *passed]))
-        # onnxruntime runs no model without outputs: of nodes that nobody needs, the last results become outputs
+        # onnxruntime runs no model without outputs: if no result is needed, the last ones become outputs
         outputs = outputs or [v for v in made if last_read[v] < 0]
         inputs = [v for v in outer if v not in constants]
-        if index == len(numbers) - 1:  # outputs of the model that no node makes
+        if index == len(numbers) - 1:  # outputs of the model without a producer
             unmade = [v for v in given if v >= 0 and flow.producer[v] < 0]
             outputs += unmade
             inputs += [v for v in unmade if flow.kinds[v] != INITIALIZER and v not in inputs]
@@ -511,7 +511,7 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
 
 
 def _constant(graph: Graph, value: int) -> TensorProto | None:
-    """Return a Constant's result as a weight, so that it need not pass from part to part."""
+    """Return a Constant's result as a weight, so that it need not be passed between parts."""
     maker = int(graph.producer[value])
     if maker < 0 or graph.operators[graph.op_index[maker]] != ("Constant", ""):
         return None
@@ -530,14 +530,14 @@ def _constant(graph: Graph, value: int) -> TensorProto | None:
 
 
 def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:
-    """Take the Mark nodes out of the main graph."""
+    """Remove the Mark nodes from the main graph."""
     origin = model.proto.graph
     places = [place for place, node in enumerate(origin.node) if is_mark(node)]
     if not places:
         return model, {}
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
-    # a mark's result is what it marks; results of the model keep their names
+    # a mark's result equals its input; outputs of the model keep their names
     same: dict[str, str] = {}
     marked: dict[str, list[str]] = {}
     given = {info.name for info in proto.graph.output}
@@ -553,7 +553,7 @@ def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:
             same[behind] = root
         elif root in made and root not in given:
             same[root] = behind
-        else:  # between an input and an output of the model something has to stay
+        else:  # a node has to remain between an input and an output of the model
             kept.append(place)
             proto.graph.node[place].CopyFrom(onnx.helper.make_node("Identity", [before], [behind], node.name))
         marked.setdefault(mark_name(node), []).append(before)
@@ -577,7 +577,7 @@ def _root(same: Mapping[str, str], name: str) -> str:
 
 
 def _rename(graph: onnx.GraphProto, same: Mapping[str, str]) -> None:
-    """Rename tensors where they are made and read, in bodies too; a body that makes the name again keeps it."""
+    """Rename tensors where they are produced and read, also in bodies; a body that redefines the name keeps it."""
     roots = {name: _root(same, name) for name in same}
     todo = [(graph, roots)]
     while todo:
