@@ -1,4 +1,4 @@
-"""Text for people: names, sizes, counts and shapes, as every message and panel writes them.
+"""Text for people: names, sizes, counts and shapes, as in every message and panel.
 
 Names come from files that are not trusted: they may be bytes, thousands of characters long, or hold line breaks.
 """
@@ -18,7 +18,7 @@ def closest(name: str, names: Iterable[str], n: int = 3) -> list[str]:
     """Return at most ``n`` names that are most like ``name``, best first."""
     candidates = dict.fromkeys(names)
     if name and len(candidates) > 2000:
-        # difflib costs about 20 µs a name: of many names look first at those that hold the text or share its start.
+        # difflib takes about 20 µs a name: among many names, first try those that contain the text or share its start.
         lowered = name.lower()
         stem = lowered[: max(3, len(lowered) // 2)]
         near = [other for other in candidates if lowered in other.lower() or other.lower().startswith(stem)]
@@ -35,12 +35,12 @@ def plain_text(name: str | bytes) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a name in quotes for a message: its beginning and end if it is very long."""
+    """Return a name in quotes for a message: only its beginning and end if it is very long."""
     return repr(name if len(name) <= 200 else f"{name[:120]}…{name[-60:]}")
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return a text of at most ``limit`` characters: the beginning of a longer one."""
+    """Return a text, cut to at most ``limit`` characters."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

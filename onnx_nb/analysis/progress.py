@@ -13,7 +13,7 @@ _CALLS: Final = 200
 
 
 def stage(progress: Progress | None, begin: float, end: float) -> Progress | None:
-    """Return the callback of a stage of the work, whose 0 … 1 becomes ``begin`` … ``end`` of the whole."""
+    """Return a callback for one stage, which maps its 0 … 1 to ``begin`` … ``end`` of the whole work."""
     if progress is None:
         return None
     return lambda done, what: progress(begin + (end - begin) * done, what)

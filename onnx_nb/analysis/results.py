@@ -1,4 +1,4 @@
-"""The common part of results: their rows as a data frame, and their display in a notebook.
+"""Base classes of results: their rows as a data frame, and their display in a notebook.
 
 Analysis does not import notebooks: ``onnx_nb/__init__.py`` sets both hooks to functions of `onnx_nb.notebook.display`.
 """
@@ -46,7 +46,7 @@ class Table:
 
 
 def data_frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
-    """Return a data frame with the given columns, even if there are no rows."""
+    """Return a data frame with the given columns, even without rows."""
     try:
         import pandas as pd
     except ImportError:

@@ -184,7 +184,7 @@ class Names:
             found = scopes[parent].get(name)
             parent = self._parents[parent]
         if found is None:
-            found = first.get(name)  # made further down the file: the graph is unsorted
+            found = first.get(name)  # defined further down the file: the graph is unsorted
         if found is None:
             found = now[name] = self._new(name, DANGLING)
         return found

@@ -70,7 +70,7 @@ class Case:
     version: int
     """The opset of the operator's domain; 0 if the model imports none."""
     inputs: tuple[ValueType | None, ...]
-    """None where an input is omitted; an unknown type is a `ValueType` too."""
+    """Types of the inputs, None where omitted; an unknown type is also a `ValueType`."""
     values: tuple[Value | None, ...]
     """Values of the inputs; None where unknown."""
     outputs: tuple[ValueType | None, ...]
@@ -155,7 +155,7 @@ class Walk:
         self._nodes: Collection[int] | None = None
 
     def run(self, nodes: Collection[int] | None = None) -> Inference:
-        """Walk through the graph, or some nodes of its main graph and what is inside them."""
+        """Walk through the graph, or some nodes of its main graph and the nodes inside them."""
         self._nodes = nodes
         self._walk(0)
         graph = self._graph
@@ -395,12 +395,12 @@ class Walk:
                 model.graph.input.extend(onnx.ValueInfoProto(name=name, type=kind) for name, kind in known.items())
                 inferred = onnx.shape_inference.infer_shapes(model).graph.value_info
                 found = {info.name: info.type for info in inferred}
-        except Exception as error:  # noqa: BLE001 (the C++ side raises any kind; what is unknown then is reported)
+        except Exception as error:  # noqa: BLE001 (the C++ side raises any kind; unknown types are reported)
             self._refused(node, " ".join(str(error).split()) or type(error).__name__)
             return []
         made = [self._table.add(found[name]) if name in found else _NOTHING for name in proto.output]
         if op == "Dropout" and version < 10:
-            made = made[:1] * len(made)  # onnx infers no shape of the mask, which was a float then
+            made = made[:1] * len(made)  # onnx infers no shape for the mask, which was a float in these versions
         return made
 
     def _refused(self, node: int, reason: str) -> None:
@@ -488,7 +488,7 @@ class Walk:
     def _iterate(self, subgraph: int, before: list[int], carried: list[int], after: Sequence[int] = ()) -> bool | None:
         """Walk through a body until the types that it carries from one iteration to the next are stable."""
         body = self._graph.subgraphs[subgraph]
-        # a condition comes before the outputs that a Loop carries
+        # a condition precedes the outputs that a Loop carries
         skipped = 1 if before else 0
         rounds = 4 if self._depth <= SETTLED_DEPTH else 1
         for left in range(rounds, 0, -1):

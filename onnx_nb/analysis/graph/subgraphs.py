@@ -45,7 +45,7 @@ class Subgraph:
     graph: onnx.GraphProto
     """The subgraph's proto; empty for an opened call."""
     owner_node: int
-    """The flat node whose body this is; −1 for the main graph."""
+    """Flat node that owns the body or is the call; −1 for the main graph."""
     attribute: str
     """Name of the attribute that holds the body, as "then_branch"; empty for a call."""
     parent: int

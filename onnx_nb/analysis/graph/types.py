@@ -144,7 +144,7 @@ class DeclaredTypes:
 
         for s, subgraph in enumerate(graph.subgraphs):
             proto = subgraph.graph
-            # the main graph's dictionary of names is made only if it is needed
+            # the main graph's dictionary of names is built only if needed
             scope = names.scopes[s] if proto.value_info else {}
             known = [(scope.get(plain_text(info.name), -1), info) for info in proto.value_info]
             if s >= len(graph.plain.subgraphs):
@@ -240,7 +240,7 @@ def computed(case: Case) -> list[NDArray[Any]] | None:
     try:
         with np.errstate(all="ignore"):
             made = ReferenceEvaluator(graph, opsets={"": case.version}).run(None, feeds)
-    except Exception:  # noqa: BLE001 (onnx's reference raises any kind; what is unknown then is reported)
+    except Exception:  # noqa: BLE001 (onnx's reference raises any kind; unknown values are reported)
         return None
     return [np.asarray(array) for array in made] if len(made) == len(outputs) else None
 

@@ -172,8 +172,8 @@ def audit(model: ModelLike, *, checksums: bool = False, progress: Progress | Non
     model
         Any `ModelLike`; it is not changed.
     checksums
-        Also verify the checksums of tensors, which reads the files once. By the specification a checksum is the SHA1 of
-        the whole *file*; that of the tensor's bytes counts as verified too, with a warning.
+        Also verify the checksums of tensors, which reads the files once. By the specification, a checksum is the SHA1
+        of the whole *file*; that of the tensor's bytes is also accepted, with a warning.
     progress
         Called with the part done and a message while checksums are computed; an error that it raises ends the audit.
 
@@ -190,11 +190,11 @@ def audit(model: ModelLike, *, checksums: bool = False, progress: Progress | Non
     Notes
     -----
     By onnxruntime's rule, external data must be in the model's folder or below it, also after following symbolic links.
-    If the model's file is itself a link, as in the cache of a model hub, the folder of its target is allowed too.
+    If the model's file is itself a link, as in the cache of a model hub, the folder of its target is also allowed.
     Through a link, onnxruntime reads no weights of the subgraphs of If, Loop and Scan, and onnx reads none at all.
 
     The key ``basepath`` is never followed. The specification (IR.md) lets a program note in it the folder from which it
-    loaded a model; ``onnx.external_data_helper`` never reads it, and onnxruntime refuses a file that has it. It would
+    loaded a model; ``onnx.external_data_helper`` never reads it, and onnxruntime rejects a file that has it. It would
     be a path of another machine in a file that is not trusted.
 
     Examples
@@ -244,7 +244,7 @@ def convert(
         Name of the data file, in the same folder; by default ``<path>.data``. With several files, their names derive
         from it.
     per_tensor
-        Write a file for each tensor, named after it; characters that some file systems refuse become ``_``.
+        Write a file for each tensor, named after it; characters that some file systems reject become ``_``.
     threshold
         Bytes; smaller tensors go into the model's file, where they cost less than a reference.
     attributes
@@ -332,7 +332,7 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
     Raises
     ------
     ModelFileError
-        If the checker refuses the model, or a tensor in it does not have the bytes that its shape requires.
+        If the checker rejects the model, or a tensor in it does not have the bytes that its shape requires.
     ExternalDataError
         If the external data has a fault; the first one is reported.
 
@@ -386,7 +386,7 @@ _REWRITE: Final = "external_data.convert(model, path) writes a copy without this
 
 
 class _Auditor:
-    """Collects problems; used once."""
+    """Collects the problems of one audit."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -460,7 +460,7 @@ class _Auditor:
     def _check_claim(self, found: _Found, source: Source | None) -> None:
         """Check a tensor's claim against the file, and for entries that onnx and onnxruntime read differently."""
         claim, what = found.claim, found.what
-        assert claim is not None  # noqa: S101  # only tensors with external data come here
+        assert claim is not None  # noqa: S101  # only tensors with external data get here
         found.nbytes, found.length = claim.nbytes, claim.length
         found.agrees = None if None in (claim.nbytes, claim.length) else claim.nbytes == claim.length
         inner = source is not None and source.permanent

@@ -193,7 +193,7 @@ class Model(Displayed):
 
     @property
     def initializers(self) -> Mapping[str, TensorInfo]:
-        """Type, size and location of each weight of the main graph (sparse ones too), by name, in the model's order.
+        """Type, size and location of each weight of the main graph, sparse or not, by name, in the model's order.
 
         Examples
         --------
@@ -237,7 +237,7 @@ class Model(Displayed):
         Returns
         -------
         numpy.ndarray
-            Read-only, and perhaps unaligned, as in the file; ``.copy()`` makes one of your own. Types that numpy lacks
+            Read-only, and perhaps unaligned, as in the file; ``.copy()`` returns a writable one. Types that numpy lacks
             are those of ``ml_dtypes`` (bfloat16, float8…, int4…; values smaller than a byte are unpacked). Strings are
             an object array of ``str``. A sparse weight is returned dense.
 
@@ -549,7 +549,7 @@ class _StandIn:
     def __init__(self, original: object, **attributes: object) -> None:
         self.__dict__.update(attributes, _original=original)
 
-    def __getattr__(self, name: str) -> Any:  # whatever the original has
+    def __getattr__(self, name: str) -> Any:  # any attribute of the original
         return getattr(self._original, name)
 
     def __iter__(self) -> Iterator[Any]:

@@ -50,7 +50,7 @@ class Layout:
     threshold: int = wire.THRESHOLD
     """Bytes; smaller tensors go into the model's file."""
     attributes: bool = False
-    """Whether tensors in attributes, such as those of Constant nodes, go into the files too."""
+    """Whether tensors in attributes, such as those of Constant nodes, also go into the files."""
     checksums: bool = False
 
     def file_name(self, part: str) -> str:
@@ -147,7 +147,7 @@ def _extent(tensor: TensorProto, place: Place, storage: Storage, what: str, layo
         return storage.extent(tensor, what)
     if layout is None or tensor.data_type == TensorProto.STRING or tensor.HasField("segment"):
         return None
-    # onnx.load reads no external data of sparse weights, and onnx's checker refuses it for their indices.
+    # onnx.load reads no external data of sparse weights, and onnx's checker rejects it for their indices.
     if place.kind.startswith("sparse") or (place.in_attribute and not layout.attributes):
         return None
     nbytes = declared_bytes(tensor)

@@ -210,7 +210,7 @@ class MissingFileError(ExternalDataError):
 
 
 class UnsafeLocationError(ExternalDataError):
-    """A location leads out of the model's folder."""
+    """A location is outside the model's folder."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ class File:
 
     @property
     def is_linked(self) -> bool:
-        """Whether it is a symbolic link or has several names; onnx refuses to read both."""
+        """Whether it is a symbolic link or has several names; onnx reads neither."""
         return self.links > 1 or self.path.is_symlink()
 
     def array(self, start: int, stop: int, what: str) -> NDArray[np.uint8]:
@@ -356,7 +356,7 @@ Source: TypeAlias = File | Memory
 """A container of bytes of weights."""
 
 KNOWN_KEYS: Final = frozenset(("location", "offset", "length", "checksum"))
-"""Keys of external data that the ONNX specification defines; onnxruntime refuses others."""
+"""Keys of external data that the ONNX specification defines; onnxruntime rejects others."""
 
 
 def references(tensor: TensorProto) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Tensors and types of a proto: values as numpy arrays, element types, sizes, declared shapes, nested nodes.
 
-The fields of a tensor are not trusted: type, shape and bytes must fit each other before an array is made of them.
+The fields of a tensor are not trusted: type, shape and bytes must be consistent before they become an array.
 `placed` walks over every tensor of a model, `all_nodes` over every node.
 """
 
@@ -90,7 +90,7 @@ def _reshaped(values: NDArray[Any], tensor: TensorProto, what: str) -> NDArray[A
     try:
         return values.reshape(tuple(tensor.dims))
     except ValueError as error:
-        # No values, but dimensions whose product numpy cannot hold, or more than 64 dimensions.
+        # No values, but dimensions whose product exceeds numpy's limit, or more than 64 dimensions.
         raise ModelFileError(f"{what} has shape {_shape(tensor.dims)}, which numpy cannot represent.") from error
 
 
@@ -235,7 +235,7 @@ def _count(tensor: TensorProto, what: str) -> int:
 
 
 def type_and_shape(tensor: TensorProto) -> str:
-    """Return both for a message."""
+    """Return a tensor's type and shape for a message."""
     return f"{TensorProto.DataType.Name(tensor.data_type)} with shape {_shape(tensor.dims)}"
 
 

@@ -69,7 +69,7 @@ def scan(source: BinaryIO | bytes, *, location: str, name: str = "model") -> byt
 
 
 def _kind_of(head: bytes) -> tuple[str, str] | None:
-    """Name the kind of file that starts with ``head`` if it is a well-known one, with advice on what to do."""
+    """Return the kind of file that starts with ``head``, if well known, and advice."""
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     for pattern, kind, advice in _SIGNATURES:
         if re.match(pattern, text if pattern.startswith(b"(?i)") else head, re.DOTALL):
@@ -87,7 +87,7 @@ _ONNX_FILE, _EXPORT, _CONVERT, _READ = (
     "Convert it to ONNX with tf2onnx first.",
     "Read it with onnx.load(path, format='{}') and give the result.",
 )
-# (pattern at the start of the file, what it is, what to do); "(?i)" marks text, which may follow blanks.
+# (pattern at the start of the file, its kind, advice); "(?i)" marks text, which may follow blanks.
 _SIGNATURES: Final = (
     (rb"version https://git-lfs", "a git-LFS pointer, not the file itself", "Run 'git lfs pull' in its repository."),
     (rb"(?i)<(!doctype html|html|head|body)", "an HTML page", "Use the link of the file itself to download it."),

@@ -98,7 +98,7 @@ def capture(
         Any `concurrent.futures.Executor` (a process pool, Dask's ``client.get_executor()``), which runs the feeds of a
         dataset in parallel. The numbers are the same to the last bit. Functions must be picklable.
     subprocess
-        Run in a process of its own. A crash of onnxruntime, or running out of memory, then raises an error that names
+        Run in a separate process. A crash of onnxruntime, or running out of memory, then raises an error that names
         the nodes, and does not end this process. A script needs ``if __name__ == "__main__":`` around the call.
     progress
         Called before each window with the fraction done and the nodes that run next. An error that it raises ends the
@@ -192,7 +192,7 @@ _NUMBERS: Final = ("count", "min", "max", "mean", "std", "zeros", "nan", "posinf
 class Capture(Displayed, Table):
     """Statistics of every value of a run, and the arrays that were kept. Made by `capture`.
 
-    ``cap["name"]`` is an array, ``cap.names`` lists every value in order of execution. Weights can be asked for too.
+    ``cap["name"]`` is an array, ``cap.names`` lists every value in order of execution. Weights are also available.
     Values inside subgraphs that share their name with another value are called ``owner/attribute/name``.
     """
 
@@ -268,7 +268,7 @@ class Capture(Displayed, Table):
 
     @property
     def array_names(self) -> list[str]:
-        """The names of the values whose arrays were kept."""
+        """The names of values with kept arrays."""
         return [name for name, value in self._values.items() if value in self._partial.arrays]
 
     def statistics(self, name: str) -> Statistics:
@@ -457,7 +457,7 @@ def _with_casts(graph: Graph, job: Job) -> tuple[Job, Callable[[Partial], Partia
 
     def place(value: int) -> int:
         node, subgraph = int(graph.producer[value]), int(graph.value_subgraph[value])
-        while subgraph:  # a value inside a subgraph comes with its owner in the main graph
+        while subgraph:  # a value inside a subgraph takes the place of its owner in the main graph
             node, subgraph = graph.subgraphs[subgraph].owner_node, graph.subgraphs[subgraph].parent
         return position.get(node, -1)
 

@@ -30,7 +30,7 @@ Values = NDArray[Any]
 Shape = tuple[int, ...]
 Rule = Callable[["Use", Shape], "Range | Values | None"]
 
-_iinfo: Final[Callable[[Any], Any]] = ml_dtypes.iinfo  # covers the types of numpy too
+_iinfo: Final[Callable[[Any], Any]] = ml_dtypes.iinfo  # also covers the types of numpy
 
 
 def random_feeds(

@@ -1,4 +1,4 @@
-"""Every onnxruntime session is made here; also the casts that onnxruntime adds for float16, as nodes.
+"""Creation of every onnxruntime session, and the casts that onnxruntime adds for float16, as nodes.
 
 A session gets the proto without weights and the folder in which onnxruntime finds and maps them itself. Where it would
 refuse to (a hub cache of symbolic links, a model from memory), it gets our own maps instead. onnxruntime is imported
@@ -190,7 +190,7 @@ def _nothing() -> onnxruntime.InferenceSession:
 def run_session(
     session: onnxruntime.InferenceSession, feeds: Mapping[str, Any], *, name: str = "the model"
 ) -> dict[str, Any]:
-    """Run a session that `create` made."""
+    """Run a session made by `create`."""
     entries = session.get_outputs()
     elements = [element_type(entry.type) for entry in entries if "seq(" not in entry.type]
     if any(_is_foreign(numpy_dtype(element)) for element in elements if element is not None):
@@ -435,7 +435,7 @@ def for_onnxruntime(model: Model) -> tuple[ModelProto, Path | None, dict[str, ND
     while True:
         used = {each.get("location", ""): extent for each, extent in zip(entries, extents, strict=True)}
         inside = all(storage.is_inside(location, extent.source) for location, extent in used.items())
-        # In bodies of If, Loop and Scan onnxruntime refuses files that are links; buffers serve only the main graph.
+        # In bodies of If, Loop and Scan onnxruntime rejects files that are links; buffers serve only the main graph.
         if not inner or (inside and not any(isinstance(e.source, File) and e.source.is_linked for e in inner)):
             break
         proto = copy.deepcopy(proto)
@@ -444,7 +444,7 @@ def for_onnxruntime(model: Model) -> tuple[ModelProto, Path | None, dict[str, ND
         entries, extents, inner = entries[:main_count], extents[:main_count], []
     if not all(KNOWN_KEYS.issuperset(each) for each in entries):
         proto = copy.deepcopy(proto)
-        for tensor in external(proto):  # with other keys onnxruntime would refuse the model
+        for tensor in external(proto):  # with other keys onnxruntime would reject the model
             known = [entry for entry in tensor.external_data if plain_text(entry.key) in KNOWN_KEYS]
             del tensor.external_data[:]
             tensor.external_data.extend(known)
@@ -485,7 +485,7 @@ def with_explicit_casts(
     cast = Graph.of(with_proto(model, proto))
     places, cast_places = (zip(each.value_subgraph.tolist(), each.value_names, strict=True) for each in (graph, cast))
     number = {place: value for value, place in enumerate(places)}
-    # the subgraphs of inlined functions come in between
+    # the subgraphs of inlined functions are in between
     same_subgraphs = [place.attribute for place in graph.subgraphs] == [place.attribute for place in cast.subgraphs]
     original = {
         value: number[place]

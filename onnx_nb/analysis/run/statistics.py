@@ -318,7 +318,7 @@ def _moments(chunk: NDArray[Any], largest: Number, values: NDArray[np.float64]) 
     square = _squares(values) / values.size
     if mean * mean <= _SPREAD * square:
         std = math.sqrt(square - mean * mean)
-    else:  # the difference would have lost too many digits
+    else:  # the difference would lose too many digits
         values -= mean
         std = math.sqrt(_squares(values) / values.size)
     return _Moments(values.size, math.ldexp(mean, exponent), math.ldexp(std, exponent))

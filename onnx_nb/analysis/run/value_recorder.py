@@ -348,7 +348,7 @@ def available_memory() -> int:
         limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
         used = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii").strip()
         found += [max(int(limit) - int(used), 1 << 28)] if limit.isdigit() else []
-    except OSError:  # another system, or no control group: use what was found
+    except OSError:  # another system, or no control group: use the values found
         pass
     return min(found, default=4 << 30)
 

@@ -193,7 +193,7 @@ class Windows:
                 if self._maker.is_needed_after(order, stop, value):
                     alive[value] = made[value]
                     state.alive += size
-            del made  # from here on nothing but `alive` may hold a value
+            del made  # from here on only `alive` may hold a value
             for value in {v for node in nodes for v in order.reads[node] if order.last_reader[v] < stop and v in alive}:
                 state.alive -= _nbytes(alive.pop(value))
             state.held = state.sink.held()

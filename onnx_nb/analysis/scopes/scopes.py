@@ -461,7 +461,7 @@ class Tree(_Columns):
                 self.of_item[-1 - code] = scope
 
     def _limit(self, part: Part, limit: int, siblings: Siblings | None) -> None:
-        """Add a level to scopes with too many children."""
+        """Add a level to scopes that have too many children."""
         parent = np.asarray(self.parent)
         count = np.bincount(np.concatenate([self.of_item, parent[parent >= 0]]), minlength=len(parent))
         wide = np.flatnonzero(count > limit).tolist()
@@ -543,7 +543,7 @@ class Tree(_Columns):
                 waiting.append((inner, inside))
 
     def _range_name(self, codes: Sequence[int]) -> str:
-        """Return a name for a row from its ends: "layers.0" and "layers.31" make "layers 0–31"."""
+        """Return a name for a row from its ends: "layers.0" and "layers.31" become "layers 0–31"."""
         first, last = (self.name[code] if code >= 0 else "" for code in (codes[0], codes[-1]))
         a, b = _NUMBERED.fullmatch(first), _NUMBERED.fullmatch(last)
         if a and b and a[1] == b[1]:

@@ -49,7 +49,7 @@ def assemble(
     names, known = graph.value_names, {} if types is None else types
     chosen = Flow.of(graph).sorted(nodes)
     weights = weights_of(graph, chosen, inputs, outputs)
-    needs_all = source.ir_version < 4  # there every initializer must be an input too
+    needs_all = source.ir_version < 4  # there every initializer must also be an input
     ports = [*inputs, *(weights if needs_all else ())]
     # one pass over everything that the file declares
     made = {value for node in chosen for value in graph.node_outputs(node).tolist() if value >= 0}
@@ -164,7 +164,7 @@ def _check_names(origin: onnx.GraphProto, names: Iterable[str]) -> None:
 
 
 def tensor_type(tensor: TensorProto | onnx.SparseTensorProto) -> TypeProto:
-    """Return the type of a weight; onnxruntime makes sparse ones dense."""
+    """Return the type of a weight; onnxruntime converts sparse ones to dense."""
     stored = tensor.values if isinstance(tensor, onnx.SparseTensorProto) else tensor
     return onnx.helper.make_tensor_type_proto(stored.data_type, tensor.dims)
 
@@ -213,7 +213,7 @@ def _seen(model: Model, values: Sequence[int]) -> tuple[dict[int, ValueType], st
         nodes = flow.sorted(flow.ancestors(values))
         read = dict.fromkeys(value for node in nodes for value in flow.reads(node))
         inputs = [value for value in read if flow.producer[value] < 0 and flow.kinds[value] != INITIALIZER]
-        # without value_info: onnxruntime would refuse a wrong one
+        # without value_info: onnxruntime would reject a wrong one
         before = assemble(model, nodes, inputs, (), name=f"the nodes before {quoted(names[0])}", declare=False)
         arrays = session.run(before, random_feeds(before), outputs=names)
     except OnnxNbError as error:

@@ -1,4 +1,4 @@
-"""Extract a submodel: `plan_extraction` describes what would happen, `extract` does it.
+"""Extract a submodel: `plan_extraction` describes the extraction, `extract` executes it.
 
 One backward walk from the outputs, stopped by the inputs, finds the relevant nodes. One forward pass over them
 separates those between the inputs and the outputs from those that depend on graph inputs that are not chosen. The
@@ -506,7 +506,7 @@ def _found(graph: Graph, name: str, what: str) -> int:
 
 
 def is_mark(node: onnx.NodeProto) -> bool:
-    """Return whether `onnx_nb.mark` made a node."""
+    """Return whether a node was created by `onnx_nb.mark`."""
     return (plain_text(node.domain), plain_text(node.op_type)) == MARK
 
 

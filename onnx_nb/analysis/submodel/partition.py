@@ -335,7 +335,7 @@ def _by_weight(graph: Graph, count: int, weight: NDArray[np.float64]) -> NDArray
     np.add.at(heavy, unit, weight)
     if not np.any(heavy > 0):
         heavy = np.ones(units)
-    # each has a minimum weight, so that nodes without weights are divided too
+    # each has a minimum weight, so that nodes without weights are also divided
     behind = np.concatenate([[0.0], np.cumsum(heavy + heavy.sum() / units * 1e-6)])
     ends = _balanced(behind, min(count, units), _crossing(flow, unit, units))
     return np.searchsorted(ends, unit, side="right").astype(np.int64)
