@@ -12,7 +12,7 @@ const errorsOf = (numbers: number[], more: Partial<ErrorSeries> = {}): ErrorSeri
 const areaOf = (errors: ErrorSeries, span = spanOf(errors.count)): PlotArea => createPlotArea(errors, span, 800, 200);
 
 describe("errors against depth", () => {
-  it("gives a magnitude the same height anywhere on a logarithmic axis", () => {
+  it("uses the same height for a magnitude anywhere on a logarithmic axis", () => {
     const area = areaOf(errorsOf([1e-7, 1e-5, 1e-3, 1e-1]));
     const [a, b, c, d] = [1e-7, 1e-5, 1e-3, 1e-1].map((x) => area.y(x));
     expect(a - b).toBeCloseTo(b - c, 6);
@@ -20,7 +20,7 @@ describe("errors against depth", () => {
     expect(a).toBeGreaterThan(b);
   });
 
-  it("puts what is equal below the axis and what is NaN on one side above it", () => {
+  it("puts equal values below the axis and NaN on one side above it", () => {
     const area = areaOf(errorsOf([0, 1e-6, Number.POSITIVE_INFINITY, Number.NaN]));
     expect(area.y(0)).toBeGreaterThan(area.bottom);
     expect(area.y(Number.POSITIVE_INFINITY)).toBeLessThan(area.top);
@@ -28,7 +28,7 @@ describe("errors against depth", () => {
     expect(areaOf(errorsOf([1e-6, 1])).floor).toBeNaN();
   });
 
-  it("draws at most as many lines across as there is room for", () => {
+  it("draws at most as many grid lines as fit", () => {
     const labels = areaOf(errorsOf([1e-30, 1]))
       .ticks()
       .map(([, label]) => label);
@@ -38,7 +38,7 @@ describe("errors against depth", () => {
     expect(decibels.map(([, label]) => label)).toEqual(["0", "50", "100"]);
   });
 
-  it("finds the point under a place, by its depth before its height", () => {
+  it("finds the point at a position, by depth before height", () => {
     const area = areaOf(errorsOf(Array.from({ length: 100 }, (_, row) => (row === 40 ? 1 : 1e-7))));
     expect(area.nearest(area.x(40), area.y(1))).toBe(40);
     expect(area.nearest(area.x(7) + 2, area.y(1e-7))).toBe(7);
@@ -46,7 +46,7 @@ describe("errors against depth", () => {
     expect(areaOf(errorsOf([Number.NaN])).nearest(100, 100)).toBe(-1);
   });
 
-  it("keeps a span within what there is, and not smaller than a few points", () => {
+  it("clamps a span to the rows, with a minimum of a few points", () => {
     expect(spanOf(100)).toEqual({ from: 0, to: 99 });
     expect(spanOf(100, -20, 300)).toEqual({ from: 0, to: 99 });
     const { from, to } = spanOf(100, 50, 50);
@@ -56,7 +56,7 @@ describe("errors against depth", () => {
     expect(area.rowAt(area.x(33))).toBeCloseTo(33, 9);
   });
 
-  it("names the parts that are in view, else numbers rows", () => {
+  it("names the parts in view, else numbers the rows", () => {
     const depth = errorsOf(new Array(1000).fill(1), {
       parts: [
         [0, "embeddings"],

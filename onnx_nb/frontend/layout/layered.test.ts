@@ -15,21 +15,21 @@ describe("layered", () => {
     }
   });
 
-  test("keeps boxes apart and lines out of boxes where there are cycles", () => {
+  test("keeps boxes apart and lines out of boxes in graphs with cycles", () => {
     for (let seed = 1; seed <= 30; seed++) {
       const graph = randomGraph(seed, 5 + seed, 4 + seed, true);
       expect(faults(graph, layered(graph))).toEqual([]);
     }
   });
 
-  test.each([15, 50])("keeps them so where %i of a hundred boxes are tall", (tall) => {
+  test.each([15, 50])("keeps boxes apart where %i of a hundred boxes are tall", (tall) => {
     for (let seed = 1; seed <= 40; seed++) {
       const graph = randomGraph(seed, 8 + (seed % 20), 8 + seed, seed % 4 === 0, tall);
       expect(faults(graph, layered(graph))).toEqual([]);
     }
   });
 
-  test("stands small boxes beside a tall one, close to each other", () => {
+  test("places small boxes next to a tall one, close to each other", () => {
     // 0 → 1 (tall) → 6, and 0 → 2 → 3 → 4 → 5 → 6
     const graph = graphOf(7, ["0>1,2", "2>3", "3>4", "4>5", "1>6", "5>6"], (box) => [100, box === 1 ? 600 : 40]);
     const layout = layered(graph);
@@ -39,7 +39,7 @@ describe("layered", () => {
     expect(layout.y[6]).toBeLessThan(layout.y[1] + 600 + 120);
   });
 
-  test("puts a chain that is read below a tall box at the foot of it", () => {
+  test("places a chain that is read below a tall box at its foot", () => {
     const graph = graphOf(5, ["0>1", "1>4", "2>3", "3>4"], (box) => [100, box === 1 ? 700 : 40]);
     const layout = layered(graph);
     expect(faults(graph, layout)).toEqual([]);
@@ -47,12 +47,12 @@ describe("layered", () => {
     expect(layout.y[3] - layout.y[2]).toBeLessThan(140);
   });
 
-  test("gives the same layout for the same graph", () => {
+  test("returns the same layout for the same graph", () => {
     const graph = randomGraph(7, 40, 70, true);
     expect(layered(graph)).toEqual(layered(graph));
   });
 
-  test("draws graphs of no box and of one", () => {
+  test("handles graphs of no box and of one", () => {
     expect(layered(graphOf(0, []))).toMatchObject({ height: 0 });
     const one = graphOf(1, ["^>0", "0>_"]);
     expect(faults(one, layered(one))).toEqual([]);
@@ -60,13 +60,13 @@ describe("layered", () => {
     expect([alone.x[0], alone.y[0], alone.width, alone.height]).toEqual([0, 0, 100, 40]);
   });
 
-  test("stands a chain upright, whatever the widths", () => {
+  test("places a chain in a vertical line, whatever the widths", () => {
     const graph = graphOf(6, ["0>1", "1>2", "2>3", "3>4", "4>5"], (box) => [60 + 26 * box, 40]);
     const layout = layered(graph);
     for (let box = 1; box < 6; box++) expect(middle(graph, layout, box)).toBe(middle(graph, layout, 0));
   });
 
-  test("keeps the chain upright beside a residual connection, which goes straight down in a lane of its own", () => {
+  test("keeps the chain vertical next to a residual connection, which has a straight lane of its own", () => {
     const graph = graphOf(7, ["0>1,5", "1>2", "2>3", "3>4", "4>5", "5>6"]);
     const layout = layered(graph);
     expect(faults(graph, layout)).toEqual([]);
@@ -89,7 +89,7 @@ describe("layered", () => {
     expect(Math.abs(middle(two, pair, 3) - center)).toBeLessThanOrEqual(1);
   });
 
-  test("crosses no lines where none need to cross", () => {
+  test("crosses no lines unnecessarily", () => {
     const ladder = graphOf(8, ["0>2", "1>3", "2>4", "3>5", "4>6", "5>7"]);
     const layout = layered(ladder);
     for (const [a, b] of [
@@ -102,7 +102,7 @@ describe("layered", () => {
     }
   });
 
-  test("keeps input ports in the order of the inputs, and gives a fan-out one port", () => {
+  test("keeps input ports in the order of the inputs, and uses one port for a fan-out", () => {
     const graph = graphOf(4, ["0>3", "1>3", "2>3"]);
     const layout = layered(graph);
     expect(layout.inX[0]).toBeLessThan(layout.inX[1]);
@@ -112,14 +112,14 @@ describe("layered", () => {
     expect(new Set(starts).size).toBe(1);
   });
 
-  test("moves a side chain down to where it is read", () => {
+  test("moves a side chain down to its reader", () => {
     const graph = graphOf(8, ["0>1", "1>2", "2>3", "3>4", "4>5", "6>7", "7>5"]);
     const layout = layered(graph);
     expect(layout.y[7]).toBe(layout.y[4]);
     expect(layout.y[6]).toBe(layout.y[3]);
   });
 
-  test("draws a tensor with many far readers as stubs, the near ones as lines", () => {
+  test("draws distant readers of a tensor with many readers as stubs, the near ones with lines", () => {
     const edges = ["0>1,2,3,4,5,6,7,8,9,10"];
     for (let box = 1; box < 10; box++) edges.push(`${box}>${box + 1}`);
     const graph = graphOf(11, edges);

@@ -39,7 +39,7 @@ describe("inColumns", () => {
     expect(layout.height).toBeLessThan(long.height / 2.4);
   });
 
-  test("leads what goes on around the column, not through it", () => {
+  test("routes a continuing tensor around the column, not through it", () => {
     const graph = graphOf(6, ["0>1", "1>2", "2>3", "3>4", "4>5"]);
     const long = layered(graph);
     const layout = inColumns(graph, long, long.height / 2 + 1);
@@ -68,7 +68,7 @@ describe("inColumns", () => {
     expect(set).toBeGreaterThan(50);
   }, 60_000);
 
-  test("leaves alone what is low enough, or what too many tensors cross everywhere", () => {
+  test("does not change a low layout, or one that too many tensors cross everywhere", () => {
     const chain = layered(graphOf(4, ["0>1", "1>2", "2>3"]));
     expect(inColumns(graphOf(4, ["0>1", "1>2", "2>3"]), chain, chain.height)).toBe(chain);
     const edges = Array.from({ length: 40 }, (_, box) =>

@@ -69,7 +69,7 @@ function crossingsOf({ segments, rank, upper, lower, upperPort, lowerPort, pos }
 }
 
 describe("orders within rows", () => {
-  test("cross the fewest lines that any orders could", () => {
+  test("have the minimum number of crossings", () => {
     let graphs = 0;
     for (let seed = 1; seed <= 60; seed++) {
       const layers = rowsOf(seed);

@@ -57,7 +57,7 @@ function denseGraph(seed: number, boxes: number): Graph {
 const ones = (graph: Graph): Int32Array => new Int32Array(graph.width.length).fill(1);
 
 describe("rows", () => {
-  test("make the lines as short as any rows could", () => {
+  test("make the lines as short as possible", () => {
     for (let seed = 1; seed <= 40; seed++) {
       const graph = denseGraph(seed, 4 + (seed % 3));
       const { rank } = assignRanks(graph, ones(graph));
@@ -66,7 +66,7 @@ describe("rows", () => {
     }
   });
 
-  test("keep the order and the room of tall boxes, and leave no row empty", () => {
+  test("keep the order and the space of tall boxes, and leave no row empty", () => {
     for (let seed = 1; seed <= 30; seed++) {
       const graph = denseGraph(seed, 30);
       const next = random(seed);
@@ -80,7 +80,7 @@ describe("rows", () => {
     }
   });
 
-  test("put edges that close a cycle aside", () => {
+  test("mark the edges that close cycles as backward", () => {
     const graph = graphOf(4, ["0>1", "1>2", "2>0,3"]);
     const { rank, backward } = assignRanks(graph, ones(graph));
     expect(Array.from(rank)).toEqual([0, 1, 2, 3]);

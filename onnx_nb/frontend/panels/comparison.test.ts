@@ -133,7 +133,7 @@ const press = (key: string): boolean => plot().dispatchEvent(new KeyboardEvent("
 const aside = (): HTMLElement => root.querySelector("aside") as HTMLElement;
 
 describe("the panel of a comparison", () => {
-  it("announces where both sides first differ, and goes there", async () => {
+  it("announces the first difference, and goes there", async () => {
     const told: string[] = [];
     show(pointsOf(), { chosen: (name) => told.push(name) });
     expect(root.querySelector("header")?.textContent).toContain(`First differs at '${EVIL}'`);
@@ -156,14 +156,14 @@ describe("the panel of a comparison", () => {
     expect(bad).toEqual(["1.0e5×", "1.0e−2"]);
   });
 
-  it("stays in order of execution where isolated errors are not known", () => {
+  it("stays in order of execution if isolated errors are unknown", () => {
     show(pointsOf({ isolated: [NONE, NONE, NONE, NONE] }));
     expect(shown()).toEqual(["a", "b", EVIL, "d"]);
     expect(root.querySelectorAll(".onnx-nb-key")).toHaveLength(1);
     expect([...root.querySelectorAll("option")].map((option) => option.disabled)).toEqual([false, false]);
   });
 
-  it("walks the points by the keyboard on the plot, and says them", () => {
+  it("steps through the points of the plot by keyboard, and announces them", () => {
     const told: string[] = [];
     show(pointsOf(), { chosen: (name) => told.push(name) });
     expect(plot().getAttribute("aria-valuetext")).toBe("no point chosen");
@@ -173,7 +173,7 @@ describe("the panel of a comparison", () => {
     expect(plot().getAttribute("aria-valuenow")).toBe("3");
   });
 
-  it("follows what is chosen elsewhere without telling it back", () => {
+  it("follows an outside choice without reporting it back", () => {
     const told: string[] = [];
     const view = show(pointsOf(), { chosen: (name) => told.push(name) });
     view.choose("b");
@@ -183,7 +183,7 @@ describe("the panel of a comparison", () => {
     expect(told).toEqual([]);
   });
 
-  it("says that a point is equal without asking for more", async () => {
+  it("shows that a point is equal without requesting details", async () => {
     let asked = 0;
     const view = show(pointsOf(), {
       detail: () => {
@@ -197,7 +197,7 @@ describe("the panel of a comparison", () => {
     expect(asked).toBe(0);
   });
 
-  it("shows the metrics where the rest is not to be had, and why", async () => {
+  it("shows the metrics if the details cannot be loaded, and why", async () => {
     const view = show(pointsOf(), { detail: () => Promise.reject(new Error("no kernel")) });
     view.choose("b");
     await settled();
@@ -205,14 +205,14 @@ describe("the panel of a comparison", () => {
     expect(aside().textContent).toContain("1.0e−7");
   });
 
-  it("puts NaN on one side above all numbers, in words too", async () => {
+  it("ranks NaN on one side above all numbers, in the text too", async () => {
     show(pointsOf({ states: [1, 2, 3, 2] }));
     press("Enter");
     expect(plot().getAttribute("aria-valuetext")).toContain("isolated NaN or Inf on one side");
     expect(tableIn("Points").querySelector("[data-row='2']")?.textContent).toContain("NaN, Inf");
   });
 
-  it("lists what only one side has, with the reason", () => {
+  it("lists values that only one side has, with the reason", () => {
     show(pointsOf({ missing: ["bn1", "bn2"] }));
     expect(root.querySelector("header")?.textContent).toContain("4 points, 3 outside of the tolerance, 2 unmatched");
     buttonIn(root, "Unmatched (2)").click();
@@ -221,7 +221,7 @@ describe("the panel of a comparison", () => {
     expect(tableIn("Unmatched").textContent).toContain("folded into Conv");
   });
 
-  it("says so where there is nothing, and where nothing differs", () => {
+  it("shows that there are no points, or no differences", () => {
     show(pointsOf({ names: [], cumulative: [], isolated: [], states: [], missing: ["x"], first: -1 }));
     expect(root.querySelector(".onnx-nb-depth, aside")).toBeNull();
     expect(shown("Unmatched")).toEqual(["x"]);
@@ -231,7 +231,7 @@ describe("the panel of a comparison", () => {
     expect(root.textContent).toContain("All 4 points are equal, to the last bit.");
   });
 
-  it("draws another metric, and says which", () => {
+  it("draws another metric, and names it", () => {
     const turned: string[] = [];
     show(pointsOf(), { turned: (metric) => turned.push(metric) });
     const select = root.querySelector("select") as HTMLSelectElement;
@@ -242,7 +242,7 @@ describe("the panel of a comparison", () => {
     expect(plot().getAttribute("aria-valuetext")).toContain("cumulative 40.0");
   });
 
-  it("works on a point in the kernel, and tells what came of it or went wrong", async () => {
+  it("runs actions on a point in the kernel, and reports the result or the error", async () => {
     const asked: string[] = [];
     const view = show(pointsOf(), {
       reproduce: (name) => {
@@ -262,7 +262,7 @@ describe("the panel of a comparison", () => {
     expect(root.querySelector(".onnx-nb-error")?.textContent).toContain("too many operations");
   });
 
-  it("shows how far work is, lets no other begin, and stops it", async () => {
+  it("shows the progress of work, allows no other, and stops it", async () => {
     const ended: AbortSignal[] = [];
     const view = show(pointsOf(), {
       drill: (_name, signal, told) => {
@@ -291,7 +291,7 @@ describe("the panel of a comparison", () => {
     expect(strip.textContent).toContain("it is in panel.reproduction");
   });
 
-  it("draws as SVG what it shows, in which names are text", () => {
+  it("draws the same as SVG, with names as text", () => {
     const svg = show(pointsOf()).svg();
     expect(svg).toMatch(/^<svg xmlns="http:\/\/www.w3.org\/2000\/svg" /);
     expect(svg).toContain("&lt;img");
@@ -303,7 +303,7 @@ describe("the panel of a comparison", () => {
 });
 
 describe("numbers", () => {
-  it("are written by magnitude, decibels and parts as they are read", () => {
+  it("are formatted by magnitude; decibels and fractions in their usual form", () => {
     expect([0.05, 2.9e-7, 0, NONE, Number.POSITIVE_INFINITY, 12].map(magnitude)).toEqual([
       "5.0e−2",
       "2.9e−7",

@@ -144,7 +144,7 @@ const names = (pair: DiffView): (string | null)[] =>
   pair.views.map(({ state, columns }) => (state.selection === null ? null : columns.nameOf(state.selection)));
 
 describe("a pair of graphs", () => {
-  it("is drawn when both are, and lists every difference", async () => {
+  it("is drawn when both graphs are, and lists every difference", async () => {
     show();
     await settled();
     expect(root.dataset.state).toBe("drawn");
@@ -156,7 +156,7 @@ describe("a pair of graphs", () => {
     ]);
   });
 
-  it("selects what corresponds, and says it where nothing does", async () => {
+  it("selects the counterpart, or shows that there is none", async () => {
     const pair = show();
     await settled();
     pair.views[0].dispatch({ type: "select", target: { kind: "node", id: id(LEFT, "node", "abs") } });
@@ -170,7 +170,7 @@ describe("a pair of graphs", () => {
     ]);
   });
 
-  it("opens and closes scopes on both sides, and only on one when out of step", async () => {
+  it("opens and closes scopes on both sides, or on one side if not synchronized", async () => {
     const pair = show();
     await settled();
     const [left, right] = [id(LEFT, "scope", "enc"), id(RIGHT, "scope", "enc")];
@@ -185,7 +185,7 @@ describe("a pair of graphs", () => {
     expect(open()).toEqual([false, true]);
   });
 
-  it("goes through the differences by n and p, around the ends", async () => {
+  it("steps through the differences by n and p, wrapping at the ends", async () => {
     const pair = show();
     await settled();
     for (const expected of [
@@ -211,14 +211,14 @@ describe("a pair of graphs", () => {
     expect(root.querySelector(".onnx-nb-pair-count")?.textContent).toBe("4 of 4");
   });
 
-  it("lists its keys beside those of each graph", () => {
+  it("lists its keys in addition to those of each graph", () => {
     show();
     const [graph] = root.querySelectorAll(".onnx-nb-canvas");
     graph?.dispatchEvent(new KeyboardEvent("keydown", { key: "?", bubbles: true, cancelable: true }));
     expect(root.querySelector("[role=dialog]")?.textContent).toContain("the previous difference");
   });
 
-  it("lists only what the chips and the filter leave", async () => {
+  it("lists only differences that match the chips and the filter", async () => {
     show();
     await settled();
     const chip = [...root.querySelectorAll<HTMLElement>(".onnx-nb-chip")].find((each) =>
@@ -235,7 +235,7 @@ describe("a pair of graphs", () => {
     expect(root.querySelector(".onnx-nb-changes")?.textContent).toBe("No difference fits the filter.");
   });
 
-  it("shows in the inspector what became of the selected thing", async () => {
+  it("shows the counterpart of the selection in the inspector", async () => {
     const pair = show();
     await settled();
     pair.views[0].dispatch({ type: "select", target: { kind: "node", id: id(LEFT, "node", "enc/neg") } });
@@ -246,7 +246,7 @@ describe("a pair of graphs", () => {
     ]);
   });
 
-  it("searches in both", async () => {
+  it("searches both graphs", async () => {
     const pair = show();
     await settled();
     pair.views[0].dispatch({ type: "search", text: "op:Abs", hits: [] });
@@ -255,7 +255,7 @@ describe("a pair of graphs", () => {
 });
 
 describe("the statuses of boxes", () => {
-  it("sum up over closed scopes", () => {
+  it("are summed over closed scopes", () => {
     const statuses = new DiffStatuses(new PairData(packed()).statuses(1));
     const enc = id(RIGHT, "scope", "enc");
     expect(statuses.of(BOX.SCOPE, enc)).toBe("changed");
@@ -264,7 +264,7 @@ describe("the statuses of boxes", () => {
     expect(statuses.of(BOX.NODE, id(RIGHT, "node", "abs"))).toBeNull();
   });
 
-  it("are told in words", () => {
+  it("are described in words", () => {
     const data = new PairData(packed());
     expect(data.changes.map(wordsOf)).toEqual(["way: 1 → 2", "removed", "added", "added"]);
     const exp: Target = { kind: "node", id: id(RIGHT, "node", "enc/exp") };
@@ -272,7 +272,7 @@ describe("the statuses of boxes", () => {
   });
 });
 
-it("puts two pictures into one", () => {
+it("combines two pictures", () => {
   const svg = (w: number, h: number): string => `<svg xmlns="http://www.w3.org/2000/svg" width="${w}" height="${h}"/>`;
   const both = sideBySide(svg(100, 50), svg(60, 80));
   const found = new DOMParser().parseFromString(both, "image/svg+xml").documentElement;

@@ -5,7 +5,7 @@ import { bytes, counted, plain, scaled } from "../scene/formatting.ts";
 import { el, elide, fillings } from "./dom.ts";
 
 describe("el", () => {
-  it("takes text as text, whatever it looks like", () => {
+  it("adds text as text, even if it looks like HTML", () => {
     const element = el(
       "div",
       { title: "<b>", data: { node: '"><img>' } },
@@ -26,12 +26,12 @@ describe("elide", () => {
     expect(short.endsWith("MatMul_output_0")).toBe(true);
   });
 
-  it("makes one line of many, and shows what would turn or hide text", () => {
+  it("joins lines, and shows characters that would reverse or hide text", () => {
     expect(elide("a\r\nb\nc\td", 20)).toBe("a⏎b⏎c·d");
     expect(elide("a\u202eb", 20)).toBe("a·b");
   });
 
-  it("does not cut an emoji in two and takes megabytes", () => {
+  it("does not split an emoji, and accepts megabytes", () => {
     expect(elide("🐸".repeat(30), 5)).toBe("🐸🐸…🐸🐸");
     expect(Array.from(elide("x".repeat(5_000_000), 20))).toHaveLength(20);
   });
@@ -54,7 +54,7 @@ describe("numbers", () => {
   });
 });
 
-describe("fillings", () => {
+describe("a signal for fillings", () => {
   it("ends each filling with the next, and the last with the panel", () => {
     const panel = new AbortController();
     const next = fillings(panel.signal);

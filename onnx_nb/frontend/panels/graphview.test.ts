@@ -39,7 +39,7 @@ beforeEach(() => {
 afterEach(() => stop.abort());
 
 describe("a graph view", () => {
-  it("says when it is drawn, and marks it with boxes and milliseconds", async () => {
+  it("reports when it is drawn, with the number of boxes and milliseconds", async () => {
     show();
     await shown();
     expect(root.className).toContain("onnx-nb");
@@ -50,7 +50,7 @@ describe("a graph view", () => {
     expect(drawn.texts).toContain("MatMul");
   });
 
-  it("marks every expand again", async () => {
+  it("reports every expansion again", async () => {
     const view = show();
     await shown();
     view.dispatch({ type: "toggle", scope: target("scope", "enc").id });
@@ -58,7 +58,7 @@ describe("a graph view", () => {
     expect(host.patches.at(-1)?.open).toEqual([0]);
   });
 
-  it("tells the host what was selected and chosen, and asks for a plan once there is an output", async () => {
+  it("reports selection and choices to the host, and requests a plan once there is an output", async () => {
     const view = show();
     view.dispatch({ type: "select", target: target("tensor", "p") });
     expect(host.patches.at(-1)?.selection).toEqual([{ kind: "tensor", id: target("tensor", "p").id, name: "p" }]);
@@ -74,7 +74,7 @@ describe("a graph view", () => {
     expect(view.state.boundary.outputs).toEqual([target("tensor", "y").id]);
   });
 
-  it("takes over what the kernel changed without telling it back", () => {
+  it("applies changes of the kernel without reporting them back", () => {
     const view = show();
     const before = host.patches.length;
     view.apply({ inputs: ["p", "no such tensor"], outputs: ["y"], selection: [], open: [0] });
@@ -83,7 +83,7 @@ describe("a graph view", () => {
     expect(host.patches).toHaveLength(before);
   });
 
-  it("ignores the answer to a plan that is no longer wanted", async () => {
+  it("ignores the reply for a plan that is no longer wanted", async () => {
     const view = show();
     host.reply = { message: "old" };
     view.dispatch({ type: "output", value: target("tensor", "y").id });
@@ -92,7 +92,7 @@ describe("a graph view", () => {
     expect(view.state.plan).toBeNull();
   });
 
-  it("clicks where locate says", async () => {
+  it("selects by a click on the point from locate", async () => {
     const view = show();
     await settled();
     for (const [kind, name] of [
@@ -112,7 +112,7 @@ describe("a graph view", () => {
     expect(view.locate("no such name")).toBeNull();
   });
 
-  it("reveals what lies in a closed scope", async () => {
+  it("reveals a target in a closed scope", async () => {
     const view = show();
     view.dispatch({ type: "close", scope: target("scope", "enc").id });
     expect(view.locate("enc/split", "node")).toBeNull();
@@ -123,7 +123,7 @@ describe("a graph view", () => {
     await expect(view.reveal("nothing")).rejects.toThrow("nothing");
   });
 
-  it("walks by keys, clears with Escape, and keeps its keys from the notebook", () => {
+  it("moves by keys, clears with Escape, and keeps its keys from the notebook", () => {
     const view = show();
     let escaped = 0;
     document.body.addEventListener("keydown", () => escaped++, { signal: stop.signal });
@@ -141,7 +141,7 @@ describe("a graph view", () => {
     expect(escaped).toBe(1);
   });
 
-  it("lights what a tensor depends on, and what depends on it", () => {
+  it("highlights the ancestors of a tensor, and its descendants", () => {
     const view = show();
     view.dispatch({ type: "select", target: target("tensor", "q") });
     buttonIn(root, "Trace up").click();
@@ -152,7 +152,7 @@ describe("a graph view", () => {
     expect(lit()).toEqual(["act"]);
   });
 
-  it("draws across, tells so, and is told so", () => {
+  it("draws from left to right, reports it, and accepts it from the host", () => {
     const view = show();
     const at = (name: string): { x: number; y: number } => view.locate(name, "node") ?? { x: 0, y: 0 };
     expect(at("act").y).toBeGreaterThan(at("enc/mm").y);
@@ -177,7 +177,7 @@ describe("a graph view", () => {
     expect(help?.hidden).toBe(true);
   });
 
-  it("has no key that its list does not name", async () => {
+  it("has no key that is not in its list", async () => {
     Object.assign(navigator, { clipboard: { writeText: () => Promise.resolve() } });
     const view = show();
     await shown();
@@ -228,7 +228,7 @@ describe("a graph view", () => {
     expect(root.querySelector<HTMLElement>("[role=menu]")?.hidden).toBe(true);
   });
 
-  it("colors boxes by numbers, filters them, and goes back to categories", () => {
+  it("colors boxes by numbers, filters them, and returns to categories", () => {
     const view = show();
     const nodes = Float64Array.from({ length: MODEL.nodeCount }, (_, node) => node + 1);
     const groups = new Float64Array(MODEL.scopeCount).fill(7);
@@ -249,7 +249,7 @@ describe("a graph view", () => {
     expect(text(".onnx-nb-legend")).toContain("linear");
   });
 
-  it("does not color by numbers that come when others were chosen", async () => {
+  it("does not color by numbers that arrive after another choice", async () => {
     const given: ((found: OverlayData) => void)[] = [];
     const overlay = (): Promise<OverlayData> => new Promise((resolve) => given.push(resolve));
     Object.assign(host, { overlay });
@@ -282,7 +282,7 @@ describe("a graph view", () => {
     await vi.waitFor(() => expect(view.state.overlay?.data.label).toBe("MACs"), { timeout: 20_000 });
   });
 
-  it("announces what is selected", () => {
+  it("announces the selection", () => {
     const view = show();
     view.dispatch({ type: "select", target: target("tensor", "p") });
     expect(text("[aria-live=polite].onnx-nb-live")).toBe("tensor p batch×8 float32, made by MatMul, read by 1 node");
@@ -301,7 +301,7 @@ describe("a graph view", () => {
     expect(wheel({})).toBe(true);
   });
 
-  it("stops with its signal", () => {
+  it("stops when its signal aborts", () => {
     const view = show();
     stop.abort();
     press("ArrowDown");
@@ -310,7 +310,7 @@ describe("a graph view", () => {
 });
 
 describe("capture", () => {
-  it("shows how far it is, then statistics, and the numbers page by page", async () => {
+  it("shows its progress, then statistics, and the numbers page by page", async () => {
     const view = show();
     view.dispatch({ type: "select", target: target("tensor", "p") });
     let finish: (message: string) => void = () => undefined;
@@ -337,7 +337,7 @@ describe("capture", () => {
     expect(host.values.places.at(-1)).toMatchObject({ index: [1], row: 0, column: 0 });
   });
 
-  it("can be cancelled, and tells what went wrong", async () => {
+  it("can be cancelled, and reports an error", async () => {
     const view = show();
     host.values.running = () => new Promise(() => undefined);
     buttonIn(root, "Capture").click();
@@ -350,7 +350,7 @@ describe("capture", () => {
     expect(text("[role=alert]")).toContain("Conv '/stem/Conv' failed");
   });
 
-  it("sees every value at once, and offers their numbers as colors", async () => {
+  it("captures every value together, and offers their numbers as colors", async () => {
     show();
     buttonIn(root, "Capture").click();
     await settled();
@@ -367,7 +367,7 @@ describe("extraction", () => {
     view.dispatch({ type: "output", value: target("tensor", "q").id });
   };
 
-  it("names what is missing and adds it with one click", async () => {
+  it("names missing inputs and adds them with one click", async () => {
     const view = show();
     const x = target("tensor", "x").id;
     host.reply = {
@@ -399,7 +399,7 @@ describe("extraction", () => {
     expect(host.planned.at(-1)).toEqual([["x"], ["q"]]);
   });
 
-  it("shows the submodel beside, and closes it", async () => {
+  it("shows the submodel next to the graph, and closes it", async () => {
     const view = show();
     choose(view);
     host.answer = () => Promise.resolve({ columns: packed(), message: "done" });
@@ -439,7 +439,7 @@ describe("extraction", () => {
     expect(root.getAttribute("aria-busy")).toBe("false");
   });
 
-  it("says why it cannot be done without a kernel", () => {
+  it("shows why it is impossible without a kernel", () => {
     host.live = false;
     const view = show();
     view.dispatch({ type: "select", target: target("tensor", "p") });
@@ -452,7 +452,7 @@ describe("extraction", () => {
 });
 
 describe("bad models", () => {
-  it("draws names that are HTML, endless or many lines as text", async () => {
+  it("draws names that are HTML, very long or multi-line as text", async () => {
     const wild = "<img/src=x/onerror=alert(1)>";
     const columns = columnsOf(`
       input ${wild} 8 float32
@@ -467,7 +467,7 @@ describe("bad models", () => {
     expect(Math.max(...drawn.texts.map((each) => each.length))).toBeLessThan(400);
   });
 
-  it("greets an empty graph with what it does hold", async () => {
+  it("shows the other content of a model with an empty graph", async () => {
     show(columnsOf("input x 3 float32\nweight W 3 float32"));
     await settled();
     expect(text(".onnx-nb-empty")).toContain("This model has no nodes.");
@@ -475,7 +475,7 @@ describe("bad models", () => {
     expect(root.dataset.state).toBe("drawn");
   });
 
-  it("lists faults and leads to them", () => {
+  it("lists faults with links to them", () => {
     const columns = columnsOf("input x 3 float32\nRelu a : x -> y\noutput y");
     const faults = [{ kind: "dangling_input", message: "node 'a' reads <b>", node: 0, value: -1 }];
     Object.assign(columns, { meta: { ...columns.meta, faults } });

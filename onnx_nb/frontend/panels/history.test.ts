@@ -33,7 +33,7 @@ beforeEach(() => {
 afterEach(() => stop.abort());
 
 describe("undo", () => {
-  it("goes back through one history of all that was done, and forth", () => {
+  it("goes back and forth through one history of all actions", () => {
     const view = show();
     view.dispatch({ type: "toggle", scope: enc });
     view.dispatch({ type: "output", value: target("tensor", "y").id });
@@ -63,7 +63,7 @@ describe("undo", () => {
     expect(selected(view.state)).toHaveLength(2);
   });
 
-  it("does not go back through single selections, and forgets what was undone at the next step", () => {
+  it("skips single selections, and drops undone steps at the next action", () => {
     const view = show();
     view.dispatch({ type: "toggle", scope: enc });
     view.dispatch({ type: "select", target: target("node", "sum") });
@@ -76,7 +76,7 @@ describe("undo", () => {
     expect(view.state.open.has(enc)).toBe(true);
   });
 
-  it("begins anew where a person left the graph last", () => {
+  it("starts empty in a view that is restored as a person left it", () => {
     const view = show({
       given: { inputs: ["p"], outputs: ["y"], selection: [{ ...target("node", "sum"), name: "sum" }] },
     });
@@ -87,7 +87,7 @@ describe("undo", () => {
 });
 
 describe("the view", () => {
-  it("tells where the viewer came to rest, what is searched, and the bookmarks", async () => {
+  it("reports the viewpoint at rest, the search, and the bookmarks", async () => {
     show();
     await drawn();
     press("+");
@@ -100,7 +100,7 @@ describe("the view", () => {
     expect(host.patches.at(-1)?.bookmarks?.[0]).toMatchObject({ name: "View", target: null, camera });
   });
 
-  it("comes back to a bookmark: what was open, selected, and the place", async () => {
+  it("returns to a bookmark: open scopes, selection, and camera", async () => {
     const view = show();
     await drawn();
     view.dispatch({ type: "select", target: target("node", "enc/mm") });
@@ -134,7 +134,7 @@ describe("the view", () => {
     expect(view.state.bookmarks).toHaveLength(1);
   });
 
-  it("is there again: camera, search and bookmarks", async () => {
+  it("restores camera, search and bookmarks", async () => {
     const camera = { x: 40, y: 60, zoom: 0.5 };
     const bookmarks = [{ name: "first", target: null, open: new Set([0]), camera }];
     const view = show({ given: { camera, search: "op:Add", bookmarks } });

@@ -31,7 +31,7 @@ afterEach(() => {
 });
 
 describe("a layout", () => {
-  it("that is short is there at once", () => {
+  it("that is short finishes immediately", () => {
     const there = vi.fn();
     laying.run(slow(5, 5), there, failed);
     expect(there).toHaveBeenCalledExactlyOnceWith("there", false);
@@ -44,7 +44,7 @@ describe("a layout", () => {
     expect(there).toHaveBeenCalledExactlyOnceWith("there", false);
   });
 
-  it("that is long leaves the page alone in between, and says how far it is", () => {
+  it("that is long lets the page respond in between, and shows its progress", () => {
     const there = vi.fn();
     laying.run(slow(100, 10), there, failed);
     expect(laying.busy).toBe(true);
@@ -62,7 +62,7 @@ describe("a layout", () => {
     expect(laying.element.hidden).toBe(true);
   });
 
-  it("is dropped when another one begins, when it is stopped, and when the view is closed", () => {
+  it("is dropped when another one starts, when it is stopped, and when the view is closed", () => {
     const first = vi.fn();
     const second = vi.fn();
     laying.run(slow(100, 10), first, failed);
@@ -76,13 +76,13 @@ describe("a layout", () => {
     expect(first).not.toHaveBeenCalled();
   });
 
-  it("can be given up", () => {
+  it("can be cancelled", () => {
     laying.run(slow(100, 10), vi.fn(), failed);
     buttonIn(laying.element, "Stop").click();
     expect(cancelled).toHaveBeenCalledOnce();
   });
 
-  it("tells what goes wrong, also later", () => {
+  it("reports an error, even a late one", () => {
     laying.run(
       (function* () {
         yield* slow(20, 10);

@@ -59,7 +59,7 @@ describe("the tree", () => {
     expect(row("[data-node=sum]").getAttribute("aria-setsize")).toBe("4");
   });
 
-  it("selects and reveals what is activated, as a click on the canvas does", async () => {
+  it("selects and reveals an activated row, as a click on the canvas does", async () => {
     tree();
     await settled();
     row("[data-tensor=left]").click();
@@ -72,7 +72,7 @@ describe("the tree", () => {
     expect(row("[role=tree]").getAttribute("aria-activedescendant")).toBe(row("[data-tensor=left]").id);
   });
 
-  it("walks, opens and closes by keys", async () => {
+  it("moves, opens and closes by keys", async () => {
     tree();
     await settled();
     row("[role=tree]").focus();
@@ -122,7 +122,7 @@ describe("the inspector", () => {
     expect(buttonIn(root, "Input").getAttribute("aria-pressed")).toBe("false");
   });
 
-  it("leads through tensors side by side, and keeps the focus where it was", async () => {
+  it("steps through parallel tensors, and keeps the focus", async () => {
     inspect(at("tensor", "left"));
     expect(root.textContent).toContain("1 of 2 parallel");
     const onwards = [...root.querySelectorAll("button")].find((each) => each.textContent === "›");
@@ -138,7 +138,7 @@ describe("the inspector", () => {
     expect(document.activeElement).toBe(inspector.element);
   });
 
-  it("shows a node with formal names of its inputs and what the kernel knows", async () => {
+  it("shows a node with formal names of its inputs and facts from the kernel", async () => {
     host.inspection = {
       rows: [["time", "3 ms"]],
       attributes: [
@@ -165,13 +165,13 @@ describe("the inspector", () => {
     expect(root.querySelector("b")).toBeNull();
   });
 
-  it("works from the columns alone without a kernel", () => {
+  it("needs only the columns if there is no kernel", () => {
     host.live = false;
     inspect(at("node", "sum"));
     expect(root.textContent).toContain("axis 1");
   });
 
-  it("says what a scope holds and expands it", () => {
+  it("shows the content of a scope and expands it", () => {
     inspect(at("scope", "enc"));
     expect(root.textContent).toContain("MatMul  1");
     buttonIn(root, "Collapse").click();
@@ -189,7 +189,7 @@ describe("the inspector", () => {
 });
 
 describe("the bar of an extraction", () => {
-  it("says what to do next at every step", () => {
+  it("shows the next action at every step", () => {
     view.show(
       createExtractBar(view, () => undefined),
       root,
@@ -234,7 +234,7 @@ describe("the search", () => {
 });
 
 describe("the legend", () => {
-  it("explains the colors that this model has, and no others", () => {
+  it("explains only the colors in this model", () => {
     const { element } = view.show(
       createLegend(view, () => false),
       root,
@@ -272,7 +272,7 @@ describe("the summary", () => {
     faults: [["cycle", "nodes a, b"]],
   };
 
-  it("says the model in one line and the rest in tables", () => {
+  it("shows the model in one line and the rest in tables", () => {
     createSummary(root, data, {}, signal);
     expect(root.querySelector("header")?.textContent).toBe(
       "bert.onnx442 nodes · 109 M parameters · 438 MB · opset 18, com.microsoft 1 · IR 8 · pytorch 2.13.0Details",
@@ -283,14 +283,14 @@ describe("the summary", () => {
     expect(root.textContent).not.toContain("functions");
   });
 
-  it("shows the first rows of a long table and the rest when asked", () => {
+  it("shows the first rows of a long table and the rest on request", () => {
     createSummary(root, data, {}, signal);
     expect(root.textContent).not.toContain("Op39");
     buttonIn(root, "show all 40").click();
     expect(root.textContent).toContain("Op39");
   });
 
-  it("is one line that opens when asked for that", () => {
+  it("is one line that opens on request", () => {
     createSummary(root, data, { expanded: false }, signal);
     const tables = root.querySelector<HTMLElement>(".onnx-nb-cards");
     expect(tables?.hidden).toBe(true);

@@ -61,7 +61,7 @@ const shown = (): string[] =>
   [...root.querySelectorAll<HTMLElement>("[data-row]")].map((row) => row.firstElementChild?.textContent ?? "");
 
 describe("a digest", () => {
-  it("gives edges from two integers, also where their power is no number of its own", () => {
+  it("computes edges from two integers, even if their power exceeds the range of numbers", () => {
     const digest = digestOf();
     expect(digest.statistics(0).edges).toEqual([1, 2, 3, 4, 5]);
     const { edges } = digest.statistics(1);
@@ -69,13 +69,13 @@ describe("a digest", () => {
     expect(digest.statistics(2).edges).toEqual([]);
   });
 
-  it("knows the row of a tensor of the graph", () => {
+  it("finds the row of a tensor of the graph", () => {
     expect([digestOf().rowOf(7), digestOf().rowOf(-1), digestOf().rowOf(1)]).toEqual([1, -1, -1]);
   });
 });
 
 describe("the panel of a capture", () => {
-  it("tells the first value that is not finite, and goes to it", () => {
+  it("shows the first value that is not finite, and goes to it", () => {
     const told: string[] = [];
     createCapture(root, digestOf(), ABOUT, { chosen: (name) => told.push(name) }, signal);
     expect(root.querySelector("[role=status]")?.textContent).toContain("Log makes 1 NaN of 4 values");
@@ -87,7 +87,7 @@ describe("the panel of a capture", () => {
     expect(root.querySelector("img")).toBeNull();
   });
 
-  it("restricts itself to what is not finite, and marks it", () => {
+  it("filters for values that are not finite, and marks them", () => {
     createCapture(root, digestOf(), ABOUT, {}, signal);
     expect(shown()).toEqual(["x", EVIL, "words"]);
     buttonIn(root, "Only NaN and Inf (1)").click();
@@ -97,7 +97,7 @@ describe("the panel of a capture", () => {
     expect(shown()).toHaveLength(3);
   });
 
-  it("follows what is chosen elsewhere without telling it back", () => {
+  it("follows an outside choice without reporting it back", () => {
     const told: string[] = [];
     const view = createCapture(root, digestOf(), ABOUT, { chosen: (name) => told.push(name) }, signal);
     view.choose("words");
@@ -134,7 +134,7 @@ describe("the panel of an audit", () => {
   const show = (audit: Partial<AuditData>): void =>
     createExternalData(root, { model: "m.onnx", problems: [], files: [], tensors: [], ...audit }, {}, signal);
 
-  it("shows errors before warnings, once for the same tensors, and their rows", () => {
+  it("shows errors before warnings, once for the same tensors, with their rows", () => {
     const broken = { ...entry, name: EVIL, problems: ["bounds"] };
     show({ problems: [orphan, bounds, bounds], files: [file], tensors: [entry, broken] });
     const items = [...root.querySelectorAll("li")].map((item) => item.querySelector("b")?.textContent);
@@ -148,7 +148,7 @@ describe("the panel of an audit", () => {
     expect(root.querySelector<HTMLElement>(".onnx-nb-orphan")?.style.width).toBe("70%");
   });
 
-  it("says clearly that all is well", () => {
+  it("shows clearly that all is well", () => {
     show({ files: [{ ...file, orphan: 0 }], tensors: [entry] });
     expect(root.textContent).toContain("✓ No problems");
     expect(root.textContent).toContain("1 of 1 tensor outside, in 1 file of 100 B");

@@ -38,7 +38,7 @@ const press = (key: string, shiftKey = false): boolean =>
 beforeEach(() => open());
 
 describe("the search field", () => {
-  it("is a combobox with a list box, whose options are named while the focus stays", async () => {
+  it("is a combobox with a list box, whose options are announced while the focus stays", async () => {
     expect(input().getAttribute("role")).toBe("combobox");
     await type("enc/");
     expect(input().getAttribute("aria-expanded")).toBe("true");
@@ -56,7 +56,7 @@ describe("the search field", () => {
     expect(active()).toBeNull();
   });
 
-  it("starts with the fields, and goes on with the values that the model has", async () => {
+  it("starts with the fields, and continues with the values in the model", async () => {
     expect(options()[0]).toMatch(/^op:/);
     press("ArrowDown");
     press("Enter");
@@ -75,7 +75,7 @@ describe("the search field", () => {
     expect(press("Tab")).toBe(true); // nothing is chosen, so the focus may move on
   });
 
-  it("goes to all of a chain and selects where it begins", async () => {
+  it("shows all of a chain and selects its beginning", async () => {
     await type("Split > Add > Relu");
     expect(root.textContent).toContain("1 of 1");
     expect(options()[0]).toContain("Split › Add › Relu");
@@ -86,7 +86,7 @@ describe("the search field", () => {
     );
   });
 
-  it("takes Enter before the answer is there", async () => {
+  it("accepts Enter before the result is ready", async () => {
     put("relu");
     press("Enter");
     expect(view.now.selection).toBeNull();
@@ -94,7 +94,7 @@ describe("the search field", () => {
     expect(view.now.selection).toEqual(node("act"));
   });
 
-  it("says what is wrong, and how to ask where nothing is found", async () => {
+  it("shows the error in a query, and examples if nothing is found", async () => {
     await type('"enc');
     expect(root.textContent).toContain("not understood");
     expect(root.querySelector("[aria-live=polite].onnx-nb-search-note")?.textContent).toBe(
@@ -108,7 +108,7 @@ describe("the search field", () => {
     expect(root.querySelector<HTMLElement>(".onnx-nb-search-note")?.hidden).toBe(true);
   });
 
-  it("stays alive through a search of many nodes, and drops it for the next", async () => {
+  it("stays responsive during a search of many nodes, and drops it for the next", async () => {
     const lines = Array.from({ length: 40_000 }, (_, at) => `Relu n${at} : v${at} -> v${at + 1}`);
     open(columnsOf(["input v0 8 float32", ...lines].join("\n")));
     put("/(n|v)+.*(1|2|3)+x/ * > ** > /y/");

@@ -49,7 +49,7 @@ beforeEach(async () => {
 afterEach(() => stop.abort());
 
 describe("a selection of many", () => {
-  it("grows and shrinks by clicks with Ctrl, and a plain click begins anew", () => {
+  it("grows and shrinks by Ctrl+click, and a plain click starts anew", () => {
     click("sum");
     click("act", { ctrlKey: true });
     click("left", { metaKey: true });
@@ -63,7 +63,7 @@ describe("a selection of many", () => {
     expect(names()).toEqual(["act"]);
   });
 
-  it("takes every box that a frame touches, with Shift or in the mode for it, and else the picture moves", () => {
+  it("takes every box in a rectangle, with Shift or in its mode; otherwise dragging moves the picture", () => {
     // a tensor that was selected before is not one of the boxes
     view.dispatch({ type: "select", target: { kind: "tensor", id: view.columns.graphInputs[0] } });
     drag({ shiftKey: true });
@@ -94,7 +94,7 @@ describe("a selection of many", () => {
     expect(root.querySelector(".onnx-nb-live")?.textContent).toBe("2 nodes selected");
   });
 
-  it("puts its names on the clipboard", async () => {
+  it("copies its names to the clipboard", async () => {
     click("sum");
     click("act", { ctrlKey: true });
     expect(press("c", { ctrlKey: true })).toBe(true);
@@ -104,7 +104,7 @@ describe("a selection of many", () => {
     expect(press("c", { ctrlKey: true }), "nothing to copy").toBe(false);
   });
 
-  it("shows what they are together, and takes their border as inputs and outputs", async () => {
+  it("shows totals, and takes its border tensors as inputs and outputs", async () => {
     host.together = {
       rows: [["MACs", "12 M"]],
       inputs: [target("tensor", "p").id],
@@ -129,7 +129,7 @@ describe("a selection of many", () => {
     expect(panel()).toBeNull();
   });
 
-  it("says why they cannot be extracted", async () => {
+  it("shows why it cannot be extracted", async () => {
     host.together = { rows: [], inputs: [], outputs: [], obstacle: "inner lies inside a body" };
     click("sum");
     click("act", { ctrlKey: true });
@@ -138,7 +138,7 @@ describe("a selection of many", () => {
     expect(buttonIn(panel(), "Extract these").disabled).toBe(true);
   });
 
-  it("lights all on the way between two, whichever comes first, and says when there is no way", () => {
+  it("highlights the paths between two targets, in either order, and reports if there is none", () => {
     click("act");
     click("enc/mm", { ctrlKey: true });
     buttonIn(panel(), "Path between").click();
@@ -157,7 +157,7 @@ describe("the legend", () => {
     ) as HTMLButtonElement;
   const lit = (): string[] => view.state.hits.map((hit) => MODEL.nameOf(hit)).sort();
 
-  it("lights all of a category until it is pressed again", () => {
+  it("highlights all nodes of a category until it is pressed again", () => {
     legend("linear").click();
     expect(lit()).toEqual(["enc/mm"]);
     expect(legend("linear").getAttribute("aria-pressed")).toBe("true");

@@ -172,7 +172,7 @@ const press = (key: string, on: Element): void => {
   on.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
 };
 
-it("shows a change in both graphs, by a click and by keys, and finds that of a box", async () => {
+it("shows a change in both graphs by click and by keys, and finds the change of a box", async () => {
   const view = await show();
   row(1).click();
   expect(selected(view, 0)).toEqual(["stem/add", "stem/mul"]);
@@ -189,7 +189,7 @@ it("shows a change in both graphs, by a click and by keys, and finds that of a b
   expect(selected(view, 0)).toEqual(["stem/copy"]);
 });
 
-it("undoes a change, a rule, and does them again", async () => {
+it("undoes a change and a rule, and redoes them", async () => {
   const view = await show();
   kernel.answer = () => Promise.resolve("done");
   row(0).click();
@@ -206,7 +206,7 @@ it("undoes a change, a rule, and does them again", async () => {
   expect(kernel.asked).toEqual([["eliminate_identity: a"], ["eliminate_identity"], ["fuse_matmul_add_bias"], []]);
 });
 
-it("is told to stop, says what went wrong, and asks nothing twice", async () => {
+it("can be stopped, reports an error, and requests nothing twice", async () => {
   await show();
   row(0).click();
   const undo = buttonIn(root, "Undo this change");
@@ -225,7 +225,7 @@ it("is told to stop, says what went wrong, and asks nothing twice", async () => 
   expect(undo.disabled).toBe(false);
 });
 
-it("asks before it writes over a file", async () => {
+it("asks before it overwrites a file", async () => {
   await show();
   buttonIn(root, "Save…").click();
   kernel.exists = true;
@@ -242,7 +242,7 @@ it("asks before it writes over a file", async () => {
   expect(group.textContent).toContain("Saved 1 kB");
 });
 
-it("has a tab for each step, walked by arrows", async () => {
+it("has a tab for each step, selected by arrow keys", async () => {
   await show({
     steps: [
       ["original", 4, 0],
@@ -261,7 +261,7 @@ it("has a tab for each step, walked by arrows", async () => {
   expect(tabs()[2].getAttribute("aria-selected")).toBe("true");
 });
 
-it("says what it came to, what was left, and what needs a kernel", async () => {
+it("shows its verdict, the remaining nodes, and the actions that need a kernel", async () => {
   const view = await show({ verdict: "wrong", outputs: [["y", "0.5", 3, 8]] });
   expect(root.querySelector(".onnx-nb-verdict")?.textContent).toBe("✕ Not the same");
   expect(root.textContent).toContain("y: up to 0.5 in 3 of 8");

@@ -54,8 +54,8 @@ function shown(data: SummaryData): { line: string; card: string } {
   return { line: root.querySelector("header")?.textContent ?? "", card: card?.textContent ?? "" };
 }
 
-describe("what a run costs", () => {
-  it("stands in the line and, scope by scope, in a table", () => {
+describe("the cost of a run", () => {
+  it("is in the line and, for each scope, in a table", () => {
     const { line, card } = shown(DATA);
     expect(line).toContain(" · 4.1 GMACs · ");
     expect(card).toContain("4.1 GMACs · 8.2 GFLOPs · 106 MB of activations");
@@ -64,19 +64,19 @@ describe("what a run costs", () => {
     expect(card).not.toContain("Not known");
   });
 
-  it("says that it is more where nodes are unknown", () => {
+  it("is a lower bound if nodes are unknown", () => {
     const { line, card } = shown({ ...DATA, cost: { ...COST, unknown_macs: 1, unknown_flops: 2 } });
     expect(line).toContain("≥ 4.1 GMACs");
     expect(card).toContain("Unknown for 2 nodes. See costs(model).unknown for the reasons.");
   });
 
-  it("says which dimensions it depends on", () => {
+  it("names the dimensions that it depends on", () => {
     const { line, card } = shown({ ...DATA, cost: { ...COST, unknown_macs: 50 }, unbound: ["batch", "seq"] });
     expect(line).toContain("MACs depend on batch, seq");
     expect(card).toContain("Unknown for 50 nodes. Give sizes for batch, seq: shapes={…}.");
   });
 
-  it("is a matter of the sizes that a person gives", () => {
+  it("depends on the sizes that a person enters", () => {
     const cost = { ...COST, known_macs: 0, known_flops: 0, known_activation_bytes: 0 };
     const none = { ...cost, unknown_macs: 122, unknown_flops: 122, unknown_activation_bytes: 122 };
     const data = { ...DATA, cost: none, unbound: ["batch", "seq"], scopes: [["head", "", null, 4100, null]] } as const;
@@ -100,7 +100,7 @@ describe("what a run costs", () => {
     expect(given).toEqual([{ seq: 8, x: [1, 2], batch: 4 }, { x: [1, 2] }]);
   });
 
-  it("is left out where nothing was counted", () => {
+  it("is omitted if nothing was counted", () => {
     const { line, card } = shown({ ...DATA, cost: null, scopes: [] });
     expect(line).not.toContain("MACs");
     expect(card).toBe("");

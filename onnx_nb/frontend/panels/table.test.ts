@@ -12,12 +12,12 @@ const listed = (filter: string, sorting: { column: TableColumn; descending: bool
   Array.from(rowOrder(4, [NAME, MAX])(filter, sorting), (row) => NAMES[row]);
 
 describe("rows", () => {
-  it("are sorted by numbers with what has none last, either way", () => {
+  it("are sorted by numbers, with NaN last in both directions", () => {
     expect(listed("", { column: MAX, descending: true })).toEqual(["layer.10", "=cmd()", "stem", "layer.2"]);
     expect(listed("", { column: MAX, descending: false })).toEqual(["stem", "=cmd()", "layer.10", "layer.2"]);
   });
 
-  it("are sorted by text as a person would", () => {
+  it("are sorted by text in natural order", () => {
     expect(listed("", { column: NAME, descending: false })).toEqual(["=cmd()", "layer.2", "layer.10", "stem"]);
   });
 
@@ -41,7 +41,7 @@ describe("rows", () => {
     expect(listed(filter)).toEqual(expected);
   });
 
-  it("become a file in which no name is a formula", () => {
+  it("are exported to a file in which no name is a formula", () => {
     const odd: TableColumn = { key: "x", title: "x", width: [60, 1], text: () => 'a "b", c' };
     expect(csvOf([NAME, MAX, odd], [2, 1, 3])).toBe(
       `name,max,x\r\n'=cmd(),0.001,"a ""b"", c"\r\nlayer.2,,"a ""b"", c"\r\nstem,-7,"a ""b"", c"\r\n`,
@@ -87,7 +87,7 @@ describe("the table", () => {
     field.dispatchEvent(new Event("input"));
   };
 
-  it("has elements for what is in view only, and says how many there are", async () => {
+  it("has elements only for the rows in view, and shows the number of all", async () => {
     expect(shown().length).toBeLessThan(30);
     expect(table.element.getAttribute("aria-rowcount")).toBe("10001");
     expect(table.filter.textContent).toContain("10,000 values");
@@ -99,7 +99,7 @@ describe("the table", () => {
     expect(table.element.querySelector("b")).toBeNull();
   });
 
-  it("leaves out what there is no room for, and shows both ends of long texts", () => {
+  it("hides columns without space, and shows both ends of long texts", () => {
     const long = "encoder.layer.11.attention.output.LayerNorm";
     const heads = (width: number): (string | null)[] => {
       furnish(width, 260);
@@ -130,7 +130,7 @@ describe("the table", () => {
     expect(heads(90)).toEqual(["Name"]);
   });
 
-  it("sorts by a column's head: largest first, smallest first, as it was", () => {
+  it("sorts by a column's head: descending, ascending, then in the original order", () => {
     const head = [...table.element.querySelectorAll("button")].find((each) => each.textContent === "Size");
     const sort = (): string | null => head?.parentElement?.getAttribute("aria-sort") ?? null;
     head?.click();
@@ -141,7 +141,7 @@ describe("the table", () => {
     expect([sort(), table.rows[0]]).toEqual(["none", 0]);
   });
 
-  it("is walked by the keyboard, which stays out of the notebook", () => {
+  it("handles the keyboard and keeps its keys from the notebook", () => {
     let heard = 0;
     document.body.addEventListener("keydown", () => heard++);
     press("ArrowDown");
@@ -162,7 +162,7 @@ describe("the table", () => {
     expect(heard).toBe(0);
   });
 
-  it("filters, says so, and lets go of the filter for a row that is chosen from outside", () => {
+  it("filters, shows the count, and clears the filter for a row that is chosen from outside", () => {
     filter('"tensor 77 "');
     expect([...table.rows]).toEqual([77]);
     expect(table.filter.textContent).toContain("1 of 10,000 values");
@@ -174,7 +174,7 @@ describe("the table", () => {
     expect(chosen).toEqual([]);
   });
 
-  it("shows what a button restricts it to", () => {
+  it("shows only the rows of a pressed button", () => {
     table.restrict((row) => numbers[row] < 5);
     expect(table.rows.length).toBe(5);
     expect(table.csv().split("\r\n").length).toBe(7);

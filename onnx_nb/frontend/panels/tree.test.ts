@@ -18,7 +18,7 @@ const target = (kind: Target["kind"], name: string): Target => columns.find(name
 const named = (rows: readonly Row[]): string[] => rows.map(({ level, target }) => `${level} ${columns.nameOf(target)}`);
 
 describe("rows", () => {
-  it("contain what is open, in file order", () => {
+  it("contain the open scopes' content, in file order", () => {
     expect(named(rowsOf(columns, new Set([0]), new Set()))).toEqual(["1 x", "1 enc", "1 sum", "2 q", "1 act", "2 y"]);
     const open = rowsOf(columns, new Set([0, enc, inner]), new Set([target("node", "sum").id]));
     expect(named(open)).toEqual([
@@ -43,7 +43,7 @@ describe("rows", () => {
     });
   });
 
-  it("find each target, and what it is inside of", () => {
+  it("find each target, and the row that contains it", () => {
     const rows = rowsOf(columns, new Set([0, enc, inner]), new Set());
     for (let at = 0; at < rows.length; at++) expect(indexOf(rows, rows[at].target)).toBe(at);
     const parent = parentOf(rows, indexOf(rows, target("tensor", "right")));
@@ -54,7 +54,7 @@ describe("rows", () => {
     expect(indexOf(rowsOf(columns, new Set([0]), new Set()), target("tensor", "p"))).toBe(-1);
   });
 
-  it("of thousands of nodes are all there", () => {
+  it("exist for all of thousands of nodes", () => {
     const lines = Array.from({ length: 3000 }, (_, k) => `Relu n${k} : t${k} -> t${k + 1}`);
     const long = columnsOf(`input t0 1 float32\n${lines.join("\n")}`);
     const rows = rowsOf(long, new Set([0]), new Set());

@@ -44,7 +44,7 @@ describe("a large weight", () => {
     host.statistics = statistics as FakeValues["statistics"];
   });
 
-  it("offers its numbers at once, and shows how far its statistics are", async () => {
+  it("offers its numbers immediately, and shows the progress of its statistics", async () => {
     show(weight);
     expect(buttonIn(root, "Values").disabled).toBe(false);
     expect(root.querySelector("progress")).toBeNull();
@@ -58,7 +58,7 @@ describe("a large weight", () => {
     expect(buttonIn(root, "Values").disabled).toBe(false);
   });
 
-  it("can be cancelled, and asked for again", async () => {
+  it("can be cancelled, and read again", async () => {
     show(weight);
     told(0.25, "Reading 2.1 GB…");
     buttonIn(root, "Cancel").click();
@@ -68,7 +68,7 @@ describe("a large weight", () => {
     expect(asked).toBe(2);
   });
 
-  it("is no longer read once something else is selected", () => {
+  it("is no longer read once another target is selected", () => {
     show(weight);
     leaving.abort();
     expect(stopped.aborted).toBe(true);
@@ -76,7 +76,7 @@ describe("a large weight", () => {
 });
 
 describe("channels", () => {
-  it("lie side by side, and a click on one opens it", async () => {
+  it("are side by side, and a click on one opens it", async () => {
     host.captured.push(tensor);
     show(tensor, 1);
     await settled(0);

@@ -29,7 +29,7 @@ function open(): { kernel: Kernel; channel: Channel; closing: AbortController } 
 const idOf = (kernel: Kernel, at = 0): number => kernel.sent[at]?.id ?? -1;
 
 describe("a request", () => {
-  it("is settled by the answer with its id, whatever the order", async () => {
+  it("is settled by the reply with its id, in any order", async () => {
     const { kernel, channel } = open();
     const first = channel.request("plan", { outputs: ["a"] });
     const second = channel.request("inspect", {});
@@ -41,7 +41,7 @@ describe("a request", () => {
     expect(kernel.sent[0]).toMatchObject({ verb: "plan", args: { outputs: ["a"] } });
   });
 
-  it("gives the kernel's error with its advice", async () => {
+  it("rejects with the kernel's error and its advice", async () => {
     const { kernel, channel } = open();
     const request = channel.request("extract", {});
     kernel.answer({ id: idOf(kernel), error: { type: "ExtractionError", message: "no", advice: "do this" } });
@@ -60,7 +60,7 @@ describe("a request", () => {
     expect(seen).toEqual([0.5]);
   });
 
-  it("tells the kernel to stop when aborted, and ignores a late answer", async () => {
+  it("tells the kernel to stop when aborted, and ignores a late reply", async () => {
     const { kernel, channel } = open();
     const abort = new AbortController();
     const request = channel.request("plan", {}, { signal: abort.signal });
@@ -70,7 +70,7 @@ describe("a request", () => {
     kernel.answer({ id: idOf(kernel), value: "late" });
   });
 
-  it("says that the kernel is gone where nothing can be sent, and cancels in silence", async () => {
+  it("reports that the kernel is gone if sending fails, and cancels silently", async () => {
     const { kernel, channel } = open();
     const abort = new AbortController();
     const before = channel.request("drill", {}, { signal: abort.signal });

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { columnsOf } from "./testing.ts";
 
-test("finds what has a name: tensors before nodes before scopes, and of equals the first", () => {
+test("finds targets by name: tensors before nodes before scopes, and the first of equals", () => {
   const names = ["x", "größe", "🦊", "enc/0/b", "enc/0/a", "enc", "x".repeat(300)];
   const columns = columnsOf(
     [

@@ -74,7 +74,7 @@ describe("bandsOf", () => {
   });
 
   it.each(["down", "right"] as Direction[])(
-    "parts where lines go around both sides of a box (%s)",
+    "splits where lines pass a box on both sides (%s)",
     (direction) => {
       for (const count of [20, 64, 300]) {
         for (const between of [1, 3]) {

@@ -25,7 +25,7 @@ describe("camera", () => {
     expect(screen.y).toBeCloseTo(45);
   });
 
-  it("keeps the point under the pointer while zooming, also against the limits", () => {
+  it("keeps the point under the pointer while zooming, even at the limits", () => {
     const camera = { x: 5, y: 6, k: 1 };
     for (const factor of [1.5, 0.2, 1e9, 1e-9]) {
       const after = toWorld(zoom(camera, factor, 200, 100), 200, 100);
@@ -39,7 +39,7 @@ describe("camera", () => {
     expect(moved).toEqual({ x: -5, y: 10, k: 2 });
   });
 
-  it("fits everything, in the middle, at zoom 1 at most", () => {
+  it("fits the whole graph, in the middle, at zoom 1 at most", () => {
     const seen = visible(fitAll(bounds, view), view);
     expect(seen.y).toBeLessThanOrEqual(bounds.y);
     expect(seen.y + seen.h).toBeGreaterThanOrEqual(bounds.y + bounds.h);
@@ -47,7 +47,7 @@ describe("camera", () => {
     expect(fitAll({ x: 0, y: 0, w: 10, h: 10 }, view).k).toBe(1);
   });
 
-  it("survives a viewport of no size", () => {
+  it("handles a viewport of no size", () => {
     expect(Number.isFinite(fitAll(bounds, { w: 0, h: 0 }).k)).toBe(true);
     expect(fitAll(bounds, { w: 0, h: 0 }).k).toBeGreaterThan(0);
   });

@@ -19,13 +19,13 @@ describe.each([
   const ramp = createRamp(dark);
   const places = Array.from({ length: 101 }, (_, at) => at / 100);
 
-  test("only rises or only falls in lightness, so that it reads without color", () => {
+  test("only rises or only falls in lightness, so that it is readable without color", () => {
     const lights = places.map((t) => luminance(ramp.color(t)));
     const turned = dark ? lights : lights.toReversed();
     for (let at = 1; at < turned.length; at++) expect(turned[at]).toBeGreaterThanOrEqual(turned[at - 1] as number);
   });
 
-  test("can be read on, at contrast AA", () => {
+  test("allows legible text on it, at contrast AA", () => {
     for (const t of places) {
       const [a, b] = [luminance(ramp.color(t)), luminance(ramp.ink(t))];
       expect((Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), `at ${t}`).toBeGreaterThanOrEqual(4.5);

@@ -43,7 +43,7 @@ describe("marksOf", () => {
     expect(marks.selected.size).toBe(0);
   });
 
-  it("counts what an extraction takes of a closed scope and of the open ones around it", () => {
+  it("counts the extracted nodes of a closed scope and of the open ones around it", () => {
     const marks = marksOf(closed, columns, { ...state, plan }, new Map());
     expect(marks.taken.get(encoder)).toBe(2);
     expect(marks.taken.get(closed.boxOf("node", node("sum")))).toBe(1);
@@ -52,7 +52,7 @@ describe("marksOf", () => {
     expect(inside.taken.get(open.boxOf("scope", scopeAt(columns, "enc")))).toBe(2);
   });
 
-  it("marks missing tensors over everything else, redundant ones, and the way of the extraction", () => {
+  it("marks missing tensors above all else, redundant ones, and the path of the extraction", () => {
     const boundary = { inputs: [value("x"), value("y")], outputs: [value("r")] };
     const marks = marksOf(closed, columns, { ...state, boundary, plan }, new Map());
     expect(marks.values.get(value("x"))).toBe(EDGE.MISSING);
@@ -73,7 +73,7 @@ describe("marksOf", () => {
     expect([...faultsOf(open, marked).keys()]).toEqual([open.boxOf("node", node("enc/b"))]);
   });
 
-  it("highlights what a search found: boxes, edges, and the box around hidden ones", () => {
+  it("highlights the hits of a search: boxes, edges, and the box around hidden ones", () => {
     const hits = [
       { kind: "node", id: node("last") },
       { kind: "tensor", id: value("r") },
@@ -87,7 +87,7 @@ describe("marksOf", () => {
     expect([...marks.values]).toEqual([[value("r"), EDGE.GLOW]]);
   });
 
-  it("highlights all nodes of a chain and the tensors between them, most of all those of the current one", () => {
+  it("highlights all nodes of a chain and the tensors between them, the current chain most", () => {
     const chain = (...names: string[]) => ({ kind: "node", id: node(names[0]), chain: names.map(node) }) as const;
     const hits = [chain("enc/a", "enc/b", "sum"), chain("sum", "last")];
     const selection = { kind: "node", id: node("sum") } as const;

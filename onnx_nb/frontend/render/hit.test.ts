@@ -36,7 +36,7 @@ describe("HitIndex", () => {
     }
   });
 
-  it("gives every tensor its own click target, also parallel ones between two nodes", () => {
+  it("returns a click point for every tensor, even for parallel ones between two nodes", () => {
     for (const name of ["x", "p", "left", "right", "q", "y", "z"]) {
       const wanted = target("tensor", name);
       const at = index.pointOf(wanted, REACH, 1, anywhere);
@@ -54,7 +54,7 @@ describe("HitIndex", () => {
     expect(hit(x, y + 8)?.target).toEqual(target("node", "enc/split"));
   });
 
-  it("opens and closes by the sign, selects by the title, and lets the inside of a scope be background", () => {
+  it("opens and closes by the toggle, selects by the title, and treats the inside of a scope as background", () => {
     const box = scene.boxOf("scope", scopeAt(columns, "enc"));
     const { x, y, w, h } = scene.boxes;
     expect(hit(x[box] + 14, y[box] + 14)).toMatchObject({ part: "toggle", target: target("scope", "enc") });
@@ -73,7 +73,7 @@ describe("HitIndex", () => {
     expect(index.hit(x, y, 0.5, 0.2)).toBeNull();
   });
 
-  it("locates nodes and scopes, and nothing that is hidden", () => {
+  it("locates nodes and scopes, but nothing hidden", () => {
     const point = index.pointOf(target("scope", "enc"), REACH, 1, anywhere);
     expect(hit(point?.x ?? 0, point?.y ?? 0)).toMatchObject({ part: "box", target: target("scope", "enc") });
     expect(index.pointOf(target("node", "tail/m"), REACH, 1, anywhere)).toBeNull();
@@ -81,7 +81,7 @@ describe("HitIndex", () => {
     expect(index.pointOf(target("node", "out"), REACH, 1, () => false)).toBeNull();
   });
 
-  it("finds what a view has to draw", () => {
+  it("finds the boxes and edges that a view has to draw", () => {
     const { bounds } = scene;
     const all = index.seen(bounds.x, bounds.y, bounds.x + bounds.w, bounds.y + bounds.h);
     expect(all.boxes).toEqual([...scene.boxes.kind.keys()]);
@@ -89,7 +89,7 @@ describe("HitIndex", () => {
     expect(index.seen(1e6, 1e6, 2e6, 2e6)).toEqual({ boxes: [], edges: [] });
   });
 
-  it("leaves out what is in scopes that are too small", () => {
+  it("leaves out the content of scopes that are too small", () => {
     const { bounds, boxes, edges } = scene;
     const open = scene.boxOf("scope", scopeAt(columns, "enc"));
     const { boxes: found, edges: lines } = index.seen(bounds.x, bounds.y, 1e6, 1e6, boxes.h[open] + 1);
@@ -101,7 +101,7 @@ describe("HitIndex", () => {
     expect(narrow.edges).toEqual(outside);
   });
 
-  it.each([40, 2600])("finds in any rectangle what a look at all of %i nodes finds", (nodes) => {
+  it.each([40, 2600])("finds the same in any rectangle as a scan of all %i nodes", (nodes) => {
     // every tenth node reads a much earlier tensor, and the second half is a scope
     const lines = ["input v0 batch×768 float32"];
     for (let i = 0; i < nodes; i++) {

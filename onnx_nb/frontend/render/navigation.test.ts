@@ -37,7 +37,7 @@ describe("walk", () => {
     expect(go(at("sum", "node"), "down")).toBe("tensor y");
   });
 
-  it("stops at the tensor between when asked, and goes on from there", () => {
+  it("stops at the tensor between when asked, and continues from there", () => {
     expect(go(at("first", "node"), "down", true)).toBe("tensor a");
     expect(go(at("a"), "down")).toBe("node enc/inner");
     expect(go(at("a"), "up")).toBe("node first");

@@ -61,7 +61,7 @@ const PLAIN = columnsOf(`
 `);
 
 describe("toSvg", () => {
-  test("draws a thousand tensors alike as one band, each of which can be hit", () => {
+  test("draws a thousand equal tensors as one band, each of which can be hit", () => {
     const names = Array.from({ length: 1000 }, (_, i) => `s${i}`);
     const columns = columnsOf(`
 input x 1000 float32
@@ -97,7 +97,7 @@ output y
     expect(each.join("").match(/M/g)?.length).toBeGreaterThan(40);
   });
 
-  test("puts the text of a box that is higher than it in the middle", () => {
+  test("centers the text of a box that is higher than its text", () => {
     const columns = columnsOf(`
 input a 2 float32
 input b 2 float32
@@ -118,7 +118,7 @@ output y
     expect(Math.abs(Number(title?.getAttribute("y")) - 4 - middle)).toBeLessThan(2);
   });
 
-  test("draws every box and says what the boxes say", () => {
+  test("draws every box with its text", () => {
     const picture = pictureOf(PLAIN);
     const document = parsed(toSvg(picture));
     const texts = Array.from(document.querySelectorAll("text"), (element) => element.textContent);
@@ -135,7 +135,7 @@ output y
     expect(Number(height.value)).toBeGreaterThanOrEqual(picture.scene.bounds.h);
   });
 
-  test("a view holds what it shows", () => {
+  test("contains only the boxes in view", () => {
     const picture = pictureOf(PLAIN);
     const { bounds } = picture.scene;
     const camera = { x: bounds.x, y: bounds.y, k: 1 };
@@ -145,7 +145,7 @@ output y
     expect(texts).not.toContain("y");
   });
 
-  test("stays well-formed and inert whatever the names hold", () => {
+  test("stays well-formed and inert for any names", () => {
     const hostile = [
       "<script>alert(1)</script>",
       '"><image href="x" onerror="a()"/>',

@@ -52,7 +52,7 @@ describe.each([
   const color = palette(dark);
   const grounds = ["--nb-bg", "--nb-panel", "--nb-card", "--nb-scope0", "--nb-scope1"];
 
-  it.each(["--nb-text", "--nb-dim", "--nb-accent", "--nb-bad"])("%s can be read on every ground (AA)", (text) => {
+  it.each(["--nb-text", "--nb-dim", "--nb-accent", "--nb-bad"])("%s is legible on every background (AA)", (text) => {
     for (const ground of grounds) expect(contrast(color(text), color(ground))).toBeGreaterThanOrEqual(4.5);
   });
 
@@ -62,7 +62,7 @@ describe.each([
   });
 
   it.each(["linear", "activation", "normalize", "arithmetic", "shape", "pool", "control", "random", "input"])(
-    "the stripe of %s stands out from its card",
+    "the stripe of %s is distinct from its card",
     (category) => {
       expect(contrast(color(categoryVariable(category)), color("--nb-card"))).toBeGreaterThanOrEqual(3);
     },
@@ -92,13 +92,13 @@ describe("watchTheme", () => {
     expect(look(() => document.body.classList.add("vscode-dark"))).toEqual([true, false]);
   });
 
-  it("follows data-theme, with its own colors where the page disagrees", () => {
+  it("follows data-theme, with its own colors if the page disagrees", () => {
     document.body.setAttribute("data-jp-theme-light", "true");
     expect(look((root) => root.setAttribute("data-theme", "dark"))).toEqual([true, true]);
     expect(look((root) => root.setAttribute("data-theme", "light"))).toEqual([false, false]);
   });
 
-  it("follows a change of the page", async () => {
+  it("follows a change of the page's theme", async () => {
     const root = document.createElement("div");
     document.body.append(root);
     let turned = 0;

@@ -27,7 +27,7 @@ function widthOf(label: Label, kind: number): number {
 }
 
 describe("labels", () => {
-  test("say op, weights by formal name and attributes of a node", () => {
+  test("show the op, weights by formal name and attributes of a node", () => {
     const columns = columnsOf(
       "input x\nweight W 64×3×7×7 float32\nweight b scalar float32 = 0.125\nConv c : x W b -> y | strides 2×2 · group 1",
     );
@@ -43,7 +43,7 @@ describe("labels", () => {
     expect(h).toBe(24 + 14 * label.lines.length);
   });
 
-  test("are those of each node, also where others are nearly alike", () => {
+  test("are those of each node, even if others are nearly equal", () => {
     const weights = Array.from({ length: 1200 }, (_, at) => `weight w${at} scalar float32 = ${at}`);
     const nodes = weights.map((_, at) => `Mul m${at} : x w${at} -> y${at} | axis ${at % 2}`);
     const columns = columnsOf(["input x", ...weights, ...nodes, "Mul swapped : w7 x -> z | axis 1"].join("\n"));
@@ -62,7 +62,7 @@ describe("labels", () => {
     ]);
   });
 
-  test("say class, number of ops and repeats of a group", () => {
+  test("show class, number of ops and repeats of a scope", () => {
     const columns = columnsOf(
       "scope layers kind=REPEAT repeat=2 class=Layer\nRelu layers/0/a : x -> y\nRelu layers/1/a : y -> z",
     );
@@ -70,7 +70,7 @@ describe("labels", () => {
     expect(label).toEqual({ title: "layers", sub: "Layer ×2", lines: [[["", "1 op each"]]], full: "" });
   });
 
-  test("say in one line what is most, where they are brief, and keep the rest for who asks", () => {
+  test("if brief, show the essentials in one line and keep the rest for the tooltip", () => {
     const columns = columnsOf(
       [
         "input ids batch×seq int64",
@@ -97,7 +97,7 @@ describe("labels", () => {
     expect(briefType(columns, 0)).toBe("batch×seq i64");
   });
 
-  test("say name and type of an input", () => {
+  test("show name and type of an input", () => {
     const columns = columnsOf("input ids batch×seq int64");
     expect(new Labels(columns, measure).of(BOX.INPUT, 0).label).toMatchObject({ title: "ids", sub: "batch×seq int64" });
     expect(typeText(columns, 0)).toBe("batch×seq i64");
@@ -109,7 +109,7 @@ describe("labels", () => {
     "a\\nb\\nc",
     "<img src=x onerror=alert(1)>".repeat(50).replaceAll(" ", "_"),
     "\u202e".repeat(3_000),
-  ])("never leave the box, whatever the names are (%#)", (name) => {
+  ])("never leave the box, for any names (%#)", (name) => {
     const columns = columnsOf(
       `input ${name} ${name} ${name}\nweight ${name}w ${name} float32\n${name} ${name}/${name} : ${name} ${name}w -> ${name}y | ${name}`,
     );

@@ -72,7 +72,7 @@ function view(columns: ReturnType<typeof columnsOf>, w: number, h: number): Fits
 }
 
 describe("opening", () => {
-  test("opens what fits the view, in columns if it is too long for one", () => {
+  test("opens as much as fits the view, in columns if it is too long for one", () => {
     const columns = columnsOf(stages(8));
     const fits = view(columns, 1000, 500);
     const { open, columnHeight, boxes } = opening(columns, fits);
@@ -93,7 +93,7 @@ describe("opening", () => {
     expect(narrow.boxes).toBeGreaterThan(0);
   });
 
-  test("says less in each box before it shows few", () => {
+  test("uses brief labels before it shows few boxes", () => {
     const columns = columnsOf(stages(8));
     const cache = createCache();
     const [whole, brief] = [measure, briefly(measure)];
@@ -108,7 +108,7 @@ describe("opening", () => {
     expect(large.brief).toBe(false);
   });
 
-  test("shows the beginning of what can neither be closed nor fits", () => {
+  test("shows the beginning of a graph that can neither be closed nor fit", () => {
     const columns = columnsOf(["input v0", ...chain(47), "output v47"].join("\n"));
     expect(opening(columns, view(columns, 200, 200))).toEqual({
       open: defaultOpen(columns),

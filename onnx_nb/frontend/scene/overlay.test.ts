@@ -15,7 +15,7 @@ function data(nodes: number[], more: Partial<OverlayData> = {}): OverlayData {
 }
 
 describe("Overlay", () => {
-  test("places numbers between the least and the largest that is drawn", () => {
+  test("places numbers between the smallest and the largest drawn one", () => {
     const overlay = new Overlay(data([2, 4, 6, Number.NaN]));
     expect([overlay.least, overlay.most]).toEqual([2, 6]);
     expect([2, 4, 6].map((x) => overlay.place(x))).toEqual([0, 0.5, 1]);
@@ -25,7 +25,7 @@ describe("Overlay", () => {
     expect(overlay.number(BOX.INPUT, 1)).toBeNaN();
   });
 
-  test("places by magnitude on a logarithmic scale, where zero is the least", () => {
+  test("places by magnitude on a logarithmic scale, where zero is the smallest", () => {
     const overlay = new Overlay(data([0, 1e-6, 1e-3, 1], { scale: "log" }));
     expect([overlay.least, overlay.most]).toEqual([1e-6, 1]);
     expect(overlay.place(1e-3)).toBeCloseTo(0.5);
@@ -33,7 +33,7 @@ describe("Overlay", () => {
     for (const t of [0, 0.25, 1]) expect(overlay.place(overlay.at(t))).toBeCloseTo(t);
   });
 
-  test("fits its scale to the boxes that are drawn", () => {
+  test("fits its scale to the drawn boxes", () => {
     const overlay = new Overlay(data([1, 2, 3], { groups: Float64Array.from([6, 6]) }));
     expect([overlay.least, overlay.most]).toEqual([1, 3]);
     const boxes = { count: 3, kind: Uint8Array.of(BOX.NODE, BOX.SCOPE, BOX.OPEN), id: Int32Array.of(1, 1, 0) } as Boxes;
@@ -42,20 +42,20 @@ describe("Overlay", () => {
     expect(drawn.over(boxes)).toBe(drawn);
   });
 
-  test("draws equal numbers and none at all", () => {
+  test("draws equal numbers, and no numbers at all", () => {
     expect(new Overlay(data([3, 3])).place(3)).toBe(0.5);
     const nothing = new Overlay(data([Number.NaN], { groups: Float64Array.from([Number.NaN, Number.NaN]) }));
     expect(nothing.leavesOut(Number.NaN)).toBe(true);
     expect(nothing.at(0.5)).toBe(0);
   });
 
-  test("leaves out what its range does not show", () => {
+  test("leaves out numbers outside its range", () => {
     const overlay = new Overlay(data([0, 5, 10])).within({ from: 0.4, to: 1 });
     expect([0, 5, 10].map((x) => overlay.leavesOut(x))).toEqual([true, false, false]);
     expect(overlay.within(EVERYTHING).leavesOut(0)).toBe(false);
   });
 
-  test("says numbers in their unit", () => {
+  test("shows numbers with their unit", () => {
     const say = (label: string, x: number): string => new Overlay(data([1], { label })).say(x);
     expect(say("seconds", 0.00123)).toBe("1.23 ms");
     expect(say("seconds", 4.2e-5)).toBe("42 µs");

@@ -227,14 +227,14 @@ function edgesBetween(scene: Scene): string[] {
 }
 
 describe("buildScene", () => {
-  test("joins what the branches of a body give to the output of its owner", () => {
+  test("joins the results of the branches of a body to the output of its owner", () => {
     const scene = sceneOf(CONTROL, "all");
     const edges = edgesBetween(scene);
     for (const edge of ["then → y", "else → y", "y → border", "body → z", "z → border"]) expect(edges).toContain(edge);
     expect(faults(scene)).toEqual([]);
   });
 
-  test("places every box and edge soundly, closed, opened in part and opened wholly, both ways", () => {
+  test("places every box and edge soundly, closed, partly open and fully open, in both directions", () => {
     for (const description of [BERT, CONTROL]) {
       for (const direction of ["down", "right"] as const) {
         expect(faults(sceneOf(description, "none", direction))).toEqual([]);
@@ -244,7 +244,7 @@ describe("buildScene", () => {
     expect(faults(sceneOf(BERT, ["enc", "enc/layer.1"]))).toEqual([]);
   });
 
-  test("places random nests of groups soundly, groups in cycles, missing tensors and wide fan-outs among them", () => {
+  test("places random nested scopes soundly, including cycles of scopes, missing tensors and wide fan-outs", () => {
     for (let seed = 1; seed <= 25; seed++) {
       const next = random(seed);
       const columns = columnsOf(randomNest(next, 12 + seed));
@@ -258,13 +258,13 @@ describe("buildScene", () => {
     }
   });
 
-  test("shows a closed group as one box with the tensors that enter and leave it", () => {
+  test("shows a closed scope as one box with the tensors that enter and leave it", () => {
     const scene = sceneOf(BERT, "none");
     expect(edgesBetween(scene)).toEqual(["Gemm → y", "emb → enc", "enc → Gemm", "enc → h1", "ids → emb", "mask → enc"]);
     expect(Array.from(scene.boxes.kind).filter((kind) => kind === BOX.OPEN)).toEqual([]);
   });
 
-  test("carries a tensor over the border of an open group at one port, inside and outside", () => {
+  test("carries a tensor over the border of an open scope at one port, inside and outside", () => {
     const scene = sceneOf(BERT, ["enc"]);
     const { edges } = scene;
     const columns = columnsOf(BERT);
@@ -306,7 +306,7 @@ describe("buildScene", () => {
     ]);
   });
 
-  test("gives many tensors alike between two boxes one label", () => {
+  test("labels many equal tensors between two boxes once", () => {
     const heads = Array.from({ length: 20 }, (_, i) => i);
     const columns = `
 input x 2×40 float32
@@ -328,7 +328,7 @@ output y
     expect(faults(open)).toEqual([]);
   });
 
-  test("finds the nearest box that shows a node, a tensor, a group", () => {
+  test("finds the nearest box that shows a node, a tensor or a scope", () => {
     const columns = columnsOf(BERT);
     const scene = buildScene(columns, new Set([0, scopeAt(columns, "enc")]), measure, createCache());
     const layer = scene.boxOf("scope", scopeAt(columns, "enc/layer.0"));
@@ -341,7 +341,7 @@ output y
     expect(scene.boxes.kind[scene.boxOf("tensor", columns.graphInputs[0])]).toBe(BOX.INPUT);
   });
 
-  test("draws bodies in their node: captured tensors dashed, inputs of a body as pills, outputs to its border", () => {
+  test("draws bodies in their node: captured tensors dashed, body inputs as pills, outputs at the border", () => {
     const lines = edgesBetween(sceneOf(CONTROL, "all"));
     expect(lines).toContain("Relu → If captured");
     expect(lines).toContain("border → then captured");
@@ -354,7 +354,7 @@ output y
     expect(lines).toContain("Loop → z");
   });
 
-  test("opens calls in place: what they are given goes on to the nodes inside, nothing is dashed", () => {
+  test("opens calls in place: inputs continue to the nodes inside, nothing is dashed", () => {
     const scene = sceneOf(CALLS, "all");
     expect(faults(scene)).toEqual([]);
     const columns = columnsOf(CALLS);
@@ -382,12 +382,12 @@ output y
     expect(closed.boxes.kind[closed.boxOf("node", columns.find("call", "node")?.id ?? -1)]).toBe(BOX.SCOPE);
   });
 
-  test("draws no box for folded nodes, and no edge for what they give", () => {
+  test("draws no box for folded nodes, and no edge for their results", () => {
     const scene = sceneOf("input x\nConstant c : -> k\nfold c\nAdd a : x k -> y\noutput y", "none");
     expect(edgesBetween(scene)).toEqual(["Add → y", "x → Add"]);
   });
 
-  test("shows a tensor that nobody makes as a stub with its name", () => {
+  test("shows a tensor without a producer as a stub with its name", () => {
     const scene = sceneOf("input x\nAdd a : x lost -> y\noutput y", "none");
     const stub = Array.from(scene.edges.stub).indexOf(1);
     expect(scene.edgeLabel(stub)).toBe("lost");
@@ -396,7 +396,7 @@ output y
   });
 
   test.each(["down", "right"] as const)(
-    "names every one of many missing tensors, none over another (%s)",
+    "names every one of many missing tensors, without any overlap (%s)",
     (direction) => {
       const lost = Array.from({ length: 9 }, (_, i) => `missing_tensor_${i}`);
       const scene = sceneOf(
@@ -411,7 +411,7 @@ output y
     },
   );
 
-  test("shows the many far readers of one tensor as stubs", () => {
+  test("shows many distant readers of one tensor as stubs", () => {
     const lines = ["input x 4 float32", "Relu n0 : x -> v0"];
     for (let i = 1; i <= 12; i++) lines.push(`Add n${i} : v${i - 1} x -> v${i}`);
     const scene = sceneOf([...lines, "output v12"].join("\n"), "none");
@@ -421,7 +421,7 @@ output y
     expect(new Set(stubs.map((e) => scene.edgeLabel(e)))).toEqual(new Set(["x"]));
   });
 
-  test("draws sibling groups that feed each other, and nodes in a cycle", () => {
+  test("draws sibling scopes that feed each other, and nodes in a cycle", () => {
     const groups = sceneOf(
       "input x\nRelu a/1 : x -> p\nRelu b/1 : p -> q\nRelu a/2 : q -> r\nRelu b/2 : r -> s\noutput s",
       "none",
@@ -433,12 +433,12 @@ output y
     expect(edgesBetween(nodes)).toContain("Relu → Add");
   });
 
-  test("draws an empty graph and one with an input only", () => {
+  test("draws an empty graph, and one with only an input", () => {
     expect(sceneOf("", "none").bounds).toEqual({ x: 0, y: 0, w: 0, h: 0 });
     expect(sceneOf("input x\noutput x", "none").boxes.count).toBe(2);
   });
 
-  test("is the same each time, with and without what the cache knows", () => {
+  test("is the same each time, with an empty and with a filled cache", () => {
     const columns = columnsOf(BERT);
     const cache = createCache();
     const first = buildScene(columns, all(columns), measure, cache);
@@ -464,7 +464,7 @@ output y
     );
   });
 
-  test("holds what equal layers have in common once, and for each its own nodes", () => {
+  test("stores the common part of equal layers once, and the nodes of each", () => {
     const columns = columnsOf(BERT);
     const [first, second] = ["enc/layer.0/attention", "enc/layer.1/attention"].map((path) =>
       scopesOf(columns).of(scopeAt(columns, path)),
@@ -477,7 +477,7 @@ output y
     expect(names(second)).toEqual(names(first).map((name) => name.replace("layer.0", "layer.1")));
   });
 
-  test("tells how far a toggled box moved", () => {
+  test("returns the distance that a toggled box moved", () => {
     const columns = columnsOf(BERT);
     const cache = createCache();
     const closed = buildScene(columns, new Set([0]), measure, cache);
@@ -494,7 +494,7 @@ output y
     expect(scene.bounds.w).toBeGreaterThan(scene.bounds.h);
   });
 
-  test("survives groups as deep as names can be", () => {
+  test("handles scopes as deep as names can be", () => {
     const path = Array.from({ length: 400 }, (_, depth) => `g${depth}`).join("/");
     const scene = sceneOf(`input x\nRelu ${path}/n : x -> y\noutput y`, "all");
     expect(scene.boxes.count).toBe(403);
@@ -502,7 +502,7 @@ output y
   });
 });
 
-describe("a scene after others of the same model", () => {
+describe("a scene built after others of the same model", () => {
   const content = (scene: Scene) => ({
     bounds: scene.bounds,
     boxes: scene.boxes,
@@ -515,7 +515,7 @@ describe("a scene after others of the same model", () => {
     ["BERT", BERT],
     ["control flow", CONTROL],
     ["functions", CALLS],
-  ])("of %s is the one that would have been laid out alone", (_, text) => {
+  ])("of %s equals one without the cache", (_, text) => {
     const columns = columnsOf(text);
     const cache = createCache();
     const open = new Set([0]);
@@ -529,7 +529,7 @@ describe("a scene after others of the same model", () => {
     }
   });
 
-  test("is right too when the one before was given up halfway", () => {
+  test("is correct even after another build was cancelled", () => {
     const columns = columnsOf(BERT);
     const cache = createCache();
     const all = new Set(Array.from({ length: columns.scopeCount }, (_, group) => group));
@@ -545,7 +545,7 @@ describe("a scene after others of the same model", () => {
     }
   });
 
-  test("has the boxes and edges of each scope in a row", () => {
+  test("stores the boxes and edges of each scope consecutively", () => {
     const columns = columnsOf(BERT);
     const all = new Set(Array.from({ length: columns.scopeCount }, (_, group) => group));
     const { boxes, edges, scopes } = buildScene(columns, all, measure, createCache());

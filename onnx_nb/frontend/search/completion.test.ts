@@ -24,7 +24,7 @@ const completed = (text: string): string[] => {
 };
 
 describe("complete", () => {
-  it("offers the fields to begin with, and what the model has for each", () => {
+  it("offers the fields first, and for each field the values in the model", () => {
     expect(completed(" ")).toEqual([
       "op:",
       "name:",
@@ -44,13 +44,13 @@ describe("complete", () => {
     expect(completed("attr:kernel_shape=")).toEqual(["attr:kernel_shape=3,3"]);
   });
 
-  it("offers what contains the typed part, prefixes first", () => {
+  it("offers values that contain the typed part, prefixes first", () => {
     expect(completed("op:r")).toEqual(["op:Relu", "op:ConvTranspose"]);
     expect(completed("op:r| x")).toEqual(["op:Relu x", "op:ConvTranspose x"]);
     expect(completed("shape:8")).toEqual(["shape:8×8", "shape:batch×8", "shape:batch×Min(64)×8"]);
   });
 
-  it("completes nothing for words, whole values, unknown fields, and inside a word", () => {
+  it("completes nothing for words, complete values, unknown fields, and inside a word", () => {
     for (const text of ["conv", "op:conv", "foo:b", "op:c|onv", 'op:"c']) expect(completed(text)).toEqual([]);
   });
 

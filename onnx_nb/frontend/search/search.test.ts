@@ -57,12 +57,12 @@ describe("words", () => {
     expect(found("query")).toEqual(["node encoder/query", "tensor encoder/query_out"]);
   });
 
-  it("find nodes also by the weights that they read", () => {
+  it("find nodes by the weights that they read as well", () => {
     expect(found("op:MatMul dense", bert)).toEqual(["node enc/layer.1/mm"]);
     expect(found("dense", bert), "alone they find the weight").not.toContain("node enc/layer.1/mm");
   });
 
-  it("are ranked by the best place of the match, and never match across two names", () => {
+  it("are ranked by the best position of the match, and never match across two names", () => {
     const graph = columnsOf("Relu xab : in -> cdab/ab\nRelu ab : cdab/ab -> abcd\nRelu zz-ab : abcd -> ab");
     expect(found("ab", graph)).toEqual([
       "node ab",
@@ -87,11 +87,11 @@ describe("words", () => {
     expect(found("constant > *")).toEqual([]);
   });
 
-  it("find nothing for nothing", () => {
+  it("find nothing for an empty query", () => {
     for (const text of ["", "  ", "no such thing", "op:", "-", "->", ">"]) expect(found(text)).toEqual([]);
   });
 
-  it("must all match, one of them the target itself, the others also its scope or type", () => {
+  it("must all match, one of them the target itself, the others its scope or type as well", () => {
     expect(found("softmax layer.10", bert)).toEqual(["node enc/layer.10/Softmax_9"]);
     expect(found("cast float32", bert)).toEqual(["node emb/cast"]);
     expect(found("conv 3x3", bert)).toEqual(["node conv"]);
@@ -108,7 +108,7 @@ describe("words", () => {
     expect(found("6", bert)).toEqual([]);
   });
 
-  it("exclude with a minus, even alone", () => {
+  it("exclude with a minus, even as the only term", () => {
     expect(found("softmax -layer.10", bert)).toEqual(["node enc/layer.1/Softmax_7"]);
     expect(found("mm -op:MatMul", bert)).toEqual([]);
     expect(found("-op:MatMul|Softmax|Mul|Cast|Gather|Add", bert)).toEqual(["node conv", "node pool", "node a\nb"]);
@@ -121,7 +121,7 @@ describe("words", () => {
     ]);
   });
 
-  it("keep their spaces in quotes, and names with colons and slashes as they are", () => {
+  it("keep their spaces in quotes, and names with colons and slashes unchanged", () => {
     expect(found('"two\nwords"', bert)).toEqual(["tensor two\nwords"]);
     expect(found("dense:0", bert)).toEqual(["tensor dense:0"]);
     expect(found("enc/layer.1/mm", bert)).toEqual(["node enc/layer.1/mm"]);
@@ -146,7 +146,7 @@ describe("fields", () => {
     expect(found("dtype:float16 op:*", bert)).toEqual(["node emb/gather"]);
   });
 
-  it("shape: is the whole shape, with * or ? for a dimension and ... for any number", () => {
+  it("shape: matches the whole shape, with * or ? for a dimension and ... for any number", () => {
     const attention = ["tensor b", "tensor probs"];
     for (const text of ["batchx12xseqxseq", "batch×12×*×?", "[batch, 12, seq, seq]", "batch,12,seq,seq", "*x12x..."]) {
       expect(found(`shape:${text}`, bert)).toEqual(attention);
@@ -209,7 +209,7 @@ describe("fields", () => {
     expect(found("op:MatMul -scope:layer.1", bert)).toEqual(["node enc/layer.10/mm"]);
   });
 
-  it("name: is a part of a name, or with * the whole", () => {
+  it("name: matches a part of a name, or with * the whole", () => {
     expect(found("name:softmax", bert)).toEqual(["node enc/layer.1/Softmax_7", "node enc/layer.10/Softmax_9"]);
     expect(found("name:enc*weight", bert)).toEqual(["tensor enc.layer.1.dense.weight"]);
     expect(found("name:dense*", bert)).toEqual(["tensor dense:0"]);
@@ -217,7 +217,7 @@ describe("fields", () => {
     expect(found("kind:input|output", bert)).toEqual(["tensor ids", "tensor two\nwords"]);
   });
 
-  it("take regular expressions, as words do", () => {
+  it("accept regular expressions, as words do", () => {
     expect(found("name:/layer\\.\\d+\\/mm$/", bert)).toEqual(["node enc/layer.1/mm", "node enc/layer.10/mm"]);
     expect(found("/^softmax$/i", bert)).toHaveLength(2);
     expect(found("/^softmax$/", bert)).toEqual([]);
@@ -226,7 +226,7 @@ describe("fields", () => {
   });
 });
 
-describe("a query that is none", () => {
+describe("an invalid query", () => {
   it.each([
     ['"abc', 'The quote at "abc is not closed.'],
     ["/(a/", "The regular expression /(a/ cannot be used: Unterminated group."],
@@ -242,7 +242,7 @@ describe("a query that is none", () => {
     ["a".repeat(2000), "at most 1000 characters"],
     ["a ".repeat(100), "at most 32 words"],
     [Array(20).fill("a").join(" > "), "at most 12 nodes"],
-  ])("%s says what is wrong", (text, problem) => {
+  ])("%s reports the error", (text, problem) => {
     const { hits, problem: said } = search(bert, text);
     expect(hits).toEqual([]);
     expect(said).toContain(problem);
@@ -270,7 +270,7 @@ describe("chains", () => {
     expect(found("Mul > MatMul", bert)).toEqual([]);
   });
 
-  it("mean an op by its name, as long as the model has it", () => {
+  it("match an op by its name if the model has it", () => {
     expect(found("Mul > *", bert)).toHaveLength(2);
     expect(found("layer.1 > Conv", bert)).toEqual(["enc/layer.10/Softmax_9 > conv"]);
   });
@@ -295,7 +295,7 @@ describe("chains", () => {
     }
   });
 
-  it("are single nodes while they are being typed", () => {
+  it("are single nodes while they are incomplete", () => {
     expect(found("Cast >", bert)).toEqual(["node emb/cast"]);
   });
 });
@@ -432,7 +432,7 @@ function things(of: Columns): Thing[] {
 }
 
 describe("against brute force", () => {
-  it("finds the same things for random queries on random graphs", () => {
+  it("finds the same targets for random queries on random graphs", () => {
     const roll = dice(11);
     let total = 0;
     for (let seed = 0; seed < 12; seed++) {
@@ -533,7 +533,7 @@ describe("in steps", () => {
     ),
   );
 
-  it("returns the same as at once, and stops when asked to", () => {
+  it("returns the same as in one step, and stops when asked to", () => {
     for (const text of ["n1", "/n\\d+7$/", "Relu > * > Relu"]) {
       const whole = searching(large, text);
       let count = 0;
@@ -550,7 +550,7 @@ describe("in steps", () => {
     }
   });
 
-  it("keeps the first of many, and counts them all", () => {
+  it("keeps the first of many hits, and counts them all", () => {
     const { hits, total, more } = search(large, "relu");
     expect([hits.length, total, more]).toEqual([MOST_HITS, 30_000, false]);
     expect(search(large, "Relu > Relu")).toMatchObject({ total: MOST_HITS, more: true });

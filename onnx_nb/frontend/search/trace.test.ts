@@ -48,7 +48,7 @@ describe("trace", () => {
     expect(names(COLUMNS, trace(COLUMNS, [node("side")], "after"))).toEqual(["side"]);
   });
 
-  test("is searched for by the name of a node or tensor, beside other terms", () => {
+  test("is searched for by the name of a node or tensor, next to other terms", () => {
     expect(found("before:last").sort()).toEqual(["If/then/add", "a", "b", "choose", "last"]);
     expect(found("after:x op:Neg")).toEqual(["b"]);
     expect(found("before:z -before:b").sort()).toEqual(["If/then/add", "choose", "last"]);

@@ -36,8 +36,8 @@ function late(ready: Promise<void>): {
   return { model, taken, sent, say: (message) => say(message) };
 }
 
-describe("a widget hears its kernel", () => {
-  it("that anywidget started in time: nothing is changed", async () => {
+describe("hearKernel", () => {
+  it("changes nothing if anywidget connected the kernel in time", async () => {
     const { model, taken, sent, say } = late(Promise.resolve());
     await hearKernel(model);
     await say("hello");
@@ -45,7 +45,7 @@ describe("a widget hears its kernel", () => {
     expect(sent).toEqual([]);
   });
 
-  it("that anywidget gave up, too, and what went by is asked for once", async () => {
+  it("connects a kernel that anywidget gave up, and requests missed changes once", async () => {
     const ready = Promise.reject(new Error("Failed to initialize model."));
     const { model, taken, sent, say } = late(ready);
     await expect(say("lost")).rejects.toThrow("Failed");
@@ -56,7 +56,7 @@ describe("a widget hears its kernel", () => {
     expect(sent).toEqual([{ method: "request_state" }]);
   });
 
-  it("where no ipywidgets are behind it by itself", async () => {
+  it("does nothing without ipywidgets", async () => {
     await hearKernel({ get: () => "" } as unknown as WidgetModel);
   });
 });
