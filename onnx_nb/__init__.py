@@ -47,7 +47,7 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Run by ``%load_ext onnx_nb``: a bare ``onnx.ModelProto`` displays as a graph, and there is ``%onnx``."""
+    """Display a bare ``onnx.ModelProto`` as a graph and add ``%onnx``; called by ``%load_ext onnx_nb``."""
     from onnx_nb.notebook import display, magics
 
     display.show_protos(shell)
@@ -55,7 +55,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Run by ``%unload_ext onnx_nb``: undo `load_ipython_extension`."""
+    """Undo `load_ipython_extension`; called by ``%unload_ext onnx_nb``."""
     from onnx_nb.notebook import display
 
     display.unshow_protos(shell)

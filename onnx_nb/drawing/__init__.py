@@ -1,1 +1,1 @@
-"""Pictures and pages of results: what can be kept when the kernel is gone."""
+"""Pictures and pages of results, which can be kept without a kernel."""

@@ -1,8 +1,8 @@
-"""A model's graph as DOT, for papers and for people who edit it; Graphviz measures the text and finds the layout.
+"""A model's graph as DOT, for papers and for editing; Graphviz measures the text and computes the layout.
 
-An open scope is a cluster, a closed one a box. An edge runs from the box that makes a tensor to each box that reads it,
-across the borders of clusters. Names come from untrusted files: no name is an identifier, all text is escaped, and full
-names are in the tooltips.
+An open scope is a cluster, a closed one a box. An edge runs from the box that produces a tensor to each box that reads
+it, across the borders of clusters. Names come from untrusted files: no name is used as an identifier, all text is
+escaped, and full names are in the tooltips.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.submodel.extraction import ExtractionPlan
 
 BOX_LIMIT = 2000
-"""Boxes in one drawing at most: dot may not finish with more."""
+"""Maximum number of boxes in one drawing: dot may not finish with more."""
 FEW, BUDGET, ENOUGH = 24, 60, 20
-"""Nodes up to which all is open at first; boxes shown at first at most; boxes below which a repeat opens, too."""
+"""Maximum nodes to open everything at first; maximum boxes shown at first; boxes below which a repeat also opens."""
 MANY = 8
-"""Readers of a tensor above which named stubs replace its lines: dot may not finish with lines across a whole model."""
+"""Maximum readers of a tensor with lines, else named stubs: dot may not finish with lines across a whole model."""
 PAIRS = 4
-"""Weights and attributes listed in a node's box."""
+"""Maximum number of weights and attributes listed in a node's box."""
 _NAMES = "onnx_nb.ModelGraph(model) shows the names."
 
 Direction = Literal["down", "right"]
@@ -108,10 +108,10 @@ def view_to_graphviz(
     direction: Direction = "down",
     theme: Theme = "light",
 ) -> graphviz.Digraph:
-    """Return a drawing of a model as a widget shows it, by the traits of `ModelGraph`; see `to_graphviz`.
+    """Return a drawing of a model as a widget shows it, from the traits of `ModelGraph`; see `to_graphviz`.
 
-    Names that the model does not have are ignored. The nodes of a planned extraction are highlighted, missing inputs
-    are red, redundant ones dashed.
+    Names that are not in the model are ignored. The nodes of a planned extraction are highlighted, missing inputs are
+    red, redundant ones dashed.
     """
     outline = Outline(model)
     styles, tensors = outline.styles, outline.numbers["tensor"]
@@ -119,7 +119,7 @@ def view_to_graphviz(
         kind, number = str(each.get("kind")), each.get("id")
         if kind in outline.numbers:
             if not (isinstance(number, int) and 0 <= number < len(outline.names[kind])):
-                number = outline.numbers[kind].get(str(each.get("name")))  # nodes without a name have a number only
+                number = outline.numbers[kind].get(str(each.get("name")))  # nodes without a name only have a number
             if number is not None:
                 outline.highlight(kind, number)
     styles |= {tensors[name]: "in" for name in inputs if name in tensors}
@@ -136,23 +136,23 @@ def view_to_graphviz(
 
 
 class Box(NamedTuple):
-    """An end of an edge; its text is an identifier."""
+    """An end of an edge; its string is an identifier."""
 
     kind: str
-    """node, scope, input, output, result (of an open scope), missing (no node makes it) or enter (an open body)."""
+    """node, scope, input, output, result (of an open scope), missing (no node produces it) or enter (an open body)."""
     id: int
-    """A node, scope or value; the position of a graph output; the node whose bodies are entered."""
+    """Index of a node, scope or value; position of a graph output; index of the node whose bodies are entered."""
 
     def __str__(self) -> str:
         return f"{self.kind}{self.id}"
 
 
 Edge = tuple[int, Box, Box, bool]
-"""A tensor, the box that makes it, a box that reads it, and whether that reads it as an outer-scope value only."""
+"""A tensor, its producing box, a box that reads it, and whether that box only reads it as an outer-scope value."""
 
 
 class Outline:
-    """The scopes of a graph, their contents, the texts of their boxes, and what is highlighted."""
+    """The scopes of a graph, their contents, the texts of their boxes, and the highlights."""
 
     def __init__(self, model: ModelLike) -> None:
         self.graph = graph = Graph.opened(model)
@@ -160,7 +160,7 @@ class Outline:
         made = columns(graph.model)
         self.column, self._strings = made.arrays, made.strings()
         self.inside = self.column["node_body"]
-        """The scope that shows the bodies of a node, or the function that it calls; −1 for other nodes."""
+        """Scope that shows the bodies of each node, or the function that it calls; −1 for other nodes."""
         self.parent: list[int] = tree.scope_parent.tolist()
         self.names = {"tensor": graph.value_names, "node": graph.names, "scope": tree.scope_path}
         self._boxes: list[dict[Box, None]] = [{} for _ in self.parent]
@@ -176,16 +176,16 @@ class Outline:
         for scope, parent in enumerate(self.parent[1:], 1):
             self._boxes[parent].setdefault(whole[scope])  # branches without nodes
         self.home: list[int] = []
-        """The main graph or body of each subgraph; for a call the one around it."""
+        """The main graph or body that each subgraph belongs to; for a call, the one around it."""
         for number, subgraph in enumerate(graph.subgraphs):
             self.home.append(number if subgraph.function is None else self.home[subgraph.parent])
         self.branch = {0: 0}
-        """The scope of each body."""
+        """Scope of each body."""
         for scope in np.flatnonzero(tree.scope_kind == BODY).tolist():
             self.branch |= zip(graph.bodies(self.owner(scope)), sorted(self.children(scope)), strict=True)
         self._subgraph_of = {scope: subgraph for subgraph, scope in self.branch.items()}
         self.front: list[int] = []
-        """The outermost closed scope at or around each scope; −1 if the scope shows open."""
+        """Outermost closed scope at or around each scope; −1 if the scope is shown open."""
         self.lit: dict[str, set[int]] = {"node": set(), "scope": set()}
         self.styles: dict[int, str] = {}
         """Value → its style: lit, in, out, taken, missing or redundant."""
@@ -193,7 +193,7 @@ class Outline:
 
     @functools.cached_property
     def numbers(self) -> dict[str, dict[str, int]]:
-        """The number of each tensor, node and scope by name; the first of equal names."""
+        """Number of each tensor, node and scope by name; the first of equal names."""
         return {kind: {name: at for at, name in [*enumerate(each)][::-1] if name} for kind, each in self.names.items()}
 
     def owner(self, scope: int) -> int:
@@ -227,7 +227,7 @@ class Outline:
         ]
 
     def open(self, opened: set[int]) -> int:
-        """Open some scopes, the others not; return the number of boxes, which open scopes are not."""
+        """Open the given scopes and close the others; return the number of boxes, which excludes open scopes."""
         for scope, parent in enumerate(self.parent):
             above = self.front[parent] if scope else -1
             self.front.append(above if above >= 0 or scope in opened or not scope else scope)
@@ -235,10 +235,10 @@ class Outline:
         return sum(len(self.contents(scope)) for scope in shown) - len(shown) + 1
 
     def first_opening(self) -> set[int]:
-        """Return the scopes that are open at first: all of few nodes, else from the outside in within `BUDGET`.
+        """Return the scopes that are open at first: all in a small graph, else from the outside in, within `BUDGET`.
 
-        A repeat opens, with its first layer, only if there are few boxes without it; what is left over of a repeat
-        opens last.
+        A repeat opens, with its first layer, only if there are few boxes without it; each CHUNK
+        without repeated members opens last.
         """
         if self.graph.node_count <= FEW:
             return set(range(len(self.parent)))
@@ -270,7 +270,7 @@ class Outline:
         return opened
 
     def at_paths(self, paths: Iterable[str]) -> set[int]:
-        """Return the scopes that a view's paths name ("encoder/layer.0#12"); after "*" all but those named ("-…")."""
+        """Return the scopes named by a view's paths ("encoder/layer.0#12"); after "*" all except those named ("-…")."""
         known = self.numbers["scope"] | {f"{path}#{scope}": scope for scope, path in enumerate(self.tree.scope_path)}
         given = list(paths)
         if given[:1] == ["*"]:
@@ -292,7 +292,7 @@ class Outline:
         return opened
 
     def find(self, name: str) -> tuple[str, int]:
-        """Return the kind and number of the tensor, else the node, else the scope with a name; raise `OnnxNbError`."""
+        """Return kind and number of the tensor, else node, else scope with a name; raise `OnnxNbError` without any."""
         for kind, numbers in self.numbers.items():
             if name in numbers:
                 return kind, numbers[name]
@@ -301,7 +301,7 @@ class Outline:
         raise OnnxNbError(message, advice=closest_text(name, every) or _NAMES)
 
     def highlight(self, kind: str, number: int) -> None:
-        """Highlight a node, a scope, or a tensor with its producer and its readers."""
+        """Highlight a node, a scope, or a tensor with its producer and readers."""
         if kind == "tensor":
             self.styles[number] = "lit"
             self.lit["node"].update(self.ends(number))
@@ -314,7 +314,7 @@ class Outline:
         return [*([maker] if maker >= 0 else ()), *self.graph.consumers(value).tolist()]
 
     def problems(self) -> dict[int, list[str]]:
-        """Return the nodes that show a problem, with its message where it is described."""
+        """Return the nodes that show a problem, with its message where there is one."""
         graph, found = self.graph, dict[int, list[str]]()
         unsaid = [(node, -1, "") for node in graph.problem_nodes.tolist()]
         unsaid += [(-1, value, "") for value in graph.problem_values.tolist()]
@@ -343,7 +343,7 @@ class Outline:
         return op, note.strip(), pairs
 
     def scope_text(self, scope: int) -> tuple[str, str, list[str]]:
-        """Return a scope's title, a note after it (class, "×32") and lines: its contents, its path, how it differs."""
+        """Return a scope's title, a note after it (class, "×32") and lines: its contents, path and differences."""
         tree, column = self.tree, self.column
         title, note, in_row = tree.scope_name[scope], tree.scope_class[scope], tree.scope_kind[scope] in ROWS
         if tree.scope_kind[scope] == BODY:
@@ -373,11 +373,11 @@ class Outline:
         return box.kind == "scope" and self.front[box.id] < 0
 
     def of_scope(self, scope: int) -> Box:
-        """Return the box that shows a scope: itself, or the closed one around it."""
+        """Return the box that shows a scope: the scope itself, or the closed one around it."""
         return Box("scope", scope if self.front[scope] < 0 else self.front[scope])
 
     def of_node(self, node: int) -> Box:
-        """Return the box that shows a node; for a node with bodies, or a call, the scope that shows these."""
+        """Return the box that shows a node; for a node with bodies or a call, the scope that shows them."""
         inside = int(self.inside[node])
         scope = inside if inside >= 0 else int(self.tree.node_scope[node])
         return self.of_scope(scope) if inside >= 0 or self.front[scope] >= 0 else Box("node", node)
@@ -394,7 +394,7 @@ class Outline:
         return Box("input" if graph.value_kind[value] == GRAPH_INPUT else "missing", value)
 
     def edges(self) -> list[Edge]:
-        """Return an edge for each tensor and each box that reads it from outside."""
+        """Return an edge for each tensor and each box that reads it from outside the box."""
         graph, home = self.graph, self.home
         found: dict[tuple[int, Box], Edge] = {}
         for value, target, subgraph in self._reads():
@@ -423,7 +423,7 @@ class Outline:
                         continue  # nodes inside the open call read it
                     box = Box("enter", node)
                 yield value, box, int(graph.node_subgraph[node])
-        # what open bodies and calls yield, and the outputs of their nodes that it becomes
+        # results of open bodies and calls, and the outputs of their nodes that they become
         for subgraph, value, made in yields(graph):
             inside = int(self.inside[graph.subgraphs[subgraph].owner_node])
             if self.front[inside] < 0 and not (hidden[value] or hidden[made]):
@@ -464,7 +464,7 @@ _FONT = "Helvetica,Arial,sans-serif"
 _PLAIN = 'CELLBORDER="0" CELLSPACING="0" CELLPADDING="0"'
 _SPACE = "&#160;"
 _BACKSLASH = "\\\u2060"
-"""A backslash and an invisible word joiner: dot replaces "\\N" by the node's name, however it is escaped."""
+"""Backslash and an invisible word joiner: dot replaces "\\N" by the node's name, however it is escaped."""
 _CONTROL = re.compile("[\x00-\x1f\x7f\u2028\u2029\ufffe\uffff\ud800-\udfff]+")
 _CHOSEN = ("lit", "in", "out")
 """Styles of tensors in the accent color."""
@@ -498,7 +498,7 @@ class _Drawing:
                 self._stubs.setdefault(target, {})[f"stub{value}_{target}"] = value
         self._ends = {box for _, box in met}
         self._ports: dict[tuple[str, Box], list[int]] = {}
-        """The values, in the node's own order, at each side of a node with several edges there."""
+        """Values, in the node's own order, at each side of a node with several edges there."""
         for (side, box), values in met.items():
             if len(values) > 1 and box.kind == "node":
                 own = (outline.graph.node_inputs if side == "i" else outline.graph.node_outputs)(box.id).tolist()
@@ -552,7 +552,7 @@ class _Drawing:
         return first
 
     def _draw_node(self, dot: Any, box: Box) -> None:
-        """Draw a node: a stripe in its color, its words, and ports where it has several edges."""
+        """Draw a node: a stripe in its color, its text, and ports where it has several edges."""
         outline, color = self._outline, self._color
         op, note, pairs = outline.node_text(box.id)
         shown = pairs[:PAIRS] + [("", "…")] * (len(pairs) > PAIRS)
@@ -605,7 +605,7 @@ class _Drawing:
         )
 
     def _draw_names(self, dot: Any, tensors: Mapping[str, int]) -> None:
-        """Draw tensors, by their identifiers, as their names: at stubs, or where no node makes them."""
+        """Draw tensors, by identifier, as their names: at stubs, or where no node produces them."""
         for identifier, value in tensors.items():
             name, kind = self._outline.value_text(value)
             style = self._outline.styles.get(value, "")
@@ -627,7 +627,7 @@ class _Drawing:
             elif first and not many and not made:
                 self._draw_names(self.dot, {str(source): value})
             label = None
-            if first and not many:  # type and name at the first reader only
+            if first and not many:  # type and name only at the first reader
                 mark = self._outline.styles.get(value, "")
                 words = _text(name if mark == "missing" else kind, 40)
                 words = f"{mark} {_SPACE}{words}" if mark in ("in", "out") else words
@@ -647,7 +647,7 @@ class _Drawing:
         return style | {"color": self._color[color], "fontcolor": self._color[color], "penwidth": width}
 
     def _end(self, side: str, value: int, box: Box) -> str:
-        """Return the end of an edge: a box with the side it is met at, and a port where it has several."""
+        """Return the end of an edge: a box with its side, and a port where that side has several edges."""
         if box.kind not in ("node", "input", "output", "result"):
             return str(box)
         values = self._ports.get((side, box), ())
@@ -691,7 +691,7 @@ def _text(words: str, limit: int = 40) -> str:
 
 
 def _tooltip(*texts: str) -> str:
-    """Return lines of text for any other attribute, in which dot reads entities."""
+    """Return lines of text for any other attribute, in which dot interprets entities."""
     lines = "\n".join(texts).strip().split("\n")
     text = "\n".join([_CONTROL.sub(" ", shortened(line, 1500)) for line in lines if line][:12])
     plain: str = graphviz.escape(text.replace("&", "&amp;").replace("\\", _BACKSLASH))

@@ -1,6 +1,6 @@
-"""Results as HTML: one file that is live offline, and what a saved notebook shows of a panel where no widget runs.
+"""Results as HTML: one file that is interactive offline, and static tables for notebooks that run no widgets.
 
-A page's content security policy allows only the bytes of our bundle (by hash) and inline styles; what comes from the
+A page's content security policy allows only the bytes of our bundle (by hash) and inline styles; everything from the
 model is data in elements that the browser does not interpret.
 """
 
@@ -60,11 +60,11 @@ _PAGE = """<!doctype html>
 """
 
 REPLIES: Final = 4_000_000
-"""Characters of the inspector's texts in a page, at most."""
+"""Maximum number of characters of the inspector's texts in a page."""
 STATISTICS_BYTES: Final = 8_000_000
-"""Bytes of statistics and histograms in a page before compression, at most."""
+"""Maximum bytes of statistics and histograms in a page before compression."""
 ROWS: Final = 24
-"""Rows of a static table at most; the rest is counted."""
+"""Maximum number of rows of a static table; the rest is counted."""
 
 
 def bake(
@@ -76,10 +76,10 @@ def bake(
     limit: int = STATISTICS_BYTES,
     progress: Progress | None = None,
 ) -> bytes:
-    """Return, packed, what a page without a kernel knows about nodes, scopes and tensors that are clicked.
+    """Return the packed replies of a page without a kernel to clicks on nodes, scopes and tensors.
 
     With ``statistics`` every weight is read, and ``limit`` bytes of statistics are kept: those of ``captured``, then
-    those of the largest weights; the page names the others. ``shown_overlay`` colors the page when it is opened.
+    those of the largest weights; the page names the others. ``shown_overlay`` colors the page when it opens.
     """
     replies, arrays = _replies(model, captured, stage(progress, 0.0, 0.0) if statistics else progress)
     entries = captured_entries(captured) if statistics and captured is not None else []
@@ -122,7 +122,7 @@ def _replies(
                 progress(index / count, f"Looking at {kind} {index:,} of {count:,}")
             reply = inspect(model, kind, index).to_json()
             reply["documentation"] = documentation.setdefault(reply["documentation"], len(documentation))
-            # of a node with the same text: names and numbers repeat from layer to layer
+            # share the text of an equal node: names and numbers repeat from layer to layer
             text = json.dumps({**reply, "figures": figures(model, kind, index, times)}, separators=(",", ":"))
             size += 4 if text in texts else len(text)
             numbers[index] = texts.setdefault(text, len(texts))
@@ -132,10 +132,10 @@ def _replies(
 def page(title: str, about: Any, kind: str, parts: Mapping[str, bytes]) -> str:
     """Return a page on which the bundle mounts the widget ``kind``, with plain JSON and named packed columns.
 
-    Besides its columns a graph has the part ``"baked"``, which `bake` returned, and a pair has ``"baked-reference"``
-    and ``"baked-candidate"``. Parts of a simplification's steps end with the step's number, as ``"reference-1"``.
+    In addition to its columns, a graph has the part ``"baked"`` from `bake`, and a pair has ``"baked-reference"`` and
+    ``"baked-candidate"``. Parts of a simplification's steps end with the step's number, such as ``"reference-1"``.
     """
-    # in a script element only "</script" and "<!--" could end or change it; the bundle is ours and built without them
+    # only "</script" and "<!--" could end or change a script element; the bundle is ours and built without them
     script = resources.files("onnx_nb").joinpath("static", "widget.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -150,7 +150,7 @@ def page(title: str, about: Any, kind: str, parts: Mapping[str, bytes]) -> str:
 
 
 def write_page(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a page; the file appears whole or not at all."""
+    """Write a page; the file appears only when complete."""
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -195,7 +195,7 @@ def _more(count: int, noun: str) -> str:
 
 def _table(heads: Sequence[str], texts: int, rows: Sequence[Sequence[str]], most: int = 120) -> str:
     """Return a table of the first `ROWS` rows whose first ``texts`` columns are left-aligned."""
-    # notebooks align all cells to the right
+    # notebooks right-align all cells
     looks = [' style="text-align:left"' if place < texts else "" for place in range(len(heads))]
     head, *body = (
         "".join(f"<{tag}{look}>{_escaped(cell, most)}</{tag}>" for cell, look in zip(row, looks, strict=True))

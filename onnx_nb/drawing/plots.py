@@ -1,7 +1,7 @@
 """Draw a `Comparison` with matplotlib: errors over depth, and histograms of errors.
 
-Figures are made without pyplot, so that none stays open and threads do not interfere. They have a transparent
-background and colors that are legible on white paper and in a dark notebook.
+Figures are created without pyplot, so that none stays open and threads do not interfere. They have a transparent
+background, and colors that are legible on white paper and in a dark notebook.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BAD: Final = "#d8443c"
 
 _FONT: Final = 9.0
 _DOTS: Final = 300
-"""Maximum number of points that are each drawn as a dot on the line."""
+"""Maximum number of points for which each is drawn as a dot on the line."""
 
 
 class NotebookFigure(Figure):
@@ -51,7 +51,7 @@ class NotebookFigure(Figure):
 
 
 def plot_errors(comparison: Comparison, metric: str = "rel_l2") -> Figure:
-    """Draw the errors of all points in order of execution: cumulative ones as a line, isolated ones as dots.
+    """Draw the errors of all points in order of execution: cumulative errors as a line, isolated errors as dots.
 
     Equal points are drawn at 0, below a logarithmic axis, and points with NaN or infinities on one side only at its
     top. The first divergent point is marked.
@@ -142,7 +142,7 @@ def plot_histogram(comparison: Comparison, name: str, kind: Kind | None = None, 
     Raises
     ------
     AlignmentError
-        If there is no such point, or no such errors of it.
+        If there is no such point, or it has no such errors.
 
     Examples
     --------
@@ -192,7 +192,7 @@ def _scale(axes: Axes, known: Any, *, logarithmic: bool) -> tuple[float, float]:
     low, high = 1e-9, 20.0
     if some.size:
         least, most = math.floor(math.log10(float(some.min()))), math.ceil(math.log10(float(some.max())))
-        # room for points without a number, so that they are not mistaken for the nearest one
+        # leave room for points without a number, so that they are not mistaken for the nearest one
         shelf = max(0.7, 0.14 * (most - least))
         low = 10.0 ** (least - (shelf if np.any(known == 0) else 0.0))
         high = 10.0 ** (most + (shelf if np.any(np.isinf(known)) else 0.1))
@@ -213,7 +213,7 @@ def _draw_series(
     size = 9.0 if few else 3.0
     look: dict[str, Any] = {"color": color, "linewidths": 0}
     if name == "cumulative":
-        # the line passes over equal points, which shapes and other integers mostly are
+        # the line skips equal points, such as most shapes and other integers
         axes.plot(places[dots], shown[dots], color=color, linewidth=1.4, label=name, zorder=3, alpha=0.95)
         if few:
             axes.scatter(places[dots], shown[dots], s=size, zorder=4, **look)
@@ -224,7 +224,7 @@ def _draw_series(
 
 
 def _label_height(axes: Axes, height: float, text: str, color: str) -> None:
-    """Label the points that have no number on the axis."""
+    """Label the height of points that have no number on the axis."""
     place = axes.get_yaxis_transform()
     axes.text(-0.01, height, text, transform=place, ha="right", va="center", color=color, fontsize=_FONT)
 
@@ -240,7 +240,7 @@ def _label_sections(axes: Axes, names: Sequence[str]) -> None:
         return
     axes.set_xlabel("in order of execution")
     labels = [printable(label) for _, label in starts]
-    # turn the labels if they would overlap on one line
+    # rotate the labels if they would overlap on one line
     room = min((after - before for (before, _), (after, _) in itertools.pairwise(starts)), default=len(names))
     level = max(map(len, labels)) < 90 * room / len(names)
     turned: dict[str, Any] = {} if level else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
@@ -270,7 +270,7 @@ def _draw_histogram(axes: Axes, histogram: Histogram | LogHistogram, color: str)
         axes.ticklabel_format(axis="x", style="sci", scilimits=(-2, 3))
         axes.locator_params(axis="x", nbins=5)
     few = counts[counts > 0].min()
-    if few * 300 < counts.max():  # rare errors are the interesting ones
+    if few * 300 < counts.max():  # rare errors are the important ones
         axes.set_yscale("log")
         axes.set_ylim(0.6, None)
     else:
@@ -308,11 +308,11 @@ def _summary(point: Point, errors: ErrorStats) -> str:
 
 
 def _figure(width: float, height: float, title: str, characters: int) -> NotebookFigure:
-    """Return an empty figure under a title of lines of at most this number of characters."""
+    """Return an empty figure with a title whose lines have at most this number of characters."""
     figure = NotebookFigure(figsize=(width, height), layout="constrained", facecolor="none", edgecolor="none")
     FigureCanvasAgg(figure)
     lines = [line for part in title.splitlines() for line in textwrap.wrap(part, characters)]
-    # names come from files: a dollar does not begin a formula
+    # names come from files: a dollar sign does not start a formula
     figure.suptitle("\n".join(lines), x=0.012, ha="left", fontsize=_FONT, color=TEXT, parse_math=False)
     return figure
 

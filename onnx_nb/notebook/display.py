@@ -1,6 +1,6 @@
-"""How models and results display at the end of a cell.
+"""Display of models and results at the end of a cell.
 
-Foreign classes are registered by name, so nothing is imported before the first model is shown. A bundle always holds
+Foreign classes are registered by name, so nothing is imported before the first model is shown. A bundle always has
 ``text/plain``: without it IPython would print a proto, which takes 144 million characters for a model of 36 MB.
 """
 
@@ -33,7 +33,7 @@ WIDGETS = {
     "Summary": ("summary", "ModelSummary"),
     "Audit": ("audit", "AuditPanel"),
 }
-"""Models and results by class, and the modules and names of the widgets that show them."""
+"""Class of a model or result → module and name of the widget that shows it."""
 
 
 def show(result: Any, **traits: Any) -> Any:
@@ -50,8 +50,8 @@ def show(result: Any, **traits: Any) -> Any:
     Returns
     -------
     ipywidgets.Widget or pathlib.Path
-        In a notebook the widget, which displays at the end of a cell; elsewhere the page, a file in a new temporary
-        folder.
+        In a notebook, the widget, which is displayed at the end of a cell; elsewhere, the path of the page in a new
+        temporary folder.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def bundle(result: Any, include: Any = None, exclude: Any = None) -> tuple[dict[
         shown = widget_of(known)._repr_mimebundle_(include=include, exclude=exclude)
     except OnnxNbError as error:
         return {"text/plain": f"{type(error).__name__}: {error}"}, {}
-    except Exception as error:  # IPython would report it and print a whole proto after all
+    except Exception as error:  # IPython would report it and still print a whole proto
         logger.exception("a %s could not be shown", type(result).__name__)
         return {"text/plain": f"onnx_nb could not show this: {type(error).__name__}: {error}"}, {}
     data, metadata = shown if isinstance(shown, tuple) else (shown, {})
@@ -106,14 +106,14 @@ def widget_of(result: Any, **traits: Any) -> Any:
 
 
 def cell_name(file: str) -> str:
-    """Return the name of the notebook cell that a file is, as ``In[2]``; empty for any other file."""
+    """Return the name of the notebook cell for a file, such as ``In[2]``; empty for any other file."""
     shell = _shell()
     found = shell.compile.format_code_name(file) if shell else None
     return found[1] if found else ""
 
 
 def show_protos(shell: InteractiveShell) -> None:
-    """Let a bare ``onnx.ModelProto`` display as a `Model` does."""
+    """Display a bare ``onnx.ModelProto`` like a `Model`."""
     formatter = shell.display_formatter.mimebundle_formatter  # type: ignore[union-attr]
     previous = formatter.pop(".".join(PROTO), None)
     if previous not in (bundle, None):
@@ -122,14 +122,14 @@ def show_protos(shell: InteractiveShell) -> None:
 
 
 def unshow_protos(shell: InteractiveShell) -> None:
-    """Restore how ``onnx.ModelProto`` displayed before `show_protos`."""
+    """Restore the display of ``onnx.ModelProto`` from before `show_protos`."""
     formatter = shell.display_formatter.mimebundle_formatter  # type: ignore[union-attr]
     formatter.pop(".".join(PROTO), None)
     formatter.for_type_by_name(*PROTO, _previous.pop(id(formatter), None))
 
 
 _previous: dict[int, Any] = {}
-"""The printers to restore, by the identity of the shell's formatter."""
+"""Printers to restore, by identity of the shell's formatter."""
 
 
 def _loaded(result: Any) -> Any:

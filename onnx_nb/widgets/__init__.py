@@ -1,1 +1,1 @@
-"""The ipywidgets: each turns clicks into calls of `onnx_nb.analysis` and paints what comes back; none computes."""
+"""The ipywidgets: each turns clicks into calls of `onnx_nb.analysis` and draws the results; none computes."""

@@ -1,13 +1,13 @@
-"""The bases of the widgets: the bundle, checked keyword arguments, the channel, packed columns, the saved picture.
+"""Base classes of the widgets: the bundle, checked keyword arguments, the channel, packed columns, the saved picture.
 
-**The bundle.** There is one copy a kernel and a saved notebook. Each widget's own module is a stub of a kilobyte, which
-takes the bundle from a shared model by reference, as ipywidgets refer to each other: tried in JupyterLab, html-manager,
-and marimo with its kernel. Where a reference cannot be resolved, the stub asks the kernel for the code. marimo serves
-equal modules once by itself, so its widgets carry the bundle, which its static exports then hold.
+**The bundle.** There is one copy per kernel and per saved notebook. Each widget's own module is a stub of a kilobyte,
+which takes the bundle from a shared model by reference, as ipywidgets refer to each other: tested in JupyterLab,
+html-manager, and marimo with its kernel. Where a reference cannot be resolved, the stub requests the code from the
+kernel. marimo already serves equal modules once, so its widgets carry the bundle, and its static exports include it.
 
 **The picture** of a widget is for GitHub, untrusted notebooks, and notebooks without their kernel. They ignore a
-widget's output and its fallbacks, so the picture is an output of its own. It starts empty or as a table. The browser
-draws it after the widget, and hides it while the widget is shown.
+widget's output and its fallbacks, so the picture is a separate output. It starts empty or as a table. The browser draws
+it after the widget, and hides it while the widget is shown.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from onnx_nb.widgets.graph import ModelGraph
 
 COLUMNS_IN_STATE: Final = 1_000_000
-"""Bytes of columns up to which a widget saves them with the notebook, which then reopens without a kernel."""
+"""Maximum bytes of columns that a widget saves with the notebook, which then reopens without a kernel."""
 PICTURE_LIMIT: Final = 2_000_000
-"""Bytes of a picture up to which it is put into the notebook."""
+"""Maximum bytes of a picture that is saved in the notebook."""
 
 
 @functools.cache
@@ -65,7 +65,7 @@ class SharedCode(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no 
 
     @classmethod
     def this(cls) -> SharedCode | None:
-        """Return this kernel's copy of the bundle; None in a host where models cannot refer to each other."""
+        """Return this kernel's copy of the bundle; None in a host where widget models cannot refer to each other."""
         if in_marimo():
             return None
         if cls._this is None or cls._this.comm is None:  # closed, as by Widget.close_all()
@@ -74,9 +74,9 @@ class SharedCode(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no 
 
 
 class OnnxWidget(anywidget.AnyWidget):
-    """Base of the widgets.
+    """Base class of the widgets.
 
-    A subclass names its kind in `_kind`; the browser may ask for each of its methods called ``_on_…``. An unknown
+    A subclass names its kind in `_kind`; the browser may call each of its methods named ``_on_…``. An unknown
     keyword argument raises a `TypeError` that names the closest one.
     """
 
@@ -86,19 +86,19 @@ class OnnxWidget(anywidget.AnyWidget):
     """The model that holds the bundle; ``None`` where `_esm` is the bundle."""
 
     _kind = traitlets.Unicode().tag(sync=True)
-    """Which of the bundle's widgets the browser shows."""
+    """Name of the bundle's widget that the browser shows."""
 
     _own = traitlets.Unicode().tag(sync=True)
-    """Id of this widget, by which the browser finds the model below anywidget's."""
+    """Id of this widget, by which the browser finds the widget model below anywidget's."""
 
     theme = traitlets.Enum(("auto", "light", "dark"), default_value="auto").tag(sync=True)
     """Colors of the view; ``"auto"`` follows the notebook."""
 
     _subject = ""
-    """Name of the attribute that the widget shows, for its text."""
+    """Name of the attribute that the widget shows, for its ``repr``."""
 
     _channel: Channel | None = None
-    """``None`` if an argument was wrong."""
+    """The channel; ``None`` if an argument was wrong."""
 
     def __init__(self, **traits: Any) -> None:
         for name in traits:
@@ -117,13 +117,13 @@ class OnnxWidget(anywidget.AnyWidget):
         return f"{type(self).__name__}({getattr(self, self._subject)!r})"
 
     def close(self) -> None:
-        """Remove the view and end its worker."""
+        """Remove the view and stop its worker."""
         if self._channel is not None:
             self._channel.close()
         super().close()
 
     def _verbs(self) -> dict[str, Verb]:
-        """Return what the browser may ask, by name."""
+        """Return the requests that the browser may send, by name."""
         return {name[4:]: getattr(self, name) for name in dir(type(self)) if name.startswith("_on_")}
 
     def _on_code(self, _call: Call) -> Reply:
@@ -131,7 +131,7 @@ class OnnxWidget(anywidget.AnyWidget):
 
 
 class PackedWidget(OnnxWidget):
-    """Base of the widgets that show packed columns, and leave a picture for places where widgets are not shown.
+    """Base class of the widgets that show packed columns, and save a picture for hosts that do not show widgets.
 
     ``still`` is static HTML that is shown until the browser has drawn the picture.
     """
@@ -140,7 +140,7 @@ class PackedWidget(OnnxWidget):
     """Id by which the browser finds the picture, also in a reopened notebook."""
 
     _parts = traitlets.Dict(value_trait=traitlets.Bytes()).tag(sync=True)
-    """``Columns.to_bytes()`` by name; empty if they are too large to be saved, then the browser asks for each."""
+    """``Columns.to_bytes()`` by name; empty if they are too large to be saved: then the browser requests each."""
 
     def __init__(self, alt: str, packed: Mapping[str, bytes], still: str = "", **traits: Any) -> None:
         self._alt, self._still, self._displayed = alt, still, False
@@ -156,7 +156,7 @@ class PackedWidget(OnnxWidget):
         return f"onnx-nb-picture onnx-nb-picture-{self._picture_id}"
 
     def show_picture(self) -> None:
-        """Put the picture's output before the widget's, on display; does nothing outside a notebook."""
+        """Output the picture before the widget is displayed; do nothing outside a notebook."""
         if "IPython" not in sys.modules:
             return
         from IPython import get_ipython
@@ -168,7 +168,7 @@ class PackedWidget(OnnxWidget):
             self._displayed = True
 
     def _on_picture(self, call: Call) -> Reply:
-        """Fill the picture's output with the SVG that the browser drew, as an image, in which scripts do not run."""
+        """Fill the picture's output with the SVG that the browser drew, as an image, where scripts do not run."""
         svg = str(call.args.get("svg"))
         if not svg.startswith("<svg ") or len(svg) > PICTURE_LIMIT:
             raise OnnxNbError("the picture is not an SVG, or too large for a notebook.")
@@ -192,22 +192,22 @@ class PackedWidget(OnnxWidget):
 
 
 def in_state(packed: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the parts to save with the notebook: all of them or, above `COLUMNS_IN_STATE`, none."""
+    """Return the parts to save with the notebook: all of them, or none above `COLUMNS_IN_STATE`."""
     return dict(packed) if sum(map(len, packed.values())) <= COLUMNS_IN_STATE else {}
 
 
 class LinkedWidget(PackedWidget):
-    """Base of the widgets that can be linked with a graph: the tensor selected in one is selected in the other.
+    """Base class of the widgets that can be linked to a graph: the tensor selected in one is selected in the other.
 
-    A selection that already corresponds to that of the other side stays, so a node stays selected in the graph while
-    this widget selects the tensor that the node makes.
+    A selection that already corresponds to that of the other side is kept, so a node stays selected in the graph while
+    this widget selects the tensor that the node produces.
     """
 
     selection = traitlets.List(traitlets.Dict()).tag(sync=True)
-    """The selection: ``[{"kind": "tensor", "name": …}]``, empty for nothing."""
+    """The selection: ``[{"kind": "tensor", "name": …}]``; empty if there is none."""
 
     _linked = traitlets.Unicode().tag(sync=True)
-    """A sentence about the linked graph; empty without one."""
+    """Sentence about the linked graph; empty without one."""
 
     _graph: ModelGraph | None = None
 
@@ -237,7 +237,7 @@ class LinkedWidget(PackedWidget):
             (self._follow if graph.selection else self._lead)()
 
     def close(self) -> None:
-        """Remove the view, end its worker, and unlink the graph."""
+        """Remove the view, stop its worker, and unlink the graph."""
         self.graph = None
         super().close()
 
@@ -246,22 +246,22 @@ class LinkedWidget(PackedWidget):
         return str(self.selection[0].get("name", "")) if self.selection else ""
 
     def _found(self, model: Model) -> tuple[int, int]:
-        """Return how many of the tensors a model has, and how many there are."""
+        """Return the number of tensors that are in a model, and the number of tensors."""
         raise NotImplementedError
 
     def _tensor(self, model: Model) -> dict[str, Any] | None:
-        """Return what is selected here as a graph of the model names it; None if the model has no such tensor."""
+        """Return this widget's selection as a graph of the model names it; None if the model has no such tensor."""
         raise NotImplementedError
 
     def _selected(self, tensor: str) -> dict[str, Any] | None:
-        """Return a tensor of a model as it is selected here; None if there is no such tensor."""
+        """Return the selection in this widget for a tensor of a model; None if there is no such tensor."""
         raise NotImplementedError
 
     def _enter(self, graph: ModelGraph) -> None:
-        """Do what else a link does to a graph."""
+        """Apply the other effects of a link to a graph."""
 
     def _leave(self) -> None:
-        """Undo that."""
+        """Undo `_enter`."""
 
     def _link_text(self, model: Model) -> str:
         found, count = self._found(model)
@@ -272,7 +272,7 @@ class LinkedWidget(PackedWidget):
         return f"Linked with the graph of {label_of(model)}{part}"
 
     def _in_graph(self) -> list[dict[str, Any]]:
-        """Return what is selected in the graph as it is selected here; empty if there is no such tensor."""
+        """Return the selection in this widget for that of the graph; empty if there is no such tensor."""
         if self._graph is None or not self._graph.selection:
             return []
         first = self._graph.selection[0]
@@ -281,7 +281,7 @@ class LinkedWidget(PackedWidget):
 
     @traitlets.observe("selection")
     def _lead(self, _change: Any = None) -> None:
-        """Select in the graph what is selected here."""
+        """Select in the graph the tensor that is selected here."""
         if self._graph is None or not self.selection or self.selection == self._in_graph():
             return
         wanted = self._tensor(self._graph.model)
@@ -289,6 +289,6 @@ class LinkedWidget(PackedWidget):
             self._graph.selection = [wanted]
 
     def _follow(self, _change: Any = None) -> None:
-        """Select here what is selected in the graph."""
+        """Select here the tensor that is selected in the graph."""
         if found := self._in_graph():
             self.selection = found

@@ -1,10 +1,10 @@
-"""The channel between a widget's browser side and the kernel. Every request gets exactly one reply.
+"""Channel between a widget in the browser and the kernel. Every request gets exactly one reply.
 
 The browser sends ``{id, verb, args}``. The kernel replies with ``{id, value}`` and binary buffers, with ``{id, error:
 {type, message, advice}}`` or with ``{id, cancelled: true}``, and before that, at most ten times a second, it sends
 ``{id, progress: {fraction, message}}``. ``{id, cancel: true}`` from the browser stops a request while it waits or runs.
-One worker thread a widget runs the verbs in order, so a long one does not block the kernel's message loop. Ids and
-promises are an idea of manzt/quak.
+One worker thread per widget runs the verbs in order, so a long one does not block the kernel's message loop. Ids and
+promises are an idea from manzt/quak.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PROGRESS_INTERVAL = 0.1
-"""Seconds between progress messages; the notebook server drops messages, also replies, of a faster sender."""
+"""Seconds between progress messages; the notebook server drops messages, even replies, of a faster sender."""
 
 
 class Cancelled(Exception):  # noqa: N818 - a reply, not an error
-    """The browser asked that a request stop."""
+    """The browser asked to stop a request."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """The value of a reply: JSON, and buffers that are sent as they are."""
+    """The value of a reply: JSON, and buffers that are sent unchanged."""
 
     value: Any = None
     buffers: list[bytes] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Reply:
 
 @dataclass
 class Call:
-    """One request, by which a verb reports progress and notices that it should stop."""
+    """One request, through which a verb reports progress and notices that it should stop."""
 
     id: int
     verb: str
@@ -71,7 +71,7 @@ Verb = Callable[[Call], Reply]
 class Channel:
     """The kernel's end of the channel of a widget, whose custom messages are requests.
 
-    Only names in ``verbs`` can be called: a message is data, never code. ``"ping"`` shows that a kernel is there.
+    Only names in ``verbs`` can be called: a message is data, never code. ``"ping"`` checks whether a kernel is running.
     """
 
     def __init__(self, widget: Widget, verbs: Mapping[str, Verb]) -> None:
@@ -84,7 +84,7 @@ class Channel:
         widget.on_msg(self._receive)
 
     def close(self) -> None:
-        """Stop the running request and end the worker."""
+        """Stop the running request and the worker."""
         with self._lock:
             for call in self._calls.values():
                 call.stop.set()
@@ -107,7 +107,7 @@ class Channel:
         with self._lock:
             self._calls[number] = call
             if self._worker is None:
-                # daemon: a kernel that shuts down does not wait for a verb
+                # daemon: the kernel does not wait for a verb when it shuts down
                 self._worker = threading.Thread(target=self._work, name=f"onnx_nb {call.verb}", daemon=True)
                 self._worker.start()
             self._queue.put(call)

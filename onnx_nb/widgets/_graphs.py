@@ -1,4 +1,4 @@
-"""The bases of the widgets that show graphs: what every graph asks about its model, and two graphs side by side."""
+"""Base classes of the widgets that show graphs: requests of every graph about its model, two graphs side by side."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIDES: Final = ("reference", "candidate")
 
 
 class GraphWidget(PackedWidget):
-    """Base of the widgets that show graphs, each of a model."""
+    """Base class of the widgets that show graphs, each of one model."""
 
     captured: Capture | None = None
     """The last capture of the model, which adds times and statistics."""
@@ -41,18 +41,18 @@ class GraphWidget(PackedWidget):
         limit: int = STATISTICS_BYTES,
         progress: Progress | None = None,
     ) -> Path:
-        """Write what is shown, alive, as one file that needs neither kernel nor network.
+        """Write the interactive view as one file that needs neither kernel nor network.
 
         Parameters
         ----------
         path
-            The file to write. Missing folders are made.
+            The file to write. Missing folders are created.
         statistics
-            Whether the page holds statistics and histograms of the weights, and of what *Capture* saw. Every weight
-            is read.
+            Whether the page includes statistics and histograms of the weights, and of the tensors of *Capture*. Every
+            weight is read.
         limit
-            Bytes that the statistics of each model may take before they are compressed. Those of the largest weights
-            are included, and the page names what was left out.
+            Maximum bytes of the statistics of each model before compression. Those of the largest weights are
+            included, and the page reports which were omitted.
         progress
             Called with the fraction done and a message. If it raises, nothing is written.
 
@@ -64,7 +64,7 @@ class GraphWidget(PackedWidget):
         return write_page(path, self._page(statistics=statistics, limit=limit, progress=progress))
 
     def _page(self, **options: Any) -> str:
-        """Return the page that `to_html` writes, by options of `bake`."""
+        """Return the page that `to_html` writes, with options of `bake`."""
         raise NotImplementedError
 
     def _model(self, call: Call) -> Model:
@@ -84,26 +84,26 @@ class GraphWidget(PackedWidget):
 
 
 class PairWidget(GraphWidget):
-    """Base of the widgets that show two graphs side by side."""
+    """Base class of the widgets that show two graphs side by side."""
 
     selection = traitlets.List(traitlets.Dict()).tag(sync=True)
     """The selection: ``[{"side": "reference" | "candidate", "kind": "tensor" | "node" | "scope", "name": …}]``."""
 
     synced = traitlets.Bool(default_value=True).tag(sync=True)
-    """Whether the graphs move, zoom, open and search together. What corresponds is selected in both in any case."""
+    """Whether the graphs move, zoom, open and search together. Counterparts are always selected in both."""
 
     height = traitlets.Int(460, min=160).tag(sync=True)
     """Height of each graph in CSS pixels."""
 
     def _baked(self, models: tuple[Model, Model], progress: Progress | None, **options: Any) -> dict[str, bytes]:
-        """Return the replies about each model, by the name of the part."""
+        """Return the replies about each model, by name of the part."""
         halves = stage(progress, 0, 0.5), stage(progress, 0.5, 1)
         baked = (bake(model, progress=half, **options) for model, half in zip(models, halves, strict=True))
         return {f"baked-{side}": replies for side, replies in zip(SIDES, baked, strict=True)}
 
 
 def named_overlay(model: Model, name: str, captured: Capture | None = None) -> Overlay:
-    """Return the numbers of this name: those of every model, or of a capture."""
+    """Return the numbers with this name: those that every model has, or those of a capture."""
     if name in OWN:
         return overlay(model, name)
     if captured is not None:

@@ -1,7 +1,7 @@
 """The numbers in a tensor for the inspector of a graph: statistics, pages, pictures, the array itself.
 
-Weights are read from the file. Other tensors have numbers once they were captured: all of them together, which keeps
-statistics, or one by itself, which also keeps its array.
+Weights are read from the file. Other tensors have numbers once they are captured: either all together, which keeps
+statistics, or one at a time, which also keeps its array.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
 
 KEPT: Final = 8
-"""Tensors whose arrays are kept after they were captured one by one: those used last."""
+"""Maximum number of tensors captured one by one whose arrays are kept: the most recently used."""
 DOWNLOAD: Final = 1 << 28
-"""Bytes of an array up to which it is sent through the browser; the kernel saves larger ones."""
+"""Maximum bytes of an array that is sent through the browser; the kernel saves larger ones."""
 
 
 @dataclass
 class Captured:
-    """Captures on some feeds. Other feeds begin another one, so a capture that still runs cannot mix in."""
+    """Captures on the same feeds. Other feeds start a new instance, so a running capture cannot interfere."""
 
     feeds: Any = None
-    """Random values if ``None``."""
+    """Feeds; random values if ``None``."""
     whole: Capture | None = None
     """The last capture of the whole model."""
     single: OrderedDict[int, Capture] = field(default_factory=OrderedDict)
 
 
 class Values:
-    """The numbers of one model's tensors, as far as they are known."""
+    """The known numbers of one model's tensors."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -54,7 +54,7 @@ class Values:
         self._weights: dict[int, Statistics] = {}
 
     def verbs(self) -> dict[str, Verb]:
-        """Return what the browser may ask, by name."""
+        """Return the requests that the browser may send, by name."""
         return {"capture": self.capture, "statistics": self.statistics, "values": self.page, "npy": self.npy}
 
     def capture(self, call: Call) -> Reply:
@@ -67,7 +67,7 @@ class Values:
         return Reply({"message": repr(known.whole)})
 
     def statistics(self, call: Call) -> Reply:
-        """Reply with the statistics of a value; ``None`` if it was not captured."""
+        """Reply with the statistics of a value; ``None`` if it has not been captured."""
         value, known = int(call.args.get("value") or 0), self.known
         found = self._statistics(known, value, call)
         if found is None:
@@ -81,7 +81,7 @@ class Values:
         return Reply({**numbers, "counts": counts, "edges": edges, "source": self._source(known, value)})
 
     def page(self, call: Call) -> Reply:
-        """Reply with some cells of a value and a picture around them; captures the value if it was not yet."""
+        """Reply with some cells of a value and a picture around them; capture the value if necessary."""
         value, args = int(call.args.get("value") or 0), call.args
         array = self._array(value, call)
         index = [int(number) for number in args.get("index") or []]
@@ -101,13 +101,13 @@ class Values:
             message = f"{quoted(name)} has {bytes_text(array.nbytes)}, too much to send through the browser."
             raise OnnxNbError(message, advice=f"Save it in the kernel: numpy.save(path, …) with {what}.")
         file = io.BytesIO()
-        # types of ml_dtypes have no .npy code of their own: their bytes are written, as numpy's tools do
+        # types of ml_dtypes have no .npy code: their bytes are written, as numpy's tools do
         plain = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
         np.save(file, plain, allow_pickle=plain.dtype.kind == "O")
         return Reply({"name": name}, [file.getvalue()])
 
     def _run(self, known: Captured, call: Call, **options: Any) -> Capture:
-        """Capture; raise if other feeds were set meanwhile: nobody can ask for this capture anymore."""
+        """Capture; raise if other feeds have been set in the meantime, as this capture is no longer accessible."""
         made = capture(self.model, known.feeds, progress=call.progress, **options)
         if known is not self.known:
             message = "the feeds were changed while the model ran."
@@ -142,7 +142,7 @@ class Values:
         found = known.single.get(value) or known.whole
         graph = Graph.opened(self.model)
         if found is None and graph.constant_values[value] and graph.value_subgraph[value] == 0:
-            found = self._capture_one(known, value, call)  # computed from constants: no feeds are needed
+            found = self._capture_one(known, value, call)  # computed from constants: needs no feeds
         return found.statistics(name) if found is not None and name in found else None
 
     def _array(self, value: int, call: Call) -> NDArray[Any]:
@@ -158,7 +158,7 @@ class Values:
         raise OnnxNbError(f"{quoted(name)} is a sequence or an optional value, not one array.")
 
     def _source(self, known: Captured, value: int) -> str:
-        """Return in words where the numbers come from."""
+        """Return the source of the numbers, in words."""
         if self._is_weight(value):
             return "weight"
         if Graph.opened(self.model).constant_values[value]:

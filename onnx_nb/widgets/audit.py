@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AuditPanel(PackedWidget):
-    """Where the weights of a model are stored, and whether the files hold what the model declares.
+    """Table of where the weights of a model are stored, and whether the files match the model's declarations.
 
     Parameters
     ----------

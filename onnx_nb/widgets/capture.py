@@ -1,4 +1,4 @@
-"""The values of a capture as a table in a cell: sort, filter, look at one, and find it in a graph."""
+"""The values of a capture as a table in a cell: sort, filter, inspect one, and find it in a graph."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CapturePanel(LinkedWidget):
     capture
         Result of `onnx_nb.capture`, or ``g.captured``.
     graph
-        A graph of the same model. A value that is selected here is selected there, and the other way round.
+        A graph of the same model. A value that is selected here is selected there, and vice versa.
     **traits
         Traits of the widget by name.
 

@@ -28,12 +28,11 @@ if TYPE_CHECKING:
     from onnx_nb.widgets.graph import ModelGraph, ShownOverlay
 
 DETAILS_IN_STATE, DETAILS = 500_000, 3_000_000
-"""Bytes of the details of points that a saved notebook and a page may hold. In a notebook the browser asks for others.
-"""
+"""Maximum bytes of details of points in a saved notebook and in a page. In a notebook the browser requests others."""
 
 
 class ComparisonPanel(LinkedWidget):
-    """Errors of all points of a comparison: where they begin, how large they are, and in which values.
+    """Errors of all points of a comparison: their start, their size, and the values that have them.
 
     Parameters
     ----------
@@ -41,7 +40,7 @@ class ComparisonPanel(LinkedWidget):
         Result of `onnx_nb.compare`, `onnx_nb.compare_torch` or `Debugger.comparison`.
     graph
         A graph of either side. Its boxes are colored by the errors, and a point that is chosen here is selected
-        there, and the other way round.
+        there, and vice versa.
     **traits
         Traits of the widget by name.
 
@@ -68,22 +67,22 @@ class ComparisonPanel(LinkedWidget):
     _subject = "comparison"
     _kind = traitlets.Unicode("comparison").tag(sync=True)
     _actions = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    """Actions on a point besides looking at it: ``"reproduce"``, ``"drill"``."""
+    """Actions on a point in addition to viewing it: ``"reproduce"``, ``"drill"``."""
 
     point = traitlets.Unicode().tag(sync=True)
     """Name of the chosen point, whose tensor is the `selection`; empty for none."""
 
     metric = traitlets.Enum(tuple(METRICS), default_value="rel_l2").tag(sync=True)
-    """Metric that is drawn against depth and colors a graph."""
+    """Metric that is plotted against depth and colors a graph."""
 
     height = traitlets.Int(560, min=240).tag(sync=True)
     """Height of the panel in CSS pixels."""
 
     reproduction: Reproduction | None = None
-    """The submodel with torch's inputs and outputs that *Reproduce* extracted last."""
+    """The submodel with torch's inputs and outputs that *Reproduce* last extracted."""
 
     drilled: Comparison | None = None
-    """The comparison that *Drill down* made last, operation by operation."""
+    """The comparison that *Drill down* last computed, operation by operation."""
 
     _overlay: ShownOverlay | None = None
 
@@ -104,8 +103,8 @@ class ComparisonPanel(LinkedWidget):
     def to_html(self, path: str | os.PathLike[str], *, limit: int = DETAILS, progress: Progress | None = None) -> Path:
         """Write the panel as one file that needs neither kernel nor network; see `ModelGraph.to_html`.
 
-        ``limit`` is the bytes that histograms and other details may take. Those of the worst points are included, and
-        the page names what was left out.
+        ``limit`` is the maximum bytes of histograms and other details. Those of the worst points are included, and the
+        page reports which were omitted.
         """
         return write_page(path, self._page(limit, progress))
 

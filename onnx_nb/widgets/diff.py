@@ -1,4 +1,4 @@
-"""Two graphs side by side, in step, and what differs between them as `onnx_nb.diff` found it."""
+"""Two graphs side by side, in step, and the differences between them from `onnx_nb.diff`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DiffPanel(PairWidget):
-    """Two live graphs side by side: what differs is marked and listed, and both move, open and select in step.
+    """Two live graphs side by side: differences are marked and listed, and both move, open and select in step.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class DiffPanel(PairWidget):
 
 
 def _distinct_names(left: Model, right: Model) -> list[str]:
-    """Return the names of two models, each after as many of its folders as make the two different."""
+    """Return the names of two models, each with as many of its folders as needed to make the two distinct."""
     names = [left.name, right.name]
     if names[0] != names[1] or left.path is None or right.path is None or left.path == right.path:
         return names

@@ -1,6 +1,6 @@
-"""The interactive graph of a model: look, click tensors, choose inputs and outputs, extract.
+"""The interactive graph of a model: explore, click tensors, choose inputs and outputs, extract.
 
-Everything a click does is one call of `onnx_nb.analysis`, which also works in a cell.
+Every click is one call of `onnx_nb.analysis`, which also works in a cell.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ModelGraph(GraphWidget):
     """Numbers that color the boxes; ``None`` for the categories of operators."""
 
     selection = traitlets.List(traitlets.Dict()).tag(sync=True)
-    """The selection: ``[{"kind": "tensor" | "node" | "scope", "name": …}, …]``, empty for nothing."""
+    """The selection: ``[{"kind": "tensor" | "node" | "scope", "name": …}, …]``; empty if there is none."""
 
     inputs = traitlets.List(traitlets.Unicode()).tag(sync=True)
     """Names of the tensors chosen as the submodel's inputs, by clicking or from a cell."""
@@ -84,16 +84,16 @@ class ModelGraph(GraphWidget):
     """Names of the tensors chosen as the submodel's outputs."""
 
     view = traitlets.Dict().tag(sync=True)
-    """The view, saved with the notebook. Keys that are left out stay as they are; empty for the first view.
+    """The view, saved with the notebook. Omitted keys stay unchanged; empty for the first view.
 
     ``open``
-        Paths of the open scopes, such as ``["encoder", "encoder/layer.0"]``; ``["*", "-encoder"]`` for all but some.
+        Paths of open scopes, such as ``["encoder", "encoder/layer.0"]``; ``["*", "-encoder"]`` for all except some.
     ``camera``
-        ``{"x": …, "y": …, "zoom": …}``: the point of the drawing in the middle, and screen pixels per drawing pixel.
+        ``{"x": …, "y": …, "zoom": …}``: the point of the drawing at the center, and screen pixels per drawing pixel.
     ``column_height``
-        Height in drawing pixels of the columns in which a long graph is set; 0 for one column.
+        Height in drawing pixels of the columns into which a long graph is divided; 0 for one column.
     ``brief``
-        Whether boxes have one line, as at first where few larger ones would have room.
+        Whether boxes have one line; initially so where few larger ones would fit.
     ``search``
         Text in the search bar.
     ``color``
@@ -109,7 +109,7 @@ class ModelGraph(GraphWidget):
     """Height of the view in CSS pixels."""
 
     submodel = traitlets.Instance(Model, allow_none=True)
-    """The submodel that *Extract* (or `extract`) made last; ``None`` before."""
+    """The submodel that *Extract* (or `extract`) last produced; ``None`` before."""
 
     def __init__(self, model: ModelLike, **traits: Any) -> None:
         self.model = load(model)
@@ -127,9 +127,9 @@ class ModelGraph(GraphWidget):
 
     @property
     def feeds(self) -> Any:
-        """Feeds of *Capture*, as `read_feeds` takes it; random values if ``None``.
+        """Feeds of *Capture*, as `read_feeds` takes them; random values if ``None``.
 
-        Setting it forgets what was captured. A capture that runs meanwhile ends with an error.
+        Setting them discards all captured values. A capture that is running ends with an error.
         """
         return self._values.known.feeds
 
@@ -143,7 +143,7 @@ class ModelGraph(GraphWidget):
         return self._values.known.whole
 
     def plan(self) -> ExtractionPlan:
-        """Return what `extract` would take with the chosen `inputs` and `outputs`."""
+        """Return the plan of `extract` for the chosen `inputs` and `outputs`."""
         return plan_extraction(self.model, self.inputs, self.outputs)
 
     def extract(self) -> Model:
@@ -166,12 +166,12 @@ class ModelGraph(GraphWidget):
         scale: Scale | None = None,
         reduce: Reduction | None = None,
     ) -> ShownOverlay | None:
-        """Color the boxes by numbers; scopes by the sum or the maximum over their nodes.
+        """Color the boxes by numbers, and scopes by the sum or the maximum over their nodes.
 
         Parameters
         ----------
         values, label, scale, reduce
-            As `onnx_nb.analysis.view.overlays.overlay` takes them: numbers by name of node or tensor, a `Capture`, a
+            As for `onnx_nb.analysis.view.overlays.overlay`: numbers by name of node or tensor, a `Capture`, a
             `Comparison`, the path of a profile of onnxruntime, or ``"parameters"``, ``"weight bytes"``, ``"MACs"``,
             ``"activation bytes"``. ``None`` colors by the category of the operator again.
 
@@ -205,26 +205,26 @@ class ModelGraph(GraphWidget):
         return page(summary.name, summary.to_json(), "summary", {**self._packed, "baked": baked})
 
     def _colors(self) -> Overlay | None:
-        """Return the numbers that color the boxes now."""
+        """Return the numbers that currently color the boxes."""
         if self._overlay is not None:
             return self._shown
         color = self.view.get("color")
         return None if color is None else named_overlay(self.model, str(color), self.captured)
 
     def to_graphviz(self, *, direction: Direction | None = None, theme: Theme | None = None) -> graphviz.Digraph:
-        """Return what is shown as DOT: open scopes, the selection, and the chosen `inputs` and `outputs`.
+        """Return the current view as DOT: open scopes, the selection, and the chosen `inputs` and `outputs`.
 
         Parameters
         ----------
         direction
             Direction of the data flow; that of this widget if ``None``.
         theme
-            ``"light"`` or ``"dark"``; if ``None`` this widget's, and light where that is ``"auto"``.
+            ``"light"`` or ``"dark"``; if ``None``, that of this widget, and light if that is ``"auto"``.
 
         Returns
         -------
         graphviz.Digraph
-            Its ``source`` is the text. Rendering it needs the program ``dot``.
+            Its ``source`` is the DOT text. Rendering it needs the program ``dot``.
 
         Examples
         --------
@@ -292,7 +292,7 @@ class ShownOverlay(Overlay):
     """The graph that shows them."""
 
     def remove(self) -> None:
-        """Color the graph by categories again, unless other colors were chosen since."""
+        """Color the graph by categories again, unless other colors have been chosen since."""
         if self.graph._shown is self and self.graph._overlay is not None:  # noqa: SLF001 - the graph made this handle
             self.graph.overlay(None)
 
@@ -344,7 +344,7 @@ class ModelView(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         return self.graph.to_html(path, **options)
 
 
-# ---------------------------------------------------------------- the trait `view`, checked: no mistake passes silently
+# ---------------------------------------------------------------- checks of the trait `view`: mistakes are never silent
 
 _CAMERA = ("x", "y", "zoom")
 
@@ -358,7 +358,7 @@ def _check_keys(given: Mapping[str, Any], keys: Collection[str], what: str) -> N
 
 
 def _require(ok: bool, given: Any, what: str, wanted: str) -> None:  # noqa: FBT001
-    """Raise `TraitError` with what was wanted unless it is there."""
+    """Raise `TraitError` with the expected form unless ``ok``."""
     if not ok:
         raise TraitError(f"{what} {wanted}, not {quoted(repr(given))}.")
 
@@ -420,4 +420,4 @@ _VIEW: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "color": lambda given, what: None if given is None else _text(given, what),
     "bookmarks": _bookmarks,
 }
-"""Key of `ModelGraph.view` → what checks its value and returns it as the browser takes it."""
+"""Key of `ModelGraph.view` → function that checks its value and returns it in the form for the browser."""

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.simplify.simplify import Simplification
 
 PARTS: Final = (*SIDES, "differences")
-"""Names of what is packed for the whole simplification. Those of a step end in its number, as ``"reference-1"``."""
+"""Names of the parts for the whole simplification. Those of a step end in its number, such as ``"reference-1"``."""
 
 
 class SimplificationPanel(PairWidget):
     """A simplification: both graphs in step, all changes with their reasons, and whether it was verified.
 
-    The chosen change shows in both graphs. A change or a whole rule can be undone and done again, and the result
+    The chosen change is shown in both graphs. A change or a whole rule can be undone and redone, and the result can be
     saved. With ``simplify(…, trace=True)`` each step has a tab.
 
     Parameters
@@ -57,7 +57,7 @@ class SimplificationPanel(PairWidget):
     """
 
     simplification: Simplification
-    """The result that is shown: after an undo, the result without the change."""
+    """The current result: after an undo, the one without the change."""
 
     _subject = "simplification"
     _kind = traitlets.Unicode("simplification").tag(sync=True)
@@ -69,7 +69,7 @@ class SimplificationPanel(PairWidget):
     """Key of the chosen change; empty for none."""
 
     step = traitlets.Int(0, min=0).tag(sync=True)
-    """Number of the step that is shown next to the one before it; 0 for the result next to the original."""
+    """Number of the step that is shown next to its predecessor; 0 for the result next to the original."""
 
     def __init__(self, simplification: Simplification, **traits: Any) -> None:
         self.simplification = simplification
@@ -78,11 +78,11 @@ class SimplificationPanel(PairWidget):
 
     @property
     def skipped(self) -> list[str]:
-        """Names of rules and keys of changes that are left out, as ``skip`` takes them."""
+        """Names of rules and keys of changes that are skipped, as for ``skip``."""
         return list(self.simplification.options.get("skip", ()))
 
     def undo(self, *names: str) -> Simplification:
-        """Simplify again without some changes or rules, and show the result.
+        """Simplify again without the given changes or rules, and show the result.
 
         Parameters
         ----------
@@ -92,22 +92,22 @@ class SimplificationPanel(PairWidget):
         Raises
         ------
         SimplificationError
-            If there is no such rule, or with ``strict`` if the result is not verified. Nothing changes then.
+            If there is no such rule, or with ``strict`` if the result is not verified. Then nothing changes.
         """
         return self._again([*self.skipped, *names])
 
     def redo(self, *names: str) -> Simplification:
-        """Simplify again with what was left out.
+        """Simplify again with changes or rules that were skipped.
 
         Parameters
         ----------
         names
-            Entries of `skipped`; all of them if none is given.
+            Entries of `skipped`; all of them if no name is passed.
 
         Raises
         ------
         OnnxNbError
-            If one of them is not left out.
+            If one of them is not skipped.
         """
         rest = self.skipped
         for name in names:
@@ -118,7 +118,7 @@ class SimplificationPanel(PairWidget):
         return self._again(rest if names else [])
 
     def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> Path:
-        """Write the simplified model to a file, which appears when it is complete.
+        """Write the simplified model to a file, which appears only when complete.
 
         Parameters
         ----------
@@ -151,8 +151,8 @@ class SimplificationPanel(PairWidget):
         return page(f"{self._about['name']} simplified", self._about, "simplification", parts)
 
     def _show(self, found: Simplification) -> None:
-        """Show another result as a whole."""
-        # the original stays
+        """Show another result."""
+        # the original is kept
         self._packed = {name: packed for name, packed in self._packed.items() if name == "reference"}
         self.simplification = found
         whole = {part: self._part(part) for part in PARTS}
@@ -168,7 +168,7 @@ class SimplificationPanel(PairWidget):
         return found
 
     def _part(self, name: str) -> bytes:
-        """Return a part, packed when it is first asked for."""
+        """Return a part, which is packed on first request."""
         if name not in self._packed:
             part, _, step = name.partition("-")
             if part not in PARTS or not (step.isdecimal() or not step):

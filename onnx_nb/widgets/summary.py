@@ -1,4 +1,4 @@
-"""The summary of a model in a cell: inputs and outputs, operators, weights, and what a run costs."""
+"""The summary of a model in a cell: inputs and outputs, operators, weights, and the costs of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx_nb.widgets._base import OnnxWidget
 from onnx_nb.widgets._channel import Call, Reply
 
 PROMPT: Final = 5_000
-"""Nodes above which costs are counted only when the tables are opened."""
+"""Maximum number of nodes to count costs immediately; above, they are counted when the tables are opened."""
 
 
 class ModelSummary(OnnxWidget):
@@ -43,7 +43,7 @@ class ModelSummary(OnnxWidget):
     """
 
     summary: Summary
-    """The summary that is shown. It has costs once they were counted."""
+    """The current summary. It has costs once they are counted."""
 
     _subject = "summary"
     _kind = traitlets.Unicode("summary").tag(sync=True)
@@ -51,7 +51,7 @@ class ModelSummary(OnnxWidget):
 
     shapes = traitlets.Dict().tag(sync=True)
     """Sizes of dimensions by symbol, and shapes by the name of the input, for which costs are counted. Setting them
-    counts again; a person sets sizes in the tables."""
+    counts again; the tables can set sizes as well."""
 
     expanded = traitlets.Bool(True).tag(sync=True)  # noqa: FBT003 - a trait's default
     """Whether the tables are shown, or only the first line."""
@@ -74,13 +74,13 @@ class ModelSummary(OnnxWidget):
     def _on_costs(self, call: Call) -> Reply:
         given = call.args.get("shapes")
         self.shapes = dict(given) if isinstance(given, Mapping) else {}
-        self._count(self.shapes)  # of a large model nothing was counted for these yet
+        self._count(self.shapes)  # for a large model, the costs have not been counted yet
         self._summary = self.summary.to_json()
         return Reply()
 
     @traitlets.validate("shapes")
     def _count_for(self, proposal: dict[str, Any]) -> dict[str, Any]:
-        """Count before the shapes are taken over: wrong ones raise, and everything stays as it was."""
+        """Count before the shapes are set: wrong ones raise, and nothing changes."""
         given: dict[str, Any] = proposal["value"]
         if self._counted is not None or given:
             self._count(given)
@@ -88,7 +88,7 @@ class ModelSummary(OnnxWidget):
         return given
 
     def _count(self, given: Mapping[str, Any]) -> None:
-        """Count what a run costs for these shapes, unless that is known."""
+        """Count the costs of a run for these shapes, unless they are known."""
         if self._model is not None and given != self._counted:
             self.summary = with_costs(self.summary, costs(self._model, given or None))
             self._counted = dict(given)

@@ -88,7 +88,7 @@ def compare(
 
     Values match if their names are equal, or differ by a suffix that quantization appends. Where a name has several
     candidates, or denotes another value in the other model, the values decide. Values without a common name
-    are matched by shape and values. `Point.matched` says how a match was found.
+    are matched by shape and values. `Point.matched` is the method that found a match.
 
     Parameters
     ----------

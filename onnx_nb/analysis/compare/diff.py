@@ -91,7 +91,7 @@ class Difference:
     detail: str = ""
     """Name of the attribute or input, or the part of a weight that differs."""
     reference: str = ""
-    """Text for the reference; empty if the reference does not have it."""
+    """Text for the reference; empty if only the candidate has it."""
     candidate: str = ""
     how: str = ""
     """Method that matched the two: mapping, name, weights, structure, neighbors, order or place; see `Diff.matches`."""
@@ -197,7 +197,7 @@ class Diff(Displayed, Table):
         return other.names[node] if node >= 0 else None
 
     def matches(self) -> list[dict[str, Any]]:
-        """Return a row for each node of the reference: its name, operator, counterpart, and how it was matched."""
+        """Return a row for each node of the reference: its name, operator, counterpart, and method of matching."""
         graph, other = Graph.of(self.reference), Graph.of(self.candidate)
         matched = zip(self.matching.node.tolist(), self.matching.node_how.tolist(), strict=True)
         return [

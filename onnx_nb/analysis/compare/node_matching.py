@@ -502,7 +502,7 @@ _Thing = TypeVar("_Thing")
 
 
 def _by_key(keys: Mapping[_Thing, Hashable]) -> dict[Hashable, list[_Thing]]:
-    """Group things by key; an empty key matches nothing."""
+    """Group items by key; an empty key matches nothing."""
     found: dict[Hashable, list[_Thing]] = {}
     for thing, key in keys.items():
         if key not in ("", ()):
@@ -513,7 +513,7 @@ def _by_key(keys: Mapping[_Thing, Hashable]) -> dict[Hashable, list[_Thing]]:
 def _equal_keys(
     mine: Mapping[_Thing, Hashable], others: Mapping[_Thing, Hashable], *, single: bool = False
 ) -> list[tuple[_Thing, _Thing]]:
-    """Pair things with equal keys in order; if ``single``, only where each side has one."""
+    """Pair items with equal keys in order; if ``single``, only where each side has one."""
     there = _by_key(others)
     return [
         pair

@@ -202,7 +202,7 @@ class Alignment(Table):
         return [{"name": match.name, **asdict(match)} for match in self.matches]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the alignment as JSON, for later use with models made from the export by tools that drop its names.
+        """Write the alignment as JSON, for later use with models derived from the export by tools that drop its names.
 
         Raises
         ------
@@ -236,7 +236,7 @@ class Alignment(Table):
             raise AlignmentError(message, advice="Write it with alignment.save(path).") from error
 
     def on(self, model: ModelLike) -> Alignment:
-        """Return the alignment of a model made from the aligned one: optimized, float16, or quantized.
+        """Return the alignment of a model derived from the aligned one: optimized, float16, or quantized.
 
         Tensors are found by name. The dequantized copy of a quantized tensor is preferred, because quantization may
         include the operator before it, such as a Relu.
@@ -303,7 +303,7 @@ class Candidates:
             made = (slot.value for slot in self._calls[number].outputs if slot.value not in passed)
             self._makers.update((value, number) for value in made if value not in self._makers)
         self._fixed: dict[int, tuple[int, str]] = {}
-        """Recorded value → tensor and how it was found, where there is no doubt."""
+        """Recorded value → tensor and the method that found it, where there is no doubt."""
         self._open: dict[int, list[int]] = {}
         """Recorded value → tensors, best first."""
         self._inner: set[int] = set()

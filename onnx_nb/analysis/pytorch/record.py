@@ -96,7 +96,7 @@ class FunctionCall(NamedTuple):
     name: str
     """Name of the function, such as "add_", "softmax" or "scaled_dot_product_attention"."""
     call: int
-    """Index in `Recording.calls` of the submodule call that made it."""
+    """Index in `Recording.calls` of the calling submodule call."""
     source: str
     """Line of Python, such as ``modeling_bert.py:312``."""
     inputs: tuple[int, ...]

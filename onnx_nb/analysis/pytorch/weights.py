@@ -475,7 +475,7 @@ class WeightFinder:
             if free and len(free) == len(same):
                 chosen[at] = min(free), "order"
                 taken.add(min(free))
-        # a part of a parameter would be taken for all of it
+        # a part of a parameter would be mistaken for all of it
         incomplete = {pieces[at].parameter for at in range(len(pieces)) if at not in chosen}
         for at, (to, how) in sorted(chosen.items()):
             label, name, _, _ = pieces[at]

@@ -335,7 +335,7 @@ class Editor(KnownGraph):
         self.mark(op.subgraph)
 
     def inline(self, op: Op, body: int) -> None:
-        """Replace a node by the nodes of one of its subgraphs, which runs once and has no inputs of its own."""
+        """Replace a node by the nodes of one of its subgraphs, which runs once and has no inputs."""
         moved, given = self.ops_of(body), self.subgraph_outputs[body]
         # a subgraph may use the same names as another, but not those of the removed branch
         gone = set(op.bodies) - {body}
@@ -414,7 +414,7 @@ class Editor(KnownGraph):
         return f"{rule}: {self.prefix}{self.names[value]}"
 
     def may(self, rule: str, value: int) -> bool:
-        """Return whether a change may be made, as it is not skipped."""
+        """Return whether a change is not in ``skipped``."""
         return not self.skipped or (rule not in self.skipped and self.key(rule, value) not in self.skipped)
 
     @contextlib.contextmanager

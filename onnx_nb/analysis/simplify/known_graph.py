@@ -39,7 +39,7 @@ LEFT_OUT: Final = -1
 
 Array = NDArray[Any]
 
-# ONNX gives nodes no identity: a node keeps its id however often the model is written between the rounds.
+# ONNX nodes have no identity: here a node keeps its id however often the model is written between the rounds.
 Place = tuple[int | str, str]
 """A graph: `MAIN`, a function ("function", its label), or a subgraph (id of the owner node, name of the attribute)."""
 NodeIds = Mapping[Place, tuple[int, ...]]

@@ -62,7 +62,7 @@ class Simplification(Displayed, Table):
     model: Model
     verdict: Verdict
     changes: tuple[Change, ...]
-    """Changes in the order in which they were made."""
+    """Changes in chronological order."""
     left: tuple[Unfolded, ...]
     """Nodes with constant inputs that were not folded, and the reasons."""
     mapping: Mapping[str, str | None]

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 ROWS: Final = 16
 COLUMNS: Final = 6
 PICTURE: Final = 192
-"""Pixels along a side of the picture of one slice, at most."""
+"""Maximum pixels along a side of the picture of one slice."""
 TILES: Final = 64
 """Maximum number of slices drawn in tiles."""
 TILE: Final = 48
-"""Pixels along a side of a tile, at least, where the slice is as large."""
+"""Minimum pixels along a side of a tile, where the slice is large enough."""
 
 Look = Literal["slice", "channels", "color"]
 
@@ -35,13 +35,13 @@ class Page:
     dtype: str
     shape: tuple[int, ...]
     index: tuple[int, ...]
-    """Number of the slice along each dimension but the last two."""
+    """Index of the slice along each dimension except the last two."""
     row: int
     column: int
     """First cell of the page."""
     cells: tuple[tuple[str, ...], ...]
     trailing: int = 0
-    """Number of trailing dimensions of size 1 that were left out."""
+    """Number of omitted trailing dimensions of size 1."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the page as plain JSON."""
@@ -51,8 +51,8 @@ class Page:
 def page(array: NDArray[Any], *, index: Sequence[int] = (), row: int = 0, column: int = 0) -> Page:
     """Return `ROWS` × `COLUMNS` cells of an array, beginning at ``row`` and ``column`` of the slice at ``index``.
 
-    Numbers that ``index`` lacks are 0, others are clipped to the shape. Trailing dimensions of size 1 are left out of
-    arrays of more than two, so that the weight of a 1×1 convolution is a matrix.
+    Missing numbers in ``index`` are 0, others are clipped to the shape. Trailing dimensions of size 1 are omitted if
+    there are more than two dimensions, so that the weight of a 1×1 convolution is a matrix.
     """
     given, array = array.ndim, _squeezed(array)
     place = _place(array.shape, index)
@@ -77,23 +77,23 @@ class Picture:
     pixels: NDArray[np.uint8]
     """Shape (tiles, height, width), or (1, height, width, 3) for ``"color"``."""
     first: int
-    """Slice in the first tile, along the third last dimension."""
+    """Index of the slice in the first tile, along the third last dimension."""
     low: float
     high: float
     """Range of the finite values of all tiles; NaN if there are none."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything but the pixels as plain JSON; NaN as text."""
+        """Return everything except the pixels as plain JSON; NaN as text."""
         low, high = (x if math.isfinite(x) else str(x) for x in (self.low, self.high))
         shape = list(self.pixels.shape[:3])
         return {"look": self.look, "shape": shape, "first": self.first, "low": low, "high": high}
 
 
 def looks(shape: Sequence[int]) -> tuple[Look, ...]:
-    """Return how an array can be drawn; empty for vectors and empty arrays.
+    """Return the ways to draw an array; empty for vectors and empty arrays.
 
-    ``"slice"`` is one matrix of the last two dimensions, ``"channels"`` has those along the third last dimension in
-    tiles, as the channels of an image (NCHW) or the heads of an attention, ``"color"`` three as red, green and blue.
+    ``"slice"`` is one matrix of the last two dimensions, ``"channels"`` has all along the third last dimension as
+    tiles (channels of an NCHW image, heads of an attention), ``"color"`` has three as red, green and blue.
     """
     shape = shape[: _rank(shape)]
     if len(shape) < 2 or min(shape[-2:]) < 2 or 0 in shape:
@@ -104,7 +104,7 @@ def looks(shape: Sequence[int]) -> tuple[Look, ...]:
 
 
 def picture(array: NDArray[Any], *, index: Sequence[int] = (), look: Look = "slice") -> Picture | None:
-    """Return slices of an array on one scale; None with fewer than two rows or columns, or without numbers.
+    """Return slices of an array on one scale; None if there are fewer than two rows or columns, or no numbers.
 
     Large slices are subsampled evenly. Nothing is averaged, so an outlier row keeps its value but may be skipped.
     """
@@ -142,14 +142,14 @@ def _levels(part: NDArray[Any]) -> tuple[NDArray[np.uint8], float, float]:
     if not finite.any():
         return np.zeros(numbers.shape, np.uint8), math.nan, math.nan
     low, high = float(numbers[finite].min()), float(numbers[finite].max())
-    # halves: the difference of the largest floats is infinite
+    # half of each: the difference of the largest floats is infinite
     span = high / 2 - low / 2
     place = np.where(finite, numbers / 2 - low / 2, 0.0) / span if span > 0 else np.full(numbers.shape, 0.5)
     return np.where(finite, np.rint(1 + 254 * place), 0).astype(np.uint8), low, high
 
 
 def _rank(shape: Sequence[int]) -> int:
-    """Return the number of dimensions without trailing ones of size 1; at least two if there are as many."""
+    """Return the number of dimensions without trailing ones of size 1; at least two if the array has two."""
     rank = len(shape)
     while rank > 2 and shape[rank - 1] == 1:
         rank -= 1
@@ -161,7 +161,7 @@ def _squeezed(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _place(shape: Sequence[int], index: Sequence[int]) -> tuple[int, ...]:
-    """Return a number for each dimension but the last two."""
+    """Return an index for each dimension except the last two."""
     leading = shape[:-2]
     given = [*index, *[0] * len(leading)]
     return tuple(_within(int(number), size) for number, size in zip(given, leading, strict=False))

@@ -1,6 +1,6 @@
-"""Packed columns: the one format in which tables reach the browser. `frontend/protocol/codec.ts` reads it.
+"""Packed columns: the only format in which tables reach the browser. `frontend/protocol/codec.ts` reads it.
 
-Columns are typed arrays. Texts are numbers into one string table. The rest, which is small, is JSON.
+Columns are typed arrays. Texts are indices into one string table. The rest, which is small, is JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Typed arrays by name, and plain JSON to go with them."""
+    """Typed arrays by name, with plain JSON."""
 
     arrays: Mapping[str, NDArray[Any]]
     meta: Mapping[str, Any]
@@ -41,7 +41,7 @@ class Columns:
     def of(
         cls, arrays: Mapping[str, NDArray[Any]], texts: Mapping[str, Sequence[str]], meta: Mapping[str, Any]
     ) -> Columns:
-        """Return columns of which some hold texts."""
+        """Return columns, some of which hold texts."""
         table = StringTable()
         numbers = {name: table.each(column) for name, column in texts.items()}
         return cls({**table.arrays(), **arrays, **numbers}, meta)
@@ -57,7 +57,7 @@ class Columns:
         return [data[a:b].decode() for a, b in itertools.pairwise(ends)]
 
     def to_bytes(self) -> bytes:
-        """Return ``ONB1`` and one zlib stream of [header length][header][arrays, each aligned to 8 bytes]."""
+        """Return ``ONB1`` followed by one zlib stream of [header length][header][arrays, each aligned to 8 bytes]."""
         entries, offset = [], 0
         for name, array in self.arrays.items():
             entries.append({"name": name, "dtype": _CODES[array.dtype.name], "length": len(array), "offset": offset})
@@ -96,7 +96,7 @@ class Columns:
 
 
 class StringTable:
-    """Strings that columns hold as numbers; 0 is the empty one."""
+    """Strings that columns hold as numbers; 0 is the empty string."""
 
     def __init__(self) -> None:
         self._count = 1
@@ -104,11 +104,11 @@ class StringTable:
         self._texts = {0: ""}
         self._data: list[bytes] = []
         self._lengths: list[Longs] = [np.zeros(1, np.int64)]
-        # strings with a number that are not yet in the data
+        # numbered strings that are not yet in the data
         self._open = [""]
 
     def one(self, string: str) -> int:
-        """Return the number of a string, which is stored once."""
+        """Return the number of a string; equal strings are stored once."""
         number = self._index.get(string)
         if number is None:
             number = self._index[string] = self._count
@@ -118,16 +118,16 @@ class StringTable:
         return number
 
     def text(self, number: int) -> str:
-        """Return the string of a number from `one` or `each`."""
+        """Return the string for a number from `one` or `each`."""
         return self._texts[number]
 
     def each(self, strings: Sequence[str]) -> NDArray[np.uint32]:
-        """Return the numbers of strings, each of which is stored once."""
+        """Return the numbers of strings; equal strings are stored once."""
         numbers = {string: self.one(string) for string in dict.fromkeys(strings)}
         return np.fromiter(map(numbers.__getitem__, strings), np.uint32, len(strings))
 
     def block(self, strings: Spans) -> NDArray[np.uint32]:
-        """Add many strings that hardly repeat, without a search for equal ones, and return their numbers."""
+        """Add many mostly distinct strings, without a search for equal ones, and return their numbers."""
         self._append(Spans.of(self._open))
         self._open = []
         self._append(strings)

@@ -41,16 +41,16 @@ OUTPUT, CONSTANT, FAULTY_VALUE = 1, 2, 4
 
 VERSION = 1
 LITERAL_LIMIT = 4
-"""Maximum number of elements of a constant that is shown as numbers."""
+"""Maximum number of elements of a constant that is displayed as numbers."""
 LISTED = 12
 """Maximum number of differing members listed at a repeat."""
 DIFFERENCE_LIMIT = 300
 ATTRIBUTES_LIMIT = 80
-"""Characters of a node's attributes."""
+"""Maximum number of characters of a node's attributes."""
 
 
 def columns(model: ModelLike) -> Columns:
-    """Return the columns of a model's graph, made at the first call and kept with the model."""
+    """Return the columns of a model's graph, which are computed once and kept with the model."""
     loaded = load(model)
     graph = Graph.opened(loaded)
     return cached(loaded, Columns, lambda: _columns(graph, scopes(graph)))
@@ -108,7 +108,7 @@ def _operator_columns(graph: Graph, table: StringTable) -> dict[str, NDArray[Any
         texts = [_attribute_text("" if called else name, each, None) for name, each in given.items()]
         parts = [(plain_text(name), text) for name, text in zip(given, texts, strict=True)]
         if called is None and (schema := operators.schema(op, domain, opset)) is not None:
-            # one number for each axis, which onnx documents only in words
+            # one number for each axis, which onnx only documents in prose
             parts += [(name, f"{idle}…") for name, idle in _IDLE.items() if name in schema.attributes]
         inputs.append(",".join(name.replace(",", " ") for name in names))
         defaults.append(" · ".join(f"{name} {value}" for name, value in parts if value))
@@ -160,16 +160,16 @@ def _attributes(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
 
 
 _IDLE = {"dilations": 1, "strides": 1, "pads": 0}
-"""Neutral element of attributes that are lists: they have no effect if all their numbers are this."""
+"""Neutral element of attributes that are lists: they have no effect if all their numbers equal it."""
 _KIND = onnx.AttributeProto
 _FIELD = {_KIND.INT: "i", _KIND.FLOAT: "f", _KIND.STRING: "s", _KIND.TENSOR: "t"}
 _FIELD |= {_KIND.INTS: "ints", _KIND.FLOATS: "floats"}
-"""Field of a message that holds the value of an attribute by its type, for the types that are shown."""
+"""Type of an attribute → field of the message that holds its value, for the types that are displayed."""
 
 
 def _attributes_text(graph: Graph, op: str, domain: str, serialized: bytes) -> str:
     if op == "Constant":
-        return ""  # its value shows it
+        return ""  # its value is shown
     defaults = operators.attribute_defaults(op, domain, graph.opsets.get(domain, 0))
     shown = []
     for attribute in onnx.NodeProto.FromString(serialized).attribute:
@@ -181,7 +181,7 @@ def _attributes_text(graph: Graph, op: str, domain: str, serialized: bytes) -> s
 
 
 def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> str:
-    """Return the value of an attribute as short text; empty if it is the default, or has no effect."""
+    """Return the value of an attribute as short text; empty if it is the default or has no effect."""
     field = _FIELD.get(attribute.type, "")
     value: Any = getattr(attribute, field, None)
     if field == "s":
@@ -215,7 +215,7 @@ def _value_columns(graph: Graph, table: StringTable) -> dict[str, NDArray[Any]]:
 
 
 def yields(graph: Graph) -> Iterator[tuple[int, int, int]]:
-    """Yield each subgraph and result of it with the output of its owner: of each branch of an If, of a Loop's last run.
+    """Yield subgraph, result of the subgraph, output of its owner: for each branch of an If, for a Loop's last run.
 
     The owner may omit trailing outputs, a body may not.
     """
@@ -256,7 +256,7 @@ def _literals(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
 
 
 def _literals_of(kind: ValueType, count: int, tensors: Sequence[onnx.TensorProto]) -> list[str]:
-    """Write out weights of one type, those with plain numbers all at once."""
+    """Write out weights of one type, those with plain numbers in one step."""
     raw = [tensor.raw_data for tensor in tensors]
     width = {"float32": 4, "int64": 8, "int32": 4, "float64": 8}.get(kind.dtype, 0)
     if not count or not width or any(len(data) != width * count for data in raw):
@@ -281,7 +281,7 @@ def _constant_literal(serialized: bytes) -> str:
 
 
 def _literal(tensor: onnx.TensorProto) -> str:
-    """Write out a small tensor as "0.125" or "[0, 0, 768]"; empty if it is large, elsewhere or damaged."""
+    """Write out a small tensor as "0.125" or "[0, 0, 768]"; empty if it is large, external or damaged."""
     large = len(tensor.dims) > LITERAL_LIMIT or math.prod(max(dim, 0) for dim in tensor.dims) > LITERAL_LIMIT
     if large or tensor.data_location == onnx.TensorProto.EXTERNAL:
         return ""
@@ -296,7 +296,7 @@ def _literal(tensor: onnx.TensorProto) -> str:
 def _plain(value: object) -> str:
     if isinstance(value, bytes):
         value = plain_text(value[:40])
-    # a float32 with as many digits as it has; a text that fits a box
+    # the significant digits of a float32; a text that fits a box
     return f"{value:.6g}" if isinstance(value, float) else shortened(str(value), 24)
 
 
@@ -305,7 +305,7 @@ def _scope_columns(
 ) -> dict[str, NDArray[Any]]:
     count = len(tree.scope_parent)
     drawn = np.bincount(tree.node_scope[~graph.folded], minlength=count).astype(np.float64)
-    # each distinct (scope, weight) where a node directly in the scope reads the weight
+    # each distinct pair (scope, weight) where a node directly in the scope reads the weight
     value = np.repeat(np.arange(graph.value_count), np.diff(graph.consumer_ptr))
     weight = graph.value_kind[value] == INITIALIZER
     value, scope = value[weight], tree.node_scope[graph.consumer_node[weight]].astype(np.int64)
@@ -328,7 +328,7 @@ def _scope_columns(
 def _differences(
     graph: Graph, tree: Scopes, arrays: Mapping[str, NDArray[Any]], table: StringTable
 ) -> dict[str, NDArray[Any]]:
-    """Mark and describe where the members of repeats differ."""
+    """Mark and describe the differences between the members of repeats."""
     shown = np.zeros(len(tree.scope_parent), np.uint32)
     if not bool(np.any(np.isin(tree.scope_kind, ROWS))):
         return {"scope_differs": shown, "scope_difference": shown}
@@ -352,7 +352,7 @@ def _differences(
 
 
 def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: StringTable, found: RepeatDifference) -> str:
-    """Return how a node differs from the other members: "Softmax axis 1, others −1"."""
+    """Describe the difference between a node and the other members: "Softmax axis 1, others −1"."""
     op, domain = graph.operators[graph.op_index[found.node]]
     if found.slot < 0:
         mine, others = (table.text(int(arrays["node_attributes"][node])) for node in (found.node, found.like))

@@ -1,4 +1,4 @@
-"""Texts of the inspector: everything about one node, tensor or scope, and the sums of several."""
+"""Texts of the inspector: details of one node, tensor or scope, and the sums of several."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Inspection:
     rows: tuple[tuple[str, str], ...]
     """Label and text."""
     attributes: tuple[tuple[str, str, Origin], ...]
-    """Name and value of a node's attributes; whether the node sets each, omits it, or sets it to the default."""
+    """Names and values of a node's attributes, and whether the node sets each, omits it, or sets it to the default."""
     documentation: str
     """Operator documentation of onnx; empty for tensors."""
     source: str
-    """Line of the torch module, as ``modeling_bert.py:312``; empty if unknown."""
+    """Line of the torch module, such as ``modeling_bert.py:312``; empty if unknown."""
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain JSON."""
@@ -52,7 +52,7 @@ class Inspection:
 
 
 def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
-    """Return what is known about a node or tensor of `Graph.opened`; nothing for a scope: the columns have it."""
+    """Return the known facts about a node or tensor of `Graph.opened`; none for a scope: the columns have them."""
     loaded = load(model)
     graph = Graph.opened(loaded)
     if kind == "scope":
@@ -62,7 +62,7 @@ def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
 
 
 def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = None) -> list[tuple[str, str]]:
-    """Return label and text of a node's or scope's costs in a run, and of its time if ``times`` has seconds."""
+    """Return labels and texts of a node's or scope's costs in a run, and of its time if ``times`` has seconds."""
     if kind not in ("node", "scope"):
         return []
     loaded = load(model)
@@ -110,7 +110,7 @@ def _enclosing(graph: Graph, tree: Scopes, kind: str, index: int) -> list[str]:
 
 
 def _cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:
-    """Return label and text of each cost; ``bare`` leaves out zeros."""
+    """Return label and text of each cost; ``bare`` omits zeros."""
     rows = []
     for label, known, unknown in (
         ("MACs", scaled_text(cost.known_macs), cost.unknown_macs),
@@ -210,17 +210,17 @@ class Selection:
     """A set of nodes and scopes, with its cost and its boundary."""
 
     nodes: NDArray[np.int64]
-    """Flat nodes in ascending order, those of scopes included. Nodes in subgraphs of another one are left out."""
+    """Flat nodes in ascending order, including those of scopes, without nodes in subgraphs of another selected one."""
     cost: Cost
     """Cost of a run; each weight counts once."""
     inputs: tuple[str, ...]
-    """Tensors read from outside in reading order, without weights and constants."""
+    """Tensors from outside in the order in which they are read, without weights and constants."""
     outputs: tuple[str, ...]
     """Tensors that other nodes read or that are model outputs."""
     obstacle: str
-    """Sentence on why the selection cannot be extracted; empty if it can."""
+    """Sentence with the reason why the selection cannot be extracted; empty if it can."""
     bound: Mapping[str, int]
-    """Open dimensions of the model, and the sizes that the cost is counted for."""
+    """Open dimensions of the model, and the sizes for which the cost is counted."""
 
     @property
     def rows(self) -> tuple[tuple[str, str], ...]:
@@ -291,6 +291,6 @@ def tensors_of(model: ModelLike, kind: str, name: str, index: int | None = None)
 
 
 def found_in(names: Iterable[str], model: ModelLike) -> tuple[int, int]:
-    """Return how many of the distinct names are tensors of a model, and how many there are."""
+    """Return the number of distinct names that are tensors of a model, and the number of distinct names."""
     wanted = set(names)
     return len(wanted.intersection(Graph.of(load(model)).value_names)), len(wanted)

@@ -38,16 +38,16 @@ Scale = Literal["linear", "log"]
 Reduction = Literal["sum", "max"]
 
 OWN: Final = ("parameters", "weight bytes", "MACs", "activation bytes")
-"""Labels of the numbers that every model has; open dimensions count as `random_feeds` fills them."""
+"""Labels of the numbers that every model has; open dimensions have the sizes that `random_feeds` chooses."""
 STATISTICS: Final = ("std", "mean", "min", "max", "nonfinite", "zeros")
-"""Labels of a capture's numbers per tensor; a node takes the largest of its outputs."""
+"""Labels of a capture's numbers per tensor; a node has the largest number of its outputs."""
 COSTS: Final = ("seconds", "bytes")
 """Labels of a capture's numbers per node."""
 
 
 @dataclass(frozen=True, eq=False)
 class Overlay:
-    """A number for each node and each scope; NaN where there is none."""
+    """A number for each node and each scope; NaN where it is unknown."""
 
     label: str
     scale: Scale
@@ -60,7 +60,7 @@ class Overlay:
     """Names that are not in the model."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the numbers are, without them."""
+        """Return the description of the numbers, without them."""
         return {"label": self.label, "scale": self.scale, "reduce": self.reduce, "unmatched": len(self.unmatched)}
 
     def __repr__(self) -> str:
@@ -84,7 +84,7 @@ def overlay(
     model
         Any `ModelLike`; it is not changed.
     values
-        One of: a number by name of node or tensor (a node takes the largest of its outputs); a `Capture`; a
+        One of: a number by name of node or tensor (a node has the largest of its outputs); a `Capture`; a
         `Comparison` with the model as a side; the path of a profile that onnxruntime wrote; or one of `OWN`, such as
         ``"MACs"``.
     label
@@ -94,8 +94,8 @@ def overlay(
     scale
         ``"linear"`` or ``"log"``; by default chosen from the numbers.
     reduce
-        How a scope aggregates its nodes: ``"sum"`` or ``"max"``. By default the sum for times, bytes, parameters and
-        costs, else the maximum. Shared weights count once.
+        Aggregate of a scope's nodes: ``"sum"`` or ``"max"``. By default the sum for times, bytes, parameters and costs,
+        else the maximum. Shared weights count once.
 
     Raises
     ------
@@ -206,7 +206,7 @@ def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, ND
 
 
 def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, int]]:
-    """Return `costs` with open dimensions as `random_feeds` fills them, and the sizes of these dimensions."""
+    """Return `costs` with the sizes that `random_feeds` chooses for open dimensions, and these sizes."""
     loaded = load(model)
 
     def made() -> tuple[Costs, Mapping[str, int]]:
@@ -252,7 +252,7 @@ def _by_scope(graph: Graph, numbers: NDArray[np.float64], reduce: Reduction) -> 
     combine = np.add if reduce == "sum" else np.maximum
     combine.at(own, tree.node_scope[known], numbers[known])
     by_scope = np.where(there, upward(combine, own, tree.scope_parent), np.nan)
-    # a run sees a call as one node: the scope of an opened call takes its number
+    # in a run a call is one node: the scope of an opened call has its number
     calls = np.flatnonzero((tree.scope_kind == FUNCTION) & ~there)
     by_scope[calls] = numbers[tree.scope_node[calls]]
     return by_scope

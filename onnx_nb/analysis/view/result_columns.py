@@ -1,6 +1,6 @@
 """Results as packed columns: statistics of tensors, a comparison, a diff, and a simplification.
 
-A row of statistics takes some hundred bytes: nine numbers and at most `statistics.BINS` counts, whose edges follow from
+A row of statistics takes a few hundred bytes: nine numbers and at most `statistics.BINS` counts, with edges given by
 two integers. A comparison has every metric of all points and the details, a few kilobytes each, of the worst points.
 """
 
@@ -40,9 +40,9 @@ NUMBERS: Final = ("count", "nan", "posinf", "neginf", "zeros", "min", "max", "me
 """Statistics of a tensor that are columns."""
 WHICH: Final[tuple[Which, ...]] = ("cumulative", "isolated")
 SPARK: Final = 24
-"""Bars in the small histogram of a point."""
+"""Number of bars in the small histogram of a point."""
 LONGEST: Final = 200
-"""Characters of a name or reason shown in a list at most."""
+"""Maximum number of characters of a name or reason in a list."""
 
 # ---------------------------------------------------------------- statistics of tensors
 
@@ -51,23 +51,23 @@ class Entry(NamedTuple):
     """One tensor and its statistics."""
 
     value: int
-    """Number in `Graph`; −1 if it is not in the graph."""
+    """Index in `Graph`; −1 if it is not in the graph."""
     name: str
     node: str
-    """Name of the node that makes it."""
+    """Name of the node that produces it."""
     op: str
     dtype: str
     shape: str
-    """As "1×3×224"; empty if it varied."""
+    """Shape, such as "1×3×224"; empty if it varied."""
     nbytes: int
     statistics: Statistics | None
-    """``None`` for what has no numbers."""
+    """Statistics; ``None`` for a tensor without numbers."""
     source: str
-    """Where the numbers come from, in words."""
+    """Source of the numbers, in words."""
 
 
 def statistics_columns(entries: Sequence[Entry], *, left_out: int = 0, **about: Any) -> Columns:
-    """Return tensors as columns; ``frontend/protocol/capture.ts`` reads them, and plain JSON goes with them."""
+    """Return tensors as columns with plain JSON; ``frontend/protocol/capture.ts`` reads them."""
     found = [entry.statistics or Statistics() for entry in entries]
     histograms = [each.histogram for each in found]
     arrays: dict[str, Any] = {
@@ -129,9 +129,9 @@ def weight_entries(model: ModelLike, *, limit: int | None = None, progress: Prog
 # ---------------------------------------------------------------- a comparison
 
 _DECADES: Final = 16
-"""Decades that the small histograms span at most; smaller errors count into the first bar."""
+"""Maximum number of decades in the small histograms; smaller errors are counted in the first bar."""
 _REPORTED: Final = 256
-"""Points between two reports of progress."""
+"""Number of points between two reports of progress."""
 _UNKNOWN, _EQUAL, _DIFFERENT, _MISMATCHED = range(4)
 """States of a point's errors."""
 
@@ -179,7 +179,7 @@ def comparison_columns(comparison: Comparison, *, details: int = 0, progress: Pr
 
 
 def _metric_columns(points: Sequence[Point], progress: Progress | None) -> dict[str, Any]:
-    """Return a column for each metric and the state of each point, for the errors that any point has."""
+    """Return a column for each metric and the states of the points, for the kinds of errors that any point has."""
     numbers = {which: np.full((len(METRICS), len(points)), math.nan) for which in WHICH}
     states = {which: np.full(len(points), _UNKNOWN, np.uint8) for which in WHICH}
     for row, point in enumerate(points):
@@ -199,7 +199,7 @@ def _metric_columns(points: Sequence[Point], progress: Progress | None) -> dict[
 
 
 def _sparks(known: Sequence[ErrorStats | None]) -> dict[str, Any]:
-    """Return a small histogram of each point's absolute errors on one common axis, heights from 0 to 255."""
+    """Return a small histogram of each point's absolute errors on a common axis, with heights from 0 to 255."""
     histograms = {row: errors.absolute for row, errors in enumerate(known) if errors and len(errors.absolute.counts)}
     if not histograms:
         return {"sparks": np.zeros(len(known) * SPARK, np.uint8), "spark_ends": np.zeros(2)}
@@ -276,14 +276,14 @@ def detail_columns(point: Point) -> Columns:
 
 
 def notable(comparison: Comparison) -> Point | None:
-    """Return the point to look at first: the first divergent one, else the worst; None if all are equal."""
+    """Return the point to inspect first: the first divergent one, else the worst; None if all are equal."""
     first = comparison.first_divergent()
     worst = comparison.ranked()[:1] if first is None else [first]
     return next((point for point in worst if not point.errors().is_equal), None)
 
 
 def sections(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:
-    """Return where the sections of a model begin, from the longest common paths that form at most ``most`` sections."""
+    """Return the starts of a model's sections, from the longest common paths that form at most ``most`` sections."""
     if not names:
         return []
     separator = "/" if sum(name.startswith("/") for name in names) > len(names) // 2 else "."
@@ -304,11 +304,11 @@ def sections(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:
 
 
 def _at_depth(paths: Sequence[list[str]], depth: int) -> list[tuple[int, str]]:
-    """Return where the beginning of the paths changes, and its label."""
+    """Return the positions where the prefix of the paths changes, with its label."""
     found: list[tuple[int, str]] = []
     last: list[str] = []
     for place, path in enumerate(paths):
-        # the last piece names the point itself; the result of a whole section belongs to it
+        # the last part names the point itself; the result of a whole section belongs to that section
         section = path[: min(depth, max(len(path) - 1, 1))]
         if last not in (section, path):
             found.append((place, ".".join(section[-2:]) if section[-1].isdigit() else section[-1]))
@@ -322,7 +322,7 @@ Target = int
 """A node, or −1 − v for the value v."""
 
 _FOLDING: Final = frozenset({"fold_constants", "fold_shapes", "fold_reshape", "extract_constants"})
-"""Rules that leave a constant."""
+"""Rules that replace nodes by a constant."""
 _ENDS: Final = {**dict.fromkeys(_FOLDING, "a constant"), "eliminate_duplicate_initializer": "an equal one"}
 
 
@@ -338,7 +338,7 @@ def diff_columns(differences: Diff) -> Columns:
 
 
 def _side_columns(sides: tuple[Counterparts, Counterparts]) -> dict[str, Any]:
-    """Return the columns of both sides by name and number of the side."""
+    """Return the columns of both sides by name and index of the side."""
     names = [field.name for field in fields(Counterparts)]
     return {f"{name}_{at}": getattr(side, name) for at, side in enumerate(sides) for name in names}
 
@@ -346,20 +346,20 @@ def _side_columns(sides: tuple[Counterparts, Counterparts]) -> dict[str, Any]:
 class Provenance:
     """The fate of each node in a simplification, or in one of its steps, counted from 1.
 
-    Nodes keep their ids from the original to the result, and a `Change` names the ids that it took and made, so that
-    all of this is looked up.
+    Nodes keep their ids from the original to the result, and a `Change` has the ids of the nodes that it removed and
+    added, so that all of this is looked up.
     """
 
     SHOWN: Final = 64
-    """Nodes of a change shown on each side at most."""
+    """Maximum number of nodes of a change that are shown on each side."""
 
     before: Model
     after: Model
     changes: tuple[Change, ...]
     sides: tuple[Counterparts, Counterparts]
-    """State of each node and value: SAME in both models, ONLY in this one (taken or made), or FOLDED."""
+    """State of each node and value: SAME in both models, ONLY in this one (removed or added), or FOLDED."""
     targets: tuple[list[list[Target]], list[list[Target]]]
-    """For each change what to show in either graph, at most `SHOWN`: what it took or made, or else where it was."""
+    """Targets to show in each graph for each change, at most `SHOWN`: removed or added ones, else the changed place."""
 
     def __init__(self, found: Simplification, step: int | None = None) -> None:
         if step is None:
@@ -375,14 +375,14 @@ class Provenance:
         self._node = node = np.asarray([there.get(key, -1) for key in keys[0]], np.int32)
         back = inverse(node, other.node_count)
         mentioned = {id_ for change in self.changes for id_ in (*change.taken, *change.made, *change.rewired)}
-        # a node of a function is in the opened graph once for each call
+        # a node of a function occurs in the opened graph once for each call
         self._nodes: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
         for nodes, listed in zip(self._nodes, keys, strict=True):
             for n, (id_, _) in enumerate(listed):
                 if id_ in mentioned:
                     nodes.setdefault(id_, []).append(n)
         self._values = [{name: v for v, name in reversed(list(enumerate(g.value_names)))} for g in self._graphs]
-        # the equal value of the second graph: by name, or as the mapping has it
+        # the equal value in the second graph: by name, else by the mapping
         same = [self._values[1].get(name, -1) for name in one.value_names]
         for v in np.flatnonzero((np.asarray(same, np.int32) < 0) & (one.value_subgraph == 0)).tolist():
             same[v] = self._values[1].get(found.mapping.get(one.value_names[v]) or "", -1)
@@ -392,7 +392,7 @@ class Provenance:
             [np.where(each < 0, ONLY, SAME).astype(np.uint8) for each in pair] for pair in ((node, back), value)
         )
         self.change_of = np.full(one.node_count, -1, np.int32), np.full(other.node_count, -1, np.int32)
-        """For each node of either graph the change that took, folded or made it; −1 for none."""
+        """The change that removed, folded or added each node of each graph; −1 for none."""
         for number, change in enumerate(self.changes):
             for n in self._listed(0, change.taken):
                 if node[n] < 0:
@@ -405,7 +405,7 @@ class Provenance:
             for m in targets if change.rule in _FOLDING else ():
                 if m >= 0 and state[1][m] == SAME and not other.folded[m]:
                     state[1][m], self.change_of[1][m] = FOLDED, number
-        # the counterpart of a node that was taken is a node that was made of it, if possible one of its name
+        # the counterpart of a removed node is a node added in its place, preferably one of the same name
         for taken, new in zip(left, made, strict=True):
             for n in taken if new else ():
                 if n >= 0 and node[n] < 0:
@@ -414,7 +414,7 @@ class Provenance:
         self.sides = counterparts(self._graphs, (node, inverse(node, other.node_count)), value, states)
 
     def columns(self) -> Columns:
-        """Return everything in one buffer for the browser; see ``frontend/protocol/simplification.ts``."""
+        """Return all columns for the browser; see ``frontend/protocol/simplification.ts``."""
         arrays = _side_columns(self.sides)
         for at, (found, change) in enumerate(zip(self.targets, self.change_of, strict=True)):
             arrays[f"targets_{at}"] = np.asarray([target for each in found for target in each], np.int32)
@@ -456,23 +456,23 @@ class Provenance:
         return f"{taken or begin} → {made or end}"
 
     def _listed(self, side: int, ids: Iterable[int]) -> list[int]:
-        """Return the nodes of a graph with some ids."""
+        """Return the nodes of a graph with the given ids."""
         return [n for id_ in ids for n in self._nodes[side].get(id_, ())]
 
     def _tensor(self, side: int, change: Change) -> list[Target]:
-        """Return the tensor where a change happened, if a graph has it."""
+        """Return the tensor to which a change was applied, if the graph has it."""
         value = self._values[side].get(change.key.partition(": ")[2], -1)
         return [-1 - value] if value >= 0 else []
 
     def _targets(self, side: int) -> list[list[Target]]:
-        """Return what each change is about in a graph, by way of earlier or later changes too.
+        """Return the targets of each change in a graph, including those found through earlier or later changes.
 
-        That is the nodes that it took in the first graph; nodes that it made in the second, or tensors that replace
-        what it took.
+        In the first graph these are the nodes that it removed; in the second the nodes that it added, or the tensors
+        that replace the removed ones.
         """
         found: list[list[Target]] = [[] for _ in self.changes]
         other: dict[int, int] = {}
-        """The change that made a node (before this one), or that took it (after this one)."""
+        """The change that added a node (before this one), or that removed it (after this one)."""
         order = range(len(self.changes))
         for number in reversed(order) if side else order:
             change = self.changes[number]
@@ -492,7 +492,7 @@ class Provenance:
         return found
 
     def _replacing(self, change: Change) -> list[Target]:
-        """Return the tensors that replace the outputs of the nodes that a change took, or the tensor it is about."""
+        """Return the tensors that replace the outputs of the nodes that a change removed, or its own tensor."""
         graph = self._graphs[0]
         values = [v for n in self._listed(0, change.taken) for v in graph.node_outputs(n).tolist() if v >= 0]
         values = values or [-1 - target for target in self._tensor(0, change)]
@@ -500,7 +500,7 @@ class Provenance:
 
 
 def _operators(names: Iterable[str]) -> str:
-    """Return operators as text, at most four of them, with the number of equal ones."""
+    """Return at most four operators as text, with the number of equal ones."""
     counts = list(Counter(names).items())
     parts = [name if count == 1 else f"{count} {name}" for name, count in counts[:4]]
     rest = sum(count for _, count in counts[4:])
@@ -508,7 +508,7 @@ def _operators(names: Iterable[str]) -> str:
 
 
 def account(found: Simplification) -> dict[str, Any]:
-    """Return what a panel shows of a simplification besides its changes, as JSON: sizes, operators, what was left."""
+    """Return the JSON that a panel shows in addition to the changes: sizes, operators, unfolded nodes."""
     left = sorted(found.left, key=lambda each: -each.nbytes)[:1000]
     before, after = found.before, found.after
     file = found.original.path or Path("model.onnx")
