@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
 
 NEAR_AT_MOST: Final = 64
-"""Maximum number of readers of a value whose readers are visited again when it changes."""
+"""Maximum number of readers of a value up to which they are visited again when a node at it changes."""
 
 
 @dataclass(frozen=True)

@@ -299,7 +299,7 @@ class KnownGraph:
         return sorted([op for op in self.members[subgraph] if op.alive], key=lambda op: (op.place, op.number))
 
     def in_order(self) -> list[Op]:
-        """Return all nodes, each after the nodes it reads, and those of a subgraph after the nodes it captures."""
+        """Return all nodes, each after the producers of its inputs and, in a subgraph, of its outer-scope values."""
         places: dict[int, tuple[tuple[int, ...], ...]] = {0: ()}
 
         def path(op: Op) -> tuple[tuple[int, ...], ...]:
