@@ -354,9 +354,9 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
   const [low, high] = axisOf(sizes, logarithmic);
 
   const x = (row: number): number => left + 8 + ((row - from) / Math.max(1e-9, to - from)) * (right - left - 16);
-  /** the fractional row at a position */
+  /** Returns the fractional row at a position. */
   const rowAt = (px: number): number => from + ((px - left - 8) / (right - left - 16)) * (to - from);
-  /** NaN for no number */
+  /** Returns y of a number, NaN for no number. */
   const y = (number: number): number => {
     if (Number.isNaN(number)) return Number.NaN;
     if (!Number.isFinite(number)) return ceiling;
@@ -365,7 +365,7 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
     return bottom - ((place - low) / (high - low)) * (bottom - top);
   };
 
-  /** Horizontal lines with their labels. */
+  /** Returns horizontal lines with their labels. */
   const ticks = (): readonly (readonly [y: number, label: string])[] => {
     const most = Math.max(2, Math.floor((bottom - top) / APART));
     if (logarithmic) {
@@ -383,7 +383,7 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
     return found;
   };
 
-  /** First rows of the model's parts with their labels; row numbers if there are no parts. */
+  /** Returns the first rows of the model's parts with their labels; row numbers if there are no parts. */
   const marks = (): readonly (readonly [row: number, label: string])[] => {
     if (errors.count === 0) return [];
     const inside = errors.parts.filter(([row]) => row >= from - 0.5 && row <= to + 0.5);
@@ -394,7 +394,7 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
     return found;
   };
 
-  /** Row of the point nearest to a position, −1 if none is near. */
+  /** Returns the row of the point nearest to a position, −1 if none is near. */
   const nearest = (px: number, py: number): number => {
     const perRow = (right - left - 16) / Math.max(1, to - from);
     const wide = Math.max(1, Math.ceil(REACH / perRow));

@@ -260,7 +260,7 @@ interface Stacked extends Rows {
   readonly end: number;
 }
 
-/** Heights between the rows, without the space that tall boxes need. */
+/** Returns the heights between the rows, without the space that tall boxes need. */
 function gapsOf(
   graph: Graph,
   layers: Layers,

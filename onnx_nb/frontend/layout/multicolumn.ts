@@ -279,7 +279,7 @@ class SideBySide {
     };
   }
 
-  /** For each column: edge → its way from the foot up to the head of the next column; outer ways enclose inner ones. */
+  /** Returns for each column: edge → its way from the foot to the head of the next; outer ways enclose inner ones. */
   #ways(feet: number[][], head: number, dx: number[], dy: number[]): Map<number, Point[]>[] {
     return this.#columns.map(({ bottom }, column) => {
       const order = this.#orders[column];

@@ -267,7 +267,7 @@ function findStubs(graph: Graph, ranking: Ranking, startRow: Int32Array, endRow:
   return stub;
 }
 
-/** Position of each port as a fraction of its box's width; ports of closed scopes have no fixed position yet. */
+/** Returns each port's position as a fraction of its box's width; ports of closed scopes are not fixed yet. */
 function portFractions(graph: Graph): { outPort: Float64Array; inPort: Float64Array } {
   const { width, ports, source, sink } = graph;
   const boxes = width.length;
@@ -577,7 +577,7 @@ function swapNeighbors(layers: Layers): boolean {
   return improved;
 }
 
-/** Crossings between the segments of neighbors a, b, less those if they were swapped. */
+/** Returns the crossings between the segments of neighbors a, b, less those if they were swapped. */
 function gainOf(layers: Layers, a: number, b: number): number {
   const { up, down, upper, lower, upperPort, lowerPort } = layers;
   return gainBy(layers, up, upper, upperPort, a, b) + gainBy(layers, down, lower, lowerPort, a, b);

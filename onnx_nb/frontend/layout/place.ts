@@ -247,7 +247,7 @@ function choose(
     downward ? layers.pos[layers.lower[lines.first[i]]] : layers.pos[layers.upper[lines.last[i]]];
   const long = (i: number): boolean => lines.first[i] !== lines.last[i];
   const way = (i: number): number => longest[far[i]] + weightOf(graph, layers, far[i]);
-  /** of lines between the same two boxes the one on the longest path through them */
+  /** Returns the longest path through a line, which decides between lines of the same two boxes. */
   const through = (i: number): number =>
     graph.outWay[layers.segmentEdge[lines.first[i]]] + graph.inWay[layers.segmentSink[lines.last[i]]];
   for (const [v, row] of rows) {
@@ -352,7 +352,7 @@ function goesOn(layers: Layers, v: number): boolean {
 }
 
 /**
- * Extent of the labels of a box's outputs to the right of its middle; a free port may be this fraction off the middle.
+ * Returns how far labels of a box's outputs reach right of its middle; a free port may be this fraction off the middle.
  */
 function labelReach({ source, labelWidth, width, ports, outOffset }: Graph): Float64Array {
   const reach = new Float64Array(width.length);

@@ -228,8 +228,8 @@ function shortest(graph: Graph, backward: Uint8Array, rank: Int32Array, span: In
 }
 
 /**
- * Vertices: boxes, the upper border, the lower border, and one for each tensor with several readers, as low as its
- * lowest reader.
+ * Creates vertices: boxes, the upper border, the lower border, and one for each tensor with several readers, as low as
+ * its lowest reader.
  */
 function distancesOf(graph: Graph, backward: Uint8Array, span: Int32Array): Distances & { readonly count: number } {
   const { source, sink, ptr } = graph;

@@ -427,7 +427,7 @@ function worstOf(points: Points, which: Which): Float64Array {
   return points.numbers(which, "rel_l2").map((x, row) => known.get(points.state(which, row)) ?? x);
 }
 
-/** 0.02 → "<0.1×", 3 → "3.0×", 120 → "120×" */
+/** Formats a ratio: 0.02 → "<0.1×", 3 → "3.0×", 120 → "120×". */
 function times(x: number): string {
   if (Number.isNaN(x)) return "";
   if (x === 0) return "0";

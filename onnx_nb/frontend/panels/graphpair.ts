@@ -25,7 +25,7 @@ export interface GraphPairOptions {
   readonly open?: Iterable<number>;
 }
 
-/** What a pair of graphs needs from its surroundings. */
+/** Data and events that a pair of graphs needs from its surroundings. */
 export interface GraphPairHost {
   /** for each graph; it need not plan or extract */
   readonly graphs: readonly [GraphHost, GraphHost];

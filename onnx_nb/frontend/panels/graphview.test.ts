@@ -486,7 +486,7 @@ describe("bad models", () => {
   });
 });
 
-/** Columns of a one-node model as the kernel packs them. */
+/** Returns columns of a one-node model as the kernel packs them. */
 function packed(): Uint8Array {
   const arrays: Record<string, ["u1" | "u4" | "i4" | "f8", number[]]> = {
     string_bytes: ["u1", [...new TextEncoder().encode("Reluabfloat32")]],

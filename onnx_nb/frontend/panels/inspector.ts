@@ -125,7 +125,7 @@ function labeled(root: HTMLElement, label: string): HTMLElement | undefined {
   );
 }
 
-/** Statistics that came with the page. */
+/** Shows statistics that are embedded in the page. */
 function bakedStatistics(columns: Columns, value: number, baked: Baked): Node[] {
   const found = baked.statistics(value);
   if (found !== null) return [el("section", { "aria-label": "Values" }, ...statistics(found))];
@@ -133,7 +133,7 @@ function bakedStatistics(columns: Columns, value: number, baked: Baked): Node[] 
   return columns.valueKind[value] === VALUE.INITIALIZER ? [el("p.onnx-nb-dim", baked.lacking)] : [];
 }
 
-/** Buttons that highlight the ancestors or the descendants of a target, as a search does. */
+/** Creates buttons that highlight the ancestors or the descendants of a target, as a search does. */
 function traces({ columns, dispatch }: ViewContext, target: Target, signal: AbortSignal): Node[] {
   const name = columns.nameOf(target);
   if (name === "" || columns.find(name, target.kind)?.id !== target.id) return [];

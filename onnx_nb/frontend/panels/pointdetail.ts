@@ -71,7 +71,7 @@ export function createPointDetail(
   update();
   return {
     element,
-    /** −1 for no point */
+    /** Shows a point, −1 for none. */
     show(row: number): void {
       shown = row;
       element.scrollTop = 0;

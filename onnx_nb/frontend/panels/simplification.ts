@@ -164,7 +164,7 @@ export class Simplification {
     this.#announcer.textContent = elide(text, 300);
   }
 
-  /** Buttons that need the kernel can be pressed only while it answers and is idle. */
+  /** Enables buttons that need the kernel only while it answers and is idle. */
   #enable(busy = this.#busy): void {
     this.#busy = busy;
     const reason = this.#live ? null : this.#host.reason;

@@ -162,7 +162,7 @@ function cardsOf(summary: SummaryData, options: SummaryOptions, signal: AbortSig
   return cards;
 }
 
-/** "4.1 GMACs", "≥ 4.1 GMACs", or the dimensions they depend on; empty if nothing was counted. */
+/** Returns "4.1 GMACs", "≥ 4.1 GMACs", or the dimensions they depend on; empty if nothing was counted. */
 function macsFact({ cost, unbound = [] }: SummaryData): string {
   if (!cost) return "";
   if (cost.unknown_macs > 0 && unbound.length > 0) return `MACs depend on ${dimensions(unbound)}`;
@@ -257,7 +257,7 @@ function atLeast(unknown: number, text: string): string {
   return unknown > 0 ? `≥ ${text}` : text;
 }
 
-/** "4.1 GMACs", "512 MACs" */
+/** Returns "4.1 GMACs", "512 MACs". */
 function withUnit(count: number, unit: string): string {
   const short = scaled(count);
   return /\d$/.test(short) ? `${short} ${unit}` : `${short}${unit}`;

@@ -21,7 +21,7 @@ export interface TableColumn extends RowColumn {
   readonly spare?: number;
 }
 
-/** A column of texts. */
+/** Returns a column of texts. */
 export function texts(
   key: string,
   title: string,
@@ -32,7 +32,7 @@ export function texts(
   return { key, title, width, text, ...more };
 }
 
-/** A column of numbers, NaN for none, with four digits by default. */
+/** Returns a column of numbers, NaN for none, with four digits by default. */
 export function numbers(
   key: string,
   title: string,
@@ -271,7 +271,7 @@ export class Table {
 
   // ---------------------------------------------------------------- choosing
 
-  /** pixels of the visible rows, and of a row below the top of them */
+  /** Returns pixels of the visible rows, and of a row below the top of them. */
   #whereIs(row: number): readonly [room: number, y: number] {
     const pitch = this.#pitch;
     return [(this.#height - 2 * ROW) * (pitch / ROW), this.#places[row] * pitch - this.element.scrollTop];

@@ -63,7 +63,7 @@ export class Task {
   }
 }
 
-/** A row that shows the progress of work, with a cancel button. */
+/** Creates a row that shows the progress of work, with a cancel button. */
 export function createProgress(
   label: string,
   cancel: () => void,

@@ -164,7 +164,7 @@ export class Tree implements Panel {
 
   #listen(signal: AbortSignal): void {
     const tree = this.#tree;
-    /** the row of an event, −1 for none, and whether the event is on its toggle */
+    /** Returns the row of an event, −1 for none, and whether the event is on its toggle. */
     const place = ({ target }: Event): readonly [at: number, twist: boolean] => {
       const row = target instanceof Element ? target.closest<HTMLElement>("[data-row]") : null;
       return [Number(row?.dataset.row ?? -1), target instanceof Element && target.classList.contains("onnx-nb-twist")];

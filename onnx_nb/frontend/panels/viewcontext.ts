@@ -67,7 +67,7 @@ export function describe(columns: Columns, target: Target): { title: string; sub
   return { title, sub, kind: weight ? "weight" : columns.isConstant(id) ? "constant" : "tensor" };
 }
 
-/** "3 nodes, 1 scope" */
+/** Returns "3 nodes, 1 scope". */
 export function countedByKind(targets: readonly Target[]): string {
   return (["node", "scope", "tensor"] as const)
     .map((kind) => [targets.filter((each) => each.kind === kind).length, kind] as const)

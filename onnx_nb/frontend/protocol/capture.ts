@@ -25,7 +25,7 @@ export class Digest extends PackedTable {
     this.meta = packed.meta as Readonly<Record<string, unknown>>;
   }
 
-  /** whether it has any numbers */
+  /** Returns whether a tensor has any numbers. */
   known(row: number): boolean {
     return this.column("known")[row] === 1;
   }

@@ -101,7 +101,7 @@ export class Channel {
     return bytesOf(buffer);
   }
 
-  /** False if the kernel of the widget no longer exists: it was restarted, or the widget closed. */
+  /** Returns false if the kernel of the widget no longer exists: it was restarted, or the widget closed. */
   #send(content: unknown): boolean {
     try {
       this.#comm.send(content);

@@ -121,7 +121,7 @@ export function sendPicture(channel: Channel, svg: string): void {
   channel.request("picture", { svg }).catch(() => undefined);
 }
 
-/** Numbers for coloring, as sent by the kernel. */
+/** Reads numbers for coloring, as sent by the kernel. */
 export function overlayOf({ value, buffers: [nodes, groups] }: Reply): OverlayData {
   if (nodes === undefined || groups === undefined) throw new Error("the kernel sent no numbers");
   const given = value as Readonly<Record<string, unknown>>;

@@ -50,7 +50,7 @@ export class SimplificationData extends PairData {
     return this.rules[this.ruleOf(change)][0];
   }
 
-  /** "Conv + BatchNormalization → Conv" */
+  /** Returns "Conv + BatchNormalization → Conv". */
   what(change: number): string {
     return this.text("what", change);
   }

@@ -297,7 +297,7 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
   return new Columns({ meta, arrays });
 }
 
-/** The columns that hold a string table. */
+/** Returns the columns of a string table. */
 function stringTable(texts: readonly string[]): [string, TypedArray][] {
   const encoded = texts.map((text) => new TextEncoder().encode(text));
   const bytes = encoded.flatMap((each) => Array.from(each));
@@ -332,7 +332,7 @@ export function scopeAt(columns: Columns, path: string): number {
   return found.id;
 }
 
-/** A measure without a canvas: every character is as wide as an average one of a sans-serif font. */
+/** Measures without a canvas: every character is as wide as an average one of a sans-serif font. */
 export function measure(text: string, fontPx: number, bold: boolean): number {
   return text.length * fontPx * (bold ? 0.6 : 0.55);
 }

@@ -78,7 +78,7 @@ export class HitIndex {
     return seen;
   }
 
-  /** `tolerance` is the reach of an edge in world px; `k` is the zoom, which determines what is visible. */
+  /** @param tolerance reach of an edge in world px; the zoom `k` determines what is visible */
   hit(x: number, y: number, tolerance: number, k: number): Hit | null {
     const { boxes } = this.#scene;
     const box = this.boxAt(x, y);

@@ -75,7 +75,7 @@ export class SvgPen implements Pen {
   rect(x: number, y: number, w: number, h: number): void {
     this.#path.push(`M${short(x)} ${short(y)}h${short(w)}v${short(h)}h${short(-w)}z`);
   }
-  /** `radii`: of all corners, or of the upper left, upper right, lower right and lower left one. */
+  /** @param radii of all corners, or of the upper left, upper right, lower right and lower left one */
   roundRect(x: number, y: number, w: number, h: number, radii: number | readonly number[]): void {
     const given = typeof radii === "number" ? [radii, radii, radii, radii] : radii;
     const [a, b, c, d] = given.map((radius) => Math.min(radius, w / 2, h / 2)) as [number, number, number, number];

@@ -217,7 +217,7 @@ const LABEL_MARGIN = 8;
 /** Pixels between the names of two stubs. */
 const NAME_MARGIN = 4;
 
-/** Widths of the texts on hyperedges (0: none) and of their names at stubs. */
+/** Returns the widths of the texts on hyperedges (0: none) and of their names at stubs. */
 function labelRoom(
   columns: Columns,
   scope: ScopeGraph,

@@ -107,7 +107,7 @@ function faults(scene: Scene): string[] {
   }
   const down = direction === "down";
   const near = (a: number, b: number): boolean => Math.abs(a - b) < 0.6;
-  /** whether a point is on the side of a box where edges enter (or leave) it */
+  /** Returns whether a point is on the side of a box where edges enter (or leave) it. */
   const onSide = (box: number, px: number, py: number, far: boolean): boolean =>
     down
       ? near(py, far ? y[box] + h[box] : y[box]) && px >= x[box] && px <= x[box] + w[box]

@@ -67,7 +67,7 @@ export function* chains(
     }
     return readers;
   };
-  /** Paths from the end of a chain to the next place, each without its first node. */
+  /** Returns the paths from the end of a chain to the next place, each without its first node. */
   const onward = (from: number, place: number): number[][] => {
     const ways: number[][] = [];
     seen[from] = ++round;

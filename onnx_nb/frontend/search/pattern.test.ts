@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { globOf, regexOf, shapeOf } from "./pattern.ts";
 
 describe("wildcards", () => {
-  it("match what the regular expression of the same meaning matches", () => {
+  it("match the same texts as the equivalent regular expression", () => {
     const escaped = (text: string): string => text.replace(/[\\^$.+?()[\]{}|]/g, "\\$&");
     let state = 7;
     const roll = (faces: number): number => {

@@ -4,7 +4,7 @@
  * itself repeats or chooses, which can take exponential time.
  */
 
-/** Whether a text, or the part of it from `begin` to `end`, matches. */
+/** Tests whether a text, or the part of it from `begin` to `end`, matches. */
 export type Matcher = (text: string, begin?: number, end?: number) => boolean;
 
 /** Characters of a regular expression. */

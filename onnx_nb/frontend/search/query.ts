@@ -205,7 +205,7 @@ export function hasRegex(text: string): boolean {
   }
 }
 
-/** Kinds for the words after `kind:`; a prefix is enough. */
+/** Returns the kinds for the word after `kind:`; a prefix is enough. */
 export function kindsOf(word: string): Kind[] {
   const known = { constant: "weight", value: "tensor", group: "scope", module: "scope", op: "node" } as const;
   const wanted = word.toLowerCase();

@@ -484,7 +484,7 @@ describe("against brute force", () => {
         if (step.startsWith("dtype")) return graph.outputsOf(node).some((value) => graph.dtypeOf(value) === "float16");
         return graph.opOf(node) === step;
       };
-      /** all paths across a gap, then only the shortest to each end */
+      /** Returns node → number of nodes in the shortest gap before it. */
       const across = (from: number, step: string, before: string): Map<number, number> => {
         const length = new Map<number, number>();
         let front = new Set([from]);

@@ -240,7 +240,7 @@ class Judge {
     ];
   }
 
-  /** Like `#ranks`, with a special way to look for texts without a wildcard. */
+  /** Ranks like `#ranks`, with a special way to find texts without a wildcard. */
   #ranksOf(term: Term, plain: (text: string) => Ranks): Ranks {
     const each = term.patterns.map((pattern): Ranks => {
       if (pattern.type === "text" && (pattern.literal || !pattern.text.includes("*"))) return plain(pattern.text);
@@ -353,7 +353,7 @@ class Judge {
     return false;
   }
 
-  /** Attributes that a node states; with a value also those left at the default of the op. */
+  /** Finds attributes that a node states; with a value also those left at the default of the op. */
   #attribute(term: Term): Verdict {
     const { nodeAttributes, nodeOp, opDefaults } = this.#columns;
     const wanted = term.patterns.map((pattern): ((whole: string) => readonly string[]) => {

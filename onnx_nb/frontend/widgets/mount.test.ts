@@ -2,7 +2,7 @@ import { describe, expect, it, vi } from "vitest";
 import type { CommModel, WidgetModel } from "../protocol/model.ts";
 import { hearKernel } from "./mount.ts";
 
-/** A model of anywidget and ipywidgets, which passes nothing on before `ready` and nothing if that fails. */
+/** Returns a model of anywidget and ipywidgets, which passes nothing on before `ready` and nothing if that fails. */
 function late(ready: Promise<void>): {
   model: WidgetModel;
   taken: unknown[];
