@@ -428,7 +428,7 @@ function axisOf(sizes: readonly number[], logarithmic: boolean): readonly [low: 
   return [low - margin, high + margin];
 }
 
-/** Returns the smallest of 1, 2, 5, 10, 20, … that is not smaller. */
+/** Returns the smallest of 1, 2, 5, 10, 20, … that is at least this. */
 function roundStep(least: number): number {
   const power = 10 ** Math.floor(Math.log10(least));
   return power * (least / power > 5 ? 10 : least / power > 2 ? 5 : least / power > 1 ? 2 : 1);

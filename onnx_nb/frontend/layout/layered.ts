@@ -1,6 +1,6 @@
 /**
  * Layered layout of one scope, after Sugiyama: rows (rank.ts), order within rows (order.ts), x with straight spines
- * (place.ts), ports, lines and labels (route.ts). Deterministic; coordinates are px, flow runs down from y = 0.
+ * (place.ts), labels (labels.ts), ports and lines. Deterministic; coordinates are px, flow runs down from y = 0.
  */
 
 import { itemsBy } from "../protocol/columns.ts";
@@ -77,7 +77,7 @@ export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Pl
   return { width, height: end, x: left, y, outX, inX, entryWay, exitWay, ...lines, labelX: labels.x, labelY: labels.y };
 }
 
-/** Adds height between rows where labels found no room; returns false if all labels did. */
+/** Adds height between rows where labels found no room; returns false if all labels fit. */
 function makeRoom(gap: Float64Array, lacking: Uint16Array): boolean {
   let more = false;
   lacking.forEach((count, row) => {
@@ -254,7 +254,7 @@ function apart(places: number[], straight: readonly boolean[], gap: number, low:
 }
 
 interface Stacked extends Rows {
-  /** of the boxes in this row only */
+  /** height of the boxes in this row only */
   readonly height: Float64Array;
   /** y where the scope ends */
   readonly end: number;

@@ -90,7 +90,7 @@ export async function copy(text: string): Promise<boolean> {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    // no permission or no secure context: the old way needs neither
+    // no permission or no secure context: the old API needs neither
     const area = el("textarea", { "aria-hidden": "true", style: { position: "fixed", opacity: "0" } });
     area.value = text;
     document.body.append(area);

@@ -92,7 +92,7 @@ describe("the view", () => {
     await drawn();
     press("+");
     const told = (): Patch["camera"] => host.patches.findLast((patch) => patch.camera !== undefined)?.camera;
-    // finally it reports where the view is
+    // finally it reports the viewpoint
     await vi.waitFor(() => expect(told()?.zoom).toBeGreaterThan(0), { timeout: 20_000 });
     const camera = told();
     buttonIn(root, "☆").click();

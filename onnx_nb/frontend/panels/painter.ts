@@ -1,6 +1,6 @@
 /**
- * Paints the scene at most once a frame. A picture that takes long to draw is kept as a bitmap, which follows the camera
- * until it rests.
+ * Paints the scene at most once per animation frame. A picture that is slow to draw is kept as a bitmap, which follows
+ * the camera until it rests.
  */
 
 import * as cameras from "../render/camera.ts";

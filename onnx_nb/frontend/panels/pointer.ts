@@ -1,5 +1,5 @@
 /**
- * Mouse, touch and trackpad on the canvas. Dragging pans, or with Shift selects with a rectangle; two fingers
+ * Mouse, touch and trackpad on the canvas. Dragging pans, or with Shift selects by a rectangle; two fingers
  * or Ctrl+wheel zoom; a long press is the Ctrl+click of a finger. A plain wheel zooms only while the canvas has the
  * focus, so that a page with a graph in it still scrolls.
  */

@@ -1,6 +1,6 @@
 /**
- * Lays out the open scopes. If that takes long the old scene stays until the new one is ready, and what is to be
- * shown in it waits as well.
+ * Lays out the open scopes. If that takes long, the old scene stays until the new one is ready, and requests to show
+ * something in it wait as well.
  */
 
 import * as cameras from "../render/camera.ts";

@@ -155,7 +155,7 @@ export class SearchBox implements Panel {
     if (at === this.#shown.hit) this.#show();
     else this.#view.dispatch({ type: "hit", hit: at });
     this.#view.dispatch({ type: "select", target: { kind, id } });
-    // the last first: all scopes are opened, and the view comes to rest where the chain begins
+    // the last first: all scopes are opened, and the view comes to rest at the beginning of the chain
     const targets: Target[] = chain?.map((node) => ({ kind: "node", id: node })) ?? [{ kind, id }];
     for (const target of [...targets].reverse()) this.#view.dispatch({ type: "reveal", target });
   }

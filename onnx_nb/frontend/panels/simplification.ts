@@ -1,6 +1,6 @@
 /**
- * The panel of a simplification: whether it was verified, every change with its reason, and original and result side
- * by side. A chosen change is shown in both graphs; it can be undone and redone, and the result saved.
+ * The panel of a simplification: whether it was verified, every change with its reason, and the original and the result
+ * side by side. A chosen change is shown in both graphs; it can be undone and redone, and the result saved.
  */
 
 import type { Columns, Target } from "../protocol/columns.ts";

@@ -1,5 +1,5 @@
 /**
- * Long work: one task at a time, which can be cancelled, a row that shows its progress and outcome, and
+ * Long work: a task that runs one piece of work at a time and can be cancelled, a row that shows its progress, and
  * buttons for actions of the kernel.
  */
 
