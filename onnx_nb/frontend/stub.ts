@@ -1,6 +1,6 @@
 /**
- * The `_esm` of every widget, small because it is sent and saved with each of them. The bundle comes from the model that
- * the trait `_code` refers to, once for each page; in a host that resolves no references it comes from the kernel.
+ * The `_esm` of every widget, small because it is sent and saved with each of them. The bundle comes from the model in
+ * the trait `_code`, once for each page; in a host that resolves no references it comes from the kernel.
  */
 
 import type { WidgetModel } from "./protocol/model.ts";

@@ -1,5 +1,5 @@
 /**
- * Sets a long layout in columns, as a newspaper sets a long text. It is divided where few tensors cross from row to row;
+ * Sets a long layout in columns, as a newspaper sets a long text. It is divided where few tensors cross between rows;
  * a tensor that crosses leads from the foot of one column to the head of the next.
  */
 

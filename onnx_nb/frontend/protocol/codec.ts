@@ -1,5 +1,5 @@
 /**
- * Packed columns, twin of `analysis/view/columns.py`: "ONB1", then one zlib stream of header and arrays. A column of texts
+ * Packed columns, twin of `analysis/view/columns.py`: "ONB1", then one zlib stream of header and arrays. A text column
  * holds indices into one string table.
  */
 
