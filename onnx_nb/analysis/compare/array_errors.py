@@ -86,13 +86,14 @@ def finite_sums(reference: NDArray[Any], candidate: NDArray[Any]) -> tuple[int, 
     if not is_plain or reference.shape != candidate.shape or not reference.size:
         return None
     references, candidates = (np.ascontiguousarray(array).reshape(-1) for array in (reference, candidate))
-    equal, sums = 0, Sums()
-    for start, block, _ in _blocks(reference.shape, _channel_axis(reference.shape)):
+    equal, sums, size = 0, Sums(), reference.size
+    blocks = _blocks(reference.shape, _channel_axis(reference.shape)) if size > _BLOCK else [(0, (size,), 0)]
+    for start, block, _ in blocks:
         here = slice(start, start + math.prod(block))
         values = references[here].astype(np.float64)
         errors = candidates[here] - values
         np.abs(errors, out=errors)
-        largest = errors.max().item()
+        largest = np.maximum.reduce(errors).item()
         if not math.isfinite(largest):
             return None
         low, high = _range(values)
@@ -297,7 +298,7 @@ def _channel_axis(shape: Sequence[int]) -> int:
 def _range(values: NDArray[Any]) -> tuple[float, float]:
     """Return the smallest and the largest number, or magnitude if they are complex."""
     values = np.abs(values) if values.dtype.kind == "c" else values
-    return values.min().item(), values.max().item()
+    return np.minimum.reduce(values).item(), np.maximum.reduce(values).item()
 
 
 def _scaled(values: NDArray[Any], largest: float) -> tuple[Floats, int]:

@@ -288,6 +288,10 @@ class ErrorStats(ErrorSize):
         return f"ErrorStats({', '.join(parts)})"
 
 
+_name = functools.cache(lambda dtype: dtype.name)
+"""numpy composes the name of a dtype anew at each call."""
+
+
 class LazyErrors:
     """Errors of two arrays that nobody changes: their size immediately, the rest when `stats` is first read.
 
@@ -305,9 +309,20 @@ class LazyErrors:
         if found is None:
             self.size = self.stats
             return
-        dtypes, (equal, sums) = (reference.dtype.name, candidate.dtype.name), found
-        known = {name: getattr(sums, name) for name in ("max_abs", "error_norm", "reference_norm", "low", "high")}
-        self.size = ErrorSize(reference.shape, dtypes, reference.size, equal, sums.finite, **known)
+        equal, sums = found
+        dtypes = _name(reference.dtype), _name(candidate.dtype)
+        self.size = ErrorSize(
+            reference.shape,
+            dtypes,
+            reference.size,
+            equal,
+            sums.finite,
+            max_abs=sums.max_abs,
+            error_norm=sums.error_norm,
+            reference_norm=sums.reference_norm,
+            low=sums.low,
+            high=sums.high,
+        )
 
     @property
     def stats(self) -> ErrorStats:

@@ -477,12 +477,12 @@ class _Auditor:
             if claim.entries.get(key) == "":
                 message = f"{what} has external data with an empty {key}, which onnx and onnxruntime refuse."
                 self._report("error", "number", [found], message)
-        keys = Counter(plain_text(entry.key) for entry in found.tensor.external_data)
-        found.keys = tuple(key for key in keys if key not in KNOWN_KEYS)
-        for key, count in keys.items():
+        keys = [plain_text(entry.key) for entry in found.tensor.external_data]
+        found.keys = tuple(dict.fromkeys(key for key in keys if key not in KNOWN_KEYS))
+        for key in dict.fromkeys(keys):
             if key in KNOWN_KEYS:
-                if count > 1:
-                    message = f"{what} gives {key!r} {count} times; the last one counts."
+                if keys.count(key) > 1:
+                    message = f"{what} gives {key!r} {keys.count(key)} times; the last one counts."
                     self._report("warning", "key", [found], message)
             elif key == "basepath":
                 message = f"{what} has the key 'basepath', with which onnxruntime refuses to load the model."
@@ -635,7 +635,6 @@ class _Found:
         return self.claim.entries.get("checksum", "") if self.claim and self.location is not None else ""
 
     def entry(self) -> TensorEntry:
-        same = ("nbytes", "location", "offset", "length", "agrees", "inside", "keys")
         return TensorEntry(
             name=plain_text(self.tensor.name) or self.place.name,
             place=self.place.label,
@@ -645,7 +644,13 @@ class _Found:
             overlaps=tuple(self.overlaps),
             checksum=self.checksum or ("not verified" if self.given_checksum else ""),
             problems=tuple(dict.fromkeys(self.problems)),
-            **{name: getattr(self, name) for name in same},
+            nbytes=self.nbytes,
+            location=self.location,
+            offset=self.offset,
+            length=self.length,
+            agrees=self.agrees,
+            inside=self.inside,
+            keys=self.keys,
         )
 
 

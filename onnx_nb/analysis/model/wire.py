@@ -238,9 +238,13 @@ def _message(number: int, parts: list[_Part]) -> list[_Part]:
 
 
 def _length(parts: list[_Part]) -> int:
-    spans = sum(part[1] - part[0] for part in parts if isinstance(part, tuple))
-    data = sum(len(part) for part in parts if isinstance(part, bytes))
-    return spans + data + sum(part.nbytes for part in parts if not isinstance(part, bytes | tuple))
+    total = 0
+    for part in parts:
+        if isinstance(part, bytes):
+            total += len(part)
+        else:
+            total += part[1] - part[0] if isinstance(part, tuple) else part.nbytes
+    return total
 
 
 def _joined(window: Window, parts: list[_Part]) -> list[Part]:

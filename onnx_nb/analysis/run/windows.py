@@ -301,7 +301,7 @@ class Windows:
         def run_body(number: int, given: Sequence[Value | None]) -> list[Value | None]:
             return self._run_subgraph(body, given, outer, state, (*index, number))
 
-        _ITERATIONS[op](graph.nodes[node], inputs, run_body)
+        _ITERATIONS[op](graph.node(node), inputs, run_body)
 
     def _run_subgraph(
         self,
@@ -518,8 +518,8 @@ class _SessionMaker:
                 nbytes += self._add_weight(proto.graph, value)
             else:
                 assert self.is_constant(value)  # all other values are alive  # noqa: S101
-                proto.graph.node.append(graph.nodes[int(graph.producer[value])])
-        proto.graph.node.extend(graph.nodes[node] for node in nodes)
+                proto.graph.node.append(graph.node(int(graph.producer[value])))
+        proto.graph.node.extend(graph.node(node) for node in nodes)
         proto.functions.extend(self._functions_of(nodes))
         outputs = [v for v in made if v in self._wanted or self.is_needed_after(order, stop, v)] or made[:1]
         for value in outputs:
@@ -542,7 +542,7 @@ class _SessionMaker:
         if self.graph.value_kind[value] == INITIALIZER:
             self._add_weight(proto.graph, value)
         else:
-            proto.graph.node.append(self.graph.nodes[int(self.graph.producer[value])])
+            proto.graph.node.append(self.graph.node(int(self.graph.producer[value])))
         proto.graph.output.add(name=name)
         session = sessions.create(with_proto(self.graph.model, proto, quoted(name)), optimize=False, transient=True)
         return sessions.run_values(session, {}, name=quoted(name))[name]
@@ -578,7 +578,7 @@ class _SessionMaker:
         if not functions:
             return []
         called = set[tuple[str, str]]()
-        inside = all_nodes(self.graph.nodes[node] for node in nodes)
+        inside = all_nodes(self.graph.node(node) for node in nodes)
         waiting = {key_of(node)[:2] for node in inside} & self._calls.keys()
         while waiting:
             key = waiting.pop()
