@@ -24,7 +24,7 @@ from onnx_nb.analysis.formatting import closest_text, count_text, quoted, shorte
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import BODY_INPUT, GRAPH_INPUT
 from onnx_nb.analysis.graph.operators import CATEGORIES, category
-from onnx_nb.analysis.scopes.scopes import BODY, CHUNK, FUNCTION, REPEAT, ROWS, SIBLINGS, scopes
+from onnx_nb.analysis.scopes.scopes import BODY, FUNCTION, GATHERED, REPEAT, ROWS, SIBLINGS, scopes
 from onnx_nb.analysis.view.graph_columns import CONSTANT, DIFFERS, columns, yields
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class Outline:
     def first_opening(self) -> set[int]:
         """Return the scopes that are open at first: all in a small graph, else from the outside in, within `BUDGET`.
 
-        A repeat opens, with its first layer, only if there are few boxes without it; each CHUNK
+        A repeat opens, with its first layer, only if there are few boxes without it; each GATHERED
         without repeated members opens last.
         """
         if self.graph.node_count <= FEW:
@@ -249,7 +249,7 @@ class Outline:
 
         def wait_inside(scope: int, rank: int) -> None:
             for child in sorted(self.children(scope), key=lambda child: -int(nodes[child])):
-                own = {REPEAT: 1, CHUNK: 2 * int(repeat[child] <= 1)}.get(int(kinds[child]), 0)
+                own = {REPEAT: 1, GATHERED: 2 * int(repeat[child] <= 1)}.get(int(kinds[child]), 0)
                 if kinds[child] != SIBLINGS:
                     heappush(waiting, (max(rank, own), next(order), child))
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.graph.dataflow import upward
-from onnx_nb.analysis.scopes.scopes import CHUNK, ROWS, Scopes
+from onnx_nb.analysis.scopes.scopes import GATHERED, ROWS, Scopes
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
@@ -46,7 +46,7 @@ class RepeatDifferences:
     """The differences of all repeats."""
 
     scope_differs: Ints
-    """Number of members that differ in each REPEAT, SIBLINGS or CHUNK of one; 1 for a scope that differs."""
+    """Number of members that differ in each REPEAT, SIBLINGS or GATHERED of one; 1 for a scope that differs."""
     nodes: NDArray[np.bool_]
     """Whether each node differs."""
     found: tuple[RepeatDifference, ...]
@@ -71,11 +71,11 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
     found: list[RepeatDifference] = []
     for roof in np.flatnonzero(np.isin(tree.scope_kind, ROWS)).tolist():
         members, waiting = list[int](), [roof]
-        while waiting:  # through the chunks of the row
+        while waiting:  # through the gathered parts of the row
             inside = tree.children(waiting.pop())
-            is_chunk = tree.scope_kind[inside] == CHUNK
-            waiting += inside[is_chunk].tolist()
-            members += inside[~is_chunk].tolist()
+            is_gathered = tree.scope_kind[inside] == GATHERED
+            waiting += inside[is_gathered].tolist()
+            members += inside[~is_gathered].tolist()
         members.sort()
         lines = [drawn[starts[member] : stops[member]] for member in members]
         lines = lines or list(np.sort(drawn[starts[roof] : stops[roof]])[:, np.newaxis])
@@ -107,7 +107,7 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
             if members[at] >= 0:
                 differs[members[at]] = 1
             scope = int(tree.scope_parent[members[at]] if members[at] >= 0 else tree.node_scope[-1 - members[at]])
-            while scope != roof:  # chunks of the row
+            while scope != roof:  # gathered parts of the row
                 differs[scope] += 1
                 scope = int(tree.scope_parent[scope])
             differs[roof] += 1

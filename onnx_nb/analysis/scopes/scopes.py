@@ -39,9 +39,9 @@ from onnx_nb.analysis.scopes.structure import (
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Ints, Longs
 
-ROOT, SCOPE, REPEAT, CHUNK, BODY, BRANCH, FUNCTION, SIBLINGS = range(8)
-"""Kind of a scope, as in `Scopes.scope_kind`. BODY is a node with subgraphs and BRANCH one of them; CHUNK is part of a
-row, or the nodes of no module; FUNCTION holds an opened call; SIBLINGS are equal parallel branches."""
+ROOT, SCOPE, REPEAT, GATHERED, BODY, BRANCH, FUNCTION, SIBLINGS = range(8)
+"""Kind of a scope, as in `Scopes.scope_kind`. BODY is a node with subgraphs and BRANCH one of them; GATHERED is part
+of a row, or the nodes of no module; FUNCTION holds an opened call; SIBLINGS are equal parallel branches."""
 
 ROWS = (REPEAT, SIBLINGS)
 """Kinds of scopes with equal members."""
@@ -73,7 +73,7 @@ class Scopes:
     scope_node: Ints
     """Node that owns a BODY or BRANCH or calls a FUNCTION, else −1."""
     scope_repeat: Ints
-    """Number of equal children of a REPEAT or SIBLINGS, or in a CHUNK of one; else 1."""
+    """Number of equal children of a REPEAT or SIBLINGS, or in a GATHERED of one; else 1."""
     node_scope: Ints
     """Scope that directly contains each flat node of `Graph.opened`."""
 
@@ -418,7 +418,7 @@ class Tree(_Columns):
             return
         for number, codes in enumerate(Siblings(self, part).prepared(), 1):
             name = PREPARED if number == 1 else f"{PREPARED} ({number})"
-            self._move(codes, self.add(0, name, kind=CHUNK))
+            self._move(codes, self.add(0, name, kind=GATHERED))
 
     def _fold_branches(self, part: Part) -> Siblings | None:
         """Put equal branches into SIBLINGS; return the edges between siblings if computed and still valid."""
@@ -533,12 +533,12 @@ class Tree(_Columns):
             for number, inside in enumerate(parts, 1):
                 if len(inside) == 1:
                     break  # a single last one is not moved
-                name = self._range_name(inside) if self.kind[scope] in (*ROWS, CHUNK) else ""
+                name = self._range_name(inside) if self.kind[scope] in (*ROWS, GATHERED) else ""
                 place = (number - 1) * size
                 numbered = f"{place + 1}–{place + len(inside)}" if self.kind[scope] == SIBLINGS else ""
                 name = name or numbered or f"part {number} of {len(parts)}"
                 repeat = len(inside) if self.repeat[scope] > 1 else 1
-                inner = self.add(scope, name, self.cls[scope], kind=CHUNK, repeat=repeat)
+                inner = self.add(scope, name, self.cls[scope], kind=GATHERED, repeat=repeat)
                 self._move(inside, inner)
                 waiting.append((inner, inside))
 

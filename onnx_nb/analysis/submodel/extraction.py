@@ -24,7 +24,7 @@ from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.tensors import attribute
-from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, CHUNK, FUNCTION, ROWS, Scopes, scopes
+from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, GATHERED, ROWS, Scopes, scopes
 from onnx_nb.analysis.submodel.assembly import (
     assemble,
     functions_of,
@@ -415,7 +415,7 @@ def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
     # the path of each scope, without scopes that only collect equal or many children
     plain: list[list[str]] = [[]]
     for number in range(1, len(parents)):
-        own = [] if kinds[number] in (*ROWS, CHUNK) else _parts(tree.scope_name[number])
+        own = [] if kinds[number] in (*ROWS, GATHERED) else _parts(tree.scope_name[number])
         plain.append(plain[parents[number]] + own)
     paths = list(map(_parts, tree.scope_path))
     found = [number for number in range(1, len(plain)) if wanted in (plain[number], paths[number])]

@@ -21,7 +21,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
 from onnx_nb.analysis.model.tensors import graphs_of
-from onnx_nb.analysis.scopes.scopes import CHUNK, ROWS
+from onnx_nb.analysis.scopes.scopes import GATHERED, ROWS
 from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
 from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value, stored_bytes, weight_tensors
 from onnx_nb.analysis.submodel.extraction import is_mark, mark_name, nodes_of_scope, nodes_of_scopes
@@ -251,7 +251,7 @@ def _at_depth(graph: Graph, depth: int) -> list[set[int]]:
     level = [0] * len(tree.scope_parent)
     chosen = []
     for group in range(1, len(level)):
-        made_up = tree.scope_kind[group] in (*ROWS, CHUNK)
+        made_up = tree.scope_kind[group] in (*ROWS, GATHERED)
         level[group] = level[tree.scope_parent[group]] + (not made_up)
         if level[group] == depth and not made_up:
             chosen.append(group)

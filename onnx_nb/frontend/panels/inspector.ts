@@ -276,7 +276,7 @@ const SCOPE_KINDS: Readonly<Record<number, string>> = {
   [SCOPE_KIND.ROOT]: "model",
   [SCOPE_KIND.SCOPE]: "scope",
   [SCOPE_KIND.REPEAT]: "repeated scopes",
-  [SCOPE_KIND.CHUNK]: "gathered, no module",
+  [SCOPE_KIND.GATHERED]: "gathered, no module",
   [SCOPE_KIND.BODY]: "node with bodies",
   [SCOPE_KIND.BRANCH]: "body",
   [SCOPE_KIND.FUNCTION]: "call of a function",

@@ -12,7 +12,7 @@ export const SCOPE_KIND = {
   ROOT: 0,
   SCOPE: 1,
   REPEAT: 2,
-  CHUNK: 3,
+  GATHERED: 3,
   BODY: 4,
   BRANCH: 5,
   FUNCTION: 6,

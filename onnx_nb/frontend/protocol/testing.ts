@@ -90,7 +90,7 @@ interface Group {
  *     MatMul enc/0/mm : x W -> y           node: op name : inputs -> outputs; "_" is an omitted input
  *     Conv c : x W -> y | strides 2×2      … with attributes
  *     output y                             graph output
- *     scope enc/0 class=BertLayer          also kind=REPEAT|CHUNK|BODY|BRANCH|FUNCTION, repeat=32, differs=2, node=NAME for the last three
+ *     scope enc/0 class=BertLayer          also kind=REPEAT|GATHERED|BODY|BRANCH|FUNCTION, repeat=32, differs=2, node=NAME for the last three
  *     bodyinput i                          value passed to a body
  *     fold NAME, fault NAME                flags of a node
  */

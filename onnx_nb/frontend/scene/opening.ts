@@ -121,7 +121,8 @@ function opened(
     const next = deep ? level.slice(1) : [];
     for (const scope of deep ? level.slice(0, 1) : level) {
       if (columns.scopeKind[scope] === SCOPE_KIND.REPEAT) repeats.push(scope);
-      else if (columns.scopeKind[scope] === SCOPE_KIND.CHUNK && columns.scopeRepeat[scope] <= 1) gathered.push(scope);
+      else if (columns.scopeKind[scope] === SCOPE_KIND.GATHERED && columns.scopeRepeat[scope] <= 1)
+        gathered.push(scope);
       else if (columns.scopeKind[scope] !== SCOPE_KIND.SIBLINGS && tryOpen(scope)) next.push(...inside(scope));
     }
     level = deep ? next.sort(bySize) : next;

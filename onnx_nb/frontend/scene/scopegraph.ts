@@ -25,7 +25,7 @@ interface Shape {
   readonly kind: Uint8Array;
   /** hyperedge → item that produces the tensor, BORDER (it comes from outside) or NOBODY */
   readonly source: Int32Array;
-  /** sinks of hyperedge e are ptr[e] … ptr[e+1] − 1: items that read it, once each, or BORDER (it is read outside) */
+  /** sinks of hyperedge e are ptr[e] … ptr[e+1] − 1: items that read it, once each, or BORDER if it is read outside */
   readonly ptr: Uint32Array;
   readonly sink: Int32Array;
   /** 1: every reader in that item is a body that captures the tensor from outside the body */
@@ -208,7 +208,7 @@ class ScopeGraphs {
         const tensor = columns.inValue[k];
         if (tensor < 0 || columns.isConstant(tensor)) continue;
         const producer = columns.producer[tensor];
-        if (producer >= 0 && this.#stamp[producer] === stamp && this.#item[producer] === item) continue; // inside the item
+        if (producer >= 0 && this.#stamp[producer] === stamp && this.#item[producer] === item) continue; // inside
         const known = this.#edgeStamp[tensor] === stamp;
         const from = known ? 0 : sourceOf(tensor);
         if (from === INSIDE) continue;

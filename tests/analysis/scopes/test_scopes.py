@@ -21,8 +21,8 @@ from onnx_nb.analysis.scopes import structure
 from onnx_nb.analysis.scopes.scopes import (
     BODY,
     BRANCH,
-    CHUNK,
     FUNCTION,
+    GATHERED,
     REPEAT,
     ROOT,
     ROWS,
@@ -96,12 +96,12 @@ def check_tree(graph: Graph, tree: Scopes) -> None:
     children = Counter(tree.scope_parent[1:].tolist())
     for scope in range(scopes):
         assert direct[scope] + children[scope] <= structure.CHILDREN_LIMIT
-        if tree.scope_kind[scope] in (SCOPE, *ROWS, CHUNK):
+        if tree.scope_kind[scope] in (SCOPE, *ROWS, GATHERED):
             assert direct[scope] + children[scope] > 1, f"{tree.scope_path[scope]} is a subgraph around one box"
             assert tree.scope_name[scope]
         assert (tree.scope_node[scope] >= 0) == (tree.scope_kind[scope] in (BODY, BRANCH, FUNCTION))
         if scope and tree.scope_repeat[scope] > 1:
-            assert tree.scope_kind[scope] in (*ROWS, CHUNK)
+            assert tree.scope_kind[scope] in (*ROWS, GATHERED)
     for node in range(graph.node_count):
         # nodes of a subgraph are drawn there, folded nodes with their readers
         branches = [g for g in line_of(tree, int(tree.node_scope[node])) if tree.scope_kind[g] in (BRANCH, FUNCTION)]
@@ -157,7 +157,7 @@ def test_repeats_hold_equal_layers(name: str) -> None:
         waiting = tree.children(roof).tolist()
         while waiting:
             scope = waiting.pop(0)
-            if tree.scope_kind[scope] == CHUNK:
+            if tree.scope_kind[scope] == GATHERED:
                 waiting += tree.children(scope).tolist()
             else:
                 members.append(scope)
@@ -398,10 +398,10 @@ def test_long_rows_are_divided_in_levels(count: int, levels: int) -> None:
     assert tree.scope_repeat[roof] == count
     first_layer = tree.scope_name.index("h.0")
     line = line_of(tree, first_layer)
-    assert [int(tree.scope_kind[g]) for g in line] == [ROOT, REPEAT, *[CHUNK] * levels, SCOPE]
+    assert [int(tree.scope_kind[g]) for g in line] == [ROOT, REPEAT, *[GATHERED] * levels, SCOPE]
     if levels:
-        chunk = line[2]
-        assert tree.scope_name[chunk] == f"h 0–{tree.scope_repeat[chunk] - 1}"
+        part = line[2]
+        assert tree.scope_name[part] == f"h 0–{tree.scope_repeat[part] - 1}"
 
 
 def test_nodes_between_repeated_layers_join_the_repeat() -> None:
