@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.alignment [conv bert …]`` prints the share and, beside it, the one that a prototype of the
 algorithm reached on such models; outputs without a tensor are counted by their reason. It fails if a share is lower.
-That no match is wrong is what tests/test_alignment.py tests, by the values of all tensors.
+That no match is wrong is what tests/analysis/pytorch/test_align.py tests, by the values of all tensors.
 """
 
 from __future__ import annotations

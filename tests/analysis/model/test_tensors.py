@@ -1,4 +1,4 @@
-"""Attributes, subgraphs and nested nodes of a NodeProto."""
+"""Nodes and attributes of a model: nested nodes, subgraphs, attributes by name."""
 
 from __future__ import annotations
 
