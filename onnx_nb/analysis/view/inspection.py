@@ -148,7 +148,7 @@ def _node(graph: Graph, index: int) -> Inspection:
     rows += _around(graph, int(graph.node_subgraph[index]), node.name)
     rows.append(("captured", ", ".join(graph.value_names[value] for value in graph.outer_values(index))))
     # a list as the exporter writes it: ['', 'encoder', 'encoder.layer.0']
-    paths = re.findall(r"'([^']+)'", metadata.get("pkg.torch.onnx.name_scopes", "")[:LONGEST])
+    paths = re.findall(r"'([^']*)'", metadata.get("pkg.torch.onnx.name_scopes", "")[:LONGEST])
     rows.append(("torch module", paths[-2] if len(paths) > 1 else ""))
     # %relu : [num_users=2] = call_function[target=torch.ops.aten.relu.default](…
     call = metadata.get("pkg.torch.onnx.fx_node", "")[:LONGEST]

@@ -149,3 +149,11 @@ def test_figures_inside_subgraphs_and_calls_name_what_they_are_counted_in() -> N
     tree = scopes(graph)
     call = next(g for g in tree.children(0) if tree.scope_name[g].endswith("block.0"))
     assert "counted in" not in dict(figures(called, "scope", int(call)))
+
+
+def test_the_torch_module_of_a_node_is_the_innermost_around_its_operation() -> None:
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value="['', 'encoder', 'encoder.layer.0', 'relu']")
+    assert dict(inspect(model_of(node), "node", 0).rows)["torch module"] == "encoder.layer.0"
+    node.metadata_props[0].value = "['', 'relu']"
+    assert "torch module" not in dict(inspect(model_of(node), "node", 0).rows)
