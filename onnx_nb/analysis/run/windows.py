@@ -83,15 +83,16 @@ class Windows:
         reuse: bool = False,
     ) -> None:
         self.graph = graph
-        self.wanted = frozenset(wanted)
+        self.wanted = wanted = frozenset(wanted)
         self.memory_limit = memory_limit
         # the arena reuses memory of dropped values, and may hold blocks that fit no other value
         self._shares_memory = memory_limit >= 32 * WINDOW_BYTES
         self._single, self._reuse = single, reuse
         self._reused_bytes = 0
         self._maker = _SessionMaker(graph, self.wanted, providers)
-        self._opened = _opened(graph, self.wanted)
-        self._order = functools.cache(lambda subgraph: _execution_order(graph, subgraph, self.wanted, self._opened))
+        self._opened = opened = _opened(graph, wanted)
+        # without self: sessions end with the last reference, since a forked process hangs if it collects one
+        self._order = functools.cache(lambda subgraph: _execution_order(graph, subgraph, wanted, opened))
         self._sessions: dict[tuple[int, int, int], _WindowSession] = {}
         self._ends: dict[tuple[int, int], int] = {}
         """Ends of windows in subgraphs, by subgraph and start: each iteration uses the same sessions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import copy
+import gc
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -368,3 +369,15 @@ def test_inputs_of_another_name_and_type_are_passed() -> None:
     c = compare(one, other)
     assert errors_of(c, "y").dtypes == ("float32", "float16")
     assert errors_of(c, "y").rel_l2 < 2e-3
+
+
+def test_no_session_outlives_a_comparison() -> None:
+    gc.collect()
+    gc.disable()  # a session in a reference cycle would stay, and hang a forked process that collects it
+    try:
+        before = sum(isinstance(each, onnxruntime.InferenceSession) for each in gc.get_objects())
+        compare(models.exported("bert", dynamo=True), models.transformed("bert", "qdq"), dataset()[:1])
+        after = sum(isinstance(each, onnxruntime.InferenceSession) for each in gc.get_objects())
+    finally:
+        gc.enable()
+    assert after == before
