@@ -199,8 +199,9 @@ class Claim:
 
     def beyond(self, source: Source) -> Iterator[ExternalDataError]:
         """Yield an error if the bytes would extend beyond the end of the file."""
-        if self.span is not None and self.span[1] > source.nbytes:
-            message = f"{self.what} is at bytes {self.span[0]} to {self.span[1]} of {quoted(source.label)}"
+        span = self.span
+        if span is not None and span[1] > source.nbytes:
+            message = f"{self.what} is at bytes {span[0]} to {span[1]} of {quoted(source.label)}"
             advice = "Get the whole file again."
             yield ExternalDataError(f"{message}, which has only {source.nbytes}.", advice=advice)
 

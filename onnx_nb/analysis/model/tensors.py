@@ -127,17 +127,17 @@ def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any]
 
 def stored_bytes(tensor: TensorProto, what: str) -> int:
     """Return the bytes that the values take as raw or external data."""
-    _count(tensor, what)
+    count = _count(tensor, what)
     if tensor.data_type not in _BITS:
         message = f"{what} has element type {tensor.data_type}, which has no bytes of a known layout."
         raise ModelFileError(message, advice=_FAULTY)
-    return declared_bytes(tensor)
+    return (count * _BITS[tensor.data_type] + 7) // 8
 
 
 def declared_bytes(tensor: TensorProto) -> int:
     """Return the same as `stored_bytes`, but 0 for unknown types and −1 for negative shapes."""
     bits = _BITS.get(tensor.data_type, 0)
-    return (math.prod(tensor.dims) * bits + 7) // 8 if all(dim >= 0 for dim in tensor.dims) else -1
+    return (math.prod(tensor.dims) * bits + 7) // 8 if min(tensor.dims, default=0) >= 0 else -1
 
 
 def held_bytes(tensor: TensorProto) -> int:
