@@ -375,9 +375,9 @@ def test_no_session_outlives_a_comparison() -> None:
     gc.collect()
     gc.disable()  # a session in a reference cycle would stay, and hang a forked process that collects it
     try:
-        before = sum(isinstance(each, onnxruntime.InferenceSession) for each in gc.get_objects())
+        before = sum(type(each) is onnxruntime.InferenceSession for each in gc.get_objects())
         compare(models.exported("bert", dynamo=True), models.transformed("bert", "qdq"), dataset()[:1])
-        after = sum(isinstance(each, onnxruntime.InferenceSession) for each in gc.get_objects())
+        after = sum(type(each) is onnxruntime.InferenceSession for each in gc.get_objects())
     finally:
         gc.enable()
     assert after == before
