@@ -206,7 +206,7 @@ class Model(Displayed):
         return cached(
             self,
             TensorInfo,
-            lambda: MappingProxyType({name: _info(name, tensor) for name, tensor in self._tensors().items()}),
+            lambda: MappingProxyType({name: weight_info(name, tensor) for name, tensor in self._tensors().items()}),
         )
 
     def tensor_names(self, pattern: str = "*") -> list[str]:
@@ -418,9 +418,10 @@ def read_tensor(model: Model, tensor: TensorProto | SparseTensorProto, name: str
     return array
 
 
-def _info(name: str, tensor: TensorProto | SparseTensorProto) -> TensorInfo:
+def weight_info(name: str, tensor: TensorProto | SparseTensorProto) -> TensorInfo:
+    """Return the name, type, shape, size and location of a weight; no value is read."""
     if isinstance(tensor, SparseTensorProto):
-        nbytes = _info(name, tensor.values).nbytes + _info(name, tensor.indices).nbytes
+        nbytes = weight_info(name, tensor.values).nbytes + weight_info(name, tensor.indices).nbytes
         return TensorInfo(name, tensor.values.data_type, tuple(tensor.dims), nbytes, sparse=True)
     shape = tuple(tensor.dims)
     if tensor.data_location != TensorProto.EXTERNAL:

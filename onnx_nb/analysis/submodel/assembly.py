@@ -21,9 +21,8 @@ from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.shape_inference import infer_values
 from onnx_nb.analysis.graph.subgraphs import Key, key_of
 from onnx_nb.analysis.graph.types import ValueType
-from onnx_nb.analysis.model import tensors, wire
+from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import with_proto
-from onnx_nb.analysis.model.storage import references
 from onnx_nb.analysis.model.tensors import all_nodes
 
 if TYPE_CHECKING:
@@ -97,16 +96,6 @@ def weight_tensors(graph: Graph, values: Iterable[int]) -> list[TensorProto | on
     if rows and rows[-1] < dense and rows[-1] - rows[0] == len(rows) - 1:  # a slice is faster than look-ups
         return list(origin.initializer[rows[0] : rows[-1] + 1])
     return [origin.initializer[i] if i < dense else origin.sparse_initializer[i - dense] for i in rows]
-
-
-def stored_bytes(tensor: TensorProto | onnx.SparseTensorProto) -> int:
-    """Return the bytes that the values of a weight take in its file or in memory."""
-    if isinstance(tensor, onnx.SparseTensorProto):
-        return stored_bytes(tensor.values) + stored_bytes(tensor.indices)
-    if tensor.data_location != TensorProto.EXTERNAL:
-        return tensors.held_bytes(tensor)
-    length = references(tensor).get("length", "")
-    return int(length) if length.isdigit() and len(length) < 20 else max(tensors.declared_bytes(tensor), 0)
 
 
 def functions_of(graph: Graph, nodes: Iterable[int]) -> tuple[Key, ...]:

@@ -22,14 +22,13 @@ from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.graph.operators import MARK
-from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.model import Model, ModelLike, load, weight_info
 from onnx_nb.analysis.model.tensors import attribute
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, GATHERED, ROWS, Scopes, scopes
 from onnx_nb.analysis.submodel.assembly import (
     assemble,
     functions_of,
     main_value,
-    stored_bytes,
     weight_tensors,
     weights_of,
 )
@@ -274,7 +273,7 @@ def _planned(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Extrac
         suggestion=tuple(names[value] for value in suggestion),
         alternative=tuple(names[value] for value in alternative),
         warning=warning,
-        nbytes=sum(map(stored_bytes, weight_tensors(graph, weights))),
+        nbytes=sum(weight_info("", each).nbytes for each in weight_tensors(graph, weights)),
     )
 
 

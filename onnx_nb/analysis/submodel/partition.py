@@ -19,11 +19,11 @@ from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow, strongly_connected
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
-from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
+from onnx_nb.analysis.model.model import Model, ModelLike, load, weight_info, with_proto
 from onnx_nb.analysis.model.tensors import graphs_of
 from onnx_nb.analysis.scopes.scopes import GATHERED, ROWS
 from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
-from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value, stored_bytes, weight_tensors
+from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value, weight_tensors
 from onnx_nb.analysis.submodel.extraction import is_mark, mark_name, nodes_of_scope, nodes_of_scopes
 
 if TYPE_CHECKING:
@@ -444,7 +444,7 @@ def _bytes(graph: Graph) -> NDArray[np.float64]:
     size = np.zeros(graph.value_count)
     weights = frame.weights.tolist()
     tensors = weight_tensors(graph, weights)
-    size[weights] = [float(stored_bytes(tensor)) for tensor in tensors]
+    size[weights] = [float(weight_info("", tensor).nbytes) for tensor in tensors]
     reader, value = flow.edges
     first = np.full(graph.value_count, graph.main_count, np.int64)
     np.minimum.at(first, value, graph.rank[reader].astype(np.int64))
