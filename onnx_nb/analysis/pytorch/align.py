@@ -494,7 +494,7 @@ class Candidates:
                 self._inner.discard(before)
 
     def _share(self, chosen: dict[int, tuple[int, str]], distances: Mapping[tuple[int, int], float]) -> None:
-        """Let values without a tensor share the tensor of an equal value, or a weight that holds them."""
+        """Match values without a tensor to the tensor of an equal value, or to a weight that holds them."""
         model, folded = self._graph.model, self._graph.folded
         rest = [number for number in self._makers if number not in chosen]
         shapes = {self._types[number][1] for number in rest}

@@ -360,7 +360,7 @@ _SUBMITTED: Final = 16
 def spread(
     executor: concurrent.futures.Executor, work: Callable[..., bytes], payload: bytes, feeds: Iterable[Any]
 ) -> Generator[Any]:
-    """Let an executor call ``work(token, payload, feed)``; yield the unpickled results in the order of the feeds."""
+    """Call ``work(token, payload, feed)`` on an executor; yield the unpickled results in the order of the feeds."""
     token = uuid.uuid4().hex
     waiting: list[concurrent.futures.Future[bytes]] = []
     number = 0

@@ -11,7 +11,7 @@ const ENOUGH = 20;
 const MANY = 60;
 /** Zooms tried if even the closed scopes do not fit, as long as text stays readable. */
 const SMALL_ZOOMS = [0.66, 0.58] as const;
-/** Give up after this many scopes fail to fit. */
+/** Maximum number of scopes that fail to fit before the search ends */
 const TRIES = 10;
 
 /**
