@@ -23,6 +23,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, number_text, printable, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.view.columns import Columns
@@ -151,7 +152,7 @@ def page(title: str, about: Any, kind: str, parts: Mapping[str, bytes]) -> str:
 
 def write_page(path: str | os.PathLike[str], text: str) -> Path:
     """Write a page; the file appears only when complete."""
-    target = Path(path)
+    target = path_of(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -183,7 +184,10 @@ def audit_still(audit: Audit) -> str:
     """Return the problems and the files of an audit as tables."""
     problems = [(problem.severity, problem.kind, f"{problem.message} {problem.advice}") for problem in audit.problems]
     problems.sort(key=lambda row: row[0] != "error")
-    files = [(file.location, bytes_text(file.nbytes), str(file.tensors)) for file in audit.files]
+    files = [
+        (file.location, "missing" if file.nbytes is None else bytes_text(file.nbytes), str(file.tensors))
+        for file in audit.files
+    ]
     tables = _table(("", "Problem", "What"), 3, problems, most=400) if problems else ""
     tables += _table(("File", "Size", "Tensors"), 1, files) if files else ""
     return f"<p><b>{_escaped(repr(audit), 400)}</b></p>{tables}{_more(len(problems), 'problem')}"

@@ -62,9 +62,12 @@ class Values:
         known, given = self.known, call.args.get("value")
         if given is not None:
             self._capture_one(known, int(given), call)
-            return Reply({"message": f"captured {self._name(int(given))}"})
-        known.whole = self._run(known, call)
-        return Reply({"message": repr(known.whole)})
+            return Reply({"message": f"Captured {quoted(self._name(int(given)))}"})
+        made = known.whole = self._run(known, call)
+        runs = f"{count_text(made.feeds, 'run')} on {'random inputs' if known.feeds is None else 'your feeds'}"
+        stopped = f", stopped at {quoted(made.stopped.name)}" if made.stopped else ""
+        text = f"Captured {count_text(len(made), 'value')} in {runs}{stopped}. Click a tensor, or choose a color"
+        return Reply({"message": text})
 
     def statistics(self, call: Call) -> Reply:
         """Reply with the statistics of a value; ``None`` if it has not been captured."""

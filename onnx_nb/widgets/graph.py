@@ -18,7 +18,7 @@ import traitlets
 from traitlets import TraitError
 
 from onnx_nb.analysis.cost.summary import summarize
-from onnx_nb.analysis.formatting import count_text, quoted
+from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.submodel.extraction import ExtractionPlan, extract, plan_extraction
@@ -105,8 +105,8 @@ class ModelGraph(GraphWidget):
     direction = traitlets.Enum(("down", "right"), default_value="down").tag(sync=True)
     """Direction of the data flow."""
 
-    height = traitlets.Int(640, min=160).tag(sync=True)
-    """Height of the view in CSS pixels."""
+    height = traitlets.Int(None, allow_none=True, min=160).tag(sync=True)
+    """Height of the view in CSS pixels; ``None`` for at most 640, so that all of the widget fits the window."""
 
     submodel = traitlets.Instance(Model, allow_none=True)
     """The submodel that *Extract* (or `extract`) last produced; ``None`` before."""
@@ -273,7 +273,14 @@ class ModelGraph(GraphWidget):
             submodel = extract(self.model, *self._chosen(call))
             packed = columns(submodel).to_bytes()
             self.submodel = submodel
-        return Reply({"message": repr(submodel)}, [packed])
+        weights = sum(info.nbytes for info in submodel.initializers.values())
+        size = f", {bytes_text(weights)} of weights" if weights else ""
+        text = f"Extracted {count_text(len(submodel.proto.graph.node), 'node')}{size}: g.submodel"
+        return Reply({"message": text}, [packed])
+
+    def _on_discard(self, _call: Call) -> Reply:
+        self.submodel = None
+        return Reply()
 
     def _on_page(self, call: Call) -> Reply:
         statistics = call.args.get("statistics") is True

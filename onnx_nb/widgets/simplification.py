@@ -13,6 +13,7 @@ import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, quoted, shortened
+from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import Provenance, account
 from onnx_nb.drawing.html import page
@@ -210,4 +211,4 @@ class SimplificationPanel(PairWidget):
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
-    return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - a link stays one
+    return Path(os.path.abspath(path_of(path)))  # noqa: PTH100 - a link stays one

@@ -115,7 +115,7 @@ class GraphWidget:
         if lacking.is_visible():
             lacking.click()
             self.wait_for_plan()
-        self.press("Extract")
+        self.root.locator(".onnx-nb-extract").first.get_by_role("button", name="Extract", exact=True).click()
         pane = self.root.locator('.onnx-nb[data-widget="submodel"]')
         expect(pane).to_have_attribute("data-state", "drawn")
         return pane

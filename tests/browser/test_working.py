@@ -64,9 +64,8 @@ def test_many_boxes_are_selected_measured_and_cut_out(themed_lab: JupyterPage) -
     lab.kernel.expect("[each['name'] for each in g.selection]", [name for _, name in nodes])
 
     panel.get_by_role("button", name="Extract these").click()
-    graph.wait_for_plan()
+    lab.kernel.expect("g.submodel is not None")
     lab.kernel.expect("[g.inputs, g.outputs]", [made.inputs, made.outputs])
-    graph.extract()
     assert lab.kernel.evaluate("len([n for n in g.submodel.proto.graph.node if n.op_type == 'Conv'])") == 2
     lab.page.get_by_role("button", name="Close submodel").click()
     graph.root.locator(".onnx-nb-canvas").focus()
@@ -165,6 +164,9 @@ def test_a_submodel_is_cut_out_by_keys_alone_and_all_of_it_is_announced(themed_l
     assert "onnx-nb-canvas" in graph.root.evaluate(focused), "the picture kept the keys"
     keys.press("Control+z")
     expect(voice).to_contain_text("Undone")
+    lab.kernel.expect("g.submodel", None)
+    expect(pane).to_have_count(0)
+    keys.press("Control+z")
     lab.kernel.expect(cut, [[before], []])
     keys.press("Control+z")
     lab.kernel.expect(cut, [[], []])

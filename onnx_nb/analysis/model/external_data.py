@@ -34,7 +34,9 @@ from onnx_nb.analysis.model.storage import (
     Source,
     UnsafeLocationError,
     embed,
+    path_of,
     refer,
+    references,
 )
 from onnx_nb.analysis.model.tensors import (
     Place,
@@ -117,8 +119,8 @@ class DataFile:
 
     location: str
     """Location as the tensors name it."""
-    nbytes: int
-    """Bytes of the file."""
+    nbytes: int | None
+    """Bytes of the file; ``None`` if it is missing or must not be read."""
     tensors: int
     """Number of tensors in it."""
     used: int
@@ -144,8 +146,9 @@ class Audit(Displayed, Table):
         outside = sum(entry.location is not None for entry in self.tensors)
         counts = Counter(problem.severity for problem in self.problems)
         found = ", ".join(count_text(n, kind) for kind, n in sorted(counts.items()))
-        size = bytes_text(sum(file.nbytes for file in self.files))
-        files = count_text(len(self.files), "file")
+        present = [file.nbytes for file in self.files if file.nbytes is not None]
+        size, files = bytes_text(sum(present)), count_text(len(present), "file")
+        files += f" and {len(self.files) - len(present)} missing" if len(present) < len(self.files) else ""
         held = f"{outside} of {len(self.tensors)} tensors outside, {size} in {files}"
         return f"Audit({shortened(self.model, 80)!r}: {held}, {found or 'no problems'})"
 
@@ -213,6 +216,33 @@ def audit(model: ModelLike, *, checksums: bool = False, progress: Progress | Non
     Audit('model.onnx': 1 of 1 tensors outside, 400 B in 1 file, no problems)
     """
     return _Auditor(load(model)).audit(checksums=checksums, progress=progress)
+
+
+def missing_files(model: ModelLike) -> list[tuple[str, OnnxNbError]]:
+    """Return the first weight in each data file that cannot be used, and why; reads no file.
+
+    Examples
+    --------
+    >>> import onnx
+    >>> weight = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[100], data_location=1)
+    >>> _ = weight.external_data.add(key="location", value="w.bin")
+    >>> proto = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [weight]))
+    >>> [name for name, _ in missing_files(proto)]
+    ['w']
+    """
+    loaded = load(model)
+    storage, label = storage_of(loaded), label_of(loaded)
+    users: dict[str, list[str]] = {}
+    for tensor in loaded.proto.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            users.setdefault(references(tensor).get("location", ""), []).append(plain_text(tensor.name))
+    found = []
+    for location, names in users.items():
+        try:
+            storage.source(location, f"the data of {count_text(len(names), 'weight')} of {label}")
+        except OnnxNbError as error:
+            found.append((names[0], error))
+    return found
 
 
 def convert(
@@ -288,7 +318,7 @@ def convert(
     ...     audit(convert(proto, f"{folder}/model.onnx", location="weights.bin"))
     Audit('model.onnx': 1 of 1 tensors outside, 8.0 kB in 1 file, no problems)
     """
-    loaded, target = load(model), Path(path)
+    loaded, target = load(model), path_of(path)
     location = f"{target.name}.data" if location is None else location
     layout = Layout(location, per_tensor, shard_size, alignment, threshold, attributes, checksums)
     return write_model(target, loaded.proto, storage_of(loaded), label_of(loaded), layout, progress=progress)
@@ -308,7 +338,7 @@ def inline(model: ModelLike, path: str | os.PathLike[str], *, progress: Progress
     True
     """
     loaded = load(model)
-    return write_model(Path(path), loaded.proto, storage_of(loaded), label_of(loaded), None, progress=progress)
+    return write_model(path_of(path), loaded.proto, storage_of(loaded), label_of(loaded), None, progress=progress)
 
 
 def check(model: ModelLike, *, full: bool = False, checksums: bool = False, progress: Progress | None = None) -> Audit:
@@ -393,6 +423,7 @@ class _Auditor:
         self.label = label_of(model)
         self.problems: list[Problem] = []
         self.files: dict[object, _File] = {}
+        self.missing: list[DataFile] = []
 
     def audit(self, *, checksums: bool, progress: Progress | None) -> Audit:
         every = [_Found(tensor, place, f"{place.label} of {self.label}") for tensor, place in placed(self.model.proto)]
@@ -408,11 +439,12 @@ class _Auditor:
         for file in self.files.values():
             self._check_file(file)
         self._check_checksums(compute=checksums, progress=progress)
-        rows = (
+        present = [
             DataFile(file.location, file.source.nbytes, len(file.users), *file.counts, file.sha1)
             for file in self.files.values()
-        )
-        return Audit(self.model.name, tuple(found.entry() for found in every), tuple(rows), tuple(self.problems))
+        ]
+        tensors = tuple(found.entry() for found in every)
+        return Audit(self.model.name, tensors, (*self.missing, *present), tuple(self.problems))
 
     def _report(self, severity: str, kind: str, users: Sequence[_Found], message: str, advice: str = _REWRITE) -> None:
         for found in users:
@@ -453,6 +485,7 @@ class _Auditor:
             missing, unsafe = isinstance(failed, MissingFileError), isinstance(failed, UnsafeLocationError)
             kind = "missing file" if missing else "unsafe path" if unsafe else "file"
             self._report("error", kind, users, failed.message, failed.advice)
+            self.missing.append(DataFile(location, None, len(users), 0, 0, 0, ""))
         elif isinstance(source, File) and not source.permanent:
             # "data" and "./data" are one file
             self.files.setdefault(source.identity, _File(location, source)).users += users

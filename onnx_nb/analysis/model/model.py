@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import os
+import re
 import stat
 import sys
 import threading
@@ -35,6 +36,7 @@ from onnx_nb.analysis.model.storage import (
     embed,
     file_names,
     is_number,
+    path_of,
     refer,
     references,
 )
@@ -89,7 +91,7 @@ def load(source: ModelLike, *, data_dir: str | os.PathLike[str] | None = None) -
     >>> load(onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]> g (float x) => (float y) { y = Abs(x) }'))
     Model('g', 1 node, 0 B, opset 17)
     """
-    folder = None if data_dir is None else Path(data_dir).absolute()
+    folder = None if data_dir is None else path_of(data_dir).absolute()
     if folder is not None and not folder.is_dir():
         message = f"data_dir {quoted(str(data_dir))} is not a folder."
         raise ExternalDataError(message, advice="Give the folder of the data files.")
@@ -295,7 +297,7 @@ class Model(Displayed):
         ...     onnx.load(load(proto).save(f"{folder}/copy.onnx")) == proto
         True
         """
-        target = Path(path)
+        target = path_of(path)
         if external_data is None:
             external_data = self._inline_bytes() > wire.PROTO_LIMIT
         layout = None
@@ -436,11 +438,13 @@ def weight_info(name: str, tensor: TensorProto | SparseTensorProto) -> TensorInf
 
 def _from_file(name: str, folder: Path | None) -> Model:
     """Read a file; ``folder`` holds its external data if that is not the file's own folder."""
-    path = Path(name)
+    path = path_of(name)
     label = quoted(str(path))
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
+        if _ADDRESS.match(name):
+            raise ModelFileError(f"{quoted(name)} is a web address.", advice="Download it and give its path.") from None
         raise _no_file(path) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -574,9 +578,10 @@ def _unreadable(error: DecodeError, name: str) -> ModelFileError:
     )
 
 
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+
 def _no_file(path: Path) -> ModelFileError:
-    if str(path).startswith(("http:", "https:")):
-        return ModelFileError(f"{quoted(str(path))} is a web address.", advice="Download the file and give its path.")
     where = "" if path.is_absolute() else f" in {quoted(str(Path.cwd()))}"
     advice = closest_text(path.name, file_names(path.parent))
     return ModelFileError(f"there is no file {quoted(str(path))}{where}.", advice=advice)

@@ -388,6 +388,15 @@ def embed(tensor: TensorProto, extent: Extent) -> None:
     tensor.ClearField("data_location")
 
 
+def path_of(given: str | os.PathLike[str]) -> Path:
+    """Return a path that a person gave, with ``~`` as the home folder."""
+    path = Path(given)
+    try:
+        return path.expanduser()
+    except RuntimeError:  # nobody has this home: it may be the name of a folder
+        return path
+
+
 def file_names(folder: Path) -> list[str]:
     """Return the names of some files of a folder, for a hint; empty if it cannot be read."""
     names: list[str] = []

@@ -27,6 +27,7 @@ from onnx import OptionalProto, SequenceProto, TensorProto, TypeProto
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, closest, closest_text, plain_text, quoted
 from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.model.tensors import (
     Dims,
     dimensions,
@@ -93,7 +94,7 @@ def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
     elif isinstance(feeds, Mapping):
         yield validate_feeds(loaded, feeds)
     elif isinstance(feeds, str | os.PathLike):
-        for path in _feed_paths(Path(feeds)):
+        for path in _feed_paths(path_of(feeds)):
             try:
                 yield validate_feeds(loaded, _from_path(loaded, path))
             except FeedError as error:

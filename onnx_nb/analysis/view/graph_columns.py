@@ -20,6 +20,7 @@ from onnx_nb.analysis.graph.dataflow import depths, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.types import ValueType
+from onnx_nb.analysis.model.external_data import missing_files
 from onnx_nb.analysis.model.model import ModelLike, cached, load
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans, sorted_unique
 from onnx_nb.analysis.model.tensors import dtype_name
@@ -86,8 +87,14 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
         "values": graph.value_count,
         "nbytes": int(min(sizes[1][graph.subgraphs[0].weights].sum(), 2**53)),
         "faults": [
-            {"kind": fault.kind, "message": fault.message, "node": fault.node, "value": fault.value}
-            for fault in graph.problems
+            *(
+                {"kind": "external_data", "message": str(error), "node": -1, "value": graph.value(name)}
+                for name, error in missing_files(graph.model)
+            ),
+            *(
+                {"kind": fault.kind, "message": fault.message, "node": fault.node, "value": fault.value}
+                for fault in graph.problems
+            ),
         ],
     }
     return Columns(table.arrays() | arrays, meta)

@@ -19,6 +19,7 @@ from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, cached, load
+from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
 from onnx_nb.analysis.view.graph_columns import columns
@@ -140,7 +141,7 @@ def overlay(
         numbers = _captured(graph, values, label)
     else:
         label, reduce = label or "seconds", reduce or "sum"
-        numbers, unmatched = _named(graph, _profiled(Path(values)))
+        numbers, unmatched = _named(graph, _profiled(path_of(values)))
     if by_scope is None:
         by_scope = _by_scope(graph, numbers, reduce)
     return Overlay(label, scale or _scale(numbers), reduce, numbers, by_scope, unmatched)

@@ -46,7 +46,10 @@ export function histogram(
   return el(
     "div.onnx-nb-histogram",
     { role: "img", "aria-label": `Histogram from ${end(first)} to ${end(last)}, at most ${plain(most)} in a bar` },
-    el("div.onnx-nb-dim.onnx-nb-tallest", `up to ${counted(most, "value")}${steep ? ", heights logarithmic" : ""}`),
+    el(
+      "div.onnx-nb-dim.onnx-nb-tallest",
+      `tallest bar: ${counted(most, "value")}${steep ? ", heights logarithmic" : ""}`,
+    ),
     el(
       "div.onnx-nb-bars",
       ...bars.map(({ count, from, to }) =>

@@ -23,7 +23,8 @@ interface Problem {
 
 interface DataFile {
   readonly location: string;
-  readonly nbytes: number;
+  /** null for a file that is missing or must not be read */
+  readonly nbytes: number | null;
   readonly tensors: number;
   readonly used: number;
   readonly padding: number;
@@ -58,11 +59,15 @@ export function createExternalData(
   const errors = problems.filter(({ severity }) => severity === "error").length;
   const table = tensorTable(tensors, signal);
   const outside = tensors.filter(({ location }) => location !== null).length;
-  const size = files.reduce((sum, { nbytes }) => sum + nbytes, 0);
+  const present = files.flatMap(({ nbytes }) => nbytes ?? []);
+  const size = present.reduce((sum, nbytes) => sum + nbytes, 0);
+  const lost = files.length - present.length;
+  const found = present.length > 0 || lost === 0 ? [`${counted(present.length, "file")} of ${bytes(size)}`] : [];
+  if (lost > 0) found.push(`${counted(lost, "file")} that cannot be read`);
   const where =
     outside === 0
       ? `${counted(tensors.length, "tensor")}, all in the model's own file`
-      : `${plain(outside)} of ${counted(tensors.length, "tensor")} outside, in ${counted(files.length, "file")} of ${bytes(size)}`;
+      : `${plain(outside)} of ${counted(tensors.length, "tensor")} outside, in ${found.join(" and ")}`;
   const [style, verdict] =
     errors > 0
       ? ["bad", `✕ ${counted(errors, "error")}`]
@@ -141,6 +146,11 @@ function issues({ problems, tensors }: AuditData, table: Table, signal: AbortSig
 
 function fileList(files: readonly DataFile[]): HTMLElement {
   const row = ({ location, nbytes, tensors, used, padding, orphan }: DataFile): HTMLElement => {
+    const name = el("td.onnx-nb-mono", { title: location }, elide(location, 60));
+    const count = el("td.onnx-nb-number", plain(tensors));
+    if (nbytes === null) {
+      return el("tr", name, el("td.onnx-nb-number.onnx-nb-bad", "missing"), count, el("td"), el("td"), el("td"));
+    }
     const unused = orphan + Math.max(0, nbytes - used - padding - orphan);
     const share = (part: number): string => `${nbytes > 0 ? (100 * part) / nbytes : 0}%`;
     const some = (part: number): string => (part > 0 ? bytes(part) : "–");
@@ -157,9 +167,9 @@ function fileList(files: readonly DataFile[]): HTMLElement {
     );
     return el(
       "tr",
-      el("td.onnx-nb-mono", { title: location }, elide(location, 60)),
+      name,
       el("td.onnx-nb-number", bytes(nbytes)),
-      el("td.onnx-nb-number", plain(tensors)),
+      count,
       el("td", bar),
       el("td.onnx-nb-number", some(padding)),
       el(`td.onnx-nb-number${orphan > 0 ? ".onnx-nb-caution" : ""}`, some(orphan)),

@@ -2,6 +2,7 @@
 
 import type { Camera, Size } from "../render/camera.ts";
 import { draw, type Picture } from "../render/canvas.ts";
+import { drawScale, scaleHeight } from "../render/scale.ts";
 import { toSvg } from "../render/svg.ts";
 import type { Saving } from "../scene/state.ts";
 import { el } from "./dom.ts";
@@ -30,10 +31,11 @@ export function savePicture(what: Saving, picture: Picture, at: Position, announ
   }
   const { camera, view } = at;
   const canvas = el("canvas");
-  [canvas.width, canvas.height] = [Math.round(2 * view.w), Math.round(2 * view.h)];
+  [canvas.width, canvas.height] = [Math.round(2 * view.w), Math.round(2 * (view.h + scaleHeight(picture)))];
   const context = canvas.getContext("2d");
   if (context === null) return;
   draw(context, picture, camera, view, 2);
+  drawScale(context, picture, view, 2);
   canvas.toBlob((content) => content !== null && hand(content, "png"), "image/png");
 }
 

@@ -71,9 +71,10 @@ export function createExtractBar({ columns, host, dispatch, signal }: ViewContex
     update(state) {
       const before = shown;
       shown = state;
-      const { boundary, plan, busy, done } = state;
+      const { boundary, plan, busy, done, finished } = state;
       if (before?.boundary !== boundary || before?.plan !== plan) fill(state);
-      const text = busy ?? (host.live ? advice(state) : host.reason);
+      const text = busy ?? (finished !== "" ? `✓ ${finished}` : host.live ? advice(state) : host.reason);
+      message.classList.toggle("onnx-nb-fine", busy === null && finished !== "");
       if (message.textContent !== text) {
         message.textContent = elide(text, 240);
         message.title = text.slice(0, 4000);
@@ -92,7 +93,8 @@ export function createExtractBar({ columns, host, dispatch, signal }: ViewContex
       const names = alternative.map((value) => columns.valueNameOf(value));
       instead.textContent = names.length === 1 ? `Use ${elide(names[0], 28)} instead` : "Use other inputs";
       instead.title = `Inputs in place of the chosen ones:\n${names.join("\n")}`.slice(0, 2000);
-      undo.hidden = state.undo.at(-1)?.boundary === undefined;
+      const last = state.undo.at(-1);
+      undo.hidden = last?.boundary === undefined && last?.submodel === undefined;
       clear.hidden = boundary.inputs.length === 0 && boundary.outputs.length === 0;
       extract.disabled = !host.live || boundary.outputs.length === 0 || busy !== null || missing.length > 0;
       extract.title = extract.disabled && busy === null ? text : "Extract this part as a model of its own (x)";

@@ -18,6 +18,7 @@ import {
   initialState,
   reduce,
   type State,
+  type Submodel,
   same,
   selected,
 } from "../scene/state.ts";
@@ -37,7 +38,7 @@ import { Viewport } from "./viewport.ts";
 export interface GraphOptions {
   /** scopes that are open at first; by default enough for 20 to 60 boxes */
   readonly open?: Iterable<number>;
-  /** pixels of the part with the picture */
+  /** pixels of the part with the picture; by default what fits the window */
   readonly height?: number;
   readonly direction?: Direction;
   /** the view as a person left it */
@@ -54,8 +55,11 @@ export interface GraphOptions {
   readonly searched?: (text: string) => void;
 }
 
-/** Pixels of the part with the picture. */
-const HEIGHT = 600;
+/**
+ * Height of the part with the picture: with the bars around it, the summary above it and a short cell, it fits a window
+ * of a notebook. A page of its own in a frame grows with its content, so the frame's height says nothing.
+ */
+const HEIGHT = window.self === window.top ? "clamp(320px, 100vh - 330px, 640px)" : "640px";
 
 /** Handle for tests and tools, `onnxNb` at the root element. */
 export class GraphView {
@@ -90,14 +94,14 @@ export class GraphView {
     root.classList.add("onnx-nb", "onnx-nb-graph");
     root.dataset.widget = nested ? "submodel" : "graph";
     root.dataset.state = "loading";
-    root.style.setProperty("--nb-height", `${options.height ?? HEIGHT}px`);
+    root.style.setProperty("--nb-height", options.height === undefined ? HEIGHT : `${options.height}px`);
 
     // announced by a screen reader
     const spoken = el("div.onnx-nb-live", { "aria-live": "polite" });
     const announce = (text: string): void => spoken.replaceChildren(elide(text, 300));
     const view: ViewContext = { columns, host, state: () => this.#state, dispatch: this.dispatch, announce, signal };
     this.#view = view;
-    this.#kernel = createKernelActions(view, (submodel) => this.showSubmodel(submodel));
+    this.#kernel = createKernelActions(view);
     const viewport = this.#createViewport();
     this.viewport = viewport;
 
@@ -105,9 +109,8 @@ export class GraphView {
     const help = createHelp(options.statuses === undefined ? [] : PAIR_KEYS, focus, signal);
     const tree = new Tree(view);
     const drawer = (open: boolean): void => {
-      tree.element.classList.toggle("onnx-nb-hiddenish", !open);
+      tree.toggle(open);
       viewport.resize();
-      tree.update();
     };
     const toolbar = createToolbar(view, { help: help.toggle, drawer, leaveSearch: focus });
     const banners = createBanners(view);
@@ -157,11 +160,17 @@ export class GraphView {
         this.#fitOverlay();
         if (late) this.#refresh();
       },
-      sized: (fits) => {
-        if (this.#unchosen !== this.#state.open || this.#state.selection !== null) return;
-        const { open, columnHeight, brief } = opening(this.columns, fits);
+      sized: (fits, first) => {
+        const { selection } = this.#state;
+        if (this.#unchosen !== this.#state.open || (selection !== null && !first)) return;
+        const { open: chosen, columnHeight, brief } = opening(this.columns, fits);
+        // another view selected something: its scopes are open here, too
+        const shown = selection === null ? null : shownAs(this.columns, selection);
+        const around = shown === null ? [] : this.columns.ancestry(this.columns.scopeOf(shown));
+        const open = around.every((scope) => chosen.has(scope)) ? chosen : new Set([...chosen, ...around]);
         this.#state = { ...this.#state, open };
         this.#unchosen = open;
+        this.viewport.opening = shown;
         this.viewport.rebuild(null, { columnHeight, brief });
       },
       failed: (error) => {
@@ -218,8 +227,9 @@ export class GraphView {
     capture: ({ value }) => this.#kernel.capture(value),
     page: ({ statistics }) => this.#kernel.page(statistics),
     color: ({ by }) => this.#kernel.color(by),
-    extract: () => {
-      if (this.#state.boundary.outputs.length > 0 || !this.#view.host.live) this.#kernel.extract();
+    extract: ({ targets }) => {
+      const { boundary } = this.#state;
+      if (targets !== undefined || boundary.outputs.length > 0 || !this.#view.host.live) this.#kernel.extract(targets);
     },
   };
 
@@ -253,6 +263,11 @@ export class GraphView {
       }
       this.#kernel.plan();
     }
+    if (differs("submodel")) {
+      this.#showSubmodel(now.submodel);
+      if (action.type === "undo" || action.type === "redo") this.#kernel.restore(now.submodel);
+    }
+    if (differs("finished")) announce(now.finished);
     if (differs("overlay")) {
       this.#fitOverlay();
       const data = now.overlay?.data;
@@ -384,38 +399,36 @@ export class GraphView {
     return target == null ? null : this.viewport.locate(target);
   }
 
-  /** Shows a submodel in a pane next to the graph. */
-  showSubmodel(submodel: Columns): void {
-    if (this.#options.nested === true) return;
-    const inner = el("div");
-    const { nodes, nbytes } = submodel.meta;
-    const call = pythonCall(this.columns, this.#state.boundary);
+  /** Shows a submodel in a pane next to the graph, or closes the pane. */
+  #showSubmodel(submodel: Submodel | null): void {
     this.#closing?.abort();
+    this.#pane.replaceChildren();
+    this.#pane.hidden = submodel === null;
+    this.#root.classList.toggle("onnx-nb-split", submodel !== null);
+    this.submodel = null;
+    if (submodel === null) return;
+    const inner = el("div");
+    const { nodes, nbytes } = submodel.columns.meta;
+    const call = pythonCall(this.columns, submodel.boundary);
+    const close = (): void => {
+      this.dispatch({ type: "closeSubmodel" });
+      this.viewport.focus();
+    };
     this.#closing = new AbortController();
     const { signal } = this.#closing;
-    this.#pane.replaceChildren(
+    this.#pane.append(
       el(
         "header.onnx-nb-bar",
         el("b", { title: "The model in the kernel" }, "g.submodel"),
         el("span.onnx-nb-dim.onnx-nb-ellipsis", `${counted(nodes, "node")}, ${bytes(nbytes)}`),
         copyButton(() => call, signal, "Copy Python"),
-        button("Close", () => this.#closeSubmodel(), signal, { "aria-label": "Close submodel" }),
+        button("Close", close, signal, { "aria-label": "Close submodel" }),
       ),
       inner,
     );
-    this.#pane.hidden = false;
-    this.#root.classList.add("onnx-nb-split");
     const host = { ...pageHost(), reason: "This is a submodel; in the kernel it is g.submodel." };
-    this.submodel = new GraphView(inner, submodel, host, { nested: true }, signal);
-  }
-
-  #closeSubmodel(): void {
-    this.#closing?.abort();
-    this.#pane.hidden = true;
-    this.#pane.replaceChildren();
-    this.#root.classList.remove("onnx-nb-split");
-    this.submodel = null;
-    this.viewport.focus();
+    this.submodel = new GraphView(inner, submodel.columns, host, { nested: true }, signal);
+    this.#pane.scrollIntoView?.({ block: "nearest" }); // in a narrow view it is below the graph
   }
 }
 

@@ -52,8 +52,10 @@ export function createInspector(view: ViewContext): Panel {
     if (kind === "tensor") {
       root.append(...tensor(columns, id, round));
       if (!columns.isConstant(id) && host.cuts !== false) mark = cutButtons(root, view, id, round);
-    } else if (kind === "node") root.append(...node(columns, id, round));
-    else {
+    } else if (kind === "node") {
+      root.append(...node(columns, id, round));
+      if (host.cuts !== false) root.append(el("div.onnx-nb-row", extractButton(view, target, round)));
+    } else {
       root.append(...scopeParts(columns, id, round));
       if (id > 0) mark = openButton(root, view, id, round);
     }
@@ -334,18 +336,27 @@ function cutButtons(root: HTMLElement, view: ViewContext, value: number, signal:
   };
 }
 
+/** Returns a button that extracts a node or a scope at once. */
+function extractButton({ host, dispatch }: ViewContext, target: Target, signal: AbortSignal): HTMLButtonElement {
+  const title = host.live ? `Extract this ${target.kind} as a model of its own` : host.reason;
+  const extract = (): void => dispatch({ type: "extract", targets: [target] });
+  return button("Extract", extract, signal, { title, disabled: !host.live });
+}
+
 /** Returns a function that labels the button with its effect. */
 function openButton(root: HTMLElement, view: ViewContext, scope: number, signal: AbortSignal): () => void {
-  const { columns, state, dispatch } = view;
+  const { columns, host, state, dispatch } = view;
   const toggle = button("Expand", () => dispatch({ type: "toggle", scope }), signal, { title: "e or Enter" });
   const selectAll = (): void => {
     dispatch({ type: "open", scope });
     dispatch({ type: "selectAll", targets: boxesIn(columns, scope) });
+    dispatch({ type: "fit", targets: [{ kind: "scope", id: scope }] });
   };
   const all = button("Select all in it", selectAll, signal, {
     title: "Every node and scope right inside; Ctrl+A does so from one of them",
   });
-  root.append(el("div.onnx-nb-row", toggle, all));
+  const extract = host.cuts === false ? null : extractButton(view, { kind: "scope", id: scope }, signal);
+  root.append(el("div.onnx-nb-row", toggle, all, extract));
   return () => {
     toggle.textContent = state().open.has(scope) ? "Collapse" : "Expand";
   };

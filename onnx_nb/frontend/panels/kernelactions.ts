@@ -4,10 +4,10 @@
  */
 
 import { unpack } from "../protocol/codec.ts";
-import { Columns } from "../protocol/columns.ts";
+import { Columns, type Target } from "../protocol/columns.ts";
 import { failure } from "../protocol/host.ts";
 import { Overlay } from "../scene/overlay.ts";
-import type { Boundary } from "../scene/state.ts";
+import type { Boundary, Submodel } from "../scene/state.ts";
 import { fillings, settle } from "./dom.ts";
 import { download } from "./export.ts";
 import { type OnProgress, Task } from "./task.ts";
@@ -21,15 +21,19 @@ export function namesOf(columns: Columns, boundary: Boundary): { inputs: string[
   return { inputs: named(boundary.inputs), outputs: named(boundary.outputs) };
 }
 
-/** @param extracted shows a submodel */
-export function createKernelActions(
-  { columns, host, state, dispatch, announce, signal }: ViewContext,
-  extracted: (submodel: Columns) => void,
-) {
+export function createKernelActions({ columns, host, state, dispatch, announce, signal }: ViewContext) {
   const task = new Task(signal);
   const planning = fillings(signal);
   const coloring = fillings(signal);
   const failed = (error: unknown): void => dispatch({ type: "error", error: failure(error) });
+  const finished = (text: string): void => dispatch({ type: "finished", finished: text });
+
+  /** Returns the border of some nodes and scopes. */
+  const borderOf = async (targets: readonly Target[], round: AbortSignal): Promise<Boundary> => {
+    const found = await host.select?.(targets, round);
+    if (found === undefined || found.obstacle !== "") throw new Error(found?.obstacle ?? host.reason);
+    return { inputs: found.inputs, outputs: found.outputs };
+  };
 
   /** @param ask asks the kernel, and returns a function that applies the reply */
   const run = (
@@ -60,16 +64,24 @@ export function createKernelActions(
       const { inputs, outputs } = namesOf(columns, boundary);
       settle(host.plan(inputs, outputs, round), round, (plan) => dispatch({ type: "plan", plan }), failed);
     },
-    extract(): void {
+    /** Extracts some nodes and scopes, or what is between the chosen inputs and outputs. */
+    extract(targets?: readonly Target[]): void {
       run({ busy: "Extracting the submodel…" }, async (round) => {
-        const { inputs, outputs } = namesOf(columns, state().boundary);
+        const boundary = targets === undefined ? state().boundary : await borderOf(targets, round);
+        const { inputs, outputs } = namesOf(columns, boundary);
         const reply = await host.extract(inputs, outputs, round);
-        const submodel = new Columns(await unpack(reply.columns));
+        const submodel = { columns: new Columns(await unpack(reply.columns)), boundary };
         return () => {
-          extracted(submodel);
-          announce(reply.message);
+          dispatch({ type: "extracted", submodel });
+          finished(reply.message);
         };
       });
+    },
+    /** Gives the kernel the submodel that is shown again after an undo, or none. */
+    restore(submodel: Submodel | null): void {
+      const { inputs, outputs } = namesOf(columns, submodel?.boundary ?? { inputs: [], outputs: [] });
+      const asked: Promise<unknown> = submodel === null ? host.discard(signal) : host.extract(inputs, outputs, signal);
+      settle(asked, signal, () => undefined, failed);
     },
     /** Runs the model and reads one tensor, or all of them for null. */
     capture(value: number | null): void {
@@ -79,7 +91,7 @@ export function createKernelActions(
         const message = await values.capture(value, progress, round);
         return () => {
           dispatch({ type: "captured", all: value === null });
-          announce(message);
+          finished(message);
         };
       });
     },
@@ -90,7 +102,7 @@ export function createKernelActions(
         return () => {
           if (content === undefined) return;
           download(new Blob([content as Uint8Array<ArrayBuffer>], { type: "text/html" }), columns.meta.name, "html");
-          announce("Saved as HTML");
+          finished("Saved as HTML");
         };
       });
     },

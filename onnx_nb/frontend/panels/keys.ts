@@ -60,16 +60,16 @@ export function createHelp(more: typeof KEYS, closed: () => void, signal: AbortS
   const element = el(
     "div.onnx-nb-help",
     { role: "dialog", "aria-label": "Keys, gestures and search", hidden: true },
-    el("h4", "Keys and gestures"),
+    el("header", el("h4", "Keys and gestures"), done),
     facts([...KEYS, ...more].map(([keys, effect]) => [keys, el("span", effect)])),
     el("h4", "Search"),
     facts(SEARCHES.map(([query, finds]) => [el("code", query), el("span", finds)])),
-    done,
   );
   const toggle = (): void => {
     if (close()) return;
     element.hidden = false;
-    done.focus();
+    element.scrollTop = 0;
+    done.focus({ preventScroll: true });
   };
   return { element, close, toggle };
 }

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Target } from "../protocol/columns.ts";
 import { selected } from "../scene/state.ts";
 import { GraphView } from "./graphview.ts";
-import { buttonIn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
+import { buttonIn, FakeHost, furnish, MODEL, packed, settled } from "./testing.ts";
 
 let root: HTMLElement;
 let host: FakeHost;
@@ -104,7 +104,8 @@ describe("a selection of many", () => {
     expect(press("c", { ctrlKey: true }), "nothing to copy").toBe(false);
   });
 
-  it("shows totals, and takes its border tensors as inputs and outputs", async () => {
+  it("shows totals, and is extracted between its border tensors at once, which can be undone", async () => {
+    host.answer = () => Promise.resolve({ columns: packed(), message: "Extracted 2 nodes" });
     host.together = {
       rows: [["MACs", "12 M"]],
       inputs: [target("tensor", "p").id],
@@ -124,7 +125,15 @@ describe("a selection of many", () => {
     expect(host.selected).toEqual([[target("node", "enc/split"), target("node", "sum")]]);
     expect(panel().textContent).toContain("MACs12 M");
     buttonIn(panel(), "Extract these").click();
+    await vi.waitFor(() => expect(view.submodel).not.toBeNull());
+    expect(host.extracted.map(([inputs, outputs]) => [inputs, outputs])).toEqual([[["p"], ["q"]]]);
     expect(host.planned).toEqual([[["p"], ["q"]]]);
+    expect(root.querySelector(".onnx-nb-extract .onnx-nb-say")?.textContent).toBe("✓ Extracted 2 nodes");
+    press("z", { ctrlKey: true });
+    expect([view.submodel, view.state.boundary, host.discarded]).toEqual([null, { inputs: [], outputs: [] }, 1]);
+    press("Z", { ctrlKey: true, shiftKey: true });
+    expect(view.submodel).not.toBeNull();
+    expect(host.extracted).toHaveLength(2);
     click("act");
     expect(panel()).toBeNull();
   });

@@ -6,7 +6,7 @@ import { counted, plain } from "../scene/formatting.ts";
 import { type State, selected } from "../scene/state.ts";
 import { quoted } from "../search/query.ts";
 import { search } from "../search/search.ts";
-import { button, el, elide, facts, fillings, on, onAbort, settle } from "./dom.ts";
+import { button, el, elide, facts, fillings, onAbort, settle } from "./dom.ts";
 import { copyNames, countedByKind, describe, link, type Panel, type ViewContext } from "./viewcontext.ts";
 
 /** Maximum numbers of rows; the rest is only counted. */
@@ -32,16 +32,14 @@ export function createSelection(view: ViewContext): Panel {
       button(text, act, round, { title });
     const figures = el("div");
     const note = el("p.onnx-nb-dim", { role: "status" });
-    const take = press(
-      "Extract these",
-      "Takes the tensors at their border as inputs and outputs of an extraction",
-      () => undefined,
+    const take = press("Extract these", "Extract them as a model of its own, between the tensors at their border", () =>
+      dispatch({ type: "extract", targets: boxes }),
     );
     take.disabled = true;
+    const boxes = targets.filter(({ kind }) => kind !== "tensor");
     const path = press("Path between", "Highlight all paths from one to the other", () => {
       note.textContent = between(targets);
     });
-    const boxes = targets.filter(({ kind }) => kind !== "tensor");
     element.append(
       el("p.onnx-nb-dim", "selected"),
       el("h4", countedByKind(targets)),
@@ -66,11 +64,10 @@ export function createSelection(view: ViewContext): Panel {
     const ask = host.select.bind(host);
     const failed = (error: unknown): void => note.replaceChildren(elide(failure(error).message, 300));
     const timer = window.setTimeout(() => {
-      const done = ({ rows, obstacle, inputs, outputs }: Awaited<ReturnType<typeof ask>>): void => {
+      const done = ({ rows, obstacle }: Awaited<ReturnType<typeof ask>>): void => {
         figures.replaceChildren(facts(rows));
         note.textContent = obstacle;
         take.disabled = obstacle !== "";
-        on(take, "click", round, () => dispatch({ type: "boundary", boundary: { inputs, outputs } }));
       };
       settle(ask(boxes, round), round, done, failed);
     }, REST_MS);

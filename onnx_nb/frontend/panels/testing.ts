@@ -1,6 +1,7 @@
 /** Parts of a browser that jsdom lacks and a graph view needs: 2-D context, sizes, ResizeObserver, streams. */
 
 import { Blob } from "node:buffer";
+import { deflateSync } from "node:zlib";
 import type { Columns, Target } from "../protocol/columns.ts";
 import type {
   ExtractReply,
@@ -108,6 +109,11 @@ export class FakeHost implements GraphHost {
   extract(inputs: string[], outputs: string[], signal: AbortSignal): Promise<ExtractReply> {
     this.extracted.push([inputs, outputs, signal]);
     return this.answer();
+  }
+
+  discarded = 0;
+  async discard(): Promise<void> {
+    this.discarded++;
   }
 
   inspect(_target: Target): Promise<InspectReply> {
@@ -223,4 +229,80 @@ export class FakeView implements ViewContext {
     panel.update(this.now);
     return panel;
   }
+}
+
+/** Returns columns of a one-node model as the kernel packs them. */
+export function packed(): Uint8Array {
+  const arrays: Record<string, ["u1" | "u4" | "i4" | "f8", number[]]> = {
+    string_bytes: ["u1", [...new TextEncoder().encode("Reluabfloat32")]],
+    string_ptr: ["u4", [0, 0, 4, 5, 6, 13]],
+    op_name: ["u4", [1]],
+    op_domain: ["u4", [0]],
+    op_category: ["u1", [1]],
+    op_inputs: ["u4", [0]],
+    op_defaults: ["u4", [0]],
+    node_op: ["u4", [0]],
+    node_name: ["u4", [0]],
+    node_scope: ["u4", [0]],
+    node_flags: ["u1", [0]],
+    node_attributes: ["u4", [0]],
+    node_body: ["i4", [-1]],
+    yield_value: ["i4", []],
+    yield_output: ["i4", []],
+    in_ptr: ["u4", [0, 1]],
+    in_value: ["i4", [0]],
+    out_ptr: ["u4", [0, 1]],
+    out_value: ["i4", [1]],
+    value_name: ["u4", [2, 3]],
+    value_kind: ["u1", [1, 0]],
+    value_flags: ["u1", [0, 1]],
+    value_dtype: ["u4", [4, 4]],
+    value_shape: ["u4", [0, 0]],
+    value_literal: ["u4", [0, 0]],
+    graph_inputs: ["i4", [0]],
+    graph_outputs: ["i4", [1]],
+    scope_parent: ["i4", [-1]],
+    scope_name: ["u4", [0]],
+    scope_path: ["u4", [0]],
+    scope_class: ["u4", [0]],
+    scope_kind: ["u1", [0]],
+    scope_node: ["i4", [-1]],
+    scope_nodes: ["u4", [1]],
+    scope_params: ["f8", [0]],
+    scope_bytes: ["f8", [0]],
+    scope_repeat: ["u4", [1]],
+    scope_differs: ["u4", [0]],
+    scope_difference: ["u4", [0]],
+  };
+  const types = { u1: Uint8Array, u4: Uint32Array, i4: Int32Array, f8: Float64Array };
+  const headers = [];
+  const chunks: Uint8Array[] = [];
+  let offset = 0;
+  for (const [name, [dtype, items]] of Object.entries(arrays)) {
+    const bytes = new Uint8Array(types[dtype].from(items).buffer);
+    headers.push({ name, dtype, length: items.length, offset });
+    const room = Math.ceil(bytes.length / 8) * 8;
+    const chunk = new Uint8Array(room);
+    chunk.set(bytes);
+    chunks.push(chunk);
+    offset += room;
+  }
+  const meta = { ...MODEL.meta, name: "sub.onnx", nodes: 1, faults: [] };
+  let header = JSON.stringify({ meta, arrays: headers });
+  header += " ".repeat((8 - ((4 + new TextEncoder().encode(header).length) % 8)) % 8);
+  const head = new TextEncoder().encode(header);
+  const size = new Uint8Array(4);
+  new DataView(size.buffer).setUint32(0, head.length, true);
+  const body = deflateSync(joined([size, head, ...chunks]));
+  return joined([new TextEncoder().encode("ONB1"), new Uint8Array(body)]);
+}
+
+function joined(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
 }

@@ -27,7 +27,7 @@ export class Tree implements Panel {
   readonly #spacer = el("div.onnx-nb-rows-all", { role: "presentation" });
   readonly #tree = el(
     "div.onnx-nb-tree",
-    { role: "tree", tabindex: 0, "aria-label": "Scopes, nodes and tensors", "aria-multiselectable": true },
+    { role: "tree", tabindex: -1, "aria-label": "Scopes, nodes and tensors", "aria-multiselectable": true },
     this.#spacer,
   );
   /** nodes whose tensors are hidden */
@@ -47,6 +47,13 @@ export class Tree implements Panel {
     this.element = el("aside.onnx-nb-drawer.onnx-nb-hiddenish", { "aria-label": "Tree" }, this.#tree);
     this.#listen(view.signal);
     onAbort(view.signal, () => window.clearTimeout(this.#timer));
+  }
+
+  /** Shows or hides the list; a hidden one is no tab stop, but assistive technology still reads it. */
+  toggle(open: boolean): void {
+    this.element.classList.toggle("onnx-nb-hiddenish", !open);
+    this.#tree.tabIndex = open ? 0 : -1;
+    this.update();
   }
 
   update(): void {

@@ -32,7 +32,7 @@ export interface ViewportOptions {
   /** there is a new scene; `late`: the page was drawn in between */
   loaded(late: boolean): void;
   /** the size of the view is now known, so the scopes that are open at first can be chosen to fit it */
-  sized(fits: Fits): void;
+  sized(fits: Fits, first: boolean): void;
   /** the graph could not be laid out */
   failed(error: unknown): void;
   /** the camera has moved, by hand or in a glide */
@@ -78,6 +78,8 @@ export class Viewport {
   #faults: ReadonlyMap<number, number> = new Map();
   #marks: Marks | null = null;
   #shown: State | null = null;
+  /** is in view at first, although the view begins elsewhere */
+  opening: Target | null = null;
   /** the size of the view for which the open scopes were chosen */
   #chosenFor: cameras.Size = { w: 0, h: 0 };
   /** time at which the scene was requested, for `performance.mark`; null once reported */
@@ -205,7 +207,7 @@ export class Viewport {
     this.#faults = faultsOf(scene, this.#view.columns);
     this.#marks = null;
     this.#painter.invalidate();
-    if (this.#control.untouched && (before === null || anchor === null)) this.#control.open(scene);
+    if (this.#control.untouched && (before === null || anchor === null)) this.#open(scene);
     else if (before !== null) {
       const fixed: Target | null = anchor === null ? this.#inTheMiddle(before) : { kind: "scope", id: anchor };
       if (fixed === null) return;
@@ -213,6 +215,14 @@ export class Viewport {
       const { x, y, k } = this.#control.camera;
       this.#control.moveTo({ x: x + dx, y: y + dy, k });
     }
+  }
+
+  /** Shows the beginning of a scene, or as much of it as fits around what must be in view. */
+  #open(scene: Scene): void {
+    this.#control.open(scene);
+    const rect = this.opening === null ? null : this.#place(this.opening);
+    const { camera, view } = this.#control;
+    if (rect !== null && view.w > 0) this.#control.camera = cameras.reveal(camera, rect, view);
   }
 
   #inTheMiddle(scene: Scene): Target | null {
@@ -299,10 +309,11 @@ export class Viewport {
     if (control.view.w === w && control.view.h === h && this.#painter.fits(w)) return;
     control.resize({ w, h });
     if (control.untouched && Math.hypot(w - this.#chosenFor.w, h - this.#chosenFor.h) > NOTICED_PX) {
+      const first = this.#chosenFor.w === 0;
       this.#chosenFor = control.view;
-      this.#options.sized(this.#loader.fits(control.view));
+      this.#options.sized(this.#loader.fits(control.view), first);
     }
-    if (control.untouched && this.scene !== null) control.open(this.scene);
+    if (control.untouched && this.scene !== null) this.#open(this.scene);
     this.#painter.resize();
   }
 

@@ -158,6 +158,8 @@ export interface GraphHost {
   readonly reason: string;
   plan(inputs: string[], outputs: string[], signal: AbortSignal): Promise<Plan>;
   extract(inputs: string[], outputs: string[], signal: AbortSignal): Promise<ExtractReply>;
+  /** forgets the submodel, because its extraction was undone */
+  discard(signal: AbortSignal): Promise<unknown>;
   inspect(target: Target, name: string, signal: AbortSignal): Promise<InspectReply>;
   /** cost of a node or scope in a run, label and text; counting may take a second */
   figures?(target: Target, signal: AbortSignal): Promise<readonly (readonly [string, string])[]>;

@@ -44,6 +44,7 @@ export function pageHost(baked?: Baked): GraphHost {
     reason: "This page has no kernel. Open the model in a notebook with onnx_nb to extract from it.",
     plan: noKernel,
     extract: noKernel,
+    discard: noKernel,
     inspect: noKernel,
     changed: () => undefined,
     ...(baked !== undefined && { baked, overlay: async (name: string) => baked.overlay(name) ?? noKernel() }),
@@ -61,6 +62,7 @@ export function sideHost(channel: Channel, about: Readonly<Record<string, unknow
   return {
     plan: noKernel,
     extract: noKernel,
+    discard: noKernel,
     changed: () => undefined,
     get live(): boolean {
       return kernel.live;
@@ -93,6 +95,7 @@ export function graphHost(channel: Channel, kernel: Kernel): Omit<GraphHost, "ch
       if (buffers[0] === undefined) throw new Error("the kernel sent no submodel");
       return { ...(value as { message: string }), columns: bytesOf(buffers[0]) };
     },
+    discard: (signal) => channel.value("discard", {}, { signal }),
     select(targets, signal) {
       const ids = (kind: Target["kind"]): number[] => targets.filter((each) => each.kind === kind).map(({ id }) => id);
       return channel.value("select", { nodes: ids("node"), groups: ids("scope") }, { signal });

@@ -68,7 +68,6 @@ export type Pen = Pick<
   | "setLineDash"
   | "stroke"
   | "strokeStyle"
-  | "strokeText"
   | "textAlign"
   | "textBaseline"
 > & {
@@ -549,54 +548,52 @@ function drawBadges(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[],
   }
 }
 
-/** Draws titles of open scopes, above the edges and with a halo, so that no line crosses a name. */
+/** Draws titles of open scopes on a ground of their own above the edges, so that no line crosses a name. */
 function drawTitles(ctx: Pen, { scene, theme, measure }: Picture, boxes: number[], k: number): void {
   if (TEXT.title * k < LEGIBLE) return;
   const { kind, x, y, w, depth } = scene.boxes;
-  ctx.lineWidth = 4;
   for (const box of boxes) {
     if (kind[box] !== BOX.OPEN || w[box] * k < 40) continue;
     const { title, sub } = scene.label(box);
     const base = y[box] + TEXT.scope.titleY;
-    ctx.strokeStyle = theme.scopes[depth[box] % 2];
+    const titleEnd = TEXT.scope.titleX + measure(title, TEXT.title, true);
+    const end = titleEnd + (sub === "" ? 0 : TEXT.gap + measure(sub, TEXT.line, false));
+    ctx.fillStyle = theme.scopes[depth[box] % 2];
+    ctx.fillRect(x[box] + TEXT.scope.x - 3, base - TEXT.title, end - TEXT.scope.x + 8, TEXT.title + 5);
     ctx.font = `700 ${TEXT.title}px ${theme.font}`;
     ctx.fillStyle = theme.accent;
     ctx.fillText("–", x[box] + TEXT.scope.x, base);
     ctx.font = `600 ${TEXT.title}px ${theme.font}`;
     ctx.fillStyle = theme.text;
-    ctx.strokeText(title, x[box] + TEXT.scope.titleX, base);
     ctx.fillText(title, x[box] + TEXT.scope.titleX, base);
     if (sub === "") continue;
-    const left = x[box] + TEXT.scope.titleX + measure(title, TEXT.title, true) + TEXT.gap;
     ctx.font = `${TEXT.line}px ${theme.font}`;
     ctx.fillStyle = theme.dim;
-    ctx.strokeText(sub, left, base);
-    ctx.fillText(sub, left, base);
+    ctx.fillText(sub, x[box] + titleEnd + TEXT.gap, base);
   }
 }
 
 /** Draws dtype and shape next to an edge; for a missing input its name, in red. */
 function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): void {
   if (TEXT.edge * k < LEGIBLE) return;
-  const { scene, columns, theme, marks } = picture;
+  const { scene, columns, theme, marks, measure } = picture;
   const { edges } = scene;
-  const halo = (edge: number): string => {
+  /** writes on a ground of its own, so that no line beside the edge strikes the text through */
+  const write = (edge: number, text: string, bold: boolean, color: string, x: number, y: number): void => {
     const scope = edges.scope[edge];
-    return scope < 0 ? theme.background : theme.scopes[scene.boxes.depth[scope] % 2];
+    ctx.fillStyle = scope < 0 ? theme.background : theme.scopes[scene.boxes.depth[scope] % 2];
+    ctx.fillRect(x - 1.5, y - TEXT.edge / 2 - 1, measure(text, TEXT.edge, bold) + 3, TEXT.edge + 2);
+    ctx.fillStyle = color;
+    ctx.fillText(text, x, y);
   };
   ctx.textBaseline = "middle";
-  ctx.lineWidth = 3;
   const strong: [edge: number, how: number][] = [];
   ctx.font = `${TEXT.edge}px ${theme.font}`;
-  ctx.fillStyle = theme.dim;
   for (const edge of list) {
     const how = marks.values.get(edges.value[edge]) ?? EDGE.PLAIN;
     if (how === EDGE.LIT || how === EDGE.MISSING || how === EDGE.HOVER) strong.push([edge, how]);
     else if (!Number.isNaN(edges.labelX[edge])) {
-      const text = scene.edgeLabel(edge);
-      ctx.strokeStyle = halo(edge);
-      ctx.strokeText(text, edges.labelX[edge], edges.labelY[edge]);
-      ctx.fillText(text, edges.labelX[edge], edges.labelY[edge]);
+      write(edge, scene.edgeLabel(edge), false, theme.dim, edges.labelX[edge], edges.labelY[edge]);
     }
   }
   ctx.font = `600 ${TEXT.edge}px ${theme.font}`;
@@ -617,10 +614,7 @@ function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): 
     const chosen = marks.inputs.has(value) ? "in  " : marks.outputs.has(value) ? "out  " : "";
     const name = columns.valueNameOf(value);
     const text = missing ? (name.length > 40 ? `…${name.slice(-39)}` : name) : chosen + scene.edgeLabel(edge);
-    ctx.fillStyle = missing ? theme.bad : theme.accent;
-    ctx.strokeStyle = halo(edge);
-    ctx.strokeText(text, x, y);
-    ctx.fillText(text, x, y);
+    write(edge, text, true, missing ? theme.bad : theme.accent, x, y);
   }
   ctx.textBaseline = "alphabetic";
 }

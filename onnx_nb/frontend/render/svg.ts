@@ -5,6 +5,7 @@
 import type { Measure } from "../scene/labels.ts";
 import type { Camera, Size } from "./camera.ts";
 import { draw, type Pen, type Picture } from "./canvas.ts";
+import { drawScale, scaleHeight } from "./scale.ts";
 
 /** Pixels around a whole graph. */
 const MARGIN = 12;
@@ -16,7 +17,8 @@ export function toSvg(picture: Picture, shown?: { readonly camera: Camera; reado
   const view = shown?.view ?? { w: wide + 2 * MARGIN, h: high + 2 * MARGIN };
   const pen = new SvgPen(picture.measure);
   draw(pen, picture, camera, view, 1);
-  const [w, h] = [Math.ceil(view.w), Math.ceil(view.h)];
+  drawScale(pen, picture, view, 1);
+  const [w, h] = [Math.ceil(view.w), Math.ceil(view.h + scaleHeight(picture))];
   return (
     `<svg xmlns="http://www.w3.org/2000/svg" width="${w}" height="${h}" viewBox="0 0 ${w} ${h}" role="img">` +
     `<title>${xml(picture.columns.meta.name || "model")}</title>${pen.finish()}</svg>`
@@ -37,21 +39,17 @@ export class SvgPen implements Pen {
   #path: string[] = [];
   #dash: number[] = [];
   #grouped = false;
-  /** the last strokeText: a fillText of the same text in the same place joins it */
-  #halo: { readonly key: string; readonly style: string } | null = null;
 
   constructor(measure: Measure) {
     this.#measure = measure;
   }
 
   finish(): string {
-    this.#flush();
     if (this.#grouped) this.#parts.push("</g>");
     return this.#parts.join("");
   }
 
   setTransform(a: number, b: number, c: number, d: number, e: number, f: number): void {
-    this.#flush();
     if (this.#grouped) this.#parts.push("</g>");
     this.#grouped = true;
     this.#parts.push(`<g transform="matrix(${[a, b, c, d, e, f].map(fine).join(" ")})">`);
@@ -94,7 +92,6 @@ export class SvgPen implements Pen {
     this.#draw(`fill="none" ${this.#line()}`);
   }
   fillRect(x: number, y: number, w: number, h: number): void {
-    this.#flush();
     const box = `x="${short(x)}" y="${short(y)}" width="${short(w)}" height="${short(h)}"`;
     this.#parts.push(`<rect ${box} fill="${xml(String(this.fillStyle))}"${this.#alpha()}/>`);
   }
@@ -109,28 +106,14 @@ export class SvgPen implements Pen {
     const { size, weight } = this.#face();
     return { width: this.#measure(text, size, weight >= 600) };
   }
-  strokeText(text: string, x: number, y: number): void {
-    this.#flush();
-    this.#halo = { key: this.#place(text, x, y), style: this.#line() };
-  }
   fillText(text: string, x: number, y: number): void {
-    const key = this.#place(text, x, y);
-    const halo = this.#halo?.key === key ? ` ${this.#halo.style} paint-order="stroke"` : "";
-    if (halo === "") this.#flush();
-    this.#halo = null;
-    if (text !== "") this.#parts.push(`<text fill="${xml(String(this.fillStyle))}"${halo}${this.#alpha()} ${key}`);
+    if (text === "") return;
+    this.#parts.push(`<text fill="${xml(String(this.fillStyle))}"${this.#alpha()} ${this.#place(text, x, y)}`);
   }
 
   #draw(style: string): void {
-    this.#flush();
     const d = this.#path.join("");
     if (d !== "") this.#parts.push(`<path d="${d}" ${style}${this.#alpha()}/>`);
-  }
-
-  /** Writes a halo whose text did not follow. */
-  #flush(): void {
-    if (this.#halo !== null) this.#parts.push(`<text fill="none" ${this.#halo.style} ${this.#halo.key}`);
-    this.#halo = null;
   }
 
   /** Returns the rest of a text element, after its colors. */

@@ -23,6 +23,12 @@ export interface Boundary {
   readonly outputs: readonly number[];
 }
 
+/** A submodel that is shown, and where it was cut out. */
+export interface Submodel {
+  readonly columns: Columns;
+  readonly boundary: Boundary;
+}
+
 /** Camera independent of the size of the view: world point in the middle, and screen px per world px. */
 export interface Standing {
   readonly x: number;
@@ -41,7 +47,7 @@ export interface Bookmark {
 /** Fields that can be undone; a step keeps them as they were before it. */
 type Undoable = Pick<
   State,
-  "boundary" | "open" | "direction" | "selection" | "others" | "overlay" | "color" | "bookmarks"
+  "boundary" | "submodel" | "open" | "direction" | "selection" | "others" | "overlay" | "color" | "bookmarks"
 >;
 export type Change = Partial<Undoable>;
 
@@ -57,6 +63,8 @@ export interface State {
   readonly gathering: boolean;
   readonly hover: Target | null;
   readonly boundary: Boundary;
+  /** the submodel next to the graph */
+  readonly submodel: Submodel | null;
   /** steps to undo, the latest at the end, and steps to redo */
   readonly undo: readonly Change[];
   readonly redo: readonly Change[];
@@ -78,6 +86,8 @@ export interface State {
   readonly busy: string | null;
   /** fraction of it that is done, null if unknown */
   readonly done: number | null;
+  /** what the last request did, until something else is done; "" for nothing */
+  readonly finished: string;
   readonly error: { readonly message: string; readonly advice: string } | null;
   readonly live: boolean;
 }
@@ -96,6 +106,9 @@ export type Action =
   | { readonly type: "gathering"; readonly gathering: boolean }
   | { readonly type: "input" | "output"; readonly value: number }
   | { readonly type: "boundary"; readonly boundary: Boundary }
+  | { readonly type: "extracted"; readonly submodel: Submodel }
+  /** hides the submodel, which stays in the kernel */
+  | { readonly type: "closeSubmodel" }
   | { readonly type: "undo" | "redo" }
   | { readonly type: "clear" }
   | { readonly type: "plan"; readonly plan: Plan | null }
@@ -106,6 +119,7 @@ export type Action =
   | { readonly type: "range"; readonly range: Range }
   | { readonly type: "captured"; readonly all: boolean }
   | { readonly type: "busy"; readonly busy: string | null; readonly done?: number }
+  | { readonly type: "finished"; readonly finished: string }
   | { readonly type: "error"; readonly error: State["error"] }
   | { readonly type: "live"; readonly live: boolean };
 
@@ -114,7 +128,8 @@ export type Saving = "svg" | "svg-view" | "png";
 
 /** A request that changes no state: it moves the camera or asks the kernel. */
 export type Command =
-  | { readonly type: "extract" }
+  /** extracts some nodes and scopes, or what is between the chosen inputs and outputs */
+  | { readonly type: "extract"; readonly targets?: readonly Target[] }
   | { readonly type: "save"; readonly what: Saving }
   /** saves the live graph as one file, with statistics of the weights if asked */
   | { readonly type: "page"; readonly statistics: boolean }
@@ -140,6 +155,7 @@ export function initialState(open: Iterable<number>, direction: Direction = "dow
     gathering: false,
     hover: null,
     boundary: { inputs: [], outputs: [] },
+    submodel: null,
     undo: [],
     redo: [],
     plan: null,
@@ -153,6 +169,7 @@ export function initialState(open: Iterable<number>, direction: Direction = "dow
     capturedAll: false,
     busy: null,
     done: null,
+    finished: "",
     error: null,
     live: true,
   };
@@ -166,13 +183,15 @@ export function reduce(state: State, action: Action | Command, columns: Columns)
   if (action.type === "undo" || action.type === "redo") return back(state, action.type);
   const next = changed(state, action, columns);
   // dragging a filter makes a hundred changes, and is as easily reverted
-  return next === state || action.type === "range" ? next : recorded(state, next, action);
+  const unrecorded = action.type === "range" || action.type === "closeSubmodel";
+  return next === state || unrecorded ? next : recorded(state, next, action);
 }
 
 /** Records the fields that a step changed. */
 function recorded(before: State, after: State, action: Action | Command): State {
   const change: Change = {
     ...(before.boundary !== after.boundary && { boundary: before.boundary }),
+    ...(before.submodel !== after.submodel && { submodel: before.submodel }),
     ...(before.open !== after.open && { open: before.open }),
     ...(before.direction !== after.direction && { direction: before.direction }),
     ...(before.overlay !== after.overlay && { overlay: before.overlay, color: before.color }),
@@ -196,6 +215,7 @@ function back(state: State, way: "undo" | "redo"): State {
     ...state,
     ...change,
     ...(change.boundary !== undefined && { plan: null, error: null }),
+    finished: "",
     [way]: state[way].slice(0, -1),
     [there]: [...state[there], inverse],
   };
@@ -217,6 +237,7 @@ function changed(state: State, action: Action | Command, columns: Columns): Stat
     case "plan":
     case "hit":
     case "bookmarks":
+    case "finished":
     case "error":
     case "live": {
       const { type, ...fields } = action;
@@ -231,7 +252,7 @@ function changed(state: State, action: Action | Command, columns: Columns): Stat
     case "collapseAll":
       return { ...state, open: new Set([0]) };
     case "select":
-      return { ...state, selection: action.target, others: NONE };
+      return { ...state, selection: action.target, others: NONE, finished: "" };
     case "also": {
       const known = selected(state).filter((each) => !same(each, action.target));
       return selecting(state, known.length < selected(state).length ? known : [...known, action.target]);
@@ -255,6 +276,12 @@ function changed(state: State, action: Action | Command, columns: Columns): Stat
       const equal = inputs.join() === now.inputs.join() && outputs.join() === now.outputs.join();
       return equal ? state : withBoundary(state, action.boundary);
     }
+    case "extracted": {
+      const { submodel } = action;
+      return { ...changed(state, { type: "boundary", boundary: submodel.boundary }, columns), submodel };
+    }
+    case "closeSubmodel":
+      return { ...state, submodel: null };
     case "clear":
       return withBoundary(state, { inputs: [], outputs: [] });
     case "search":
@@ -264,7 +291,12 @@ function changed(state: State, action: Action | Command, columns: Columns): Stat
     case "range":
       return state.overlay === null ? state : { ...state, overlay: state.overlay.within(action.range) };
     case "busy":
-      return { ...state, busy: action.busy, done: action.done ?? null };
+      return {
+        ...state,
+        busy: action.busy,
+        done: action.done ?? null,
+        finished: action.busy === null ? state.finished : "",
+      };
     case "captured":
       return { ...state, captures: state.captures + 1, capturedAll: state.capturedAll || action.all };
     default:
@@ -294,7 +326,7 @@ export function same(a: Target | null, b: Target | null): boolean {
 }
 
 function withBoundary(state: State, boundary: Boundary): State {
-  return { ...state, boundary, plan: null, error: null };
+  return { ...state, boundary, plan: null, error: null, finished: "" };
 }
 
 function flipped(values: readonly number[], value: number): readonly number[] {

@@ -45,7 +45,7 @@ export const graphWidget = sharing(
       columns,
       host,
       {
-        height: read("height"),
+        ...(typeof read("height") === "number" && { height: read<number>("height") }),
         direction: read("direction"),
         ...(state.open !== undefined && { open: scopesAt(columns, state.open) }),
         given: {

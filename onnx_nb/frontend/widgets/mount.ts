@@ -77,7 +77,9 @@ function hidePicture(parent: HTMLElement, model: WidgetModel): void {
   const id = String(model.get("_picture_id") ?? "");
   if (!/^\w+$/.test(id)) return;
   const picture = `.onnx-nb-picture-${id}`;
-  style(parent, `${picture}, .jp-OutputArea-child:has(${picture}) { display: none !important; }`);
+  // the output itself, not one around it: an ipywidgets.Output holds outputs, among them this widget
+  const around = `.jp-OutputArea-child:has(> .jp-OutputArea-output > ${picture})`;
+  style(parent, `${picture}, ${around} { display: none !important; }`);
 }
 
 export function rootIn(parent: HTMLElement, kind: string): HTMLElement {

@@ -25,6 +25,7 @@ import onnx_nb
 from onnx_nb import external_data
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.model import save, tensors, wire
+from onnx_nb.analysis.view.graph_columns import columns
 from tests import models
 from tests.analysis.model.test_model import model_of, weight
 
@@ -736,8 +737,14 @@ def test_weights_inside_are_audited_too() -> None:
 
 def test_many_tensors_in_a_missing_file_are_one_problem(tmp_path: Path) -> None:
     weights = [outside(f"w{i}", 100, location="gone", offset=400 * i, length=400) for i in range(1000)]
-    (problem,) = external_data.audit(written(model_of(*weights), tmp_path)).problems
+    path = written(model_of(*weights), tmp_path)
+    audited = external_data.audit(path)
+    (problem,) = audited.problems
     assert problem.tensors == 1000
+    assert [(file.location, file.nbytes, file.tensors) for file in audited.files] == [("gone", None, 1000)]
+    assert "1000 of 1000 tensors outside, 0 B in 0 files and 1 missing" in repr(audited)
+    (fault,) = columns(path).meta["faults"]
+    assert "the data of 1,000 weights of model.onnx is external data in 'gone', which is not in" in fault["message"]
 
 
 ENTRIES = st.lists(

@@ -26,7 +26,9 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.model import storage, tensors, wire
+from onnx_nb.analysis.model.external_data import convert, inline
 from onnx_nb.analysis.model.model import Model, load, with_proto
+from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.run.session import for_onnxruntime
 from tests import models
 
@@ -741,13 +743,25 @@ def test_the_working_directory_may_change(tmp_path: Path, monkeypatch: pytest.Mo
 # bad input
 
 
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert load(PROTO).save("~/saved.onnx") == tmp_path / "saved.onnx"
+    assert load("~/saved.onnx").path == tmp_path / "saved.onnx"
+    assert convert(PROTO, "~/outside.onnx") == tmp_path / "outside.onnx"
+    assert inline("~/outside.onnx", "~/inside.onnx") == tmp_path / "inside.onnx"
+    assert load((tmp_path / "outside.onnx").read_bytes(), data_dir="~").name
+    assert not Path("~").exists(), "no folder of that name"
+    assert path_of("~nobody-has-this-name/x") == Path("~nobody-has-this-name/x")
+
+
 def test_a_missing_file_is_answered_with_the_closest(tmp_path: Path) -> None:
     saved(PROTO, tmp_path / "resnet50.onnx")
     with pytest.raises(ModelFileError, match=r"there is no file '.*resnet.onnx'. Closest names: 'resnet50.onnx'"):
         load(tmp_path / "resnet.onnx")
     with pytest.raises(ModelFileError, match="there is no file"):
         load(tmp_path / "no" / "folder.onnx")
-    with pytest.raises(ModelFileError, match="is a web address"):
+    with pytest.raises(ModelFileError, match=r"'https://example\.com/model\.onnx' is a web address"):
         load("https://example.com/model.onnx")
     for name in ("nul\0.onnx", "n" * 5000, ""):
         with pytest.raises(ModelFileError):

@@ -1,0 +1,47 @@
+/** The scale of the colors below an exported picture: without it the colors say nothing. */
+
+import type { Size } from "./camera.ts";
+import type { Pen, Picture } from "./canvas.ts";
+
+/** Pixels of the strip, and of what is on it. */
+const STRIP = 36;
+const SIDE = 14;
+const FONT = 11.5;
+const RAMP = { width: 220, height: 10, steps: 44 } as const;
+
+/** Returns the pixels that the scale takes below a picture: 0 if no numbers color it. */
+export function scaleHeight({ overlay }: Picture): number {
+  return overlay === null ? 0 : STRIP;
+}
+
+/** Draws the label, the colors and the smallest and the largest number below a view. */
+export function drawScale(pen: Pen, { overlay, theme, measure }: Picture, view: Size, dpr: number): void {
+  if (overlay === null) return;
+  const { label, reduce } = overlay.data;
+  const { from, to } = overlay.range;
+  pen.setTransform(dpr, 0, 0, dpr, 0, dpr * view.h);
+  pen.fillStyle = theme.background;
+  pen.fillRect(0, 0, view.w, STRIP);
+  pen.fillStyle = theme.line;
+  pen.fillRect(0, 0, view.w, 1);
+  pen.textBaseline = "middle";
+  const middle = STRIP / 2;
+  let x = SIDE;
+  const write = (text: string, color: string, bold: boolean): void => {
+    pen.font = `${bold ? "600 " : ""}${FONT}px ${theme.font}`;
+    pen.fillStyle = color;
+    pen.fillText(text, x, middle);
+    x += measure(text, FONT, bold) + SIDE;
+  };
+  write(label || "value", theme.text, true);
+  write(`${reduce} over scopes`, theme.dim, false);
+  write(overlay.say(overlay.at(from)), theme.text, false);
+  const step = RAMP.width / RAMP.steps;
+  for (let at = 0; at < RAMP.steps; at++) {
+    pen.fillStyle = theme.ramp.color(from + ((at + 0.5) / RAMP.steps) * (to - from));
+    pen.fillRect(x + at * step, middle - RAMP.height / 2, step + 0.3, RAMP.height);
+  }
+  x += RAMP.width + SIDE;
+  write(overlay.say(overlay.at(to)), theme.text, false);
+  pen.textBaseline = "alphabetic";
+}
