@@ -42,22 +42,28 @@ const PAGES: readonly (readonly [element: string, kind: string, page: Page])[] =
 
 export default () => {
   const closing = new AbortController();
+  let channel: Channel | undefined;
   let view: View | undefined;
+  const channelOf = (model: WidgetModel): Channel => {
+    channel ??= new Channel(model, closing.signal);
+    return channel;
+  };
   const viewOf = (model: WidgetModel): View => {
     const kind = String(model.get("_kind"));
     const widget = WIDGETS[kind];
     if (widget === undefined) throw new Error(`this bundle has no widget of the kind '${kind}'`);
-    view ??= widget(model, new Channel(model, closing.signal));
+    view ??= widget(model, channelOf(model));
     return view;
   };
   return {
     initialize({ model }: { model: WidgetModel }): () => void {
-      hearKernel(model).catch((error) => console.error(error)); // before the first request
+      const lost = (heard: boolean): void => void (heard || channelOf(model).lose());
+      hearKernel(model).then(lost, (error) => console.error(error)); // before the first request
       if (String(model.get("_kind")) in WIDGETS) viewOf(model);
       return () => closing.abort();
     },
     render({ model, el }: Mount): () => void {
-      return mount({ model, el }, css, (root, signal) => viewOf(model)(root, signal));
+      return mount({ model, el }, css, channelOf(model), (root, signal) => viewOf(model)(root, signal));
     },
   };
 };

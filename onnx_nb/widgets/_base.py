@@ -18,6 +18,7 @@ import functools
 import html
 import secrets
 import sys
+import threading
 import uuid
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
@@ -107,6 +108,7 @@ class OnnxWidget(anywidget.AnyWidget):
                 near = difflib.get_close_matches(name, public, n=1)
                 hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(public)}."
                 raise TypeError(f"{type(self).__name__} has no argument {name!r}. {hint}")
+        self._lock = threading.RLock()
         own, code = uuid.uuid4().hex, SharedCode.this()
         if code is None:
             self._esm = static_text("widget.js")
@@ -116,6 +118,15 @@ class OnnxWidget(anywidget.AnyWidget):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({getattr(self, self._subject)!r})"
 
+    def open(self) -> None:
+        """Connect the widget to the browser; a kernel with subshells receives its messages while cells run.
+
+        Without this, ipykernel ≥ 7.4 passes them to the shell that sent last: the one that runs the cells.
+        """
+        super().open()
+        if hasattr(self.comm, "_reply_subshell_for"):
+            self.comm._reply_subshell_for = _subshell_asked  # noqa: SLF001 - there is no public way
+
     def close(self) -> None:
         """Remove the view and stop its worker."""
         if self._channel is not None:
@@ -123,11 +134,19 @@ class OnnxWidget(anywidget.AnyWidget):
         super().close()
 
     def _verbs(self) -> dict[str, Verb]:
-        """Return the requests that the browser may send, by name."""
+        """Return the requests that the browser may send, by name.
+
+        They run on a thread, also while cells run: those that change what cells change hold `_lock`.
+        """
         return {name[4:]: getattr(self, name) for name in dir(type(self)) if name.startswith("_on_")}
 
     def _on_code(self, _call: Call) -> Reply:
         return Reply(static_text("widget.js"))
+
+
+def _subshell_asked(_data: Any, asked: str | None) -> str | None:
+    """Return the subshell to which the browser sent a message."""
+    return asked
 
 
 class PackedWidget(OnnxWidget):

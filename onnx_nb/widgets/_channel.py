@@ -3,8 +3,8 @@
 The browser sends ``{id, verb, args}``. The kernel replies with ``{id, value}`` and binary buffers, with ``{id, error:
 {type, message, advice}}`` or with ``{id, cancelled: true}``, and before that, at most ten times a second, it sends
 ``{id, progress: {fraction, message}}``. ``{id, cancel: true}`` from the browser stops a request while it waits or runs.
-One worker thread per widget runs the verbs in order, so a long one does not block the kernel's message loop. Ids and
-promises are an idea from manzt/quak.
+One worker thread per widget runs the verbs in order, so a long one does not block the kernel's message loop. Messages
+arrive on the main thread or, while a cell runs, on that of a subshell. Ids and promises are an idea from manzt/quak.
 """
 
 from __future__ import annotations
@@ -71,12 +71,13 @@ Verb = Callable[[Call], Reply]
 class Channel:
     """The kernel's end of the channel of a widget, whose custom messages are requests.
 
-    Only names in ``verbs`` can be called: a message is data, never code. ``"ping"`` checks whether a kernel is running.
+    Only names in ``verbs`` can be called: a message is data, never code. ``"ping"`` is answered at once, so that the
+    browser can distinguish long requests from a kernel that does not receive messages.
     """
 
     def __init__(self, widget: Widget, verbs: Mapping[str, Verb]) -> None:
         self._widget = widget
-        self._verbs: dict[str, Verb] = {"ping": lambda _call: Reply(), **verbs}
+        self._verbs = dict(verbs)
         self._calls: dict[int, Call] = {}
         self._queue: SimpleQueue[Call | None] = SimpleQueue()
         self._lock = threading.Lock()
@@ -101,6 +102,9 @@ class Channel:
                 call = self._calls.get(number)
             if call is not None:
                 call.stop.set()
+            return
+        if content.get("verb") == "ping":
+            self._widget.send({"id": number, "value": None}, [])
             return
         args = content.get("args")
         call = Call(number, str(content.get("verb")), args if isinstance(args, dict) else {}, self._widget.send)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import math
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -113,7 +112,6 @@ class ModelGraph(GraphWidget):
 
     def __init__(self, model: ModelLike, **traits: Any) -> None:
         self.model = load(model)
-        self._lock = threading.RLock()
         self._values = Values(self.model)
         self._shown: ShownOverlay | None = None
         alt = f"Graph of {self.model.name}: {count_text(len(self.model.proto.graph.node), 'node')}"
@@ -272,6 +270,7 @@ class ModelGraph(GraphWidget):
         with self._lock:
             submodel = extract(self.model, *self._chosen(call))
             packed = columns(submodel).to_bytes()
+            call.check()  # cancelled while a cell ran
             self.submodel = submodel
         weights = sum(info.nbytes for info in submodel.initializers.values())
         size = f", {bytes_text(weights)} of weights" if weights else ""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.simplify.simplify import Simplification
+    from onnx_nb.analysis.view.columns import Columns
 
 PARTS: Final = (*SIDES, "differences")
 """Names of the parts for the whole simplification. Those of a step end in its number, such as ``"reference-1"``."""
@@ -153,12 +154,11 @@ class SimplificationPanel(PairWidget):
 
     def _show(self, found: Simplification) -> None:
         """Show another result."""
-        # the original is kept
-        self._packed = {name: packed for name, packed in self._packed.items() if name == "reference"}
-        self.simplification = found
-        whole = {part: self._part(part) for part in PARTS}
-        with self.hold_sync():
-            self._parts = in_state(whole)
+        with self._lock, self.hold_sync():
+            # the original is kept
+            self._packed = {name: packed for name, packed in self._packed.items() if name == "reference"}
+            self.simplification = found
+            self._parts = in_state({part: self._part(part) for part in PARTS})
             self._about = account(found)
             self.step = 0
             self._revision += 1
@@ -170,17 +170,19 @@ class SimplificationPanel(PairWidget):
 
     def _part(self, name: str) -> bytes:
         """Return a part, which is packed on first request."""
-        if name not in self._packed:
-            part, _, step = name.partition("-")
-            if part not in PARTS or not (step.isdecimal() or not step):
-                raise OnnxNbError(f"a simplification has no part {quoted(name)}.", advice=f"It has {', '.join(PARTS)}.")
-            number = int(step or 0)
-            if part == "differences":
-                packed = Provenance(self.simplification, number or None).columns()
-            else:
-                packed = columns(self._models(number)[SIDES.index(part)])
-            self._packed[name] = packed.to_bytes()
-        return self._packed[name]
+        with self._lock:
+            if name not in self._packed:
+                self._packed[name] = self._pack(name).to_bytes()
+            return self._packed[name]
+
+    def _pack(self, name: str) -> Columns:
+        part, _, step = name.partition("-")
+        if part not in PARTS or not (step.isdecimal() or not step):
+            raise OnnxNbError(f"a simplification has no part {quoted(name)}.", advice=f"It has {', '.join(PARTS)}.")
+        number = int(step or 0)
+        if part == "differences":
+            return Provenance(self.simplification, number or None).columns()
+        return columns(self._models(number)[SIDES.index(part)])
 
     def _models(self, step: int) -> tuple[Model, Model]:
         """Return the models before and after a step; for 0 the original and the result."""

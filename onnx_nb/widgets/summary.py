@@ -73,18 +73,20 @@ class ModelSummary(OnnxWidget):
 
     def _on_costs(self, call: Call) -> Reply:
         given = call.args.get("shapes")
-        self.shapes = dict(given) if isinstance(given, Mapping) else {}
-        self._count(self.shapes)  # for a large model, the costs have not been counted yet
-        self._summary = self.summary.to_json()
+        with self._lock:
+            self.shapes = dict(given) if isinstance(given, Mapping) else {}
+            self._count(self.shapes)  # for a large model, the costs have not been counted yet
+            self._summary = self.summary.to_json()
         return Reply()
 
     @traitlets.validate("shapes")
     def _count_for(self, proposal: dict[str, Any]) -> dict[str, Any]:
         """Count before the shapes are set: wrong ones raise, and nothing changes."""
         given: dict[str, Any] = proposal["value"]
-        if self._counted is not None or given:
-            self._count(given)
-            self._summary = self.summary.to_json()
+        with self._lock:
+            if self._counted is not None or given:
+                self._count(given)
+                self._summary = self.summary.to_json()
         return given
 
     def _count(self, given: Mapping[str, Any]) -> None:

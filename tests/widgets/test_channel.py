@@ -93,6 +93,23 @@ def test_verbs_run_in_order_off_the_calling_thread() -> None:
     assert threading.current_thread().name not in {name for _, name in seen}
 
 
+def test_a_ping_passes_a_long_request() -> None:
+    browser, started, enough = Browser(), threading.Event(), threading.Event()
+
+    def slow(_call: Call) -> Reply:
+        started.set()
+        assert enough.wait(60)
+        return Reply()
+
+    Channel(browser, {"slow": slow})
+    browser.ask({"id": 1, "verb": "slow"})
+    assert started.wait(60)
+    browser.ask({"id": 2, "verb": "ping"})
+    assert browser.answers == [{"id": 2, "value": None}]
+    enough.set()
+    assert browser.wait(2)[1] == {"id": 1, "value": None}
+
+
 def test_cancelling_reaches_a_verb_that_runs_and_one_that_waits() -> None:
     browser, started = Browser(), threading.Event()
 

@@ -159,9 +159,10 @@ def test_view_is_summary_above_graph() -> None:
 
 
 def test_closing_ends_the_worker() -> None:
+    before = set(threading.enumerate())
     widget = graph()
-    ask(widget, "ping")
-    workers = [t for t in threading.enumerate() if t.name == "onnx_nb ping"]
+    ask(widget, "inspect", kind="node", id=0)
+    workers = [t for t in threading.enumerate() if t not in before and t.name == "onnx_nb inspect"]
     widget.close()
     for worker in workers:
         worker.join(60)

@@ -105,6 +105,7 @@ export function createInspector(view: ViewContext): Panel {
       const stays =
         before !== undefined &&
         same(before.selection, state.selection) &&
+        before.live === state.live &&
         before.overlay?.data === state.overlay?.data &&
         before.captures === state.captures;
       if (stays) mark();

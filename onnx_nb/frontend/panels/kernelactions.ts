@@ -1,6 +1,6 @@
 /**
  * Requests of a graph view to the kernel: the plan of an extraction as soon as its inputs or outputs change, numbers to
- * color by, and one long task at a time.
+ * color by, and long tasks one after the other.
  */
 
 import { unpack } from "../protocol/codec.ts";
@@ -25,6 +25,8 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
   const task = new Task(signal);
   const planning = fillings(signal);
   const coloring = fillings(signal);
+  /** tasks that begin when those before them have ended */
+  const queue: (() => void)[] = [];
   const failed = (error: unknown): void => dispatch({ type: "error", error: failure(error) });
   const finished = (text: string): void => dispatch({ type: "finished", finished: text });
 
@@ -44,14 +46,20 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
       dispatch({ type: "error", error: { message: host.reason, advice: "" } });
       return;
     }
-    if (task.busy) return;
+    if (task.busy) {
+      queue.push(() => run(start, ask));
+      return;
+    }
     dispatch({ type: "error", error: null });
     dispatch({ type: "busy", ...start });
     void task.run(ask, {
       progress: (done, message) => dispatch({ type: "busy", busy: message, ...(done !== null && { done }) }),
       done: (finish) => finish(),
       failed,
-      ended: () => dispatch({ type: "busy", busy: null }),
+      ended() {
+        dispatch({ type: "busy", busy: null });
+        queue.shift()?.();
+      },
     });
   };
 
@@ -66,8 +74,9 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
     },
     /** Extracts some nodes and scopes, or what is between the chosen inputs and outputs. */
     extract(targets?: readonly Target[]): void {
+      const chosen = state().boundary;
       run({ busy: "Extracting the submodel…" }, async (round) => {
-        const boundary = targets === undefined ? state().boundary : await borderOf(targets, round);
+        const boundary = targets === undefined ? chosen : await borderOf(targets, round);
         const { inputs, outputs } = namesOf(columns, boundary);
         const reply = await host.extract(inputs, outputs, round);
         const submodel = { columns: new Columns(await unpack(reply.columns)), boundary };

@@ -6,7 +6,6 @@ import { failureText } from "../protocol/host.ts";
 import { createRamp } from "../render/theme.ts";
 import { counted, magnitude, plain } from "../scene/formatting.ts";
 import { button, copyButton, el, elide, facts, fillings, on, onAbort, svg } from "./dom.ts";
-import { SILENCE, SILENCE_MS } from "./task.ts";
 
 /** Milliseconds after which a point that is being loaded is shown without its details. */
 const PATIENCE_MS = 150;
@@ -52,11 +51,8 @@ export function createPointDetail(
     else void request(row, round);
   };
   const request = async (row: number, round: AbortSignal): Promise<void> => {
-    const timers = [
-      setTimeout(() => fill(row, null, round), PATIENCE_MS),
-      setTimeout(() => fill(row, SILENCE, round), SILENCE_MS),
-    ];
-    const stop = (): void => timers.forEach(clearTimeout);
+    const patience = setTimeout(() => fill(row, null, round), PATIENCE_MS);
+    const stop = (): void => clearTimeout(patience);
     onAbort(round, stop);
     try {
       const details = await load(row, round);

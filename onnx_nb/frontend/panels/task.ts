@@ -100,9 +100,6 @@ export type TaskBar = ReturnType<typeof createTaskBar>;
 
 /** Milliseconds after which work is shown. */
 const PATIENCE_MS = 150;
-/** Milliseconds without a report after which a kernel counts as busy or gone. */
-export const SILENCE_MS = 5000;
-export const SILENCE = "The kernel has not reported for a while: it is busy, or was restarted.";
 
 /**
  * Returns a banner for the work of the kernel.
@@ -150,22 +147,15 @@ export function createTaskBar(changed: (busy: boolean) => void, announce: (text:
         announce("Cancelled");
       };
       const progress = createProgress(text, cancel, filling());
-      let silence: ReturnType<typeof setTimeout> | undefined;
-      const show: OnProgress = (done, message) => {
-        clearTimeout(silence);
-        silence = setTimeout(() => progress.show(null, SILENCE), SILENCE_MS);
-        progress.show(done, message);
-      };
       fill("status");
-      show(null, text);
+      progress.show(null, text);
       const patience = setTimeout(() => fill("status", progress.element), PATIENCE_MS);
       changed(true);
       const ended = (): void => {
         clearTimeout(patience);
-        clearTimeout(silence);
         changed(false);
       };
-      void task.run(work, { progress: show, done: report, failed: fail, ended });
+      void task.run(work, { progress: progress.show, done: report, failed: fail, ended });
     },
   };
 }

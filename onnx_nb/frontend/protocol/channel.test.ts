@@ -1,4 +1,4 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { Channel, type Comm, KernelError } from "./channel.ts";
 
 type Listener = Parameters<Comm["on"]>[1];
@@ -6,6 +6,7 @@ type Listener = Parameters<Comm["on"]>[1];
 class Kernel implements Comm {
   readonly sent: { id: number; verb?: string; args?: unknown; cancel?: boolean }[] = [];
   readonly listeners = new Set<Listener>();
+  widget_manager: Comm["widget_manager"];
   on(_event: "msg:custom", listener: Listener): void {
     this.listeners.add(listener);
   }
@@ -70,10 +71,11 @@ describe("a request", () => {
     kernel.answer({ id: idOf(kernel), value: "late" });
   });
 
-  it("reports that the kernel is gone if sending fails, and cancels silently", async () => {
-    const { kernel, channel } = open();
-    const abort = new AbortController();
-    const before = channel.request("drill", {}, { signal: abort.signal });
+  it("ends, with those before it, if the kernel is gone, which watchers hear", async () => {
+    const { kernel, channel, closing } = open();
+    const heard: boolean[] = [];
+    channel.watch((_, live) => heard.push(live), closing.signal);
+    const before = channel.request("drill", {}).catch((error: unknown) => error);
     kernel.send = () => {
       throw new Error("Cannot send");
     };
@@ -81,8 +83,49 @@ describe("a request", () => {
       message: "The kernel that this was made by is gone.",
       advice: "Run the cell again.",
     });
-    abort.abort();
-    await expect(before).rejects.toMatchObject({ name: "AbortError" });
+    expect(await before).toMatchObject({ name: "KernelGone" });
+    expect(heard).toEqual([false]);
+    expect(channel.live).toBe(false);
+  });
+
+  it("waits for a kernel that does not listen, says so, and is answered then", async () => {
+    vi.useFakeTimers();
+    const { kernel, channel, closing } = open();
+    const heard: string[] = [];
+    channel.watch((waiting) => heard.push(waiting), closing.signal);
+    kernel.widget_manager = { kernel: { status: "busy" } };
+    const [first, second] = [channel.request("inspect", {}), channel.request("plan", {})];
+    await vi.advanceTimersByTimeAsync(600);
+    expect(kernel.sent.map(({ verb }) => verb)).toEqual(["inspect", "plan", "ping"]);
+    expect(heard).toEqual([]);
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(heard).toEqual(["Waiting for the running cell…"]);
+    for (const at of [0, 1, 2]) kernel.answer({ id: idOf(kernel, at), value: at });
+    expect([(await first).value, (await second).value]).toEqual([0, 1]);
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(heard).toEqual(["Waiting for the running cell…", ""]);
+    expect(kernel.sent).toHaveLength(3);
+    vi.useRealTimers();
+  });
+
+  it("that takes long in a kernel that listens waits for nothing", async () => {
+    vi.useFakeTimers();
+    const { kernel, channel, closing } = open();
+    const heard: string[] = [];
+    channel.watch((waiting) => heard.push(waiting), closing.signal);
+    const send = kernel.send.bind(kernel);
+    kernel.send = (content) => {
+      send(content);
+      const { id, verb } = content as Kernel["sent"][number];
+      if (verb === "ping") queueMicrotask(() => kernel.answer({ id, value: null }));
+    };
+    const request = channel.request("figures", {});
+    await vi.advanceTimersByTimeAsync(20_000);
+    kernel.answer({ id: idOf(kernel), value: [] });
+    await request;
+    expect(heard).toEqual([]);
+    expect(kernel.sent.length).toBeLessThan(8);
+    vi.useRealTimers();
   });
 
   it("ends when the view is closed", async () => {

@@ -1,6 +1,9 @@
 /**
  * The browser's end of `widgets/_channel.py`: each request is a promise that the kernel settles exactly once.
- * Only `on`, `off` and `send` of the widget model are used, so that any anywidget host will do.
+ * `on`, `off` and `send` of the widget model suffice, so that any anywidget host will do.
+ *
+ * A kernel without subshells receives nothing while a cell runs. Requests wait for it, in order: a ping, which passes
+ * long requests in the kernel, finds out.
  */
 
 import { bytesOf } from "./codec.ts";
@@ -9,6 +12,8 @@ export interface Comm {
   on(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
   off(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
   send(content: unknown): void;
+  /** in JupyterLab it has a kernel */
+  readonly widget_manager?: { readonly kernel?: { readonly status: string } | null } | undefined;
 }
 
 export interface Reply {
@@ -36,11 +41,23 @@ export class KernelError extends Error {
 }
 
 const GONE = "The kernel that this was made by is gone.";
+const AGAIN = "Run the cell again.";
+/** Why nothing can be asked of a kernel that is gone. */
+export const NO_KERNEL = `${GONE} ${AGAIN}`;
+
+/** Milliseconds without news of a request, and then of a ping, after which the kernel counts as not listening. */
+const SILENCE_MS = 400;
+/** Milliseconds until a kernel that listens, but has not replied, is asked again: it may have been restarted. */
+const AGAIN_MS = 5000;
+const CELL = "Waiting for the running cell…";
+const KERNEL = "Waiting for the kernel: it does not answer…";
 
 interface Pending {
   readonly resolve: (reply: Reply) => void;
   readonly reject: (error: Error) => void;
   readonly progress: Progress | undefined;
+  /** called at news of the request */
+  readonly heard: () => void;
 }
 
 interface Answer {
@@ -51,11 +68,18 @@ interface Answer {
   readonly error?: { readonly type: string; readonly message: string; readonly advice: string };
 }
 
+/** Called with a sentence while requests wait for the kernel, "" otherwise; `live`: there is a kernel. */
+export type Watcher = (waiting: string, live: boolean) => void;
+
 export class Channel {
   readonly #comm: Comm;
   readonly #pending = new Map<number, Pending>();
+  readonly #watchers = new Set<Watcher>();
   // two browser tabs may share one widget in the kernel: a random start keeps their ids apart
   #next = Math.floor(Math.random() * 2 ** 40);
+  #live = true;
+  #waiting = "";
+  #pinging = false;
 
   constructor(comm: Comm, signal: AbortSignal) {
     this.#comm = comm;
@@ -67,26 +91,76 @@ export class Channel {
     });
   }
 
+  /** false once the kernel is known to be gone */
+  get live(): boolean {
+    return this.#live;
+  }
+
+  watch(watcher: Watcher, signal: AbortSignal): void {
+    this.#watchers.add(watcher);
+    signal.addEventListener("abort", () => this.#watchers.delete(watcher), { once: true });
+    if (this.#waiting !== "" || !this.#live) watcher(this.#waiting, this.#live);
+  }
+
+  /** Ends all requests, and those to come, because the kernel is gone. */
+  lose(): void {
+    this.#turn("", false);
+    for (const { reject } of this.#pending.values()) reject(new KernelError("KernelGone", GONE, AGAIN));
+  }
+
   /** Asks the kernel; aborting the signal tells the kernel to stop and rejects immediately. */
   async request(verb: string, args: Readonly<Record<string, unknown>>, options: RequestOptions = {}): Promise<Reply> {
     const { signal, progress } = options;
     if (signal?.aborted) throw new DOMException("cancelled", "AbortError");
     const id = this.#next++;
     const settled = new AbortController();
+    let silence: ReturnType<typeof setTimeout> | undefined;
+    const heard = (): void => {
+      clearTimeout(silence);
+      silence = setTimeout(() => void this.#ping(), SILENCE_MS);
+    };
+    heard();
     try {
       return await new Promise((resolve, reject) => {
-        this.#pending.set(id, { resolve, reject, progress });
+        this.#pending.set(id, { resolve, reject, progress, heard });
         const cancel = (): void => {
           this.#send({ id, cancel: true });
           reject(new DOMException("cancelled", "AbortError"));
         };
         signal?.addEventListener("abort", cancel, { signal: settled.signal });
-        if (!this.#send({ id, verb, args })) reject(new KernelError("KernelGone", GONE, "Run the cell again."));
+        if (!this.#send({ id, verb, args })) this.lose();
       });
     } finally {
+      clearTimeout(silence);
       this.#pending.delete(id);
       settled.abort();
     }
+  }
+
+  /** Finds out whether the kernel listens, and when it does again. */
+  async #ping(): Promise<void> {
+    if (this.#pinging) return;
+    this.#pinging = true;
+    const late = setTimeout(() => {
+      this.#turn(this.#comm.widget_manager?.kernel?.status === "busy" ? CELL : KERNEL, true);
+    }, SILENCE_MS);
+    try {
+      await this.request("ping", {});
+      this.#turn("", true);
+      if (this.#pending.size > 0) setTimeout(() => this.#pending.size > 0 && void this.#ping(), AGAIN_MS);
+    } catch {
+      // the kernel is gone, or the view closed: all requests end
+    } finally {
+      clearTimeout(late);
+      this.#pinging = false;
+    }
+  }
+
+  #turn(waiting: string, live: boolean): void {
+    if (waiting === this.#waiting && live === this.#live) return;
+    this.#waiting = waiting;
+    this.#live = live;
+    for (const watcher of this.#watchers) watcher(waiting, live);
   }
 
   /** Requests plain data. */
@@ -116,6 +190,7 @@ export class Channel {
     const answer = content as Answer;
     const pending = this.#pending.get(answer.id);
     if (pending === undefined) return;
+    pending.heard();
     if (answer.progress !== undefined) {
       pending.progress?.(answer.progress.fraction, answer.progress.message);
       return;

@@ -3,37 +3,10 @@
 import type { OverlayData } from "../scene/overlay.ts";
 import type { Plan } from "../scene/state.ts";
 import { Digest } from "./capture.ts";
-import type { Channel, Reply } from "./channel.ts";
+import { type Channel, NO_KERNEL, type Reply } from "./channel.ts";
 import { alignedBytes, bytesOf, type Packed } from "./codec.ts";
 import type { Target } from "./columns.ts";
 import type { Baked, GraphHost, InspectReply, PageReply } from "./host.ts";
-
-/** Milliseconds without an answer after which a kernel counts as busy or gone. */
-const SILENCE_MS = 4000;
-
-export const NO_ANSWER = "The kernel does not answer: it is busy, or this notebook was opened without one.";
-
-export interface Kernel {
-  /** whether the kernel answers */
-  readonly live: boolean;
-}
-
-/** Reports whether a kernel answers. A kernel may be busy with a cell, so silence counts only after a while. */
-export function watchKernel(channel: Channel, signal: AbortSignal, changed: (live: boolean) => void): Kernel {
-  const kernel = { live: true };
-  const turn = (live: boolean): void => {
-    clearTimeout(silent);
-    kernel.live = live;
-    changed(live);
-  };
-  const silent = setTimeout(() => turn(false), SILENCE_MS);
-  signal.addEventListener("abort", () => clearTimeout(silent));
-  channel.request("ping", {}, { signal }).then(
-    () => turn(true),
-    () => undefined,
-  );
-  return kernel;
-}
 
 export const noKernel = (): Promise<never> => Promise.reject(new Error("This page has no kernel."));
 
@@ -58,14 +31,14 @@ type SideHost = GraphHost & Required<Pick<GraphHost, "figures" | "overlay">>;
  *
  * @param about identifies the model to the kernel, where a widget shows several
  */
-export function sideHost(channel: Channel, about: Readonly<Record<string, unknown>>, kernel: Kernel): SideHost {
+export function sideHost(channel: Channel, about: Readonly<Record<string, unknown>>): SideHost {
   return {
     plan: noKernel,
     extract: noKernel,
     discard: noKernel,
     changed: () => undefined,
     get live(): boolean {
-      return kernel.live;
+      return channel.live;
     },
     reason: "Nothing is extracted from two graphs side by side: show one of them by itself.",
     overlay: async (name, signal) => overlayOf(await channel.request("overlay", { ...about, name }, { signal })),
@@ -75,13 +48,13 @@ export function sideHost(channel: Channel, about: Readonly<Record<string, unknow
 }
 
 /** Returns the host of a graph that supports extraction, without `changed`. */
-export function graphHost(channel: Channel, kernel: Kernel): Omit<GraphHost, "changed"> {
-  const { inspect, figures, overlay } = sideHost(channel, {}, kernel);
+export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
+  const { inspect, figures, overlay } = sideHost(channel, {});
   return {
     get live(): boolean {
-      return kernel.live;
+      return channel.live;
     },
-    reason: NO_ANSWER,
+    reason: NO_KERNEL,
     inspect,
     figures,
     overlay,
@@ -101,9 +74,7 @@ export function graphHost(channel: Channel, kernel: Kernel): Omit<GraphHost, "ch
       return channel.value("select", { nodes: ids("node"), groups: ids("scope") }, { signal });
     },
     page: (statistics, progress, signal) => channel.bytes("page", { statistics }, { signal, progress }),
-    picture(svg) {
-      if (kernel.live) sendPicture(channel, svg);
-    },
+    picture: (svg) => sendPicture(channel, svg),
     values: {
       async capture(value, progress, signal) {
         return (await channel.value<{ message: string }>("capture", { value }, { signal, progress })).message;
@@ -121,7 +92,7 @@ export function graphHost(channel: Channel, kernel: Kernel): Omit<GraphHost, "ch
 
 /** Sends the picture that replaces a widget where widgets are not shown, without waiting for a reply. */
 export function sendPicture(channel: Channel, svg: string): void {
-  channel.request("picture", { svg }).catch(() => undefined);
+  if (channel.live) channel.request("picture", { svg }).catch(() => undefined);
 }
 
 /** Reads numbers for coloring, as sent by the kernel. */

@@ -13,7 +13,7 @@ export interface WidgetModel extends Comm {
   off(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
   off(event: `change:${string}`, listener: () => void): void;
   /** present in hosts based on the models of ipywidgets */
-  readonly widget_manager?: { get_model(id: string): Promise<CommModel> };
+  readonly widget_manager?: Comm["widget_manager"] & { get_model(id: string): Promise<CommModel> };
 }
 
 /** The members that hosts with ipywidgets add. */

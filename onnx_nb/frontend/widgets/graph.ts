@@ -4,7 +4,7 @@ import { GraphView } from "../panels/graphview.ts";
 import { createSummary, type SummaryData } from "../panels/summary.ts";
 import { Columns } from "../protocol/columns.ts";
 import type { GraphHost, Patch, Selected } from "../protocol/host.ts";
-import { bakedOf, graphHost, overlayOf, pageHost, watchKernel } from "../protocol/kernel.ts";
+import { bakedOf, graphHost, overlayOf, pageHost } from "../protocol/kernel.ts";
 import { bindTrait, textOf } from "../protocol/model.ts";
 import { type Named, scopesAt, targetOf, type ViewState, viewFrom, viewTo } from "../protocol/viewstate.ts";
 import type { OverlayData } from "../scene/overlay.ts";
@@ -27,8 +27,7 @@ export const graphWidget = sharing(
     const overlay = (given: Numbers | null): OverlayData | null =>
       given && overlayOf({ value: given, buffers: [given.nodes, given.groups] });
 
-    const kernel = watchKernel(channel, signal, (live) => view.dispatch({ type: "live", live }));
-    const host: GraphHost = Object.assign(graphHost(channel, kernel), {
+    const host: GraphHost = Object.assign(graphHost(channel), {
       changed(patch: Patch): void {
         if (patch.inputs !== undefined) putInputs(patch.inputs);
         if (patch.outputs !== undefined) putOutputs(patch.outputs);
@@ -58,6 +57,7 @@ export const graphWidget = sharing(
       },
       signal,
     );
+    channel.watch((_, live) => view.dispatch({ type: "live", live }), signal);
     const putInputs = bindTrait<readonly string[]>(model, "inputs", (inputs) => view.apply({ inputs }), signal);
     const putOutputs = bindTrait<readonly string[]>(model, "outputs", (outputs) => view.apply({ outputs }), signal);
     const putView = bindTrait<ViewState>(model, "view", (to) => view.apply(viewTo(columns, to)), signal);

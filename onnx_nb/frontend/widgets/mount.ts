@@ -11,10 +11,13 @@ const heard = new WeakSet<CommModel>();
 /**
  * Connects a widget to its kernel even if the page was too busy to start it. anywidget gives a module 2 s; if it starts
  * later (a large notebook, a slow machine), anywidget shows the view, but never passes on anything from the kernel.
+ *
+ * @returns false if it has no kernel: its notebook was opened, and the cell not run since
  */
-export async function hearKernel(model: WidgetModel): Promise<void> {
+export async function hearKernel(model: WidgetModel): Promise<boolean> {
   const raw = await model.widget_manager?.get_model(String(model.get("_own")));
-  if (raw?.comm === undefined || heard.has(raw)) return;
+  if (raw === undefined) return true; // a host with models of its own
+  if (raw.comm === undefined || heard.has(raw)) return raw.comm !== undefined;
   heard.add(raw);
   try {
     await raw._handle_comm_msg({ content: { data: {} }, buffers: [] }); // an empty message, which waits like all others
@@ -25,6 +28,7 @@ export async function hearKernel(model: WidgetModel): Promise<void> {
     raw.comm.on_msg((message) => ipywidgets._handle_comm_msg.call(raw, message));
     raw.comm.send({ method: "request_state" }); // changes until now were lost
   }
+  return true;
 }
 
 export interface Mount {
@@ -36,6 +40,7 @@ export interface Mount {
 export function mount(
   { model, el: parent }: Mount,
   css: string,
+  channel: Channel,
   show: (root: HTMLElement, signal: AbortSignal) => void | Promise<void>,
 ): () => void {
   const view = new AbortController();
@@ -43,6 +48,7 @@ export function mount(
   hidePicture(parent, model);
   const root = rootIn(parent, String(model.get("_kind")));
   hearKernel(model).catch((error) => console.error(error));
+  showWaiting(root, channel, view.signal);
   const theme = (): void => {
     root.dataset.theme = String(model.get("theme"));
   };
@@ -51,6 +57,16 @@ export function mount(
   view.signal.addEventListener("abort", () => model.off("change:theme", theme));
   fillRoot(root, view.signal, () => show(root, view.signal));
   return () => view.abort();
+}
+
+/** Says over the view that its requests wait for the kernel, while they do. */
+function showWaiting(root: HTMLElement, channel: Channel, signal: AbortSignal): void {
+  const note = el("div.onnx-nb-layout.onnx-nb-waiting", { role: "status" });
+  channel.watch((waiting) => {
+    note.textContent = waiting;
+    if (waiting === "") note.remove();
+    else root.append(note);
+  }, signal);
 }
 
 /** Runs the function that fills a root; shows an error in its place. */

@@ -2,11 +2,12 @@
 
 import { createDiff } from "../panels/diff.ts";
 import { Simplification } from "../panels/simplification.ts";
+import { NO_KERNEL } from "../protocol/channel.ts";
 import type { Packed } from "../protocol/codec.ts";
 import { Columns } from "../protocol/columns.ts";
 import { PairData } from "../protocol/diff.ts";
 import type { GraphHost } from "../protocol/host.ts";
-import { bakedOf, NO_ANSWER, noKernel, pageHost, sendPicture, sideHost, watchKernel } from "../protocol/kernel.ts";
+import { bakedOf, noKernel, pageHost, sendPicture, sideHost } from "../protocol/kernel.ts";
 import { bindTrait, loadPacked, type Parts } from "../protocol/model.ts";
 import { type Account, SimplificationData } from "../protocol/simplification.ts";
 import { type Named, targetOf } from "../protocol/viewstate.ts";
@@ -35,25 +36,23 @@ async function pageHosts(part: Parts): Promise<readonly [GraphHost, GraphHost]> 
 export const diffWidget = sharing(
   (part) => loadPair(part, PairData),
   ({ columns, data }, model, channel, root, signal) => {
-    const kernel = watchKernel(channel, signal, (live) => {
-      for (const view of pair.views) view.dispatch({ type: "live", live });
-    });
     const [left = "", right = ""] = model.get("_names") as string[];
     const pair = createDiff(
       root,
       columns,
       data,
       {
-        graphs: [sideHost(channel, { part: "reference" }, kernel), sideHost(channel, { part: "candidate" }, kernel)],
+        graphs: [sideHost(channel, { part: "reference" }), sideHost(channel, { part: "candidate" })],
         selected: (side, selection) => putSelection(selection.map((each) => ({ ...each, side: SIDES[side] }))),
         synced: (synced) => putSynced(synced),
-        picture(svg) {
-          if (kernel.live) sendPicture(channel, svg);
-        },
+        picture: (svg) => sendPicture(channel, svg),
       },
       { height: Number(model.get("height")), synced: model.get("synced") === true, names: [left, right] },
       signal,
     );
+    channel.watch((_, live) => {
+      for (const view of pair.views) view.dispatch({ type: "live", live });
+    }, signal);
     const select = (selection: readonly Selected[]): void => {
       const targets = SIDES.map((side, at) =>
         selection.filter((each) => each.side === side).flatMap((each) => targetOf(columns[at], each) ?? []),
@@ -91,18 +90,17 @@ export const simplificationWidget: Widget = (model, channel) => {
     return found;
   };
   return (root, signal) => {
-    const kernel = watchKernel(channel, signal, (live) => view.setLive(live));
     const account = (): Account => model.get("_about") as Account;
     const view = new Simplification(
       root,
       account(),
       {
-        reason: NO_ANSWER,
+        reason: NO_KERNEL,
         get live(): boolean {
-          return kernel.live;
+          return channel.live;
         },
         load,
-        graph: (side, step) => sideHost(channel, { part: SIDES[side], step }, kernel),
+        graph: (side, step) => sideHost(channel, { part: SIDES[side], step }),
         async again(skipped, progress, round) {
           const options = { signal: round, progress };
           return (await channel.value<{ message: string }>("again", { skipped }, options)).message;
@@ -112,9 +110,7 @@ export const simplificationWidget: Widget = (model, channel) => {
         selected: (side, selection) => putSelection(selection.map((each) => ({ ...each, side: SIDES[side] }))),
         stepped: (step) => putStep(step),
         synced: (synced) => putSynced(synced),
-        picture(svg) {
-          if (kernel.live) sendPicture(channel, svg);
-        },
+        picture: (svg) => sendPicture(channel, svg),
       },
       {
         height: Number(model.get("height")),
@@ -124,6 +120,7 @@ export const simplificationWidget: Widget = (model, channel) => {
       },
       signal,
     );
+    channel.watch((_, live) => view.setLive(live), signal);
     // before binding the step, which belongs to the new result
     bindTrait(model, "_revision", () => view.show(account(), Number(model.get("step"))), signal);
     const putStep = bindTrait<number>(model, "step", view.turn, signal);
