@@ -21,7 +21,7 @@ from onnx_nb.analysis.formatting import count_text
 BINS: Final = 128
 """Maximum number of bins of a histogram."""
 
-_CHUNK: Final = 1 << 17
+_CHUNK: Final = 1 << 16
 """Values processed at a time: their float64 copies stay in a core's own cache."""
 _REPORTED: Final = 32
 """Chunks between two progress reports."""
