@@ -2,6 +2,7 @@
 # make test     lint, types, front end and fast tests; if all of that passes, long tests, notebooks and browser tests
 # make test-fast  only the first part
 # make bundle   rebuilds onnx_nb/static/*.js from onnx_nb/frontend
+# make faults   faults planted into exports of many architectures: how many compare_torch names (half an hour)
 # make bench    the figures of benchmarks/
 # make clean    removes what the above made, except .venv and node_modules
 # PYTHON=...    the Python (3.11 or newer) that .venv is made from
@@ -18,7 +19,7 @@ SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-fast bundle bench clean lint types frontend bundle-is-current tools torch
+.PHONY: demo test test-fast bundle faults bench clean lint types frontend bundle-is-current tools torch
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -60,6 +61,9 @@ bundle-is-current: $(FRONTEND)/node_modules/.package-lock.json
 
 bundle: $(FRONTEND)/node_modules/.package-lock.json
 	cd $(FRONTEND) && npm run build
+
+faults: .venv/installed-test torch
+	HF_HUB_OFFLINE=1 python -W ignore -m tests.faults --jobs 2
 
 bench: .venv/installed-test torch
 	pip install --quiet netron

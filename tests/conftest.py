@@ -32,6 +32,7 @@ SLOW = {
         "analysis/simplify/test_simplify_backend_cases",
         "drawing/test_graphviz",
         "drawing/test_html",
+        "faults/test_faults",
         "test_notebooks",
         "widgets/test_simplification",
     )

@@ -1,0 +1,34 @@
+"""Faults planted into exports are named: a small part of ``python -m tests.faults``."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import Counter
+
+import pytest
+
+if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
+    pytest.skip("torch or transformers is not installed", allow_module_level=True)
+
+from tests.faults.__main__ import JUDGED
+from tests.faults.judging import verdicts
+from tests.faults.planting import KINDS
+
+WHICH = [
+    ("encoder", "equal", "dynamo"),
+    ("encoder-eager", "unequal", "torchscript"),
+    ("resnet", "unequal", "dynamo"),
+    ("repeated", "equal", "torchscript"),
+]
+LEAST = {"first": 0.5, "ranked": 0.5, "drill": 0.3}
+"""Least share of faults for which each judgment is right; the goal of all is that of ``python -m tests.faults``."""
+
+
+def test_faults_are_named_and_sound_exports_are_not() -> None:
+    made, sounds, _ = verdicts(WHICH, list(KINDS), 1, lambda _: None)
+    assert not {name: text for name, text in sounds.items() if text}
+    assert len(made) > 60
+    assert len({verdict.kind for verdict in made}) >= 15
+    wrong = {judged: Counter(getattr(verdict, judged) for verdict in made) for judged in JUDGED}
+    for judged, least in LEAST.items():
+        assert wrong[judged][""] >= least * len(made), (judged, wrong[judged])
