@@ -465,7 +465,7 @@ class _SessionMaker:
         proto = graph.model.proto
         nodes = all_nodes([*proto.graph.node, *(node for function in proto.functions for node in function.node)])
         op_types = {node.op_type for node in nodes}
-        self.has_scans = "Scan" in op_types
+        self.has_scans, self._has_loops = "Scan" in op_types, "Loop" in op_types
         self.optional: dict[int, TypeProto] = {}
         """Types of values that are optional, as far as seen."""
         given = any(info.type.HasField("optional_type") for info in proto.graph.input)
@@ -489,10 +489,18 @@ class _SessionMaker:
         """Return the type to declare an input of a session with; None for an absent optional value."""
         if found is None or value in self.optional:
             return None if found is None else self.optional[value]
-        if not self.has_scans or not found.is_tensor():
+        if not (self.has_scans or self._has_loops) or not found.is_tensor():
+            return sessions.parsed_type(found.data_type())
+        data_type, shape = found.element_type(), found.shape()
+        known = self.graph.type_of(value).shape
+        if self._has_loops and known is not None and len(known) == len(shape):
+            # the rows of a Loop that runs 0 times have the shape that onnxruntime infers for them
+            return onnx.helper.make_tensor_type_proto(
+                data_type, [size if size == dim else None for size, dim in zip(shape, known, strict=True)]
+            )
+        if not self.has_scans:
             return sessions.parsed_type(found.data_type())
         # onnxruntime runs a Scan only if it could infer at least the rank of each output of its body
-        data_type, shape = found.element_type(), found.shape()
         is_exact = len(shape) == 1 and data_type == TensorProto.INT64
         return onnx.helper.make_tensor_type_proto(data_type, shape if is_exact else [None] * len(shape))
 

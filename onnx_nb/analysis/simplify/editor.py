@@ -190,7 +190,7 @@ class Editor(KnownGraph):
         self.readers[old][op.number] -= 1
         if not self.readers[old][op.number]:
             del self.readers[old][op.number]
-        self._collect(old)
+        self._remove([old])
 
     def redirect(self, old: int, new: int) -> bool:
         """Replace all uses of ``old`` by the equal value ``new``; return False if that would change a graph output."""
@@ -228,23 +228,36 @@ class Editor(KnownGraph):
             self._changed(op)
 
     def remove(self, op: Op) -> None:
-        """Remove a node whose outputs are unused."""
-        op.alive = False
-        self._change.removed.append(op)
-        for value in op.outputs:
-            if value >= 0 and self.producer[value] == op.number:
-                self.producer[value] = -1
-        self.mark(op.subgraph)
-        read = {value for value in op.inputs if value >= 0}
-        for value in read:
-            self.readers[value].pop(op.number, None)
-        for subgraph in op.bodies:
-            self._release_outputs(subgraph)
-            for inner in self.ops_of(subgraph):
-                if inner.alive:
-                    self.remove(inner)
-        for value in read:
-            self._collect(value)
+        """Remove a node whose outputs are unused, and the nodes before it that become useless."""
+        self._remove([op])
+
+    def _remove(self, waiting: list[Op | int]) -> None:
+        """Remove nodes, and the producers of values that are now unused; the last comes first."""
+        while waiting:
+            op = waiting.pop()
+            if isinstance(op, int):
+                maker = self.maker(op)
+                if self.is_read(op):
+                    self._touch(op)
+                elif maker is not None and self.is_useful(maker):
+                    self.queue(maker)
+                elif maker is not None:
+                    waiting.append(maker)
+            elif op.alive:
+                op.alive = False
+                self._change.removed.append(op)
+                for value in op.outputs:
+                    if value >= 0 and self.producer[value] == op.number:
+                        self.producer[value] = -1
+                self.mark(op.subgraph)
+                read = {value for value in op.inputs if value >= 0}
+                for value in read:
+                    self.readers[value].pop(op.number, None)
+                for subgraph in op.bodies:
+                    self._release_outputs(subgraph)
+                inner = [each for subgraph in op.bodies for each in self.ops_of(subgraph)]
+                waiting += [*read][::-1]
+                waiting += inner[::-1]
 
     def _release_outputs(self, subgraph: int) -> None:
         for value in self.subgraph_outputs[subgraph]:
@@ -366,16 +379,6 @@ class Editor(KnownGraph):
     def _drop_if_useless(self, op: Op) -> None:
         if op.alive and not self.is_useful(op):
             self.remove(op)
-
-    def _collect(self, value: int) -> None:
-        """Remove the node that produces a value if the value is now unused."""
-        if self.is_read(value):
-            self._touch(value)
-            return
-        maker = self.maker(value)
-        if maker is not None:
-            self._drop_if_useless(maker)
-            self.queue(maker)
 
     def _changed(self, op: Op) -> None:
         self.dirty.add(op.number)

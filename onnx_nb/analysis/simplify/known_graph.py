@@ -34,6 +34,7 @@ DEPENDS_ON_CALL: Final = "(depends on the call)"
 """Domain of a node whose attributes depend on the call of its function, so that no rule treats it as standard."""
 PROVENANCE: Final = "onnx_nb.merged"
 """Key in the metadata of a node that lists, in JSON, the names of the nodes it was merged from."""
+FLOATS: Final = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 LEFT_OUT: Final = -1
 """Index of an omitted optional input or output."""
 
@@ -300,14 +301,10 @@ class KnownGraph:
 
     def in_order(self) -> list[Op]:
         """Return all nodes, each after the producers of its inputs and, in a subgraph, of its outer-scope values."""
-        places: dict[int, tuple[tuple[int, ...], ...]] = {0: ()}
-
-        def path(op: Op) -> tuple[tuple[int, ...], ...]:
-            if op.subgraph not in places:
-                places[op.subgraph] = path(self.owner(op.subgraph))
-            return (*places[op.subgraph], op.place)
-
-        return sorted((op for op in self.ops if op.alive), key=path)
+        places: list[tuple[tuple[int, ...], ...]] = [()]
+        for owner in map(self.owner, range(1, len(self.parent))):  # a subgraph comes after the one around it
+            places.append((*places[owner.subgraph], owner.place))
+        return sorted((op for op in self.ops if op.alive), key=lambda op: (*places[op.subgraph], op.place))
 
     def owner(self, subgraph: int) -> Op:
         """Return the node that a subgraph belongs to."""
@@ -349,6 +346,11 @@ class KnownGraph:
             known.array = self.read(value)
         return None if known is None else known.array
 
+    def may_be_constant(self, value: int) -> bool:
+        """Return whether a value can be stored: some need a Constant node, which holds only floats before opset 9."""
+        needs_node = bool(self.prefix or self.output_count[value])
+        return self.opset >= 9 or not needs_node or self.dtype(value) in FLOATS
+
     def constant_bytes(self, value: int) -> int:
         """Return the size of a constant in bytes."""
         known = self.constants[value]
@@ -381,14 +383,20 @@ class KnownGraph:
                 place = (self.owner(number).id, each.attribute) if number else MAIN
                 nodes = [self.constant_ids[value] for value in self._written_as_nodes(number)]
                 ids[place] = (*nodes, *(op.id for op in ordered[number]))
-        self._write_graph(proto.graph, 0, ordered)
+        waiting = [(proto.graph, 0)]
+        while waiting:
+            waiting += self._write_graph(*waiting.pop(), ordered)
         return with_proto(self.source, proto, self.source.name, self.large), ids
 
     def _written_as_nodes(self, subgraph: int) -> list[int]:
         """Return the constants that need a node because they are outputs of a subgraph."""
         return [v for v in self.subgraph_outputs[subgraph] if v in self.constant_ids and self.producer[v] < 0]
 
-    def _write_graph(self, target: GraphProto, subgraph: int, ordered: Sequence[Sequence[Op]]) -> None:
+    def _write_graph(
+        self, target: GraphProto, subgraph: int, ordered: Sequence[Sequence[Op]]
+    ) -> list[tuple[GraphProto, int]]:
+        """Write a subgraph, and return those in it that are still to be written."""
+        inside: list[tuple[GraphProto, int]] = []
         each, ops = self.graph.subgraphs[subgraph], ordered[subgraph]
         wire.copy_fields(each.graph, target, without=("node", "initializer", "sparse_initializer", "value_info"))
         nodes = self._written_as_nodes(subgraph)
@@ -405,7 +413,7 @@ class KnownGraph:
                 name = self.graph.subgraphs[inner].attribute
                 attribute = next(found for found in written.attribute if found.name == name)
                 attribute.g.Clear()
-                self._write_graph(attribute.g, inner, ordered)
+                inside.append((attribute.g, inner))
         for value, known in self.constants.items():
             if known.subgraph == subgraph and value not in nodes and self.is_read(value):
                 self.write_constant(known, target, self.names[value])
@@ -427,6 +435,7 @@ class KnownGraph:
                 kind = self.kind(values.get(plain_text(info.name), LEFT_OUT))
                 if kind.elem_type:
                     _refine(info.type, kind)
+        return inside
 
     def write_constant(self, known: Constant, target: GraphProto, name: str) -> None:
         """Write a constant as an initializer; a large computed one stays in the memory of this process."""

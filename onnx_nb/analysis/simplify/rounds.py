@@ -292,7 +292,8 @@ class _Folding:
             maker = net.maker(value)
             if maker is None or maker.bodies or maker.op_type == "Constant" or maker.domain or len(maker.outputs) != 1:
                 continue
-            if net.dtype(value) == onnx.helper.np_dtype_to_tensor_dtype(array.dtype) and net.may("fold_shapes", value):
+            fits = net.dtype(value) == onnx.helper.np_dtype_to_tensor_dtype(array.dtype) and net.may_be_constant(value)
+            if fits and net.may("fold_shapes", value):
                 listed = shortened(" ".join(str(array.tolist()).split()), 60)
                 with net.change("fold_shapes", value, f"it is always {listed}"):
                     net.make_constant(value, array)
@@ -322,7 +323,7 @@ class _Folding:
                 continue
             if not all(v < 0 or v in made or v in net.constants for v in op.inputs):
                 continue
-            if not all(net.may("fold_constants", v) for v in op.outputs if v >= 0):
+            if not all(net.may("fold_constants", v) and net.may_be_constant(v) for v in op.outputs if v >= 0):
                 continue
             nbytes = self._bytes(op)
             if nbytes is None:

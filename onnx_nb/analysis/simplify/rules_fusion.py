@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from onnx import TensorProto
 
 from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import Editor, Rule, rule
-from onnx_nb.analysis.simplify.known_graph import tensor_kind
+from onnx_nb.analysis.simplify.known_graph import FLOATS, tensor_kind
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.tensors import Dims
@@ -26,7 +25,6 @@ RANDOM: Final = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 """Operators whose outputs vary from run to run."""
-_FLOATS: Final = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 
 _rule = functools.partial(rule, FUSIONS)
 
@@ -156,7 +154,7 @@ def _bn_into_conv(net: Editor, op: Op) -> str | None:
         return None
     if conv.op_type == "ConvTranspose" and conv.attribute("group", 1) != 1:
         return None
-    if not _are_constant(net, *conv.inputs[1:], *op.inputs[1:5]) or net.dtype(conv.inputs[1]) not in _FLOATS:
+    if not _are_constant(net, *conv.inputs[1:], *op.inputs[1:5]) or net.dtype(conv.inputs[1]) not in FLOATS:
         return None
     weight = net.read(conv.inputs[1])
     scale, shift, mean, variance = (net.read(v).astype(np.float64) for v in op.inputs[1:5])
@@ -199,7 +197,7 @@ def _mul_into_conv(net: Editor, op: Op) -> str | None:
             continue
         weight = net.read(conv.inputs[1])
         scale = _per_channel(net, factor, net.shape(conv.outputs[0]), weight.shape[0])
-        if scale is None or weight.dtype != scale.dtype or net.dtype(factor) not in _FLOATS:
+        if scale is None or weight.dtype != scale.dtype or net.dtype(factor) not in FLOATS:
             continue
         spread = scale.astype(np.float64).reshape(-1, *[1] * (weight.ndim - 1))
         scaled = {1: (conv.inputs[1], (weight * spread).astype(weight.dtype))}
@@ -263,7 +261,7 @@ def _matmul_add(net: Editor, op: Op) -> str | None:
         a, b, c = (net.shape(v) for v in (*product.inputs, bias))
         if a is None or b is None or c is None or (len(a), len(b)) != (2, 2):
             continue
-        if net.dtype(bias) not in _FLOATS or net.dtype(bias) != net.dtype(product.inputs[0]):
+        if net.dtype(bias) not in FLOATS or net.dtype(bias) != net.dtype(product.inputs[0]):
             continue
         # only a bias that broadcasts over the rows: the product must not be broadcast to the bias
         if not (len(c) <= 1 or (len(c) == 2 and c[0] == 1)) or not symbolic_dims.broadcasts_into(c[-1:], (b[1],)):

@@ -50,6 +50,8 @@ def _gelu(net: Editor, op: Op) -> str | None:
     if rest is None:
         return None
     approximate = "tanh" if op.op_type == "Tanh" else None
+    if approximate and net.opset < 20 and not net.shape(inner):
+        return None  # FastGelu takes no scalar
     if net.opset >= 20:
         net.replace([*olds, *rest], "Gelu", [inner], {"approximate": approximate})
     else:

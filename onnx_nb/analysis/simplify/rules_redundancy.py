@@ -124,7 +124,10 @@ def _nop_split(net: Editor, op: Op) -> str | None:
 
 @_rule("eliminate_nop_arithmetic", "Add", "Sub", "Mul", "Div", "Pow", "And", "Or", since=7)
 def _nop_arithmetic(net: Editor, op: Op) -> str | None:
-    """Remove arithmetic with a neutral element, such as adding 0 or multiplying by 1."""
+    """Remove arithmetic with a neutral element, such as adding 0 or multiplying by 1.
+
+    −0.0 + 0.0 is 0.0: such an Add stays if −0.0 in its place may become another number, as 1 / −0.0 does.
+    """
     neutral = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1, "And": 1, "Or": 0}[op.op_type]
     for slot in (1, 0) if op.op_type in ("Add", "Mul", "And", "Or") else (1,):
         array, other = net.constant(op.inputs[slot]), op.inputs[1 - slot]
@@ -133,11 +136,66 @@ def _nop_arithmetic(net: Editor, op: Op) -> str | None:
             continue
         if (array != array.dtype.type(neutral)).any() or not symbolic_dims.broadcasts_into(array.shape, shape):
             continue
-        same_type = op.op_type != "Pow" or net.dtype(other) == net.dtype(op.outputs[0])
-        if same_type and net.redirect(op.outputs[0], other):
+        if op.op_type == "Pow" and net.dtype(other) != net.dtype(op.outputs[0]):
+            continue
+        makes_positive = neutral == 0 and array.dtype.kind == "f" and (np.signbit(array) != (op.op_type == "Add")).any()
+        if makes_positive and not _hides_sign_of_zero(net, op.outputs[0]):
+            added = net.made_by(other, "Add")
+            if not any(_is_never_negative_zero(net, each) for each in (other, *(added.inputs if added else ()))):
+                continue
+        if net.redirect(op.outputs[0], other):
             word = {"Add": "adds 0", "Sub": "subtracts 0", "Mul": "multiplies by 1", "Div": "divides by 1"}
             return f"it {word.get(op.op_type, 'changes nothing')}"
     return None
+
+
+_SAME = """
+    Abs ArgMax ArgMin Conv ConvTranspose Cos Cosh Equal Exp Gemm Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual
+    LogSoftmax MatMul QuantizeLinear ReduceL1 ReduceL2 ReduceLogSumExp ReduceSumSquare Shape Sigmoid Size Softmax
+    Softplus"""
+_SAME_FOR_ZEROS: Final = frozenset(_SAME.split())
+"""Operators that compute the same for −0.0 and 0.0; products are added to 0.0."""
+_KEEPING = """
+    Add AveragePool BatchNormalization Cast Clip Concat Div Dropout Elu Erf Expand Flatten Gather Gelu GlobalAveragePool
+    HardSwish Identity InstanceNormalization LayerNormalization LeakyRelu Max MaxPool Min Mul Neg PRelu Pad
+    RMSNormalization ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape Slice Split Sqrt Squeeze Sub Sum Swish Tanh
+    Transpose Unsqueeze Where"""
+_KEEPS_ZEROS: Final = frozenset(_KEEPING.split())
+"""Operators in which −0.0 in place of 0.0 changes at most the sign of zeros; of Div, the dividend."""
+_BIASED: Final = ("BatchNormalization", "InstanceNormalization", "LayerNormalization")
+"""Operators that add their third input last."""
+_FAR: Final = 64
+"""Maximum values through which the sign of a zero is followed."""
+
+
+def _hides_sign_of_zero(net: Editor, value: int) -> bool:
+    """Return whether −0.0 in place of 0.0 changes no output of the graph, not even the sign of a zero."""
+    waiting, seen = [value], {value}
+    while waiting and len(seen) <= _FAR:
+        value = waiting.pop()
+        if net.output_count[value]:
+            return False
+        for op in net.uses(value):
+            added = op.inputs if op.op_type == "Add" else op.inputs[2:3] if op.op_type in _BIASED else ()
+            ends = any(each != value and _is_never_negative_zero(net, each) for each in added)
+            if op.domain or (op.op_type == "Div" and op.inputs[1] == value):
+                return False
+            if ends or op.op_type in _SAME_FOR_ZEROS:
+                continue
+            exponent = net.constant(op.inputs[1]) if op.op_type == "Pow" else None
+            if op.op_type not in _KEEPS_ZEROS and (exponent is None or not np.all(exponent > 0)):
+                return False
+            waiting += [made for made in op.outputs if made >= 0 and made not in seen]
+            seen.update(op.outputs)
+    return not waiting
+
+
+def _is_never_negative_zero(net: Editor, value: int) -> bool:
+    """Return whether a value is a constant without −0.0, or a function that is positive or 0.0."""
+    array = net.constant(value)
+    if array is None:
+        return net.made_by(value, "Abs", "Cosh", "Exp", "ReduceL1", "ReduceL2", "Sigmoid", "Softmax") is not None
+    return array.dtype.kind in "fiu" and not bool((np.signbit(array) & (array == 0)).any())
 
 
 @_rule("eliminate_nop_monotone_argmax", "ArgMax")
@@ -172,6 +230,8 @@ def _known_sizes(net: Editor, op: Op) -> str | None:
     shape = net.shape(made)
     if net.dtype(made) != TensorProto.INT64 or shape is None or len(shape) > 1 or net.output_count[made]:
         return None
+    if not net.may_be_constant(made):
+        return None
     sizes = symbolic_dims.elements(net, made)
     if sizes is None or not all(isinstance(size, int) for size in sizes):
         return None
@@ -186,6 +246,8 @@ def _partly_known(net: Editor, op: Op) -> str | None:
     asked = symbolic_dims.elements(net, op.inputs[1])
     data = symbolic_dims.sizes(net, op.inputs[0]) or ()
     if op.inputs[1] in net.constants or op.attribute("allowzero", 0) or asked is None:
+        return None
+    if not net.may_be_constant(op.inputs[1]):
         return None
     target = [size if isinstance(size, int) else -1 for size in asked]
     for place, (size, before) in enumerate(zip(asked, data, strict=False)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,12 +26,13 @@ from onnx_nb.analysis.compare.metrics import ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
 from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted, shortened
+from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.graph.shape_inference import BROKEN
 from onnx_nb.analysis.model import external_data, wire
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
-from onnx_nb.analysis.model.tensors import all_nodes, dimensions, input_types, type_text
+from onnx_nb.analysis.model.tensors import all_nodes, dimensions, input_types, numpy_dtype, type_text
 from onnx_nb.analysis.results import Displayed, Table
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.feeds import read_feeds
@@ -49,6 +51,8 @@ BUDGET: Final = 1 << 20
 """Default number of bytes by which constant folding may enlarge a model."""
 TARGETS: Final = ("onnx", "onnxruntime")
 RTOL, ATOL = 1e-4, 1e-5
+ROUNDINGS: Final = 8
+"""Roundings of the coarsest type on the way to an output by which the output may differ."""
 
 Verdict = Literal["verified", "wrong", "unchecked"]
 """Unchecked: no check was requested, the original does not run, or all of its outputs are random."""
@@ -202,7 +206,8 @@ def simplify(
     feeds
         Feeds for the verification instead of random ones, in any form that `read_feeds` accepts.
     rtol, atol
-        Tolerances of outputs, as in `numpy.isclose`.
+        Tolerances of outputs, as in `numpy.isclose`. They are at least a few roundings of the coarsest type on the way
+        to an output: float16 or quantized values inside round float32 outputs as well.
     strict
         Raise if the result is not verified.
     trace
@@ -498,8 +503,11 @@ class _Check:
         self.said = ""
         self.differences: dict[str, ErrorStats] = {}
         self.wrong: dict[str, str] = {}
+        self._precision: dict[str, float] = {}
+        self._scale: dict[str, float] = {}
+        """Largest finite number of each output, over all feeds."""
         self._random: set[str] = set()
-        self._on = ""
+        self._on = self._accepted = ""
         self._only: dict[str, int] = {}
 
     def run(self, count: int, given: Any, tell: Progress, *, is_random: bool) -> None:
@@ -508,8 +516,11 @@ class _Check:
             self.verdict, self.said = "unchecked", "It was not verified, as check_n is 0."
             return
         self.said = _complaint(self.result)
+        self._accepted = "onnx's checker accepts it"
         if self.said and not _complaint(self.reference):
             return
+        if self.said:
+            self._accepted = "onnx's checker refuses it, as it does the original"
         tell(0.55, "running the original")
         given = None if given is None else list(read_feeds(self.fed, given))
         try:
@@ -517,6 +528,9 @@ class _Check:
         except OnnxNbError as error:
             self.verdict, self.said = "unchecked", f"It was not verified, as the original does not run: {error}"
             return
+        self._precision = _precision(self.reference)
+        for name in expected[0][1]:
+            self._scale[name] = max(_largest(outputs[name]) for _, outputs in expected)
         tell(0.8, "running the simplified model")
         try:
             made = session.create(self.result, optimize=False)
@@ -585,8 +599,8 @@ class _Check:
             return
         rtol = atol = 0.0
         if expected.dtype.kind not in "biuOSU":
-            own = 8 * float(ml_dtypes.finfo(expected.dtype).eps)  # type: ignore[no-untyped-call]
-            rtol, atol = max(self.rtol, own), max(self.atol, own)
+            own = ROUNDINGS * self._precision[name]
+            rtol, atol = max(self.rtol, own), max(self.atol, own * self._scale[name])
         errors = ErrorStats.of(expected, found, rtol=rtol, atol=atol, feed=number)
         if errors.is_equal:
             return
@@ -615,13 +629,52 @@ class _Check:
         if self._only:
             sizes = ", ".join(f"{dim}={size}" for dim, size in self._only.items())
             rest += f" Sizes other than {shortened(sizes, 200)} were tried too, and the original refused some."
-        self.said = f"{agree} on {self._on}, {nearly}; onnx's checker accepts it.{rest}"
+        self.said = f"{agree} on {self._on}, {nearly}; {self._accepted}.{rest}"
+
+
+def _precision(model: Model) -> dict[str, float]:
+    """Return for each output the coarsest relative rounding of a value on the way to it."""
+    graph, opened = Graph.of(model), Graph.opened(model)
+    flow, maker = Flow.of(graph), opened.producer
+    kinds = [[_rounding(kind.elem_type, quantized=each) for each in (False, True)] for kind in opened.known_types]
+    quantizing = [bool(re.search("Quantize|QLinear", op)) for op, _ in opened.operators]
+    quantized = np.append(np.asarray(quantizing, np.intp)[opened.op_index], 0)[maker]
+    coarse = np.where(maker < 0, 0.0, np.asarray(kinds)[opened.type_index, quantized])
+    root = [-1]
+    for each in opened.subgraphs[1:]:  # a node rounds what its bodies and the function that it calls round
+        root.append(each.owner_node if each.parent == 0 else root[each.parent])
+    own = np.zeros(graph.main_count + 1)
+    np.maximum.at(own, np.where(opened.value_subgraph == 0, maker, np.asarray(root)[opened.value_subgraph]), coarse)
+    found: list[float] = own.tolist()
+    found[-1] = 0.0  # what no node makes
+    for node in graph.order.tolist():
+        found[node] = max([found[node], *(found[flow.producer[value]] for value in flow.reads(node))])
+    return {graph.value_names[value]: found[flow.producer[value]] for value in graph.outputs.tolist()}
+
+
+def _rounding(elem_type: int, *, quantized: bool) -> float:
+    """Return the relative rounding of a type; that of integers only counts where they are quantized floats."""
+    dtype = numpy_dtype(elem_type)
+    name = "" if dtype is None else dtype.name
+    if "float" in name or "complex" in name:
+        return float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+    return float(2.0 ** -ml_dtypes.iinfo(dtype).bits) if quantized and "int" in name else 0.0
+
+
+def _largest(value: Any) -> float:
+    """Return the largest finite absolute value in an array or a list of arrays; 0 if there is none."""
+    if isinstance(value, list):
+        return max(map(_largest, value), default=0.0)
+    if not isinstance(value, np.ndarray) or value.dtype.kind in "biuOSU":
+        return 0.0
+    found = np.abs(value.astype(np.complex128 if value.dtype.kind == "c" else np.float64))
+    return float(np.max(found, initial=0.0, where=np.isfinite(found)))
 
 
 def _complaint(model: Model) -> str:
-    """Return the reason why onnx's checker rejects a model; empty if it does not."""
+    """Return the reason why onnx's checker, with its inference of types, rejects a model; empty if it does not."""
     try:
-        external_data.check(model)
+        external_data.check(model, full=True)
     except OnnxNbError as error:
         return str(error)
     return ""

@@ -848,3 +848,14 @@ def test_what_statistics_raise_ends_the_capture(cores: int, monkeypatch: pytest.
     monkeypatch.setattr("onnx_nb.analysis.run.value_recorder.Statistics.of", fails)
     with pytest.raises(MemoryError):
         capture(ABC, {"x": np.zeros(5000, np.float32)})
+
+
+@pytest.mark.parametrize("trips", [0, 2])
+@pytest.mark.parametrize(("shape", "step"), [("3", "Identity(vo)"), ("n, 3", "Transpose(t)"), ("n, 3", "Identity(v)")])
+def test_rows_of_a_loop_that_never_runs_have_the_shape_of_the_whole(trips: int, shape: str, step: str) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[{shape}] x) => (float[{shape}] y, float[] s) {{
+            t = Relu(x)  k = Constant <value_int = {trips}> ()
+            y, s = Loop(k, "", t) <body = b (int64 i, bool c, float[] v) => (bool co, float[] vo, float[] so) {{
+                co = Identity(c)  vo = Tanh(t)  so = {step} }}> }}""")
+    check(model, {"x": np.ones((3,) * len(shape.split(",")), np.float32)})
