@@ -658,7 +658,10 @@ def _rounding(elem_type: int, *, quantized: bool) -> float:
     name = "" if dtype is None else dtype.name
     if "float" in name or "complex" in name:
         return float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
-    return float(2.0 ** -ml_dtypes.iinfo(dtype).bits) if quantized and "int" in name else 0.0
+    if not quantized or "int" not in name:
+        return 0.0
+    bits: int = ml_dtypes.iinfo(dtype).bits  # type: ignore[no-untyped-call]
+    return 0.5**bits
 
 
 def _largest(value: Any) -> float:
