@@ -34,7 +34,7 @@ export class Tree implements Panel {
   readonly #folded = new Set<number>();
   /** the state that the list shows */
   #listed: State | null = null;
-  #rows: readonly Row[] = [];
+  #rows = Rows.NONE;
   #selected: ReadonlySet<string> = new Set();
   /** the active row */
   #active = 0;
@@ -69,14 +69,14 @@ export class Tree implements Panel {
     this.#listed = state;
     const reopened = before?.open !== state.open;
     if (reopened) {
-      const target = this.#rows[this.#active]?.target ?? null;
-      this.#rows = rowsOf(this.#view.columns, state.open, this.#folded);
-      this.#active = Math.max(0, indexOf(this.#rows, target)); // the active row stays the same
+      const target = this.#rows.length > 0 ? this.#rows.at(this.#active).target : null;
+      this.#rows = Rows.of(this.#view.columns, state.open, this.#folded);
+      this.#active = Math.max(0, this.#rows.indexOf(target)); // the active row stays the same
     }
     const { selection } = state;
     const reselected = !same(selection, before?.selection ?? null) || state.others !== before?.others;
     if (reselected) this.#selected = new Set(selected(state).map(keyOf));
-    const at = reselected ? indexOf(this.#rows, selection) : -1;
+    const at = reselected ? this.#rows.indexOf(selection) : -1;
     if (at >= 0 && !this.#mine) this.#show(at);
     else if (reopened || reselected) this.#fill();
     this.#mine = false;
@@ -99,7 +99,7 @@ export class Tree implements Panel {
   }
 
   #row(at: number): HTMLElement {
-    const { target, level, expanded, position, siblings } = this.#rows[at];
+    const { target, level, expanded, position, siblings } = this.#rows.at(at);
     const { title, sub } = words(this.#view.columns, target);
     return el(
       `div.onnx-nb-treerow${at === this.#active ? ".onnx-nb-active" : ""}`,
@@ -135,18 +135,18 @@ export class Tree implements Panel {
   // ---------------------------------------------------------------- acting
 
   #toggle(at: number): void {
-    const { target, expanded } = this.#rows[at];
+    const { target, expanded } = this.#rows.at(at);
     if (target.kind === "scope") this.#view.dispatch({ type: "toggle", scope: target.id });
     else if (target.kind === "node" && expanded !== null) {
       if (expanded) this.#folded.add(target.id);
       else this.#folded.delete(target.id);
-      this.#rows = rowsOf(this.#view.columns, this.#view.state().open, this.#folded);
+      this.#rows = Rows.of(this.#view.columns, this.#view.state().open, this.#folded);
       this.#fill();
     }
   }
 
   #activate(at: number): void {
-    const { target } = this.#rows[at];
+    const { target } = this.#rows.at(at);
     this.#active = at;
     this.#view.dispatch({ type: "select", target });
     this.#view.dispatch({ type: "reveal", target });
@@ -156,14 +156,14 @@ export class Tree implements Panel {
   #toggleSelected(at: number): void {
     this.#active = at;
     this.#mine = true;
-    this.#view.dispatch({ type: "also", target: this.#rows[at].target });
+    this.#view.dispatch({ type: "also", target: this.#rows.at(at).target });
   }
 
   /** Adds all rows from the active one to this one. */
   #extend(to: number): void {
     const at = Math.max(0, Math.min(this.#rows.length - 1, to));
     const [from, end] = [Math.min(at, this.#active), Math.max(at, this.#active)];
-    const targets = this.#rows.slice(from, end + 1).map(({ target }) => target);
+    const targets = Array.from({ length: end - from + 1 }, (_, nth) => this.#rows.at(from + nth).target);
     this.#mine = true;
     this.#view.dispatch({ type: "selectAll", targets: at < this.#active ? targets.reverse() : targets, add: true });
     this.#show(at);
@@ -181,7 +181,7 @@ export class Tree implements Panel {
     on(tree, "click", signal, (event) => {
       const [at, twist] = place(event);
       if (at < 0) return;
-      if (twist && this.#rows[at].expanded !== null) this.#toggle(at);
+      if (twist && this.#rows.at(at).expanded !== null) this.#toggle(at);
       else if (event.shiftKey) this.#extend(at);
       else if (event.ctrlKey || event.metaKey) this.#toggleSelected(at);
       else this.#activate(at);
@@ -201,7 +201,7 @@ export class Tree implements Panel {
 
   #keys({ shiftKey, ctrlKey, metaKey }: KeyboardEvent): Readonly<Record<string, () => void>> {
     const at = this.#active;
-    const { expanded } = this.#rows[at];
+    const { expanded } = this.#rows.at(at);
     const go = (to: number): void => (shiftKey ? this.#extend(to) : this.#show(to));
     const choose = (): void => (ctrlKey || metaKey ? this.#toggleSelected(at) : this.#activate(at));
     return {
@@ -215,7 +215,7 @@ export class Tree implements Panel {
         if (expanded === false) this.#toggle(at);
         else if (expanded) this.#show(at + 1);
       },
-      ArrowLeft: () => (expanded ? this.#toggle(at) : this.#show(parentOf(this.#rows, at))),
+      ArrowLeft: () => (expanded ? this.#toggle(at) : this.#show(this.#rows.parentOf(at))),
     };
   }
 }
@@ -244,56 +244,86 @@ export interface Row {
   readonly siblings: number;
 }
 
-/** Returns the row of a target, −1 for none. */
-export function indexOf(rows: readonly Row[], wanted: Target | null): number {
-  return wanted === null ? -1 : rows.findIndex(({ target }) => target.id === wanted.id && target.kind === wanted.kind);
-}
+const KINDS = ["node", "tensor", "scope"] as const;
+const [NODE, TENSOR, SCOPE] = [0, 1, 2];
+const [CLOSED, EXPANDED] = [3, 6];
+/** Numbers of a row. */
+const STRIDE = 5;
 
-/** Returns the parent row, −1 at the top. */
-export function parentOf(rows: readonly Row[], at: number): number {
-  return rows.findLastIndex(({ level }, above) => above < at && level < rows[at].level);
-}
+/** The rows of the list, five numbers each: an object for each of 100,000 would take megabytes. */
+export class Rows {
+  readonly length: number;
+  /** kind + 3 × (0 for a leaf, 1 closed, 2 expanded), id, level, position, siblings */
+  readonly #cells: Int32Array;
 
-/** @param folded nodes whose tensors are hidden */
-export function rowsOf(columns: Columns, open: ReadonlySet<number>, folded: ReadonlySet<number>): Row[] {
-  const rows: Row[] = [];
-  const first = firstNodesOf(columns);
-  const add = (
-    kind: Target["kind"],
-    id: number,
-    level: number,
-    expanded: boolean | null,
-    position: number,
-    siblings: number,
-  ) => rows.push({ target: { kind, id }, level, expanded, position, siblings });
-  const addScope = (scope: number, level: number): void => {
-    const drawn = columns.membersOf(scope).filter((id) => !columns.isFolded(id) && columns.nodeBody[id] < 0);
-    const inside = [
-      ...Array.from(columns.childrenOf(scope), (id) => ({ kind: "scope" as const, id, at: first[id] })),
-      ...Array.from(drawn, (id) => ({ kind: "node" as const, id, at: id })),
-    ].sort((a, b) => a.at - b.at); // stable: a scope comes before its first node
-    const inputs = scope === 0 ? columns.graphInputs : [];
-    const count = inputs.length + inside.length;
-    let position = 0;
-    for (const id of inputs) add("tensor", id, level, null, ++position, count);
-    for (const { kind, id } of inside) {
-      if (kind === "scope") {
-        add(kind, id, level, open.has(id), ++position, count);
-        if (open.has(id)) addScope(id, level + 1);
-        continue;
+  private constructor(cells: Int32Array) {
+    this.#cells = cells;
+    this.length = cells.length / STRIDE;
+  }
+
+  static readonly NONE = new Rows(new Int32Array(0));
+
+  /** @param folded nodes whose tensors are hidden */
+  static of(columns: Columns, open: ReadonlySet<number>, folded: ReadonlySet<number>): Rows {
+    const cells: number[] = [];
+    const first = firstNodesOf(columns);
+    const fileOrder = (item: number): number => (item < 0 ? first[~item] : item);
+    const add = (kind: number, id: number, level: number, position: number, siblings: number): void => {
+      cells.push(kind, id, level, position, siblings);
+    };
+    const addScope = (scope: number, level: number): void => {
+      // scopes as ~id; the sort is stable: a scope comes before its first node
+      const inside = Array.from(columns.childrenOf(scope), (id) => ~id);
+      for (const id of columns.membersOf(scope)) if (!columns.isFolded(id) && columns.nodeBody[id] < 0) inside.push(id);
+      inside.sort((a, b) => fileOrder(a) - fileOrder(b));
+      const inputs = scope === 0 ? columns.graphInputs : [];
+      const count = inputs.length + inside.length;
+      let position = 0;
+      for (const id of inputs) add(TENSOR, id, level, ++position, count);
+      for (const item of inside) {
+        if (item < 0) {
+          add(SCOPE + (open.has(~item) ? EXPANDED : CLOSED), ~item, level, ++position, count);
+          if (open.has(~item)) addScope(~item, level + 1);
+          continue;
+        }
+        const made: number[] = [];
+        for (let k = columns.outPtr[item]; k < columns.outPtr[item + 1]; k++) {
+          const value = columns.outValue[k];
+          if (value >= 0 && columns.valueName[value] !== 0) made.push(value); // the empty name is string 0
+        }
+        const state = made.length === 0 ? 0 : folded.has(item) ? CLOSED : EXPANDED;
+        add(NODE + state, item, level, ++position, count);
+        if (state !== EXPANDED) continue;
+        for (let nth = 0; nth < made.length; nth++) add(TENSOR, made[nth], level + 1, nth + 1, made.length);
       }
-      // the empty name is string 0
-      const made = columns.outputsOf(id).filter((value) => value >= 0 && columns.valueName[value] !== 0);
-      const expanded = made.length > 0 && !folded.has(id);
-      add(kind, id, level, made.length === 0 ? null : expanded, ++position, count);
-      if (expanded)
-        made.forEach((value, nth) => {
-          add("tensor", value, level + 1, null, nth + 1, made.length);
-        });
+    };
+    if (columns.scopeCount > 0) addScope(0, 1);
+    return new Rows(Int32Array.from(cells));
+  }
+
+  at(row: number): Row {
+    const [kind, id, level, position, siblings] = this.#cells.subarray(row * STRIDE);
+    const expanded = kind < CLOSED ? null : kind >= EXPANDED;
+    return { target: { kind: KINDS[kind % CLOSED], id }, level, expanded, position, siblings };
+  }
+
+  /** Returns the row of a target, −1 for none. */
+  indexOf(wanted: Target | null): number {
+    if (wanted === null) return -1;
+    const [cells, kind] = [this.#cells, KINDS.indexOf(wanted.kind)];
+    for (let row = 0; row < this.length; row++) {
+      if (cells[row * STRIDE + 1] === wanted.id && cells[row * STRIDE] % CLOSED === kind) return row;
     }
-  };
-  if (columns.scopeCount > 0) addScope(0, 1);
-  return rows;
+    return -1;
+  }
+
+  /** Returns the parent of a row, −1 at the top. */
+  parentOf(row: number): number {
+    const level = this.#cells[row * STRIDE + 2];
+    let above = row - 1;
+    while (above >= 0 && this.#cells[above * STRIDE + 2] >= level) above--;
+    return above;
+  }
 }
 
 /** Returns scope → its first node in file order, which determines its position among its siblings. */
