@@ -39,9 +39,9 @@ from onnx_nb.analysis.graph.graph import Graph as Graph
 from onnx_nb.analysis.graph.subgraphs import Subgraph as Subgraph
 from onnx_nb.analysis.graph.types import ValueType as ValueType
 from onnx_nb.analysis.model import external_data as external_data
-from onnx_nb.analysis.model.external_data import Audit as Audit
-from onnx_nb.analysis.model.external_data import DataFile as DataFile
-from onnx_nb.analysis.model.external_data import TensorEntry as TensorEntry
+from onnx_nb.analysis.model.auditor import Audit as Audit
+from onnx_nb.analysis.model.auditor import DataFile as DataFile
+from onnx_nb.analysis.model.auditor import TensorEntry as TensorEntry
 from onnx_nb.analysis.model.model import Model as Model
 from onnx_nb.analysis.model.model import ModelLike as ModelLike
 from onnx_nb.analysis.model.model import TensorInfo as TensorInfo

@@ -38,7 +38,7 @@ from onnx_nb.analysis.view.result_columns import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from onnx_nb.analysis.model.external_data import Audit
+    from onnx_nb.analysis.model.auditor import Audit
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.run.capture import Capture
 

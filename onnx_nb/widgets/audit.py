@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from onnx_nb.analysis.model.external_data import Audit, audit
+from onnx_nb.analysis.model.auditor import Audit
+from onnx_nb.analysis.model.external_data import audit
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.drawing.html import audit_still
 from onnx_nb.widgets._base import PackedWidget

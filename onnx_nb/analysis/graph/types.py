@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Ints
 
 _NUMBERED = re.compile(r"unk__\d+")
+_INVENTED = re.compile(r"_dim_\d+$")
+"""End of the names that torch's TorchScript exporter gives to dimensions it does not know, some of which are fixed."""
 
 
 @dataclass(frozen=True)
@@ -166,9 +168,11 @@ class DeclaredTypes:
 
     @functools.cached_property
     def is_whole(self) -> NDArray[np.bool_]:
-        """Whether the declared type of each value has a shape without unknown dimensions."""
-        whole = np.asarray([kind.shape is not None and None not in kind.shape for kind in self.table.known], bool)
-        return np.asarray(whole[self.of_value], bool)
+        """Whether the declared type of each value has a shape without unknown dimensions, some of which have names."""
+        shapes = [kind.shape for kind in self.table.known]
+        known = [[dim is not None and not _INVENTED.search(str(dim)) for dim in shape or ()] for shape in shapes]
+        whole = [shape is not None and all(dims) for shape, dims in zip(shapes, known, strict=True)]
+        return np.asarray(np.asarray(whole, bool)[self.of_value], bool)
 
 
 def _without_numbered(proto: TypeProto, symbols: set[str]) -> TypeProto:

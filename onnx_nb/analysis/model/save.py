@@ -28,7 +28,7 @@ from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.storage import MEMORY, Extent, Memory, Storage, embed, refer, references
-from onnx_nb.analysis.model.tensors import Place, declared_bytes, placed, raw_bytes, type_and_shape
+from onnx_nb.analysis.model.tensors import Place, declared_bytes, may_be_shape, placed, raw_bytes, type_and_shape
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 
 PAGE: Final = 4096
@@ -85,7 +85,8 @@ def write_model(
         extent = _extent(tensor, place, storage, f"{place.label} of {called}", layout)
         if extent is None:
             continue
-        if layout is not None and extent.nbytes >= max(layout.threshold, 1):
+        stays = may_be_shape(tensor) and not place.kind.startswith("sparse")
+        if layout is not None and extent.nbytes >= max(layout.threshold, 1) and not stays:
             # Tensors that share their bytes keep sharing them; otherwise each save would make the file longer.
             same = outside.setdefault((extent.source, extent.offset, extent.nbytes), _Stored(extent, place))
             same.tensors.append(target)
@@ -151,7 +152,7 @@ def _extent(tensor: TensorProto, place: Place, storage: Storage, what: str, layo
     if place.kind.startswith("sparse") or (place.in_attribute and not layout.attributes):
         return None
     nbytes = declared_bytes(tensor)
-    if nbytes < max(layout.threshold, 1):
+    if nbytes < max(layout.threshold, 1) or may_be_shape(tensor):
         return None
     held = len(raw_bytes(tensor, what))
     if held != nbytes:

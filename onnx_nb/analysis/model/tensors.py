@@ -140,6 +140,17 @@ def declared_bytes(tensor: TensorProto) -> int:
     return (math.prod(tensor.dims) * bits + 7) // 8 if min(tensor.dims, default=0) >= 0 else -1
 
 
+def may_be_shape(tensor: TensorProto) -> bool:
+    """Return whether shapes may be computed from the values of a tensor: it is a short vector of integers, or scales.
+
+    onnxruntime infers shapes before it opens data files, and refuses a model if it needs such values from one.
+    """
+    if len(tensor.dims) > 1 or tensor.data_type == TensorProto.STRING:
+        return False
+    is_integer = tensor.data_type in (TensorProto.INT32, TensorProto.INT64)
+    return bool(math.prod(tensor.dims) <= (8192 if is_integer else 8))
+
+
 def held_bytes(tensor: TensorProto) -> int:
     """Return the bytes of the values inside a tensor, in whichever field they are."""
     if tensor.HasField("raw_data"):

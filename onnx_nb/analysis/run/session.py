@@ -28,7 +28,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, label_of, load, storage_of, with_proto
 from onnx_nb.analysis.model.storage import KNOWN_KEYS, File, embed, references
-from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, numpy_dtype
+from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, may_be_shape, numpy_dtype
 from onnx_nb.analysis.run import feeds as feeding
 
 if TYPE_CHECKING:
@@ -429,6 +429,12 @@ def for_onnxruntime(model: Model) -> tuple[ModelProto, Path | None, dict[str, ND
     """Return a proto without large weights, their folder, and buffers of files that onnxruntime cannot find."""
     proto, storage = model.proto, storage_of(model)
     extents = storage.extents(proto, label_of(model))
+    if any(map(may_be_shape, external(proto))):
+        proto = copy.deepcopy(proto)
+        for tensor, extent in zip([*external(proto)], extents, strict=True):
+            if may_be_shape(tensor):
+                embed(tensor, extent)
+        extents = storage.extents(proto, label_of(model))
     entries = [references(tensor) for tensor in external(proto)]
     main_count = sum(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer)
     inner = extents[main_count:]

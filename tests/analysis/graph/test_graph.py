@@ -621,3 +621,13 @@ def test_optional_inputs_may_be_left_out() -> None:
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, []) for name in ("x", "high", "y")]
     proto = helper.make_model(helper.make_graph([clip], "g", ports[:2], ports[2:]))
     assert not Graph.of(proto).incomplete_nodes
+
+
+def test_names_that_the_exporter_invented_yield_to_known_sizes() -> None:
+    """TorchScript's exporter names dimensions that it did not infer, even where everything is fixed."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[2, 3] x, float[n_dim_0, 3] v) => (float[Addy_dim_0, Addy_dim_1] y, float[k] z)
+        <float[Relua_dim_0, 3] a> { a = Relu(x)  b = Neg(a)  y = Add(a, b)  c = Neg(v)  z = NonZero(c) }""")
+    graph = Graph.of(model)
+    shapes = {name: graph.type_of(graph.value(name)).shape for name in "xvabcy"}
+    assert shapes == {**dict.fromkeys("xaby", (2, 3)), **dict.fromkeys("vc", ("n_dim_0", 3))}

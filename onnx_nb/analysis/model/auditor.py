@@ -1,0 +1,458 @@
+"""The audit of external data: what each tensor states of its bytes, against the files that hold them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from onnx import TensorProto
+
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import bytes_text, count_text, plain_text, quoted, shortened
+from onnx_nb.analysis.model.model import Model, label_of, storage_of
+from onnx_nb.analysis.model.storage import (
+    KNOWN_KEYS,
+    Claim,
+    Extent,
+    File,
+    MissingFileError,
+    Source,
+    UnsafeLocationError,
+)
+from onnx_nb.analysis.model.tensors import (
+    Place,
+    declared_bytes,
+    dtype_name,
+    held_bytes,
+    may_be_shape,
+    numpy_dtype,
+    placed,
+    type_and_shape,
+)
+from onnx_nb.analysis.progress import CountedWork, Progress
+from onnx_nb.analysis.results import Displayed, Table
+
+LARGEST_UNIT: Final = 65536
+"""Bytes; Windows maps files in units of this size, and no tool asks for a larger alignment."""
+
+_READ_SIZE: Final = 1 << 22
+"""Bytes read at a time for a checksum."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A fault of a tensor or a data file."""
+
+    kind: str
+    """"missing file", "unsafe path", "file", "bounds", "size", "number", "key", "basepath", "length", "overlap",
+    "checksum", "link", "sparse" or "orphan"."""
+    severity: str
+    """"error": onnx, onnxruntime or onnx_nb cannot use the tensor, or its values are wrong. "warning": it works in
+    some or all of them."""
+    message: str
+    """The fault, with the tensor and the file."""
+    advice: str
+    tensors: int = 1
+    """Number of affected tensors; the message names the first."""
+    location: str | None = None
+    """The data file; ``None`` if the fault is in the model's own file."""
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.message} {self.advice}".rstrip()
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """The external data of one tensor, as stated and as found."""
+
+    name: str
+    """Name of the weight, or of the attribute if its tensor has no name."""
+    place: str
+    """Place in the model, as "weight 'w'" or "attribute 'value' of Constant '/c'"."""
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int | None
+    """Bytes required by dtype and shape; ``None`` if unknown."""
+    location: str | None
+    """The data file as the tensor names it; ``None`` if the bytes are in the model itself."""
+    offset: int | None
+    """Bytes before it in the file."""
+    length: int | None
+    """Bytes stated by the tensor; ``None`` if it states none."""
+    agrees: bool | None
+    """Whether the length, or the size of the values in the model, equals ``nbytes``."""
+    inside: bool | None
+    """Whether the bytes are within the file; ``None`` if unknown."""
+    alignment: int | None
+    """Largest power of two that divides the offset, at most 65536: 4096 and more can be mapped everywhere."""
+    overlaps: tuple[str, ...]
+    """Places of tensors that share some of the bytes, but not all."""
+    checksum: str
+    """"" (none given), "not verified", "verified", or "wrong"."""
+    keys: tuple[str, ...]
+    """Keys that the specification does not define."""
+    problems: tuple[str, ...]
+    """Kinds of the tensor's problems."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file of external data, and how its bytes are used."""
+
+    location: str
+    """Location as the tensors name it."""
+    nbytes: int | None
+    """Bytes of the file; ``None`` if it is missing or must not be read."""
+    tensors: int
+    """Number of tensors in it."""
+    used: int
+    """Bytes that belong to a tensor."""
+    padding: int
+    """Bytes before a tensor that align its offset."""
+    orphan: int
+    """Bytes that belong to no tensor of this model."""
+    sha1: str
+    """Checksum of the whole file, in hexadecimal; empty if it was not computed."""
+
+
+@dataclass(frozen=True)
+class Audit(Displayed, Table):
+    """The external data of a model, as stated and as found. Made by `audit`."""
+
+    model: str
+    tensors: tuple[TensorEntry, ...]
+    files: tuple[DataFile, ...]
+    problems: tuple[Problem, ...]
+
+    def __repr__(self) -> str:
+        outside = sum(entry.location is not None for entry in self.tensors)
+        counts = Counter(problem.severity for problem in self.problems)
+        found = ", ".join(count_text(n, kind) for kind, n in sorted(counts.items()))
+        present = [file.nbytes for file in self.files if file.nbytes is not None]
+        size, files = bytes_text(sum(present)), count_text(len(present), "file")
+        files += f" and {len(self.files) - len(present)} missing" if len(present) < len(self.files) else ""
+        held = f"{outside} of {len(self.tensors)} tensors outside, {size} in {files}"
+        return f"Audit({shortened(self.model, 80)!r}: {held}, {found or 'no problems'})"
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are no errors; there may be warnings."""
+        return all(problem.severity != "error" for problem in self.problems)
+
+    _columns = tuple(TensorEntry.__dataclass_fields__)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row for each tensor."""
+        return [asdict(entry) for entry in self.tensors]
+
+
+_REWRITE: Final = "external_data.convert(model, path) writes a copy without this."
+
+
+class Auditor:
+    """Collects the problems of one audit."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.label = label_of(model)
+        self.problems: list[Problem] = []
+        self.files: dict[object, _File] = {}
+        self.missing: list[DataFile] = []
+
+    def audit(self, *, checksums: bool, progress: Progress | None) -> Audit:
+        """Check every tensor and every data file."""
+        every = [_Found(tensor, place, f"{place.label} of {self.label}") for tensor, place in placed(self.model.proto)]
+        by_location: dict[str, list[_Found]] = {}
+        for found in every:
+            if found.tensor.data_location == TensorProto.EXTERNAL:
+                found.claim = Claim.of(found.tensor, found.what)
+                by_location.setdefault(found.claim.location, []).append(found)
+            else:
+                self._check_inner(found)
+        for location, users in by_location.items():
+            self._check_location(location, users)
+        dense = [each for each in every if each.location is not None and not each.place.kind.startswith("sparse")]
+        small = [each for each in dense if may_be_shape(each.tensor)]
+        if small:
+            message = (
+                f"{_named(small)} of {self.label} may decide shapes, which onnxruntime infers before it reads files."
+            )
+            advice = f"onnxruntime refuses the model if an operator such as Reshape reads it. {_REWRITE}"
+            self._report("warning", "shape", small, message, advice)
+        for file in self.files.values():
+            self._check_file(file)
+        self._check_checksums(compute=checksums, progress=progress)
+        present = [
+            DataFile(file.location, file.source.nbytes, len(file.users), *file.counts, file.sha1)
+            for file in self.files.values()
+        ]
+        tensors = tuple(found.entry() for found in every)
+        return Audit(self.model.name, tensors, (*self.missing, *present), tuple(self.problems))
+
+    def _report(self, severity: str, kind: str, users: Sequence[_Found], message: str, advice: str = _REWRITE) -> None:
+        for found in users:
+            found.problems.append(kind)
+        self.problems.append(Problem(kind, severity, message, advice, len(users), users[0].location))
+
+    def _check_inner(self, found: _Found) -> None:
+        """Compare the values that a tensor holds itself with its type and shape."""
+        tensor, what = found.tensor, found.what
+        if tensor.HasField("segment"):
+            message = f"{what} is one segment of a tensor, which no version of ONNX defines how to join."
+            self._report("error", "size", [found], message, "Export the model again.")
+        if tensor.data_type == TensorProto.STRING:
+            unit, held, needed = "strings", len(tensor.string_data), math.prod(tensor.dims)
+        else:
+            unit, held, needed = "bytes", held_bytes(tensor), declared_bytes(tensor)
+            if numpy_dtype(tensor.data_type) is None or needed < 0:
+                message = f"{what} has element type {tensor.data_type} and shape {list(tensor.dims)[:12]}."
+                self._report("error", "size", [found], message, "Its size in bytes is unknown. Export it again.")
+                return
+            found.nbytes, found.length = needed, held
+        found.agrees = held == needed
+        if not found.agrees:
+            message = f"{what} holds {held} {unit}, but {type_and_shape(tensor)} takes {needed}."
+            self._report("error", "size", [found], message, "The file is damaged, or was written by a faulty tool.")
+
+    def _check_location(self, location: str, users: list[_Found]) -> None:
+        """Check all tensors with bytes at one location."""
+        source: Source | None = None
+        failed: OnnxNbError | None = None
+        try:
+            source = storage_of(self.model).source(location, f"{_named(users)} of {self.label}")
+        except OnnxNbError as error:
+            failed = error
+        for found in users:
+            self._check_claim(found, source)
+        if failed is not None:
+            missing, unsafe = isinstance(failed, MissingFileError), isinstance(failed, UnsafeLocationError)
+            kind = "missing file" if missing else "unsafe path" if unsafe else "file"
+            self._report("error", kind, users, failed.message, failed.advice)
+            self.missing.append(DataFile(location, None, len(users), 0, 0, 0, ""))
+        elif isinstance(source, File) and not source.permanent:
+            # "data" and "./data" are one file
+            self.files.setdefault(source.identity, _File(location, source)).users += users
+
+    def _check_claim(self, found: _Found, source: Source | None) -> None:
+        """Check a tensor's claim against the file, and for entries that onnx and onnxruntime read differently."""
+        claim, what = found.claim, found.what
+        assert claim is not None  # noqa: S101  # only tensors with external data get here
+        found.nbytes, found.length = claim.nbytes, claim.length
+        found.agrees = None if None in (claim.nbytes, claim.length) else claim.nbytes == claim.length
+        inner = source is not None and source.permanent
+        if not inner:
+            found.location, found.offset = claim.location, claim.offset
+        beyond = list(claim.beyond(source)) if source is not None else []
+        if source is not None and claim.span is not None:
+            found.inside = not beyond
+        for kind, error in [*claim.problems, *(("bounds", error) for error in beyond)]:
+            self._report("error", kind, [found], error.message, error.advice)
+        if inner:
+            return
+        for key in ("offset", "length"):
+            if claim.entries.get(key) == "":
+                message = f"{what} has external data with an empty {key}, which onnx and onnxruntime refuse."
+                self._report("error", "number", [found], message)
+        keys = [plain_text(entry.key) for entry in found.tensor.external_data]
+        found.keys = tuple(dict.fromkeys(key for key in keys if key not in KNOWN_KEYS))
+        for key in dict.fromkeys(keys):
+            if key in KNOWN_KEYS:
+                if keys.count(key) > 1:
+                    message = f"{what} gives {key!r} {keys.count(key)} times; the last one counts."
+                    self._report("warning", "key", [found], message)
+            elif key == "basepath":
+                message = f"{what} has the key 'basepath', with which onnxruntime refuses to load the model."
+                advice = f"It only notes from where some program loaded the model. {_REWRITE}"
+                self._report("error", "basepath", [found], message, advice)
+            elif key.startswith("prepacked"):
+                message = f"{what} has the key {quoted(key)}, which only onnxruntime defines; onnx warns of it."
+                self._report("warning", "key", [found], message)
+            else:
+                message = f"{what} has the unknown key {quoted(key)}: onnxruntime refuses to load the model."
+                self._report("error", "key", [found], message)
+        if found.place.kind.startswith("sparse"):
+            refused = ", and which onnx's checker refuses" if found.place.kind == "sparse indices" else ""
+            message = f"{what} is external data, which onnx.load leaves unread{refused}."
+            self._report("warning", "sparse", [found], message, "external_data.inline(model, path) puts it in.")
+        if source is not None and "length" not in claim.entries and claim.span and claim.span[1] < source.nbytes:
+            message = (
+                f"{what} gives no length, and {quoted(source.label)} goes on after it: onnx.load reads to the "
+                "end of the file, and then the shape does not fit."
+            )
+            self._report("warning", "length", [found], message)
+
+    def _check_file(self, file: _File) -> None:
+        """Count used bytes, padding and bytes that belong to no tensor, and find overlaps."""
+        name, users, end = quoted(file.location), file.users, file.source.nbytes
+        spans = [(*found.span, found) for found in users if found.inside and found.span]
+        position = used = 0
+        gaps: list[tuple[int, int]] = []
+        last: tuple[int, int, _Found] | None = None
+        for start, stop, found in sorted(spans, key=lambda span: (span[0], -span[1])):
+            if start == stop:
+                continue
+            gaps.append((max(start - position, 0), start))
+            used += max(stop - max(start, position), 0)
+            position = max(position, stop)
+            if "size" in found.problems:  # its real end is unknown
+                continue
+            if last is not None and start < last[1] and (start, stop) != last[:2]:
+                other = last[2]
+                message = (
+                    f"{other.place.label} and {found.place.label} of {self.label} use some of the same bytes of "
+                    f"{name}, at {last[0]} to {last[1]} and {start} to {stop}."
+                )
+                advice = "One of them has values that are not its own, unless that was meant: export the model again."
+                # A tensor inside another may be intended; a partial overlap never is.
+                severity = "warning" if stop <= last[1] else "error"
+                self._report(severity, "overlap", [other, found], message, advice)
+                found.overlaps.append(other.place.label)
+                other.overlaps.append(found.place.label)
+            if last is None or stop > last[1]:
+                last = start, stop, found
+        gaps.append((end - position, end))
+        padding = sum(gap for gap, at in gaps if gap < _alignment(at))
+        orphan = sum(gap for gap, _ in gaps) - padding
+        file.counts = used, padding, orphan
+        if file.source.is_linked:
+            symbolic = file.source.path.is_symlink()
+            form = "is a symbolic link" if symbolic else f"has {file.source.links} hard links"
+            inner = [found for found in users if found.place.in_body]
+            if inner:
+                message = f"{name} {form}, and onnxruntime refuses that for {inner[0].what}."
+                self._report("error", "link", inner, message)
+            message = f"{name}, with {_named(users)} of {self.label}, {form}: onnx.load refuses to read it."
+            self._report("warning", "link", users, message)
+        if orphan:
+            message = f"{orphan} of the {end} bytes of {name} belong to no tensor of {self.label}."
+            advice = f"They may be left from an earlier save, or belong to another model. {_REWRITE}"
+            self.problems.append(Problem("orphan", "warning", message, advice, 0, file.location))
+
+    def _check_checksums(self, *, compute: bool, progress: Progress | None) -> None:
+        files = [file for file in self.files.values() if any(found.given_checksum for found in file.users)]
+        work = CountedWork(progress, sum(file.source.nbytes for file in files))
+        for file in files if compute else ():
+            users = [found for found in file.users if found.given_checksum]
+            what = f"{quoted(file.location)} of {self.label}"
+            try:
+                file.sha1 = _sha1(Extent(file.source, 0, file.source.nbytes, what), work)
+                self._compare(file, users, work)
+            except OnnxNbError as error:
+                self._report("error", "file", users, error.message, error.advice)
+
+    def _compare(self, file: _File, users: list[_Found], work: CountedWork) -> None:
+        """Compare the checksums in tensors with that of their file, else with that of the tensor's own bytes."""
+        wrong: dict[str, list[_Found]] = {}
+        own: list[_Found] = []
+        spans: dict[str, set[tuple[int, int] | None]] = {}
+        for found in users:
+            spans.setdefault(found.given_checksum, set()).add(found.span)
+        for found in users:
+            given = found.given_checksum.strip().lower()
+            # Different bytes have different checksums: one stated by many tensors is meant for the file.
+            single = found.inside and len(spans[found.given_checksum]) == 1
+            span = found.span if single else None
+            if given == file.sha1:
+                found.checksum = "verified"
+            elif span and given == _sha1(Extent(file.source, span[0], span[1] - span[0], found.what), work):
+                found.checksum = "verified"
+                own.append(found)
+            else:
+                found.checksum = "wrong"
+                wrong.setdefault(found.given_checksum, []).append(found)
+        for given, those in wrong.items():
+            message = (
+                f"the SHA1 of {quoted(file.location)} is {file.sha1}, but by {_named(those)} of {self.label} it "
+                f"should be {quoted(given)}."
+            )
+            advice = "The file was changed or damaged after the model was written: get it again."
+            self._report("error", "checksum", those, message, advice)
+        if own:
+            message = (
+                f"the checksum in {_named(own)} of {self.label} is that of the tensor's own bytes; the "
+                f"specification means that of the whole file {quoted(file.location)}."
+            )
+            self._report("warning", "checksum", own, message)
+
+
+def _named(users: Sequence[_Found]) -> str:
+    """Name the first tensor, and count the others."""
+    more = len(users) - 1
+    return users[0].place.label + (f" and {count_text(more, 'more tensor')}" if more else "")
+
+
+@dataclass(eq=False)
+class _Found:
+    """Findings about one tensor."""
+
+    tensor: TensorProto
+    place: Place
+    what: str
+    claim: Claim | None = None
+    location: str | None = None
+    offset: int | None = None
+    nbytes: int | None = None
+    length: int | None = None
+    agrees: bool | None = None
+    inside: bool | None = None
+    checksum: str = ""
+    keys: tuple[str, ...] = ()
+    overlaps: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """The bytes of its data file."""
+        return self.claim.span if self.claim else None
+
+    @property
+    def given_checksum(self) -> str:
+        """The checksum that the tensor states."""
+        return self.claim.entries.get("checksum", "") if self.claim and self.location is not None else ""
+
+    def entry(self) -> TensorEntry:
+        return TensorEntry(
+            name=plain_text(self.tensor.name) or self.place.name,
+            place=self.place.label,
+            dtype=dtype_name(self.tensor.data_type),
+            shape=tuple(self.tensor.dims),
+            alignment=None if self.offset is None else _alignment(self.offset),
+            overlaps=tuple(self.overlaps),
+            checksum=self.checksum or ("not verified" if self.given_checksum else ""),
+            problems=tuple(dict.fromkeys(self.problems)),
+            nbytes=self.nbytes,
+            location=self.location,
+            offset=self.offset,
+            length=self.length,
+            agrees=self.agrees,
+            inside=self.inside,
+            keys=self.keys,
+        )
+
+
+@dataclass
+class _File:
+    """One data file, and the tensors in it."""
+
+    location: str
+    source: File
+    users: list[_Found] = field(default_factory=list)
+    counts: tuple[int, int, int] = (0, 0, 0)
+    """Bytes used, bytes of padding, and bytes of no tensor."""
+    sha1: str = ""
+
+
+def _sha1(extent: Extent, work: CountedWork) -> str:
+    digest = hashlib.sha1(usedforsecurity=False)
+    for data in extent.stream(_READ_SIZE) if extent.nbytes else ():
+        digest.update(data)
+        work.add(len(data), f"reading {extent.source.label}")
+    return digest.hexdigest()
+
+
+def _alignment(offset: int) -> int:
+    return min(offset & -offset or LARGEST_UNIT, LARGEST_UNIT)
