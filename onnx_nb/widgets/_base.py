@@ -64,6 +64,9 @@ class SharedCode(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no 
 
     _this: SharedCode | None = None
 
+    def set_state(self, sync_data: Mapping[str, Any]) -> None:
+        """Ignore what a page sends: the bundle that every other page runs is the kernel's."""
+
     @classmethod
     def this(cls) -> SharedCode | None:
         """Return this kernel's copy of the bundle; None in a host where widget models cannot refer to each other."""
@@ -113,6 +116,7 @@ class OnnxWidget(anywidget.AnyWidget):
         if code is None:
             self._esm = static_text("widget.js")
         super().__init__(model_id=own, _own=own, _code=code, **traits)
+        self._made_layout = None if isinstance(traits.get("layout"), ipywidgets.Layout) else self.layout
         self._channel = Channel(self, self._verbs())
 
     def __repr__(self) -> str:
@@ -128,10 +132,17 @@ class OnnxWidget(anywidget.AnyWidget):
             self.comm._reply_subshell_for = _subshell_asked  # noqa: SLF001 - there is no public way
 
     def close(self) -> None:
-        """Remove the view and stop its worker."""
+        """Remove the view, stop its worker and release what it shows."""
         if self._channel is not None:
             self._channel.close()
+            if self._made_layout is not None:
+                self._made_layout.close()  # a widget of its own, which ipywidgets would keep
         super().close()
+
+    def set_state(self, sync_data: Mapping[str, Any]) -> None:
+        """Apply traits that a page sends, except private ones and the layout: only the kernel sets those."""
+        allowed = {name for name in sync_data if name[:1] != "_" and name != "layout"} | {"_view_count"}
+        super().set_state({name: value for name, value in sync_data.items() if name in allowed})
 
     def _verbs(self) -> dict[str, Verb]:
         """Return the requests that the browser may send, by name.
@@ -188,7 +199,7 @@ class PackedWidget(OnnxWidget):
 
     def _on_picture(self, call: Call) -> Reply:
         """Fill the picture's output with the SVG that the browser drew, as an image, where scripts do not run."""
-        svg = str(call.args.get("svg"))
+        svg = call.text("svg")
         if not svg.startswith("<svg ") or len(svg) > PICTURE_LIMIT:
             raise OnnxNbError("the picture is not an SVG, or too large for a notebook.")
         if self._displayed:
@@ -207,7 +218,7 @@ class PackedWidget(OnnxWidget):
         return self._packed[name]
 
     def _on_columns(self, call: Call) -> Reply:
-        return Reply(buffers=[self._part(str(call.args.get("part")))])
+        return Reply(buffers=[self._part(call.text("part"))])
 
 
 def in_state(packed: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -295,7 +306,8 @@ class LinkedWidget(PackedWidget):
         if self._graph is None or not self._graph.selection:
             return []
         first = self._graph.selection[0]
-        tensors = tensors_of(self._graph.model, str(first.get("kind")), str(first.get("name")), first.get("id"))
+        kind, name, index = str(first.get("kind")), str(first.get("name")), first.get("id")
+        tensors = tensors_of(self._graph.model, kind, name, index if isinstance(index, int) else None)
         return [selected for tensor in tensors if (selected := self._selected(tensor)) is not None][:1]
 
     @traitlets.observe("selection")

@@ -4,20 +4,23 @@ The browser sends ``{id, verb, args}``. The kernel replies with ``{id, value}`` 
 {type, message, advice}}`` or with ``{id, cancelled: true}``, and before that, at most ten times a second, it sends
 ``{id, progress: {fraction, message}}``. ``{id, cancel: true}`` from the browser stops a request while it waits or runs.
 One worker thread per widget runs the verbs in order, so a long one does not block the kernel's message loop. Messages
-arrive on the main thread or, while a cell runs, on that of a subshell. Ids and promises are an idea from manzt/quak.
+arrive on the main thread or, while a cell runs, on that of a subshell. A message is untrusted data: a `Call` checks its
+arguments, and a reply that cannot be sent becomes an error that can. Ids and promises are an idea from manzt/quak.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import quoted, shortened
 
 if TYPE_CHECKING:
     from ipywidgets import Widget
@@ -40,11 +43,11 @@ class Reply:
     buffers: list[bytes] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(eq=False)
 class Call:
-    """One request, through which a verb reports progress and notices that it should stop."""
+    """One request, through which a verb reads its arguments, reports progress and notices that it should stop."""
 
-    id: int
+    id: Any
     verb: str
     args: Mapping[str, Any]
     send: Callable[[dict[str, Any], list[bytes]], None]
@@ -57,12 +60,69 @@ class Call:
         now = time.monotonic()
         if now - self._reported >= PROGRESS_INTERVAL:
             self._reported = now
-            self.send({"id": self.id, "progress": {"fraction": fraction, "message": message}}, [])
+            self.reply({"progress": {"fraction": fraction, "message": message}})
 
     def check(self) -> None:
         """Raise `Cancelled` if the browser asked to stop."""
         if self.stop.is_set():
             raise Cancelled
+
+    def reply(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
+        """Send a message about this request. Surrogates, as in names of files that are not UTF-8, become ``?``."""
+        text = json.dumps({"id": self.id, **content}, ensure_ascii=False, default=lambda number: number.item())
+        self.send(json.loads(text.encode("utf-8", "replace")), buffers or [])
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """Return an argument that is a text."""
+        return str(self._argument(name, default, _is_text, "a text"))
+
+    def number(self, name: str, default: int | None = None) -> int:
+        """Return an argument that is a whole number, 0 or more."""
+        return int(self._argument(name, default, _is_number, "a whole number, 0 or more"))
+
+    def flag(self, name: str) -> bool:
+        """Return an argument that is true or false; false if omitted."""
+        return bool(self._argument(name, False, lambda given: isinstance(given, bool), "true or false"))  # noqa: FBT003
+
+    def texts(self, name: str) -> list[str]:
+        """Return an argument that is a list of texts; empty if omitted."""
+        return list(self._argument(name, (), lambda given: _is_list(given, _is_text), "a list of texts"))
+
+    def numbers(self, name: str) -> list[int]:
+        """Return an argument that is a list of whole numbers; empty if omitted."""
+        wanted = "a list of whole numbers, 0 or more"
+        return list(self._argument(name, (), lambda given: _is_list(given, _is_number), wanted))
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """Return an argument that is an object; empty if omitted."""
+        return dict(self._argument(name, {}, lambda given: isinstance(given, dict), "an object"))
+
+    def _argument(self, name: str, default: Any, valid: Callable[[Any], bool], wanted: str) -> Any:
+        given = self.args.get(name)
+        if given is None and default is not None:
+            return default
+        if not valid(given):
+            message = (
+                f"{quoted(name)} of the request {quoted(self.verb)} is {wanted}, not {shortened(repr(given), 100)}."
+            )
+            raise OnnxNbError(message, advice=RELOAD)
+        return given
+
+
+RELOAD: Final = "Restart the kernel and reload the page, so that both have the same version of onnx_nb."
+
+
+def _is_text(given: Any) -> bool:
+    return isinstance(given, str)
+
+
+def _is_number(given: Any) -> bool:
+    # up to the largest number that the browser writes exactly
+    return isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 1 << 53
+
+
+def _is_list(given: Any, valid: Callable[[Any], bool]) -> bool:
+    return isinstance(given, list) and all(map(valid, given))
 
 
 Verb = Callable[[Call], Reply]
@@ -77,8 +137,8 @@ class Channel:
 
     def __init__(self, widget: Widget, verbs: Mapping[str, Verb]) -> None:
         self._widget = widget
-        self._verbs = dict(verbs)
-        self._calls: dict[int, Call] = {}
+        self._verbs: dict[str, Verb] = {"ping": lambda _call: Reply(), **verbs}
+        self._calls: list[Call] = []
         self._queue: SimpleQueue[Call | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._worker: threading.Thread | None = None
@@ -87,57 +147,83 @@ class Channel:
     def close(self) -> None:
         """Stop the running request and the worker."""
         with self._lock:
-            for call in self._calls.values():
+            for call in self._calls:
                 call.stop.set()
             if self._worker is not None:
                 self._queue.put(None)
                 self._worker = None
 
     def _receive(self, _widget: Widget, content: Any, _buffers: Any) -> None:
-        if not isinstance(content, dict) or not isinstance(content.get("id"), int):
-            return
-        number = content["id"]
+        if not isinstance(content, dict) or content.get("id") is None:
+            return  # without an id, nothing waits for a reply
         if content.get("cancel"):
             with self._lock:
-                call = self._calls.get(number)
-            if call is not None:
-                call.stop.set()
+                for call in self._calls:
+                    if call.id == content["id"]:
+                        call.stop.set()
             return
-        if content.get("verb") == "ping":
-            self._widget.send({"id": number, "value": None}, [])
-            return
-        args = content.get("args")
-        call = Call(number, str(content.get("verb")), args if isinstance(args, dict) else {}, self._widget.send)
+        call = Call(content["id"], str(content.get("verb")), content.get("args") or {}, self._widget.send)
         with self._lock:
-            self._calls[number] = call
-            if self._worker is None:
-                # daemon: the kernel does not wait for a verb when it shuts down
-                self._worker = threading.Thread(target=self._work, name=f"onnx_nb {call.verb}", daemon=True)
-                self._worker.start()
-            self._queue.put(call)
+            self._calls.append(call)
+            running = call.verb != "ping" and (self._worker is not None or self._start())
+            if running:
+                self._queue.put(call)
+        if not running:
+            self._answer(call)
+
+    def _start(self) -> bool:
+        """Start the worker. Returns False if the system allows no more threads."""
+        # daemon: the kernel does not wait for a verb when it shuts down
+        worker = threading.Thread(target=self._work, name=f"onnx_nb {self._calls[-1].verb:.20}", daemon=True)
+        try:
+            worker.start()
+        except RuntimeError:
+            return False
+        self._worker = worker
+        return True
 
     def _work(self) -> None:
         while (call := self._queue.get()) is not None:
-            try:
-                content, buffers = self._reply(call)
-                self._widget.send({"id": call.id, **content}, buffers)
-            finally:
-                with self._lock:
-                    self._calls.pop(call.id, None)
+            self._answer(call)
+
+    def _answer(self, call: Call) -> None:
+        """Reply to a request exactly once, whatever its verb or the sending of its reply raises."""
+        try:
+            call.reply(*self._reply(call))
+        except BaseException as error:  # noqa: BLE001 (the worker must survive for the requests after this one)
+            self._report(call, error)
+        finally:
+            with self._lock:
+                self._calls.remove(call)
+
+    def _report(self, call: Call, error: BaseException) -> None:
+        """Reply that the reply could not be sent."""
+        try:
+            call.reply(_fault(call, error))
+        except BaseException:  # the comm takes nothing at all, so nobody can be told but the log
+            logger.exception("no reply to request %r can be sent", call.verb)
 
     def _reply(self, call: Call) -> tuple[dict[str, Any], list[bytes]]:
         try:
             call.check()
+            if not _is_number(call.id) or not isinstance(call.args, dict):
+                message = f"the request {quoted(call.verb)} needs a whole number as its id and an object as its args."
+                raise OnnxNbError(message, advice=RELOAD)  # noqa: TRY301
             if call.verb not in self._verbs:
-                message = f"this kernel's onnx_nb does not know the request {call.verb!r}."
+                message = f"this kernel's onnx_nb does not know the request {quoted(call.verb)}."
                 raise OnnxNbError(message, advice="Restart the kernel if onnx_nb was upgraded.")  # noqa: TRY301
             reply = self._verbs[call.verb](call)
         except Cancelled:
             return {"cancelled": True}, []
         except OnnxNbError as error:
             return {"error": {"type": type(error).__name__, "message": error.message, "advice": error.advice}}, []
-        except Exception as error:  # the browser must get a reply whatever happens; the traceback goes to the log
-            logger.exception("request %r failed", call.verb)
-            advice = "This is a fault in onnx_nb; the kernel's log has the traceback."
-            return {"error": {"type": type(error).__name__, "message": str(error), "advice": advice}}, []
+        except BaseException as error:  # noqa: BLE001 (the browser must get a reply whatever happens)
+            return _fault(call, error), []
         return {"value": reply.value}, reply.buffers
+
+
+def _fault(call: Call, error: BaseException) -> dict[str, Any]:
+    """Log the traceback, and return the reply about it."""
+    logger.error("request %r failed", call.verb, exc_info=error)
+    advice = "This is a fault in onnx_nb; the kernel's log has the traceback."
+    return {"error": {"type": type(error).__name__, "message": str(error), "advice": advice}}

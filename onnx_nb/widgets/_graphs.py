@@ -79,7 +79,7 @@ class GraphWidget(PackedWidget):
         return Reply(figures(self._model(call), *_target(call), times))
 
     def _on_overlay(self, call: Call) -> Reply:
-        made = named_overlay(self._model(call), str(call.args.get("name")), self.captured)
+        made = named_overlay(self._model(call), call.text("name"), self.captured)
         return Reply(made.to_json(), [column.astype("<f8").tobytes() for column in (made.nodes, made.scopes)])
 
 
@@ -113,4 +113,4 @@ def named_overlay(model: Model, name: str, captured: Capture | None = None) -> O
 
 
 def _target(call: Call) -> tuple[str, int]:
-    return str(call.args.get("kind")), int(call.args.get("id") or 0)
+    return call.text("kind"), call.number("id")

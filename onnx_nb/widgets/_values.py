@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onnx_nb.analysis.model.model import Model
+    from onnx_nb.analysis.view.array_preview import Look
 
 KEPT: Final = 8
 """Maximum number of tensors captured one by one whose arrays are kept: the most recently used."""
@@ -59,10 +60,11 @@ class Values:
 
     def capture(self, call: Call) -> Reply:
         """Capture one value and keep its array, or the statistics of all; reply with a sentence."""
-        known, given = self.known, call.args.get("value")
-        if given is not None:
-            self._capture_one(known, int(given), call)
-            return Reply({"message": f"Captured {quoted(self._name(int(given)))}"})
+        known = self.known
+        if call.args.get("value") is not None:
+            value = call.number("value")
+            self._capture_one(known, value, call)
+            return Reply({"message": f"Captured {quoted(self._name(value))}"})
         made = known.whole = self._run(known, call)
         runs = f"{count_text(made.feeds, 'run')} on {'random inputs' if known.feeds is None else 'your feeds'}"
         stopped = f", stopped at {quoted(made.stopped.name)}" if made.stopped else ""
@@ -71,7 +73,7 @@ class Values:
 
     def statistics(self, call: Call) -> Reply:
         """Reply with the statistics of a value; ``None`` if it has not been captured."""
-        value, known = int(call.args.get("value") or 0), self.known
+        value, known = call.number("value"), self.known
         found = self._statistics(known, value, call)
         if found is None:
             return Reply(None)
@@ -85,18 +87,18 @@ class Values:
 
     def page(self, call: Call) -> Reply:
         """Reply with some cells of a value and a picture around them; capture the value if necessary."""
-        value, args = int(call.args.get("value") or 0), call.args
-        array = self._array(value, call)
-        index = [int(number) for number in args.get("index") or []]
-        shown_page = page(array, index=index, row=int(args.get("row") or 0), column=int(args.get("column") or 0))
-        drawn = picture(array, index=index, look=args.get("look") or "slice")
+        index, row, column = call.numbers("index"), call.number("row", 0), call.number("column", 0)
+        look = cast("Look", call.text("look", "slice"))
+        array = self._array(call.number("value"), call)
+        shown_page = page(array, index=index, row=row, column=column)
+        drawn = picture(array, index=index, look=look)
         drawing = {} if drawn is None else {"picture": drawn.to_json()}
         about = {**shown_page.to_json(), "looks": looks(array.shape), **drawing}
         return Reply(about, [] if drawn is None else [drawn.pixels.tobytes()])
 
     def npy(self, call: Call) -> Reply:
         """Reply with a value as the content of a .npy file."""
-        value = int(call.args.get("value") or 0)
+        value = call.number("value")
         array = self._array(value, call)
         name = self._name(value)
         if array.nbytes > DOWNLOAD:

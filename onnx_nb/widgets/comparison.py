@@ -117,27 +117,28 @@ class ComparisonPanel(LinkedWidget):
         return {name: verb for name, verb in super()._verbs().items() if name not in off}
 
     def _on_detail(self, call: Call) -> Reply:
-        inside = str(call.args.get("inside") or "")
+        inside = call.text("inside", "")
         comparison = self._inside.get(inside) if inside else self.comparison
         if comparison is None:
             raise OnnxNbError(f"{quoted(inside)} was not drilled into.", advice="Press Drill down again.")
-        row = int(call.args.get("row") or 0)
-        if not 0 <= row < len(comparison.points):
+        row = call.number("row")
+        if row >= len(comparison.points):
             raise OnnxNbError(f"there is no point {row}: the comparison has {len(comparison.points)}.")
         return Reply(buffers=[detail_columns(comparison.points[row]).to_bytes()])
 
     def _on_page(self, call: Call) -> Reply:
-        return Reply(buffers=[self._page(DETAILS, call.progress).encode()])
+        return Reply(buffers=[self._page(DETAILS, call.progress).encode(errors="replace")])
 
     def _on_reproduce(self, call: Call) -> Reply:
-        found = self.reproduction = self._torch.reproduce(str(call.args.get("name")), progress=call.progress)
+        found = self.reproduction = self._torch.reproduce(call.text("name"), progress=call.progress)
         message = f"{found!r} is in panel.reproduction; .save(folder) writes a folder that shows the error."
         return Reply({"message": message})
 
     def _on_drill(self, call: Call) -> Reply:
-        drilled = self._torch.drill(str(call.args.get("name")), progress=call.progress)
+        name = call.text("name")
+        drilled = self._torch.drill(name, progress=call.progress)
         packed = comparison_columns(drilled, details=DETAILS_IN_STATE).to_bytes()
-        self._inside[str(call.args.get("name"))] = self.drilled = drilled
+        self._inside[name] = self.drilled = drilled
         return Reply(buffers=[packed])
 
     @traitlets.observe("point")

@@ -8,6 +8,7 @@ import traitlets
 
 from onnx_nb.analysis.compare.diff import Diff, diff
 from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import diff_columns
@@ -81,9 +82,11 @@ class DiffPanel(PairWidget):
         return page(" and ".join(self._names), {"names": self._names}, "pair", {**self._packed, **baked})
 
     def _model(self, call: Call) -> Model:
-        side = str(call.args.get("part"))
+        side = call.text("part")
         if side not in SIDES:
-            raise OnnxNbError(f"a pair of graphs has no part called {side!r}.", advice=f"It has {', '.join(SIDES)}.")
+            raise OnnxNbError(
+                f"a pair of graphs has no part called {quoted(side)}.", advice=f"It has {', '.join(SIDES)}."
+            )
         return self.reference if side == "reference" else self.candidate
 
 

@@ -249,14 +249,13 @@ class ModelGraph(GraphWidget):
         return {**super()._verbs(), **self._values.verbs()}
 
     def _on_select(self, call: Call) -> Reply:
-        nodes, inside = ([*map(int, _listed(call.args.get(key)))] for key in ("nodes", "groups"))
-        found = select(self.model, nodes, inside)
+        found = select(self.model, call.numbers("nodes"), call.numbers("groups"))
         graph = Graph.of(self.model)
         ends = {key: _values(graph, getattr(found, key)) for key in ("inputs", "outputs")}
         return Reply({"rows": found.rows, **ends, "obstacle": found.obstacle})
 
     def _on_plan(self, call: Call) -> Reply:
-        plan = plan_extraction(self.model, *self._chosen(call))
+        plan = plan_extraction(self.model, call.texts("inputs"), call.texts("outputs"))
         graph = Graph.of(self.model)
         value = {
             "missing": [{"value": graph.value(m.name), "name": m.name, "message": m.message} for m in plan.missing],
@@ -268,7 +267,7 @@ class ModelGraph(GraphWidget):
 
     def _on_extract(self, call: Call) -> Reply:
         with self._lock:
-            submodel = extract(self.model, *self._chosen(call))
+            submodel = extract(self.model, call.texts("inputs"), call.texts("outputs"))
             packed = columns(submodel).to_bytes()
             call.check()  # cancelled while a cell ran
             self.submodel = submodel
@@ -282,12 +281,8 @@ class ModelGraph(GraphWidget):
         return Reply()
 
     def _on_page(self, call: Call) -> Reply:
-        statistics = call.args.get("statistics") is True
-        return Reply(buffers=[self._page(statistics=statistics, progress=call.progress).encode()])
-
-    def _chosen(self, call: Call) -> tuple[list[str], list[str]]:
-        inputs, outputs = ([*map(str, _listed(call.args.get(key)))] for key in ("inputs", "outputs"))
-        return inputs, outputs
+        page = self._page(statistics=call.flag("statistics"), progress=call.progress)
+        return Reply(buffers=[page.encode(errors="replace")])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -301,10 +296,6 @@ class ShownOverlay(Overlay):
         """Color the graph by categories again, unless other colors have been chosen since."""
         if self.graph._shown is self and self.graph._overlay is not None:  # noqa: SLF001 - the graph made this handle
             self.graph.overlay(None)
-
-
-def _listed(given: object) -> list[Any]:
-    return given if isinstance(given, list) else []
 
 
 def _values(graph: Graph, names: Iterable[str]) -> list[int]:
@@ -340,6 +331,12 @@ class ModelView(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
 
     def __repr__(self) -> str:
         return f"ModelView({self.model!r})"
+
+    def close(self) -> None:
+        """Remove the views, and close the summary and the graph too."""
+        self.summary.close()
+        self.graph.close()
+        super().close()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         self.graph.show_picture()

@@ -194,15 +194,14 @@ class SimplificationPanel(PairWidget):
         return found.steps[step - 1].model, found.steps[step].model
 
     def _model(self, call: Call) -> Model:
-        return self._models(int(call.args.get("step") or 0))[call.args.get("part") == "candidate"]
+        return self._models(call.number("step", 0))[call.text("part") == "candidate"]
 
     def _on_again(self, call: Call) -> Reply:
-        given = call.args.get("skipped")
-        found = self._again([str(name) for name in given] if isinstance(given, list) else [], call.progress)
+        found = self._again(call.texts("skipped"), call.progress)
         return Reply({"message": repr(found)})
 
     def _on_save(self, call: Call) -> Reply:
-        path, replace = str(call.args.get("path") or "").strip(), call.args.get("replace") is True
+        path, replace = call.text("path").strip(), call.flag("replace")
         if not path:
             raise OnnxNbError("no path was given.", advice="Enter the file to write.")
         target = _target(path)

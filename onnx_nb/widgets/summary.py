@@ -9,9 +9,15 @@ import traitlets
 
 from onnx_nb.analysis.cost.costs import costs
 from onnx_nb.analysis.cost.summary import Summary, outline, with_costs
+from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.widgets._base import OnnxWidget
 from onnx_nb.widgets._channel import Call, Reply
+
+
+class ShapesError(FeedError, traitlets.TraitError):  # type: ignore[misc]  # traitlets has no types
+    """Shapes that do not fit the model. Traitlets undoes what a page has set only after its own errors."""
+
 
 PROMPT: Final = 5_000
 """Maximum number of nodes to count costs immediately; above, they are counted when the tables are opened."""
@@ -72,9 +78,8 @@ class ModelSummary(OnnxWidget):
         super().__init__(_summary=self.summary.to_json(), shapes=given, **traits)
 
     def _on_costs(self, call: Call) -> Reply:
-        given = call.args.get("shapes")
         with self._lock:
-            self.shapes = dict(given) if isinstance(given, Mapping) else {}
+            self.shapes = call.mapping("shapes")
             self._count(self.shapes)  # for a large model, the costs have not been counted yet
             self._summary = self.summary.to_json()
         return Reply()
@@ -85,7 +90,10 @@ class ModelSummary(OnnxWidget):
         given: dict[str, Any] = proposal["value"]
         with self._lock:
             if self._counted is not None or given:
-                self._count(given)
+                try:
+                    self._count(given)
+                except OnnxNbError as error:
+                    raise ShapesError(error.message, advice=error.advice) from error
                 self._summary = self.summary.to_json()
         return given
 

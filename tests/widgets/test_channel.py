@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
 import pytest
+from jupyter_client.session import json_packer
 
 from onnx_nb.analysis.errors import ExtractionError
 from onnx_nb.widgets._channel import PROGRESS_INTERVAL, Call, Channel, Reply
@@ -70,12 +72,88 @@ def test_an_unknown_verb_and_a_strange_message_do_no_harm() -> None:
     browser = Browser()
     Channel(browser, {})
     strange: object
-    for strange in (None, [], {"id": "1"}, {"cancel": True}, {"id": 3, "cancel": True}):
-        browser.ask(strange)
-    browser.ask({"id": 4, "verb": "__init__", "args": "not a dict"})
+    for strange in (None, [], {"verb": "ping"}, {"cancel": True}, {"id": 3, "cancel": True}):
+        browser.ask(strange)  # nothing waits for a reply to these
+    browser.ask({"id": 4, "verb": "__init__", "args": {}})
     answers = browser.wait()
     assert len(answers) == 1
     assert "does not know the request '__init__'" in answers[0]["error"]["message"]
+
+
+@pytest.mark.parametrize("number", ["1", -1, 1.5, True, [1], {"a": 1}, 1 << 60, "\ud800"])
+def test_a_request_with_another_id_gets_an_error(number: object) -> None:
+    browser = Browser()
+    Channel(browser, {})
+    browser.ask({"id": number, "verb": "ping"})
+    browser.ask({"id": 1, "verb": "ping", "args": "not a dict"})
+    answers = browser.wait(2)
+    assert answers[0]["id"] == ("?" if number == "\ud800" else number)
+    assert [answer["error"]["type"] for answer in answers] == ["OnnxNbError", "OnnxNbError"]
+
+
+class Sending(Browser):
+    """A widget whose messages are packed as ipykernel packs them, and that cannot send some of them."""
+
+    def __init__(self, refused: int) -> None:
+        super().__init__()
+        self.refused = refused
+
+    def send(self, content: dict[str, Any], buffers: list[bytes]) -> None:
+        json_packer(content).decode("utf-8")
+        if self.refused > 0:
+            self.refused -= 1
+            raise ConnectionError("the socket is closed")
+        super().send(content, buffers)
+
+
+def test_a_reply_that_cannot_be_sent_is_an_error_and_the_worker_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    browser = Sending(refused=0)
+    Channel(
+        browser,
+        {
+            "object": lambda _: Reply(object()),
+            "surrogate": lambda _: Reply({"\ud800": "\udcff"}),
+            "go": lambda _: Reply(),
+        },
+    )
+    browser.ask({"id": 1, "verb": "object"})
+    assert "AttributeError" in str(browser.wait()[0]["error"])
+    browser.ask({"id": 2, "verb": "surrogate"})
+    browser.ask({"id": 3, "verb": "\ud800"})
+    assert browser.wait(2)[1]["value"] == {"?": "?"}
+    assert browser.answers[2]["id"] == 3
+    browser.refused = 1
+    browser.ask({"id": 4, "verb": "go"})
+    assert browser.wait()[3]["error"]["message"] == "the socket is closed"
+    browser.refused = 2  # not even the error can be sent
+    browser.ask({"id": 5, "verb": "go"})
+    browser.ask({"id": 6, "verb": "go"})
+    assert browser.wait()[4:] == [{"id": 6, "value": None}]
+    assert "no reply to request 'go' can be sent" in caplog.text
+
+
+def test_a_verb_that_ends_its_thread_is_answered_and_the_worker_goes_on() -> None:
+    browser = Browser()
+    Channel(browser, {"exit": lambda _: sys.exit(3), "go": lambda _: Reply()})
+    browser.ask({"id": 1, "verb": "exit"})
+    browser.ask({"id": 2, "verb": "go"})
+    answers = browser.wait(2)
+    assert (answers[0]["error"]["type"], answers[1]) == ("SystemExit", {"id": 2, "value": None})
+
+
+def test_a_request_is_answered_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    browser = Browser()
+    Channel(browser, {"go": lambda _: Reply()})
+
+    def full(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", full)
+        browser.ask({"id": 1, "verb": "go"})
+        assert browser.answers == [{"id": 1, "value": None}]
+    browser.ask({"id": 2, "verb": "go"})
+    assert browser.wait(2)[1] == {"id": 2, "value": None}
 
 
 def test_verbs_run_in_order_off_the_calling_thread() -> None:

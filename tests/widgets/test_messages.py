@@ -1,0 +1,175 @@
+"""Any message that a page could send: each request is answered once, and none is a fault or changes what is private."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import onnx.parser
+import pytest
+import traitlets
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import onnx_nb
+from onnx_nb import OnnxNbError
+from onnx_nb.widgets._base import OnnxWidget, SharedCode, static_text
+from tests.widgets.test_panels import LOG
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+def comparison() -> Any:
+    import torch
+
+    module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
+    return onnx_nb.compare_torch(module, (torch.ones(1, 2),))
+
+
+def model() -> onnx_nb.Model:
+    return onnx_nb.load(onnx.parser.parse_model(LOG))
+
+
+EXAMPLES = int(os.environ.get("ONNX_NB_EXAMPLES", "3"))
+"""Random messages for each request."""
+
+WIDGETS: dict[str, Callable[[], OnnxWidget]] = {
+    "ModelGraph": lambda: onnx_nb.ModelGraph(model()),
+    "ModelSummary": lambda: onnx_nb.ModelSummary(model()),
+    "CapturePanel": lambda: onnx_nb.CapturePanel(onnx_nb.capture(model()), graph=onnx_nb.ModelGraph(model())),
+    "ComparisonPanel": lambda: onnx_nb.ComparisonPanel(comparison()),
+    "DiffPanel": lambda: onnx_nb.DiffPanel(model(), model()),
+    "SimplificationPanel": lambda: onnx_nb.SimplificationPanel(onnx_nb.simplify(model(), trace=True)),
+    "AuditPanel": lambda: onnx_nb.AuditPanel(model()),
+}
+
+
+def test_every_widget_is_tried() -> None:
+    def below(kind: type) -> Iterator[type]:
+        for other in kind.__subclasses__():
+            yield other
+            yield from below(other)
+
+    ours = {each.__name__ for each in below(OnnxWidget) if each.__module__.startswith("onnx_nb.")}
+    assert ours - set(WIDGETS) <= {"PackedWidget", "LinkedWidget", "GraphWidget", "PairWidget"}
+
+
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 5),
+    st.sampled_from([2**31, 2**53, 2**64, -(2**63), 10**400]),
+    st.floats(),
+    st.sampled_from(["node", "tensor", "scope", "reference", "candidate", "columns", "a", "z", "slice", "<svg >"]),
+    st.text(max_size=5),
+    st.sampled_from(["\ud800", "\0", "x" * 10_000]),
+)
+VALUES = (
+    LEAVES
+    | st.lists(LEAVES, max_size=3)
+    | st.dictionaries(st.sampled_from(["x", "name", ""]), LEAVES | st.lists(LEAVES))
+)
+NAMES = ("id", "kind", "name", "value", "index", "row", "column", "look", "nodes", "groups", "inputs", "outputs", "svg")
+MORE = ("part", "step", "skipped", "path", "replace", "shapes", "inside", "statistics")
+ARGS = st.dictionaries(st.sampled_from((*NAMES, *MORE)), VALUES, max_size=5).map(lambda args: args | inside(args))
+
+
+def inside(args: dict[str, Any]) -> dict[str, Any]:
+    """Keep a path within the working folder."""
+    path = args.get("path")
+    return {"path": path.translate({ord("/"): "_", ord("~"): "_"})} if isinstance(path, str) else {}
+
+
+IDS = st.one_of(st.integers(), VALUES.filter(lambda value: value is not None))
+
+
+@pytest.mark.parametrize("name", WIDGETS)
+def test_each_request_is_answered_once_and_none_is_a_fault(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a path that *Save* accepts is relative to it
+    widget = WIDGETS[name]()
+    answers: list[dict[str, Any]] = []
+    came = threading.Semaphore(0)
+
+    def send(content: dict[str, Any], buffers: list[bytes]) -> None:
+        if "progress" not in content:
+            answers.append(content)
+            came.release()
+
+    monkeypatch.setattr(widget, "send", send)
+    verbs = [*widget._verbs(), "ping"]
+    numbers = itertools.count(1)
+
+    def ask(number: Any, verb: Any, args: Any) -> None:
+        for each in ({"id": number, "verb": verb, "args": args}, {"id": next(numbers), "verb": "code"}):
+            widget._handle_custom_msg(each, [])  # requests are answered in order: an answer too many would come first
+        for _ in range(2):
+            assert came.acquire(timeout=120), f"no answer to {verb!r} with {args!r}"
+        first, last = answers
+        answers.clear()
+        assert last["value"] == static_text("widget.js")
+        assert len({"value", "error", "cancelled"} & set(first)) == 1
+        assert "fault in onnx_nb" not in str(first), f"{verb!r} with {args!r}: {first}"
+
+    @settings(max_examples=EXAMPLES * len(verbs), database=None)
+    @given(st.sampled_from(verbs), ARGS)
+    def arguments(verb: str, args: dict[str, Any]) -> None:
+        ask(next(numbers), verb, args)
+
+    @settings(max_examples=5 * EXAMPLES, database=None)
+    @given(IDS, VALUES | st.sampled_from(verbs), VALUES | ARGS)
+    def anything(number: Any, verb: Any, args: Any) -> None:
+        ask(number, verb, args)
+
+    arguments()
+    anything()
+    assert not [entry for entry in tmp_path.rglob("*") if entry.suffix == ".tmp"]
+    widget.close()
+
+
+@pytest.mark.parametrize("name", WIDGETS)
+def test_a_page_sets_no_private_trait_and_wrong_values_change_nothing(name: str) -> None:
+    widget = WIDGETS[name]()
+    public = [each for each in widget.keys if not each.startswith("_")]
+
+    def private() -> dict[str, Any]:
+        return {each: getattr(widget, each) for each in widget.keys if each.startswith("_") and each != "_view_count"}
+
+    before = private()
+    widget.set_state({**dict.fromkeys(before, "alert(1)"), "theme": "dark"})
+    assert private() == before
+    assert widget.theme == "dark"
+
+    @settings(max_examples=10 * EXAMPLES, database=None)
+    @given(st.dictionaries(st.sampled_from(public), VALUES | st.lists(ARGS, max_size=1), max_size=2))
+    def state(given: dict[str, Any]) -> None:
+        former = {each: getattr(widget, each) for each in given}
+        try:
+            widget.set_state(given)
+        except (traitlets.TraitError, OnnxNbError):
+            assert {each: getattr(widget, each) for each in given} == former
+
+    state()
+    widget.close()
+
+
+def test_a_strange_selection_selects_nothing_in_a_linked_panel() -> None:
+    graph = onnx_nb.ModelGraph(model())
+    panel = onnx_nb.CapturePanel(onnx_nb.capture(graph.model), graph=graph)
+    for first in ({}, {"kind": 5}, {"kind": "node", "name": "", "id": "a"}, {"kind": "tensor", "name": [1]}):
+        graph.set_state({"selection": [first]})
+        assert panel.selection == []
+
+
+def test_a_page_cannot_replace_the_bundle() -> None:
+    onnx_nb.ModelSummary(model())
+    code = SharedCode.this()
+    assert code is not None
+    before = code.code
+    code.set_state({"code": "alert(1)"})
+    assert code.code == before
