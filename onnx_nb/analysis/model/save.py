@@ -13,9 +13,12 @@ import json
 import os
 import re
 import secrets
+import shutil
+import stat
+import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Any, Final
@@ -69,8 +72,7 @@ def write_model(
     progress: Progress | None = None,
 ) -> Path:
     """Write a model whose weights are in a storage; return the path."""
-    if not path.name or os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises if the name is too long
-        raise ModelFileError(f"{quoted(str(path))} is a folder.", advice="Give the name of a file in it.")
+    _check_target(path)
     if not path.parent.is_dir():
         raise ModelFileError(f"the folder {quoted(str(path.parent))} does not exist.", advice="Create it first.")
     if layout is not None:
@@ -243,12 +245,13 @@ def together(progress: Progress | None = None, total: int = 0) -> Iterator[Files
 
 
 class Files:
-    """Files that have been written under temporary names. Made by `together`."""
+    """Files that have been written into temporary folders. Made by `together`."""
 
     def __init__(self, cleanup: ExitStack, progress: Progress | None, total: int) -> None:
         self._cleanup = cleanup
         self._work = CountedWork(progress, total)
         self._temporary: dict[Path, Path] = {}
+        self._folders: dict[Path, Path] = {}
 
     def add(self, path: Path, parts: Sequence[wire.Part], *, checksum: bool = False) -> str:
         """Write a file; return its SHA1 in hexadecimal if ``checksum``, else an empty string."""
@@ -259,8 +262,11 @@ class Files:
                 digest.update(data)
             self._work.add(len(data), f"writing {path.name}")
 
-        temporary = self._temporary[path] = self._temporary_name(path)
+        _check_target(path)
         try:
+            if path.parent not in self._folders:
+                self._folders[path.parent] = _temporary_folder(path.parent, self._cleanup)
+            temporary = self._temporary[path] = self._folders[path.parent] / f"{len(self._temporary)}.tmp"
             with temporary.open("xb") as file:
                 wire.write(file, parts, watch)
         except OSError as error:
@@ -275,7 +281,8 @@ class Files:
             for path, temporary in self._temporary.items():
                 # Renaming a single file is atomic. Of several, existing ones are kept aside until all have appeared.
                 if len(self._temporary) > 1 and os.path.lexists(path):
-                    moved = self._temporary_name(path)
+                    moved = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.tmp")
+                    self._cleanup.callback(moved.unlink, missing_ok=True)
                     try:
                         os.link(path, moved, follow_symlinks=False)
                     except OSError:  # a file system without links
@@ -293,15 +300,73 @@ class Files:
                 raise _unwritable(path, error) from error
             raise
 
-    def _temporary_name(self, path: Path) -> Path:
-        other = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.tmp")
-        self._cleanup.callback(other.unlink, missing_ok=True)
-        return other
+
+def _check_target(path: Path) -> None:
+    """Raise if a path is that of a folder, or of a device, FIFO or socket, which renaming would replace by a file."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from error
+    if stat.S_ISDIR(mode):
+        raise ModelFileError(f"{quoted(str(path))} is a folder.", advice="Give the name of a file in it.")
+    if not stat.S_ISREG(mode):
+        message = f"{quoted(str(path))} is not an ordinary file but a device, FIFO or socket, which is not replaced."
+        raise ModelFileError(message, advice="Give the name of a file, and copy that to it.")
 
 
-def _unwritable(path: Path, error: OSError) -> ModelFileError:
+def _temporary_folder(parent: Path, cleanup: ExitStack) -> Path:
+    """Make a folder for unfinished files, and remove those of processes that have been killed.
+
+    A process locks its folder; the system releases the lock when the process ends.
+    """
+    for other in parent.glob(_TEMPORARY.format("*")):
+        with suppress(OSError):  # in use, or removed by another process
+            if (lock := _locked(other)) is not None:
+                shutil.rmtree(other, ignore_errors=True)
+                os.close(lock)
+    while True:
+        folder = parent / _TEMPORARY.format(secrets.token_hex(4))
+        folder.mkdir()
+        try:
+            lock = _locked(folder)
+        except (BlockingIOError, FileNotFoundError):  # another process has just taken it for a left one
+            continue
+        if lock is not None:
+            cleanup.callback(os.close, lock)
+        if folder.exists():
+            cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+            return folder
+
+
+_TEMPORARY: Final = ".onnx_nb-{}.tmp"
+
+
+def _locked(folder: Path) -> int | None:
+    """Return the descriptor of a folder, locked until it is closed; ``None`` where folders cannot be locked.
+
+    Raises `BlockingIOError` if another process holds the lock.
+    """
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            raise
+        return None
+    return descriptor
+
+
+def _unwritable(path: Path, error: OSError | ValueError) -> ModelFileError:
+    reason = (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
     return ModelFileError(
-        f"{quoted(str(path))} cannot be written: {error.strerror or type(error).__name__}.",
+        f"{quoted(str(path))} cannot be written: {reason}.",
         advice="Choose a folder that you may write to and that has room for it.",
     )
 

@@ -99,7 +99,7 @@ def capture(
         dataset in parallel. The numbers are the same to the last bit. Functions must be picklable.
     subprocess
         Run in a separate process. A crash of onnxruntime, or running out of memory, then raises an error that names
-        the nodes, and does not end this process. A script needs ``if __name__ == "__main__":`` around the call.
+        the nodes, and does not end this process.
     progress
         Called before each window with the fraction done and the nodes that run next. An error that it raises ends the
         capture; nothing is left behind.

@@ -163,12 +163,7 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
             advice = "Put .npz, .npy or .pb files in it, named after the inputs or input_0, input_1, …."
             raise FeedError(f"{_quoted(path)} holds no feed.", advice=advice)
     else:
-        try:
-            mode = path.stat().st_mode
-        except (OSError, ValueError) as error:
-            raise _unreadable(path, "a file", error) from error
-        if not stat.S_ISREG(mode):
-            raise FeedError(f"{_quoted(path)} is not an ordinary file.", advice="Copy its content into one.")
+        _check_file(path, FILE_LIMIT)
         if path.suffix not in (".npz", ".npy", ".pb"):
             message = f"{_quoted(path)} is not a known kind of feed file."
             raise FeedError(message, advice="Give a .npz, .npy or .pb file, or a folder of them.")
@@ -192,6 +187,19 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
     return found
 
 
+def _check_file(path: Path, limit: int) -> int:
+    """Return the bytes of an ordinary file; raise if it is larger than a limit, or a FIFO or device without an end."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, "a file", error) from error
+    if not stat.S_ISREG(found.st_mode):
+        raise FeedError(f"{_quoted(path)} is not an ordinary file.", advice="Copy its content into one.")
+    if found.st_size > limit:
+        raise _too_large(path, found.st_size)
+    return found.st_size
+
+
 def _quoted(path: Path) -> str:
     return quoted(str(path))
 
@@ -201,10 +209,8 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     found = {}
     try:
         if path.suffix == ".npy":
+            size = _check_file(path, FILE_LIMIT)
             with path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                if size > FILE_LIMIT:
-                    raise _too_large(path, size)
                 return {"": _npy(file, size, path)}
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
@@ -251,9 +257,7 @@ _UNREADABLE: Final = (
 def _pb_file(path: Path, kind: TypeProto | None) -> tuple[str, Any]:
     """Return the name in a file of onnx test data, and its value."""
     try:
-        size = path.stat().st_size
-        if size > PROTO_LIMIT:
-            raise _too_large(path, size)
+        _check_file(path, PROTO_LIMIT)
         data = path.read_bytes()
         message: TensorProto | SequenceProto | OptionalProto = TensorProto()
         if kind is not None and kind.HasField("sequence_type"):

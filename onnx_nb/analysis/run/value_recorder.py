@@ -1,32 +1,37 @@
 """Run the feeds of a capture, here or in other processes, and record their values: statistics, and arrays to keep.
 
 Arrays beyond a limit go to disk. Other processes are those of an executor, or a single one whose crash is an error
-here: before each window it writes the next nodes to a status file, which this process reads to report progress, and
-to name the nodes after a crash.
+here: before each window it sends the next nodes through a pipe, from which this process reports progress, and names the
+nodes after a crash.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import ctypes
 import functools
 import importlib
+import io
 import itertools
 import json
-import multiprocessing
 import os
 import pickle
+import queue
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
+import traceback
 import uuid
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from types import SimpleNamespace
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +46,6 @@ from onnx_nb.analysis.run.statistics import Statistics
 from onnx_nb.analysis.run.windows import WINDOW_BYTES, Sink, Windows
 
 if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
-
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import CountedWork
     from onnx_nb.analysis.run.session import Value
@@ -314,7 +317,10 @@ class Store:
         path = str(Path(self.folder) / f"{self._prefix}{self._count}.npy")
         foreign = content.dtype.isbuiltin != 1
         try:
-            np.save(path, content.view(f"u{content.dtype.itemsize}") if foreign else content)
+            with Path(path).open("wb") as file:
+                # through `write`, whose error has the reason: numpy's own writing of files reports only a count
+                writer = cast("BinaryIO", SimpleNamespace(write=file.write))
+                np.lib.format.write_array(writer, content.view(f"u{content.dtype.itemsize}") if foreign else content)
         except OSError as error:
             message = f"an array of {bytes_text(content.nbytes)} cannot be kept in {quoted(path)}: {error.strerror}."
             raise CaptureError(message, advice="Keep fewer values, or set TMPDIR to a larger disk.") from error
@@ -457,60 +463,81 @@ def _run_remote(token: str, payload: bytes, feed: Mapping[str, Any]) -> bytes:
 
 # --- in a process of its own ------------------------------------------------------------------------------------------
 
-_POLL_SECONDS: Final = 0.05
-_STATUS, _OUTPUT = "status.jsonl", "output.txt"
-_starting: Final = threading.Lock()
+_CHILD: Final = """
+import importlib.util, json, sys
+sys.path[:], package = json.loads(sys.argv[1])
+spec = importlib.util.spec_from_file_location("onnx_nb", package)
+sys.modules["onnx_nb"] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+from onnx_nb.analysis.run import value_recorder
+value_recorder.serve(int(sys.argv[2]))
+"""
+"""Program of the other process. It runs this very package, even if ``sys.path`` leads to another one."""
 
 
 def run_in_subprocess(job: Job, feeds: Iterator[dict[str, Any]], store: Store, work: CountedWork) -> Generator[Partial]:
     """Run feeds one after another in a separate process; nothing is left behind, even after an error or a cancel."""
     payload, nodes = _pickled(job), list[int]()
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onnx_nb-subprocess-")))
-        (folder / _STATUS).touch()
-        statuses = stack.enter_context((folder / _STATUS).open("rb"))
-        context, arguments = multiprocessing.get_context("spawn"), (payload, store.folder, folder)
-        executor = concurrent.futures.ProcessPoolExecutor(1, context, _initialize, arguments)
-        stack.callback(executor.shutdown, cancel_futures=True)
-        process: BaseProcess | None = None
+    with tempfile.TemporaryFile() as output, _started(output) as process, contextlib.ExitStack() as stack:
+        stack.callback(process.kill)  # before Popen waits for its end
+        requests, replies = cast("io.FileIO", process.stdin), io.BufferedReader(cast("io.FileIO", process.stdout))
+        _send(requests, (payload, store.folder))
         for number, feed in enumerate(feeds):
-            with _starting:
-                others = set(multiprocessing.active_children())
-                future = executor.submit(_run_in_worker, number, feed)
-                if number == 0:  # this starts the process
-                    process = next(iter(set(multiprocessing.active_children()) - others), None)
-            if number == 0 and process is not None:
-                stack.callback(process.kill)
-            finished = False
-            while not finished:
-                finished = bool(concurrent.futures.wait([future], _POLL_SECONDS).done)
-                for line in statuses:
-                    done, *nodes = json.loads(line)
-                    _report(job, work, number, nodes, done)
-            try:
-                partial = future.result()
-            except BrokenProcessPool:
-                executor.shutdown()  # waits until the exit code is known
-                code = None if process is None else process.exitcode
-                raise _death(Graph.of(job.model), nodes, code, folder / _OUTPUT) from None
-            yield partial
+            _send(requests, (number, feed))
+            while not isinstance(reply := _received(replies), Partial):
+                if reply is None:
+                    raise _death(Graph.of(job.model), nodes, process.wait(), output)
+                if isinstance(reply, BaseException):
+                    raise reply
+                done, *nodes = reply
+                _report(job, work, number, nodes, done)
+            yield reply
     work.finished()
 
 
-def _death(graph: Graph, nodes: list[int], code: int | None, output: Path) -> CaptureError:
+def _started(output: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start the other process, whose errors and prints go to a file."""
+    here = Path.cwd().resolve()
+    path = [each for each in sys.path if Path(each).resolve() != here]
+    # A file in the working folder may have the name of a module that Python or a package imports: it comes last.
+    path += [str(here)] * (len(path) < len(sys.path))
+    arguments = json.dumps([path, str(Path(__file__).parents[2] / "__init__.py")]), str(os.getpid())
+    command = [sys.executable, "-P", "-c", _CHILD, *arguments]
+    try:
+        return subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output)
+    except OSError as error:
+        message = f"no process for the capture can be started: {error.strerror}."
+        raise CaptureError(message, advice="Capture without subprocess=True.") from error
+
+
+def _send(stream: io.RawIOBase, message: Any) -> None:
+    """Send a message; do nothing if the other process has ended, which the next `_received` shows."""
+    data = memoryview(pickle.dumps(message))
+    with contextlib.suppress(BrokenPipeError):
+        while data:
+            data = data[stream.write(data) :]
+
+
+def _received(stream: BinaryIO) -> Any:
+    """Wait for a message; return ``None`` if the other process has ended."""
+    try:
+        return pickle.load(stream)  # noqa: S301 (our own)
+    except (EOFError, pickle.UnpicklingError):
+        return None
+
+
+def _death(graph: Graph, nodes: list[int], code: int, output: IO[bytes]) -> CaptureError:
     """Describe how the process ended, and the nodes that it was running."""
-    if code is None:
-        how = "ended"
-    elif code < 0:
+    if code < 0:
         name = next((known.name for known in signal.Signals if known == -code), "unknown")
         how = f"was ended by signal {-code} ({name})"
     else:
         how = f"ended with status {code}"
-    lines = output.read_text("utf-8", "replace").strip().splitlines() if output.exists() else []
+    output.seek(max(0, output.seek(0, os.SEEK_END) - 10_000))
+    lines = output.read().decode("utf-8", "replace").strip().splitlines()
     reason = f": {shortened(lines[-1], 300)}" if lines else ""
     if not nodes:
-        advice = "In a script, call capture under if __name__ == '__main__': the process imports the script."
-        return CaptureError(f"the process of the capture {how} before it ran a node{reason}.", advice=advice)
+        return CaptureError(f"the process of the capture {how} before it ran a node{reason}.")
     advice = "Give a memory_limit, or name the tensors= up to this node and see its inputs."
     if code == -9:  # SIGKILL, which Windows lacks
         advice = f"The system ends processes so when memory runs out. {advice}"
@@ -518,30 +545,49 @@ def _death(graph: Graph, nodes: list[int], code: int | None, output: Path) -> Ca
     return CaptureError(message, advice=advice, node=graph.names[nodes[0]])
 
 
-def _initialize(payload: bytes, arrays: str, folder: Path) -> None:
-    """Prepare the other process: its output goes to a file."""
-    output = os.open(folder / _OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    _cache.payload, _cache.arrays = payload, arrays
-    _cache.status = (folder / _STATUS).open("ab", buffering=0)
-
-
-def _run_in_worker(number: int, feed: Mapping[str, Any]) -> Partial:
-    """Run one feed in the other process; raise only errors that can be pickled."""
+def serve(parent: int) -> None:
+    """Run the feeds that arrive on stdin and reply on stdout, as the other process, until its parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both processes: the parent decides
+    if sys.platform == "linux":
+        # a native call may hold the interpreter's lock, so that the thread below could not end the process
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:
+            os._exit(1)
+    stdin, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)  # what is printed must not come between the replies
+    requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(stdin, requests), daemon=True).start()
+    payload, arrays = requests.get()
 
     def report(nodes: Sequence[int], done: float) -> None:
-        _cache.status.write(json.dumps([done, *nodes]).encode() + b"\n")
+        _send(replies, [done, *nodes])
 
+    while True:
+        number, feed = requests.get()
+        _send(replies, _served(payload, feed, Store(0, arrays, f"{number}-"), report))
+
+
+def _listen(stdin: BinaryIO, requests: queue.SimpleQueue[Any]) -> None:
+    """Take requests while others run; end the process when its parent has ended."""
+    while (request := _received(stdin)) is not None:
+        requests.put(request)
+    os._exit(1)
+
+
+def _served(payload: bytes, feed: Mapping[str, Any], store: Store, report: Report) -> Partial | BaseException:
+    """Run one feed in the other process; return an error that can be pickled if it fails."""
     try:
         # all arrays to keep go to files, which the parent finds in its own folder
-        return run_feed(*_cached("own", _cache.payload), feed, Store(0, _cache.arrays, f"{number}-"), report)
+        return run_feed(*_cached("own", payload), feed, store, report)
     except MemoryError as error:
         message = f"the process of the capture ran out of memory: {error}."
-        raise CaptureError(message, advice="Give a memory_limit.") from None
-    except BaseException as error:
+        return CaptureError(message, advice="Give a memory_limit.")
+    except BaseException as error:  # noqa: BLE001 (the parent raises it)
+        if not isinstance(error, OnnxNbError):
+            error.add_note("".join(["In the process of the capture: ", *traceback.format_exception(error)]))
         try:
             pickle.loads(pickle.dumps(error))  # noqa: S301 (our own)
         except Exception:  # noqa: BLE001 (an error of any class may refuse)
-            raise OnnxNbError(f"{type(error).__name__}: {error}") from None
-        raise
+            return OnnxNbError(f"{type(error).__name__}: {error}")
+        return error

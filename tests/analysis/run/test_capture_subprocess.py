@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ import pytest
 
 from onnx_nb.analysis.errors import CaptureError, FeedError
 from onnx_nb.analysis.run.capture import capture
+from onnx_nb.analysis.run.value_recorder import Store
 from tests import models
+from tests.analysis.model.test_saving_under_faults import in_child
 
 MODEL = onnx.parser.parse_model(
     """<ir_version: 8, opset_import: ["": 18]> g (float[n] x) => (float[n] c) {
@@ -132,6 +135,102 @@ def test_functions_that_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     lock = __import__("threading").Lock()  # which nothing can pickle
     with pytest.raises(CaptureError, match="cannot be sent to another process"):
         capture(MODEL, X, subprocess=True, stop_at=lambda *_: bool(lock))
+
+
+def script(source: str, folder: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
+    """Start a program that may import these tests."""
+    known = {**os.environ, "PYTHONPATH": str(models.ROOT), **environment}
+    command = [sys.executable, *options, "-c", source]
+    return subprocess.Popen(command, cwd=folder, env=known, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+INTERRUPTED = """if True:
+    import os, pathlib, random, signal, threading
+    import onnx_nb
+    from tests.analysis.run.test_capture_subprocess import MODEL, X
+    def children():
+        return [path.name for path in pathlib.Path("/proc").glob("[0-9]*")
+                if f"PPid:\\t{os.getpid()}\\n" in (path / "status").read_text()]
+    def interrupt(*_):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGALRM, interrupt)
+    dice, ends = random.Random(3), []
+    onnx_nb.capture(MODEL, X)
+    for delay in [0.001, 0.005, 0.02, *(dice.random() for _ in range(5)), 100]:
+        signal.setitimer(signal.ITIMER_REAL, delay)
+        try:
+            onnx_nb.capture(MODEL, X, subprocess=True)
+            ends.append("done")
+        except KeyboardInterrupt:
+            ends.append("interrupted")
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    print(ends[:2], ends[-1], children(), threading.active_count())
+"""
+
+
+def test_interrupts_at_any_moment_leave_no_process(tmp_path: Path) -> None:
+    with script(INTERRUPTED, tmp_path, TMPDIR=str(tmp_path)) as process:
+        said = process.communicate(timeout=300)[0]
+    assert said == "['interrupted', 'interrupted'] done [] 1\n"
+    assert list(tmp_path.glob("onnx_nb*")) == []
+
+
+def sleeps(name: str, array: Any) -> bool:
+    Path(os.environ["ONNX_NB_TEST_PID"]).write_text(str(os.getpid()), encoding="ascii")
+    ctypes.PyDLL(None).sleep(600)  # as a native call that holds the interpreter's lock
+    return False
+
+
+def test_the_process_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    source = """if True:
+        from tests.analysis.run.test_capture_subprocess import MODEL, X, sleeps
+        import onnx_nb
+        onnx_nb.capture(MODEL, X, subprocess=True, stop_at=sleeps)"""
+    number = tmp_path / "pid"
+    deadline = time.monotonic() + 100
+    with script(source, tmp_path, ONNX_NB_TEST_PID=str(number)) as process:
+        while not (number.exists() and number.read_text("ascii")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.kill()
+    status = Path("/proc", number.read_text("ascii"), "status")
+    while status.exists() and "State:\tZ" not in status.read_text("utf-8"):
+        assert time.monotonic() < deadline, "the process of the capture outlives its parent"
+        time.sleep(0.05)
+
+
+def test_the_process_imports_nothing_from_the_working_folder_that_python_has(tmp_path: Path) -> None:
+    trap = "open('SHADOW_RAN', 'a').write(__name__ + ' ')\n"
+    for name in ("secrets", "random", "queue", "json", "numpy", "onnx", "onnx_nb", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text(trap, encoding="ascii")
+    (tmp_path / "mine.py").write_text("def stop(name, array):\n    return name == 'a'\n", encoding="ascii")
+    source = """if True:
+        import random, sys, onnx_nb
+        from tests.analysis.run.test_capture_subprocess import MODEL, X
+        onnx_nb.capture(MODEL, X)
+        sys.path.insert(0, "")  # as IPython does
+        from mine import stop
+        print(onnx_nb.capture(MODEL, X, subprocess=True, stop_at=stop).stopped.name)"""
+    with script(source, tmp_path, "-P") as process:
+        said = process.communicate(timeout=100)[0]
+    assert said == "a\n"
+    assert not (tmp_path / "SHADOW_RAN").exists()
+
+
+def test_a_full_disk_for_arrays_to_keep_is_named(tmp_path: Path) -> None:
+    def keeps() -> Any:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
+        try:
+            return Store(0, str(tmp_path)).put(np.zeros(100_000))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+    code, error = in_child(keeps)
+    assert (code, error[:12]) == (0, "CaptureError")
+    assert "an array of 800.0 kB cannot be kept in" in error
+    assert "1.npy': File too large. Keep fewer values" in error
 
 
 class Cancelled(Exception):  # noqa: N818

@@ -410,6 +410,18 @@ def test_paths_that_hold_nothing_to_read(tmp_path: Path) -> None:
             next(read_feeds(MODEL, name))
 
 
+@pytest.mark.parametrize("name", ["x.npy", "input_0.pb", "x.pb"])
+def test_a_folder_of_feeds_holds_no_fifo_or_device(name: str, tmp_path: Path) -> None:
+    model = parsed("g (float[n] x) => (float[n] y) { y = Neg(x) }")
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(FeedError, match=rf"{name}' is not an ordinary file"):
+        next(read_feeds(model, tmp_path))
+    (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to("/dev/zero")
+    with pytest.raises(FeedError, match=rf"{name}' is not an ordinary file"):
+        next(read_feeds(model, tmp_path))
+
+
 def test_folders_that_hold_no_feed(tmp_path: Path) -> None:
     with pytest.raises(FeedError, match="holds no feed"):
         next(read_feeds(MODEL, tmp_path))
