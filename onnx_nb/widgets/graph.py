@@ -336,6 +336,7 @@ class ModelView(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         """Remove the views, and close the summary and the graph too."""
         self.summary.close()
         self.graph.close()
+        self.layout.close()
         super().close()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:

@@ -15,7 +15,7 @@ from onnx_nb.widgets._base import OnnxWidget
 from onnx_nb.widgets._channel import Call, Reply
 
 
-class ShapesError(FeedError, traitlets.TraitError):  # type: ignore[misc]  # traitlets has no types
+class ShapesError(FeedError, traitlets.TraitError):
     """Shapes that do not fit the model. Traitlets undoes what a page has set only after its own errors."""
 
 

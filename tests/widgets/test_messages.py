@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import threading
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@functools.cache
 def comparison() -> Any:
     import torch
 
@@ -49,7 +51,8 @@ WIDGETS: dict[str, Callable[[], OnnxWidget]] = {
 
 
 def test_every_widget_is_tried() -> None:
-    def below(kind: type) -> Iterator[type]:
+    def below(kind: type[Any]) -> Iterator[type[Any]]:
+        other: type[Any]
         for other in kind.__subclasses__():
             yield other
             yield from below(other)
