@@ -46,21 +46,21 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
       dispatch({ type: "error", error: { message: host.reason, advice: "" } });
       return;
     }
-    if (task.busy) {
-      queue.push(() => run(start, ask));
-      return;
-    }
     dispatch({ type: "error", error: null });
-    dispatch({ type: "busy", ...start });
-    void task.run(ask, {
-      progress: (done, message) => dispatch({ type: "busy", busy: message, ...(done !== null && { done }) }),
-      done: (finish) => finish(),
-      failed,
-      ended() {
-        dispatch({ type: "busy", busy: null });
-        queue.shift()?.();
-      },
-    });
+    const begin = (): void => {
+      dispatch({ type: "busy", ...start });
+      void task.run(ask, {
+        progress: (done, message) => dispatch({ type: "busy", busy: message, ...(done !== null && { done }) }),
+        done: (finish) => finish(),
+        failed,
+        ended() {
+          dispatch({ type: "busy", busy: null });
+          queue.shift()?.();
+        },
+      });
+    };
+    if (task.busy) queue.push(begin);
+    else begin();
   };
 
   return {

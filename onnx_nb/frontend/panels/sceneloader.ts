@@ -5,7 +5,7 @@
 
 import * as cameras from "../render/camera.ts";
 import { createMeasure } from "../render/theme.ts";
-import { createCache, extentOf, sceneInParts } from "../scene/build.ts";
+import { createCache, fitsInto, sceneInParts } from "../scene/build.ts";
 import { briefly, type Measure } from "../scene/labels.ts";
 import type { Fits } from "../scene/opening.ts";
 import type { Scene } from "../scene/scene.ts";
@@ -133,15 +133,15 @@ export class SceneLoader {
       const { direction } = this.#view.state();
       if (this.#measures === null) return null;
       const measure = brief ? this.#measures.brief : this.#measures.full;
+      const room = { w: (view.w - 2 * cameras.MARGIN) / zoom, h: (view.h - 2 * cameras.MARGIN) / zoom };
       const fitting = (columnHeight: number): boolean => {
         this.#cache.columnHeight = columnHeight;
-        const { w, h } = extentOf(this.#view.columns, open, measure, this.#cache, direction);
-        return cameras.fitAll({ x: 0, y: 0, w, h }, view).k >= zoom;
+        return fitsInto(room, this.#view.columns, open, measure, this.#cache, direction);
       };
       if (before === 0 && fitting(0)) return 0;
       if (direction !== "down") return null;
       // a column that cannot be divided at this height becomes higher: a lower height may fit
-      const most = (view.h - 2 * cameras.MARGIN) / zoom;
+      const most = room.h;
       return [most, 0.84 * most].map(Math.floor).find(fitting) ?? null;
     };
   }

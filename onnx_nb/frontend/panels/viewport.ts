@@ -139,7 +139,7 @@ export class Viewport {
     });
   }
 
-  /** Draws for the first time; the element must be in its place. */
+  /** Draws as soon as the element has a size, for which the open scopes are chosen. */
   start(): void {
     const { signal } = this.#view;
     const restyle = (): void => {
@@ -148,7 +148,6 @@ export class Viewport {
     };
     watchTheme(this.#root, restyle, signal);
     this.#readStyle();
-    this.#loader.load(null);
     const observer = new ResizeObserver(() => this.resize());
     observer.observe(this.element);
     observer.observe(this.#root);
@@ -313,6 +312,7 @@ export class Viewport {
       this.#chosenFor = control.view;
       this.#options.sized(this.#loader.fits(control.view), first);
     }
+    if (this.scene === null && !this.busy) this.#loader.load(null);
     if (control.untouched && this.scene !== null) this.#open(this.scene);
     this.#painter.resize();
   }

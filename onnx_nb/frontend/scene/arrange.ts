@@ -28,6 +28,8 @@ const INNER = 0.65;
 /**
  * Arranges the visible open scopes from the innermost out and returns the root's arrangement. A scope in which nothing
  * opened or closed keeps its arrangement. Yields the finished fraction before each layout.
+ *
+ * @param room into which the root must fit: returns undefined if an inner scope alone is larger
  */
 export function* arrangeAll(
   columns: Columns,
@@ -35,7 +37,8 @@ export function* arrangeAll(
   cache: Cache,
   direction: Direction,
   measure: Measure,
-): Generator<number, Arrangement> {
+  room = UNLIMITED,
+): Generator<number, Arrangement | undefined> {
   const visible: number[] = [0];
   const shows = new Uint8Array(columns.scopeCount);
   shows[0] = 1;
@@ -49,15 +52,20 @@ export function* arrangeAll(
   const innerOf = ({ kind, id }: ScopeGraph, item: number): Arrangement | undefined =>
     kind[item] === BOX.SCOPE && shows[id[item]] === 1 ? arranged.get(id[item]) : undefined;
   for (let at = 0; at < visible.length; at++) {
-    const known = arranged.get(visible[at]);
-    if (known?.inner.every((inner, item) => inner === innerOf(known.scope, item)) === true) continue;
-    yield at / visible.length;
-    const scope = scopesOf(columns).of(visible[at]);
-    const inner = scope.kind.includes(BOX.SCOPE) ? Array.from(scope.kind, (_, item) => innerOf(scope, item)) : NONE;
-    arranged.set(visible[at], arrange(columns, scope, inner, cache, direction, measure));
+    let known = arranged.get(visible[at]);
+    if (known?.inner.every((inner, item) => inner === innerOf((known as Arrangement).scope, item)) !== true) {
+      yield at / visible.length;
+      const scope = scopesOf(columns).of(visible[at]);
+      const inner = scope.kind.includes(BOX.SCOPE) ? Array.from(scope.kind, (_, item) => innerOf(scope, item)) : NONE;
+      known = arrange(columns, scope, inner, cache, direction, measure);
+      arranged.set(visible[at], known);
+    }
+    if (visible[at] > 0 && (known.frame.w > room.w || known.frame.h > room.h)) return undefined;
   }
-  return arranged.get(0) as Arrangement;
+  return arranged.get(0);
 }
+
+const UNLIMITED = { w: Number.POSITIVE_INFINITY, h: Number.POSITIVE_INFINITY } as const;
 
 function arrange(
   columns: Columns,

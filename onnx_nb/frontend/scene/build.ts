@@ -58,7 +58,7 @@ export function* sceneInParts(
 ): Generator<number, Scene> {
   cache.use(columns, measure);
   const root = yield* arrangeAll(columns, open, cache, direction, measure);
-  const scene = new BuiltScene(columns, root, cache, measure, direction);
+  const scene = new BuiltScene(columns, root as Arrangement, cache, measure, direction);
   for (let at = 0; at < scene.scopes.count; at++) {
     if (at % SOME === SOME - 1) yield 1;
     scene.add(at);
@@ -67,17 +67,18 @@ export function* sceneInParts(
   return scene;
 }
 
-/** Returns the size of the scene with some scopes open, without building it. */
-export function extentOf(
+/** Returns whether the scene with some scopes open would fit, without building it. */
+export function fitsInto(
+  room: { readonly w: number; readonly h: number },
   columns: Columns,
   open: ReadonlySet<number>,
   measure: Measure,
   cache: Cache,
   direction: Direction,
-): { readonly w: number; readonly h: number } {
+): boolean {
   cache.use(columns, measure);
-  const { layout } = finished(arrangeAll(columns, open, cache, direction, measure));
-  return { w: layout.width, h: layout.height };
+  const layout = finished(arrangeAll(columns, open, cache, direction, measure, room))?.layout;
+  return layout !== undefined && layout.width <= room.w && layout.height <= room.h;
 }
 
 /** Content of an edge's label; a number above TYPE represents the type of that many tensors. */

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
-import { buildScene, createCache, extentOf } from "./build.ts";
+import { buildScene, createCache, fitsInto } from "./build.ts";
 import { briefly } from "./labels.ts";
 import { defaultOpen, type Fits, opening } from "./opening.ts";
 
@@ -64,8 +64,8 @@ function view(columns: ReturnType<typeof columnsOf>, w: number, h: number): Fits
   return (open, zoom) => {
     for (const columnHeight of [0, h / zoom]) {
       cache.columnHeight = columnHeight;
-      const extent = extentOf(columns, open, measure, cache, "down");
-      if (extent.w * zoom <= w && extent.h * zoom <= h) return columnHeight;
+      const room = { w: w / zoom, h: h / zoom };
+      if (fitsInto(room, columns, open, measure, cache, "down")) return columnHeight;
     }
     return null;
   };
@@ -98,8 +98,8 @@ describe("opening", () => {
     const cache = createCache();
     const [whole, brief] = [measure, briefly(measure)];
     const fits: Fits = (open, zoom, says) => {
-      const { w, h } = extentOf(columns, open, says ? brief : whole, cache, "down");
-      return w * zoom <= 420 && h * zoom <= 800 ? 0 : null;
+      const room = { w: 420 / zoom, h: 800 / zoom };
+      return fitsInto(room, columns, open, says ? brief : whole, cache, "down") ? 0 : null;
     };
     const found = opening(columns, fits);
     expect(found.brief).toBe(true);
