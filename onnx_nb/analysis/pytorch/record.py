@@ -161,16 +161,14 @@ class Recording:
     def find_call(self, name: str) -> int:
         """Return the index in `calls` of the call with this name: a path or an alias, "shared#2" for a second call.
 
+        "model" is the module itself, unless a submodule has that path; in "model → add()" the one that called ``add``.
+
         Raises
         ------
         AlignmentError
             If there is no such call.
         """
-        for number, call in enumerate(self.calls):
-            if call.name == name or (not call.index and name in (call.path, *call.aliases)):
-                return number
-        message = f"no call of submodule {quoted(name)} was recorded."
-        raise AlignmentError(message, advice=closest_text(name, [call.name for call in self.calls]))
+        return self._find(name)[0]
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """Return an output of a submodule call or of a function call.
@@ -178,17 +176,29 @@ class Recording:
         A path means the first output of the first call, "shared#2" of the second call, "lstm → 1.0" the output with
         this label, and "layer.1 → add()" the result of a function.
         """
+        number, value = self._find(name)
+        if value is not None:
+            return self.value(value)
         path, _, label = name.partition(" → ")
-        number = self.find_call(path)
-        slots = self.calls[number].outputs
-        values = [slot.value for slot in slots if not label or slot.label == label]
-        values += [each.value for each, called in self.labeled() if called == label and each.call == number]
-        if values:
-            return self.value(values[0])
         what = f"output {quoted(label)}" if label else "tensor"
-        labels = ", ".join(slot.label for slot in slots)
+        labels = ", ".join(slot.label for slot in self.calls[number].outputs)
         advice = f"Its outputs: {labels}." if labels else "Ask for a submodule inside or around it."
         raise AlignmentError(f"submodule {quoted(path)} returned no {what}.", advice=advice)
+
+    def _find(self, name: str) -> tuple[int, int | None]:
+        """Return the index of the call with this name, and the number of the value that the name means, if any."""
+        path, _, label = name.partition(" → ")
+        found: dict[int, int | None] = {}
+        for number, call in enumerate(self.calls):
+            if call.name == path or (not call.index and path in (call.path, *call.aliases)):
+                found[number] = next((slot.value for slot in call.outputs if not label or slot.label == label), None)
+        for function, called in self.labeled() if label else ():
+            if called == label and found.get(function.call, 0) is None:
+                found[function.call] = function.value
+        if not found:
+            message = f"no call of submodule {quoted(path)} was recorded."
+            raise AlignmentError(message, advice=closest_text(path, [call.name for call in self.calls]))
+        return min(found.items(), key=lambda each: (each[1] is None, self.calls[each[0]].parent < 0, each[0]))
 
     def __len__(self) -> int:
         return len(self.calls)

@@ -319,3 +319,34 @@ def test_functions_of_a_forward_are_recorded_with_their_inputs() -> None:
     assert set(added.inputs) == got
     assert added.source.startswith("test_record.py:")
     assert untouched(module)
+
+
+class Inner(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return torch.mul(x, 2).cos()
+
+
+class Outer(nn.Module):
+    """Has a submodule with the name that stands for the module itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Inner()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return torch.add(self.model(x), 1).sin()
+
+
+def test_a_submodule_may_be_called_model() -> None:
+    x = torch.arange(3.0)
+    recording = record(Outer().eval(), x, functions=True)
+    np.testing.assert_array_equal(recording["model → mul()"], x * 2)
+    np.testing.assert_array_equal(recording["model → add()"], (x * 2).cos() + 1)
+    np.testing.assert_array_equal(recording["model"], (x * 2).cos())
+    np.testing.assert_array_equal(recording[""], ((x * 2).cos() + 1).sin())
+    assert [recording.calls[recording.find_call(name)].path for name in ("model → add()", "model → mul()")] == [
+        "",
+        "model",
+    ]
+    with pytest.raises(AlignmentError, match=r"submodule 'model' returned no output 'tan\(\)'"):
+        recording["model → tan()"]
