@@ -22,6 +22,7 @@ from tests.faults.planting import KINDS
 GOAL: Final = 0.98
 """Least share of faults for which each judgment is right."""
 JUDGED: Final = ("first", "ranked", "drill")
+SHOWN: Final = (*JUDGED, "inside")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,8 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sounds |= alarms
             dropped.update(less)
             print(*each, len(some), file=sys.stderr, flush=True)
-    if chosen.json:
-        chosen.json.write_text(json.dumps([verdict._asdict() for verdict in made], indent=1, ensure_ascii=False))
+            if chosen.json:
+                chosen.json.write_text(
+                    json.dumps([verdict._asdict() for verdict in made], indent=1, ensure_ascii=False)
+                )
     return _printed(made, sounds, dropped)
 
 
@@ -63,17 +66,19 @@ def _quiet(_done: str) -> None:
 
 def _printed(made: list[Verdict], sounds: dict[str, str], dropped: Counter[str]) -> int:
     for title, key in (("architecture", 0), ("kind", 3), ("exporter", 2), ("length", 1)):
-        print(f"\n{title:20} faults   first  ranked   drill")
+        print(f"\n{title:20} faults   first  ranked   drill  inside")
         for name in dict.fromkeys(verdict[key] for verdict in made):
             print(_row(name, [verdict for verdict in made if verdict[key] == name]))
     print(f"\n{_row('all', made)}")
     print(f"not counted: {', '.join(f'{count} {why}' for why, count in dropped.items()) or 'none'}")
+    mispaired = [len(verdict.mispaired) for verdict in made]
+    print(f"{sum(mispaired):,} of {sum(verdict.points for verdict in made):,} points are paired wrongly")
     alarms = {name: text for name, text in sounds.items() if text}
     print(f"{len(sounds)} sound exports, {len(alarms)} false alarms")
     for name, text in alarms.items():
         print(f"  {name}: {text}")
     for verdict in made:
-        for judged in JUDGED:
+        for judged in SHOWN:
             if text := getattr(verdict, judged):
                 names = f"{verdict.architecture} {verdict.length} {verdict.exporter}"
                 print(f"{names} | {verdict.kind} | {verdict.place} | {judged} | {text} | {verdict.message}")
@@ -82,7 +87,7 @@ def _printed(made: list[Verdict], sounds: dict[str, str], dropped: Counter[str])
 
 
 def _row(name: str, some: list[Verdict]) -> str:
-    shares = [sum(not getattr(verdict, judged) for verdict in some) / max(len(some), 1) for judged in JUDGED]
+    shares = [sum(not getattr(verdict, judged) for verdict in some) / max(len(some), 1) for judged in SHOWN]
     return f"{name:20} {len(some):6} {''.join(f'{share:8.1%}' for share in shares)}"
 
 

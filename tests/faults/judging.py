@@ -164,7 +164,13 @@ class Verdict(NamedTuple):
     first: str
     ranked: str
     drill: str
+    """Whether the drill has the faulty operation, the module's output, and the difference that the point has."""
+    inside: str
+    """Whether the drill names the faulty operation."""
     message: str
+    mispaired: tuple[str, ...] = ()
+    """Points whose tensor carries another value in the sound export."""
+    points: int = 0
 
 
 class Planted(NamedTuple):
@@ -185,7 +191,8 @@ def planted(sound: Sound, kind: str, places: int) -> Iterator[Planted | str]:
         export = Export(sound.proto, sound.values)
         faulty = list(KINDS[kind](export))[number]()
         nodes = [node for node in export.graph.node if faulty & set(node.output)]
-        owners = {sound.owner(node) for node in nodes} - {None}
+        blamed = nodes if export.missing is None else [export.missing]
+        owners = {owner for node in blamed if (owner := sound.owner(node)) is not None}
         if not owners:
             yield "no module"
             continue
@@ -201,8 +208,8 @@ def planted(sound: Sound, kind: str, places: int) -> Iterator[Planted | str]:
         if not any(changed(one, other) for one, other in zip(right, made, strict=True)):
             yield "no effect"
             continue
-        place = ", ".join(f"{node.op_type} {node.name} of {sound.owner(node)!r}" for node in nodes)
-        yield Planted(kind, export.proto, faulty, {owner for owner in owners if owner is not None}, place)
+        place = ", ".join(f"{node.op_type} {node.name} of {sound.owner(node)!r}" for node in blamed)
+        yield Planted(kind, export.proto, faulty, owners, place)
 
 
 def changed(right: NDArray[Any], other: NDArray[Any]) -> bool:
@@ -241,9 +248,7 @@ class Judge:
         nodes = self.region(point.candidate, self.stops)
         if not any(self.fault.faulty & set(node.output) for node in nodes):
             return f"elsewhere: {point.name}"
-        recorded, carried = self.found.recording, self.sound.values.get(point.candidate)
-        assert recorded is not None
-        if carried is not None and not is_same(recorded[point.name], carried):
+        if self.is_mispaired(point):
             return f"mispaired: {point.name} with {point.candidate}"
         owners = {self.sound.owner(node) for node in nodes} - self.fault.owners
         others = sorted(owner for owner in owners if owner in self.sound.separate)
@@ -256,35 +261,48 @@ class Judge:
             return f"named: {point.name}"
         return ""
 
+    def is_mispaired(self, point: onnx_nb.Point) -> bool:
+        """Return whether a point's tensor carries another value than its name in the sound export."""
+        recorded, carried = self.found.recording, self.sound.values.get(point.candidate)
+        assert recorded is not None
+        return carried is not None and not is_same(recorded[point.name], carried)
+
     def _has_children(self, path: str) -> bool:
         return any(True for _ in self.sound.module.get_submodule(path).children())
 
-    def drill(self, first: onnx_nb.Point | None) -> str:
-        """Return why the drill of a point, or of the faulty module if there is none, is wrong."""
-        right = first is not None and not self.point(first)
-        path = first.name if right and first is not None else max(self.fault.owners)
+    def drill(self, first: onnx_nb.Point | None) -> tuple[str, str]:
+        """Return why the drill of a point, or of the faulty module if it is wrong, lacks the faulty operation.
+
+        Then why the operation that the drill names is not the faulty one.
+        """
+        right = first if first is not None and not self.point(first) else None
+        path = right.name if right is not None else max(self.fault.owners)
         inside = self.found.drill(path)
         stops = self.stops | {point.candidate for point in inside.points}
+        texts = {point.name: self._operation(point, stops) for point in inside.points}
         worst = [inside.first_divergent(), *inside.ranked("isolated")[:1]] if inside.points else []
-        reasons = ["nothing" if not any(worst) else ""]
-        for point in filter(None, worst):
-            nodes = self.region(point.candidate, stops)
-            steps = {self._step(node) for node in nodes if node.op_type not in _MOVING}
-            if not any(self.fault.faulty & set(node.output) for node in nodes):
-                reasons.append(f"elsewhere: {point.name}")
-            elif len(steps) > STEPS:
-                reasons.append(f"wide: {point.name} has {len(steps)} operations")
-            else:
-                reasons = [""]
-                break
-        if reasons[-1]:
-            return f"{path or 'model'}: {reasons[-1]}"
-        if not any(point.output or point.matched == "output" for point in inside.points):
-            return f"{path or 'model'}: its own output is no point"
-        known = first.difference if right and first is not None else ""
-        if known and known not in inside.message and not any(known in point.difference for point in inside.points):
-            return f"{path or 'model'}: does not say that {known}"
-        return ""
+        named = {texts[point.name] for point in worst if point is not None}
+        pointed = "" if "" in named else f"{path}: {', '.join(sorted(named)) or 'nothing stands out'}"
+        known = right.difference if right is not None else ""
+        if "" not in texts.values():
+            why = next((text for text in texts.values() if "wide" in text), f"not among {len(texts)} points")
+        elif not any(point.output or point.matched == "output" for point in inside.points):
+            why = "its own output is no point"
+        elif known and known not in inside.message and not any(known in point.difference for point in inside.points):
+            why = f"does not say that {known}"
+        else:
+            return "", pointed
+        return f"{path or 'model'}: {why}", pointed
+
+    def _operation(self, point: onnx_nb.Point, stops: set[str]) -> str:
+        """Return why a point of a drill is not the faulty operation."""
+        nodes = self.region(point.candidate, stops)
+        steps = {self._step(node) for node in nodes if node.op_type not in _MOVING}
+        if not any(self.fault.faulty & set(node.output) for node in nodes):
+            return f"elsewhere: {point.name}"
+        if point.isolated is None or point.isolated.is_equal:
+            return f"no error: {point.name}"
+        return f"wide: {point.name} has {len(steps)} operations" if len(steps) > STEPS else ""
 
     @staticmethod
     def _step(node: onnx.NodeProto) -> str:
@@ -299,29 +317,33 @@ _MOVING: Final = ("Reshape", "Transpose", "Cast", "Identity", "Expand", "Unsquee
 
 def judged(sound: Sound, names: Sequence[str], fault: Planted) -> Verdict:
     """Compare a faulty model with its module and judge the result; ``names`` are those of architecture and such."""
-    found = None
+    found, mispaired = None, []
     try:
         found = onnx_nb.compare_torch(sound.module, (), sound.kwargs, model=fault.proto)
         judge = Judge(sound, fault, found)
         first = found.first_divergent()
         ranked = found.ranked("isolated")
-        texts = [judge.point(first), judge.point(ranked[0] if ranked else None), judge.drill(first)]
+        mispaired = [f"{point.name} with {point.candidate}" for point in found.points if judge.is_mispaired(point)]
+        texts = [judge.point(first), judge.point(ranked[0] if ranked else None), *judge.drill(first)]
     except onnx_nb.OnnxNbError as error:
-        texts = [f"error: {error}"] * 3
+        texts = [f"error: {error}"] * 4
     architecture, length, exporter = names
     message = found.message if found is not None else ""
-    return Verdict(architecture, length, exporter, fault.kind, fault.place, texts[0], texts[1], texts[2], message)
+    points = len(found.points) if found is not None else 0
+    given = architecture, length, exporter, fault.kind, fault.place
+    return Verdict(*given, texts[0], texts[1], texts[2], texts[3], message, tuple(mispaired), points)
 
 
 def alarm(sound: Sound) -> str:
-    """Return what the comparison of a sound export complains of; "" if it does not."""
+    """Return what the comparison of a sound export complains of, or pairs wrongly; "" if nothing."""
     found = onnx_nb.compare_torch(sound.module, (), sound.kwargs, model=sound.proto)
-    first = found.first_divergent()
-    differences = [f"{point.name}: {point.difference}" for point in found.points if point.difference]
-    wrong = [point for point in found.points if not is_same(found.recording[point.name], sound.values[point.candidate])]  # type: ignore[index]
-    if first is not None:
-        return f"{found.message} ({first!r})"
-    return "; ".join([*differences, *(f"mispaired {point.name} with {point.candidate}" for point in wrong)])
+    inside = found.drill("")
+    texts = [f"{each.message} ({first!r})" for each in (found, inside) if (first := each.first_divergent()) is not None]
+    texts += [f"{point.name}: {point.difference}" for point in (*found.points, *inside.points) if point.difference]
+    judge = Judge(sound, Planted("", sound.proto, set(), set(), ""), found)
+    wrong = [point for point in found.points if judge.is_mispaired(point)]
+    wrong += [point for point in inside.points if point.errors("cumulative").rel_l2 > CLOSE]
+    return "; ".join([*texts, *(f"{point.name} is paired with {point.candidate}" for point in wrong)])
 
 
 def verdicts(

@@ -45,6 +45,8 @@ class Export:
             for name in node.input:
                 self.readers.setdefault(name, []).append(node)
         self.fixed = fixed_tensors(self.graph)
+        self.missing: NodeProto | None = None
+        """A node that an edit took out; those that read it are wrong."""
 
     def nodes(self, *types: str) -> Iterator[NodeProto]:
         """Yield the nodes of some types that compute more than shapes and constants."""
@@ -391,6 +393,24 @@ def removed_add(export: Export) -> Iterator[Edit]:
         yield partial(export.bypass, node, number % 2)
 
 
+def missing_add(export: Export) -> Iterator[Edit]:
+    """A residual sum is not in the model: what reads it reads one of its inputs."""
+    outputs = {port.name for port in export.graph.output}
+    for number, node in enumerate(_sums(export)):
+
+        def edit(node: NodeProto = node, other: str = node.input[number % 2]) -> set[str]:
+            export.missing = NodeProto()
+            export.missing.CopyFrom(node)
+            readers = export.readers[node.output[0]]
+            for reader in readers:
+                reader.input[:] = [other if name == node.output[0] else name for name in reader.input]
+            export.graph.node.remove(node)
+            return {name for reader in readers for name in reader.output}
+
+        if node.output[0] not in outputs and node.output[0] in export.readers:
+            yield edit
+
+
 def doubled_add(export: Export) -> Iterator[Edit]:
     """A residual connection is added twice."""
     for number, node in enumerate(_sums(export)):
@@ -517,6 +537,6 @@ KINDS: Final[dict[str, Kind]] = {
     for each in (
         weight, bias, transposed_weight, swapped_weights, embedding, norm_weight, shared_call, epsilon, axis,
         reduced_axis, perm, missing_transpose, pads, dilation, pooling, resize, direction, scale, factor,
-        swapped_inputs, removed_add, doubled_add, clip, gelu, activation, dtype, mask, table, index,
+        swapped_inputs, removed_add, missing_add, doubled_add, clip, gelu, activation, dtype, mask, table, index,
     )
 }  # fmt: skip
