@@ -65,10 +65,10 @@ def _quiet(_done: str) -> None:
 
 
 def _printed(made: list[Verdict], sounds: dict[str, str], dropped: Counter[str]) -> int:
-    for title, key in (("architecture", 0), ("kind", 3), ("exporter", 2), ("length", 1)):
+    for title in ("architecture", "kind", "exporter", "length"):
         print(f"\n{title:20} faults   first  ranked   drill  inside")
-        for name in dict.fromkeys(verdict[key] for verdict in made):
-            print(_row(name, [verdict for verdict in made if verdict[key] == name]))
+        for name in dict.fromkeys(getattr(verdict, title) for verdict in made):
+            print(_row(name, [verdict for verdict in made if getattr(verdict, title) == name]))
     print(f"\n{_row('all', made)}")
     print(f"not counted: {', '.join(f'{count} {why}' for why, count in dropped.items()) or 'none'}")
     mispaired = [len(verdict.mispaired) for verdict in made]
