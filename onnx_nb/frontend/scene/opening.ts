@@ -13,6 +13,12 @@ const MANY = 60;
 const SMALL_ZOOMS = [0.66, 0.58] as const;
 /** Maximum number of scopes that fail to fit before the search ends */
 const TRIES = 10;
+/** A scope with fewer nodes than this part of one that does not fit says little about the model. */
+const TRIVIAL = 1 / 3;
+/** Scopes whose names differ in a number are equal if one has at most this many times the nodes of the other. */
+const SIMILAR = 4;
+/** Boxes of a scope that opens wherever the first of its equals did. */
+const SMALL = 6;
 
 /**
  * Finds the column height in px at which these open scopes fit the view at a zoom, with full or brief labels: 0 if one
@@ -38,10 +44,12 @@ export function opening(columns: Columns, fits: Fits): Opening {
   const at = (way: Way): Opening | null =>
     opened(columns, (open, columnHeight) => fits(open, way.zoom, way.brief, columnHeight), way);
   let most: Opening | null = null;
-  for (const way of WAYS) {
-    const found = at(way);
-    if (found !== null && found.boxes > (most?.boxes ?? 0)) most = found;
-    if (most !== null && most.boxes >= ENOUGH) return most;
+  for (const trivia of [false, true]) {
+    for (const way of WAYS) {
+      const found = at({ ...way, trivia });
+      if (found !== null && found.boxes > (most?.boxes ?? 0)) most = found;
+      if (most !== null && most.boxes >= ENOUGH) return most;
+    }
   }
   for (const zoom of SMALL_ZOOMS) most ??= at({ brief: true, deep: false, zoom });
   return most ?? (opened(columns, anywhere) as Opening);
@@ -58,6 +66,8 @@ interface Way {
   readonly brief: boolean;
   /** open the largest scope next wherever it is, instead of level by level */
   readonly deep: boolean;
+  /** open small scopes in the place of a large one that does not fit */
+  readonly trivia?: boolean;
   /** zoom at which text must fit; a title has 12 px at 1 and 9 px at 0.75, rows are smaller */
   readonly zoom: number;
 }
@@ -77,16 +87,23 @@ const anywhere = (): number => 0;
 
 /**
  * Opens everything in a small graph; otherwise the largest scopes from the outside in, while boxes stay few enough.
- * Repeated layers and nodes of no module stay closed unless there is little else to see. Null if even the closed
- * scopes do not fit.
+ *
+ * - Repeated layers count as much as one of them, and open together with the first one or not at all.
+ * - Of equal siblings, such as layers.0 and layers.1, the first one opens first. Small ones follow at once; larger ones
+ *   at the end, all together or as many as it takes to show enough.
+ * - Where a large scope does not fit, its small siblings do not take its place, unless `trivia` is set.
+ * - Nodes of no module stay closed unless there is little else to see.
+ *
+ * Null if even the closed scopes do not fit.
  */
 function opened(
   columns: Columns,
   fits: (open: ReadonlySet<number>, columnHeight: number) => number | null,
-  { brief, deep }: Way = FIRST,
+  { brief, deep, trivia = true }: Way = FIRST,
 ): Opening | null {
   const scopes = scopesOf(columns);
   const itemCount = (scope: number): number => scopes.of(scope).kind.length;
+  const { scopeKind, scopeNodes, scopeParent, scopeRepeat } = columns;
   if (columns.nodeCount <= FEW) {
     const all = Array.from({ length: columns.scopeCount }, (_, scope) => scope);
     const open = new Set(all);
@@ -99,44 +116,77 @@ function opened(
   if (columnHeight === null) return null;
   let boxes = itemCount(0);
   let failed = 0;
-  const bySize = (a: number, b: number): number => columns.scopeNodes[b] - columns.scopeNodes[a] || a - b;
+  /** scope → nodes of the largest one in it that did not fit */
+  const refused = new Map<number, number>();
+  const isRepeat = (scope: number): boolean => scopeKind[scope] === SCOPE_KIND.REPEAT;
+  const weightOf = (scope: number): number => scopeNodes[scope] / (isRepeat(scope) ? scopeRepeat[scope] : 1);
+  const firstOf = firstsOf(columns);
+  const bySize = (a: number, b: number): number => weightOf(firstOf(b)) - weightOf(firstOf(a)) || a - b;
   const inside = (scope: number): number[] => Array.from(columns.childrenOf(scope)).sort(bySize);
-  const tryOpen = (scope: number): boolean => {
-    const more = itemCount(scope);
-    if (boxes + more > MANY || failed > TRIES) return false;
-    open.add(scope);
-    const fitting = fits(open, columnHeight ?? 0);
+  /** Opens all of these scopes or none, and of repeated layers the first one. */
+  const tryOpen = (...wanted: readonly number[]): boolean => {
+    const [parent, weight] = [scopeParent[wanted[0]], weightOf(wanted[0])];
+    const large = refused.get(parent) ?? 0;
+    if (failed > TRIES || (!trivia && weight < large * TRIVIAL)) return false;
+    const all = wanted.flatMap((each) => (isRepeat(each) ? [each, columns.childrenOf(each)[0]] : [each]));
+    const more = all.reduce((sum, each) => sum + itemCount(each), 0);
+    for (const each of all) open.add(each);
+    const tried = boxes + more <= MANY;
+    const fitting = tried ? fits(open, columnHeight ?? 0) : null;
     if (fitting === null) {
-      open.delete(scope);
-      failed++;
+      for (const each of all) open.delete(each);
+      if (tried) failed++;
+      refused.set(parent, Math.max(large, weight));
       return false;
     }
     columnHeight = fitting;
     boxes += more;
     return true;
   };
-  const [repeats, gathered]: number[][] = [[], []];
+  /** first of equal siblings → the others */
+  const others = new Map<number, number[]>();
+  const gathered: number[] = [];
   let level = inside(0);
   while (level.length > 0) {
     const next = deep ? level.slice(1) : [];
     for (const scope of deep ? level.slice(0, 1) : level) {
-      if (columns.scopeKind[scope] === SCOPE_KIND.REPEAT) repeats.push(scope);
-      else if (columns.scopeKind[scope] === SCOPE_KIND.GATHERED && columns.scopeRepeat[scope] <= 1)
-        gathered.push(scope);
-      else if (columns.scopeKind[scope] !== SCOPE_KIND.SIBLINGS && tryOpen(scope)) next.push(...inside(scope));
+      const kind = scopeKind[scope];
+      if (kind === SCOPE_KIND.SIBLINGS) continue;
+      const first = firstOf(scope);
+      if (kind === SCOPE_KIND.GATHERED && scopeRepeat[scope] <= 1) gathered.push(scope);
+      else if (first !== scope && (itemCount(scope) > SMALL || !open.has(first)))
+        others.set(first, [...(others.get(first) ?? []), scope]);
+      else if ((!isRepeat(scope) || boxes < ENOUGH) && tryOpen(scope)) {
+        next.push(...inside(isRepeat(scope) ? columns.childrenOf(scope)[0] : scope));
+      }
     }
     level = deep ? next.sort(bySize) : next;
   }
-  // few boxes so far: one example of a repeated layer is worth more than none
-  for (const scope of repeats) {
-    if (boxes >= ENOUGH || !tryOpen(scope)) continue;
-    const example = columns.childrenOf(scope)[0];
-    if (example === undefined || !tryOpen(example)) continue;
-    for (const inner of inside(example)) {
-      if (columns.scopeKind[inner] === SCOPE_KIND.REPEAT) repeats.push(inner);
-      else if (boxes < ENOUGH && columns.scopeKind[inner] !== SCOPE_KIND.SIBLINGS) tryOpen(inner);
-    }
+  for (const [first, equal] of others) {
+    const together = open.has(first) && !equal.some(isRepeat) && tryOpen(...equal);
+    for (const scope of together ? [] : equal) if (boxes < ENOUGH) tryOpen(scope);
   }
   for (const scope of gathered) if (boxes < ENOUGH) tryOpen(scope);
   return { open, columnHeight, brief, boxes };
+}
+
+/** Returns a function from a scope to the first of the siblings that differ from it in little but their number. */
+function firstsOf(columns: Columns): (scope: number) => number {
+  const { scopeKind, scopeName, scopeNodes, scopeParent } = columns;
+  const stemOf = (scope: number): string => columns.str(scopeName[scope]).replace(/[\s._-]*\d+(–\d+)?/g, "#");
+  // layers.0 and the repeated layers 1–31 differ at most in their borders
+  const equal = (a: number, b: number): boolean =>
+    stemOf(a) === stemOf(b) &&
+    (Math.max(scopeNodes[a], scopeNodes[b]) <= SIMILAR * Math.min(scopeNodes[a], scopeNodes[b]) ||
+      [a, b].some((each) => scopeKind[each] === SCOPE_KIND.REPEAT));
+  const firsts = new Map<number, number>();
+  return (scope) => {
+    const known: number[] = [];
+    for (const each of firsts.has(scope) ? [] : columns.childrenOf(scopeParent[scope])) {
+      const first = known.find((other) => equal(other, each)) ?? each;
+      if (first === each) known.push(each);
+      firsts.set(each, first);
+    }
+    return firsts.get(scope) as number;
+  };
 }
