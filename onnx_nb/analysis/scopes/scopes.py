@@ -76,6 +76,8 @@ class Scopes:
     """Number of equal children of a REPEAT or SIBLINGS, or in a GATHERED of one; else 1."""
     node_scope: Ints
     """Scope that directly contains each flat node of `Graph.opened`."""
+    node_module: Mapping[int, str]
+    """Node that is all of a module → name of the module, which has no scope."""
 
     def children(self, scope: int) -> Ints:
         """Return the scopes directly in a scope."""
@@ -159,6 +161,7 @@ class _AllScopes(_Columns):
     def __init__(self, nodes: int) -> None:
         super().__init__()
         self.node_scope = np.zeros(nodes, np.int32)
+        self.node_module: dict[int, str] = {}
 
     def adopt(self, part: Part, tree: Tree, root: int) -> None:
         alive = tree.alive()
@@ -176,6 +179,8 @@ class _AllScopes(_Columns):
         self.cls += [tree.cls[scope] for scope in listed]
         self.node_scope[part.all_nodes] = root
         self.node_scope[part.items] = place[tree.of_item]
+        items = part.items.tolist()
+        self.node_module |= {items[item]: name for item, name in tree.module_of_item.items()}
 
     def place_folded(self, graph: Graph) -> None:
         """Put each folded node into the innermost scope that holds all its readers, where it is drawn."""
@@ -216,6 +221,7 @@ class _AllScopes(_Columns):
             scope_node=np.asarray(self.node, np.int32)[order],
             scope_repeat=np.asarray(self.repeat, np.int32)[order],
             node_scope=number[self.node_scope],
+            node_module=self.node_module,
         )
 
 
@@ -228,6 +234,7 @@ class Tree(_Columns):
     def __init__(self, items: int) -> None:
         super().__init__()
         self.of_item = np.zeros(items, np.int64)
+        self.module_of_item: dict[int, str] = {}
 
     @classmethod
     def of(cls, part: Part) -> tuple[Tree, str]:
@@ -264,7 +271,12 @@ class Tree(_Columns):
         return upward(np.minimum, first, np.asarray(self.parent))
 
     def _plant(self, paths: list[str], classes: Mapping[str, str]) -> None:
-        paths = gathered(paths)
+        own, paths = paths, gathered(paths)
+        modules = zip(own, paths, strict=True)
+        for item, (before, after) in enumerate(modules):
+            above, _, name = before.rpartition("/")
+            if name and after == above:
+                self.module_of_item[item] = name
         neat = {path: tidy(path) for path in dict.fromkeys(paths)}
         known = {"": 0}
 

@@ -137,10 +137,13 @@ def _node_columns(graph: Graph, tree: Scopes, table: StringTable) -> dict[str, N
     bodies = np.full(graph.node_count, -1, np.int32)
     owned = np.flatnonzero((tree.scope_kind == BODY) | (tree.scope_kind == FUNCTION))
     bodies[tree.scope_node[owned]] = owned
+    modules = np.zeros(graph.node_count, np.uint32)
+    modules[list(tree.node_module)] = table.each([*tree.node_module.values()])
     return {
         "node_op": graph.op_index.astype(np.uint32),
         "node_name": table.block(graph.name_spans),
         "node_scope": tree.node_scope.astype(np.uint32),
+        "node_module": modules,
         "node_flags": flags,
         "node_attributes": _attributes(graph, table),
         "node_body": bodies,

@@ -255,6 +255,7 @@ function node(columns: Columns, id: number, signal: AbortSignal): Node[] {
   const inside = columns.scopeKind[body] === SCOPE_KIND.FUNCTION ? "inside" : "body";
   const rows: Row[] = [
     ["name", name === "" ? "" : mono(name, 160)],
+    ["module", columns.str(columns.nodeModule[id])],
     ["scope", scope > 0 ? link(elide(path, 80), { kind: "scope", id: scope }, path) : ""],
     [inside, body >= 0 ? link(counted(columns.scopeNodes[body], "node"), { kind: "scope", id: body }) : ""],
     ...columns.meta.faults.filter((fault) => fault.node === id).map(({ message }): Row => ["fault", warning(message)]),

@@ -246,6 +246,7 @@ export function packed(): Uint8Array {
     node_scope: ["u4", [0]],
     node_flags: ["u1", [0]],
     node_attributes: ["u4", [0]],
+    node_module: ["u4", [0]],
     node_body: ["i4", [-1]],
     yield_value: ["i4", []],
     yield_output: ["i4", []],

@@ -70,6 +70,8 @@ export class Columns extends PackedTable {
   readonly nodeOp = this.column("node_op", Uint32Array);
   readonly nodeName = this.column("node_name", Uint32Array);
   readonly nodeScope = this.column("node_scope", Uint32Array);
+  /** name of the module of which the node is all; 0, the empty text, for most */
+  readonly nodeModule = this.column("node_module", Uint32Array);
   readonly nodeFlags = this.column("node_flags", Uint8Array);
   readonly nodeAttributes = this.column("node_attributes", Uint32Array);
   readonly nodeBody = this.column("node_body", Int32Array);

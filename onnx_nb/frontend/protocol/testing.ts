@@ -53,6 +53,7 @@ const FORMAL_NAMES: Readonly<Record<string, string>> = {
 interface Node {
   op: string;
   name: string;
+  module: string;
   inputs: string[];
   outputs: string[];
   attributes: string;
@@ -185,7 +186,8 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
       const [call = "", attributes = ""] = line.split(" | ");
       const [head = "", wiring = ""] = call.split(/ : ?/);
       const [reads = "", makes = ""] = wiring.split("->");
-      const [op = "", path = ""] = head.split(/\s+/);
+      const [op = "", named = ""] = head.split(/\s+/);
+      const [path = "", module = ""] = named.split(":"); // MatMul enc/mm:k_proj
       const list = (text: string): string[] => text.split(/\s+/).filter((word) => word !== "");
       const made = list(makes);
       for (const text of made) value(text, VALUE.NODE_OUTPUT);
@@ -195,6 +197,7 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
       nodes.push({
         op,
         name: path,
+        module,
         inputs: list(reads),
         outputs: made,
         attributes,
@@ -251,6 +254,7 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     ["node_name", u4(nodes.map((node) => str(node.name)))],
     ["node_scope", u4(nodes.map((node) => node.group))],
     ["node_flags", u1(nodes.map((node) => node.flags))],
+    ["node_module", u4(nodes.map((node) => str(node.module)))],
     ["node_attributes", u4(nodes.map((node) => str(node.attributes)))],
     ["node_body", i4(nodes.map((node) => node.body))],
     ["in_ptr", pointers(nodes.map((node) => node.inputs.length))],

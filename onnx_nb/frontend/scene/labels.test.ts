@@ -43,6 +43,19 @@ describe("labels", () => {
     expect(h).toBe(24 + 14 * label.lines.length);
   });
 
+  test("name the module of which a node is all, unless that only repeats the op", () => {
+    const named = (text: string): string => {
+      const columns = columnsOf(`input x\nweight W 8×8 float32\n${text}`);
+      return new Labels(columns, briefly(measure)).of(BOX.NODE, 0).label.sub;
+    };
+    expect(named("MatMul attn/mm:k_proj : x W -> y")).toBe("k_proj");
+    expect(named("MatMul attn/mm : x W -> y")).toBe("8×8");
+    expect(named("Conv stem:conv : x W -> y")).toBe("8×8");
+    expect(named("Conv stem:0 : x W -> y")).toBe("8×8");
+    const columns = columnsOf("input x\nRelu act:second_act : x -> y");
+    expect(new Labels(columns, measure).of(BOX.NODE, 0).label.sub).toBe("second_act");
+  });
+
   test("are those of each node, even if others are nearly equal", () => {
     const weights = Array.from({ length: 1200 }, (_, at) => `weight w${at} scalar float32 = ${at}`);
     const nodes = weights.map((_, at) => `Mul m${at} : x w${at} -> y${at} | axis ${at % 2}`);

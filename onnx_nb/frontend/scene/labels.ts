@@ -77,8 +77,9 @@ export class Labels {
 
   /** Returns the label of a node, which most nodes share with others. */
   #node(node: number): Fitted {
-    const { nodeOp, nodeAttributes, nodeFlags, inPtr, inValue, valueLiteral, valueShape, valueDtype } = this.#columns;
-    const parts = [nodeOp[node], nodeAttributes[node], nodeFlags[node] & NODE_DIFFERS];
+    const { nodeOp, nodeModule, nodeAttributes, nodeFlags, inPtr, inValue, valueLiteral, valueShape, valueDtype } =
+      this.#columns;
+    const parts = [nodeOp[node], nodeModule[node], nodeAttributes[node], nodeFlags[node] & NODE_DIFFERS];
     for (let k = inPtr[node]; k < inPtr[node + 1]; k++) {
       const value = inValue[k];
       if (value < 0 || !this.#columns.isConstant(value)) continue;
@@ -156,10 +157,14 @@ function fitNode(columns: Columns, node: number, measure: Measure): Fitted {
   const title = elide(op, MAX_WIDTH - 30, TEXT.title, true, measure);
   const pairs = [...constants(columns, node), ...attributePairs(columns.str(columns.nodeAttributes[node]))];
   const full = [`${op} ${domain}`.trim(), ...pairs.map(([key, value]) => `${key} ${value}`)].join("\n");
+  const differs = (columns.nodeFlags[node] & NODE_DIFFERS) === 0 ? "" : "differs";
   const own = domain === "" || domain === "ai.onnx" ? "" : domain;
-  const note = (columns.nodeFlags[node] & NODE_DIFFERS) === 0 ? own : `differs ${own}`.trim();
+  // one line has room for it at projections only, in place of the shape of the weights
+  const linear = columns.meta.categories[columns.categoryOf(node)] === "linear";
+  const module = measure.brief === true && !linear ? "" : moduleText(columns, node);
+  const note = [differs, module, own].filter((part) => part !== "").join(" ");
   if (measure.brief === true) {
-    // the op and what distinguishes it best: its domain, or else its first weight or scalar
+    // the op and what distinguishes it best: its module or domain, or else its first weight or scalar
     const sub = elide(note || (pairs[0]?.[1] ?? ""), BRIEF.note, TEXT.line, false, measure, "middle");
     const whole = title === op && (pairs.length === 0 || (pairs.length === 1 && sub === pairs[0][1]));
     return {
@@ -178,6 +183,12 @@ function fitNode(columns: Columns, node: number, measure: Measure): Fitted {
     w: Math.max(NODE.minWidth, Math.min(MAX_WIDTH, Math.ceil(width + TEXT.node.x + NODE.right))),
     h: NODE.height + TEXT.node.lineStep * lines.length,
   };
+}
+
+/** Returns the name of the module of which a node is all, unless it only repeats the op or a number. */
+function moduleText(columns: Columns, node: number): string {
+  const name = columns.str(columns.nodeModule[node]);
+  return /^\d*$/.test(name) || name.toLowerCase() === columns.opOf(node).toLowerCase() ? "" : name;
 }
 
 function fitScope(columns: Columns, scope: number, open: boolean, measure: Measure): Fitted {

@@ -122,3 +122,39 @@ describe("opening", () => {
 function chain(nodes: number): string[] {
   return Array.from({ length: nodes }, (_, i) => `Relu n${i} : v${i} -> v${i + 1}`);
 }
+
+/** Returns a module of that many nodes after `from`. */
+function block(name: string, size: number, from: string): string[] {
+  return Array.from({ length: size }, (_, i) => {
+    const before = i === 0 ? from : `${name}${i - 1}`;
+    return `Relu ${name}/n${i} : ${before} -> ${name}${i}`;
+  });
+}
+
+describe("what opens first", () => {
+  const opens = (lines: readonly string[], w: number, h: number): string[] => {
+    const columns = columnsOf(lines.join("\n"));
+    const { open } = opening(columns, view(columns, w, h));
+    return [...open].filter((scope) => scope > 0).map((scope) => columns.str(columns.scopePath[scope]));
+  };
+
+  test("is the first of equal siblings, even if a later one has a few nodes more", () => {
+    const lines = (size: number): string[] => [
+      ...["input v", ...block("layers.0", size, "v"), ...block("layers.1", size + 1, `layers.0${size - 1}`)],
+      `output layers.1${size}`,
+    ];
+    expect(opens(lines(30), 1000, 800)).toEqual(["layers.0"]);
+    expect(opens(lines(14), 1000, 800)).toEqual(["layers.0", "layers.1"]);
+  });
+
+  test("is not a small part in place of the large one that does not fit", () => {
+    const parts = [...block("body", 40, "v"), ...block("norm", 8, "body39")];
+    expect(opens(["input v", ...parts, "output norm7"], 300, 640)).not.toEqual(["norm"]);
+  });
+
+  test("is the first of repeated layers, and not the row of closed ones alone", () => {
+    const lines = layers(9, 10).split("\n");
+    expect(opens(lines, 900, 600)).toEqual(expect.arrayContaining(["layers", "layers/0"]));
+    expect(opens(lines, 300, 420)).not.toContain("layers");
+  });
+});
