@@ -207,3 +207,42 @@ def test_a_missing_data_file_is_in_the_audit_and_a_warning_at_the_graph(lab: Jup
     expect(row).to_contain_text("missing")
     lab.screenshot("lost-audit", panel)
     assert lab.errors == []
+
+
+def test_hundreds_of_changes_are_listed_by_rule_and_place_and_undone_by_kind(
+    themed_lab: JupyterPage, tmp_path: Path
+) -> None:
+    lab = themed_lab
+    path = models.exported("bert", dynamo=False)
+    source = f"import onnx_nb\np = onnx_nb.SimplificationPanel(onnx_nb.simplify({str(path)!r}))\np"
+    lab.open(lab.server.write("changes.ipynb", source)).run_all()
+    panel = lab.widget("simplification")
+    grid = panel.get_by_role("grid", name="Changes")
+    rows, changes = (
+        int(grid.get_attribute("aria-rowcount") or 0) - 1,
+        lab.kernel.evaluate("len(p.simplification.changes)"),
+    )
+    assert 5 < rows < 0.2 * changes
+    rules = grid.locator("[data-row] > :nth-child(2)").all_inner_texts()
+    assert len(set(rules)) > 2, "the first screen is not of one rule"
+    lab.screenshot(f"changes-{lab.theme}", panel)
+    clipped = "grid => grid.scrollWidth > grid.clientWidth + 1"
+    assert not grid.evaluate(clipped), "no column is cut off"
+
+    first = grid.get_by_role("row").filter(has=lab.page.locator("[data-kind]")).first
+    times = int(re.sub(r"\D", "", first.locator("button").inner_text()))
+    first.locator("button").click()
+    expect(grid).to_have_attribute("aria-rowcount", str(rows + times))
+    first.get_by_role("gridcell").nth(1).click()
+    lab.screenshot(f"changes-opened-{lab.theme}", panel)
+
+    # saved, then changed: what was said of the other result is gone
+    panel.get_by_role("button", name="Save…").click()
+    panel.get_by_label("Path of the file").fill(str(tmp_path / "simple.onnx"))
+    lab.page.keyboard.press("Enter")
+    saved = panel.get_by_role("group", name="Save the simplified model")
+    expect(saved).to_contain_text("Saved")
+    panel.get_by_role("button", name=f"Undo all of this kind ({times})").click()
+    lab.kernel.expect("len(p.skipped)", times)
+    expect(saved).not_to_contain_text("Saved")
+    assert lab.errors == []

@@ -63,6 +63,11 @@ export function createSaveBar(
     element,
     /** the button that opens the row */
     opener,
+    /** Removes the outcome of the last save, which was of another result. */
+    forget(): void {
+      outcome.textContent = "";
+      replace.hidden = true;
+    },
     /** @param reason why there is no kernel; null if there is one */
     update(reason: string | null): void {
       opener.disabled = reason !== null;

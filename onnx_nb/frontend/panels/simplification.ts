@@ -130,6 +130,7 @@ export class Simplification {
   readonly show = (account: Account, step: number): void => {
     this.#account = account;
     this.#step = step;
+    this.#saveBar.forget(); // what was saved is not this result
     this.#update();
   };
 
@@ -199,7 +200,7 @@ export class Simplification {
     const events = {
       chosen: (row: number): void => this.#choose(row),
       activated: (row: number): void => this.#showChange(row),
-      undo: (key: string): void => this.#undo(key),
+      undo: (...keys: readonly string[]): void => this.#undo(...keys),
     };
     const changes = createChangeList(this.#account, loaded, this.#kernel, events, round);
     const pairRoot = el("div.onnx-nb-inner");
@@ -299,8 +300,9 @@ export class Simplification {
     if (data !== null) this.pair?.show(row < 0 ? [[], []] : [data.targets(0, row), data.targets(1, row)]);
   }
 
-  #undo(key: string): void {
-    this.#simplify(key, [...this.#account.skipped, key], `Undoing ${elide(key, 80)}…`);
+  #undo(...keys: readonly string[]): void {
+    const text = keys.length === 1 ? elide(keys[0], 80) : counted(keys.length, "change");
+    this.#simplify(keys[0], [...this.#account.skipped, ...keys], `Undoing ${text}…`);
   }
 
   /** Redoes a change, or for null all that were undone. */
@@ -477,8 +479,8 @@ function createChangeList(
     /** a person chose a change, −1 for none, or asked to see it again */
     readonly chosen: (row: number) => void;
     readonly activated: (row: number) => void;
-    /** undoes a change or all changes of a rule */
-    readonly undo: (key: string) => void;
+    /** undoes some changes or all changes of a rule */
+    readonly undo: (...keys: readonly string[]) => void;
   },
   signal: AbortSignal,
 ) {
@@ -492,12 +494,15 @@ function createChangeList(
     table.restrict(at < 0 ? null : (row) => data.ruleOf(row) === at);
   });
   const { chosen, activated } = events;
-  const about = { label: "Changes", noun: "change", count: data.count, columns: changeColumns(data) };
+  const places = Array.from({ length: data.count }, (_, row) => placeOf(data, columns, row));
+  const kinds = kindsOf(data, places);
+  const about = { label: "Changes", noun: "change", count: data.count, kinds, columns: changeColumns(data, places) };
   const table = new Table({ ...about, chosen, activated }, signal);
   const round = fillings(signal);
   const describe = (row: number): void => {
     detail.scrollTop = 0;
-    detail.replaceChildren(...detailOf(row, data, columns, kernel, events.undo, round()));
+    const alike = row < 0 ? [] : Array.from(kinds.keys()).filter((each) => kinds[each] === kinds[row]);
+    detail.replaceChildren(...detailOf(row, alike, data, columns, kernel, events.undo, round()));
   };
   const nothing = el(
     "p.onnx-nb-nothing",
@@ -544,13 +549,18 @@ function createChangeList(
   };
 }
 
-/** Returns what the pane shows about a change. */
+/**
+ * Returns what the pane shows about a change.
+ *
+ * @param alike all changes of its kind
+ */
 function detailOf(
   row: number,
+  alike: readonly number[],
   data: SimplificationData,
   columns: readonly [Columns, Columns],
   kernel: KernelButtons,
-  undo: (key: string) => void,
+  undo: (...keys: readonly string[]) => void,
   signal: AbortSignal,
 ): HTMLElement[] {
   if (row < 0) {
@@ -573,8 +583,9 @@ function detailOf(
     if (nodes.length > NAMED) names.push(`${plain(nodes.length - NAMED)} more`);
     if (names.length > 0) rows.push([side === 0 ? "before" : "after", fact(names.join(", "))]);
   }
-  const act = (text: string, undone: string, hint: string): HTMLElement =>
-    kernel.create(text, () => undo(undone), signal, { class: "onnx-nb-wide", hint });
+  const act = (text: string, hint: string, ...undone: readonly string[]): HTMLElement =>
+    kernel.create(text, () => undo(...undone), signal, { class: "onnx-nb-wide", hint });
+  const keys = alike.map((each) => data.key(each));
   return [
     el(
       "div.onnx-nb-dim",
@@ -585,23 +596,55 @@ function detailOf(
     el("p", `${does}.`),
     el(
       "div.onnx-nb-acts",
-      act("Undo this change", key, "Simplify again without this change (u)"),
-      act(`Undo the rule (${plain(count)})`, rule, "Simplify again without any change of this rule"),
+      act("Undo this change", "Simplify again without this change (u)", key),
+      alike.length > 1 && alike.length < count
+        ? act(`Undo all of this kind (${plain(alike.length)})`, "Simplify again without any of them", ...keys)
+        : null,
+      act(`Undo the rule (${plain(count)})`, "Simplify again without any change of this rule", rule),
     ),
     facts(rows),
   ];
 }
 
-function changeColumns(data: SimplificationData): readonly TableColumn[] {
-  const counts = Float64Array.from({ length: data.count }, (_, row) => row + 1);
-  const wide = [16 + 9 * plain(data.count).length, 0] as const;
+function changeColumns(data: SimplificationData, places: readonly string[]): readonly TableColumn[] {
   return [
-    numbers("number", "#", wide, counts, plain, { hint: "In the order in which they were made" }),
-    texts("rule", "Rule", [150, 1.2], (row) => data.rule(row)),
-    texts("what", "What", [150, 1.6], (row) => data.what(row)),
-    texts("at", "At", [110, 1], (row) => data.tensor(row), { hint: "The tensor made there" }),
-    texts("why", "Why", [110, 1.4], (row) => data.why(row)),
+    texts("times", "×", [58, 0], () => "", { hint: "Changes of one rule that do the same in places of one name" }),
+    texts("rule", "Rule", [130, 1], (row) => data.rule(row)),
+    texts("what", "What", [140, 1.4], (row) => data.what(row)),
+    texts("where", "Where", [140, 1.2], (row) => places[row], { hint: "Its scope; * is any number", names: true }),
+    texts("at", "At", [170, 1.2], (row) => data.tensor(row), { hint: "The tensor made there", names: true, spare: 2 }),
+    texts("why", "Why", [150, 1.4], (row) => data.why(row), { spare: 1 }),
   ];
+}
+
+/** Returns the scope in which a change was made, with * for its numbers. */
+function placeOf(data: SimplificationData, columns: readonly [Columns, Columns], row: number): string {
+  for (const side of [0, 1] as const) {
+    const [target] = data.targets(side, row);
+    if (target === undefined) continue;
+    const graph = columns[side];
+    const node = target.kind === "node" ? target.id : graph.producer[target.id];
+    return node < 0 ? "" : graph.str(graph.scopePath[graph.scopeOf({ kind: "node", id: node })]).replace(/\d+/g, "*");
+  }
+  return "";
+}
+
+/** Numbers the kinds of changes, those of a rule in a row: one rule that does the same in places of one name. */
+function kindsOf(data: SimplificationData, places: readonly string[]): Int32Array {
+  const known = new Map<string, { readonly rule: number; readonly rows: number[] }>();
+  for (let row = 0; row < data.count; row++) {
+    const [rule, key] = [data.ruleOf(row), `${data.ruleOf(row)}\n${data.what(row)}\n${places[row]}`];
+    const kind = known.get(key) ?? { rule, rows: [] };
+    kind.rows.push(row);
+    known.set(key, kind);
+  }
+  const kinds = new Int32Array(data.count);
+  [...known.values()]
+    .sort((a, b) => a.rule - b.rule || a.rows[0] - b.rows[0])
+    .forEach(({ rows }, kind) => {
+      for (const row of rows) kinds[row] = kind;
+    });
+  return kinds;
 }
 
 function operatorTable({ operators }: Account, signal: AbortSignal): Table {

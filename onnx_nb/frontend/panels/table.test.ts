@@ -182,3 +182,39 @@ describe("the table", () => {
     expect(table.rows.length).toBe(COUNT);
   });
 });
+
+describe("rows of one kind", () => {
+  const shown = (table: Table): string[] =>
+    [...table.element.querySelectorAll<HTMLElement>("[data-row]")].map((row) => row.dataset.row ?? "");
+
+  it("are one row until a person opens it, sorts or filters", async () => {
+    furnish();
+    const times: TableColumn = { key: "times", title: "×", width: [50, 0], text: () => "" };
+    const kinds = Int32Array.of(1, 0, 1, 1);
+    const chosen: number[] = [];
+    const table = new Table(
+      {
+        ...{ label: "Rows", noun: "row", count: 4, kinds, columns: [times, NAME, MAX] },
+        chosen: (row) => chosen.push(row),
+      },
+      new AbortController().signal,
+    );
+    document.body.replaceChildren(table.filter, table.element);
+    expect(shown(table)).toEqual(["1", "0"]);
+    expect(table.filter.textContent).toBe("4 rows of 2 kinds");
+    table.element.querySelector<HTMLElement>("[data-kind='0']")?.click();
+    expect(shown(table)).toEqual(["1", "0", "2", "3"]);
+    expect(chosen).toEqual([]);
+    table.choose(0);
+    table.element.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowLeft", bubbles: true }));
+    expect(shown(table)).toEqual(["1", "0"]);
+    table.choose(3); // which is behind row 0
+    expect(shown(table)).toContain("3");
+    table.element.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowLeft", bubbles: true }));
+    const field = table.filter.querySelector("input") ?? expect.fail("no field");
+    field.value = "layer";
+    field.dispatchEvent(new Event("input"));
+    expect(shown(table)).toEqual(["0", "1"]);
+    await settled();
+  });
+});

@@ -52,6 +52,11 @@ export interface TableOptions {
   /** name of a row, for counting: "value" */
   readonly noun: string;
   readonly sorting?: { readonly key: string; readonly descending: boolean };
+  /**
+   * row → number of its kind, in the order in which kinds are listed. Rows of a kind are one row, with a button that
+   * shows all of them, unless the table is sorted or filtered.
+   */
+  readonly kinds?: ArrayLike<number>;
   /** a person chose a row; −1 for none */
   readonly chosen?: (row: number) => void;
   /** Enter or a double click */
@@ -93,6 +98,10 @@ export class Table {
   #inView = true;
   #fitting: readonly TableColumn[];
   #frame = 0;
+  /** first row of each kind → number of rows; empty while rows are not gathered */
+  #gathered = new Map<number, number>();
+  /** kinds of which all rows are shown */
+  readonly #opened = new Set<number>();
 
   constructor(options: TableOptions, signal: AbortSignal) {
     const { columns, count, noun, label, sorting } = options;
@@ -141,6 +150,7 @@ export class Table {
   choose(row: number): void {
     if (row >= 0 && this.#places[row] < 0) {
       this.#field.value = "";
+      this.#opened.add(this.#options.kinds?.[row] ?? -1);
       this.restrict(null);
     }
     this.#choose(row, false);
@@ -210,11 +220,23 @@ export class Table {
     const cells = this.#options.columns.map((column, at) =>
       this.#fitting.includes(column) ? cellOf(column, row, at) : null,
     );
+    const times = this.#gathered.get(row) ?? 1;
+    const open = this.#opened.has(this.#options.kinds?.[row] ?? -1);
     const element = el(
-      "div.onnx-nb-tr",
-      { id: `${this.#id}-${row}`, role: "row", data: { row: String(row) } },
+      `div.onnx-nb-tr${open && times === 1 ? ".onnx-nb-inner-row" : ""}`,
+      {
+        id: `${this.#id}-${row}`,
+        role: "row",
+        "aria-expanded": times > 1 ? open : undefined,
+        data: { row: String(row) },
+      },
       ...cells,
     );
+    if (times > 1) {
+      const title = open ? "Show one row for all of this kind" : `Show all ${plain(times)} of this kind`;
+      const attributes = { type: "button", tabindex: -1, title, "aria-label": title, data: { kind: String(row) } };
+      cells[0]?.replaceChildren(el("button.onnx-nb-times", attributes, `${open ? "–" : "+"} ×${plain(times)}`));
+    }
     this.#drawn.set(row, element);
     this.#body.append(element);
     return element;
@@ -239,15 +261,18 @@ export class Table {
 
   #arrange(): void {
     const { count, columns, noun } = this.#options;
-    this.#rows = this.#order(this.#field.value, this.#sorting, this.#only);
+    const all = this.#order(this.#field.value, this.#sorting, this.#only);
+    this.#rows = this.#gather(all);
     this.#places = new Int32Array(count).fill(-1);
     this.#rows.forEach((row, place) => {
       this.#places[row] = place;
     });
-    const shown = this.#rows.length;
-    this.#body.style.height = `${Math.min(TALLEST, shown * ROW)}px`;
-    this.element.setAttribute("aria-rowcount", String(shown + 1));
-    this.#left.textContent = shown === count ? counted(count, noun) : `${plain(shown)} of ${counted(count, noun)}`;
+    const shown = all.length;
+    this.#body.style.height = `${Math.min(TALLEST, this.#rows.length * ROW)}px`;
+    this.element.setAttribute("aria-rowcount", String(this.#rows.length + 1));
+    const kinds = this.#gathered.size;
+    const said = shown === count ? counted(count, noun) : `${plain(shown)} of ${counted(count, noun)}`;
+    this.#left.textContent = kinds > 0 && kinds < shown ? `${said} of ${counted(kinds, "kind")}` : said;
     this.#empty.hidden = shown > 0;
     this.#empty.textContent = count === 0 ? `There are no ${noun}s.` : `No ${noun} fits the filter.`;
     columns.forEach((column, at) => {
@@ -257,6 +282,32 @@ export class Table {
     // elements of rows are in the order on the screen
     this.#remove();
     this.#draw();
+  }
+
+  /** Returns the rows by kind, and of each kind the first one or, if it is opened, all. */
+  #gather(rows: Uint32Array): Uint32Array {
+    const { kinds } = this.#options;
+    this.#gathered = new Map();
+    if (kinds === undefined || this.#field.value !== "" || this.#sorting !== null) return rows;
+    const members = new Map<number, number[]>();
+    for (const row of rows) {
+      const same = members.get(kinds[row]);
+      if (same === undefined) members.set(kinds[row], [row]);
+      else same.push(row);
+    }
+    const sorted = [...members].sort(([a], [b]) => a - b);
+    for (const [, [first, ...others]] of sorted) this.#gathered.set(first, 1 + others.length);
+    return Uint32Array.from(sorted.flatMap(([kind, all]) => (this.#opened.has(kind) ? all : all.slice(0, 1))));
+  }
+
+  /** Shows all rows of a kind, or the first one; `open` is the other of the two by default. */
+  #turn(row: number, open?: boolean): void {
+    const kind = this.#options.kinds?.[row] ?? -1;
+    const before = this.#opened.has(kind);
+    if (before === (open ?? !before) || (this.#gathered.get(row) ?? 1) < 2) return;
+    if (before) this.#opened.delete(kind);
+    else this.#opened.add(kind);
+    this.#arrange();
   }
 
   #sortBy(column: TableColumn): void {
@@ -312,6 +363,8 @@ export class Table {
       PageUp: () => this.#step(-page()),
       Home: () => this.#step(-count),
       End: () => this.#step(count),
+      ArrowRight: () => this.#turn(this.#chosen, true),
+      ArrowLeft: () => this.#turn(this.#chosen, false),
       Enter: () => this.#chosen >= 0 && activated?.(this.#chosen),
       Escape: () => this.#choose(-1, true),
       "/": () => field.focus(),
@@ -344,7 +397,11 @@ export class Table {
       const element = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-row]") : null;
       return Number(element?.dataset.row ?? -1);
     };
-    on(this.#body, "click", signal, (event) => rowAt(event) >= 0 && this.#choose(rowAt(event), true));
+    on(this.#body, "click", signal, (event) => {
+      const times = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-kind]") : null;
+      if (times !== null) this.#turn(Number(times.dataset.kind));
+      else if (rowAt(event) >= 0) this.#choose(rowAt(event), true);
+    });
     on(this.#body, "dblclick", signal, (event) => rowAt(event) >= 0 && this.#options.activated?.(rowAt(event)));
     on(this.element, "scroll", signal, () => {
       if (this.#chosen >= 0 && this.#places[this.#chosen] >= 0) {

@@ -212,6 +212,8 @@ def test_llama_shows_its_layers_as_one(exporter: str) -> None:
     assert tree.scope_parent[roof] == 0
     assert tree.scope_repeat[roof] >= 31
     assert re.fullmatch(r"layers [01]–31", tree.scope_name[roof])
+    modules = Counter(tree.node_module.values())
+    assert [modules[f"{name}_proj"] for name in "qkvo"] == [32] * 4
 
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
@@ -371,6 +373,7 @@ def test_chains_of_single_scopes_are_one_scope() -> None:
 def test_a_scope_of_one_node_is_no_scope() -> None:
     graph = Graph.of(made(row("/a", "/b/x", "/b/y", "/c/z/w", "/c/z/w")))
     assert scopes(graph).scope_name[1:] == ["b", "c/z/w"]
+    assert scopes(graph).node_module == {0: "a", 1: "x", 2: "y"}, "the node has its name"
 
 
 def test_the_scope_around_everything_is_the_root_itself() -> None:
