@@ -3,7 +3,7 @@
 # make test-fast  only the first part
 # make bundle   rebuilds onnx_nb/static/*.js from onnx_nb/frontend
 # make faults   faults planted into exports of many architectures: how many compare_torch names (half an hour)
-# make bench    the figures of benchmarks/
+# make bench    ours against peers on the same work, written to docs/performance.md
 # make clean    removes what the above made, except .venv and node_modules
 # PYTHON=...    the Python (3.11 or newer) that .venv is made from
 
@@ -66,8 +66,8 @@ faults: .venv/installed-test torch
 	HF_HUB_OFFLINE=1 python -W ignore -m tests.faults --jobs 2
 
 bench: .venv/installed-test torch
-	pip install --quiet netron
-	set -e; for file in benchmarks/[!_]*.py; do echo "== $$file"; python -m benchmarks.$$(basename $$file .py); done
+	pip install --quiet netron onnxsim onnxslim
+	python -m benchmarks
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import sys
 import warnings
 from collections import Counter
 from typing import Any
@@ -18,6 +17,7 @@ import torch
 from torch import nn
 
 import onnx_nb
+from benchmarks.measuring import Report
 from tests import modules
 
 # TorchScript, dynamo, dynamo without optimization: percent of module outputs that the prototype matched
@@ -56,31 +56,26 @@ def reason(why: str) -> str:
     return "folded into a normalization" if why.startswith("folded") else why.partition(":")[0]
 
 
-def row(name: str) -> bool:
-    """Print one model's shares; return whether they reach the prototype's."""
+def add(report: Report, name: str) -> None:
+    """Add one model's shares."""
     module, kwargs = modules.fresh(name)
     if name == "conv_bn":
         torch.manual_seed(0)
         module = StemAndBlocks().eval()
     recording = onnx_nb.record(module, (), kwargs)
-    shares, reasons = [], Counter[str]()
-    for options in modules.EXPORTS.values():
+    for (how, options), least in zip(modules.EXPORTS.items(), PROTOTYPE[name], strict=True):
         found = onnx_nb.align(recording, onnx_nb.export(module, (), kwargs, **options))
-        shares.append((len(found.matched), len(found)))
-        reasons.update(reason(match.why) for match in found.unmatched)
-    print(f"{name} ({shares[0][1]} outputs)")
-    passed = True
-    for how, (matched, total), reference in zip(modules.EXPORTS, shares, PROTOTYPE[name], strict=True):
-        percent = 100 * matched / total
-        passed &= round(percent) >= reference
-        print(f"  {how:12} {matched:4} of {total:4}: {percent:5.1f} %  (prototype {reference} %)")
-    for why, count in reasons.items():
-        print(f"    without a tensor: {count} × {why}")
-    return passed
+        percent = 100 * len(found.matched) / len(found)
+        without = Counter(reason(match.why) for match in found.unmatched)
+        figures = {
+            "onnx_nb": f"{len(found.matched)} of {len(found)}: {percent:.1f} %",
+            "without a tensor": ", ".join(f"{count} {why}" for why, count in without.items()) or "none",
+        }
+        report.row(f"{name}, {how}", figures, f"at least {least} %", holds=round(percent) >= least)
 
 
 def main() -> int:
-    """Print the table; 1 if a share is lower than it was."""
+    """Count; 1 if a share is lower than it was."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(PROTOTYPE))
     chosen = parser.parse_args()
@@ -88,11 +83,13 @@ def main() -> int:
     if unknown:
         parser.error(f"there is no {', '.join(sorted(unknown))}: choose from {', '.join(PROTOTYPE)}")
     logging.disable(logging.CRITICAL)
+    report = Report(__spec__.name, __doc__)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        passed = [row(name) for name in chosen.models or PROTOTYPE]
-    return 0 if all(passed) else 1
+        for name in chosen.models or PROTOTYPE:
+            add(report, name)
+    return report.close()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

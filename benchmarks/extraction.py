@@ -1,67 +1,39 @@
-"""`onnx_nb.extract` against `onnx.utils.extract_model`, from a file to a file: CPU time and growth of memory.
+"""From a file to a file: `onnx_nb.extract` against `onnx.utils.extract_model`.
 
-Each run is a process of its own. The models are made on the spot: a chain of 100,033 nodes without and with declared
-types, 400 MB of weights in one file, and 2.5 GB of external data in a file of holes, which is read without a disk.
-Run ``python -m benchmarks.extraction``; it fails if a limit of the table is missed.
+``python -m benchmarks.extraction`` takes parts of a chain of 100,033 nodes without and with declared types, of 400 MB
+of weights in one file, and of 2.5 GB of external data in a file of holes, which is read without a disk.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import subprocess
-import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-import onnx_nb
+from benchmarks.measuring import Limit, Report, Way, measured
 from tests import models
 
-ROOT = Path(__file__).parent.parent
-
-OURS = "onnx_nb.extract(path, inputs, outputs).save(target)"
-THEIRS = "onnx.utils.extract_model(path, target, inputs, outputs)"
-
-SCRIPT = """
-import json, re, sys, time, onnx, onnx.utils, onnx_nb
-from onnx_nb.analysis.run import capture, session
-from onnx_nb.analysis.submodel import extraction
-path, target, inputs, outputs, repeats = json.loads(sys.argv[1])
-peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])
-# importing may have peaked higher than what is left of it: start from what is there now
-open('/proc/self/clear_refs', 'w').write('5')
-before, seconds, growth = peak(), [], 0
-for _ in range(repeats):
-    start = time.process_time()
-    result = STATEMENT
-    seconds.append(time.process_time() - start)
-    growth = growth or peak() - before
-    del result
-print(json.dumps([min(seconds), growth * 1024 / 2**20]))
-"""
+WARM = "import onnx, onnx.utils, onnx_nb; from onnx_nb.analysis.run import session; onnx_nb.extract"
+OURS = Way("onnx_nb.extract(path, inputs, outputs).save(target)", WARM, 3)
+THEIRS = Way("onnx.utils.extract_model(path, target, inputs, outputs)", WARM)
 
 
-@dataclass
-class Case:
+class Case(NamedTuple):
     """An extraction and its limits."""
 
     name: str
     path: Path
-    inputs: list[str]
-    outputs: list[str]
-    ratio: float
-    """Maximum CPU time relative to onnx."""
-    growth: float | None = None
-    """Maximum growth of memory in MiB."""
+    inputs: str
+    outputs: str
+    limits: tuple[Limit, ...]
 
 
 def make(path: Path, weights: int, nbytes: int, *, data: str = "") -> None:
-    """Write a chain of Adds that read a weight each; in ``data`` beside it the weights are holes."""
+    """Write a chain of Adds that read a weight each; in ``data``, a file next to it, the weights are holes."""
     names = [f"layers.{i}.weight" for i in range(weights)]
     chain = [helper.make_node("Add", [f"t{i}", name], [f"t{i + 1}"]) for i, name in enumerate(names)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [nbytes // 4]) for name in ("t0", f"t{weights}")]
@@ -82,61 +54,37 @@ def make(path: Path, weights: int, nbytes: int, *, data: str = "") -> None:
     path.write_bytes(model.SerializeToString())
 
 
-def measure(statement: str, case: Case, target: Path, repeats: int) -> tuple[float, float]:
-    """Return the CPU seconds of the best run and the growth of the first in MiB."""
-    arguments = json.dumps([str(case.path), str(target), case.inputs, case.outputs, repeats])
-    script = SCRIPT.replace("STATEMENT", statement)
-    done = subprocess.run(
-        [sys.executable, "-c", script, arguments], check=False, capture_output=True, cwd=ROOT, text=True
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    seconds, growth = json.loads(done.stdout.splitlines()[-1])
-    return float(seconds), float(growth)
-
-
 def main() -> int:
-    """Print a table; return whether the limits hold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5)
-    repeats: int = parser.parse_args().repeats
-    print(f"onnx {onnx.__version__}, onnx_nb {onnx_nb.__version__}; CPU time, best of {repeats} (2.5 GB by onnx: once)")
-    heads = ("onnx", "onnx_nb", "ratio", "at most", "onnx MiB", "ours MiB", "at most")
-    print(f"{'cut':<44}" + "".join(f"{head:>10}" for head in heads))
-    missed = []
+    """Measure; 1 if a limit does not hold."""
+    report = Report(__spec__.name, __doc__)
     with tempfile.TemporaryDirectory() as folder:
         inline, external = Path(folder) / "inline.onnx", Path(folder) / "external.onnx"
         make(inline, 100, 4 << 20)
         make(external, 40, 64 << 20, data="external.data")
         chain, declared = models.chain(100_033), Path(folder) / "declared.onnx"
         onnx.save(onnx.shape_inference.infer_shapes(onnx.load(chain)), declared)
-        cases = [
-            Case("9 nodes of 100,033, near the input", chain, *_block(10), 1 / 3),
-            Case("9 nodes of 100,033, types declared", declared, *_block(3000), 1 / 3),
+
+        def limits(part: float, *memory: float) -> tuple[Limit, ...]:
+            return Limit("cpu", part, "onnx"), *(Limit("memory", most) for most in memory)
+
+        for case in (
+            Case("9 nodes of 100,033, near the input", chain, *block(10), limits(1 / 3)),
+            Case("9 nodes of 100,033, types declared", declared, *block(3000), limits(1 / 3)),
             # ours has to infer 51,000 nodes for the type of the input, theirs infers all
-            Case("9 nodes of 100,033, types 51,000 nodes away", chain, *_block(3000), 1 / 2),
-            Case("1 node of 400 MB inline weights", inline, ["t50"], ["t51"], 1 / 20, 20),
-            Case("2 nodes of 2.5 GB external data", external, ["t20"], ["t22"], 1 / 30, 10),
-        ]
-        for case in cases:
-            often = 1 if case.path == external else repeats
-            theirs = measure(THEIRS, case, Path(folder) / "theirs.onnx", often)
-            ours = measure(OURS, case, Path(folder) / "ours.onnx", repeats)
-            limit = "" if case.growth is None else f"{case.growth:.0f}"
-            print(
-                f"{case.name:<44}{theirs[0]:>9.3f}s{ours[0]:>9.4f}s{ours[0] / theirs[0]:>10.4f}{case.ratio:>10.4f}"
-                f"{theirs[1]:>10.1f}{ours[1]:>10.1f}{limit:>10}",
-                flush=True,
-            )
-            if ours[0] > case.ratio * theirs[0] or (case.growth is not None and ours[1] > case.growth):
-                missed.append(case.name)
-    print(f"MISSED: {'; '.join(missed)}" if missed else "holds")
-    return 1 if missed else 0
+            Case("9 nodes of 100,033, types 51,000 nodes away", chain, *block(3000), limits(1 / 2)),
+            Case("1 node of 400 MB inline weights", inline, "t50", "t51", limits(1 / 20, 20)),
+            Case("2 nodes of 2.5 GB external data", external, "t20", "t22", limits(1 / 30, 10)),
+        ):
+            given = {"path": str(case.path), "inputs": [case.inputs], "outputs": [case.outputs]}
+            given["target"] = str(Path(folder) / "part.onnx")
+            rounds = 1 if case.path == external else 3
+            report.compare(case.name, measured({"onnx_nb": OURS, "onnx": THEIRS}, given, rounds=rounds), case.limits)
+    return report.close()
 
 
-def _block(layer: int) -> tuple[list[str], list[str]]:
+def block(layer: int) -> tuple[str, str]:
     """Return the ends of 9 nodes of a layer of the chain."""
-    return [f"/layers.{layer}/norm1/LayerNormalization_output_0"], [f"/layers.{layer}/attn/o/MatMul_output_0"]
+    return f"/layers.{layer}/norm1/LayerNormalization_output_0", f"/layers.{layer}/attn/o/MatMul_output_0"
 
 
 if __name__ == "__main__":

@@ -1,39 +1,48 @@
-"""`onnx_nb.load` against `onnx.load`: time by ratio in one process, memory in processes of their own.
+"""Opening a file: `onnx_nb.load` against `onnx.load`, and on to the columns that the browser draws from.
 
-The models are made on the spot: 1 GB in one file, one of ResNet-50's size, and a chain of 100,000 nodes.
-Run ``python -m benchmarks.load``; it fails if 1 GB does not open 50 times as fast as with onnx, or takes 20 MB or more.
+``python -m benchmarks.load`` makes 1 GB in one file, a file of ResNet-50's size and a chain of 100,000 nodes.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-import onnx_nb
-from onnx_nb.analysis.model.model import load
+from benchmarks.measuring import Limit, Report, Way, measured
+from tests import models
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-ROOT = Path(__file__).parent.parent
 MODELS = {
     # name: (weights, bytes of each, nodes)
     "1 GB": (256, 4 << 20, 256),
     "ResNet-50's size": (161, 600_000, 123),
     "100,000 nodes": (200, 4000, 100_000),
 }
-LEAST_RATIO = 50
-MOST_GROWTH = 20.0
+LIMITS = {"1 GB": (Limit("cpu", 1 / 50, "onnx"), Limit("memory", 20))}
+WARM = "import onnx, onnx_nb; onnx_nb.load"
+OPEN = {
+    "onnx_nb": Way("model = onnx_nb.load(path)", WARM, 5),
+    "onnx": Way("model = onnx.load(path)", WARM, 5),
+}
+STAGES = {
+    "graph": "graph = Graph.of(model)",
+    "types": "graph.problems",
+    "scopes": "scopes(graph)",
+    "columns": "packed = columns(model)",
+    "bytes": "more['bytes'] = len(packed.to_bytes())",
+}
+"""From a model to what the browser draws, in order."""
+IMPORTS = """
+import time
+import onnx_nb
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import load
+from onnx_nb.analysis.scopes.scopes import scopes
+from onnx_nb.analysis.view.graph_columns import columns
+"""
 
 
 def make(path: Path, weights: int, nbytes: int, nodes: int) -> None:
@@ -51,53 +60,23 @@ def make(path: Path, weights: int, nbytes: int, nodes: int) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
 
 
-def seconds(action: Callable[[], object], repeats: int) -> float:
-    """Return the median of the repeats; the result of each is dropped inside the measured time of the next."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        kept = action()
-        times.append(time.perf_counter() - start)
-        del kept
-    return statistics.median(times)
-
-
-def growth(statement: str, path: Path) -> float:
-    """Return how much the peak memory of a fresh process grows, in MB, when it runs the statement."""
-    script = (
-        "import re, sys, onnx, onnx_nb; from onnx_nb.analysis.model.model import load;"
-        "peak = lambda: int(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1]);"
-        # importing may have peaked higher than what is left of it: start from what is there now
-        "open('/proc/self/clear_refs', 'w').write('5');"
-        f"before = peak(); model = {statement}; print(peak() - before)"
-    )
-    done = subprocess.run([sys.executable, "-c", script, str(path)], check=True, capture_output=True, cwd=ROOT)
-    return int(done.stdout) * 1024 / 1e6
-
-
 def main() -> int:
-    """Print a table; return whether the limits hold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5)
-    repeats: int = parser.parse_args().repeats
-    print(f"onnx {onnx.__version__}, onnx_nb {onnx_nb.__version__}; medians of {repeats}")
-    print(f"{'model':<18}{'onnx.load':>11}{'onnx_nb':>11}{'ratio':>8}{'onnx MB':>10}{'onnx_nb MB':>12}")
-    held = True
+    """Measure; 1 if a limit does not hold."""
+    report = Report(__spec__.name, __doc__)
     with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
         for name, (weights, nbytes, nodes) in MODELS.items():
-            path = Path(folder) / "model.onnx"
             make(path, weights, nbytes, nodes)
-            ours = seconds(lambda path=path: load(path), repeats)  # type: ignore[misc]  # bound now, for ruff
-            theirs = seconds(lambda path=path: onnx.load(path), repeats)  # type: ignore[misc]
-            memory = growth("load(sys.argv[1])", path), growth("onnx.load(sys.argv[1])", path)
-            print(
-                f"{name:<18}{theirs:>10.4f}s{ours:>10.4f}s{theirs / ours:>8.1f}{memory[1]:>10.1f}{memory[0]:>12.1f}",
-                flush=True,
-            )
-            if name == "1 GB":
-                held = theirs / ours >= LEAST_RATIO and memory[0] < MOST_GROWTH
-    print("holds" if held else f"FAILS: 1 GB must open {LEAST_RATIO} times as fast, with under {MOST_GROWTH:.0f} MB")
-    return 0 if held else 1
+            report.compare(f"open {name}", measured(OPEN, {"path": str(path)}), LIMITS.get(name, ()))
+    given = {"path": str(models.chain(100_000))}
+    drawn = Way("more['bytes'] = len(columns(load(path)).to_bytes())", IMPORTS)
+    found = measured({"onnx_nb": drawn, "onnx": Way("model = onnx.load(path)", WARM)}, given)
+    report.compare("100,000 nodes, from file to the browser's columns", found, [Limit("cpu", 1.0)])
+    before = IMPORTS + "model = load(path)\n"
+    for stage, statement in STAGES.items():
+        report.compare(f"  of it {stage}", measured({"onnx_nb": Way(statement, before)}, given, rounds=3))
+        before += statement.replace("more[", "_ = {}; _[") + "\n"
+    return report.close()
 
 
 if __name__ == "__main__":

@@ -26,11 +26,13 @@ import onnx
 from onnx import ModelProto
 
 import onnx_nb
+from benchmarks.measuring import Report
 from tests.analysis.run.test_backend_cases import RANDOM, Runnable, node_cases, plain, runnable
 from tests.analysis.simplify.test_simplify_backend_cases import draws, fault, feeds_of, with_constant_inputs
 
 ROOT = Path(__file__).parent.parent
 TOOLS = ("onnx_nb", "onnxsim", "onnxslim")
+KINDS = ("right", "crash", "raises", "invalid", "wrong", "left out")
 LIMIT = 120.0
 """Seconds for one case."""
 
@@ -141,24 +143,26 @@ def main() -> int:
     if chosen.work:
         work(chosen.tools[0], chosen.work)
         return 0
-    kinds = ("right", "crash", "raises", "invalid", "wrong", "left out")
-    wrong = 0
+    report = Report(__spec__.name, __doc__)
     with tempfile.TemporaryDirectory() as folder:
         names = write_cases(Path(folder))
-        print(f"{len(names)} cases of onnx {onnx.__version__} with their inputs as initializers")
-        print(f"{'':<10}" + "".join(f"{kind:>10}" for kind in kinds))
         for tool in chosen.tools or TOOLS:
+            what = f"{tool}, {len(names):,} cases of onnx {onnx.__version__}"
             if importlib.util.find_spec(tool) is None:
-                print(f"{tool} is not installed and is left out: pip install {tool}")
+                report.row(what, {"right": "not installed"})
                 continue
             found = count(tool, Path(folder), names)
-            print(f"{tool:<10}" + "".join(f"{len(found[kind]):>10}" for kind in kinds), flush=True)
-            bad = [each for kind in kinds[1:-1] for each in found[kind]]
-            if chosen.verbose or tool == "onnx_nb":
+            bad = [each for kind in KINDS[1:-1] for each in found[kind]]
+            ruled = tool == "onnx_nb"
+            report.row(
+                what,
+                {kind: f"{len(found[kind]):,}" for kind in KINDS},
+                "none goes wrong" if ruled else "",
+                holds=not (ruled and bad),
+            )
+            if chosen.verbose or ruled:
                 print("".join(f"    {each:.160}\n" for each in bad), end="")
-            wrong += len(bad) if tool == "onnx_nb" else 0
-    print(f"MISSED: {wrong} cases go wrong" if wrong else "holds")
-    return 1 if wrong else 0
+    return report.close()
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import ViewportSize, expect, sync_playwright
 
+from benchmarks.measuring import Report
 from onnx_nb import ModelGraph, load
 from tests import models
 from tests.browser.conftest import FLAGS, chromium_path
@@ -108,29 +109,11 @@ TURN = """async (root, seconds) => {
 }"""
 
 
-class Table:
-    """Figures with their limits, printed as they come."""
-
-    def __init__(self) -> None:
-        self.failed: list[str] = []
-
-    def most(self, what: str, figure: float, limit: float, unit: str) -> None:
-        """Print one figure that must not exceed its limit."""
-        self.row(what, f"{figure:.0f} {unit}", f"{limit:.0f} {unit}", holds=figure <= limit)
-
-    def row(self, what: str, figure: str, limit: str = "", *, holds: bool = True) -> None:
-        """Print one figure; without a limit it is informative."""
-        verdict = "" if limit == "" else "holds" if holds else "FAILS"
-        print(f"{verdict:6} {what:58} {figure:>30}  {limit}", flush=True)
-        if not holds:
-            self.failed.append(what)
-
-
 def main(rows: list[str]) -> int:
     """Measure, print, and return whether every limit holds."""
     if importlib.util.find_spec("netron") is None:
         sys.exit("netron is not installed: `make bench` installs it")
-    table = Table()
+    report = Report(__spec__.name, __doc__)
     expect.set_options(timeout=60_000)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}: times are longer where others work too")
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
@@ -139,23 +122,22 @@ def main(rows: list[str]) -> int:
             if not rows or "bundle" in rows:
                 sizes = [path.stat().st_size for path in sorted((ROOT / "onnx_nb" / "static").glob("*.js"))]
                 said = " and ".join(f"{size / 1000:.0f}" for size in sizes)
-                table.row("bundles", f"{said} kB", "380 kB together", holds=sum(sizes) <= 380_000)
+                report.row("bundles", {"onnx_nb": f"{said} kB"}, "380 kB together", holds=sum(sizes) <= 380_000)
             if not rows or "open" in rows:
-                opening(playwright, server, table)
+                opening(playwright, server, report)
             if not rows or "work" in rows:
-                working(playwright, server, table)
+                working(playwright, server, report)
             if not rows or "memory" in rows:
-                memory(playwright, Path(folder), table)
+                memory(playwright, Path(folder), report)
         finally:
             server.stop()
-    print(f"{len(table.failed)} of the limits do not hold" if table.failed else "every limit holds")
-    return 1 if table.failed else 0
+    return report.close()
 
 
 # ---------------------------------------------------------------- opening
 
 
-def opening(playwright: Playwright, server: JupyterServer, table: Table) -> None:
+def opening(playwright: Playwright, server: JupyterServer, report: Report) -> None:
     """Run a cell, and open Netron's page, on the same files in turn."""
     # seconds that are few enough by themselves, and the part of Netron's that is
     cases: list[tuple[str, Path, float, float, int]] = [
@@ -178,14 +160,14 @@ def opening(playwright: Playwright, server: JupyterServer, table: Table) -> None
                 cold.append(first)
                 ours.append(second)
         seconds = statistics.median(ours)
-        table.row(f"{name}: import and cell → drawn", f"{statistics.median(cold):.2f} s")
+        report.row(f"{name}: import and cell → drawn", {"onnx_nb": f"{statistics.median(cold):.2f} s"})
         if part:
             peer = statistics.median(netron)
             limit = f"{part:.2f} of Netron's {peer:.2f} s" + (f" or {enough:.1f} s" if enough else "")
-            figure = f"{seconds:.2f} s ({seconds / peer:.3f} of Netron)"
-            table.row(f"{name}: cell → drawn", figure, limit, holds=seconds <= max(enough, part * peer))
+            figures = {"onnx_nb": f"{seconds:.2f} s", "Netron": f"{peer:.2f} s", "ratio": f"{seconds / peer:.3f}"}
+            report.row(f"{name}: cell → drawn", figures, limit, holds=seconds <= max(enough, part * peer))
         else:
-            table.row(f"{name}: cell → drawn", f"{seconds:.2f} s", f"{enough} s", holds=seconds <= enough)
+            report.row(f"{name}: cell → drawn", {"onnx_nb": f"{seconds:.2f} s"}, f"{enough} s", holds=seconds <= enough)
 
 
 @contextmanager
@@ -248,16 +230,16 @@ def notebook_seconds(browser: Browser, server: JupyterServer, model: Path) -> tu
 # ---------------------------------------------------------------- working
 
 
-def working(playwright: Playwright, server: JupyterServer, table: Table) -> None:
+def working(playwright: Playwright, server: JupyterServer, report: Report) -> None:
     """Expand, collapse, pan and zoom in JupyterLab."""
     deep, wide, flat = models.chain(50_000), models.experts(128, 64), models.chain(50_000, named=False)
     for name, model in (("50,000 in a row", deep), ("49,664 side by side", wide), ("50,000 unnamed", flat)):
         with shown(playwright, server, model) as graph:
-            large(name, graph, table)
+            large(name, graph, report)
     with shown(playwright, server, models.chain(100_000)) as graph:
-        scopes("100,000 in a row", graph, table)
+        scopes("100,000 in a row", graph, report)
     with shown(playwright, server, wide, busy=True) as graph:
-        large("kernel busy", graph, table)
+        large("kernel busy", graph, report)
 
 
 @contextmanager
@@ -377,46 +359,45 @@ class Graph:
         return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
 
 
-def scopes(name: str, graph: Graph, table: Table) -> None:
+def scopes(name: str, graph: Graph, report: Report) -> None:
     """Expand and collapse single scopes in the first view."""
     times = []
     for group in graph.closed(5):
         times += [graph.act(type="toggle", group=group)["ms"] for _ in range(4)]
-    report_times(f"{name}, first view: expand or collapse a scope", times, table)
+    report_times(f"{name}, first view: expand or collapse a scope", times, report)
 
 
-def large(name: str, graph: Graph, table: Table) -> None:
+def large(name: str, graph: Graph, report: Report) -> None:
     """All of the above with everything open."""
-    scopes(name, graph, table)
+    scopes(name, graph, report)
     opened = graph.act(type="expandAll")
     boxes = f"{opened['boxes']:,.0f} boxes"
-    table.most(f"{name}: expand all → {boxes} drawn", opened["ms"], 2000, "ms")
-    table.most("  the longest task", opened["longest"], 200, "ms")
+    report.most(f"{name}: expand all → {boxes} drawn", opened["ms"], 2000, "ms")
+    report.most("  the longest task", opened["longest"], 200, "ms")
     turned = graph.turn(4)
-    table.row(
-        f"{name}: pan and zoom, all {boxes} in view", f"{turned['fps']:.0f} fps", "55 fps", holds=turned["fps"] >= 55
-    )
-    table.most("  processor time of all threads, a frame", turned["process"], 10, "ms")
-    table.row("  main thread, a frame, also while others have the processor", f"{turned['main']:.1f} ms")
-    table.row("  the longest between two frames", f"{turned['longest']:.0f} ms")
+    seen = f"{name}: pan and zoom, all {boxes} in view"
+    report.row(seen, {"onnx_nb": f"{turned['fps']:.0f} fps"}, "55 fps", holds=turned["fps"] >= 55)
+    report.most("  processor time of all threads, a frame", turned["process"], 10, "ms")
+    report.row("  main thread, a frame, also while others have the processor", {"onnx_nb": f"{turned['main']:.1f} ms"})
+    report.row("  the longest between two frames", {"onnx_nb": f"{turned['longest']:.0f} ms"})
     times = []
     for group in graph.largest(5):
         graph.reveal(group)
         times += [graph.act(type="toggle", group=group)["ms"] for _ in range(4)]
-    report_times(f"{name}, all open: collapse or expand a scope", times, table)
-    table.row(f"{name}: memory of JupyterLab's page", f"{graph.renderer.memory() / 1e6:.0f} MB")
+    report_times(f"{name}, all open: collapse or expand a scope", times, report)
+    report.row(f"{name}: memory of JupyterLab's page", {"onnx_nb": f"{graph.renderer.memory() / 1e6:.0f} MB"})
 
 
-def report_times(what: str, times: list[float], table: Table) -> None:
+def report_times(what: str, times: list[float], report: Report) -> None:
     """Print the median and the longest of several times; the limit applies to the median."""
     median = statistics.median(times)
-    table.row(what, f"{median:.0f} ms (to {max(times):.0f})", "50 ms", holds=median <= 50)
+    report.row(what, {"onnx_nb": f"{median:.0f} ms (to {max(times):.0f})"}, "50 ms", holds=median <= 50)
 
 
 # ---------------------------------------------------------------- memory
 
 
-def memory(playwright: Playwright, folder: Path, table: Table) -> None:
+def memory(playwright: Playwright, folder: Path, report: Report) -> None:
     """Open an exported page of 50,000 nodes, expand all of it and move around."""
     path = ModelGraph(models.chain(50_000)).to_html(folder / "graph.html")
     with launched(playwright) as browser:
@@ -426,10 +407,10 @@ def memory(playwright: Playwright, folder: Path, table: Table) -> None:
         root.wait_for()
         graph = Graph(page, root, Renderer(browser))
         page.wait_for_timeout(1000)
-        table.most("memory at 50,000 nodes, as opened", graph.renderer.memory() / 1e6, 300, "MB")
+        report.most("memory at 50,000 nodes, as opened", graph.renderer.memory() / 1e6, 300, "MB")
         graph.act(type="expandAll")
         graph.turn(4)
-        table.most("memory at 50,000 nodes, all open and moved", graph.renderer.memory() / 1e6, 300, "MB")
+        report.most("memory at 50,000 nodes, all open and moved", graph.renderer.memory() / 1e6, 300, "MB")
 
 
 if __name__ == "__main__":
