@@ -98,7 +98,7 @@ from onnx_nb.widgets.comparison import ComparisonPanel as ComparisonPanel
 from onnx_nb.widgets.diff import DiffPanel as DiffPanel
 from onnx_nb.widgets.graph import ModelGraph as ModelGraph
 from onnx_nb.widgets.graph import ModelView as ModelView
-from onnx_nb.widgets.graph import ShownOverlay as ShownOverlay
+from onnx_nb.widgets.shown_overlay import ShownOverlay as ShownOverlay
 from onnx_nb.widgets.simplification import SimplificationPanel as SimplificationPanel
 from onnx_nb.widgets.summary import ModelSummary as ModelSummary
 

@@ -13,6 +13,7 @@ import pytest
 
 import onnx_nb
 from onnx_nb.analysis.foreign_names import KEYWORDS, NAMES
+from tests import models
 
 
 def test_every_public_name_is_what_its_module_calls_so() -> None:
@@ -70,6 +71,16 @@ def test_import_loads_no_heavy_library() -> None:
     code = "import sys, onnx_nb; print([m for m in ('onnx', 'numpy', 'IPython', 'ipywidgets') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_showing_a_model_imports_only_what_that_needs() -> None:
+    heavy = ("onnx.reference", "onnxruntime", "numpy.ma", "PIL", "graphviz", "pandas", "matplotlib")
+    code = f"""import sys, onnx_nb
+onnx_nb.ModelGraph({str(models.light("squeezenet"))!r})
+ours = ("compare", "run", "simplify", "pytorch")
+print([m for m in {heavy!r} if m in sys.modules], [m for m in ours if f"onnx_nb.analysis.{{m}}" in sys.modules])"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["[]", "[]"]
 
 
 def test_names_of_other_tools_are_answered_with_ours() -> None:

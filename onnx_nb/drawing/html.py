@@ -26,7 +26,7 @@ from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.scopes.scopes import scopes
-from onnx_nb.analysis.view.columns import Columns
+from onnx_nb.analysis.view.columns import STATISTICS_BYTES, Columns
 from onnx_nb.analysis.view.inspection import figures, inspect
 from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, Overlay, overlay
 from onnx_nb.analysis.view.result_columns import (
@@ -62,8 +62,6 @@ _PAGE = """<!doctype html>
 
 REPLIES: Final = 4_000_000
 """Maximum number of characters of the inspector's texts in a page."""
-STATISTICS_BYTES: Final = 8_000_000
-"""Maximum bytes of statistics and histograms in a page before compression."""
 ROWS: Final = 24
 """Maximum number of rows of a static table; the rest is counted."""
 

@@ -30,7 +30,6 @@ import traitlets
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.model.model import label_of
-from onnx_nb.analysis.view.inspection import tensors_of
 from onnx_nb.widgets._channel import Call, Channel, Reply, Verb
 
 if TYPE_CHECKING:
@@ -305,6 +304,8 @@ class LinkedWidget(PackedWidget):
         """Return the selection in this widget for that of the graph; empty if there is no such tensor."""
         if self._graph is None or not self._graph.selection:
             return []
+        from onnx_nb.analysis.view.inspection import tensors_of
+
         first = self._graph.selection[0]
         kind, name, index = str(first.get("kind")), str(first.get("name")), first.get("id")
         tensors = tensors_of(self._graph.model, kind, name, index if isinstance(index, int) else None)

@@ -1,4 +1,7 @@
-"""Base classes of the widgets that show graphs: requests of every graph about its model, two graphs side by side."""
+"""Base classes of the widgets that show graphs: requests of every graph about its model, two graphs side by side.
+
+What a graph needs only once it is used is imported then, so that it is shown sooner.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,7 @@ import traitlets
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.progress import stage
-from onnx_nb.analysis.view.inspection import figures, inspect
-from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, Overlay, overlay
-from onnx_nb.drawing.html import STATISTICS_BYTES, bake, write_page
+from onnx_nb.analysis.view.columns import STATISTICS_BYTES
 from onnx_nb.widgets._base import PackedWidget
 from onnx_nb.widgets._channel import Call, Reply
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.capture import Capture
+    from onnx_nb.analysis.view.overlays import Overlay
 
 SIDES: Final = ("reference", "candidate")
 """Names of the two graphs of a pair, and of their parts."""
@@ -61,6 +63,8 @@ class GraphWidget(PackedWidget):
         OnnxNbError
             If the file cannot be written.
         """
+        from onnx_nb.drawing.html import write_page
+
         return write_page(path, self._page(statistics=statistics, limit=limit, progress=progress))
 
     def _page(self, **options: Any) -> str:
@@ -72,9 +76,14 @@ class GraphWidget(PackedWidget):
         raise NotImplementedError
 
     def _on_inspect(self, call: Call) -> Reply:
+        from onnx_nb.analysis.view.inspection import inspect
+
         return Reply(inspect(self._model(call), *_target(call)).to_json())
 
     def _on_figures(self, call: Call) -> Reply:
+        from onnx_nb.analysis.view.inspection import figures
+        from onnx_nb.analysis.view.overlays import overlay
+
         times = None if self.captured is None else overlay(self._model(call), self.captured, label="seconds")
         return Reply(figures(self._model(call), *_target(call), times))
 
@@ -97,6 +106,8 @@ class PairWidget(GraphWidget):
 
     def _baked(self, models: tuple[Model, Model], progress: Progress | None, **options: Any) -> dict[str, bytes]:
         """Return the replies about each model, by name of the part."""
+        from onnx_nb.drawing.html import bake
+
         halves = stage(progress, 0, 0.5), stage(progress, 0.5, 1)
         baked = (bake(model, progress=half, **options) for model, half in zip(models, halves, strict=True))
         return {f"baked-{side}": replies for side, replies in zip(SIDES, baked, strict=True)}
@@ -104,6 +115,8 @@ class PairWidget(GraphWidget):
 
 def named_overlay(model: Model, name: str, captured: Capture | None = None) -> Overlay:
     """Return the numbers with this name: those that every model has, or those of a capture."""
+    from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, overlay
+
     if name in OWN:
         return overlay(model, name)
     if captured is not None:

@@ -17,16 +17,14 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
-from onnx_nb.analysis.run.capture import Capture, capture
-from onnx_nb.analysis.run.statistics import Statistics
-from onnx_nb.analysis.view.array_preview import looks, page, picture, weight
-from onnx_nb.analysis.view.result_columns import NUMBERS
 from onnx_nb.widgets._channel import Call, Reply, Verb
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onnx_nb.analysis.model.model import Model
+    from onnx_nb.analysis.run.capture import Capture
+    from onnx_nb.analysis.run.statistics import Statistics
     from onnx_nb.analysis.view.array_preview import Look
 
 KEPT: Final = 8
@@ -73,6 +71,8 @@ class Values:
 
     def statistics(self, call: Call) -> Reply:
         """Reply with the statistics of a value; ``None`` if it has not been captured."""
+        from onnx_nb.analysis.view.result_columns import NUMBERS
+
         value, known = call.number("value"), self.known
         found = self._statistics(known, value, call)
         if found is None:
@@ -87,6 +87,8 @@ class Values:
 
     def page(self, call: Call) -> Reply:
         """Reply with some cells of a value and a picture around them; capture the value if necessary."""
+        from onnx_nb.analysis.view.array_preview import looks, page, picture
+
         index, row, column = call.numbers("index"), call.number("row", 0), call.number("column", 0)
         look = cast("Look", call.text("look", "slice"))
         array = self._array(call.number("value"), call)
@@ -113,6 +115,8 @@ class Values:
 
     def _run(self, known: Captured, call: Call, **options: Any) -> Capture:
         """Capture; raise if other feeds have been set in the meantime, as this capture is no longer accessible."""
+        from onnx_nb.analysis.run.capture import capture
+
         made = capture(self.model, known.feeds, progress=call.progress, **options)
         if known is not self.known:
             message = "the feeds were changed while the model ran."
@@ -140,6 +144,9 @@ class Values:
         name = self._name(value)
         if self._is_weight(value):
             if value not in self._weights:
+                from onnx_nb.analysis.run.statistics import Statistics
+                from onnx_nb.analysis.view.array_preview import weight
+
                 array = weight(Graph.opened(self.model), value)
                 message = f"Reading {bytes_text(array.nbytes)}…"
                 self._weights[value] = Statistics.of(array, progress=lambda done: call.progress(done, message))
@@ -153,6 +160,8 @@ class Values:
     def _array(self, value: int, call: Call) -> NDArray[Any]:
         name = self._name(value)
         if self._is_weight(value):
+            from onnx_nb.analysis.view.array_preview import weight
+
             return weight(Graph.opened(self.model), value)
         known = self.known
         captured = known.single.get(value) or self._capture_one(known, value, call)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.drilldown import Reproduction
-    from onnx_nb.widgets.graph import ModelGraph, ShownOverlay
+    from onnx_nb.widgets.graph import ModelGraph
+    from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 DETAILS_IN_STATE, DETAILS = 500_000, 3_000_000
 """Maximum bytes of details of points in a saved notebook and in a page. In a notebook the browser requests others."""

@@ -9,27 +9,19 @@ import difflib
 import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import ipywidgets
 import traitlets
 from traitlets import TraitError
 
-from onnx_nb.analysis.cost.summary import summarize
 from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
-from onnx_nb.analysis.submodel.extraction import ExtractionPlan, extract, plan_extraction
 from onnx_nb.analysis.view.graph_columns import columns
-from onnx_nb.analysis.view.inspection import select
-from onnx_nb.analysis.view.overlays import Overlay, Reduction, Scale, overlay
-from onnx_nb.drawing.graphviz import Direction, Theme, view_to_graphviz
-from onnx_nb.drawing.html import bake, page
 from onnx_nb.widgets._channel import Call, Reply, Verb
 from onnx_nb.widgets._graphs import GraphWidget, named_overlay
 from onnx_nb.widgets._values import Captured, Values
-from onnx_nb.widgets.summary import ModelSummary
 
 if TYPE_CHECKING:
     import os
@@ -38,7 +30,10 @@ if TYPE_CHECKING:
     import graphviz
 
     from onnx_nb.analysis.run.capture import Capture
-    from onnx_nb.analysis.view.overlays import Source
+    from onnx_nb.analysis.submodel.extraction import ExtractionPlan
+    from onnx_nb.analysis.view.overlays import Overlay, Reduction, Scale, Source
+    from onnx_nb.drawing.graphviz import Direction, Theme
+    from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 
 class ModelGraph(GraphWidget):
@@ -142,6 +137,8 @@ class ModelGraph(GraphWidget):
 
     def plan(self) -> ExtractionPlan:
         """Return the plan of `extract` for the chosen `inputs` and `outputs`."""
+        from onnx_nb.analysis.submodel.extraction import plan_extraction
+
         return plan_extraction(self.model, self.inputs, self.outputs)
 
     def extract(self) -> Model:
@@ -152,6 +149,8 @@ class ModelGraph(GraphWidget):
         ExtractionError
             If inputs are missing; the message names them.
         """
+        from onnx_nb.analysis.submodel.extraction import extract
+
         with self._lock:
             self.submodel = extract(self.model, self.inputs, self.outputs)
             return self.submodel
@@ -191,6 +190,9 @@ class ModelGraph(GraphWidget):
         if values is None:
             self.set_trait("_overlay", None)
             return None
+        from onnx_nb.analysis.view.overlays import overlay
+        from onnx_nb.widgets.shown_overlay import ShownOverlay
+
         made = overlay(self.model, values, label=label, scale=scale, reduce=reduce)
         nodes, groups = (column.astype("<f8").tobytes() for column in (made.nodes, made.scopes))
         self._overlay = {**made.to_json(), "nodes": nodes, "groups": groups}
@@ -198,6 +200,9 @@ class ModelGraph(GraphWidget):
         return self._shown
 
     def _page(self, **options: Any) -> str:
+        from onnx_nb.analysis.cost.summary import summarize
+        from onnx_nb.drawing.html import bake, page
+
         baked = bake(self.model, captured=self.captured, shown_overlay=self._colors(), **options)
         summary = summarize(self.model)
         return page(summary.name, summary.to_json(), "summary", {**self._packed, "baked": baked})
@@ -231,6 +236,8 @@ class ModelGraph(GraphWidget):
         >>> ModelGraph(onnx.parser.parse_model(text)).to_graphviz(direction="right").source[:15]
         'digraph model {'
         """
+        from onnx_nb.drawing.graphviz import view_to_graphviz
+
         return view_to_graphviz(
             self.model,
             self.view,
@@ -249,12 +256,16 @@ class ModelGraph(GraphWidget):
         return {**super()._verbs(), **self._values.verbs()}
 
     def _on_select(self, call: Call) -> Reply:
+        from onnx_nb.analysis.view.inspection import select
+
         found = select(self.model, call.numbers("nodes"), call.numbers("groups"))
         graph = Graph.of(self.model)
         ends = {key: _values(graph, getattr(found, key)) for key in ("inputs", "outputs")}
         return Reply({"rows": found.rows, **ends, "obstacle": found.obstacle})
 
     def _on_plan(self, call: Call) -> Reply:
+        from onnx_nb.analysis.submodel.extraction import plan_extraction
+
         plan = plan_extraction(self.model, call.texts("inputs"), call.texts("outputs"))
         graph = Graph.of(self.model)
         value = {
@@ -266,6 +277,8 @@ class ModelGraph(GraphWidget):
         return Reply(value, [plan.nodes.astype("<i4").tobytes()])
 
     def _on_extract(self, call: Call) -> Reply:
+        from onnx_nb.analysis.submodel.extraction import extract
+
         with self._lock:
             submodel = extract(self.model, call.texts("inputs"), call.texts("outputs"))
             packed = columns(submodel).to_bytes()
@@ -283,19 +296,6 @@ class ModelGraph(GraphWidget):
     def _on_page(self, call: Call) -> Reply:
         page = self._page(statistics=call.flag("statistics"), progress=call.progress)
         return Reply(buffers=[page.encode(errors="replace")])
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ShownOverlay(Overlay):
-    """The numbers that color a graph, as `ModelGraph.overlay` returns them."""
-
-    graph: ModelGraph
-    """The graph that shows them."""
-
-    def remove(self) -> None:
-        """Color the graph by categories again, unless other colors have been chosen since."""
-        if self.graph._shown is self and self.graph._overlay is not None:  # noqa: SLF001 - the graph made this handle
-            self.graph.overlay(None)
 
 
 def _values(graph: Graph, names: Iterable[str]) -> list[int]:
@@ -324,6 +324,8 @@ class ModelView(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
     model: Model
 
     def __init__(self, model: ModelLike, **traits: Any) -> None:
+        from onnx_nb.widgets.summary import ModelSummary
+
         self.model = load(model)
         self.graph = ModelGraph(self.model, **traits)
         self.summary = ModelSummary(self.model, expanded=False, theme=self.graph.theme)

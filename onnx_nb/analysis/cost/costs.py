@@ -24,6 +24,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.shape_inference import infer
 from onnx_nb.analysis.model.model import ModelLike, cached, load
+from onnx_nb.analysis.model.protofields import sorted_unique
 from onnx_nb.analysis.model.tensors import declared_bytes
 from onnx_nb.analysis.results import data_frame
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, scopes
@@ -161,7 +162,7 @@ class Costs:
         chosen = np.zeros(self.graph.node_count, bool)
         chosen[list(nodes)] = True
         reader, value, elements, nbytes = weights_read(self.graph)
-        read = np.unique(value[chosen[reader]])
+        read = sorted_unique(value[chosen[reader]])
         run = {metric: getattr(self, metric)[chosen] for metric in _RUN}
         sums = {metric: float(np.nansum(column)) for metric, column in run.items()}
         sums |= {"parameters": float(elements[read].sum()), "parameter_bytes": float(nbytes[read].sum())}
@@ -385,7 +386,7 @@ def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
     is_weight = graph.value_kind == INITIALIZER
     node = np.repeat(np.arange(graph.node_count), np.diff(graph.in_ptr))
     read = (graph.in_value >= 0) & is_weight[graph.in_value]
-    pairs = np.unique(node[read].astype(np.int64) * max(graph.value_count, 1) + graph.in_value[read])
+    pairs = sorted_unique(node[read].astype(np.int64) * max(graph.value_count, 1) + graph.in_value[read])
     if len(graph.subgraphs) > 1:
         pairs = _with_owners(graph, pairs)
     found = np.divmod(pairs, max(graph.value_count, 1))
@@ -399,10 +400,10 @@ def _with_owners(graph: Graph, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     inner = pairs
     while len(inner):
         inner, subgraph = inner[subgraph > 0], subgraph[subgraph > 0]
-        inner = np.unique(owner[subgraph] * graph.value_count + inner % graph.value_count)
+        inner = sorted_unique(owner[subgraph] * graph.value_count + inner % graph.value_count)
         pairs = np.concatenate([pairs, inner])
         subgraph = graph.node_subgraph[inner // graph.value_count]
-    return np.unique(pairs)
+    return sorted_unique(pairs)
 
 
 def _scope_sums(tree: Scopes, run: Column) -> tuple[dict[str, Column], dict[str, Ints]]:
@@ -427,13 +428,13 @@ def _scope_weights(tree: Scopes, node: Ints, value: Ints, size: Column) -> Colum
     """Sum the weights that are read in each scope, each once."""
     depth = depths(tree.scope_parent)
     total = np.zeros(len(tree.scope_parent))
-    pairs = np.unique(tree.node_scope[node].astype(np.int64) * max(len(size), 1) + value)
+    pairs = sorted_unique(tree.node_scope[node].astype(np.int64) * max(len(size), 1) + value)
     for level in range(int(depth.max()), -1, -1):
         group, read = np.divmod(pairs, max(len(size), 1))
         here = depth[group] == level
         np.add.at(total, group[here], size[read[here]])
         group = np.where(here, tree.scope_parent[group], group)
-        pairs = np.unique((group * max(len(size), 1) + read)[group >= 0])
+        pairs = sorted_unique((group * max(len(size), 1) + read)[group >= 0])
     return total
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -215,8 +215,8 @@ def _word(words: NDArray[np.uint64], at: Longs, left: Longs) -> NDArray[np.uint6
     return word
 
 
-def sorted_unique(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the distinct numbers, sorted; several times faster than ``np.unique``, which hashes."""
+def sorted_unique(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the distinct numbers, sorted; several times faster than ``np.unique``, which imports ``numpy.ma``."""
     values = np.sort(values)
     first = np.ones(len(values), bool)
     first[1:] = values[1:] != values[:-1]

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from onnx_nb.analysis.formatting import count_text
 
@@ -419,6 +418,8 @@ class _Bins:
         self.filled += chunk.size
 
     def _count(self) -> None:
+        from PIL import Image  # takes longer to import than most models to show
+
         # Pillow counts bytes at twice the speed of np.bincount, with which capturing ResNet-50 takes 30% more CPU time
         whole = self.filled & ~3 if self.filled >= 1 << 16 else 0
         if whole:

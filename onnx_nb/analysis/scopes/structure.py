@@ -139,7 +139,7 @@ class Siblings:
         self._sorted: dict[int, tuple[Longs, Longs]] = {}
         self.cycles: list[tuple[int, list[int]]] = []
         """(scope, codes of children on a cycle)"""
-        late = np.unique(self._scope[self.key[self._a] >= self.key[self._b]])
+        late = sorted_unique(self._scope[self.key[self._a] >= self.key[self._b]])
         if len(late):
             self._sort(late[np.argsort(self._depth[late], kind="stable")])
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAGIC: Final = b"ONB1"
+STATISTICS_BYTES: Final = 8_000_000
+"""Maximum bytes of statistics and histograms in a page before compression."""
 
 _CODES: Final = {"uint8": "u1", "uint16": "u2", "uint32": "u4", "int32": "i4", "float32": "f4", "float64": "f8"}
 _BLOCK: Final = 1 << 20

@@ -248,7 +248,7 @@ def _literals(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
     for subgraph in graph.subgraphs:
         kind = graph.type_index[subgraph.weights]
         small = np.flatnonzero(few[kind[: len(subgraph.graph.initializer)]])
-        for number in np.unique(kind[small]).tolist():
+        for number in sorted_unique(kind[small]).tolist():
             positions = small[kind[small] == number].tolist()
             tensors = [subgraph.graph.initializer[position] for position in positions]
             shown = _literals_of(graph.known_types[number], counts[number], tensors)
