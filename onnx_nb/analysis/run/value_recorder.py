@@ -377,8 +377,11 @@ def spread(
             while waiting and (feed is None or len(waiting) >= _SUBMITTED):
                 yield pickle.loads(waiting.pop(0).result())  # noqa: S301 (our own)
                 number += 1
-    except concurrent.futures.BrokenExecutor as error:
-        message = f"a worker process of the executor ended while feed {number} ran: {error}"
+    except Exception as error:
+        # Dask runs the feeds of a worker that died again, and gives up one that has ended several workers
+        if not isinstance(error, concurrent.futures.BrokenExecutor) and type(error).__name__ != "KilledWorker":
+            raise
+        message = f"a worker process of the executor ended while feed {number} ran: {shortened(str(error), 300)}"
         raise CaptureError(message, advice="subprocess=True names the node.") from error
     finally:
         for future in waiting:

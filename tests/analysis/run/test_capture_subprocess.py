@@ -137,10 +137,12 @@ def test_functions_that_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
         capture(MODEL, X, subprocess=True, stop_at=lambda *_: bool(lock))
 
 
-def script(source: str, folder: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
+def script(
+    source: str, folder: Path, *options: str, arguments: tuple[str, ...] = (), **environment: str
+) -> subprocess.Popen[str]:
     """Start a program that may import these tests."""
     known = {**os.environ, "PYTHONPATH": str(models.ROOT), **environment}
-    command = [sys.executable, *options, "-c", source]
+    command = [sys.executable, *options, "-c", source, *arguments]
     return subprocess.Popen(command, cwd=folder, env=known, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
