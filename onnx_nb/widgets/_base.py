@@ -110,7 +110,7 @@ class OnnxWidget(anywidget.AnyWidget):
                 near = difflib.get_close_matches(name, public, n=1)
                 hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(public)}."
                 raise TypeError(f"{type(self).__name__} has no argument {name!r}. {hint}")
-        self._lock = threading.RLock()
+        self._lock, self._of_thread = threading.RLock(), threading.local()
         own, code = uuid.uuid4().hex, SharedCode.this()
         if code is None:
             self._esm = static_text("widget.js")
@@ -137,6 +137,15 @@ class OnnxWidget(anywidget.AnyWidget):
             if self._made_layout is not None:
                 self._made_layout.close()  # a widget of its own, which ipywidgets would keep
         super().close()
+
+    @property
+    def _property_lock(self) -> dict[str, Any]:
+        """The traits that a page is setting on this thread; ipywidgets would share them with a cell that sets one."""
+        return getattr(self._of_thread, "property_lock", {})
+
+    @_property_lock.setter
+    def _property_lock(self, traits: dict[str, Any]) -> None:
+        self._of_thread.property_lock = traits
 
     def set_state(self, sync_data: Mapping[str, Any]) -> None:
         """Apply traits that a page sends, except private ones and the layout: only the kernel sets those."""

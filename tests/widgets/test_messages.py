@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
+import random
 import threading
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx.parser
 import pytest
 import traitlets
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 import onnx_nb
 from onnx_nb import OnnxNbError
 from onnx_nb.widgets._base import OnnxWidget, SharedCode, static_text
+from tests.depth import DEPTH
 from tests.widgets.test_panels import LOG
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def model() -> onnx_nb.Model:
     return onnx_nb.load(onnx.parser.parse_model(LOG))
 
 
-EXAMPLES = int(os.environ.get("ONNX_NB_EXAMPLES", "3"))
+EXAMPLES = 3 * DEPTH
 """Random messages for each request."""
 
 WIDGETS: dict[str, Callable[[], OnnxWidget]] = {
@@ -176,3 +178,81 @@ def test_a_page_cannot_replace_the_bundle() -> None:
     before = code.code
     code.set_state({"code": "alert(1)"})
     assert code.code == before
+
+
+def test_clicks_meet_cells_that_change_the_same_widget() -> None:
+    """Messages arrive on the thread of a subshell while cells run: each is answered once, and what is left is whole."""
+    graph = onnx_nb.ModelGraph(model())
+    panel = onnx_nb.CapturePanel(onnx_nb.capture(graph.model), graph=graph)
+    changes = onnx_nb.SimplificationPanel(onnx_nb.simplify(model()))
+    answers: dict[Any, list[dict[str, Any]]] = {}
+    faults: list[BaseException] = []
+    lock = threading.Lock()
+
+    def send(content: dict[str, Any], buffers: list[bytes]) -> None:
+        if "progress" not in content:
+            with lock:
+                answers.setdefault(content["id"], []).append(content)
+
+    for widget in (graph, panel, changes):
+        widget.send = send
+    numbers = itertools.count()
+    requests = (
+        (graph, "extract", {"inputs": ["a"], "outputs": ["z"]}),
+        (graph, "plan", {"inputs": ["x"], "outputs": ["b"]}),
+        (graph, "capture", {"value": 1}),
+        (graph, "capture", {}),
+        (graph, "statistics", {"value": 1}),
+        (graph, "overlay", {"name": "MACs"}),
+        (panel, "columns", {"part": "columns"}),
+        (changes, "again", {"skipped": []}),
+        (changes, "columns", {"part": "candidate"}),
+        (changes, "inspect", {"part": "candidate", "kind": "node", "id": 0}),
+    )
+
+    def page() -> None:
+        dice = random.Random(1)
+        try:
+            for _ in range(100 * DEPTH):
+                widget, verb, args = dice.choice(requests)
+                number = next(numbers)
+                widget._handle_custom_msg({"id": number, "verb": verb, "args": args}, [])
+                if dice.random() < 0.2:
+                    widget._handle_custom_msg({"id": number, "cancel": True}, [])
+                if threading.current_thread() is pages[0]:  # a subshell is one thread
+                    graph.set_state({"selection": [{"kind": "tensor", "name": dice.choice("xabz")}]})
+        except BaseException as error:  # noqa: BLE001 - raised below
+            faults.append(error)
+
+    pages = [threading.Thread(target=page) for _ in range(2)]
+    for thread in pages:
+        thread.start()
+    dice = random.Random(2)
+    while any(thread.is_alive() for thread in pages):
+        what = dice.randrange(6)
+        if what == 0:
+            graph.inputs, graph.outputs = ["a"], ["z"]
+            graph.extract()
+        elif what == 1:
+            graph.feeds = {"x": np.ones(4, np.float32)}
+        elif what == 2:
+            graph.overlay(dice.choice(["parameters", "MACs"]))
+        elif what == 3:
+            panel.graph = dice.choice([graph, None])
+        elif what == 4:
+            panel.selection = [{"kind": "tensor", "name": dice.choice("abz")}]
+        else:
+            changes.redo()
+    for thread in pages:
+        thread.join()
+    assert not faults
+    for widget in (graph, panel, changes):
+        worker = widget._channel._worker if widget._channel else None
+        if worker is not None:
+            widget._channel._queue.put(None)  # after everything that waits
+            worker.join(100)
+    assert sorted(answers) == list(range(next(numbers)))
+    assert {len(given) for given in answers.values()} == {1}
+    assert "fault in onnx_nb" not in str(answers)
+    assert graph.submodel is not None
+    assert len(graph.submodel.proto.graph.node) == 2

@@ -22,6 +22,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 import onnx_nb
 from onnx_nb import ModelFileError, ModelGraph, external_data
 from onnx_nb.analysis.model import save
+from tests.depth import DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +116,7 @@ def test_a_killed_save_loses_nothing_and_what_it_leaves_goes_with_the_next_one(t
     started = time.perf_counter()
     models[1].save(path)
     usual = time.perf_counter() - started
-    for attempt in range(30):
+    for attempt in range(20 * DEPTH):
         saving = functools.partial(models[attempt % 2].save, path)
         killed += in_child(saving, kill_after=dice.random() * 2 * usual)[0] < 0
         assert holds(path, 0, 1)

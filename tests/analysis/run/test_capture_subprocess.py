@@ -22,6 +22,7 @@ from onnx_nb.analysis.run.capture import capture
 from onnx_nb.analysis.run.value_recorder import Store
 from tests import models
 from tests.analysis.model.test_saving_under_faults import in_child
+from tests.depth import DEPTH
 
 MODEL = onnx.parser.parse_model(
     """<ir_version: 8, opset_import: ["": 18]> g (float[n] x) => (float[n] c) {
@@ -147,7 +148,7 @@ def script(
 
 
 INTERRUPTED = """if True:
-    import os, pathlib, random, signal, threading
+    import os, pathlib, random, signal, sys, threading
     import onnx_nb
     from tests.analysis.run.test_capture_subprocess import MODEL, X
     def children():
@@ -158,7 +159,7 @@ INTERRUPTED = """if True:
     signal.signal(signal.SIGALRM, interrupt)
     dice, ends = random.Random(3), []
     onnx_nb.capture(MODEL, X)
-    for delay in [0.001, 0.005, 0.02, *(dice.random() for _ in range(5)), 100]:
+    for delay in [0.001, 0.005, 0.02, *(dice.random() for _ in range(int(sys.argv[1]))), 100]:
         signal.setitimer(signal.ITIMER_REAL, delay)
         try:
             onnx_nb.capture(MODEL, X, subprocess=True)
@@ -171,8 +172,8 @@ INTERRUPTED = """if True:
 
 
 def test_interrupts_at_any_moment_leave_no_process(tmp_path: Path) -> None:
-    with script(INTERRUPTED, tmp_path, TMPDIR=str(tmp_path)) as process:
-        said = process.communicate(timeout=300)[0]
+    with script(INTERRUPTED, tmp_path, arguments=(str(3 * DEPTH),), TMPDIR=str(tmp_path)) as process:
+        said = process.communicate(timeout=300 * DEPTH)[0]
     assert said == "['interrupted', 'interrupted'] done [] 1\n"
     assert list(tmp_path.glob("onnx_nb*")) == []
 

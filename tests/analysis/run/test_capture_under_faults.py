@@ -18,6 +18,7 @@ from onnx_nb.analysis.run.capture import capture
 from tests import models
 from tests.analysis.run.test_capture import SET_MODEL, dataset, equal, same
 from tests.analysis.run.test_capture_subprocess import script
+from tests.depth import DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,10 +122,9 @@ INTERRUPTED = """if True:
 """
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(60, marks=pytest.mark.slow)])
-def test_what_is_interrupted_at_any_moment_is_right_the_next_time(count: int, tmp_path: Path) -> None:
+def test_what_is_interrupted_at_any_moment_is_right_the_next_time(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     path = onnx_nb.load(models.chain(60)).save(tmp_path / "model.onnx")
-    with script(INTERRUPTED, tmp_path / "work", arguments=(str(path), str(count))) as process:
-        said = process.communicate(timeout=500)[0]
+    with script(INTERRUPTED, tmp_path / "work", arguments=(str(path), str(5 * DEPTH))) as process:
+        said = process.communicate(timeout=300 * DEPTH)[0]
     assert said == "True ['saved.onnx'] 1\n"
