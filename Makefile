@@ -4,6 +4,8 @@
 # make bundle   rebuilds onnx_nb/static/*.js from onnx_nb/frontend
 # make faults   faults planted into exports of many architectures: how many compare_torch names (half an hour)
 # make bench    ours against peers on the same work, written to docs/performance.md
+# make robust   kills, interrupts, races and random messages, fifty times as many as in make test (half an hour)
+# make audit    known vulnerabilities of the packages that are installed and bundled; needs the network
 # make clean    removes what the above made, except .venv and node_modules
 # PYTHON=...    the Python (3.11 or newer) that .venv is made from
 
@@ -19,7 +21,7 @@ SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-fast bundle faults bench clean lint types frontend bundle-is-current tools torch
+.PHONY: demo test test-fast bundle faults robust audit bench clean lint types frontend bundle-is-current tools torch
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -64,6 +66,14 @@ bundle: $(FRONTEND)/node_modules/.package-lock.json
 
 faults: .venv/installed-test torch
 	HF_HUB_OFFLINE=1 python -W ignore -m tests.faults --jobs 2
+
+robust: .venv/installed-test torch
+	ONNX_NB_DEPTH=50 python -m pytest -m 'not browser' tests/widgets/test_messages.py tests/notebook/test_many_displays.py \
+		tests/analysis/model/test_saving_under_faults.py tests/analysis/run/test_capture_under_faults.py \
+		tests/analysis/run/test_capture_subprocess.py
+
+audit: .venv/installed-test $(FRONTEND)/node_modules/.package-lock.json
+	python .ci/audit.py
 
 bench: .venv/installed-test torch
 	pip install --quiet netron onnxsim onnxslim
