@@ -148,12 +148,16 @@ def script(
 
 
 INTERRUPTED = """if True:
-    import os, pathlib, random, signal, sys, threading
+    import contextlib, os, pathlib, random, signal, sys, threading, time
     import onnx_nb
     from tests.analysis.run.test_capture_subprocess import MODEL, X
     def children():
-        return [path.name for path in pathlib.Path("/proc").glob("[0-9]*")
-                if f"PPid:\\t{os.getpid()}\\n" in (path / "status").read_text()]
+        states = {}
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has just ended
+                states[path.name] = (path / "status").read_text()
+        return [number for number, state in states.items()
+                if f"PPid:\\t{os.getpid()}\\n" in state and "State:\\tZ" not in state]
     def interrupt(*_):
         raise KeyboardInterrupt
     signal.signal(signal.SIGALRM, interrupt)
@@ -167,6 +171,9 @@ INTERRUPTED = """if True:
         except KeyboardInterrupt:
             ends.append("interrupted")
         signal.setitimer(signal.ITIMER_REAL, 0)
+    deadline = time.monotonic() + 60
+    while children() and time.monotonic() < deadline:  # one that was only starting ends when it finds its pipe closed
+        time.sleep(0.05)
     print(ends[:2], ends[-1], children(), threading.active_count())
 """
 
