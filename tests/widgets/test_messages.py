@@ -197,7 +197,7 @@ def test_clicks_meet_cells_that_change_the_same_widget() -> None:
     for widget in (graph, panel, changes):
         widget.send = send
     numbers = itertools.count()
-    requests = (
+    requests: tuple[tuple[OnnxWidget, str, dict[str, Any]], ...] = (
         (graph, "extract", {"inputs": ["a"], "outputs": ["z"]}),
         (graph, "plan", {"inputs": ["x"], "outputs": ["b"]}),
         (graph, "capture", {"value": 1}),
@@ -247,10 +247,10 @@ def test_clicks_meet_cells_that_change_the_same_widget() -> None:
         thread.join()
     assert not faults
     for widget in (graph, panel, changes):
-        worker = widget._channel._worker if widget._channel else None
-        if worker is not None:
-            widget._channel._queue.put(None)  # after everything that waits
-            worker.join(100)
+        channel: Any = widget._channel
+        if channel._worker is not None:
+            channel._queue.put(None)  # after everything that waits
+            channel._worker.join(100)
     assert sorted(answers) == list(range(next(numbers)))
     assert {len(given) for given in answers.values()} == {1}
     assert "fault in onnx_nb" not in str(answers)
