@@ -6,7 +6,9 @@ Names come from files that are not trusted: they may be bytes, thousands of char
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
+import os
 import unicodedata
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,11 @@ def closest(name: str, names: Iterable[str], n: int = 3) -> list[str]:
 def plain_text(name: str | bytes) -> str:
     """Return a name of a proto as ``str``; protobuf returns ``bytes`` where a name is not valid UTF-8."""
     return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name
+
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """Return a path as text that can be written as UTF-8; names of files may be any bytes."""
+    return plain_text(os.fsencode(path))
 
 
 def quoted(name: str) -> str:
@@ -93,7 +100,9 @@ def number_text(number: complex, digits: int = 7) -> str:
 
 def shape_text(shape: Iterable[int | str | None]) -> str:
     """Return a shape as ``1×3×224``: ``?`` for an unknown dimension, "scalar" for rank 0."""
-    return "×".join("?" if dim is None else shortened(str(dim), 60) for dim in shape) or "scalar"
+    first = [*itertools.islice(shape, 17)]
+    texts = ["?" if dim is None else shortened(str(dim), 60) for dim in first[:16]]
+    return "×".join([*texts, *("…" for _ in first[16:])]) or "scalar"
 
 
 def closest_text(name: str, names: Iterable[str], n: int = 3) -> str:

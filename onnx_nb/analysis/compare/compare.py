@@ -382,7 +382,8 @@ def values(graph: Graph) -> dict[str, int]:
     is_weight = (graph.value_kind == INITIALIZER) | (graph.value_kind == DANGLING)
     found = np.flatnonzero((graph.value_subgraph == 0) & ~is_weight)
     makers = graph.producer[found]
-    order = np.where(makers >= 0, graph.rank[makers], -1)
+    order = np.full(len(makers), -1)
+    order[makers >= 0] = graph.rank[makers[makers >= 0]]
     found = found[np.argsort(order, kind="stable")].tolist()
     names = graph.value_names
     return {names[value]: value for value in found if names[value] and _operator(graph, value) != "Constant"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
@@ -12,11 +11,11 @@ import numpy as np
 
 from onnx_nb.analysis.cost.costs import Cost, Costs, costs
 from onnx_nb.analysis.foreign_names import known_keywords
-from onnx_nb.analysis.formatting import plain_text, shape_text
+from onnx_nb.analysis.formatting import path_text, plain_text, shape_text
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load
-from onnx_nb.analysis.model.tensors import dtype_name
+from onnx_nb.analysis.model.tensors import dtype_name, elements
 from onnx_nb.analysis.results import Displayed, Table
 
 LISTED = 20
@@ -202,7 +201,7 @@ def outline(model: ModelLike) -> Summary:
     nbytes: Counter[str] = Counter()
     for weight in weights:
         dtype = dtype_name(weight.dtype)
-        parameters[dtype] += math.prod(max(dim, 0) for dim in weight.shape)  # broken models: below 0
+        parameters[dtype] += max(elements(weight.shape), 0)  # broken models: below 0
         nbytes[dtype] += weight.nbytes
     counts = np.bincount(graph.op_index, minlength=len(graph.operators)).tolist()
     op_counts = [
@@ -217,7 +216,7 @@ def outline(model: ModelLike) -> Summary:
     producer = " ".join(part for part in map(plain_text, (proto.producer_name, proto.producer_version)) if part)
     return Summary(
         name=loaded.name,
-        path=str(loaded.path or ""),
+        path=path_text(loaded.path or ""),
         ir_version=proto.ir_version,
         producer=producer,
         opsets=tuple((plain_text(entry.domain), entry.version) for entry in proto.opset_import),

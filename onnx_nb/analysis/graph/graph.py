@@ -21,10 +21,10 @@ from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import topological
 from onnx_nb.analysis.graph.diagnostics import Problem, Problems, structural_problems
 from onnx_nb.analysis.graph.names import INITIALIZER, Names, NodeTable, ints
-from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.graph.shape_inference import Inference, Walk
-from onnx_nb.analysis.graph.subgraphs import NO_VALUES, Inside, Key, Subgraph, functions_of, may_hold_graphs
+from onnx_nb.analysis.graph.subgraphs import NO_VALUES, Inside, Subgraph, may_hold_graphs
 from onnx_nb.analysis.graph.types import DeclaredTypes, ValueType
+from onnx_nb.analysis.model.functions import Key, canonical, functions_of
 from onnx_nb.analysis.model.model import Model, ModelLike, cached, load
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans
 
@@ -224,7 +224,7 @@ class Graph:
         for frame, scope in enumerate(self._resolved.scopes):
             prefix = self._resolved.prefixes[frame]
             found = scope.get(name[len(prefix) :], -1) if name.startswith(prefix) else -1
-            if found >= 0 and (not prefix or self.value_subgraph[found] == frame):
+            if name and found >= 0 and (not prefix or self.value_subgraph[found] == frame):
                 return found
         alike = ", ".join(map(quoted, closest(name, self.value_names)))
         message = f"tensor {quoted(name)} is not in the model."

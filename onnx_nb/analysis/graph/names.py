@@ -16,9 +16,10 @@ import onnx
 
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import plain_text, shortened
-from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.model import protofields, wire
+from onnx_nb.analysis.model.functions import canonical
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans, sorted_unique
+from onnx_nb.analysis.model.tensors import RANK
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.subgraphs import Subgraph
@@ -343,13 +344,14 @@ def _serialized(messages: Iterable[bytes]) -> tuple[bytes, protofields.Fields]:
 
 
 def _without_values(tensor: onnx.TensorProto) -> bytes:
-    small = onnx.TensorProto()
+    # of too many axes so many that the shape stays unknown
+    small = onnx.TensorProto(dims=tensor.dims[: RANK + 1])
     wire.copy_fields(tensor, small, without=tuple(f.name for f in tensor.DESCRIPTOR.fields if f.name not in _HEAD))
     serialized: bytes = small.SerializeToString()
     return serialized
 
 
-_HEAD = ("dims", "data_type", "name")
+_HEAD = ("data_type", "name")
 
 
 def _without_large_attributes(node: onnx.NodeProto) -> bytes:

@@ -17,6 +17,8 @@ import numpy as np
 import onnx
 import onnx.defs
 
+from onnx_nb.analysis.formatting import plain_text, shape_text
+from onnx_nb.analysis.model.functions import canonical
 from onnx_nb.analysis.model.tensors import dtype_name
 
 _OPERATORS = {
@@ -107,11 +109,6 @@ _CATEGORY_OF = {op: index for index, kind in enumerate(CATEGORIES) for op in _OP
 _OTHER = CATEGORIES.index("other")
 
 
-def canonical(domain: str) -> str:
-    """Return the one name of a domain: the default one may be written as "ai.onnx"."""
-    return "" if domain == "ai.onnx" else domain
-
-
 @functools.lru_cache(maxsize=8192)
 def category(op_type: str, domain: str = "") -> int:  # noqa: ARG001 (two domains may yet differ in an operator)
     """Return the kind of an operator, an index into `CATEGORIES`."""
@@ -199,15 +196,14 @@ def attribute_text(attribute: onnx.AttributeProto) -> str:
     """Return the value of an attribute as text: a number, a string, or the kind of object it holds."""
     kind = onnx.AttributeProto
     if attribute.ref_attr_name:
-        return f"the function's {attribute.ref_attr_name}"
+        return f"the function's {plain_text(attribute.ref_attr_name)}"
     match attribute.type:
         case kind.GRAPH:
             return f"a graph of {len(attribute.g.node)} nodes"
         case kind.GRAPHS:
             return f"{len(attribute.graphs)} graphs"
         case kind.TENSOR:
-            shape = "×".join(map(str, attribute.t.dims)) or "scalar"
-            return f"{shape} {dtype_name(attribute.t.data_type)}"
+            return f"{shape_text(attribute.t.dims)} {dtype_name(attribute.t.data_type)}"
         case kind.TENSORS | kind.SPARSE_TENSOR | kind.SPARSE_TENSORS | kind.TYPE_PROTO | kind.TYPE_PROTOS:
             return str(kind.AttributeType.Name(attribute.type)).lower().replace("_", " ")
         case kind.STRING:

@@ -24,7 +24,6 @@ from onnx_nb.analysis.formatting import closest, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.diagnostics import Problem
-from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.graph.types import (
     FLOATS_WANTED,
     STAND_INS,
@@ -39,6 +38,7 @@ from onnx_nb.analysis.graph.types import (
     unwrapped,
 )
 from onnx_nb.analysis.model import tensors
+from onnx_nb.analysis.model.functions import canonical
 from onnx_nb.analysis.model.model import label_of
 from onnx_nb.analysis.model.tensors import Dims, attribute, dimensions, dimensions_text, fits, input_types, listed
 
@@ -50,6 +50,8 @@ DEPTH = 100
 """Levels of nested subgraphs that are walked; deeper ones are left out."""
 SETTLED_DEPTH = 4
 """Levels of nesting up to which the types that a loop carries are iterated; deeper, they have any shape."""
+STEPS = 200_000
+"""Nodes, besides four times those of the graph, after which the bodies of loops are walked only once."""
 
 BROKEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
 """Errors that attributes of a wrong type or number raise; only broken models have them."""
@@ -58,6 +60,7 @@ Value = NDArray[Any]
 _NO_VALUE, _NOT_READ, _LEFT_OUT, _UNSETTLED = -1, -2, -3, -4
 _NOTHING = 0
 """Number of the unknown type in a `TypeTable`."""
+_UNTYPED = TypeProto(tensor_type=TypeProto.Tensor())
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +150,7 @@ class Walk:
             or operators.may_hold_graphs(op, domain, graph.opsets.get(domain, 0))
             for op, domain in graph.operators
         ]
-        self._depth = 0
+        self._depth = self._steps = 0
         self._scopes: list[Mapping[str, int]] = [graph.plain.opsets]
         """Distinct opset imports; a function has its own."""
         self._scope = 0
@@ -185,6 +188,7 @@ class Walk:
             order = self._graph.order if subgraph == 0 else self._graph.subgraph_order(subgraph)
             for node in order.tolist():
                 if self._nodes is None or subgraph or node in self._nodes:
+                    self._steps += 1
                     self._step(node)
         elif self._problem is None:
             message = f"types are not inferred in subgraphs that are nested more than {DEPTH} deep"
@@ -332,6 +336,7 @@ class Walk:
             self._merged(kind, self._declared[value]) if value >= 0 else _LEFT_OUT
             for kind, value in zip(found, made, strict=True)
         )
+        settled = all(self._types[kind].size is not None for kind, value in zip(found, made, strict=True) if value >= 0)
         described = tuple(self._types[kind] if kind >= 0 else None for kind in outputs)
         case = replace(case, outputs=described)
         subgraphs = self._graph.bodies(node)
@@ -341,14 +346,14 @@ class Walk:
             known = tuple([*(max(value, _NO_VALUE) for value in held), *[_NO_VALUE] * len(made)][: len(made)])
         else:
             try:
-                readable = not open_attributes and (_NO_VALUE not in values or op in ("Shape", "Size"))
+                # a size that is only declared may not be that of the array
+                readable = settled and not open_attributes and (_NO_VALUE not in values or op in ("Shape", "Size"))
                 arrays = computed(case) if readable else None
             except BROKEN:
                 arrays = None
             known = tuple(map(self._value, arrays)) if arrays is not None else (_NO_VALUE,) * len(made)
         self._made.append((outputs, known))
         self._cases.append(case)
-        settled = all(self._types[kind].size is not None for kind, value in zip(found, made, strict=True) if value >= 0)
         return len(self._cases) - 1, settled
 
     def _outputs(self, node: int, case: Case) -> list[int]:
@@ -378,25 +383,19 @@ class Walk:
         read = list(zip(map(plain_text, proto.input), case.inputs, case.values, strict=True))
         if schema is None:
             return []
-        known = {name: kind.proto for name, kind, _ in read if kind is not None and kind.proto.WhichOneof("value")}
+        # on inputs without a type onnx's inference may crash the process, on tensors of no element type it raises
+        known = {name: kind.proto if kind.dtype else _UNTYPED for name, kind, _ in read if kind is not None}
+        complete = all(kind.dtype for _, kind, _ in read if kind is not None)
         data = {name: onnx.numpy_helper.from_array(value, name) for name, _, value in read if value is not None}
         proto = _with_plain_names(proto)
         imports = [onnx.helper.make_opsetid(*entry) for entry in self._scopes[self._scope].items()]
         try:
-            if all(kind is None or name in known for name, kind, _ in read):
-                found = onnx.shape_inference.infer_node_outputs(
-                    schema, proto, known, data, opset_imports=imports, ir_version=onnx.IR_VERSION
-                )
-            else:
-                # in a model of its own: the type of a Cast does not depend on inputs of unknown types
-                model = onnx.ModelProto(ir_version=onnx.IR_VERSION, opset_import=imports)
-                model.graph.name = "node"
-                model.graph.node.append(proto)
-                model.graph.input.extend(onnx.ValueInfoProto(name=name, type=kind) for name, kind in known.items())
-                inferred = onnx.shape_inference.infer_shapes(model).graph.value_info
-                found = {info.name: info.type for info in inferred}
+            found = onnx.shape_inference.infer_node_outputs(
+                schema, proto, known, data, opset_imports=imports, ir_version=onnx.IR_VERSION
+            )
         except Exception as error:  # noqa: BLE001 (the C++ side raises any kind; unknown types are reported)
-            self._refused(node, " ".join(str(error).split()) or type(error).__name__)
+            if complete:
+                self._refused(node, " ".join(str(error).split()) or type(error).__name__)
             return []
         made = [self._table.add(found[name]) if name in found else _NOTHING for name in proto.output]
         if op == "Dropout" and version < 10:
@@ -490,7 +489,8 @@ class Walk:
         body = self._graph.subgraphs[subgraph]
         # a condition precedes the outputs that a Loop carries
         skipped = 1 if before else 0
-        rounds = 4 if self._depth <= SETTLED_DEPTH else 1
+        few = self._steps < STEPS + 4 * self._graph.node_count
+        rounds = 4 if few and self._depth <= SETTLED_DEPTH else 1
         for left in range(rounds, 0, -1):
             if left == 1:
                 carried = [self._table.tensor(elem, None) if (elem := self._types[k].elem_type) else k for k in carried]

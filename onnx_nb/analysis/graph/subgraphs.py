@@ -17,14 +17,11 @@ import onnx
 from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import cycles
-from onnx_nb.analysis.graph.operators import canonical
+from onnx_nb.analysis.model.functions import Key, canonical, key_of
 from onnx_nb.analysis.model.tensors import all_nodes, graphs_of
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Ints
-
-Key = tuple[str, str, str]
-"""Domain, name and overload of a local function."""
 
 NODES_OPENED = 50_000
 """Maximum number of nodes in opened calls, in addition to twice those of the functions themselves."""
@@ -67,16 +64,6 @@ def may_hold_graphs(op: str | bytes, domain: str | bytes, opsets: Mapping[str, i
     """Return whether nodes of an operator may have bodies."""
     domain = canonical(plain_text(domain))
     return operators.may_hold_graphs(plain_text(op), domain, opsets.get(domain, 0))
-
-
-def functions_of(proto: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
-    """Return the local functions of a model."""
-    return {(canonical(plain_text(f.domain)), plain_text(f.name), plain_text(f.overload)): f for f in proto.functions}
-
-
-def key_of(node: onnx.NodeProto) -> Key:
-    """Return the key of the function that a node would call."""
-    return canonical(plain_text(node.domain)), plain_text(node.op_type), plain_text(node.overload)
 
 
 def recursive(functions: Mapping[Key, onnx.FunctionProto]) -> list[list[Key]]:
@@ -163,7 +150,7 @@ class Inside:
             for node, refers in zip(function.node, self._refers[key], strict=True)
         )
         stop = self._base + len(self.nodes)
-        empty = onnx.GraphProto(name=function.name)
+        empty = onnx.GraphProto(name=plain_text(function.name))
         self.subgraphs.append(Subgraph(empty, call.owner, "", call.subgraph, start, stop, function))
         self._add_bodies((self.nodes[node - self._base], node, number) for node in range(start, stop))
         return self._calls(number, (*call.around, key))

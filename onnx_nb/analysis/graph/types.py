@@ -19,7 +19,7 @@ from onnx import TypeProto
 
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.model import tensors
-from onnx_nb.analysis.model.tensors import Dims, attribute, dimensions, type_text
+from onnx_nb.analysis.model.tensors import RANK, Dims, attribute, dimensions, elements, type_text
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _NUMBERED = re.compile(r"unk__\d+")
 _INVENTED = re.compile(r"_dim_\d+$")
 """End of the names that torch's TorchScript exporter gives to dimensions it does not know, some of which are fixed."""
+LONGEST_SYMBOL = 1000
+"""Characters; a dimension with a longer name counts as unknown."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class ValueType:
     @property
     def size(self) -> int | None:
         """Number of elements of a dense tensor; None if the element type or a dimension is unknown."""
-        return math.prod(self.shape) if self.elem_type and is_static(self.shape) else None
+        return elements(self.shape) if self.elem_type and is_static(self.shape) else None
 
     @property
     def is_complete(self) -> bool:
@@ -109,12 +111,27 @@ class TypeTable:
         key = proto.SerializeToString(deterministic=True)
         number = self._number.setdefault(key, len(self.known))
         if number == len(self.known):
-            self.known.append(ValueType.of(TypeProto.FromString(key)))
+            self.known.append(ValueType.of(_bounded(TypeProto.FromString(key))))
         return number
 
     def tensor(self, elem_type: int, shape: Sequence[int | str | None] | None) -> int:
         """Return the number of a tensor type."""
-        return self.add(onnx.helper.make_tensor_type_proto(elem_type, shape))
+        known = shape is not None and len(shape) <= RANK
+        return self.add(onnx.helper.make_tensor_type_proto(elem_type, shape if known else None))
+
+
+def _bounded(proto: TypeProto) -> TypeProto:
+    """Remove from a type what is too large to be repeated at each value: a rank above `RANK`, megabytes of a symbol."""
+    inner = unwrapped(proto)
+    for kind in ("tensor_type", "sparse_tensor_type"):
+        if inner.HasField(kind):
+            tensor = getattr(inner, kind)
+            if len(tensor.shape.dim) > RANK:
+                tensor.ClearField("shape")
+            for dim in tensor.shape.dim:
+                if len(dim.dim_param) > LONGEST_SYMBOL:
+                    dim.Clear()
+    return proto
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +147,7 @@ class DeclaredTypes:
         """Read inputs, outputs, value_info and initializers of every subgraph."""
         table, of_value = TypeTable(), np.zeros(graph.value_count, np.int32)
         inputs = graph.model.proto.graph.input
-        symbols = {plain_text(dim.dim_param) for info in inputs for dim in info.type.tensor_type.shape.dim}
+        symbols = {plain_text(dim.dim_param) for info in inputs for dim in info.type.tensor_type.shape.dim[:RANK]}
         numbers: dict[bytes, int] = {}
 
         def read(infos: Iterable[tuple[int, onnx.ValueInfoProto]]) -> None:
@@ -177,7 +194,7 @@ class DeclaredTypes:
 
 def _without_numbered(proto: TypeProto, symbols: set[str]) -> TypeProto:
     """Return a type without dimensions named "unk__7": onnx's inference numbers the unknown ones."""
-    dims = proto.tensor_type.shape.dim if proto.HasField("tensor_type") else ()
+    dims = proto.tensor_type.shape.dim[:RANK] if proto.HasField("tensor_type") else ()
     places = [
         place
         for place, dim in enumerate(dims)
@@ -232,6 +249,8 @@ def computed(case: Case) -> list[NDArray[Any]] | None:
         return [np.asarray(part, np.int64)] if is_static(part) else None
     if op == "Size" and is_static(shape) and math.prod(shape) < 2**63:
         return [np.asarray(math.prod(shape), np.int64)]
+    if op == "Range" and not _is_short(case.values):
+        return None
     unread = any(kind is not None and value is None for kind, value in zip(case.inputs, case.values, strict=True))
     if op not in _COMPUTED or unread or not all(map(is_small, outputs)):
         return None
@@ -303,6 +322,12 @@ def _sliced(
     for start, end, axis, step in zip(starts.tolist(), ends.tolist(), along, by, strict=True):
         parts[axis] = slice(start, end, step)
     return data[tuple(parts)]
+
+
+def _is_short(limits: Sequence[NDArray[Any] | None]) -> bool:
+    """Return whether a Range has few elements; onnx's inference counts them in integers that may overflow."""
+    start, limit, delta = (math.nan if each is None or each.size != 1 else float(each.item()) for each in limits[:3])
+    return abs(limit - start) <= INTEGERS * abs(delta)
 
 
 # Operators without inference in onnx whose output has the shape of their first input…

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -27,6 +26,7 @@ from onnx_nb.analysis.model.tensors import (
     Place,
     declared_bytes,
     dtype_name,
+    elements,
     held_bytes,
     may_be_shape,
     numpy_dtype,
@@ -205,7 +205,7 @@ class Auditor:
             message = f"{what} is one segment of a tensor, which no version of ONNX defines how to join."
             self._report("error", "size", [found], message, "Export the model again.")
         if tensor.data_type == TensorProto.STRING:
-            unit, held, needed = "strings", len(tensor.string_data), math.prod(tensor.dims)
+            unit, held, needed = "strings", len(tensor.string_data), elements(tensor.dims)
         else:
             unit, held, needed = "bytes", held_bytes(tensor), declared_bytes(tensor)
             if numpy_dtype(tensor.data_type) is None or needed < 0:

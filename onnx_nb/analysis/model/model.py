@@ -6,6 +6,7 @@ one when `Model.tensor` asks for it and streams all when `Model.save` writes the
 
 from __future__ import annotations
 
+import copy
 import fnmatch
 import itertools
 import os
@@ -17,14 +18,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, SparseTensorProto, TensorProto
 
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.foreign_names import known_keywords
-from onnx_nb.analysis.formatting import bytes_text, closest, closest_text, count_text, plain_text, quoted, shortened
+from onnx_nb.analysis.formatting import (
+    bytes_text,
+    closest,
+    closest_text,
+    count_text,
+    path_text,
+    plain_text,
+    quoted,
+    shortened,
+)
 from onnx_nb.analysis.model import tensors, wire
 from onnx_nb.analysis.model.save import Layout, write_model
 from onnx_nb.analysis.model.storage import (
@@ -390,13 +400,24 @@ def label_of(model: Model) -> str:
 
 
 def cached(model: Model, key: object, make: Callable[[], T]) -> T:
-    """Return the result of ``make`` from the first call with this key, under the model's lock."""
+    """Return the result of ``make`` from the first call with this key, under the model's lock, or raise its error."""
     internals = _internals(model)
     with internals.lock:
         if key not in internals.cache:
-            internals.cache[key] = make()
-        found: T = internals.cache[key]
+            try:
+                internals.cache[key] = make()
+            except OnnxNbError as error:  # asked for each node of a page, it would be found again each time
+                internals.cache[key] = _Failed(error.with_traceback(None))
+        found: T | _Failed = internals.cache[key]
+    if isinstance(found, _Failed):
+        raise copy.copy(found.error)
     return found
+
+
+class _Failed(NamedTuple):
+    """The error that a cached function raises."""
+
+    error: OnnxNbError
 
 
 def with_proto(
@@ -460,14 +481,15 @@ def _from_file(name: str, folder: Path | None) -> Model:
     # onnxruntime can look the file up by its own name, unless the data is elsewhere or the name is not UTF-8.
     usable = folder is None and path.name.isprintable() and len(PureWindowsPath(path.name).parts) == 1
     location = path.name if usable else f"{MEMORY}/file"
+    called = path_text(path.name)
     try:
         with path.open("rb", buffering=0) as file:
-            stripped = wire.scan(cast("Any", file), location=location, name=path.name)
+            stripped = wire.scan(cast("Any", file), location=location, name=called)
     except OSError as error:
         raise ModelFileError(f"{label} cannot be read: {error.strerror or error}.") from error
-    proto = _parsed(stripped, path.name)
+    proto = _parsed(stripped, called)
     storage = Storage({location: own}, folder=folder or path.parent, path=path)
-    return Model(proto, name=path.name, path=path, storage=storage)
+    return Model(proto, name=called, path=path, storage=storage)
 
 
 def _from_bytes(data: bytes, folder: Path | None) -> Model:

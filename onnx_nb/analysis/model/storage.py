@@ -302,7 +302,7 @@ class File:
                     yield buffer[:count]
                     start += count
         except OSError as error:
-            raise self._error(f"{what}: {quoted(str(self.path))} cannot be read: {error.strerror}.") from error
+            raise self._error(f"{what}: {quoted(str(self.path))} cannot be read: {error.strerror or error}.") from error
 
 
 class Memory:

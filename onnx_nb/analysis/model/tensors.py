@@ -6,7 +6,6 @@ The fields of a tensor are not trusted: type, shape and bytes must be consistent
 
 from __future__ import annotations
 
-import math
 import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,6 +37,20 @@ _FAULTY: Final = "The file is damaged, or was written by a faulty tool."
 
 DENSE_LIMIT: Final = 1 << 30
 """Bytes up to which a sparse weight is returned as a dense array."""
+RANK: Final = 64
+"""Axes that an array of numpy may have; a declared shape with more of them counts as unknown."""
+LARGEST: Final = 1 << 63
+"""Elements; the size of a shape that claims more is this number."""
+
+
+def elements(dims: Sequence[int]) -> int:
+    """Return the number of elements of a shape: at most `LARGEST`, −1 with a negative axis."""
+    if min(dims, default=0) < 0:
+        return -1
+    count = 1
+    for dim in dims:  # math.prod would take hours for the millions of axes that a damaged file may claim
+        count = min(count * dim, LARGEST)
+    return count
 
 
 def values(tensor: TensorProto, what: str) -> NDArray[Any]:
@@ -70,7 +83,7 @@ def decoded(data: NDArray[np.uint8], tensor: TensorProto, what: str) -> NDArray[
         )
     bits = _PACKED.get(tensor.data_type)
     dtype = _dtype(tensor, what)
-    values = data.view(dtype) if bits is None else _unpacked(data, bits, math.prod(tensor.dims)).view(dtype)
+    values = data.view(dtype) if bits is None else _unpacked(data, bits, elements(tensor.dims)).view(dtype)
     return _reshaped(values, tensor, what)
 
 
@@ -99,7 +112,7 @@ def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any]
     shape = tuple(sparse.dims)
     if any(dim < 0 for dim in shape):
         raise ModelFileError(f"{what} has a negative dimension: shape {_shape(sparse.dims)}.")
-    needed = math.prod(shape) * values.dtype.itemsize
+    needed = elements(shape) * values.dtype.itemsize
     if needed > DENSE_LIMIT:
         raise ModelFileError(
             f"{what} would take {bytes_text(needed)} as a dense array of shape {_shape(sparse.dims)}.",
@@ -111,7 +124,7 @@ def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any]
             f"{what} has values of shape {list(values.shape)} and {indices.dtype} indices of shape "
             f"{list(indices.shape)}, which do not fit each other."
         )
-    size = math.prod(shape)
+    size = elements(shape)
     if indices.ndim == 2:
         inside = ((indices >= 0) & (indices < np.array(shape, np.int64))).all()
         flat = np.ravel_multi_index(tuple(indices.T), shape) if inside and shape else np.zeros(len(values), int)
@@ -137,7 +150,8 @@ def stored_bytes(tensor: TensorProto, what: str) -> int:
 def declared_bytes(tensor: TensorProto) -> int:
     """Return the same as `stored_bytes`, but 0 for unknown types and −1 for negative shapes."""
     bits = _BITS.get(tensor.data_type, 0)
-    return (math.prod(tensor.dims) * bits + 7) // 8 if min(tensor.dims, default=0) >= 0 else -1
+    count = elements(tensor.dims)
+    return -1 if count < 0 else (count * bits + 7) // 8
 
 
 def may_be_shape(tensor: TensorProto) -> bool:
@@ -148,7 +162,7 @@ def may_be_shape(tensor: TensorProto) -> bool:
     if len(tensor.dims) > 1 or tensor.data_type == TensorProto.STRING:
         return False
     is_integer = tensor.data_type in (TensorProto.INT32, TensorProto.INT64)
-    return bool(math.prod(tensor.dims) <= (8192 if is_integer else 8))
+    return bool(elements(tensor.dims) <= (8192 if is_integer else 8))
 
 
 def held_bytes(tensor: TensorProto) -> int:
@@ -240,9 +254,10 @@ def _dtype(tensor: TensorProto, what: str) -> np.dtype[Any]:
 
 
 def _count(tensor: TensorProto, what: str) -> int:
-    if min(tensor.dims, default=0) < 0:
+    count = elements(tensor.dims)
+    if count < 0:
         raise ModelFileError(f"{what} has a negative dimension: shape {_shape(tensor.dims)}.", advice=_FAULTY)
-    return math.prod(tensor.dims)
+    return count
 
 
 def type_and_shape(tensor: TensorProto) -> str:
@@ -383,9 +398,9 @@ def type_text(kind: TypeProto, *, shapes: bool = True) -> str:
 
 
 def dimensions(kind: TypeProto) -> Dims | None:
-    """Return the declared shape of a tensor type; ``None`` if even the rank is unknown."""
+    """Return the declared shape of a tensor type; ``None`` if even the rank is unknown, or above `RANK`."""
     tensor = _tensor(kind)
-    if not tensor.HasField("shape"):
+    if not tensor.HasField("shape") or len(tensor.shape.dim) > RANK:
         return None
     return tuple(
         # a negative size means unknown, as in onnxruntime

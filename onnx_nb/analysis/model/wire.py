@@ -43,6 +43,8 @@ _SMALL_TAGS: Final = frozenset((_INITIALIZER_TAG, 13 << 3 | _BYTES))
 _TENSOR_DATA_TYPE, _TENSOR_SEGMENT, _TENSOR_NAME = 2, 3, 8
 _TENSOR_FLOAT_DATA, _TENSOR_RAW_DATA, _TENSOR_DOUBLE_DATA = 4, 9, 10
 _TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION = 13, 14
+_TENSOR_FIELDS: Final = 1000
+"""Fields of a tensor that are looked at for its bytes; one with more of them stays whole."""
 _TENSOR_TYPED_DATA: Final = frozenset((4, 5, 6, 7, 10, 11))
 _TENSOR_DATA: Final = _TENSOR_TYPED_DATA | {_TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION, _TENSOR_RAW_DATA}
 # A packed repeated float is the same bytes as raw_data; complex numbers are pairs in it.
@@ -322,7 +324,9 @@ def _stripped(window: Window, location: str, position: int, end: int) -> list[_P
     tensor: list[_Part] = []
     data: tuple[int, int, int] | None = None
     data_type = 0
-    for number, wire_type, start, payload, stop in window.fields(position, end):
+    for count, (number, wire_type, start, payload, stop) in enumerate(window.fields(position, end)):
+        if count > _TENSOR_FIELDS:
+            return None
         if number == _TENSOR_RAW_DATA or number in _TENSOR_TYPED_DATA:
             if data is not None or wire_type != _BYTES:
                 return None

@@ -231,7 +231,7 @@ class Alignment(Table):
                 raise AlignmentError(f"{quoted(str(file))} is of another kind, or of a later version of onnx_nb.")
             return cls(tuple(Match(**match) for match in content["matches"]))
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else ""
+            reason = f"cannot be read: {error.strerror or error}" if isinstance(error, OSError) else ""
             message = f"{quoted(str(file))} {reason or 'is no alignment that onnx_nb wrote'}."
             raise AlignmentError(message, advice="Write it with alignment.save(path).") from error
 

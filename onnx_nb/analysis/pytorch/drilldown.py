@@ -280,7 +280,7 @@ class Reproduction:
         try:
             data.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            message = f"folder {quoted(str(data))} cannot be made: {error.strerror}."
+            message = f"folder {quoted(str(data))} cannot be made: {error.strerror or error}."
             raise ModelFileError(message, advice="Choose another folder.") from error
         if progress is not None:
             progress(0.0, "writing model.onnx")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from onnx_nb.analysis import results
 from onnx_nb.analysis.errors import AlignmentError
+from onnx_nb.analysis.formatting import plain_text
 
 if TYPE_CHECKING:
     import onnx
@@ -121,7 +122,7 @@ def source_of(node: onnx.NodeProto) -> str:
     'net.py:12'
     """
     traces = (entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.stack_trace")
-    trace = (next(traces, "") or node.doc_string)[:_LONGEST]
+    trace = plain_text((next(traces, "") or node.doc_string)[:_LONGEST])
     lines = trace.splitlines()
     if 'File "' in trace:  # the TorchScript exporter begins with the innermost line, dynamo ends with it
         lines.reverse()

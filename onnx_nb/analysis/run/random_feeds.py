@@ -16,12 +16,20 @@ from numpy.typing import NDArray
 from onnx import TypeProto
 
 from onnx_nb.analysis.errors import FeedError
-from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.shape_inference import bound, infer
 from onnx_nb.analysis.graph.types import ValueType, is_static, unwrapped
 from onnx_nb.analysis.model.model import ModelLike, load
-from onnx_nb.analysis.model.tensors import attribute, dimensions, input_types, numpy_dtype, type_text
+from onnx_nb.analysis.model.tensors import (
+    attribute,
+    dimensions,
+    dimensions_text,
+    elements,
+    input_types,
+    numpy_dtype,
+    type_text,
+)
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.shape_inference import Inference
@@ -29,6 +37,9 @@ if TYPE_CHECKING:
 Values = NDArray[Any]
 Shape = tuple[int, ...]
 Rule = Callable[["Use", Shape], "Range | Values | None"]
+
+FEED_LIMIT: Final = 1 << 34
+"""Bytes of random numbers, each a float64 at first, that are made for one input."""
 
 _iinfo: Final[Callable[[Any], Any]] = ml_dtypes.iinfo  # also covers the types of numpy
 
@@ -70,14 +81,36 @@ def random_feeds(
     ((1, 3), True, (9, 4))
     """
     graph = Graph.opened(load(model))
-    weights = graph.model.initializers
-    kinds = {name: kind for name, kind in input_types(graph.model).items() if name not in weights}
+    kinds = _fed(graph)
     sizes = _input_shapes(graph, kinds, shapes or {})
+    for name, shape in sizes.items():
+        if 8 * elements(shape) > FEED_LIMIT:
+            message = f"random values for input {quoted(name)} of shape {dimensions_text(shape)} would take"
+            advice = "Give it in feeds, or choose smaller sizes by shapes=."
+            raise FeedError(f"{message} {bytes_text(8 * elements(shape))}.", advice=advice)
     found = infer(graph, {name: sizes[name] for name, kind in kinds.items() if kind.HasField("tensor_type")})
-    return {
-        name: _random(np.random.default_rng([seed, number]), found, name, kind, sizes[name])
-        for number, (name, kind) in enumerate(kinds.items())
-    }
+    try:
+        return {
+            name: _random(np.random.default_rng([seed, number]), found, name, kind, sizes[name])
+            for number, (name, kind) in enumerate(kinds.items())
+        }
+    except MemoryError:
+        message = f"there is no memory for random values of {sum(map(elements, sizes.values())):,} elements."
+        raise FeedError(message, advice="Give feeds, or choose smaller sizes by shapes=.") from None
+
+
+def feed_shapes(model: ModelLike) -> dict[str, Shape]:
+    """Return the shapes that `random_feeds` chooses for tensors, without making the values."""
+    graph = Graph.opened(load(model))
+    kinds = _fed(graph)
+    sizes = _input_shapes(graph, kinds, {})
+    return {name: sizes[name] for name, kind in kinds.items() if kind.HasField("tensor_type")}
+
+
+def _fed(graph: Graph) -> dict[str, TypeProto]:
+    """Return the type of each input that has no weight."""
+    weights = graph.model.initializers
+    return {name: kind for name, kind in input_types(graph.model).items() if name not in weights}
 
 
 def _input_shapes(graph: Graph, kinds: Mapping[str, TypeProto], asked: Mapping[str, Any]) -> dict[str, Shape]:

@@ -26,6 +26,7 @@ from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import closest_text, plain_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import MARK
+from onnx_nb.analysis.model.functions import check_calls
 from onnx_nb.analysis.model.model import Model, label_of, load, storage_of, with_proto
 from onnx_nb.analysis.model.storage import KNOWN_KEYS, File, embed, references
 from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, may_be_shape, numpy_dtype
@@ -115,6 +116,7 @@ def create(
     import onnxruntime as ort
 
     loaded = load(model)
+    check_calls(loaded.proto, label_of(loaded))
     proto, folder, buffers = for_onnxruntime(loaded)
     if outputs is not None:
         proto = _with_outputs(loaded, proto, list(outputs))

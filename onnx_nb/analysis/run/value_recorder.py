@@ -40,7 +40,7 @@ from onnx import TensorProto
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.tensors import dtype_name
+from onnx_nb.analysis.model.tensors import RANK, dtype_name
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.statistics import Statistics
 from onnx_nb.analysis.run.windows import WINDOW_BYTES, Sink, Windows
@@ -258,6 +258,8 @@ def contents(found: Value | None) -> tuple[str, NDArray[Any] | list[NDArray[Any]
         return "optional", None
     if found.is_tensor():
         data_type = found.element_type()
+        if len(found.shape()) > RANK:
+            return dtype_name(data_type), None  # numpy has no such arrays
         if data_type in _SHARED:
             array = found.numpy()  # same as sessions.to_array, in a tenth of the time
             array.flags.writeable = False
@@ -322,7 +324,9 @@ class Store:
                 writer = cast("BinaryIO", SimpleNamespace(write=file.write))
                 np.lib.format.write_array(writer, content.view(f"u{content.dtype.itemsize}") if foreign else content)
         except OSError as error:
-            message = f"an array of {bytes_text(content.nbytes)} cannot be kept in {quoted(path)}: {error.strerror}."
+            message = (
+                f"an array of {bytes_text(content.nbytes)} cannot be kept in {quoted(path)}: {error.strerror or error}."
+            )
             raise CaptureError(message, advice="Keep fewer values, or set TMPDIR to a larger disk.") from error
         return Spilled(path, content.dtype if foreign else None)
 

@@ -22,10 +22,10 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorP
 from onnx_nb.analysis.errors import CaptureError, ExternalDataError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.names import BODY_INPUT, INITIALIZER
-from onnx_nb.analysis.graph.subgraphs import key_of
 from onnx_nb.analysis.graph.types import unwrapped
+from onnx_nb.analysis.model.functions import key_of
 from onnx_nb.analysis.model.model import with_proto
-from onnx_nb.analysis.model.tensors import all_nodes, attribute, dtype_name, input_types, numpy_dtype
+from onnx_nb.analysis.model.tensors import all_nodes, attribute, dtype_name, elements, input_types, numpy_dtype
 from onnx_nb.analysis.run import session as sessions
 
 if TYPE_CHECKING:
@@ -376,7 +376,7 @@ class _RunState:
         if known.shape is None or None in sizes:
             return None
         dtype = numpy_dtype(known.elem_type)
-        return math.prod(size for size in sizes if size is not None) * (8 if dtype is None else dtype.itemsize)
+        return elements([size for size in sizes if size is not None]) * (8 if dtype is None else dtype.itemsize)
 
     @functools.cached_property
     def _dims(self) -> dict[str, int]:
@@ -571,7 +571,7 @@ class _SessionMaker:
             # as in the whole model: onnxruntime may treat weights that can be overridden differently
             info = target.input.add(name=tensor.name)
             info.type.CopyFrom(onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims))
-        return int(math.prod(tensor.dims)) * 4
+        return elements(tensor.dims) * 4
 
     def _weight(self, value: int) -> TensorProto | SparseTensorProto:
         subgraph = int(self.graph.value_subgraph[value])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.dataflow import depths, followers, lines, rows, strongly_connected, topological, upward
 from onnx_nb.analysis.graph.operators import CATEGORIES, category
 from onnx_nb.analysis.model.protofields import Longs, sorted_unique
@@ -494,7 +495,7 @@ def _metadata(part: Part, classes: dict[str, str]) -> list[str | None] | None:
     seen: dict[tuple[str, str], tuple[str, str] | None] = {}
     places: list[tuple[str, str] | None] = []
     for item in part.items.tolist():
-        entries = {entry.key: entry.value for entry in graph.nodes[item].metadata_props}
+        entries = {plain_text(each.key): plain_text(each.value) for each in graph.nodes[item].metadata_props}
         key = entries.get("pkg.torch.onnx.name_scopes", ""), entries.get("pkg.torch.onnx.class_hierarchy", "")
         if key not in seen:
             seen[key] = _torch_path(*key, classes)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 ROUNDS: Final = 8
 """Maximum number of rounds, each with a new inference of all types."""
+TOGETHER: Final = 2000
+"""Nodes that one session folds; nothing can interrupt its creation."""
 FREE: Final = 1024
 """Maximum bytes of a result that is always folded: the removed node takes as much."""
 
@@ -384,11 +386,26 @@ class _Folding:
 
     def _run(self, ops: Sequence[Op], wanted: Sequence[int]) -> dict[int, Array]:
         """Run nodes together in onnxruntime; if that fails, one by one, to refuse only those that it cannot run."""
-        try:
-            return self._run_together(ops, wanted, {})
-        except OnnxNbError:
-            pass
+        last_reader = {value: place for place, op in enumerate(ops) for value in op.inputs}
+        asked, readers = set(wanted), self.net.readers
         found: dict[int, Array] = {}
+        for end in range(TOGETHER, len(ops) + TOGETHER, TOGETHER):
+            some = ops[end - TOGETHER : end]
+            made = dict.fromkeys(value for op in some for value in op.outputs if value >= 0)
+            here = [value for value in made if value in asked or last_reader.get(value, -1) >= end]
+            inputs = (value for op in some for value in op.inputs if value >= 0 and value not in made)
+            if not all(value in found or value in self.net.constants for value in inputs):
+                self._run_in_turn(some, found)  # an earlier node could not be run
+                continue
+            try:
+                found |= self._run_together(some, here, found)
+            except OnnxNbError:
+                self._run_in_turn(some, found)
+        # a node that was refused still needs its inputs
+        return {v: array for v, array in found.items() if v in asked or not self._refused.isdisjoint(readers[v])}
+
+    def _run_in_turn(self, ops: Sequence[Op], found: dict[int, Array]) -> None:
+        """Run nodes one by one and add their results."""
         for op in ops:
             if not all(v < 0 or v in found or v in self.net.constants for v in op.inputs):
                 self._refused.add(op.number)
@@ -397,9 +414,6 @@ class _Folding:
                 found |= self._run_together([op], [v for v in op.outputs if v >= 0], found)
             except OnnxNbError as error:
                 self._leave(op, 0, f"onnxruntime cannot run it: {error}")
-        asked, readers = set(wanted), self.net.readers
-        # a node that was refused still needs its inputs
-        return {v: array for v, array in found.items() if v in asked or not self._refused.isdisjoint(readers[v])}
 
     def _run_together(self, ops: Sequence[Op], wanted: Sequence[int], known: Mapping[int, Array]) -> dict[int, Array]:
         net = self.net
@@ -430,7 +444,7 @@ def _name(value: int) -> str:
 def _as_model(model: Model, function: FunctionProto) -> Model:
     """Return a model whose main graph is the body of a local function; it lacks the other functions that it calls."""
     proto = ModelProto(ir_version=max(model.proto.ir_version, 8), opset_import=function.opset_import)
-    proto.graph.name = function.name
+    proto.graph.name = plain_text(function.name)
     proto.graph.input.extend(onnx.ValueInfoProto(name=name) for name in function.input)
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in function.output)
     proto.graph.node.extend(function.node)

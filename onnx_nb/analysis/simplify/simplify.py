@@ -28,9 +28,9 @@ from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.operators import canonical
 from onnx_nb.analysis.graph.shape_inference import BROKEN
 from onnx_nb.analysis.model import external_data, wire
+from onnx_nb.analysis.model.functions import key_of
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
 from onnx_nb.analysis.model.tensors import all_nodes, dimensions, input_types, numpy_dtype, type_text
 from onnx_nb.analysis.results import Displayed, Table
@@ -372,7 +372,7 @@ def _operators(model: Model) -> Mapping[str, int]:
     counts = np.bincount(graph.op_index, minlength=len(graph.operators)).tolist()
     found = Counter(dict(zip(graph.operators, counts, strict=True)))
     nodes = all_nodes(node for function in model.proto.functions for node in function.node)
-    found.update((node.op_type, canonical(node.domain)) for node in nodes)
+    found.update(key_of(node)[1::-1] for node in nodes)
     return MappingProxyType({f"{domain}.{op}" if domain else op: count for (op, domain), count in found.items()})
 
 

@@ -19,9 +19,9 @@ from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.shape_inference import infer_values
-from onnx_nb.analysis.graph.subgraphs import Key, key_of
 from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.model import wire
+from onnx_nb.analysis.model.functions import Key, key_of
 from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.tensors import all_nodes
 

@@ -462,7 +462,8 @@ def _modules(graph: Graph) -> Iterator[list[str]]:
     """Yield the module path of each main node as the exporter wrote it: the drawing leaves out small scopes."""
     known: dict[str, list[str]] = {}
     for node, name in zip(graph.model.proto.graph.node, graph.names, strict=False):
-        written = next((e.value for e in node.metadata_props if e.key == "pkg.torch.onnx.name_scopes"), None)
+        props = (each.value for each in node.metadata_props if each.key == "pkg.torch.onnx.name_scopes")
+        written = next(map(plain_text, props), None)
         if written is not None and written not in known:
             # "['', 'encoder', 'encoder.layer.0', 'linear']": the last one is the node's own name
             modules: list[str] = re.findall(r"'([^']*)'", written)[:-1]
@@ -487,7 +488,9 @@ def _found(graph: Graph, name: str, what: str) -> int:
         return value
     for node in graph.model.proto.graph.node:
         if is_mark(node) and mark_name(node) == name and len(node.input) == len(node.output) == 1:
-            return main_value(graph, plain_text(node.input[0] if what == "output" else node.output[0]))
+            value = main_value(graph, plain_text(node.input[0] if what == "output" else node.output[0]))
+            if value >= 0:
+                return value
     opened = Graph.opened(graph.model)
     try:
         value = opened.value(name)

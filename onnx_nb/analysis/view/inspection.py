@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, count_text, duration_text, scaled_text, shortened
+from onnx_nb.analysis.formatting import bytes_text, count_text, duration_text, plain_text, scaled_text, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
@@ -134,18 +134,18 @@ def _bound(bound: Mapping[str, int]) -> list[tuple[str, str]]:
 
 def _node(graph: Graph, index: int) -> Inspection:
     node = graph.nodes[index]
-    domain = operators.canonical(node.domain)
+    op, domain = graph.operators[graph.op_index[index]]
     opset = graph.opsets_of(index).get(domain, 0)
-    metadata = {entry.key: entry.value for entry in node.metadata_props}
-    rows = [("domain", domain), ("overload", node.overload)]
-    schema = operators.schema(node.op_type, domain, opset)
+    metadata = {plain_text(entry.key): plain_text(entry.value) for entry in node.metadata_props}
+    rows = [("domain", domain), ("overload", plain_text(node.overload))]
+    schema = operators.schema(op, domain, opset)
     if schema is not None:
         rows.append(("since opset", str(schema.since_version)))
     if (function := graph.called(index)) is not None:
         nodes, reason = count_text(len(function.node), "node"), graph.closed_calls.get(index, "")
         rows.append(("function", f"{nodes}; not opened: {reason}" if reason else nodes))
-        rows.append(("about it", function.doc_string))
-    rows += _around(graph, int(graph.node_subgraph[index]), node.name)
+        rows.append(("about it", plain_text(function.doc_string)))
+    rows += _around(graph, int(graph.node_subgraph[index]), plain_text(node.name))
     rows.append(("captured", ", ".join(graph.value_names[value] for value in graph.outer_values(index))))
     # a list as the exporter writes it: ['', 'encoder', 'encoder.layer.0']
     paths = re.findall(r"'([^']*)'", metadata.get("pkg.torch.onnx.name_scopes", "")[:LONGEST])
@@ -157,11 +157,11 @@ def _node(graph: Graph, index: int) -> Inspection:
     rows.append(("rewritten by", metadata.get("pkg.onnxscript.rewriter.rule_name", "")))
     rows.extend((key, value) for key, value in metadata.items() if not key.startswith("pkg.") and key != "namespace")
     source = source_of(node)
-    rows.append(("description", "" if source else node.doc_string))
+    rows.append(("description", "" if source else plain_text(node.doc_string)))
     return Inspection(
         rows=_clean(rows),
-        attributes=tuple(_attributes(node, domain, opset)),
-        documentation=operators.documentation(node.op_type, domain, opset)[: 4 * LONGEST],
+        attributes=tuple(_attributes(node, op, domain, opset)),
+        documentation=operators.documentation(op, domain, opset)[: 4 * LONGEST],
         source=source,
     )
 
@@ -176,7 +176,7 @@ def _value(graph: Graph, index: int) -> Inspection:
     subgraph = int(graph.value_subgraph[index])
     rows += _around(graph, subgraph, name.removeprefix(graph.prefix(subgraph)))
     info_proto = graph.value_info(index)
-    rows.append(("description", info_proto.doc_string if info_proto is not None else ""))
+    rows.append(("description", plain_text(info_proto.doc_string) if info_proto is not None else ""))
     return Inspection(_clean(rows), (), "", "")
 
 
@@ -188,14 +188,15 @@ def _around(graph: Graph, subgraph: int, own: str) -> Iterable[tuple[str, str]]:
         yield "name in the function", own
 
 
-def _attributes(node: onnx.NodeProto, domain: str, opset: int) -> Iterable[tuple[str, str, Origin]]:
-    defaults = operators.attribute_defaults(node.op_type, domain, opset)
+def _attributes(node: onnx.NodeProto, op: str, domain: str, opset: int) -> Iterable[tuple[str, str, Origin]]:
+    defaults = operators.attribute_defaults(op, domain, opset)
     given = set()
     for attribute in node.attribute:
-        given.add(attribute.name)
+        name = plain_text(attribute.name)
+        given.add(name)
         written = attribute_text(attribute)
-        same = attribute.name in defaults and written == default_text(defaults[attribute.name])
-        yield attribute.name, shortened(written, LONGEST), "given default" if same else "given"
+        same = name in defaults and written == default_text(defaults[name])
+        yield name, shortened(written, LONGEST), "given default" if same else "given"
     for name, value in defaults.items():
         if name not in given:
             yield name, shortened(default_text(value), LONGEST), "default"

@@ -20,7 +20,7 @@ from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, cached, load
 from onnx_nb.analysis.model.storage import path_of
-from onnx_nb.analysis.run.random_feeds import random_feeds
+from onnx_nb.analysis.run.random_feeds import feed_shapes
 from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
 from onnx_nb.analysis.view.graph_columns import columns
 
@@ -213,7 +213,7 @@ def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, int]]:
     def made() -> tuple[Costs, Mapping[str, int]]:
         found, bound = costs(loaded), dict[str, int]()
         if found.unbound:
-            shapes = {name: np.shape(array) for name, array in random_feeds(loaded).items()}
+            shapes = feed_shapes(loaded)
             graph = Graph.of(loaded)
             for value in graph.inputs:
                 shape = graph.type_of(int(value)).shape or ()
@@ -232,7 +232,7 @@ def _profiled(path: Path) -> Mapping[str, float]:
         spans = [(str(event["name"]), float(event["dur"])) for event in events if event.get("cat") == "Node"]
         spans = [(name, time) for name, time in spans if name.endswith("_kernel_time")]
     except OSError as error:
-        raise OnnxNbError(f"{quoted(str(path))} cannot be read: {error.strerror}.") from error
+        raise OnnxNbError(f"{quoted(str(path))} cannot be read: {error.strerror or error}.") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         advice = "Use the file that InferenceSession.end_profiling() returns."
         raise OnnxNbError(f"{quoted(str(path))} is not a profile of onnxruntime.", advice=advice) from error

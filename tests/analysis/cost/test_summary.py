@@ -47,7 +47,7 @@ def test_it_is_plain_json_and_a_frame() -> None:
     assert int(frame["count"].sum()) == summary.nodes
 
 
-def test_broken_shapes_have_no_elements_and_absurd_ones_as_many_as_they_say() -> None:
+def test_broken_shapes_have_no_elements_and_absurd_ones_at_most_two_to_the_63() -> None:
     weights = [
         onnx.TensorProto(name="negative", data_type=onnx.TensorProto.FLOAT, dims=[-3, 5]),
         onnx.TensorProto(name="twice", data_type=onnx.TensorProto.FLOAT, dims=[-3, -5]),
@@ -55,8 +55,8 @@ def test_broken_shapes_have_no_elements_and_absurd_ones_as_many_as_they_say() ->
         onnx.helper.make_tensor("sound", onnx.TensorProto.FLOAT, [2], [1, 2]),
     ]
     summary = onnx_nb.summarize(onnx.helper.make_model(onnx.helper.make_graph([], "broken", [], [], weights)))
-    assert {row.dtype: row.parameters for row in summary.by_dtype} == {"float32": 2, "int8": 2**124}
-    assert (summary.parameters, summary.nbytes) == (2**124 + 2, 8)
+    assert {row.dtype: row.parameters for row in summary.by_dtype} == {"float32": 2, "int8": 2**63}
+    assert (summary.parameters, summary.nbytes) == (2**63 + 2, 8)
     json.dumps(summary.to_json())
 
 

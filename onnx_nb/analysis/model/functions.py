@@ -1,0 +1,102 @@
+"""The local functions of a model: their keys, which calls which, and the size of the model without calls.
+
+onnxruntime and onnx's checker put a copy of a function in place of each call, by recursion: some kilobytes of functions
+that call each other can overflow the stack or fill the memory. They only get models that `check_calls` accepts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from onnx_nb.analysis.errors import ModelFileError
+from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted
+from onnx_nb.analysis.model.tensors import all_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from onnx import FunctionProto, ModelProto, NodeProto
+
+Key = tuple[str, str, str]
+"""Domain, name and overload of a local function."""
+
+NESTED: Final = 100
+"""Levels of calls inside calls that onnxruntime and onnx's checker may take apart."""
+NODES: Final = 1_000_000
+"""Nodes of a model, and those of its calls, with every call replaced."""
+BYTES: Final = 1 << 31
+"""Bytes of them."""
+
+
+def canonical(domain: str) -> str:
+    """Return the one name of a domain: the default one may be written as "ai.onnx"."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def functions_of(proto: ModelProto) -> dict[Key, FunctionProto]:
+    """Return the local functions of a model."""
+    return {(canonical(plain_text(f.domain)), plain_text(f.name), plain_text(f.overload)): f for f in proto.functions}
+
+
+def key_of(node: NodeProto) -> Key:
+    """Return the key of the function that a node would call."""
+    return canonical(plain_text(node.domain)), plain_text(node.op_type), plain_text(node.overload)
+
+
+class _Size(NamedTuple):
+    """The size of nodes with their calls replaced; numbers far above the limits are not exact."""
+
+    nodes: int
+    nbytes: int
+    nested: int
+
+
+def check_calls(proto: ModelProto, called: str) -> None:
+    """Raise `ModelFileError` if the local functions call each other too deeply, too often, or in a cycle."""
+    functions = functions_of(proto)
+    if not functions:
+        return
+    calls = {key: _calls(function.node, functions) for key, function in functions.items()}
+    callers: dict[Key, list[Key]] = {key: [] for key in functions}
+    for key, found in calls.items():
+        for callee in found:
+            callers[callee].append(key)
+    waiting = {key: len(found) for key, found in calls.items()}
+    sizes: dict[Key, _Size] = {}
+    ready = [key for key, count in waiting.items() if not count]
+    while ready:
+        key = ready.pop()
+        function = functions[key]
+        sizes[key] = _replaced(_Size(len(function.node), function.ByteSize(), 1), calls[key], sizes)
+        for caller in callers[key]:
+            waiting[caller] -= 1
+            if not waiting[caller]:
+                ready.append(caller)
+    advice = "Write the nodes of the functions into the graph, or export the model with fewer functions."
+    recursive = next((key for key in functions if key not in sizes), None)
+    if recursive is not None:
+        message = f"function {quoted(recursive[1])} of {called} calls itself, directly or through others."
+        raise ModelFileError(message, advice="ONNX forbids that: export the model again.")
+    deepest = max(functions, key=lambda key: sizes[key].nested)
+    if sizes[deepest].nested > NESTED:
+        message = f"{called} nests calls of functions {sizes[deepest].nested} deep, in {quoted(deepest[1])}"
+        raise ModelFileError(f"{message}; onnxruntime and onnx's checker may crash beyond {NESTED}.", advice=advice)
+    total = _replaced(_Size(len(proto.graph.node), 0, 0), _calls(proto.graph.node, functions), sizes)
+    if total.nodes > NODES or total.nbytes > BYTES:
+        size = f"more than {NODES:,} nodes" if total.nodes > NODES else f"more than {bytes_text(BYTES)}"
+        message = f"{called} would have {size} with the nodes of its functions in place of their calls."
+        raise ModelFileError(message, advice=advice)
+
+
+def _calls(nodes: Iterable[NodeProto], functions: Mapping[Key, FunctionProto]) -> Counter[Key]:
+    """Count the calls of each function among nodes and in their subgraphs."""
+    return Counter(key for node in all_nodes(nodes) if (key := key_of(node)) in functions)
+
+
+def _replaced(own: _Size, calls: Mapping[Key, int], sizes: Mapping[Key, _Size]) -> _Size:
+    """Return the size of nodes with each call replaced by the nodes of its function."""
+    nodes = own.nodes + sum(count * sizes[key].nodes for key, count in calls.items())
+    nbytes = own.nbytes + sum(count * sizes[key].nbytes for key, count in calls.items())
+    nested = own.nested + max((sizes[key].nested for key in calls), default=0)
+    return _Size(min(nodes, 2 * NODES), min(nbytes, 2 * BYTES), nested)

@@ -1,0 +1,60 @@
+"""Local functions that call each other are bounded before onnxruntime or onnx's checker get them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.inliner
+import pytest
+
+import onnx_nb
+from onnx_nb.analysis.model import functions
+from tests.fuzz import hostile
+
+X = np.asarray([-1, 2], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("proto", "message"),
+    [
+        (hostile.chained_functions(), r"nests calls of functions 3000 deep, in 'F2999'"),
+        (hostile.multiplying_functions(), "more than 1,000,000 nodes"),
+        (hostile.recursive_function(), "'A' of .* calls itself"),
+    ],
+    ids=["chained", "multiplying", "recursive"],
+)
+@pytest.mark.parametrize(
+    "verb",
+    [onnx_nb.run, onnx_nb.capture, onnx_nb.external_data.check],
+    ids=["run", "capture", "check"],
+)
+def test_native_code_never_gets_them(verb: Callable[..., Any], proto: onnx.ModelProto, message: str) -> None:
+    with pytest.raises(onnx_nb.OnnxNbError, match=message):
+        verb(proto, **({} if verb is onnx_nb.external_data.check else {"feeds": {"x": X}}))
+
+
+def test_calls_up_to_the_limits_run() -> None:
+    deep = hostile.chained_functions(functions.NESTED)
+    many = hostile.multiplying_functions(5)
+    for proto in (deep, many):
+        assert np.array_equal(onnx_nb.run(proto, {"x": X})["y"], np.maximum(X, 0))
+
+
+def test_nodes_are_counted_as_the_inliner_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    proto = hostile.multiplying_functions(4, 3)
+    inlined = len(onnx.inliner.inline_local_functions(proto).graph.node)
+    calls = sum(3**i for i in range(4))  # each call counts as well
+    monkeypatch.setattr(functions, "NODES", inlined + calls)
+    functions.check_calls(proto, "it")
+    monkeypatch.setattr(functions, "NODES", inlined + calls - 1)
+    with pytest.raises(onnx_nb.ModelFileError, match="it would have more than"):
+        functions.check_calls(proto, "it")
+
+
+def test_bytes_are_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(functions, "BYTES", 1000)
+    with pytest.raises(onnx_nb.ModelFileError, match=r"more than 1\.0 kB"):
+        functions.check_calls(hostile.multiplying_functions(4), "it")
