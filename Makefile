@@ -6,12 +6,14 @@
 # make bench    ours against peers on the same work, written to docs/performance.md
 # make robust   kills, interrupts, races and random messages, fifty times as many as in make test (half an hour)
 # make audit    known vulnerabilities of the packages that are installed and bundled; needs the network
+# make fuzz     mutates models for MINUTES (10) and keeps what ends badly in tests/fuzz/finds
 # make clean    removes what the above made, except .venv and node_modules
 # PYTHON=...    the Python (3.11 or newer) that .venv is made from
 
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 OPEN ?= 1
+MINUTES ?= 10
 FRONTEND := onnx_nb/frontend
 BUNDLES := onnx_nb/static
 TORCH := torch==2.13.0+cpu
@@ -21,7 +23,7 @@ SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-fast bundle faults robust audit bench clean lint types frontend bundle-is-current tools torch
+.PHONY: demo test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -78,6 +80,9 @@ audit: .venv/installed-test $(FRONTEND)/node_modules/.package-lock.json
 bench: .venv/installed-test torch
 	pip install --quiet netron onnxsim onnxslim
 	python -m benchmarks
+
+fuzz: .venv/installed-test
+	python -m tests.fuzz --minutes $(MINUTES)
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""A mutation fuzzer over all verbs; `python -m tests.fuzz --minutes 60` looks for new finds."""
