@@ -206,15 +206,15 @@ class Comparison(Displayed, Table):
         """Return the first point at which the candidate diverges; None if no point stands out.
 
         Where isolated errors are known, it is the first point whose isolated error is unusual for its kind (see
-        `scores`), unless another fault is far larger. Else it is the first point whose error is ten times all earlier
-        ones and larger than rounding explains.
+        `scores`), unless another fault is far larger; if there is none, the first whose whole kind is unusual. Else it
+        is the first point whose error is ten times all earlier ones and larger than rounding explains.
         """
         if self.has_isolated:
             scores = self.scores("isolated")
             finite = scores[np.isfinite(scores)]
             bar = max(STANDS_OUT, math.sqrt(finite.max(initial=0.0)))
             found = np.flatnonzero(scores >= bar)
-            return self.points[found[0]] if len(found) else None
+            return self.points[found[0]] if len(found) else self._first_of_unusual_kind()
         before = 0.0
         for point in self.points:
             errors = point.error_size("cumulative")
@@ -223,6 +223,18 @@ class Comparison(Displayed, Table):
             if errors.mismatches or errors.rel_l2 > max(_NOISE * precision(errors), STANDS_OUT * before):
                 return point
             before = max(before, 0.0 if math.isnan(errors.rel_l2) else errors.rel_l2)
+        return None
+
+    def _first_of_unusual_kind(self) -> Point | None:
+        """Return the first point whose isolated error is unusual among those of all other kinds, and no rounding."""
+        sizes = self._sizes("isolated")
+        kinds = np.asarray([point.op_type for point in self.points])
+        usual = {kind: _lower_median(sizes[(kinds != kind) & (sizes > 0) & np.isfinite(sizes)]) for kind in set(kinds)}
+        for point, size in zip(self.points, sizes, strict=True):
+            errors = point.error_size("isolated")
+            rounding = 0.0 if errors is None else _NOISE * precision(errors)
+            if errors is not None and size > STANDS_OUT * max(usual[point.op_type], rounding):
+                return point
         return None
 
     @property

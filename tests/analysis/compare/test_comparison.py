@@ -80,6 +80,14 @@ def test_the_faulty_one_of_two_points_of_a_kind_stands_out() -> None:
     assert "100,000× smaller" in c.message
 
 
+def test_a_kind_that_is_wrong_everywhere_stands_out_of_the_other_kinds() -> None:
+    found = comparison([1e-3] * 5, [1e-16, 0.5, 1e-16, 0.6, 2e-16], "ACACA").first_divergent()
+    assert found is not None
+    assert found.name == "p1"
+    assert comparison([1e-3] * 4, [1e-2, 2e-2, 1e-2, 2.5e-2], "ACAC").first_divergent() is None, "as quantized"
+    assert comparison([1e-3] * 4, [0, 2e-15, 0, 2.5e-15], "ACAC").first_divergent() is None, "roundings"
+
+
 def test_a_nan_on_one_side_diverges_before_all_else() -> None:
     c = comparison([1e-17, 1e-17, 0.5])
     broken = VALUES.astype(np.float64)
