@@ -315,23 +315,22 @@ _MOVING: Final = ("Reshape", "Transpose", "Cast", "Identity", "Expand", "Unsquee
 """Operators that compute nothing: they do not count as operations."""
 
 
-def judged(sound: Sound, names: Sequence[str], fault: Planted) -> Verdict:
+def judged(sound: Sound, names: tuple[str, str, str], fault: Planted) -> Verdict:
     """Compare a faulty model with its module and judge the result; ``names`` are those of architecture and such."""
-    found, mispaired = None, []
+    given = *names, fault.kind, fault.place
     try:
         found = onnx_nb.compare_torch(sound.module, (), sound.kwargs, model=fault.proto)
-        judge = Judge(sound, fault, found)
-        first = found.first_divergent()
-        ranked = found.ranked("isolated")
-        mispaired = [f"{point.name} with {point.candidate}" for point in found.points if judge.is_mispaired(point)]
-        texts = [judge.point(first), judge.point(ranked[0] if ranked else None), *judge.drill(first)]
     except onnx_nb.OnnxNbError as error:
-        texts = [f"error: {error}"] * 4
-    architecture, length, exporter = names
-    message = found.message if found is not None else ""
-    points = len(found.points) if found is not None else 0
-    given = architecture, length, exporter, fault.kind, fault.place
-    return Verdict(*given, texts[0], texts[1], texts[2], texts[3], message, tuple(mispaired), points)
+        text = f"error: {error}"
+        return Verdict(*given, text, text, text, text, "")
+    judge, first = Judge(sound, fault, found), found.first_divergent()
+    mispaired = tuple(f"{each.name} with {each.candidate}" for each in found.points if judge.is_mispaired(each))
+    named = judge.point(first), judge.point(next(iter(found.ranked("isolated")), None))
+    try:
+        drilled = judge.drill(first)
+    except onnx_nb.OnnxNbError as error:
+        drilled = f"error: {error}", f"error: {error}"
+    return Verdict(*given, *named, *drilled, found.message, mispaired, len(found.points))
 
 
 def alarm(sound: Sound) -> str:
