@@ -101,8 +101,8 @@ class PairWidget(GraphWidget):
     synced = traitlets.Bool(default_value=True).tag(sync=True)
     """Whether the graphs move, zoom, open and search together. Counterparts are always selected in both."""
 
-    height = traitlets.Int(460, min=160).tag(sync=True)
-    """Height of each graph in CSS pixels."""
+    height = traitlets.Int(None, allow_none=True, min=160).tag(sync=True)
+    """Height of each graph in CSS pixels; ``None`` for at most 460, so that all of the widget fits the window."""
 
     def _baked(self, models: tuple[Model, Model], progress: Progress | None, **options: Any) -> dict[str, bytes]:
         """Return the replies about each model, by name of the part."""

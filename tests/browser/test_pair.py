@@ -153,13 +153,16 @@ def test_both_graphs_move_open_and_search_in_step(lab: JupyterPage, tmp_path: Pa
     lab.kernel.expect("[{k: s[k] for k in ('side', 'kind', 'name')} for s in p.selection]", expected)
 
     # a search in one is a search in both
-    pair.reference.root.get_by_role("combobox").first.fill("op:Softmax")
+    expect(pair.root.get_by_role("button", name="Fit")).to_have_count(1)  # one bar serves both
+    pair.root.get_by_role("combobox", name="Search").fill("op:Softmax")
     lab.page.keyboard.press("Enter")
-    pair.candidate.expect("view.state.hits.length", 20)
+    for side in (pair.reference, pair.candidate):
+        side.expect("view.state.hits.length", 20)
 
     # alone again
     pair.root.get_by_role("button", name="In step").click()
     lab.kernel.expect("p.synced", False)
+    expect(pair.root.get_by_role("button", name="Fit")).to_have_count(2)
     pair.reference.rest()
     before = [pair.camera(side) for side in (0, 1)]
     drag(pair.reference, -80)

@@ -7,6 +7,7 @@ import { counted, plain } from "../scene/formatting.ts";
 import { BOX } from "../scene/scene.ts";
 import { button, el, elide, on } from "./dom.ts";
 import { createGraphPair, type GraphPair, type GraphPairHost, type GraphPairOptions, ROLES } from "./graphpair.ts";
+import { fittingHeight } from "./graphview.ts";
 import { other } from "./synchronizer.ts";
 
 /** Handle for tests and tools, at the root element. */
@@ -21,7 +22,7 @@ export function createDiff(
   columns: readonly [Columns, Columns],
   data: PairData,
   host: Omit<GraphPairHost, "compared">,
-  options: Pick<GraphPairOptions, "height" | "synced" | "names">,
+  options: Pick<GraphPairOptions, "synced" | "names"> & { readonly height?: number },
   signal: AbortSignal,
 ): DiffView {
   const live = el("div.onnx-nb-live", { "aria-live": "polite" });
@@ -43,7 +44,13 @@ export function createDiff(
       ...host,
       compared: (side, target, name) => comparedWith(columns[side], data, side, target, name),
     },
-    { ...options, titles: ROLES, tools: list.tools, list: list.element },
+    {
+      ...options,
+      height: fittingHeight(options.height, AROUND, [280, 460]),
+      titles: ROLES,
+      tools: list.tools,
+      list: list.element,
+    },
     signal,
   );
   root.append(live);
@@ -103,6 +110,8 @@ function comparedWith(
   return rows;
 }
 
+/** Pixels of a notebook's window that the list and all else around the graphs takes. */
+const AROUND = 440;
 const KINDS: readonly DiffStatus[] = ["removed", "added", "changed"];
 /** Maximum number of rows in the page; a filter leads to the others. */
 const ROWS = 400;

@@ -11,8 +11,8 @@ import { GraphView } from "./graphview.ts";
 import { other, Synchronizer, type Views } from "./synchronizer.ts";
 
 export interface GraphPairOptions {
-  /** pixels of each picture */
-  readonly height: number;
+  /** CSS height of each picture */
+  readonly height: string;
   readonly synced: boolean;
   readonly names: readonly [string, string];
   /** the role of each graph */
@@ -68,6 +68,14 @@ export function createGraphPair(
     const label = `${titles[side]}: ${elide(names[side], 80)}`;
     return el("section.onnx-nb-pane", { "aria-label": label }, head, inner[side]);
   });
+  // in step the bar of the side in which the person works serves both
+  const bars = SIDES.map((side) => el("div", { data: { widget: `${ROLES[side]}-bar` } }));
+  const lead = (side: SideOf): void => {
+    synchronizer.lead(side);
+    bars.forEach((each, at) => {
+      each.hidden = synchronizer.enabled && at !== side;
+    });
+  };
   const note = (side: SideOf, text: string): void => {
     notes[side].textContent = text;
   };
@@ -77,13 +85,15 @@ export function createGraphPair(
     toggle.setAttribute("aria-pressed", String(on));
     host.synced(on);
     synchronizer.enabled = on;
+    lead(synchronizer.leader);
   };
   const toggle = button("In step", () => setSynced(!synchronizer.enabled), signal, {
     title: "Move, zoom, open and search both graphs together",
     "aria-pressed": options.synced,
   });
   const bar = el("header.onnx-nb-bar.onnx-nb-pair-bar", ...tools, toggle);
-  root.replaceChildren(bar, ...(list === undefined ? [] : [list]), el("div.onnx-nb-pair-body", ...panes));
+  root.replaceChildren(bar, ...(list === undefined ? [] : [list]));
+  root.append(el("div.onnx-nb-pair-bars", ...bars), el("div.onnx-nb-pair-body", ...panes));
   watchTheme(root, () => undefined, signal);
 
   const markSelected = (): void => {
@@ -119,6 +129,7 @@ export function createGraphPair(
       nested: true,
       open: open[side],
       height: options.height,
+      bar: bars[side],
       statuses: new DiffStatuses(data.statuses(side)),
       looked: () => synchronizer.looked(side),
       searched: (text: string) => synchronizer.searched(side, text),
@@ -126,12 +137,15 @@ export function createGraphPair(
     const made = new GraphView(inner[side], columns[side], hostOf(side), graphOptions, signal);
     inner[side].dataset.widget = ROLES[side];
     for (const type of ["pointerdown", "wheel", "keydown", "focusin"] as const) {
-      on(panes[side], type, { signal, capture: true, passive: true }, () => synchronizer.lead(side));
+      for (const each of [panes[side], bars[side]]) {
+        on(each, type, { signal, capture: true, passive: true }, () => lead(side));
+      }
     }
     return made;
   };
   const views: Views = [view(0), view(1)];
   synchronizer.attach(views);
+  lead(0);
   watchState(root, inner, signal);
   watchWidth(root, inner, options.height, signal);
 
@@ -142,7 +156,7 @@ export function createGraphPair(
     },
     setSynced,
     /** Marks the side in which the person works now. */
-    lead: (side: SideOf): void => synchronizer.lead(side),
+    lead,
     /** Selects targets in both graphs, without notifying the host, and shows the first of each side by side. */
     show(targets: readonly [readonly Target[], readonly Target[]]): void {
       synchronizer.show(targets);
@@ -164,13 +178,13 @@ function watchState(root: HTMLElement, inner: readonly HTMLElement[], signal: Ab
 }
 
 /** Puts one graph above the other where there is no room for both side by side. */
-function watchWidth(root: HTMLElement, inner: readonly HTMLElement[], height: number, signal: AbortSignal): void {
+function watchWidth(root: HTMLElement, inner: readonly HTMLElement[], height: string, signal: AbortSignal): void {
   const observer = new ResizeObserver(() => {
     const stacked = root.clientWidth > 0 && root.clientWidth < NARROW;
     if (stacked === root.classList.contains("onnx-nb-stacked")) return;
     root.classList.toggle("onnx-nb-stacked", stacked);
-    const each = Math.round(height * (stacked ? STACKED : 1));
-    for (const element of inner) element.style.setProperty("--nb-height", `${each}px`);
+    const each = stacked ? `calc(${STACKED} * ${height})` : height;
+    for (const element of inner) element.style.setProperty("--nb-height", each);
   });
   observer.observe(root);
   onAbort(signal, () => observer.disconnect());

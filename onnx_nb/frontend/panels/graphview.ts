@@ -38,8 +38,10 @@ import { Viewport } from "./viewport.ts";
 export interface GraphOptions {
   /** scopes that are open at first; by default enough for 20 to 60 boxes */
   readonly open?: Iterable<number>;
-  /** pixels of the part with the picture; by default what fits the window */
-  readonly height?: number;
+  /** CSS height of the part with the picture; by default what fits the window */
+  readonly height?: string;
+  /** where the bar goes, if not above the picture; a `data-widget` */
+  readonly bar?: HTMLElement;
   readonly direction?: Direction;
   /** the view as a person left it */
   readonly given?: Patch;
@@ -55,11 +57,8 @@ export interface GraphOptions {
   readonly searched?: (text: string) => void;
 }
 
-/**
- * Height of the part with the picture: with the bars around it, the summary above it and a short cell, it fits a window
- * of a notebook. A page of its own in a frame grows with its content, so the frame's height says nothing.
- */
-const HEIGHT = window.self === window.top ? "clamp(320px, 100vh - 330px, 640px)" : "640px";
+/** Pixels of a notebook's window that the bars, the summary of the model and a short cell take. */
+const AROUND = 330;
 
 /** Handle for tests and tools, `onnxNb` at the root element. */
 export class GraphView {
@@ -94,7 +93,7 @@ export class GraphView {
     root.classList.add("onnx-nb", "onnx-nb-graph");
     root.dataset.widget = nested ? "submodel" : "graph";
     root.dataset.state = "loading";
-    root.style.setProperty("--nb-height", options.height === undefined ? HEIGHT : `${options.height}px`);
+    root.style.setProperty("--nb-height", options.height ?? fittingHeight(undefined, AROUND, [320, 640]));
 
     // announced by a screen reader
     const spoken = el("div.onnx-nb-live", { "aria-live": "polite" });
@@ -117,13 +116,16 @@ export class GraphView {
     const [inspector, selection] = [createInspector(view), createSelection(view)];
     const extractBar = nested ? null : createExtractBar(view, this.#kernel.cancel);
     const legend = createLegend(view, () => viewport.dark);
-    followLinks(root, view);
-    listenKeys(root, view, { viewport, toolbar, help }, [inspector.element, selection.element]);
+    for (const each of [root, ...(options.bar ? [options.bar] : [])]) {
+      followLinks(each, view);
+      listenKeys(each, view, { viewport, toolbar, help }, [inspector.element, selection.element]);
+    }
     const empty = emptyState(columns);
     viewport.element.append(help.element, ...(empty ? [empty] : []));
     const middle = el("div.onnx-nb-middle", viewport.element, legend.element);
     const body = el("div.onnx-nb-body", tree.element, middle, nested ? null : this.#pane, inspector.element);
-    root.replaceChildren(toolbar.element, banners.element, body, ...(extractBar ? [extractBar.element] : []), spoken);
+    root.replaceChildren(banners.element, body, ...(extractBar ? [extractBar.element] : []), spoken);
+    (options.bar ?? root).prepend(toolbar.element);
     this.#toolbar = toolbar;
     this.#update = (state) => {
       const shown = state.others.length > 0 ? selection : inspector;
@@ -430,6 +432,21 @@ export class GraphView {
     this.submodel = new GraphView(inner, submodel.columns, host, { nested: true }, signal);
     this.#pane.scrollIntoView?.({ block: "nearest" }); // in a narrow view it is below the graph
   }
+}
+
+/**
+ * Returns the CSS height of a picture: as many pixels as given, or else what is left of the window. A frame grows with
+ * its content, so its own height says nothing.
+ *
+ * @param around pixels of a notebook's window that all else takes
+ */
+export function fittingHeight(
+  given: number | undefined,
+  around: number,
+  [least, most]: readonly [number, number],
+): string {
+  if (given !== undefined) return `${given}px`;
+  return window.self === window.top ? `clamp(${least}px, 100vh - ${around}px, ${most}px)` : `${most}px`;
 }
 
 /** Returns the Python call for an extraction. */

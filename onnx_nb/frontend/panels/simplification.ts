@@ -11,6 +11,7 @@ import { type DiffStatus, SIGNS } from "../scene/diffstatus.ts";
 import { bytes, counted, plain } from "../scene/formatting.ts";
 import { button, copyButton, el, elide, facts, fillings, focused, on, onAbort } from "./dom.ts";
 import { createGraphPair, type GraphPair } from "./graphpair.ts";
+import { fittingHeight } from "./graphview.ts";
 import { createSaveBar, type SaveBar, type Saved } from "./savebar.ts";
 import { other } from "./synchronizer.ts";
 import { createTableTabs, numbers, Table, type TableColumn, texts } from "./table.ts";
@@ -47,8 +48,8 @@ interface Shown extends Loaded {
 }
 
 export interface SimplificationOptions {
-  /** pixels of each graph */
-  readonly height: number;
+  /** pixels of each graph; by default what fits the window */
+  readonly height?: number;
   readonly step: number;
   readonly synced: boolean;
   /** key of the chosen change, "" for none */
@@ -59,7 +60,7 @@ export interface SimplificationOptions {
 export class Simplification {
   readonly #root: HTMLElement;
   readonly #host: SimplificationHost;
-  readonly #height: number;
+  readonly #height: string;
   readonly #signal: AbortSignal;
   readonly #kernel = new KernelButtons();
   readonly #header: ReturnType<typeof createHeader>;
@@ -88,7 +89,7 @@ export class Simplification {
   ) {
     this.#root = root;
     this.#host = host;
-    this.#height = options.height;
+    this.#height = fittingHeight(options.height, AROUND, [260, 460]);
     this.#signal = signal;
     this.#account = account;
     this.#step = options.step < this.#stepCount ? options.step : 0;
@@ -465,8 +466,10 @@ function createHeader(
   };
 }
 
-/** Pixels of the list of changes. */
-const HEIGHT = 232;
+/** Height of the list of changes. */
+const HEIGHT = "clamp(150px, 20vh, 232px)";
+/** Pixels of a notebook's window that the list and all else around the graphs takes. */
+const AROUND = 580;
 /** Maximum number of nodes of a change that are named. */
 const NAMED = 6;
 
@@ -523,7 +526,7 @@ function createChangeList(
       body.hidden = !nothing.hidden;
     },
   );
-  const body = el("div.onnx-nb-split-body", { style: { "--nb-height": `${HEIGHT}px` } }, ...tabs.tables, detail);
+  const body = el("div.onnx-nb-split-body", { style: { "--nb-height": HEIGHT } }, ...tabs.tables, detail);
   tabs.show(0);
   describe(-1);
   const bar = el("div.onnx-nb-bar.onnx-nb-lists", el("div.onnx-nb-tools", ...tabs.buttons), rule, ...tabs.filters);
@@ -612,8 +615,8 @@ function changeColumns(data: SimplificationData, places: readonly string[]): rea
     texts("rule", "Rule", [130, 1], (row) => data.rule(row)),
     texts("what", "What", [140, 1.4], (row) => data.what(row)),
     texts("where", "Where", [140, 1.2], (row) => places[row], { hint: "Its scope; * is any number", names: true }),
-    texts("at", "At", [170, 1.2], (row) => data.tensor(row), { hint: "The tensor made there", names: true, spare: 2 }),
-    texts("why", "Why", [150, 1.4], (row) => data.why(row), { spare: 1 }),
+    texts("at", "At", [170, 1.2], (row) => data.tensor(row), { hint: "The tensor made there", names: true, spare: 1 }),
+    texts("why", "Why", [150, 1.4], (row) => data.why(row), { spare: 2 }),
   ];
 }
 

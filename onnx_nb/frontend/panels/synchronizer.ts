@@ -80,6 +80,10 @@ export class Synchronizer {
     if (on) this.#align(this.#leader);
   }
 
+  get leader(): SideOf {
+    return this.#leader;
+  }
+
   /** Marks the side in which the person works now. */
   lead(side: SideOf): void {
     this.#leader = side;

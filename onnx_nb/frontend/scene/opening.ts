@@ -146,6 +146,8 @@ function opened(
   /** first of equal siblings → the others */
   const others = new Map<number, number[]>();
   const gathered: number[] = [];
+  /** the first of repeated layers, and open scopes in it: what is inside opens only if there is little else to see */
+  const examples = new Set<number>();
   let level = inside(0);
   while (level.length > 0) {
     const next = deep ? level.slice(1) : [];
@@ -156,8 +158,11 @@ function opened(
       if (kind === SCOPE_KIND.GATHERED && scopeRepeat[scope] <= 1) gathered.push(scope);
       else if (first !== scope && (itemCount(scope) > SMALL || !open.has(first)))
         others.set(first, [...(others.get(first) ?? []), scope]);
-      else if ((!isRepeat(scope) || boxes < ENOUGH) && tryOpen(scope)) {
-        next.push(...inside(isRepeat(scope) ? columns.childrenOf(scope)[0] : scope));
+      else if ((!examples.has(scopeParent[scope]) && !isRepeat(scope)) || boxes < ENOUGH) {
+        if (!tryOpen(scope)) continue;
+        const opened = isRepeat(scope) ? columns.childrenOf(scope)[0] : scope;
+        if (opened !== scope || examples.has(scopeParent[scope])) examples.add(opened);
+        next.push(...inside(opened));
       }
     }
     level = deep ? next.sort(bySize) : next;

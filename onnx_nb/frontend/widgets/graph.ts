@@ -44,7 +44,7 @@ export const graphWidget = sharing(
       columns,
       host,
       {
-        ...(typeof read("height") === "number" && { height: read<number>("height") }),
+        ...(typeof read("height") === "number" && { height: `${read<number>("height")}px` }),
         direction: read("direction"),
         ...(state.open !== undefined && { open: scopesAt(columns, state.open) }),
         given: {
@@ -90,7 +90,7 @@ export const graphPage: Page = async (root, about, part, signal) => {
   createSummary(summaryRoot, about as SummaryData, { expanded: false }, signal);
   drawn(summaryRoot, signal);
   const baked = textOf("baked") === "" ? undefined : bakedOf(await part("baked"));
-  const height = Math.max(400, window.innerHeight - 190);
+  const height = `${Math.max(400, window.innerHeight - 190)}px`;
   const given = baked?.shown == null ? {} : { given: { overlay: baked.shown } };
   new GraphView(root, new Columns(await part("columns")), pageHost(baked), { height, ...given }, signal);
 };

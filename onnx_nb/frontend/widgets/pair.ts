@@ -8,7 +8,7 @@ import { Columns } from "../protocol/columns.ts";
 import { PairData } from "../protocol/diff.ts";
 import type { GraphHost } from "../protocol/host.ts";
 import { bakedOf, noKernel, pageHost, sendPicture, sideHost } from "../protocol/kernel.ts";
-import { bindTrait, loadPacked, type Parts } from "../protocol/model.ts";
+import { bindTrait, loadPacked, type Parts, type WidgetModel } from "../protocol/model.ts";
 import { type Account, SimplificationData } from "../protocol/simplification.ts";
 import { type Named, targetOf } from "../protocol/viewstate.ts";
 import { drawn, type Page, sharing, type Widget } from "./mount.ts";
@@ -33,6 +33,12 @@ async function pageHosts(part: Parts): Promise<readonly [GraphHost, GraphHost]> 
   return [pageHost(bakedOf(left)), pageHost(bakedOf(right))];
 }
 
+/** Returns the given height of each graph; none by default. */
+function heightOf(model: WidgetModel): { readonly height?: number } {
+  const height = model.get("height");
+  return typeof height === "number" ? { height } : {};
+}
+
 export const diffWidget = sharing(
   (part) => loadPair(part, PairData),
   ({ columns, data }, model, channel, root, signal) => {
@@ -47,7 +53,7 @@ export const diffWidget = sharing(
         synced: (synced) => putSynced(synced),
         picture: (svg) => sendPicture(channel, svg),
       },
-      { height: Number(model.get("height")), synced: model.get("synced") === true, names: [left, right] },
+      { ...heightOf(model), synced: model.get("synced") === true, names: [left, right] },
       signal,
     );
     channel.watch((_, live) => {
@@ -113,7 +119,7 @@ export const simplificationWidget: Widget = (model, channel) => {
         picture: (svg) => sendPicture(channel, svg),
       },
       {
-        height: Number(model.get("height")),
+        ...heightOf(model),
         step: Number(model.get("step")),
         synced: model.get("synced") === true,
         chosen: String(model.get("change")),
