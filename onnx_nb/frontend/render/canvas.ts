@@ -582,7 +582,7 @@ function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): 
   const write = (edge: number, text: string, bold: boolean, color: string, x: number, y: number): void => {
     const scope = edges.scope[edge];
     ctx.fillStyle = scope < 0 ? theme.background : theme.scopes[scene.boxes.depth[scope] % 2];
-    ctx.fillRect(x - 1.5, y - TEXT.edge / 2 - 1, measure(text, TEXT.edge, bold) + 3, TEXT.edge + 2);
+    ctx.fillRect(x - 1, y - TEXT.edge / 2, measure(text, TEXT.edge, bold) + 2, TEXT.edge);
     ctx.fillStyle = color;
     ctx.fillText(text, x, y);
   };
