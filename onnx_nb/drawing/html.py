@@ -12,7 +12,7 @@ import html
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +22,7 @@ import numpy as np
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, number_text, printable, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import label_of, storage_of
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.progress import Progress, stage
@@ -148,13 +149,18 @@ def page(title: str, about: Any, kind: str, parts: Mapping[str, bytes]) -> str:
     return _PAGE.format(policy=policy, title=html.escape(title[:200]), data="\n".join(elements), bundle=script)
 
 
-def write_page(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a page; the file appears only when complete."""
+def write_page(path: str | os.PathLike[str], text: str, models: Iterable[Model] = ()) -> Path:
+    """Write a page; the file appears only when complete, and never in place of one of the models."""
     target = path_of(path)
+    for model in models:
+        if storage_of(model).reads(target):
+            message = f"{quoted(str(target))} is the file of {label_of(model)}, which the page would replace."
+            raise OnnxNbError(message, advice="Write the page to another file.")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        message = f"the folder {quoted(str(target.parent))} cannot be made: {error.strerror or error}."
+    except (OSError, ValueError) as error:  # a ValueError for a path that no system has
+        reason = getattr(error, "strerror", None) or error
+        message = f"the folder {quoted(str(target.parent))} cannot be made: {reason}."
         raise OnnxNbError(message, advice="Choose a folder that you may write to.") from error
     with together() as files:
         files.add(target, [text.encode()])

@@ -65,10 +65,14 @@ class GraphWidget(PackedWidget):
         """
         from onnx_nb.drawing.html import write_page
 
-        return write_page(path, self._page(statistics=statistics, limit=limit, progress=progress))
+        return write_page(path, self._page(statistics=statistics, limit=limit, progress=progress), self._sources())
 
     def _page(self, **options: Any) -> str:
         """Return the page that `to_html` writes, with options of `bake`."""
+        raise NotImplementedError
+
+    def _sources(self) -> tuple[Model, ...]:
+        """Return the models that are shown."""
         raise NotImplementedError
 
     def _model(self, call: Call) -> Model:

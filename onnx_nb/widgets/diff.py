@@ -81,6 +81,9 @@ class DiffPanel(PairWidget):
         baked = self._baked((self.reference, self.candidate), **options)
         return page(" and ".join(self._names), {"names": self._names}, "pair", {**self._packed, **baked})
 
+    def _sources(self) -> tuple[Model, ...]:
+        return self.reference, self.candidate
+
     def _model(self, call: Call) -> Model:
         side = call.text("part")
         if side not in SIDES:

@@ -249,6 +249,9 @@ class ModelGraph(GraphWidget):
             theme=theme or ("dark" if self.theme == "dark" else "light"),
         )
 
+    def _sources(self) -> tuple[Model, ...]:
+        return (self.model,)
+
     def _model(self, _call: Call) -> Model:
         return self.model
 

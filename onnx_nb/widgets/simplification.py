@@ -193,6 +193,9 @@ class SimplificationPanel(PairWidget):
             raise OnnxNbError(f"there is no step {step}.", advice="simplify(…, trace=True) keeps the steps.")
         return found.steps[step - 1].model, found.steps[step].model
 
+    def _sources(self) -> tuple[Model, ...]:
+        return self._models(0)
+
     def _model(self, call: Call) -> Model:
         return self._models(call.number("step", 0))[call.text("part") == "candidate"]
 

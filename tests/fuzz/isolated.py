@@ -74,7 +74,7 @@ def _in_child(data: bytes, verbs: list[str]) -> Generator[Find, None, list[str]]
             ready, _, _ = select.select([read], [], [], 0.2)
             if not ready and _seconds(child) - used < limit and time.monotonic() - begun < PATIENCE * limit:
                 continue
-            if not ready and interrupted:
+            if not ready and (interrupted or verb not in LOOK):
                 os.kill(child, signal.SIGKILL)
                 if verb in LOOK:
                     yield Find(verb, "hang", "not interruptible")

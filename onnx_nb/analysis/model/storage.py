@@ -131,7 +131,7 @@ class Storage:
     def reads(self, path: Path) -> bool:
         """Return whether weights were found in this file."""
         for source in self._sources.values():
-            with contextlib.suppress(OSError):  # one of the files does not exist
+            with contextlib.suppress(OSError, ValueError):  # one of the files does not exist, or no system has the path
                 if source.path is not None and path.samefile(source.path):
                     return True
         return False
