@@ -19,6 +19,7 @@ from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.view.graph_columns import columns
+from onnx_nb.widgets._base import SharedCode
 from onnx_nb.widgets._channel import Call, Reply, Verb
 from onnx_nb.widgets._graphs import GraphWidget, named_overlay
 from onnx_nb.widgets._values import Captured, Values
@@ -106,6 +107,7 @@ class ModelGraph(GraphWidget):
     """The submodel that *Extract* (or `extract`) last produced; ``None`` before."""
 
     def __init__(self, model: ModelLike, **traits: Any) -> None:
+        SharedCode.this()  # the browser receives it while the columns are computed
         self.model = load(model)
         self._values = Values(self.model)
         self._shown: ShownOverlay | None = None
