@@ -46,7 +46,7 @@ LIGHT = (
     "zfnet512",
 )
 EXPORTED = ("resnet50", "bert", "llama")
-EXPORTABLE = (*EXPORTED, "vit")
+EXPORTABLE = (*EXPORTED, "segformer", "vit")
 """With what few tests ask for."""
 
 
@@ -59,7 +59,7 @@ def light(name: str) -> Path:
 
 
 def exported(name: str, *, dynamo: bool) -> Path:
-    """ResNet-50, BERT, ViT or a 32-layer Llama from its transformers configuration; skips the test without torch."""
+    """A model of `EXPORTABLE` from its transformers configuration; skips the test without torch."""
     if name not in EXPORTABLE:
         raise ValueError(f"no recipe {name!r}; there are {EXPORTABLE}")
     missing = [package for package in ("torch", "transformers") if importlib.util.find_spec(package) is None]
@@ -503,6 +503,9 @@ def _recipe(name: str) -> tuple[Any, tuple[Any, ...], list[str], list[str], dict
     if name == "resnet50":
         module = transformers.ResNetForImageClassification(transformers.ResNetConfig())
         return module, (torch.randn(2, 3, 224, 224),), ["pixel_values"], ["logits"], {0: "batch"}
+    if name == "segformer":
+        module = transformers.SegformerForSemanticSegmentation(transformers.SegformerConfig())
+        return module, (torch.randn(1, 3, 128, 128),), ["pixel_values"], ["logits"], {}
     if name == "vit":
         sizes = {"hidden_size": 48, "intermediate_size": 96, "num_attention_heads": 4, "image_size": 32}
         module = transformers.ViTModel(transformers.ViTConfig(**sizes, patch_size=8, attn_implementation="sdpa"))
