@@ -43,7 +43,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return ["__all__", "__doc__", "__version__", *__all__]
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

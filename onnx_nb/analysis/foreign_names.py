@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Mapping
-from typing import Final, ParamSpec, TypeVar
+from collections.abc import Mapping
+from typing import Final
 
 from onnx_nb.analysis.formatting import closest_text
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _TOOLS: Final[Mapping[str, Mapping[str, str]]] = {
     "netron": dict.fromkeys(("serve", "start", "visualize"), "show(model)"),
@@ -90,31 +85,3 @@ def advice(name: str, names: list[str]) -> str:
         return closest_text(name, names)
     tool, ours = NAMES[name]
     return f"For {tool}.{name} use onnx_nb.{ours}."
-
-
-def known_keywords(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function: the `TypeError` for an unknown keyword argument names ours.
-
-    Examples
-    --------
-    >>> @known_keywords
-    ... def count(model: str, *, shapes: int = 0) -> int:
-    ...     return shapes
-    >>> count("m", input_shapes=1)
-    Traceback (most recent call last):
-    TypeError: count() has no argument 'input_shapes'. Use shapes=.
-    """
-    parameters = list(inspect.signature(function).parameters)
-
-    @functools.wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-        unknown = next((name for name in kwargs if name not in parameters), None)
-        if unknown is not None:
-            ours = (each for each in KEYWORDS.get(unknown, "").split(" ") if each.partition("=")[0] in parameters)
-            hint = next((f"Use {each}." for each in ours), closest_text(unknown, parameters))
-            hint = hint or f"Its arguments are {', '.join(parameters)}."
-            msg = f"{function.__name__}() has no argument {unknown!r}. {hint}"
-            raise TypeError(msg)
-        return function(*args, **kwargs)
-
-    return checked

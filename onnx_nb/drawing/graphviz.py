@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import graphviz
 import numpy as np
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
@@ -42,11 +43,11 @@ MANY = 8
 PAIRS = 4
 """Maximum number of weights and attributes listed in a node's box."""
 _NAMES = "onnx_nb.ModelGraph(model) shows the names."
-
 Direction = Literal["down", "right"]
 Theme = Literal["light", "dark"]
 
 
+@known_arguments
 def to_graphviz(
     model: ModelLike,
     *,
@@ -285,9 +286,9 @@ class Outline:
             glob = pattern.replace("[", "[[]")
             found = self.at_paths([pattern]) - {0} if pattern != "*" else set()
             found = found or {scope for scope, path in enumerate(paths) if fnmatch.fnmatchcase(path, glob)}
-            if not found:
-                advice = closest_text(pattern, paths) or _NAMES
-                raise OnnxNbError(f"no scope is called {quoted(pattern)}.", advice=advice)
+            if not (found := found or set(self.tree.named(pattern))):
+                near = closest_text(pattern, paths) or _NAMES
+                raise OnnxNbError(f"no scope is called {quoted(pattern)}.", advice=near)
             opened |= {around for scope in found for around in self.around(scope)}
         return opened
 
@@ -296,9 +297,10 @@ class Outline:
         for kind, numbers in self.numbers.items():
             if name in numbers:
                 return kind, numbers[name]
-        every = [each for kind in ("scope", "node", "tensor") for each in self.numbers[kind]]
-        message = f"no tensor, node or scope of the model is called {quoted(name)}."
-        raise OnnxNbError(message, advice=closest_text(name, every) or _NAMES)
+        if named := self.tree.named(name):
+            return "scope", named[0]
+        near = closest_text(name, [each for kind in ("scope", "node", "tensor") for each in self.numbers[kind]])
+        raise OnnxNbError(f"no tensor, node or scope of the model is called {quoted(name)}.", advice=near or _NAMES)
 
     def highlight(self, kind: str, number: int) -> None:
         """Highlight a node, a scope, or a tensor with its producer and readers."""

@@ -18,6 +18,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
+from onnx_nb.analysis.arguments import known_arguments
+from onnx_nb.analysis.compare.comparison import Kind, Which  # noqa: TC001 (known_arguments reads them)
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import number_text, printable, shortened
@@ -27,7 +29,7 @@ from onnx_nb.analysis.view.result_columns import sections
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from onnx_nb.analysis.compare.comparison import Comparison, Kind, Point, Which
+    from onnx_nb.analysis.compare.comparison import Comparison, Point
     from onnx_nb.analysis.run.statistics import Histogram
 
 TEXT: Final = "#75808b"
@@ -50,6 +52,7 @@ class NotebookFigure(Figure):
         return buffer.getvalue()
 
 
+@known_arguments
 def plot_errors(comparison: Comparison, metric: str = "rel_l2") -> Figure:
     """Draw the errors of all points in order of execution: cumulative errors as a line, isolated errors as dots.
 
@@ -121,6 +124,7 @@ def plot_errors(comparison: Comparison, metric: str = "rel_l2") -> Figure:
     return figure
 
 
+@known_arguments
 def plot_histogram(comparison: Comparison, name: str, kind: Kind | None = None, which: Which | None = None) -> Figure:
     """Draw histograms of the errors of one point.
 

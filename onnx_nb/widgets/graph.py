@@ -114,6 +114,17 @@ class ModelGraph(GraphWidget):
         alt = f"Graph of {self.model.name}: {count_text(len(self.model.proto.graph.node), 'node')}"
         super().__init__(alt, {"columns": columns(self.model).to_bytes()}, **traits)
 
+    @traitlets.validate("inputs", "outputs")
+    def _checked_names(self, proposal: dict[str, Any]) -> list[str]:
+        names: list[str] = proposal["value"]
+        inside = set(Graph.opened(self.model).value_names) if names else set()  # of a body: `plan` says why not
+        unknown = [name for name in names if name not in inside]
+        if unknown:
+            from onnx_nb.analysis.submodel.extraction import values_of
+
+            values_of(Graph.of(self.model), unknown, proposal["trait"].name.removesuffix("s"))
+        return names
+
     @traitlets.validate("view")
     def _checked_view(self, proposal: dict[str, Any]) -> dict[str, Any]:
         view = proposal["value"]

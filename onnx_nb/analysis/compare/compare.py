@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare import lockstep
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained, point_at
 from onnx_nb.analysis.compare.diff import diff
@@ -23,7 +24,6 @@ from onnx_nb.analysis.compare.lockstep import Option, Recorded, Running, Sample,
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
 from onnx_nb.analysis.compare.node_matching import HOW, Matching
 from onnx_nb.analysis.errors import AlignmentError, FeedError
-from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
@@ -70,7 +70,7 @@ _MOVES: Final = frozenset((
 """Operators that move integers without changing them, and so keep their scale."""
 
 
-@known_keywords
+@known_arguments
 def compare(
     reference: ModelLike | Capture,
     candidate: ModelLike | Capture,
@@ -144,8 +144,11 @@ def compare(
     if limit <= 0:
         raise AlignmentError(f"memory_limit is {limit}.", advice="Pass a number of bytes, or leave it out.")
     sides: list[Side] = []
-    for given in (reference, candidate):
-        side = Recorded(given) if isinstance(given, Capture) else Running(load(given), limit // 2, providers)
+    for role, given in (("reference", reference), ("candidate", candidate)):
+        try:
+            side = Recorded(given) if isinstance(given, Capture) else Running(load(given), limit // 2, providers)
+        except TypeError as error:
+            raise TypeError(f"compare() cannot use the {role}: {error}") from None
         if isinstance(side, Recorded) and not side.names:
             message = f"the capture of {label_of(side.graph.model)} kept no arrays."
             raise AlignmentError(message, advice='Capture with keep="*", or pass the model itself.')

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.graph_lists import (
     Weights,
     attribute_label,
@@ -250,6 +251,7 @@ class Diff(Displayed, Table):
         return node_state, value_state
 
 
+@known_arguments
 def diff(
     reference: ModelLike,
     candidate: ModelLike,

@@ -143,7 +143,11 @@ def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(array, np.ndarray) and dtype is not None and array.dtype != dtype and array.dtype.kind != "O":
             array = array.astype(dtype)  # a model in float16 takes float16
         given[name] = array
-    return validate_feeds(model, given)
+    try:
+        return validate_feeds(model, given)
+    except FeedError as error:
+        message = f"the candidate, {label_of(model)}, does not take the feeds of the reference: {error.message}"
+        raise FeedError(message, advice=error.advice) from None
 
 
 class _Sink(Sink):

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.cost import flops
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import bytes_text, closest_text, count_text, plain_text, quoted, scaled_text, shortened
 from onnx_nb.analysis.graph.dataflow import depths, upward
 from onnx_nb.analysis.graph.graph import Graph
@@ -129,10 +129,14 @@ class Costs:
         OnnxNbError
             If there is no such scope; the message names the closest ones.
         """
-        if path not in self._scope_of_path:
+        found = self.scopes.named(path) if path not in self._scope_of_path else [self._scope_of_path[path]]
+        if not found:
             advice = closest_text(path, self._scope_of_path) or "List them with costs.rows('scope')."
             raise OnnxNbError(f"the model has no scope {quoted(path)}.", advice=advice)
-        return self.of_scope(self._scope_of_path[path])
+        if len(found) > 1:
+            named = ", ".join(quoted(self.scopes.scope_path[scope]) for scope in found[:5])
+            raise OnnxNbError(f"scope {quoted(path)} may be one of {named}.", advice="Name it in full.")
+        return self.of_scope(found[0])
 
     def of_scope(self, group: int) -> Cost:
         """Return the cost of a scope of `scopes`, by its number."""
@@ -227,7 +231,7 @@ class Costs:
         return op
 
 
-@known_keywords
+@known_arguments
 def costs(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = None) -> Costs:
     """Count the cost of one run of a model, for every node and scope. No weight is read, and nothing is run.
 

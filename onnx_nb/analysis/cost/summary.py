@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.cost.costs import Cost, Costs, costs
-from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import path_text, plain_text, shape_text
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import Graph
@@ -146,7 +146,7 @@ def _plain(value: Any) -> Any:
     return asdict(value) if isinstance(value, Cost) else value
 
 
-@known_keywords
+@known_arguments
 def summarize(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = None) -> Summary:
     """Summarize a model.
 

@@ -16,7 +16,7 @@ import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import closest, plain_text, quoted, shortened
+from onnx_nb.analysis.formatting import closest_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import topological
 from onnx_nb.analysis.graph.diagnostics import Problem, Problems, structural_problems
@@ -226,9 +226,17 @@ class Graph:
             found = scope.get(name[len(prefix) :], -1) if name.startswith(prefix) else -1
             if name and found >= 0 and (not prefix or self.value_subgraph[found] == frame):
                 return found
-        alike = ", ".join(map(quoted, closest(name, self.value_names)))
-        message = f"tensor {quoted(name)} is not in the model."
-        raise OnnxNbError(message, advice=f"Closest names: {alike}." if alike else "The model has no such tensors.")
+        raise self.no_value(name)
+
+    def no_value(self, name: str) -> OnnxNbError:
+        """Return the error for a name that no value has; it names the outputs of a node of that name."""
+        node = self.names.index(name) if name and name in self.names else -1
+        if node >= 0:
+            made = ", ".join(quoted(self.value_names[v]) for v in self.node_outputs(node).tolist()[:4] if v >= 0)
+            message = f"{quoted(name)} is no tensor but a node, {self.node_label(node)}."
+            return OnnxNbError(message, advice=f"Its outputs: {made or 'none'}.")
+        advice = closest_text(name, self.value_names) or "The model has no such tensors."
+        return OnnxNbError(f"tensor {quoted(name)} is not in the model.", advice=advice)
 
     def node_inputs(self, node: int) -> Ints:
         """Return the values that a node names as inputs, −1 where an optional one is omitted."""

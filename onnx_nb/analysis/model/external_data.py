@@ -15,6 +15,7 @@ import onnx
 from google.protobuf.message import EncodeError
 from onnx import ModelProto, TensorProto
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import count_text, plain_text, shortened
 from onnx_nb.analysis.model import wire
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
 
 
+@known_arguments
 def audit(model: ModelLike, *, checksums: bool = False, progress: Progress | None = None) -> Audit:
     """Compare the stated external data of every tensor with the files; takes milliseconds at any size.
 
@@ -118,6 +120,7 @@ def missing_files(model: ModelLike) -> list[tuple[str, OnnxNbError]]:
     return found
 
 
+@known_arguments
 def convert(
     model: ModelLike,
     path: str | os.PathLike[str],
@@ -198,6 +201,7 @@ def convert(
     return write_model(target, loaded.proto, storage_of(loaded), label_of(loaded), layout, progress=progress)
 
 
+@known_arguments
 def inline(model: ModelLike, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Path:
     """Write a model as one file with all its weights in it; parameters, result and errors are those of `convert`.
 
@@ -215,6 +219,7 @@ def inline(model: ModelLike, path: str | os.PathLike[str], *, progress: Progress
     return write_model(path_of(path), loaded.proto, storage_of(loaded), label_of(loaded), None, progress=progress)
 
 
+@known_arguments
 def check(model: ModelLike, *, full: bool = False, checksums: bool = False, progress: Progress | None = None) -> Audit:
     """Check a model of any size with onnx's checker and `audit`; the model need not be in a file.
 

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, ca
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, SparseTensorProto, TensorProto
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
-from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import (
     bytes_text,
     closest,
@@ -70,7 +70,7 @@ else:
 T = TypeVar("T")
 
 
-@known_keywords
+@known_arguments
 def load(source: ModelLike, *, data_dir: str | os.PathLike[str] | None = None) -> Model:
     """Open a model without reading its weights: milliseconds at any size.
 
@@ -221,6 +221,7 @@ class Model(Displayed):
             lambda: MappingProxyType({name: weight_info(name, tensor) for name, tensor in self._tensors().items()}),
         )
 
+    @known_arguments
     def tensor_names(self, pattern: str = "*") -> list[str]:
         """List the names of weights.
 
@@ -238,6 +239,7 @@ class Model(Displayed):
         """
         return [name for name in self._tensors() if pattern == "*" or fnmatch.fnmatchcase(name, pattern)]
 
+    @known_arguments
     def tensor(self, name: str) -> NDArray[Any]:
         """Return the values of a weight. Only its bytes are mapped from the file; nothing is copied.
 
@@ -272,6 +274,7 @@ class Model(Displayed):
             raise self._no_weight(name)
         return read_tensor(self, tensor, name)
 
+    @known_arguments
     def save(self, path: str | os.PathLike[str], *, external_data: bool | str | None = None) -> Path:
         """Write the model and its weights to a new file, a few megabytes at a time.
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.metrics import LOOKED_AT, between
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import closest_text, quoted, shape_text
@@ -57,6 +58,7 @@ FORMAT: Final = 1
 """Version of the files that `Alignment.save` writes."""
 
 
+@known_arguments
 def align(
     recording: Recording,
     model: ModelLike,

@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.compare import QUANTIZED
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained, point_at
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, between, by_peak, classes_axis
@@ -249,6 +250,7 @@ class TorchComparison(Comparison):
         return found
 
 
+@known_arguments
 def compare_torch(
     module: torch.nn.Module | Recording,
     args: Any = (),

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from numpy.typing import NDArray
 from onnx import ModelProto
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats
 from onnx_nb.analysis.errors import AlignmentError, ExportError
@@ -40,6 +41,7 @@ DEBUG: Final = ("my", "Debug")
 """Domain and operator type of the nodes of debugged tensors."""
 
 
+@known_arguments
 def export(
     module: torch.nn.Module,
     args: Any,
@@ -118,7 +120,7 @@ def export(
     if traced:  # it may explain an error
         more = f" ({count_text(len(traced) - 1, 'more such place')})" if len(traced) > 1 else ""
         message = f"torch made a value constant while tracing: {shortened(traced[0], 400)}{more}"
-        warnings.warn(message, stacklevel=2)
+        warnings.warn(message, stacklevel=3)
     got = next((entry.version for entry in model.proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if opset is not None and got != opset:
         message = f"opset {opset} was asked for, but torch's {exporter} exporter used opset {got}."
@@ -263,6 +265,8 @@ def marked(x: torch.Tensor, name: str, operator: tuple[str, str]) -> torch.Tenso
 
     if not isinstance(name, str):
         raise TypeError(f"the name of a tensor must be a string, not {type(name).__name__}.")
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"a mark names a tensor x, not {type(x).__name__}.")
     # not in a plain torch.export: its programs run in torch, where the op below would return zeros
     if not torch.onnx.is_in_onnx_export():
         return x

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import ml_dtypes
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, quoted
 from onnx_nb.analysis.model.tensors import listed
@@ -208,6 +209,7 @@ class Recording:
         return f"Recording({self.cls}, {counts}, {bytes_text(self.nbytes)})"
 
 
+@known_arguments
 def record(
     module: torch.nn.Module,
     args: Any,
@@ -284,7 +286,7 @@ def record(
         verb = "does" if len(in_training) == 1 else "do"
         what = f"{listed(in_training.values(), str, 3)} {verb} not compute what the export does"
         message = f"{type(module).__name__} is in train mode: {what}. Call module.eval() first."
-        warnings.warn(message, stacklevel=2)
+        warnings.warn(message, stacklevel=3)
     store = Store(available_memory() // 2 if memory_limit is None else memory_limit)
     half = 0.5 if repeat else 1.0
     first = _Recorder(module, store, None, stage(progress, 0.0, half))
@@ -306,7 +308,7 @@ def record(
         who, what = list(map(quoted, unstable)), f"gave other values in a second run of {type(module).__name__}"
         advice = "Call module.eval(), or make it deterministic."
     if who:
-        warnings.warn(f"{listed(who, str, 3)} {what}: this randomness will show as an error. {advice}", stacklevel=2)
+        warnings.warn(f"{listed(who, str, 3)} {what}: this randomness will show as an error. {advice}", stacklevel=3)
     of_run = tuple(first.calls), tuple(first.functions), tuple(unstable), tuple(call.name for call in drew)
     return Recording(type(module).__name__, *of_run, first.contents, store)
 

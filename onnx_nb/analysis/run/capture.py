@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import CaptureError
-from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
 
 
-@known_keywords
+@known_arguments
 def capture(
     model: ModelLike,
     feeds: Any = None,

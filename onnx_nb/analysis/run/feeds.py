@@ -24,6 +24,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 from onnx import OptionalProto, SequenceProto, TensorProto, TypeProto
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, closest, closest_text, plain_text, quoted
 from onnx_nb.analysis.model.model import Model, ModelLike, load
@@ -46,6 +47,7 @@ FILE_LIMIT: Final = 1 << 33
 """Maximum bytes of a file of feeds, packed or unpacked."""
 
 
+@known_arguments
 def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
     """Yield checked feeds one at a time, from any of these forms.
 
@@ -308,6 +310,7 @@ def _unreadable(path: Path, what: str, error: Exception) -> FeedError:
     return FeedError(f"{_quoted(path)} cannot be read as {what}: {reason.rstrip('.')}.")
 
 
+@known_arguments
 def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]:
     """Check arrays against the inputs that a model declares.
 

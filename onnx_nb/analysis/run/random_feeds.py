@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TypeProto
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
@@ -44,6 +45,7 @@ FEED_LIMIT: Final = 1 << 34
 _iinfo: Final[Callable[[Any], Any]] = ml_dtypes.iinfo  # also covers the types of numpy
 
 
+@known_arguments
 def random_feeds(
     model: ModelLike, seed: int = 0, shapes: Mapping[str, int | Sequence[int]] | None = None
 ) -> dict[str, Any]:

@@ -21,9 +21,9 @@ import onnx
 from google.protobuf.message import EncodeError
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
-from onnx_nb.analysis.foreign_names import known_keywords
-from onnx_nb.analysis.formatting import closest_text, plain_text, quoted
+from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.functions import check_calls
@@ -47,7 +47,7 @@ _MARKED: Final = bytes([NodeProto.DOMAIN_FIELD_NUMBER << 3 | 2, len(MARK[0])]) +
 """Bytes that occur in every serialized model with marks: the domain of a node."""
 
 
-@known_keywords
+@known_arguments
 def run(
     model: ModelLike,
     feeds: Any = None,
@@ -118,6 +118,9 @@ def create(
     loaded = load(model)
     check_calls(loaded.proto, label_of(loaded))
     proto, folder, buffers = for_onnxruntime(loaded)
+    if isinstance(outputs, str):
+        message = f"outputs is a single name, {quoted(outputs)}, not a list of names."
+        raise OnnxNbError(message, advice=f"Write outputs=[{quoted(outputs)}].")
     if outputs is not None:
         proto = _with_outputs(loaded, proto, list(outputs))
     options = ort.SessionOptions()
@@ -363,8 +366,9 @@ def _with_outputs(model: Model, source: ModelProto, names: list[str]) -> ModelPr
     known = made.union((value.name for value in graph.input), model.initializers)
     for name in names:
         if name not in known or not name:
-            message = f"tensor {quoted(name)} is not in the main graph of {model.name}. {closest_text(name, known)}"
-            raise OnnxNbError(message.rstrip(), advice="Tensors inside If, Loop and Scan bodies cannot be outputs.")
+            Graph.of(model).value(name)  # raises, unless it is in a body
+            message = f"tensor {quoted(name)} is not in the main graph of {model.name}."
+            raise OnnxNbError(message, advice="Tensors inside If, Loop and Scan bodies cannot be outputs.")
     declared = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
     proto = copy.deepcopy(source)
     del proto.graph.output[:]

@@ -87,8 +87,30 @@ class Scopes:
         """Return the nodes directly in a scope."""
         return np.flatnonzero(self.node_scope == scope).astype(np.int32)
 
+    def named(self, name: str, *, by_end: bool = True) -> list[int]:
+        """Return the outermost scopes of a name: a path in the drawing, or without scopes that only collect others.
+
+        Parts are separated by ``/`` or ``.``. With ``by_end`` the end of a path will do if there is no whole one.
+        """
+        wanted, parents = path_parts(name), self.scope_parent.tolist()
+        plain: list[list[str]] = [[]]
+        for number in range(1, len(parents)):
+            own = [] if self.scope_kind[number] in (*ROWS, GATHERED) else path_parts(self.scope_name[number])
+            plain.append(plain[parents[number]] + own)
+        paths = list(map(path_parts, self.scope_path))
+        found = {number for number in range(1, len(plain)) if wanted in (plain[number], paths[number])}
+        if by_end and wanted and not found:
+            ends = [path and (path[-len(wanted) :] == wanted or wanted[-len(path) :] == path) for path in plain]
+            found = {number for number, is_end in enumerate(ends) if is_end}
+        return sorted(number for number in found if parents[number] not in found)
+
     def __repr__(self) -> str:
         return f"Scopes({len(self.scope_parent)} scopes from {self.source})"
+
+
+def path_parts(path: str) -> list[str]:
+    """Return the parts of the path of a scope, a module or a node."""
+    return [part for part in re.split(r"[./]+", path) if part]
 
 
 def scopes(graph: Graph) -> Scopes:

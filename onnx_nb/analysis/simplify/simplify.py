@@ -22,9 +22,9 @@ import ml_dtypes
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.metrics import ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
-from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
@@ -153,7 +153,7 @@ class Simplification(Displayed, Table):
         return "\n".join(lines)
 
 
-@known_keywords
+@known_arguments
 def simplify(
     model: ModelLike,
     *,
@@ -318,11 +318,9 @@ def _literal(value: Any) -> Any:
     return [_literal(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _check_numbers(check_n: Any, **given: Any) -> None:
-    if not isinstance(check_n, int | np.integer) or check_n < 0:
-        raise SimplificationError(f"check_n is {check_n!r:.80}, and must be a whole number from 0.")
+def _check_numbers(**given: float) -> None:
     for name, number in given.items():
-        if not isinstance(number, int | float | np.number) or not number >= 0:  # NaN is not
+        if not number >= 0:  # NaN is not
             raise SimplificationError(f"{name} is {number!r:.80}, and must be a number from 0.")
 
 
@@ -383,11 +381,6 @@ def _with_shapes(
     model: Model, shapes: Mapping[str | None, Any] | None, dynamic_axes: Mapping[str, Axes] | None
 ) -> Model:
     """Return a model whose inputs have the requested shapes and dynamic axes; the same model if there are none."""
-    examples = {"shapes": '{"x": [1, 3, None, None]}', "dynamic_axes": '{"x": {0: "batch"}}'}
-    for name, given in (("shapes", shapes), ("dynamic_axes", dynamic_axes)):
-        if given is not None and not isinstance(given, Mapping):
-            message = f"{name} is {given!r:.80}, and must map names of inputs."
-            raise SimplificationError(message, advice=f"For example {name}={examples[name]}.")
     if not shapes and not dynamic_axes:
         return model
     proto = ModelProto()

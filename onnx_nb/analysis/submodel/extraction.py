@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
-from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import closest, plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
@@ -24,7 +24,7 @@ from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load, weight_info
 from onnx_nb.analysis.model.tensors import attribute
-from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, GATHERED, ROWS, Scopes, scopes
+from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, path_parts, scopes
 from onnx_nb.analysis.submodel.assembly import (
     assemble,
     functions_of,
@@ -113,6 +113,7 @@ class ExtractionPlan:
         return f"ExtractionPlan({', '.join(self.inputs)} → {', '.join(self.outputs)}: {nodes}, {state})"
 
 
+@known_arguments
 def plan_extraction(model: ModelLike, inputs: Iterable[str], outputs: Iterable[str]) -> ExtractionPlan:
     """Plan an extraction between two sets of tensors: the nodes that it would take, and the inputs that it lacks.
 
@@ -146,13 +147,13 @@ def plan_extraction(model: ModelLike, inputs: Iterable[str], outputs: Iterable[s
     """
     loaded = load(model)
     graph = Graph.of(loaded)
-    starts = _resolved(graph, inputs, "input")
-    ends = _resolved(graph, outputs, "output")
+    starts = values_of(graph, inputs, "input")
+    ends = values_of(graph, outputs, "output")
     _check_ends(graph, starts, ends)
     return _planned(graph, starts, ends)
 
 
-@known_keywords
+@known_arguments
 def extract(
     model: ModelLike,
     inputs: Iterable[str] | None = None,
@@ -217,8 +218,8 @@ def extract(
             raise ExtractionError(f"no other node reads what scope {quoted(path)} makes.", advice="Choose another.")
         taken, name = _planned(graph, starts, ends).nodes.tolist(), f"{loaded.name} [{path}]"
         return assemble(loaded, taken, starts, ends, name=name, infer_by_running=infer_by_running)
-    starts = _resolved(graph, inputs or (), "input")
-    ends = _resolved(graph, outputs or (), "output")
+    starts = values_of(graph, inputs or (), "input")
+    ends = values_of(graph, outputs or (), "output")
     _check_ends(graph, starts, ends)
     if not ends:
         advice = "Name at least one tensor that the submodel should give, or a scope: around=…."
@@ -407,40 +408,40 @@ def ports(graph: Graph, nodes: Collection[int]) -> tuple[list[int], list[int]]:
 
 def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
     """Find the main nodes of a scope, and its path."""
-    wanted, tree = _parts(scope), scopes(graph)
+    wanted, tree = path_parts(scope), scopes(graph)
     if not wanted:
         raise ExtractionError(f"{quoted(scope)} is no scope.", advice="Give one such as 'encoder.layer.0'.")
     parents, kinds = tree.scope_parent.tolist(), tree.scope_kind.tolist()
-    # the path of each scope, without scopes that only collect equal or many children
-    plain: list[list[str]] = [[]]
-    for number in range(1, len(parents)):
-        own = [] if kinds[number] in (*ROWS, GATHERED) else _parts(tree.scope_name[number])
-        plain.append(plain[parents[number]] + own)
-    paths = list(map(_parts, tree.scope_path))
-    found = [number for number in range(1, len(plain)) if wanted in (plain[number], paths[number])]
+    found = tree.named(scope, by_end=False)
     if not found:
-        members = {node for node, path in enumerate(_modules(graph)) if path[: len(wanted)] == wanted}
+        modules, count = list(_modules(graph)), len(wanted)
+        members = {node for node, path in enumerate(modules) if path[:count] == wanted}
         if members:
             return members, scope.strip("/.")
-        ends = [path and (path[-len(wanted) :] == wanted or wanted[-len(path) :] == path) for path in plain]
-        found = [number for number, is_end in enumerate(ends) if is_end]
+        found = tree.named(scope)
+        ends = (
+            path[:end] for path in modules for end in range(count, len(path) + 1) if path[end - count : end] == wanted
+        )
+        first = next(ends, []) if not found else []
+        if first and all(path == first for path in ends):
+            members = {node for node, path in enumerate(modules) if path[: len(first)] == first}
+            return members, "/".join(first)
     if not found:
         near = closest(scope.strip("/."), (path for path in tree.scope_path if path))
         advice = f"Closest names: {', '.join(map(quoted, near))}." if near else "The drawing shows which there are."
         raise ExtractionError(f"scope {quoted(scope)} is not in the model.", advice=advice)
-    outermost = [number for number in found if parents[number] not in found]
-    if len(outermost) > 1:
-        named = ", ".join(quoted(tree.scope_path[number]) for number in outermost[:5])
-        message = f"scope {quoted(scope)} may be one of {len(outermost)}: {named}."
+    if len(found) > 1:
+        named = ", ".join(quoted(tree.scope_path[number]) for number in found[:5])
+        message = f"scope {quoted(scope)} may be one of {len(found)}: {named}."
         raise ExtractionError(message, advice="Name it in full.")
-    above = parents[outermost[0]]
+    above = parents[found[0]]
     while above > 0 and kinds[above] not in (BODY, BRANCH, FUNCTION):
         above = parents[above]
     if above > 0:
         owner = Graph.opened(graph.model).node_label(int(tree.scope_node[above]))
         message = f"scope {quoted(scope)} lies inside {'a call' if kinds[above] == FUNCTION else 'a body'} of {owner}."
         raise ExtractionError(message, advice="Choose a scope of the main graph, such as that of the node itself.")
-    return nodes_of_scopes(tree, outermost, graph.main_count), tree.scope_path[outermost[0]]
+    return nodes_of_scopes(tree, found, graph.main_count), tree.scope_path[found[0]]
 
 
 def nodes_of_scopes(tree: Scopes, groups: Iterable[int], count: int) -> set[int]:
@@ -454,10 +455,6 @@ def nodes_of_scopes(tree: Scopes, groups: Iterable[int], count: int) -> set[int]
     return {*np.flatnonzero(inside[tree.node_scope[:count]]).tolist(), *owners[owners < count].tolist()}
 
 
-def _parts(scope: str) -> list[str]:
-    return [part for part in re.split(r"[./]+", scope) if part]
-
-
 def _modules(graph: Graph) -> Iterator[list[str]]:
     """Yield the module path of each main node as the exporter wrote it: the drawing leaves out small scopes."""
     known: dict[str, list[str]] = {}
@@ -467,11 +464,12 @@ def _modules(graph: Graph) -> Iterator[list[str]]:
         if written is not None and written not in known:
             # "['', 'encoder', 'encoder.layer.0', 'linear']": the last one is the node's own name
             modules: list[str] = re.findall(r"'([^']*)'", written)[:-1]
-            known[written] = _parts(modules[-1]) if modules else []
-        yield _parts(name.rpartition("/")[0]) if written is None else known[written]
+            known[written] = path_parts(modules[-1]) if modules else []
+        yield path_parts(name.rpartition("/")[0]) if written is None else known[written]
 
 
-def _resolved(graph: Graph, names: Iterable[str], what: str) -> list[int]:
+def values_of(graph: Graph, names: Iterable[str], what: str) -> list[int]:
+    """Return the values of the main graph that names or marks mean."""
     if isinstance(names, str):
         advice = f"Write {what}s=[{quoted(names)}]."
         raise ExtractionError(f"{what}s is a single name, {quoted(names)}, not a list of names.", advice=advice)
@@ -495,7 +493,8 @@ def _found(graph: Graph, name: str, what: str) -> int:
     try:
         value = opened.value(name)
     except OnnxNbError as error:
-        raise ExtractionError(f"{what} {error.message}", advice=error.advice) from None
+        call = f"extract(model, around={quoted(name)})"
+        raise not_a_tensor(graph, name, what, error, f"{call} takes out a scope") from None
     subgraph = int(opened.value_subgraph[value])
     called = subgraph >= len(graph.subgraphs)
     owner = "" if called else graph.node_label(graph.subgraphs[subgraph].owner_node)
@@ -505,6 +504,15 @@ def _found(graph: Graph, name: str, what: str) -> int:
     if called:
         advice += ", or take the calls apart first: onnx.inliner.inline_local_functions(model.to_proto())"
     raise ExtractionError(message, advice=f"{advice}.")
+
+
+def not_a_tensor(graph: Graph, name: str, what: str, error: OnnxNbError, scope_advice: str) -> ExtractionError:
+    """Return the error for a name that is no tensor: it says if a scope has the name."""
+    try:
+        nodes_of_scope(graph, name)
+    except ExtractionError:
+        return ExtractionError(f"{what} {error.message}", advice=error.advice)
+    return ExtractionError(f"{what}: {quoted(name)} is no tensor but a scope.", advice=f"{scope_advice}.")
 
 
 def is_mark(node: onnx.NodeProto) -> bool:

@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
-from onnx_nb.analysis.foreign_names import known_keywords
 from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow, strongly_connected
 from onnx_nb.analysis.graph.graph import Graph
@@ -24,7 +24,7 @@ from onnx_nb.analysis.model.tensors import graphs_of
 from onnx_nb.analysis.scopes.scopes import GATHERED, ROWS
 from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
 from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value, weight_tensors
-from onnx_nb.analysis.submodel.extraction import is_mark, mark_name, nodes_of_scope, nodes_of_scopes
+from onnx_nb.analysis.submodel.extraction import is_mark, mark_name, nodes_of_scope, nodes_of_scopes, not_a_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ _TABLE_LIMIT: Final = 50_000_000
 """Maximum of nodes times parts; beyond it, the number of tensors that pass is ignored."""
 
 
-@known_keywords
+@known_arguments
 def partition(
     model: ModelLike,
     at: int | str | Iterable[str | Iterable[str]] | None = None,
@@ -210,7 +210,8 @@ def _maker(graph: Graph, name: str) -> int:
         try:
             graph.value(name)
         except OnnxNbError as error:
-            raise ExtractionError(f"at: {error.message}", advice=error.advice) from None
+            advice = f"partition(model, scopes=[{quoted(name)}]) divides at a scope"
+            raise not_a_tensor(graph, name, "at", error, advice) from None
         message = f"tensor {quoted(name)} lies inside a body."
         raise ExtractionError(message, advice="Bodies of If, Loop and Scan are not divided: choose an outer tensor.")
     maker = int(graph.producer[value])

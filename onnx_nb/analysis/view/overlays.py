@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.metrics import METRICS
-from onnx_nb.analysis.cost.costs import costs, weights_read
+from onnx_nb.analysis.cost.costs import Costs, costs, weights_read
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest, quoted
 from onnx_nb.analysis.graph.dataflow import upward
@@ -25,15 +27,12 @@ from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
 from onnx_nb.analysis.view.graph_columns import columns
 
 if TYPE_CHECKING:
-    import os
-
     from numpy.typing import NDArray
 
     from onnx_nb.analysis.compare.comparison import Comparison, Which
-    from onnx_nb.analysis.cost.costs import Costs
     from onnx_nb.analysis.run.capture import Capture
 
-    Source: TypeAlias = Mapping[str, float] | Capture | Comparison | str | os.PathLike[str]
+    Source: TypeAlias = Mapping[str, float] | Capture | Comparison | Costs | str | os.PathLike[str]
 
 Scale = Literal["linear", "log"]
 Reduction = Literal["sum", "max"]
@@ -70,6 +69,7 @@ class Overlay:
         return f"Overlay({self.label!r}, {known} of {len(self.nodes)} nodes{lost})"
 
 
+@known_arguments
 def overlay(
     model: ModelLike,
     values: Source,
@@ -86,12 +86,13 @@ def overlay(
         Any `ModelLike`; it is not changed.
     values
         One of: a number by name of node or tensor (a node has the largest of its outputs); a `Capture`; a
-        `Comparison` with the model as a side; the path of a profile that onnxruntime wrote; or one of `OWN`, such as
-        ``"MACs"``.
+        `Comparison` with the model as a side; `Costs` of the model; the path of a profile that onnxruntime wrote; or
+        one of `OWN`, such as ``"MACs"``.
     label
         Name of the numbers in the legend. It selects the number of a capture: ``"seconds"`` (the default),
         ``"bytes"``, ``"std"``, ``"mean"``, ``"min"``, ``"max"``, ``"nonfinite"`` or ``"zeros"``; or of a comparison:
-        ``"isolated"`` (the default if known) or ``"cumulative"``, the relative L2 error, or one of `METRICS`.
+        ``"isolated"`` (the default if known) or ``"cumulative"``, the relative L2 error, or one of `METRICS`; or of
+        costs: ``"macs"`` (the default), ``"flops"``, ``"parameters"``, ``"parameter_bytes"``, ``"activation_bytes"``.
     scale
         ``"linear"`` or ``"log"``; by default chosen from the numbers.
     reduce
@@ -115,20 +116,18 @@ def overlay(
     graph = Graph.opened(loaded)
     unmatched: tuple[str, ...] = ()
     by_scope = None
-    if isinstance(values, str) and values in OWN:
+    if isinstance(values, Costs):
+        label, reduce = label or "macs", reduce or "sum"
+        numbers, by_scope = _costed(graph, values, label)
+    elif isinstance(values, str) and values in OWN:
         label, reduce = label or values, reduce or "sum"
         if values in ("MACs", "activation bytes"):
-            metric, (found, _) = values.lower().replace(" ", "_"), run_costs(loaded)
-            numbers, tree = getattr(found, metric), found.scopes
-            inside = np.bincount(tree.node_scope[~np.isnan(numbers)], minlength=len(tree.scope_parent))
-            known = upward(np.add, inside, tree.scope_parent) > 0
-            by_scope = np.where(known, found.scope_sums[metric], np.nan)
+            numbers, by_scope = _costed(graph, run_costs(loaded)[0], values.lower().replace(" ", "_"))
         else:
             node, value, *sizes = weights_read(graph)
             size, name = (sizes[0], "scope_params") if values == "parameters" else (sizes[1], "scope_bytes")
             numbers = np.bincount(node, size[value], minlength=graph.node_count).astype(np.float64)
             by_scope = columns(loaded).arrays[name].astype(np.float64)
-        by_scope = by_scope if reduce == "sum" else None
     elif isinstance(values, Mapping):
         label, reduce = label or "", reduce or "max"
         numbers, unmatched = _named(graph, values)
@@ -139,12 +138,30 @@ def overlay(
         label = label or COSTS[0]
         reduce = reduce or ("sum" if label in COSTS else "max")
         numbers = _captured(graph, values, label)
-    else:
+    elif isinstance(values, str | os.PathLike):
         label, reduce = label or "seconds", reduce or "sum"
         numbers, unmatched = _named(graph, _profiled(path_of(values)))
-    if by_scope is None:
+    else:
+        takes = f"a dict by name, a Capture, a Comparison, Costs, the path of a profile, or one of {', '.join(OWN)}"
+        raise TypeError(f"overlay() takes values as {takes}, not {type(values).__name__}.")
+    if by_scope is None or reduce != "sum":
         by_scope = _by_scope(graph, numbers, reduce)
     return Overlay(label, scale or _scale(numbers), reduce, numbers, by_scope, unmatched)
+
+
+def _costed(graph: Graph, found: Costs, metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return one of the costs of each node, and of each scope."""
+    if metric not in found.scope_sums:
+        raise OnnxNbError(
+            f"costs have no numbers {quoted(metric)}.", advice=f"They have {', '.join(found.scope_sums)}."
+        )
+    numbers, tree = np.asarray(getattr(found, metric), np.float64), found.scopes
+    if len(numbers) != graph.node_count:
+        message = f"the costs are those of another model, with {len(numbers)} nodes instead of {graph.node_count}."
+        raise OnnxNbError(message, advice="Compute them for this one: onnx_nb.costs(model).")
+    inside = np.bincount(tree.node_scope[~np.isnan(numbers)], minlength=len(tree.scope_parent))
+    known = upward(np.add, inside, tree.scope_parent) > 0
+    return numbers, np.where(known, found.scope_sums[metric], np.nan)
 
 
 def _named(graph: Graph, values: Mapping[str, float]) -> tuple[NDArray[np.float64], tuple[str, ...]]:

@@ -841,17 +841,13 @@ def test_shapes_that_do_not_fit(asked: dict[str | None, Any], said: str) -> None
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"shapes": [1, 2, 3]}, r"shapes is \[1, 2, 3\].*must map names of inputs"),
         ({"shapes": {"x": None}}, "whole numbers from 0"),
         ({"shapes": {"x": [1 << 70, 2, 3]}}, "whole numbers from 0"),
-        ({"dynamic_axes": ["x"]}, "dynamic_axes is .*must map names of inputs"),
         ({"dynamic_axes": {"x": 0}}, "axes are whole numbers"),
         ({"dynamic_axes": {"x": {"0": "batch"}}}, "axes are whole numbers"),
         ({"check_n": -1}, "check_n is -1"),
-        ({"check_n": 1.5}, "whole number"),
         ({"rtol": float("nan")}, "rtol is nan"),
         ({"atol": -1}, "atol is -1"),
-        ({"size_budget": "1 MB"}, "size_budget is '1 MB'"),
     ],
 )
 def test_arguments_that_make_no_sense(options: dict[str, Any], said: str) -> None:

@@ -188,7 +188,7 @@ def test_bad_choices_are_explained(inputs: list[str], outputs: list[str], messag
 
 
 def test_what_is_no_name_is_refused() -> None:
-    with pytest.raises(TypeError, match="inputs are names of tensors, and one is of type int"):
+    with pytest.raises(TypeError, match="takes inputs as a list of names or None, not a list with 3"):
         extract(branches(), [3], ["z"])  # type: ignore[list-item]
 
 
