@@ -12,7 +12,7 @@ import onnx_nb.analysis
 
 ROOT = Path(__file__).parents[1]
 LAYERS = ("analysis", "drawing", "widgets", "notebook")
-SHARED = ("errors", "formatting", "progress", "results", "foreign_names")
+SHARED = ("arguments", "errors", "formatting", "progress", "results", "foreign_names")
 FOLDERS = re.findall(r"^- `(\w+)`:", onnx_nb.analysis.__doc__ or "", re.MULTILINE)
 
 

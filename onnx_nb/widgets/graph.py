@@ -15,6 +15,7 @@ import ipywidgets
 import traitlets
 from traitlets import TraitError
 
+from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
@@ -122,7 +123,10 @@ class ModelGraph(GraphWidget):
         if unknown:
             from onnx_nb.analysis.submodel.extraction import values_of
 
-            values_of(Graph.of(self.model), unknown, proposal["trait"].name.removesuffix("s"))
+            try:
+                values_of(Graph.of(self.model), unknown, proposal["trait"].name.removesuffix("s"))
+            except OnnxNbError as error:  # traitlets only undoes what raises a TraitError
+                raise TraitError(str(error)) from None
         return names
 
     @traitlets.validate("view")
