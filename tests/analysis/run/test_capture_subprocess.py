@@ -228,6 +228,7 @@ def test_the_process_imports_nothing_from_the_working_folder_that_python_has(tmp
     assert not (tmp_path / "SHADOW_RAN").exists()
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_full_disk_for_arrays_to_keep_is_named(tmp_path: Path) -> None:
     def keeps() -> Any:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
