@@ -128,7 +128,7 @@ class ComparisonPanel(LinkedWidget):
         return Reply(buffers=[detail_columns(comparison.points[row]).to_bytes()])
 
     def _on_page(self, call: Call) -> Reply:
-        return Reply(buffers=[self._page(DETAILS, call.progress).encode(errors="replace")])
+        return Reply(buffers=[self._page(DETAILS, call.progress).encode()])
 
     def _on_reproduce(self, call: Call) -> Reply:
         found = self.reproduction = self._torch.reproduce(call.text("name"), progress=call.progress)

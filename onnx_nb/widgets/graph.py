@@ -315,7 +315,7 @@ class ModelGraph(GraphWidget):
 
     def _on_page(self, call: Call) -> Reply:
         page = self._page(statistics=call.flag("statistics"), progress=call.progress)
-        return Reply(buffers=[page.encode(errors="replace")])
+        return Reply(buffers=[page.encode()])
 
 
 def _values(graph: Graph, names: Iterable[str]) -> list[int]:
