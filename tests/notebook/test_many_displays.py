@@ -39,7 +39,7 @@ def leftovers(make: Callable[[], Any], count: int) -> tuple[int, int, int, int]:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
         return len(ipywidgets.widgets.widget._instances), threading.active_count(), len(gc.get_objects()), pages * 4096
 
-    for _ in range(10):  # what is loaded and cached once
+    for _ in range(4):  # what is loaded and cached once
         display()
     before = state()
     for _ in range(count):

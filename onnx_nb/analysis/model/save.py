@@ -7,6 +7,7 @@ Weights stream through a few megabytes of memory. A `Layout` determines their fi
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import io
 import json
@@ -326,7 +327,7 @@ def _temporary_folder(parent: Path, cleanup: ExitStack) -> Path:
             if (lock := _locked(other)) is not None:
                 shutil.rmtree(other, ignore_errors=True)
                 os.close(lock)
-    while True:
+    for _ in range(10):
         folder = parent / _TEMPORARY.format(secrets.token_hex(4))
         folder.mkdir()
         try:
@@ -338,6 +339,7 @@ def _temporary_folder(parent: Path, cleanup: ExitStack) -> Path:
         if folder.exists():
             cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
             return folder
+    raise BlockingIOError(errno.EAGAIN, "new folders in it are locked at once by another process")
 
 
 _TEMPORARY: Final = ".onnx_nb-{}.tmp"

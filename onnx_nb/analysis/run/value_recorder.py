@@ -504,13 +504,13 @@ def run_in_subprocess(job: Job, feeds: Iterator[dict[str, Any]], store: Store, w
 
 def _started(output: IO[bytes]) -> subprocess.Popen[bytes]:
     """Start the other process, whose errors and prints go to a file."""
-    here = Path.cwd().resolve()
-    path = [each for each in sys.path if Path(each).resolve() != here]
-    # A file in the working folder may have the name of a module that Python or a package imports: it comes last.
-    path += [str(here)] * (len(path) < len(sys.path))
-    arguments = json.dumps([path, str(Path(__file__).parents[2] / "__init__.py")]), str(os.getpid())
-    command = [sys.executable, "-P", "-c", _CHILD, *arguments]
     try:
+        here = Path.cwd().resolve()
+        path = [each for each in sys.path if Path(each).resolve() != here]
+        # A file in the working folder may have the name of a module that Python or a package imports: it comes last.
+        path += [str(here)] * (len(path) < len(sys.path))
+        arguments = json.dumps([path, str(Path(__file__).parents[2] / "__init__.py")]), str(os.getpid())
+        command = [sys.executable, "-P", "-c", _CHILD, *arguments]
         return subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output)
     except OSError as error:
         message = f"no process for the capture can be started: {error.strerror}."
