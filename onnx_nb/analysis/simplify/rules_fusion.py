@@ -46,8 +46,11 @@ def _transposes(net: Editor, op: Op) -> str | None:
 @_rule("fuse_consecutive_squeezes", "Squeeze", "Unsqueeze")
 def _squeezes(net: Editor, op: Op) -> str | None:
     """Merge two Squeezes or two Unsqueezes."""
-    before = net.before(op, 0, op.op_type)
-    if before is None:
+    before = net.made_by(op.inputs[0], op.op_type)
+    if before is None or before.subgraph != op.subgraph or net.output_count[before.outputs[0]]:
+        return None
+    # if all readers can do without the first, it goes
+    if any(reader.op_type != op.op_type or reader.domain for reader in net.uses(before.outputs[0])):
         return None
     inner = net.shape(before.inputs[0])
     first, second = symbolic_dims.axes(net, before), symbolic_dims.axes(net, op)

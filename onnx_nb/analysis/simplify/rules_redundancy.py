@@ -15,7 +15,7 @@ from onnx import TensorProto
 
 from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import Editor, Rule, rule
-from onnx_nb.analysis.simplify.known_graph import LEFT_OUT, Op, tensor_kind
+from onnx_nb.analysis.simplify.known_graph import LEFT_OUT, Array, Op, tensor_kind
 
 NO_OPS: list[Rule] = []
 SHAPE_RULES: list[Rule] = []
@@ -87,12 +87,8 @@ def _nop_transpose(net: Editor, op: Op) -> str | None:
 def _nop_reshape(net: Editor, op: Op) -> str | None:
     """Remove a Reshape, Flatten, Squeeze or Unsqueeze to the shape that a tensor already has."""
     before, after = symbolic_dims.sizes(net, op.inputs[0]), symbolic_dims.sizes(net, op.outputs[0])
-    if before is None or after is None or len(before) != len(after):
-        return None
-    # if all other sizes are equal, one unknown size is equal as well
-    differ = [(one, other) for one, other in zip(before, after, strict=True) if one != other]
-    same_count = op.op_type in ("Reshape", "Flatten") and len(differ) == 1 and 0 not in before
-    if differ and not (same_count and any(isinstance(each, symbolic_dims.Unknown) for each in differ[0])):
+    same_count = op.op_type in ("Reshape", "Flatten")
+    if not symbolic_dims.are_same(before, after, same_count=same_count):
         return None
     return net.bypass(op, "the tensor already has that shape")
 
@@ -330,6 +326,98 @@ def _constant_if(net: Editor, op: Op) -> str | None:
             net.inline(op, body)
             return f"its condition is always {bool(condition.reshape(-1)[0])}"
     return None
+
+
+# --- inverse pairs ----------------------------------------------------------------------------------------------------
+
+_SHAPING: Final = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+REGION: Final = 32
+"""Maximum number of elementwise nodes between a Reshape or Transpose and its inverse."""
+
+
+@_rule("eliminate_inverse_pair", *_SHAPING, "Transpose", since=7)
+def _inverse_pair(net: Editor, op: Op) -> str | None:
+    """Remove a Reshape or Transpose that only undoes others before elementwise nodes, which can do without both."""
+    inner, outer = symbolic_dims.sizes(net, op.inputs[0]), symbolic_dims.sizes(net, op.outputs[0])
+    if inner is None or outer is None:
+        return None
+    region, swaps = dict[int, Op](), dict[int, int | Array]()
+    waiting = [op.inputs[0]]
+    while waiting:
+        maker = net.maker(waiting.pop())
+        if maker is None or maker.domain or maker.subgraph != op.subgraph or len(region) >= REGION:
+            return None
+        if maker.number in region:
+            continue
+        if maker.op_type not in symbolic_dims.POINTWISE | symbolic_dims.BROADCASTING:
+            return None
+        if net.output_count[maker.outputs[0]] or symbolic_dims.sizes(net, maker.outputs[0]) != inner:
+            return None
+        region[maker.number] = maker
+        for value in _data(maker):
+            swap = _undone(net, value, op, inner, outer)
+            if swap is None:
+                waiting.append(value)
+            else:
+                swaps[value] = swap
+    inside = {*region, op.number}
+    if any(number not in inside for each in region.values() for number in net.readers[each.outputs[0]]):
+        return None
+    if not any(isinstance(swap, int) and swap != value for value, swap in swaps.items()):
+        return None
+    shape, moved = net.shape(op.outputs[0]), dict[int, int]()
+    for value, swap in swaps.items():
+        moved[value] = swap if isinstance(swap, int) else net.new_constant(swap, f"{net.names[value]}_moved")
+    for each in sorted(region.values(), key=lambda each: each.place):
+        [made] = each.outputs
+        inputs = [moved.get(value, value) for value in _data(each)] + each.inputs[len(_data(each)) :]
+        if made == op.inputs[0]:
+            last = each, inputs
+            continue
+        moved[made] = net.new_value(f"{net.names[made]}_moved", op.subgraph, tensor_kind(net.dtype(made), shape))
+        net.add([each], each.op_type, inputs, [moved[made]], each.attributes())
+    each, inputs = last
+    net.replace([each, op], each.op_type, inputs, each.attributes(), outputs=op.outputs, at=each, like=each)
+    return f"another {op.op_type} is its inverse, and the nodes in between are elementwise"
+
+
+def _data(op: Op) -> list[int]:
+    """Return the inputs of an elementwise node that have the shape of its output, or are broadcast to it."""
+    return op.inputs[:1] if op.op_type in symbolic_dims.POINTWISE else op.inputs
+
+
+def _undone(
+    net: Editor, value: int, op: Op, inner: tuple[symbolic_dims.Size, ...], outer: tuple[symbolic_dims.Size, ...]
+) -> int | Array | None:
+    """Return what an elementwise node between two inverse nodes reads instead of a value once both are gone."""
+    before = net.made_by(value, *((op.op_type,) if op.op_type == "Transpose" else _SHAPING))
+    if before is not None and symbolic_dims.sizes(net, value) == inner:
+        if op.op_type == "Transpose":
+            first, second = symbolic_dims.perm(net, before), symbolic_dims.perm(net, op)
+            if first and second and [first[axis] for axis in second] == sorted(first):
+                return before.inputs[0]
+        elif symbolic_dims.are_same(symbolic_dims.sizes(net, before.inputs[0]), outer, same_count=True):
+            return before.inputs[0]
+    shape = net.shape(value)
+    if shape is None or len(shape) > min(len(inner), len(outer)):
+        return None
+    # only the axes from the first that is not 1 matter, and these must stay where they are
+    wide = max((len(shape) - axis for axis, size in enumerate(shape) if size != 1), default=0)
+    order = symbolic_dims.perm(net, op) if op.op_type == "Transpose" else list(range(len(inner)))
+    stay = list(range(len(inner)))[len(inner) - wide :]
+    if (
+        order is not None
+        and order[len(order) - wide :] == stay
+        and inner[len(inner) - wide :] == outer[len(outer) - wide :]
+    ):
+        return value
+    array = net.constant(value)
+    if array is None or array.size > 1 << 16:
+        return None
+    if op.op_type == "Transpose" and order is not None:
+        return array.reshape((1,) * (len(order) - array.ndim) + array.shape).transpose(order)
+    static = [size for size in outer if isinstance(size, int)]
+    return array.reshape(static) if array.shape == inner and len(static) == len(outer) else None
 
 
 # --- whole graphs -----------------------------------------------------------------------------------------------------

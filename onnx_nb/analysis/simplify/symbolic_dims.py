@@ -21,16 +21,21 @@ if TYPE_CHECKING:
 DEPTH: Final = 64
 """Maximum number of nodes through which a size is traced; each takes up to five frames of Python's stack."""
 
+_EACH: Final = """
+    Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish
+    Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign
+    Sqrt Swish Tan Tanh ThresholdedRelu"""
+POINTWISE: Final = frozenset(_EACH.split())
+"""Operators that compute each element of the output from the same element of the first input."""
 _ALIKE: Final = """
-    Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization Cast Ceil Celu Clip Cos Cosh CumSum Dropout Elu Erf Exp
-    Floor Gelu HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN LRN LayerNormalization
-    LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu RMSNormalization Reciprocal Relu Round Selu Sigmoid
-    Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu"""
-_SHAPED_ALIKE: Final = frozenset(_ALIKE.split())
+    BatchNormalization CumSum Dropout Hardmax InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization
+    PRelu RMSNormalization Softmax Trilu"""
+_SHAPED_ALIKE: Final = POINTWISE | frozenset(_ALIKE.split())
 """Operators whose output has the shape of the first input."""
 _SPREAD: Final = """
     Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor"""
-_BROADCASTING: Final = frozenset(_SPREAD.split())
+BROADCASTING: Final = frozenset(_SPREAD.split())
+"""Operators that compute each element of the output from the same elements of all inputs, which are broadcast."""
 _BATCH: Final = "Conv ConvTranspose MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool ConvInteger"
 _BATCHED: Final = frozenset(_BATCH.split())
 """Operators that keep the first axis, the batch."""
@@ -68,6 +73,16 @@ def elements(net: KnownGraph, value: int, depth: int = 0) -> list[Size] | None:
     return found
 
 
+def are_same(before: Sequence[Size] | None, after: Sequence[Size] | None, *, same_count: bool) -> bool:
+    """Return whether two shapes are known to be equal, of tensors with the same number of elements if `same_count`."""
+    if before is None or after is None or len(before) != len(after):
+        return False
+    # if all other sizes are equal, one unknown size is equal as well
+    differ = [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
+    is_implied = same_count and len(differ) == 1 and 0 not in before
+    return not differ or (is_implied and any(isinstance(each, Unknown) for each in differ[0]))
+
+
 def is_size(size: Size) -> bool:
     """Return whether a size is unknown but never negative."""
     return isinstance(size, str) or (isinstance(size, Unknown) and size.is_size)
@@ -98,7 +113,7 @@ def _traced(net: KnownGraph, op: Op, rank: int, own: Unknown, depth: int) -> Siz
         return own
     if op.op_type == "MatMul" and place >= -2:
         return _size(net, op.inputs[place + 2], place, depth)
-    if op.op_type == "MatMul" or op.op_type in _BROADCASTING:
+    if op.op_type == "MatMul" or op.op_type in BROADCASTING:
         found = set[Size]()
         for value in op.inputs:
             shape = net.shape(value)

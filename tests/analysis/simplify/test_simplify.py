@@ -136,7 +136,7 @@ APPLIES: list[tuple[str, str, list[str], str]] = [
             "y = Transpose <perm = [1, 2, 0]> (a) }"
         ),
         ["Transpose"],
-        "g (float[2, 3] x) => (float[2, 3] y) { a = Transpose(x)  b = Exp(a)  y = Transpose(b) }",
+        "g (float[2, 3] x, float[3, 2] z) => (float[2, 3] y) { a = Transpose(x)  b = Add(a, z)  y = Transpose(b) }",
     ),
     (
         "fuse_consecutive_squeezes",
@@ -341,6 +341,12 @@ APPLIES: list[tuple[str, str, list[str], str]] = [
         "g (float[n, 4] x) => (int64[1] y) <int64[1] one = {1}> { s = Shape(x)  a = Gather(s, one)  y = Neg(a) }",
         ["Constant"],
         "g (float[n, 4] x) => (int64[1] y) <int64[1] zero = {0}> { s = Shape(x)  a = Gather(s, zero)  y = Neg(a) }",
+    ),
+    (
+        "eliminate_inverse_pair",
+        "g (float[2, 3] x) => (float[2, 3] y) { a = Transpose(x)  b = Exp(a)  y = Transpose(b) }",
+        ["Exp"],
+        "g (float[2, 3] x, float[3, 2] z) => (float[2, 3] y) { a = Transpose(x)  b = Add(a, z)  y = Transpose(b) }",
     ),
     (
         "fold_constants",
