@@ -26,6 +26,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tests import architectures
+from tests.architectures import ARCHITECTURES
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -33,6 +36,7 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "build" / "models"
 # raise it when a recipe below changes: a cached file is never checked against its recipe
 RECIPES = 1
+CACHE = FOLDER / f"r{RECIPES}-onnx-{onnx.__version__}"
 
 LIGHT = (
     "bvlc_alexnet",
@@ -58,10 +62,13 @@ def light(name: str) -> Path:
     return path
 
 
-def exported(name: str, *, dynamo: bool) -> Path:
-    """A model of `EXPORTABLE` from its transformers configuration; skips the test without torch."""
-    if name not in EXPORTABLE:
-        raise ValueError(f"no recipe {name!r}; there are {EXPORTABLE}")
+def exported(name: str, *, dynamo: bool, small: bool = False, dynamic: bool = True) -> Path:
+    """A model of `EXPORTABLE` from its transformers configuration; skips the test without torch.
+
+    ``small`` asks for one of the small architectures of `tests.architectures`.
+    """
+    if name not in (ARCHITECTURES if small else EXPORTABLE):
+        raise ValueError(f"no recipe {name!r}; there are {ARCHITECTURES if small else EXPORTABLE}")
     missing = [package for package in ("torch", "transformers") if importlib.util.find_spec(package) is None]
     if missing:
         import pytest
@@ -70,7 +77,9 @@ def exported(name: str, *, dynamo: bool) -> Path:
 
     def export(path: Path) -> None:
         # a process of its own: exporters warn, patch torch and keep gigabytes
-        command = [sys.executable, "-m", "tests.models", "--export", name, str(path), *(["--dynamo"] if dynamo else [])]
+        flags = {"--dynamo": dynamo, "--small": small, "--static": not dynamic}
+        chosen = [flag for flag, is_set in flags.items() if is_set]
+        command = [sys.executable, "-m", "tests.models", "--export", name, str(path), *chosen]
         done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=1200)
         if done.returncode:
             raise RuntimeError(
@@ -78,7 +87,8 @@ def exported(name: str, *, dynamo: bool) -> Path:
             )
 
     versions = f"torch-{importlib.metadata.version('torch')}-transformers-{importlib.metadata.version('transformers')}"
-    return _cached(f"{versions}/{'dynamo' if dynamo else 'torchscript'}/{name}.onnx", export)
+    kind = ("small-" if small else "") + ("" if dynamic else "static-")
+    return cached(f"{versions}/{kind}{'dynamo' if dynamo else 'torchscript'}/{name}.onnx", export)
 
 
 TRANSFORMS = ("fp16", "qdq", "qoperator", "dynamic")
@@ -95,7 +105,7 @@ def transformed(name: str, how: str) -> Path:
         if done.returncode:
             raise RuntimeError(f"{how} of {name} failed:\n{done.stderr[-4000:]}")
 
-    return _cached(f"onnxruntime-{importlib.metadata.version('onnxruntime')}/{name}-{how}.onnx", transform)
+    return cached(f"onnxruntime-{importlib.metadata.version('onnxruntime')}/{name}-{how}.onnx", transform)
 
 
 def chain(nodes: int, *, named: bool = True) -> Path:
@@ -104,27 +114,27 @@ def chain(nodes: int, *, named: bool = True) -> Path:
     Without names, neither nodes nor weights show any scopes, as in a file that a converter wrote.
     """
     name = f"chain-{nodes}.onnx" if named else f"chain-{nodes}-unnamed.onnx"
-    return _cached(name, lambda path: onnx.save(_chain(nodes, named=named), path))
+    return cached(name, lambda path: onnx.save(_chain(nodes, named=named), path))
 
 
 def experts(layers: int, experts: int) -> Path:
     """Layers of gated experts in parallel, six nodes each: a graph as wide as it is long."""
-    return _cached(f"experts-{layers}-{experts}.onnx", lambda path: onnx.save(_experts(layers, experts), path))
+    return cached(f"experts-{layers}-{experts}.onnx", lambda path: onnx.save(_experts(layers, experts), path))
 
 
 def control_flow() -> Path:
     """If, Loop and Scan with subgraphs that read outer-scope values, and an If inside the Loop."""
-    return _cached("control_flow.onnx", lambda path: onnx.save(_control_flow(), path))
+    return cached("control_flow.onnx", lambda path: onnx.save(_control_flow(), path))
 
 
 def detection() -> Path:
     """A small detector: a convolutional backbone, two heads, NonMaxSuppression, an If with a Loop and an If inside."""
-    return _cached("detection.onnx", lambda path: onnx.save(_detection(), path))
+    return cached("detection.onnx", lambda path: onnx.save(_detection(), path))
 
 
 def functions() -> Path:
     """Two model-local functions; one calls the other, and both are called twice."""
-    return _cached("functions.onnx", lambda path: onnx.save(_functions(), path))
+    return cached("functions.onnx", lambda path: onnx.save(_functions(), path))
 
 
 def one_node() -> Path:
@@ -132,17 +142,17 @@ def one_node() -> Path:
     graph = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["y"], "relu")], "one", [_float("x", 2)], [_float("y", 2)]
     )
-    return _cached("one_node.onnx", lambda path: onnx.save(_model(graph), path))
+    return cached("one_node.onnx", lambda path: onnx.save(_model(graph), path))
 
 
 def empty() -> Path:
     """A valid file whose graph has no nodes, inputs or outputs."""
-    return _cached("empty.onnx", lambda path: onnx.save(_model(helper.make_graph([], "empty", [], [])), path))
+    return cached("empty.onnx", lambda path: onnx.save(_model(helper.make_graph([], "empty", [], [])), path))
 
 
-def _cached(name: str, build: Callable[[Path], object]) -> Path:
+def cached(name: str, build: Callable[[Path], object]) -> Path:
     """Return the cached file of that name; concurrent processes build it only once."""
-    path = FOLDER / f"r{RECIPES}-onnx-{onnx.__version__}" / name
+    path = CACHE / name
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -449,30 +459,34 @@ def _functions() -> onnx.ModelProto:
     return _model(graph, [scaled, block])
 
 
-def _export(name: str, path: Path, *, dynamo: bool) -> None:
+def _export(name: str, path: Path, *, dynamo: bool, small: bool, dynamic: bool) -> None:
     """Export a model in a subprocess; see `exported`."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     import torch
 
     torch.manual_seed(0)
     torch.set_num_threads(2)
-    module, args, inputs, outputs, axes = _recipe(name)
+    module, given, outputs, axes = (architectures.recipe if small else _recipe)(name)
     module.eval()
-    # the exporter's name for a dynamic axis, by argument and axis
-    shapes = dict.fromkeys(inputs, axes)
     options: dict[str, Any]
     if dynamo:
-        options = {"dynamic_shapes": shapes, "external_data": False}
+        options = {"args": (), "kwargs": given, "dynamic_shapes": axes if dynamic else None, "external_data": False}
     else:
-        first, *rest = outputs
-        axes_of = shapes | {first: axes} | {name: {0: "batch"} for name in rest}
-        options = {"dynamic_axes": axes_of, "opset_version": 18}
+        first = next(iter(axes.values()))
+        axes_of = axes | {name: {0: "batch"} for name in outputs} | dict.fromkeys(outputs[:1], first)
+        options = {"args": tuple(given.values()), "dynamic_axes": axes_of if dynamic else None, "opset_version": 18}
         # this exporter fills in every optional argument of the signature, which transformers does not take
         forward = module.forward
-        module.forward = lambda *tensors: forward(*tensors).to_tuple()
+        module.forward = lambda *tensors: _tensors(forward(**dict(zip(given, tensors, strict=True))))
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        torch.onnx.export(module, args, path, input_names=inputs, output_names=outputs, dynamo=dynamo, **options)
+        torch.onnx.export(module, f=path, input_names=list(given), output_names=outputs, dynamo=dynamo, **options)
+
+
+def _tensors(output: Any) -> tuple[Any, ...]:
+    """Return the tensors of what a module of transformers returns."""
+    values = output.to_tuple() if hasattr(output, "to_tuple") else output
+    return tuple(each for v in values for each in (_tensors(v) if not hasattr(v, "shape") else (v,)))
 
 
 def _transform(how: str, source: Path, path: Path) -> None:
@@ -495,22 +509,22 @@ def _transform(how: str, source: Path, path: Path) -> None:
         quantization.quantize_static(source, path, reader, quant_format=formats[how])
 
 
-def _recipe(name: str) -> tuple[Any, tuple[Any, ...], list[str], list[str], dict[int, str]]:
-    """Return module, arguments, input names, output names, dynamic axes of every input."""
+def _recipe(name: str) -> tuple[Any, dict[str, Any], list[str], dict[str, dict[int, str]]]:
+    """Return module, arguments by name, names of outputs, and the dynamic axes of each argument."""
     import torch
 
     transformers: Any = importlib.import_module("transformers")
     if name == "resnet50":
         module = transformers.ResNetForImageClassification(transformers.ResNetConfig())
-        return module, (torch.randn(2, 3, 224, 224),), ["pixel_values"], ["logits"], {0: "batch"}
+        return module, {"pixel_values": torch.randn(2, 3, 224, 224)}, ["logits"], {"pixel_values": {0: "batch"}}
     if name == "segformer":
         module = transformers.SegformerForSemanticSegmentation(transformers.SegformerConfig())
-        return module, (torch.randn(1, 3, 128, 128),), ["pixel_values"], ["logits"], {}
+        return module, {"pixel_values": torch.randn(1, 3, 128, 128)}, ["logits"], {"pixel_values": {}}
     if name == "vit":
         sizes = {"hidden_size": 48, "intermediate_size": 96, "num_attention_heads": 4, "image_size": 32}
         module = transformers.ViTModel(transformers.ViTConfig(**sizes, patch_size=8, attn_implementation="sdpa"))
         outputs = ["last_hidden_state", "pooler_output"]
-        return module, (torch.randn(2, 3, 32, 32),), ["pixel_values"], outputs, {0: "batch"}
+        return module, {"pixel_values": torch.randn(2, 3, 32, 32)}, outputs, {"pixel_values": {0: "batch"}}
     small = {"num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 64, "attn_implementation": "sdpa"}
     if name == "bert":
         module = transformers.BertModel(transformers.BertConfig(hidden_size=48, intermediate_size=96, **small))
@@ -520,21 +534,24 @@ def _recipe(name: str) -> tuple[Any, tuple[Any, ...], list[str], list[str], dict
         module = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **small, use_cache=False))
         outputs = ["logits"]
     tokens = torch.randint(0, 100, (2, 7))
-    inputs = ["input_ids", "attention_mask"]
-    return module, (tokens, torch.ones_like(tokens)), inputs, outputs, {0: "batch", 1: "seq"}
+    given = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+    return module, given, outputs, {each: {0: "batch", 1: "seq"} for each in given}
 
 
 def _main() -> None:
     parser = argparse.ArgumentParser(description="Make the models that tests run on, under build/models.")
     parser.add_argument("--export", nargs=2, metavar=("NAME", "PATH"), help="export one model to PATH, uncached")
     parser.add_argument("--dynamo", action="store_true", help="by torch's default exporter instead of TorchScript's")
+    parser.add_argument("--small", action="store_true", help="a small architecture of tests.architectures")
+    parser.add_argument("--static", action="store_true", help="with fixed sizes")
     parser.add_argument("--transform", nargs=3, metavar=("HOW", "SOURCE", "PATH"), help="transform one, uncached")
     chosen = parser.parse_args()
     if chosen.transform:
         _transform(chosen.transform[0], Path(chosen.transform[1]), Path(chosen.transform[2]))
         return
     if chosen.export:
-        _export(chosen.export[0], Path(chosen.export[1]), dynamo=chosen.dynamo)
+        name, path = chosen.export
+        _export(name, Path(path), dynamo=chosen.dynamo, small=chosen.small, dynamic=not chosen.static)
         return
     recipes: list[tuple[str, Callable[[], Path]]] = [
         *((f.__name__, f) for f in (one_node, empty, functions, control_flow)),
