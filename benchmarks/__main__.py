@@ -33,6 +33,7 @@ NAMES = (
     "alignment",
     "simplification",
     "simplification_truth",
+    "simplification_counts",
     "growth",
     "view",
 )

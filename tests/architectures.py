@@ -74,9 +74,9 @@ _RECIPES: Final[dict[str, tuple[dict[str, Any], tuple[str, ...]]]] = {
         },
         ("pixel_values",),
     ),
-    "mobilenet_v2": ({"image_size": 32, "depth_multiplier": 0.25}, ("pixel_values",)),
+    "mobilenet_v2": ({"image_size": 64, "depth_multiplier": 0.25}, ("pixel_values",)),
     "mobilevit": (
-        {"image_size": 64, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 16, 16, 24, 32, 64]},
+        {"image_size": 128, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 16, 16, 24, 32, 64]},
         ("pixel_values",),
     ),
     "detr": ({**_SEQ2SEQ, "num_queries": 5}, ("pixel_values",)),
@@ -106,7 +106,7 @@ _RECIPES: Final[dict[str, tuple[dict[str, Any], tuple[str, ...]]]] = {
 }
 ARCHITECTURES: Final = tuple(_RECIPES)
 _BATCH: Final = {0: "batch"}
-_IMAGE: Final = {"mobilevit": 64, "detr": 64}
+_IMAGE: Final = {"mobilenet_v2": 64, "mobilevit": 128, "detr": 64}
 """Pixels of the side of an image, where they are not 32."""
 
 
@@ -116,10 +116,8 @@ def recipe(name: str) -> tuple[Any, dict[str, Any], list[str], dict[str, dict[in
 
     transformers: Any = importlib.import_module("transformers")
     sizes, names = _RECIPES[name]
-    common = {"use_cache": False} if {"input_ids", "decoder_input_ids"} & set(names) else {}
-    if "input_ids" in names:
-        common |= {"vocab_size": 100, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    if name == "whisper":
+    common: dict[str, Any] = {"use_cache": False} if {"input_ids", "decoder_input_ids"} & set(names) else {}
+    if "input_ids" in names or name == "whisper":
         common |= {"vocab_size": 100, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     if name == "clip":
         common = {
@@ -131,12 +129,14 @@ def recipe(name: str) -> tuple[Any, dict[str, Any], list[str], dict[str, dict[in
         backbone = transformers.ResNetConfig(**_STAGES, embedding_size=8, out_features=["stage2"])
         common |= {"backbone_config": backbone, "use_timm_backbone": False}
     module = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(name, **{**common, **sizes}))
+    for parameter in module.parameters():  # trained weights are no zeros and ones, which rules could remove
+        torch.nn.init.normal_(parameter, std=0.1)
     tokens, side = torch.randint(3, 100, (2, 7)), _IMAGE.get(name, 32)
     made = {
-        "input_ids": (tokens, _BATCH | {1: "seq"}),
-        "attention_mask": (torch.ones_like(tokens), _BATCH | {1: "seq"}),
-        "decoder_input_ids": (tokens[:, :5], _BATCH | {1: "target"}),
-        "decoder_attention_mask": (torch.ones_like(tokens[:, :5]), _BATCH | {1: "target"}),
+        "input_ids": (tokens, {0: "batch", 1: "seq"}),
+        "attention_mask": (torch.ones_like(tokens), {0: "batch", 1: "seq"}),
+        "decoder_input_ids": (tokens[:, :5], {0: "batch", 1: "target"}),
+        "decoder_attention_mask": (torch.ones_like(tokens[:, :5]), {0: "batch", 1: "target"}),
         "pixel_values": (torch.randn(2, 3, side, side), _BATCH),
         "input_features": (torch.randn(2, 8, 32), _BATCH),
         "input_values": (torch.randn(2, 32, 16) if name.startswith("audio") else torch.randn(2, 400), _BATCH),

@@ -48,7 +48,7 @@ class Sound:
         source = Path(architectures.__file__).read_bytes() + Path(modules.__file__).read_bytes()
         versions = "-".join(importlib.metadata.version(package) for package in ("torch", "transformers"))
         folder = f"faults/{versions}-{hashlib.sha256(source).hexdigest()[:12]}"
-        path = models._cached(
+        path = models.cached(
             f"{folder}/{architecture}-{length}-{exporter}.onnx", lambda path: self._export(path, exporter)
         )
         self.proto = onnx.load(path)

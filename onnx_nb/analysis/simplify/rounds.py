@@ -49,7 +49,9 @@ FOLDING: Final = ("fold_constants", "fold_shapes", "fold_reshape")
 """Rules of constant folding."""
 STAGES: Final = ("shape_inference", "constant_folding", "rewrites")
 """Kinds of work that can be skipped as a whole."""
-_LATE: Final = ("eliminate_common_subexpression", "fuse_parallel_matmuls", "fuse_gather_into_shape")
+_LATE: Final = (
+    *("eliminate_common_subexpression", "fuse_parallel_matmuls", "fuse_parallel_adds", "fuse_gather_into_shape"),
+)
 """Rules applied after all others: a Conv with two readers absorbs no BatchNormalization, and a size may be folded."""
 
 FOREIGN: Final[dict[str, tuple[str, ...]]] = {

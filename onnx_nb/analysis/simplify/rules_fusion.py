@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import onnx
 
 from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import Editor, Rule, rule
-from onnx_nb.analysis.simplify.known_graph import FLOATS, tensor_kind
+from onnx_nb.analysis.simplify.known_graph import FLOATS, Array, Op, tensor_kind
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.tensors import Dims
-    from onnx_nb.analysis.simplify.known_graph import Array, Op
 
 FUSIONS: list[Rule] = []
 """Rules in the order in which they are tried on a node."""
@@ -43,14 +43,20 @@ def _transposes(net: Editor, op: Op) -> str | None:
     return "two Transposes in a row"
 
 
-@_rule("fuse_consecutive_squeezes", "Squeeze", "Unsqueeze")
-def _squeezes(net: Editor, op: Op) -> str | None:
-    """Merge two Squeezes or two Unsqueezes."""
+def _only_before_its_like(net: Editor, op: Op) -> Op | None:
+    """Return the node before this one if both and all its readers have one operator: merged into all, it goes."""
     before = net.made_by(op.inputs[0], op.op_type)
     if before is None or before.subgraph != op.subgraph or net.output_count[before.outputs[0]]:
         return None
-    # if all readers can do without the first, it goes
-    if any(reader.op_type != op.op_type or reader.domain for reader in net.uses(before.outputs[0])):
+    like = {(each.op_type, each.domain, each.subgraph) for each in net.uses(before.outputs[0])}
+    return before if len(like) == 1 else None
+
+
+@_rule("fuse_consecutive_squeezes", "Squeeze", "Unsqueeze")
+def _squeezes(net: Editor, op: Op) -> str | None:
+    """Merge two Squeezes or two Unsqueezes."""
+    before = _only_before_its_like(net, op)
+    if before is None:
         return None
     inner = net.shape(before.inputs[0])
     first, second = symbolic_dims.axes(net, before), symbolic_dims.axes(net, op)
@@ -100,7 +106,7 @@ def _concats(net: Editor, op: Op) -> str | None:
 @_rule("fuse_consecutive_slices", "Slice", since=10)
 def _slices_in_row(net: Editor, op: Op) -> str | None:
     """Merge two Slices along different axes."""
-    before = net.before(op, 0, "Slice")
+    before = _only_before_its_like(net, op)
     if before is None:
         return None
     shape, first, second = net.shape(before.inputs[0]), symbolic_dims.slices(net, before), symbolic_dims.slices(net, op)
@@ -354,6 +360,45 @@ def _is_linear(net: Editor, op: Op, like: Op) -> bool:
     if op.op_type != "MatMul" or op.domain or op.subgraph != like.subgraph or op.inputs[0] != like.inputs[0]:
         return False
     weight = op.inputs[1]
-    if weight not in net.constants or len(net.readers[weight]) != 1 or net.output_count[weight]:
+    if weight not in net.constants or net.output_count[weight]:
+        return False
+    # layers may share a weight: joined for each of them, it is one constant again
+    if any(each.op_type != "MatMul" or each.domain or each.inputs[0] == weight for each in net.uses(weight)):
         return False
     return len(net.shape(weight) or ()) == 2 and net.constant_bytes(weight) <= JOINED_AT_MOST
+
+
+@_rule("fuse_parallel_adds", "Split", since=13)
+def _parallel_adds(net: Editor, op: Op) -> str | None:
+    """Merge the Adds of constant vectors to two or more parts of a Split into an Add before it."""
+    shape, kind = net.shape(op.inputs[0]), net.kind(op.inputs[0])
+    if not shape or op.attribute("axis", 0) not in (-1, len(shape) - 1) or kind.elem_type not in FLOATS:
+        return None
+    adds, biases, outputs = list[Op](), list[Array](), list[int]()
+    for made in op.outputs:
+        size = (net.shape(made) or (None,))[-1] if made >= 0 else None
+        if not isinstance(size, int):
+            return None
+        add = net.only_use(made)
+        read = [value for value in add.inputs if value != made] if add is not None and _is_add(add, op) else []
+        bias = net.constant(read[0]) if read else None
+        if add is not None and bias is not None and bias.shape == (size,):
+            adds.append(add)
+            biases.append(bias)
+            outputs += add.outputs
+        else:
+            # adding −0.0 changes nothing
+            biases.append(np.full(size, -0.0, onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)))
+            outputs.append(made)
+    if len(adds) < 2:
+        return None
+    name = net.names[op.inputs[0]]
+    wide = net.new_value(f"{name}_biased", op.subgraph, kind)
+    joined = net.new_constant(np.concatenate(biases), f"{name}_bias")
+    net.add(adds, "Add", [op.inputs[0], joined], [wide], at=op, before=True)
+    net.replace([*adds, op], "Split", [wide, *op.inputs[1:]], op.attributes(), outputs=outputs)
+    return f"{len(adds)} vectors are added to parts of one tensor"
+
+
+def _is_add(op: Op, like: Op) -> bool:
+    return op.op_type == "Add" and not op.domain and op.subgraph == like.subgraph

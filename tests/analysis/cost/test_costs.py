@@ -65,21 +65,22 @@ def test_macs_are_half_of_what_torch_counts(name: str, *, dynamo: bool) -> None:
     torch = pytest.importorskip("torch")
     from torch.utils.flop_counter import FlopCounterMode
 
-    module, args, inputs, _, axes = models._recipe(name)
+    module, given, _, axes = models._recipe(name)
     module.eval()
     # the fused attention of the CPU is not among what torch counts
     attention = torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
     with warnings.catch_warnings(), torch.no_grad(), attention, FlopCounterMode(display=False) as counter:
         warnings.simplefilter("ignore")
-        module(*args)
-    shapes = {name: tuple(arg.shape) for name, arg in zip(inputs, args, strict=True)}
+        module(**given)
+    shapes = {name: tuple(array.shape) for name, array in given.items()}
     costs = onnx_nb.costs(path, shapes)
     assert not costs.unknown
     assert costs.total.macs is not None
     assert 2 * costs.total.macs == counter.get_total_flops()
     assert costs.total.flops is not None
     assert costs.total.flops > 2 * costs.total.macs
-    by_symbol = onnx_nb.costs(path, {axes[axis]: args[0].shape[axis] for axis in axes})
+    symbols = {axis: given[each].shape[place] for each, names in axes.items() for place, axis in names.items()}
+    by_symbol = onnx_nb.costs(path, symbols)
     assert by_symbol.total == costs.total
     # a module's share is the share of its scope
     layers = [r for r in costs.rows("scope") if r["scope"].endswith(("layer.0", "layers.0"))]

@@ -298,6 +298,20 @@ APPLIES: list[tuple[str, str, list[str], str]] = [
         ),
     ),
     (
+        "fuse_parallel_adds",
+        (
+            "g (float[n, 2, 4] x) => (float[n, 2, 1] y, float[n, 2, 2] z, float[n, 2, 1] k) "
+            "<int64[3] s = {1, 2, 1}, float[1] b = {1}, float[2] c = {2, -3}> "
+            "{ p, q, r = Split <axis = -1> (x, s)  y = Add(b, p)  z = Add(q, c)  k = Exp(r) }"
+        ),
+        ["Add", "Split", "Exp"],
+        (
+            "g (float[n, 2, 4] x) => (float[n, 2, 1] y, float[n, 2, 2] z, float[n, 2, 1] k) "
+            "<int64[3] s = {1, 2, 1}, float[1] b = {1}, float[2] c = {2, -3}> "
+            "{ p, q, r = Split <axis = -1> (x, s)  y = Add(b, p)  t = Mul(q, c)  z = Add(q, t)  k = Exp(r) }"
+        ),
+    ),
+    (
         "fold_reshape",
         (
             "g (float[n, 2, 3] x) => (float[n, 6] y) <int64 z = {0}, int64[1] p = {0}, int64[1] six = {6}> "
