@@ -5,7 +5,11 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+import numpy as np
+import onnx
+import onnx.numpy_helper
 import pytest
+from playwright.sync_api import expect
 
 from onnx_nb import ModelGraph
 from tests import models
@@ -77,6 +81,51 @@ def test_the_first_view_shows_the_whole_model_legibly(name: str, page: Page, tmp
     assert 12 * seen["zoom"] >= 9
     # a box is what has a frame and a name: a node, a scope, open or closed, an input, an output
     assert 20 <= seen["boxes"] <= 60
+
+
+def blocks(folder: Path) -> Path:
+    """Write two equal layers, the second of which has a node more, a norm, and projections with and without a bias."""
+    weight = onnx.numpy_helper.from_array(np.ones((4, 4), np.float32), "w")
+    nodes: list[onnx.NodeProto] = []
+
+    def add(op: str, name: str, *inputs: str) -> str:
+        nodes.append(onnx.helper.make_node(op, [*inputs], [name], name))
+        return name
+
+    at = "x"
+    for layer in ("/layers.0", "/layers.1"):
+        for part, bias in (("q_proj", True), ("k_proj", False), ("v_proj", True)):
+            made = add("MatMul", f"{layer}/{part}/MatMul", at, "w")
+            at = add("Add", f"{layer}/{part}/Add", made, "w") if bias else made
+        for step in range(24 + (layer == "/layers.1")):
+            at = add("Relu" if step % 2 else "Neg", f"{layer}/step{step}", at)
+    for step in range(8):
+        at = add("Exp" if step % 2 else "Abs", f"/norm/step{step}", at)
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4, 4]) for name in ("x", at)]
+    graph = onnx.helper.make_graph(nodes, "blocks", ends[:1], ends[1:], [weight])
+    path = folder / "blocks.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_the_first_of_equal_layers_opens_and_a_module_of_one_node_has_its_name(
+    browser: Browser, tmp_path: Path
+) -> None:
+    context = browser.new_context(viewport={"width": 924, "height": 700})
+    page = context.new_page()
+    page.goto(ModelGraph(blocks(tmp_path)).to_html(tmp_path / "page.html").as_uri())
+    graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"]').first)
+    opened = graph.call("return [...view.state.open].map(id => view.columns.nameOf({kind: 'scope', id}));")
+    graph.root.screenshot(path=SCREENSHOTS / "opening-blocks.png")
+    assert "layers.0" in opened
+    assert "layers.1" not in opened
+    label = """const {scene} = view.viewport, {boxes} = scene, {id} = view.columns.find(args[0], 'node');
+        const box = [...Array(boxes.count).keys()].find(at => boxes.kind[at] === 0 && boxes.id[at] === id);
+        return [scene.label(box).title, scene.label(box).sub];"""
+    assert graph.call(label, "/layers.0/k_proj/MatMul") == ["MatMul", "k_proj"]
+    graph.click("/layers.0/k_proj/MatMul", "node")
+    expect(graph.root.get_by_label("Inspector")).to_contain_text("modulek_proj")
+    context.close()
 
 
 def test_an_untouched_view_opens_anew_in_a_new_size_and_a_touched_one_stays(browser: Browser, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { Columns } from "../protocol/columns.ts";
 import { columnsOf, measure } from "../protocol/testing.ts";
 import { buildScene, createCache } from "../scene/build.ts";
+import { Overlay, type OverlayData } from "../scene/overlay.ts";
 import { BOX, type Direction } from "../scene/scene.ts";
 import { initialState } from "../scene/state.ts";
 import type { Picture } from "./canvas.ts";
@@ -133,6 +134,28 @@ output y
     >;
     expect(Number(width.value)).toBeGreaterThanOrEqual(picture.scene.bounds.w);
     expect(Number(height.value)).toBeGreaterThanOrEqual(picture.scene.bounds.h);
+  });
+
+  test("puts a ground under each title and each label of an edge, above all edges", () => {
+    const shapes = [...parsed(toSvg(pictureOf(PLAIN))).querySelectorAll("path, rect, text")];
+    const lastLine = shapes.findLastIndex((each) => each.getAttribute("stroke") === THEME.edge);
+    for (const text of ["enc", "batch×8 f32"]) {
+      const at = shapes.findIndex((each) => each.textContent === text);
+      const ground = shapes.findLastIndex((each, place) => place < at && each.tagName === "rect");
+      expect(ground).toBeGreaterThan(lastLine);
+      expect(at - ground).toBeLessThanOrEqual(2); // the sign before a title
+    }
+  });
+
+  test("has the scale of the numbers that color it", () => {
+    const nodes = Float64Array.of(1, 5, 25);
+    const data = { label: "error", scale: "linear", reduce: "max", unmatched: 0, nodes, groups: Float64Array.of(0, 0) };
+    const overlay = new Overlay(data as OverlayData);
+    const [plain, colored] = [pictureOf(PLAIN), { ...pictureOf(PLAIN), overlay }].map((each) => parsed(toSvg(each)));
+    const texts = [...colored.querySelectorAll("text")].map((each) => each.textContent);
+    expect(texts).toEqual(expect.arrayContaining(["error", "max over scopes", "1", "25"]));
+    const height = (svg: Document): number => Number(svg.documentElement.getAttribute("height"));
+    expect(height(colored)).toBeGreaterThan(height(plain) + 20);
   });
 
   test("contains only the boxes in view", () => {
