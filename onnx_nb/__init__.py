@@ -64,4 +64,5 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
 
 _NOTEBOOK = "onnx_nb.notebook.display"
 results.display = lambda *given: importlib.import_module(_NOTEBOOK).bundle(*given)
+results.widget = lambda result: importlib.import_module(_NOTEBOOK).widget_of(result)
 results.cell_name = lambda file: importlib.import_module(_NOTEBOOK).cell_name(file)

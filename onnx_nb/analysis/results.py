@@ -1,6 +1,6 @@
 """Base classes of results: their rows as a data frame, and their display in a notebook.
 
-Analysis does not import notebooks: ``onnx_nb/__init__.py`` sets both hooks to functions of `onnx_nb.notebook.display`.
+Analysis does not import notebooks: ``onnx_nb/__init__.py`` sets the hooks to functions of `onnx_nb.notebook.display`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 display: Callable[[Any, Any, Any], Any] = lambda result, _include, _exclude: {"text/plain": repr(result)}  # noqa: E731
 """Return the MIME bundle of a model or a result."""
 
+widget: Callable[[Any], Any] = repr
+"""Return the widget that shows a model or a result."""
+
 cell_name: Callable[[str], str] = lambda _file: ""  # noqa: E731
 """Return the name of the notebook cell that a file represents, as ``In[2]``; empty for any other file."""
 
@@ -27,6 +30,9 @@ class Displayed:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         return display(self, include, exclude)
+
+    def _display_(self) -> Any:
+        return widget(self)  # marimo shows widgets, but not their MIME bundles
 
 
 class Table:

@@ -171,7 +171,8 @@ def _subshell_asked(_data: Any, asked: str | None) -> str | None:
 class PackedWidget(OnnxWidget):
     """Base class of the widgets that show packed columns, and save a picture for hosts that do not show widgets.
 
-    ``still`` is static HTML that is shown until the browser has drawn the picture.
+    ``still`` is static HTML, by default the text ``alt``: what is shown until a browser has drawn the picture, and in a
+    notebook that nbconvert ran.
     """
 
     _picture_id = traitlets.Unicode().tag(sync=True)
@@ -181,7 +182,7 @@ class PackedWidget(OnnxWidget):
     """``Columns.to_bytes()`` by name; empty if they are too large to be saved: then the browser requests each."""
 
     def __init__(self, alt: str, packed: Mapping[str, bytes], still: str = "", **traits: Any) -> None:
-        self._alt, self._still, self._displayed = alt, still, False
+        self._alt, self._still, self._displayed = alt, still or html.escape(alt), False
         self._packed = dict(packed)
         super().__init__(_picture_id=secrets.token_hex(8), _parts=in_state(packed), **traits)
 

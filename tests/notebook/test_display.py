@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ipywidgets
+import nbclient
+import nbconvert
+import nbformat
 import onnx
 import onnx.parser
 import pytest
@@ -43,6 +48,24 @@ def test_a_bare_proto_shows_the_view_instead_of_its_text(shell: Any) -> None:
     assert data["text/plain"] == "Model('branches', 9 nodes, 20 B, opset 17)"
     shell.run_line_magic("unload_ext", "onnx_nb")
     assert shown(shell, proto) == before
+
+
+def test_a_notebook_that_no_browser_showed_is_not_blank() -> None:
+    """As ``nbconvert --execute --to html`` writes it: a page without a network shows what the widget is about."""
+    lines = ["import onnx.parser, onnx_nb", f"model = onnx_nb.load(onnx.parser.parse_model({BRANCHES!r}))", "model"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("\n".join(lines))])
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    exporter = nbconvert.HTMLExporter()  # type: ignore[no-untyped-call]
+    page, _ = exporter.from_notebook_node(notebook)
+    text = re.sub(r"<script.*?</script>|<[^>]*>", "", page, flags=re.DOTALL)
+    assert "Graph of branches: 9 nodes" in text
+
+
+@pytest.mark.parametrize("make", [onnx_nb.load, onnx_nb.simplify, onnx_nb.summarize, onnx_nb.capture])
+def test_marimo_gets_the_widget_of_a_model_or_a_result(make: Callable[..., Any]) -> None:
+    """marimo displays what ``_display_`` returns, and no MIME bundle of a widget."""
+    result = make(onnx.parser.parse_model(BRANCHES))
+    assert isinstance(result._display_(), ipywidgets.DOMWidget)
 
 
 def test_lines_of_a_cell_are_named_by_its_number() -> None:
