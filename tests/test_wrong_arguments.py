@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,12 @@ VALID: dict[str, dict[str, Any]] = {
     "external_data.inline": {"model": MODEL, "path": PATH},
 }
 VERBS = ("audit", "check", "convert", "inline")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong argument may still be the valid name of a file to write."""
+    monkeypatch.chdir(tmp_path)
 
 
 def function_of(name: str) -> Any:
