@@ -29,7 +29,7 @@ from onnx_nb.analysis.scopes.scopes import BODY, FUNCTION, GATHERED, REPEAT, ROW
 from onnx_nb.analysis.view.graph_columns import CONSTANT, DIFFERS, columns, yields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from onnx_nb.analysis.model.model import ModelLike
     from onnx_nb.analysis.submodel.extraction import ExtractionPlan
@@ -499,12 +499,13 @@ class _Drawing:
                 self._stubs.setdefault(source, {})[f"stub{value}"] = value
                 self._stubs.setdefault(target, {})[f"stub{value}_{target}"] = value
         self._ends = {box for _, box in met}
-        self._ports: dict[tuple[str, Box], list[int]] = {}
-        """Values, in the node's own order, at each side of a node with several edges there."""
+        self._ports: dict[tuple[str, Box], dict[int, int]] = {}
+        """Value → its place in the node's own order, at each side of a node with several edges there."""
         for (side, box), values in met.items():
             if len(values) > 1 and box.kind == "node":
                 own = (outline.graph.node_inputs if side == "i" else outline.graph.node_outputs)(box.id).tolist()
-                self._ports[side, box] = [value for value in dict.fromkeys(own) if value in values]
+                ordered = (value for value in dict.fromkeys(own) if value in values)
+                self._ports[side, box] = {value: place for place, value in enumerate(ordered)}
         self._lit = {*map(outline.of_node, outline.lit["node"]), *map(outline.of_scope, outline.lit["scope"])}
         self._problems: dict[Box, list[str]] = {}
         for node, messages in outline.problems().items():
@@ -652,8 +653,8 @@ class _Drawing:
         """Return the end of an edge: a box with its side, and a port where that side has several edges."""
         if box.kind not in ("node", "input", "output", "result"):
             return str(box)
-        values = self._ports.get((side, box), ())
-        port = f":{side}{values.index(value)}" if value in values else ""
+        place = self._ports.get((side, box), {}).get(value)
+        port = "" if place is None else f":{side}{place}"
         return f"{box}{port}:{({'i': 'n', 'o': 's'} if self._down else {'i': 'w', 'o': 'e'})[side]}"
 
     def _border(self, box: Box) -> dict[str, str]:
@@ -670,7 +671,7 @@ class _Drawing:
         return f"<B>{_text(title) or _SPACE}</B>{after}{sign}"
 
 
-def _cells(side: str, values: Sequence[int], *, down: bool) -> str:
+def _cells(side: str, values: Collection[int], *, down: bool) -> str:
     """Return a table of invisible ports along a side of a node; empty without values."""
     size, between = ('HEIGHT="1"', "") if down else ('WIDTH="5"', "</TR><TR>")
     cells = [f'<TD PORT="{side}{place}" {size}></TD>' for place in range(len(values))]

@@ -17,6 +17,8 @@ from tests.fuzz.isolated import SPENT, Find, finds
 from tests.fuzz.verbs import VERBS
 
 FINDS = Path(__file__).with_name("finds")
+SAMPLE = 6
+"""Verbs that each mutated model goes through."""
 
 
 def main() -> int:
@@ -58,9 +60,11 @@ def _fuzz(minutes: float, seed: int, verbs: list[str], folder: Path) -> int:
     known: set[Find] = set()
     tried = 0
     while time.monotonic() < end:
-        data = mutate.mutated(random.Random(f"{seed} {tried}"))
+        drawn = random.Random(f"{seed} {tried}")
+        data = mutate.mutated(drawn)
         tried += 1
-        for find in finds(data, verbs):
+        # the verbs share most of their code: more models find more than all verbs on each
+        for find in finds(data, drawn.sample(verbs, min(SAMPLE, len(verbs)))):
             if find in known:
                 continue
             known.add(find)

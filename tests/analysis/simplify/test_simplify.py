@@ -1174,3 +1174,29 @@ def test_sizes_are_traced_far_without_a_deep_stack() -> None:
 def test_importing_the_engine_loads_no_onnxruntime() -> None:
     code = "import sys, onnx_nb; onnx_nb.rules(); raise SystemExit('onnxruntime' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_constants_are_folded_in_sessions_of_few_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    # nothing can interrupt the creation of a session; a node may read what an earlier session made
+    nodes = [onnx.helper.make_node("ConstantOfShape", ["s"], ["c0"], value=onnx.helper.make_tensor("v", 1, [1], [2.0]))]
+    nodes += [onnx.helper.make_node("Sqrt", [f"c{i}"], [f"c{i + 1}"]) for i in range(10)]
+    nodes += [onnx.helper.make_node("Sum", ["x", "c2", "c7", "c10"], ["y"])]
+    ports = [onnx.helper.make_tensor_value_info(name, 1, [300]) for name in "xy"]
+    weight = onnx.numpy_helper.from_array(np.asarray([300]), "s")
+    graph = onnx.helper.make_graph(nodes, "g", ports[:1], ports[1:], [weight])
+    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    sizes = []
+    create = session.create
+
+    def counted(model: onnx_nb.Model, **options: Any) -> Any:
+        sizes.append(len(model.proto.graph.node))
+        return create(model, **options)
+
+    monkeypatch.setattr(rounds, "TOGETHER", 4)
+    monkeypatch.setattr(session, "create", counted)
+    found = simplify.simplify(proto, check_n=0)
+    assert [node.op_type for node in found.model.proto.graph.node] == ["Sum"]
+    assert sizes == [4, 4, 3]
+    x = np.arange(300, dtype=np.float32)
+    expected, given = (create(each).run(None, {"x": x})[0] for each in (proto, found.model))
+    assert np.array_equal(expected, given)
