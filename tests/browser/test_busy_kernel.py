@@ -26,7 +26,9 @@ class BusyLab:
 
     def __init__(self, lab: JupyterPage, flag: Path) -> None:
         self.lab, self.flag = lab, flag
-        wait = f"import pathlib, time\nwhile not pathlib.Path({str(flag)!r}).exists():\n    time.sleep(0.05)"
+        # ipykernel by itself would pass clicks to the shell that sent the last message of the widget: the cell's
+        wait = "g.theme = 'light'\nimport pathlib, time\n"
+        wait += f"while not pathlib.Path({str(flag)!r}).exists():\n    time.sleep(0.05)"
         source = f"import onnx_nb\ng = onnx_nb.ModelGraph({str(models.light('squeezenet'))!r})\ng"
         lab.open(lab.server.write("busy.ipynb", source, wait)).run_cell(0)
         self.graph = GraphWidget(lab.widget("graph"))
