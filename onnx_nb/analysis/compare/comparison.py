@@ -24,6 +24,7 @@ from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text, shape_text
 from onnx_nb.analysis.model import save
 from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.results import Displayed, Table
 from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 
@@ -98,6 +99,8 @@ class Point:
     """Whether it is an output of the model."""
     difference: str = ""
     """Proven difference between the two sides here, such as ``epsilon is 1e-05 instead of 1e-12``."""
+    between: tuple[str, ...] = ()
+    """Names of the points or inputs where its region begins, if the region has more than its module or function."""
     cumulative: _Errors = _Errors()
     """`ErrorStats` with both sides running independently; ``None`` if not known."""
     isolated: _Errors = _Errors()
@@ -254,6 +257,9 @@ class Comparison(Displayed, Table):
             return f"No point stands out: the largest error is {sizes[worst]:.1e} of the norm, at {name}."
         op_type = f" ({first.op_type})" if first.op_type not in ("", first.name.partition("#")[0]) else ""
         begin = f"First differs at {quoted(first.name)}{op_type}"
+        if first.between:
+            begins = listed([*map(quoted, first.between)], str, 4)
+            begin = f"First differs somewhere between {begins} and {quoted(first.name)}{op_type}"
         why = f" {first.difference[:1].upper()}{first.difference[1:]}." if first.difference else ""
         errors = first.error_size()
         assert errors is not None  # noqa: S101 (else it would not be the first)

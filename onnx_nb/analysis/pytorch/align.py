@@ -14,8 +14,7 @@ import json
 import math
 import os
 import re
-from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -32,7 +31,9 @@ from onnx_nb.analysis.graph.names import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
+from onnx_nb.analysis.progress import stage
 from onnx_nb.analysis.pytorch.module_scopes import ModuleScopes, Scope
+from onnx_nb.analysis.pytorch.operations import Operations
 from onnx_nb.analysis.results import Table
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.feeds import validate_feeds
@@ -43,17 +44,13 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.pytorch.record import FunctionCall, ModuleCall, Recording
+    from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
     from onnx_nb.analysis.run.session import Value
 
 CLOSE: Final = 1e-2
 """Maximum distance, relative to the largest value, between a tensor inside a module and the output it may be."""
-NEAR: Final = 1e-3
-"""Maximum distance between a tensor and the result of a function, whose position is less certain."""
 _EQUAL: Final = 1e-6
 """Maximum distance between a weight and an output that the exporter computed."""
-_MOST_POSSIBLE: Final = 8
-"""Maximum number of tensors that are tried for the result of a function."""
 FORMAT: Final = 1
 """Version of the files that `Alignment.save` writes."""
 
@@ -100,6 +97,8 @@ def align(
     ('0', '/0/Gemm_output_0')
     """
     graph = Graph.of(load(model))
+    if progress is not None:
+        progress(0.0, f"looking for the submodules of {recording.cls}")
     candidates = Candidates(recording, graph)
     distances: dict[tuple[int, int], float] = {}
 
@@ -109,8 +108,11 @@ def align(
 
     if candidates.tied:
         windows = Windows(graph, candidates.tied, memory_limit=1 << 30, providers=providers)
-        windows.run(feeds_of(recording, graph.model, feeds), TensorSink(graph, progress, measure))
-    return candidates.settle(distances)
+        windows.run(feeds_of(recording, graph.model, feeds), TensorSink(graph, stage(progress, 0.0, 1.0), measure))
+    found = candidates.settle(distances)
+    if progress is not None:
+        progress(1.0, "done")
+    return found
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,9 @@ class Match:
     """Name of the ONNX tensor; empty if there is none."""
     how: str
     """Method that found it: "output" (of the model), "input", "scope", "value" (values broke a tie), "folded" (nodes of
-    another module include this one), "equal" (another call computed the same), "constant" (a weight), "inputs" (of
-    a function: its node reads the function's arguments), "suffix" (see `Alignment.on`); empty if there is no tensor."""
+    another module include this one), "equal" (another call computed the same), "constant" (a weight), "inputs" (nodes
+    compute the same function of the same values), "order" (of several calls), "suffix" (see `Alignment.on`); empty if
+    there is no tensor."""
     why: str = ""
     """Reason why there is no tensor."""
     function: str = ""
@@ -310,10 +313,7 @@ class Candidates:
         """Recorded value → tensors, best first."""
         self._inner: set[int] = set()
         """Recorded values whose tensors come from inside a call, and must be close."""
-        numbers = {slot.label: slot.value for slot in self._calls[0].inputs}
-        for value in graph.inputs.tolist():
-            if graph.value_names[value] in numbers:
-                self._fixed[numbers[graph.value_names[value]]] = value, "input"
+        self._fixed |= {number: (value, "input") for number, value in inputs_of(recording, graph).items()}
         outputs = [value for value in graph.outputs.tolist() if value >= 0]
         if len(outputs) == len(self._calls[0].outputs):
             for value, slot in zip(outputs, self._calls[0].outputs, strict=True):
@@ -325,57 +325,60 @@ class Candidates:
         self._included: dict[int, ModuleCall] = {}
         """Recorded value of a convolution → the normalization that the export folded into it."""
         self._fold_normalizations()
-        self.functions: dict[int, list[int]] = {}
-        """Recorded value of a function → tensors that may be it; values decide."""
-        self._same_inputs: dict[int, int] = {}
-        """Recorded value of a function → the tensor whose node reads the function's arguments."""
-        self._own: dict[int, list[tuple[int, int]]] = {}
-        self._propose_functions()
-        doubtful = (values for number, values in self._open.items() if len(values) > 1 or number in self._inner)
-        self.tied = frozenset(itertools.chain(*doubtful, *self.functions.values()))
+        self._narrow()
+        sure = {number: values[0] for number, values in self._open.items() if len(values) == 1}
+        known = {number: value for number, value in sure.items() if number not in self._inner}
+        known |= {number: value for number, (value, _) in self._fixed.items()}
+        operations = Operations(recording, graph, known, self._fits)
+        composite = {call.parent for call in self._calls}
+        for number in [number for number in sure if number in known and self._makers[number] in composite]:
+            if operations.is_another(number, known[number]):  # of several operations, only the wrong one is left
+                del known[number], self._open[number]
+        self._of_operations = Operations(recording, graph, known, self._fits).find() if recording.functions else {}
+        """Value of a function → its tensor, found by structure."""
+        left = {number: values for number, values in self._open.items() if number not in self._of_operations}
+        doubtful = (values for number, values in left.items() if len(values) > 1 or number in self._inner)
+        self.tied = frozenset(itertools.chain(*doubtful))
         """Tensors whose values are needed."""
         self.numbers: dict[int, list[int]] = {}
         """Tensor → the recorded values that it may be."""
         certain = [(number, [value]) for number, (value, _) in self._fixed.items()]
-        certain += [(number, [value]) for number, value in self._same_inputs.items()]
-        for number, values in itertools.chain(certain, self._open.items(), self.functions.items()):
+        certain += [(number, [value]) for number, value in self._of_operations.items()]
+        for number, values in itertools.chain(certain, left.items()):
             for value in values:
                 self.numbers.setdefault(value, []).append(number)
 
+    def is_elsewhere(self, node: int, call: int) -> bool:
+        """Return whether the export says that a node is of another submodule than a call."""
+        return self._scopes.of_node[node] != self._scopes.of_call[call]
+
     def settle(self, distances: Mapping[tuple[int, int], float]) -> Alignment:
         """Choose a tensor for each recorded value; ``distances`` has (tensor, number of the value) → distance."""
-
-        def ranked(possible: Mapping[int, Sequence[int]]) -> list[tuple[float, int, int, int]]:
-            return sorted(
-                (distances.get((value, number), math.inf), place, number, value)
-                for number, values in possible.items()
-                for place, value in enumerate(values)
-            )
-
         chosen = dict(self._fixed)
         sure = {number: values[0] for number, values in self._open.items() if len(values) == 1}
         chosen |= {number: (value, "scope") for number, value in sure.items() if number not in self._inner}
         taken = {value for value, _ in chosen.values()}
-        for distance, _, number, value in ranked(self._open):
-            inner = number in self._inner
-            is_far = distance == math.inf or (inner and distance > CLOSE)
-            if number not in chosen and value not in taken and not is_far:
-                chosen[number] = value, "value" if inner or len(self._open[number]) > 1 else "scope"
+        found = {number: value for number, value in self._of_operations.items() if number not in chosen}
+        found = {number: found[number] for number in found.keys() - self._included.keys() if found[number] not in taken}
+        chosen |= {number: (value, "inputs") for number, value in found.items() if number in self._makers}
+        taken |= set(found.values())
+        ranked = sorted(
+            # where no value is near, as after a fault, the order counts
+            (distance if (distance := distances.get((value, number), math.inf)) <= CLOSE else 1.0, place, number, value)
+            for number, values in self._open.items()
+            for place, value in enumerate(values)
+            if (value, number) in distances
+        )
+        for distance, _, number, value in ranked:
+            if number not in chosen and value not in taken and (distance <= CLOSE or number not in self._inner):
+                chosen[number] = value, "value" if distance <= CLOSE else "order"
                 taken.add(value)
         self._share(chosen, distances)
-        of_functions = {number: (value, "inputs") for number, value in self._same_inputs.items() if value not in taken}
-        taken |= {value for value, _ in of_functions.values()}
-        for distance, _, number, value in ranked(self.functions):
-            if distance <= NEAR and number not in of_functions and value not in taken:
-                array = self._recording.value(number).reshape(-1)
-                if not (array == array[0]).all():  # many tensors may hold equal elements
-                    of_functions[number] = value, "value"
-                    taken.add(value)
         matches = list(self._matches(chosen))
         for function, label in self._recording.labeled():
-            if function.value in of_functions:
-                call, (value, how) = self._calls[function.call], of_functions[function.value]
-                carried = self._graph.value_names[value], how, "", function.name, function.source
+            if function.value in found and function.value not in self._makers:
+                call, value = self._calls[function.call], found[function.value]
+                carried = self._graph.value_names[value], "inputs", "", function.name, function.source
                 matches.append(Match(call.path, call.index, label, call.cls, *carried))
         return Alignment(tuple(matches))
 
@@ -401,6 +404,8 @@ class Candidates:
             for scope, calls in calls_in.items():
                 own = nodes_in.get(scope, [])
                 parts = [own] if len(calls) == 1 else self._runs(nodes, own, depth)
+                if len(parts) != len(calls):
+                    parts = self._equal_parts(own, len(calls))
                 divided = len(parts) == len(calls)
                 for place, other in enumerate(calls):
                     found[other] = (parts[place], shared) if divided else (own, True)
@@ -422,6 +427,31 @@ class Candidates:
             runs[-1].append(node)
             broken, last = False, label
         return runs
+
+    def _equal_parts(self, own: Sequence[int], count: int) -> list[list[int]]:
+        """Divide the nodes of a module into its calls, one after another, by the weights that each call reads again.
+
+        The result is empty if they do not repeat, or not in order.
+        """
+        graph = self._graph
+        nodes = [node for node in own if not graph.folded[node]]
+        repeated: dict[tuple[Any, ...], list[int]] = {}
+        for place, node in enumerate(nodes):
+            weights = tuple(each for each in graph.node_inputs(node).tolist() if each >= 0 and is_weight(graph, each))
+            key = int(graph.op_index[node]), self._scopes.of_node[node], weights
+            repeated.setdefault(key, []).append(place)
+        whole = {key: places for key, places in repeated.items() if len(places) % count == 0}
+        chosen = [places for key, places in whole.items() if key[2]] or list(whole.values())
+        if not chosen:
+            return []
+        sizes = [len(places) // count for places in chosen]
+        at = [[p[i * size : (i + 1) * size] for p, size in zip(chosen, sizes, strict=True)] for i in range(count)]
+        first, last = ([edge(edge(places) for places in each) for each in at] for edge in (min, max))
+        if any(end >= begin for end, begin in zip(last, first[1:], strict=False)):
+            return []
+        before = first[0]
+        starts = [0, *(max(end + 1, begin - before) for end, begin in zip(last, first[1:], strict=False)), len(nodes)]
+        return [nodes[start:end] for start, end in itertools.pairwise(starts)]
 
     # --- tensors of values ------------------------------------------------------------------------------------------
 
@@ -479,6 +509,20 @@ class Candidates:
             found.setdefault(value, []).append(node)
         return found
 
+    def _narrow(self) -> None:
+        """Leave of several tensors of one value those that the nodes of most calls read that torch passed it to."""
+        readers: dict[int, list[int]] = {}
+        for number, call in enumerate(self._calls):
+            for slot in call.inputs:
+                readers.setdefault(slot.value, []).append(number)
+        for number, values in self._open.items():
+            if len(values) > 1 and number in readers and not self._nodes[self._makers[number]][1]:
+                nodes = [set(self._nodes[reader][0]) for reader in readers[number]]
+                votes = [
+                    sum(not inside.isdisjoint(self._readers.get(value, ())) for inside in nodes) for value in values
+                ]
+                self._open[number] = [value for value, vote in zip(values, votes, strict=True) if vote == max(votes)]
+
     def _fold_normalizations(self) -> None:
         """Move the tensors of a convolution to the normalization that the export folded into it."""
         for number, maker in self._makers.items():
@@ -515,62 +559,6 @@ class Candidates:
                 held = next((name for name in fitting if between(array, model.tensor(name)) <= _EQUAL), None)
                 if held is not None:  # the exporter computed its nodes
                     chosen[number] = self._graph.value(held), "constant"
-
-    # --- tensors of functions ---------------------------------------------------------------------------------------
-
-    def _propose_functions(self) -> None:
-        """Note the tensors that may be the result of a function: of a node with the same inputs, else in order."""
-        handed_on = {slot.value for call in self._calls for slot in call.outputs}
-        functions = [function for function in self._recording.functions if function.value not in handed_on]
-        same = Counter((function.call, _operator(function.name), function.inputs) for function in functions)
-        sure = (each for each in self._open.items() if len(each[1]) == 1 and each[0] not in self._inner)
-        known = {number: values[0] for number, values in sure}
-        known |= {number: value for number, (value, _) in self._fixed.items()}
-        taken = set(known.values())
-        last: dict[int, int] = {}
-        for function in functions:
-            name, value = _operator(function.name), -1
-            if name and function.inputs and all(number in known for number in function.inputs):
-                value = self._reader(function, {known[number] for number in function.inputs}, taken)
-            if value >= 0 and same[function.call, name, function.inputs] == 1:
-                self._same_inputs[function.value] = known[function.value] = value
-                taken.add(value)
-                last[function.call] = int(self._graph.rank[self._graph.producer[value]])
-                continue
-            possible = [
-                value
-                for rank, value in self._own_tensors(function.call)
-                if rank > last.get(function.call, -1) and value not in taken and self._fits(value, function.value)
-            ]
-            if possible:
-                self.functions[function.value] = possible[:_MOST_POSSIBLE]
-
-    def _reader(self, function: FunctionCall, inputs: set[int], taken: Container[int]) -> int:
-        """Return the output of the only node that applies a function to the same inputs; −1 if there is none."""
-        graph = self._graph
-        found: list[int] = []
-        own = {value for _, value in self._own_tensors(function.call)}
-        for node in graph.consumers(next(iter(inputs))).tolist():
-            if node < graph.main_count and _operator(function.name) in operator(graph, node).lower():
-                read = {each for each in graph.node_inputs(node).tolist() if each >= 0 and not is_weight(graph, each)}
-                if read == inputs:
-                    found += [value for value in graph.node_outputs(node).tolist() if value in own]
-        is_free = len(found) == 1 and found[0] not in taken and self._fits(found[0], function.value)
-        return found[0] if is_free else -1
-
-    def _own_tensors(self, number: int) -> list[tuple[int, int]]:
-        """Return rank and output of the nodes of a call that belong to none of its inner calls, in order."""
-        if number not in self._own:
-            graph, inner = self._graph, range(number + 1, self._ends[number] + 1)
-            inside = {node for other in inner if self._calls[other].parent == number for node in self._nodes[other][0]}
-            self._own[number] = sorted(
-                (int(graph.rank[node]), value)
-                for node in self._nodes[number][0]
-                if node not in inside and not graph.folded[node]
-                for value in graph.node_outputs(node).tolist()
-                if value >= 0
-            )
-        return self._own[number]
 
     # --- matches ----------------------------------------------------------------------------------------------------
 
@@ -618,21 +606,6 @@ def main_tensors(graph: Graph) -> dict[str, int]:
     return {names[value]: value for value in np.flatnonzero(graph.value_subgraph == 0).tolist()}
 
 
-_OPERATORS: Final = {
-    "view": "reshape", "flatten": "reshape", "permute": "transpose", "t": "transpose", "cat": "concat", "bmm": "matmul",
-    "truediv": "div", "true_divide": "div",
-}  # fmt: skip
-"""Function of torch → the ONNX operator it is exported as, where the names differ."""
-
-
-def _operator(function: str) -> str:
-    """Return the operator that a function is exported as, in lower case: "add" for "add_" and "__iadd__"."""
-    name = function.strip("_").lower()
-    if function.startswith("__") and name[:1] in "ir" and name[1:] in ("add", "sub", "mul", "truediv", "matmul", "pow"):
-        name = name[1:]
-    return _OPERATORS.get(name, name)
-
-
 @functools.cache
 def _kind(dtype: str) -> str:
     """Return "float" for "float16": a converted model may hold the same value in another width."""
@@ -660,6 +633,17 @@ def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None
         if wanted is not None and all(dtype.kind == "f" or "float" in dtype.name for dtype in (array.dtype, wanted)):
             found[name] = array.astype(wanted, copy=False)
     return validate_feeds(model, found)
+
+
+def inputs_of(recording: Recording, graph: Graph) -> dict[int, int]:
+    """Return the number of each recorded argument → the input of the graph that it is: by name, else in order."""
+    given = {slot.label: slot.value for slot in recording.calls[0].inputs}
+    inputs = {graph.value_names[value]: value for value in graph.inputs.tolist()}
+    found = {given.pop(name): value for name, value in inputs.items() if name in given}
+    rest = [
+        value for name, value in inputs.items() if value not in found.values() and name not in graph.model.initializers
+    ]
+    return {**found, **dict(zip(given.values(), rest, strict=False))}
 
 
 class TensorSink(Sink):

@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.compare import QUANTIZED
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained, point_at
-from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, between, by_peak, classes_axis
+from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, by_peak, classes_axis
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.progress import Progress, stage
-from onnx_nb.analysis.pytorch.align import NEAR, Alignment, Candidates, Pairs, TensorSink, feeds_of
+from onnx_nb.analysis.pytorch.align import Alignment, Candidates, Pairs, TensorSink, feeds_of, inputs_of
 from onnx_nb.analysis.pytorch.drilldown import (
     SMALL,
     Reproduction,
@@ -37,9 +37,11 @@ from onnx_nb.analysis.pytorch.drilldown import (
     compare_operations,
     isolated_errors,
     submodule_nodes,
+    unconfirmed,
 )
 from onnx_nb.analysis.pytorch.export import export
 from onnx_nb.analysis.pytorch.module_scopes import source_of
+from onnx_nb.analysis.pytorch.operations import Operations
 from onnx_nb.analysis.pytorch.record import ATTRIBUTES, Recording, Run, checked_arguments, record
 from onnx_nb.analysis.pytorch.weights import WeightFinder
 from onnx_nb.analysis.run import session as sessions
@@ -168,15 +170,26 @@ class TorchComparison(Comparison):
         """
         run = self._module_and_arguments()
         part = self.reproduce(path, progress=stage(progress, 0.0, 0.1))
-        recording, _, pairs = self._aligned()
+        recording, graph, pairs = self._aligned()
         calls, number = recording.calls, recording.find_call(path.partition(" → ")[0])
         known = {slot.value for slot in calls[0].inputs} | pairs.keys()
         # the innermost call, itself or one around it, whose inputs all have a tensor
         while calls[number].parent >= 0 and any(slot.value not in known for slot in calls[number].inputs):
             number = calls[number].parent
-        call = calls[number]
-        reference = f"{self.reference} {path}".rstrip()
-        return compare_operations(run, call, part, reference, self._settings, stage(progress, 0.1, 1.0))
+        reference, names = f"{self.reference} {path}".rstrip(), graph.value_names
+        tensors = {**inputs_of(recording, graph), **{number: value for number, (value, _) in pairs.items()}}
+        named = {number: names[value] for number, value in tensors.items()}
+        found = compare_operations(
+            run, number, part, recording, named, reference, self._settings, stage(progress, 0.1, 1.0)
+        )
+        # what is known about the same tensors, or about the first that differs here
+        known_here = {each.candidate: each.difference for each in self.points if each.difference}
+        points = [dataclasses.replace(each, difference=known_here.pop(each.candidate, "")) for each in found.points]
+        found = dataclasses.replace(found, points=tuple(points))
+        inside = [
+            each.difference for each in self.points if each.candidate in known_here and self._is_inside(each, path)
+        ]
+        return explained(found, lambda _first: inside)
 
     def weights(self, *, scope: str | None = None, progress: Progress | None = None) -> Comparison:
         """Compare the parameters of the module with the weights of the export.
@@ -217,6 +230,10 @@ class TorchComparison(Comparison):
         quantized = (dataclasses.replace(match, tensor=f"{match.exported}{QUANTIZED}") for match in left)
         pairs = {**Alignment(tuple(quantized)).pairs(recording, graph), **pairs}
         return WeightFinder(module, recording, graph, pairs, scope).compare(self._settings, progress)
+
+    def _is_inside(self, point: Point, path: str) -> bool:
+        inner = path.partition(" → ")[0].partition("#")[0]
+        return not inner or point.scope == inner or point.scope.startswith(f"{inner}.")
 
     @property
     def has_module(self) -> bool:
@@ -348,12 +365,17 @@ def compare_torch(
         progress = stage(progress, 0.5, 1.0)
     chosen = (providers,) if isinstance(providers, str) else None if providers is None else tuple(providers)
     settings = Settings(rtol, atol, chosen, Settings().memory_limit if memory_limit is None else memory_limit)
-    found = _compared(recording, run, Graph.of(load(model)), feeds, alignment, settings, isolated, progress)
+    found, begins = _compared(recording, run, Graph.of(load(model)), feeds, alignment, settings, isolated, progress)
     if run is None:
         return found
 
     def explain(first: Point) -> list[str]:
-        return [weight.difference for weight in found.weights(scope=first.scope).points if weight.difference]
+        return [
+            weight.difference
+            for path in begins.paths(first)
+            for weight in found.weights(scope=path).points
+            if weight.difference
+        ]
 
     return explained(found, explain)
 
@@ -367,7 +389,7 @@ def _compared(  # noqa: PLR0917
     settings: Settings,
     isolated: bool,  # noqa: FBT001
     progress: Progress | None,
-) -> TorchComparison:
+) -> tuple[TorchComparison, _Begins]:
     candidates = Candidates(recording, graph) if alignment is None else None
     aligned = Alignment(()) if alignment is None else alignment.on(graph.model)
     wanted = {} if candidates is None else candidates.numbers
@@ -387,20 +409,16 @@ def _compared(  # noqa: PLR0917
     distances: dict[tuple[int, int], float] = {}
     dtypes: dict[int, np.dtype[Any]] = {}
     outputs = set(graph.outputs.tolist())
-    doubtful = {} if candidates is None else candidates.functions
 
     def compare(value: int, array: NDArray[Any], *, keep: bool = False) -> None:
         """Compare a tensor with the recorded values it may be; with ``keep``, nobody may change the array later."""
         dtypes[value] = array.dtype
         for number in wanted[value]:
-            reference, is_doubtful = recording.value(number), number in doubtful
-            if reference.shape != array.shape or (is_doubtful and not keep and between(reference, array) > NEAR):
-                continue  # results of functions are compared only with tensors near them
-            axis = classes_axis(reference) if value in outputs else None
-            found = settings.errors(reference, array, keep=keep, argmax=axis)
-            distance = by_peak(found.size)
-            if not is_doubtful or distance <= NEAR:
-                errors[value, number], distances[value, number] = found, distance
+            reference = recording.value(number)
+            if reference.shape == array.shape:
+                axis = classes_axis(reference) if value in outputs else None
+                errors[value, number] = found = settings.errors(reference, array, keep=keep, argmax=axis)
+                distances[value, number] = by_peak(found.size)
 
     is_small = recording.nbytes <= min(SMALL, settings.memory_limit)
     at_once = _run_at_once(graph, given, wanted, settings) if is_small else {}
@@ -410,14 +428,25 @@ def _compared(  # noqa: PLR0917
         windows = Windows(graph, wanted, memory_limit=settings.memory_limit, providers=settings.providers)
         windows.run(given, TensorSink(graph, stage(progress, 0.0, 0.5), compare))
     aligned = aligned if candidates is None else candidates.settle(distances)
-    pairs = aligned.pairs(recording, graph)
+    made = graph.producer >= 0
+    pairs = {
+        number: (value, match)
+        for number, (value, match) in aligned.pairs(recording, graph).items()
+        if not match.function or not made[value] or (value, number) in errors
+    }
     own: Mapping[int, ErrorStats | LazyErrors] = {}
     if isolated:
         numbers = {value: number for number, (value, _) in reversed(pairs.items())}
         references = {value: functools.partial(recording.value, number) for value, number in numbers.items()}
-        own = isolated_errors(
-            graph, references, dtypes, given, settings, keep=is_small, progress=stage(progress, 0.5, 1.0)
-        )
+        doubtful = {value for value, match in pairs.values() if match.how in ("inputs", "value", "order")}
+        run_regions = functools.partial(isolated_errors, graph, dtypes=dtypes, feeds=given, settings=settings)
+        own = run_regions(references, keep=is_small, progress=stage(progress, 0.5, 1.0))
+        wrong = unconfirmed(graph, own, doubtful, lambda: run_regions(references, keep=is_small, uncut=doubtful))
+        if wrong:
+            pairs = {number: pair for number, pair in pairs.items() if pair[0] not in wrong}
+            references = {value: reference for value, reference in references.items() if value not in wrong}
+            own = run_regions(references, keep=is_small)
+    begins = _Begins(recording, graph, pairs, candidates)
     points = []
     attributes = {(call.path, call.index): call.attributes for call in recording.calls}
     for depth, (number, (value, match)) in enumerate(pairs.items()):
@@ -446,6 +475,7 @@ def _compared(  # noqa: PLR0917
             source=match.source or (source_of(node) if node is not None else ""),
             output=value in outputs,
             difference=difference,
+            between=begins.of(number),
             cumulative=cumulative,
             isolated=own.get(value, cumulative if node is None else None),
         )
@@ -454,7 +484,43 @@ def _compared(  # noqa: PLR0917
         progress(1.0, "done")
     names = f"torch {recording.cls}", graph.model.name
     rest = tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in aligned.unmatched)
-    return TorchComparison(*names, tuple(points), rest, 1, recording, aligned, graph.model, given, run, settings)
+    found = TorchComparison(*names, tuple(points), rest, 1, recording, aligned, graph.model, given, run, settings)
+    return found, begins
+
+
+class _Begins:
+    """The points where the regions of points begin."""
+
+    def __init__(self, recording: Recording, graph: Graph, pairs: Pairs, candidates: Candidates | None) -> None:
+        self._is_elsewhere = (lambda _node, _call: False) if candidates is None else candidates.is_elsewhere
+        self._inputs = inputs_of(recording, graph)
+        self._known = {**self._inputs, **{number: value for number, (value, _) in pairs.items()}}
+        self._operations = Operations(recording, graph, self._known, lambda _value, _number: False)
+        self._tensors = set(self._known.values())
+        self._recording, self._tensor_names = recording, graph.value_names
+        self._names = {value: graph.value_names[value] for value in graph.inputs.tolist()}
+        self._names |= {value: match.name for value, match in reversed(list(pairs.values()))}
+
+    def of(self, number: int) -> tuple[str, ...]:
+        """Return the names of the points before a value; empty if nothing but its submodule or function is between."""
+        value = self._known[number]
+        met, inside = self._operations.starts(number, self._known)
+        there = self._operations.tensors_before(value, self._tensors)
+        here = {self._known[other] for other in met if other >= 0}
+        is_same = here <= there and self._operations.agree(here, there, is_whole=-1 not in met)
+        if is_same and not inside and self._operations.is_own(number, value, self._is_elsewhere):
+            return ()
+        return tuple(self._names[each] for each in sorted(here | there))
+
+    def paths(self, point: Point) -> list[str]:
+        """Return the paths of the submodules that have operations in the region of a point."""
+        number = next(
+            (other for other, value in self._known.items() if self._tensor_names[value] == point.candidate), -1
+        )
+        _, inside = self._operations.starts(number, self._known)
+        made = (self._operations.maker.get(other) for other in (number, *inside))
+        paths = (self._recording.calls[function.call].path for function in made if function is not None)
+        return list(dict.fromkeys((point.scope, *paths)))
 
 
 def _run_at_once(

@@ -1,7 +1,7 @@
 """Isolate one submodule call: reproduce it in a folder, or drill down to its aten operations.
 
-The operations are recorded in a second run of the module and aligned in order, by shape and value: exporters tie a node
-to a submodule, but not to an operation.
+The operations are recorded in a second run of the module and paired with tensors by structure (`Operations`): exporters
+tie a node to a submodule, but not to an operation.
 
 The isolated error of a tensor is the error that its region adds, without the errors of everything before it. A region
 is the nodes between reference tensors, whose correct values are known. All regions run in one session: a node that
@@ -11,11 +11,8 @@ the tensor writes it under another name, as a graph output.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import math
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -27,9 +24,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, helper
 
-from onnx_nb.analysis.compare.comparison import Comparison, point_at
-from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, between
-from onnx_nb.analysis.errors import AlignmentError, ModelFileError
+from onnx_nb.analysis.compare.comparison import Comparison, Point, point_at
+from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors
+from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
@@ -37,18 +34,16 @@ from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.progress import Progress, stage
-from onnx_nb.analysis.pytorch.align import CLOSE, TensorSink, main_tensors, operator
-from onnx_nb.analysis.pytorch.module_scopes import running_line
-from onnx_nb.analysis.pytorch.record import intercept, is_tensor, to_numpy, watch
+from onnx_nb.analysis.pytorch.align import TensorSink, main_tensors
+from onnx_nb.analysis.pytorch.operations import MATRICES, Operations, plain_name
+from onnx_nb.analysis.pytorch.record import record_operations
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.windows import Windows
 
 if TYPE_CHECKING:
-    import torch
-
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.pytorch.align import Pairs
-    from onnx_nb.analysis.pytorch.record import ModuleCall, Recording, Run
+    from onnx_nb.analysis.pytorch.record import Recording, Run
 
 SMALL: Final = 1 << 25
 """Maximum bytes of recorded values for a run in one session, and for arrays to be kept for `Settings.errors`."""
@@ -56,8 +51,12 @@ MOST_OPERATIONS: Final = 2000
 """Maximum number of operations of a submodule that `drill` accepts."""
 _COMPUTED: Final = "__onnx"
 """Suffix of the name of a tensor that a region computes."""
-_CERTAIN: Final = 4.0
-"""Score of a certain pair: more than values and names can reach."""
+_ROUNDING: Final = 1e-5
+"""Maximum relative error of a region that needs no explanation."""
+_FAR: Final = 1e-3
+"""Minimum relative error of a tensor that is perhaps not the one that torch's value belongs to."""
+_UNHARMED: Final = 1e-4
+"""Ratio of the error of a region to that of a tensor inside it, below which the tensor is not torch's value."""
 
 
 class Settings(NamedTuple):
@@ -77,137 +76,85 @@ class Settings(NamedTuple):
         return compare(reference, candidate, rtol=self.rtol, atol=self.atol, argmax=argmax)
 
 
-class Operation(NamedTuple):
-    """One result of an aten operation."""
-
-    name: str
-    """Name such as "aten.addmm", "aten.add#2" for the second result of this operation."""
-    source: str
-    """Line of Python, such as ``modeling_bert.py:312``."""
-    array: NDArray[Any]
-
-
-def _record_operations(run: Run, call: ModuleCall, progress: Progress | None) -> list[Operation]:
-    """Run a module again and record the operations inside one call of a submodule."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    module, args, kwargs = run
-    submodule, count = module.get_submodule(call.path), sum(1 for _ in module.modules())
-    operations: list[Operation] = []
-    begun, times = Counter[int](), Counter[str]()
-
-    def note(operation: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        made = operation(*args, **kwargs)
-        for tensor in filter(is_tensor, made if isinstance(made, list | tuple) else [made]):
-            if len(operations) >= MOST_OPERATIONS:
-                message = f"{quoted(call.path or 'the module')} has more than {MOST_OPERATIONS:,} operations."
-                raise AlignmentError(message, advice="Drill down into one of its submodules.")
-            name = str(operation).rpartition(".")[0] or str(operation)  # torch.cond has no overloads
-            times[name] += 1
-            label = name if times[name] == 1 else f"{name}#{times[name]}"
-            operations.append(Operation(label, running_line(), to_numpy(tensor).copy()))
-        return made
-
-    def before(part: torch.nn.Module, _args: Any, _kwargs: Any) -> None:
-        if progress is not None:
-            progress(min(begun.total() / count, 1.0), f"torch once more: {type(part).__name__}")
-        if part is submodule and begun[id(part)] == call.index:
-            recording.enter_context(intercept(note, aten=True))
-        begun[id(part)] += 1
-
-    def after(part: torch.nn.Module, _output: Any) -> None:
-        if part is submodule:
-            recording.close()
-
-    # attention as products and Softmax, as in the export, instead of one operation
-    attention = sdpa_kernel(SDPBackend.MATH)
-    with torch.no_grad(), attention, watch(module, before, after), contextlib.ExitStack() as recording:
-        module(*args, **kwargs)
-    return operations
-
-
 def compare_operations(  # noqa: PLR0917
-    run: Run, call: ModuleCall, part: Reproduction, reference: str, settings: Settings, progress: Progress | None
+    run: Run,
+    number: int,
+    part: Reproduction,
+    recording: Recording,
+    named: Mapping[int, str],
+    reference: str,
+    settings: Settings,
+    progress: Progress | None,
 ) -> Comparison:
-    """Run a module again and compare the operations in one call of a submodule with their part of the export."""
-    operations = _record_operations(run, call, stage(progress, 0.0, 0.3))
-    running, aligning, isolating = (stage(progress, begin, begin + 0.23) for begin in (0.3, 0.53, 0.76))
+    """Run a module again and compare the operations in one call of a submodule with their part of the export.
+
+    ``named`` has the number of each recorded value with a tensor, and the name of the tensor.
+    """
+    again = record_operations(run, number, MOST_OPERATIONS, stage(progress, 0.0, 0.3))
+    running, isolating = stage(progress, 0.3, 0.65), stage(progress, 0.65, 1.0)
     graph = Graph.of(part.model)
-    makers = {value: int(graph.producer[value]) for value in main_tensors(graph).values()}
+    tensors = main_tensors(graph)
+    known: dict[int, int] = {}
+    for one, other in zip(recording.calls, again.calls, strict=True):
+        for mine, yours in ((one.inputs, other.inputs), (one.outputs, other.outputs)):
+            for slot, new in zip(mine, yours, strict=False):
+                if named.get(slot.value) in tensors:
+                    known[new.value] = tensors[named[slot.value]]
+    makers = {value: int(graph.producer[value]) for value in tensors.values()}
     wanted = [value for value, maker in makers.items() if maker >= 0 and not graph.folded[maker]]
     arrays: dict[int, NDArray[Any]] = {}
     sink = TensorSink(graph, running, lambda value, array: arrays.setdefault(value, array.copy()).nbytes)
     Windows(graph, wanted, memory_limit=1 << 30, providers=part.providers).run(part.feeds, sink)
-    tensors = sorted(arrays, key=lambda value: (int(graph.rank[makers[value]]), value))
-    scores = np.zeros((len(operations), len(tensors)))
-    for i, operation in enumerate(operations):
-        if aligning is not None:
-            aligning(i / len(operations), f"looking for {operation.name}")
-        for j, value in enumerate(tensors):
-            array, expected = arrays[value], part.expected.get(graph.value_names[value])
-            if operation.array.shape != array.shape or operation.array.dtype.kind != array.dtype.kind:
-                continue
-            if expected is not None and not between(expected, operation.array):
-                scores[i, j] = _CERTAIN  # whatever its error
-            elif array.size:
-                scores[i, j] = _score(operation, array, operator(graph, makers[value]))
-    pairs = [(operations[i], tensors[j], scores[i, j] > 1) for i, j in _best_chain(scores)]
-    keep = sum(operation.array.nbytes for operation in operations) <= min(SMALL, settings.memory_limit)
-    cumulative = {value: settings.errors(made.array, arrays[value], keep=keep) for made, value, _ in pairs}
-    references = {value: functools.partial(getattr, made, "array") for made, value, _ in pairs}
+    names, times = dict[int, str](), Counter[str]()
+    for function in again.functions:
+        times[function.name] += 1
+        names[function.value] = f"{function.name}{f'#{times[function.name]}' if times[function.name] > 1 else ''}"
+
+    def fits(value: int, number: int) -> bool:
+        mine, array = again.value(number), arrays.get(value)
+        if array is None or mine.dtype.kind != array.dtype.kind:
+            return False
+        is_product = plain_name(operations.maker[number].name) in MATRICES and mine.size == array.size > 0
+        return mine.shape == array.shape or (is_product and mine.shape[-1:] == array.shape[-1:])
+
+    operations = Operations(again, graph, known, fits)
+    found = operations.find()
+    sizes = {value: array.size for value, array in arrays.items()}
+    pairs = {number: value for number, value in known.items() if sizes.get(value) == again.value(number).size}
+    numbers = {value: number for number, value in sorted((pairs | found).items(), reverse=True)}
+    values = sorted(numbers, key=lambda value: (numbers[value] in found, numbers[value]))
+    own_arrays = {value: again.value(number).reshape(arrays[value].shape) for value, number in numbers.items()}
+    keep = sum(array.nbytes for array in own_arrays.values()) <= min(SMALL, settings.memory_limit)
+    cumulative = {value: settings.errors(array, arrays[value], keep=keep) for value, array in own_arrays.items()}
+    references = {value: functools.partial(own_arrays.__getitem__, value) for value in own_arrays}
     dtypes = {value: arrays[value].dtype for value in references}
     arrays.clear()
-    own = isolated_errors(graph, references, dtypes, part.feeds, settings, keep=keep, progress=isolating)
+    doubtful = set(found.values())
+    run_regions = functools.partial(isolated_errors, graph, dtypes=dtypes, feeds=part.feeds, settings=settings)
+    own = run_regions(references, keep=keep, progress=isolating)
+    wrong = unconfirmed(graph, own, doubtful, lambda: run_regions(references, keep=keep, uncut=doubtful))
+    if wrong:
+        own = run_regions({value: each for value, each in references.items() if value not in wrong}, keep=keep)
     outputs = set(graph.outputs.tolist())
-    points = [
-        point_at(
+    points: list[Point] = []
+    for value in sorted(set(values) - wrong, key=lambda value: (int(graph.rank[makers[value]]), value)):
+        made = operations.last.get(value) or operations.maker.get(numbers[value])
+        name = names[made.value] if made is not None else part.path or "model"
+        point = point_at(
             graph,
             value,
-            made.name,
-            "output" if value in outputs else "value" if by_value else "order",
-            depth,
-            op_type=made.name.partition("#")[0],
-            scope=part.path,
-            source=made.source,
+            name,
+            "output" if value in outputs else "inputs",
+            len(points),
+            op_type=name.partition("#")[0],
+            scope=again.calls[made.call].path if made is not None else part.path,
+            source=made.source if made is not None else "",
             output=value in outputs,
             cumulative=cumulative[value],
             isolated=own.get(value),
         )
-        for depth, (made, value, by_value) in enumerate(pairs)
-    ]
+        points.append(point)
     return Comparison(reference, part.model.name, tuple(points))
-
-
-def _score(operation: Operation, array: NDArray[Any], op: str) -> float:
-    """Return a score for the fit of a tensor: above 1 if the values fit, more if the operator's name is similar."""
-    distance = between(operation.array, array)
-    names = operation.name, operation.name.split(".")[-1], op
-    own, last, other = (re.sub(r"[^a-z]", "", name.lower()) for name in names)
-    named = other in own or last in other
-    if distance <= CLOSE:
-        return 2.0 - min(distance / CLOSE, 1.0) / 2 + named / 4
-    return 0.5 if named and math.isfinite(distance) else 0.0
-
-
-def _best_chain(scores: NDArray[np.float64]) -> list[tuple[int, int]]:
-    """Return the pairs of rows and columns, both ascending, with the largest sum of scores."""
-    rows, columns = scores.shape
-    best = np.zeros((rows + 1, columns + 1))
-    for i in range(rows):
-        taken = best[i, :-1] + scores[i]
-        best[i + 1, 1:] = np.maximum.accumulate(np.maximum(best[i, 1:], np.where(scores[i] > 0, taken, 0)))
-    i, j = rows, columns
-    pairs: list[tuple[int, int]] = []
-    while i and j:
-        if best[i, j] == best[i - 1, j]:
-            i -= 1
-        elif best[i, j] == best[i, j - 1]:
-            j -= 1
-        else:
-            i, j = i - 1, j - 1
-            pairs.append((i, j))
-    return pairs[::-1]
 
 
 _SCRIPT: Final = '''"""Run model.onnx on the inputs of {path} in torch, and compare with its outputs in torch."""
@@ -333,12 +280,14 @@ def isolated_errors(
     settings: Settings,
     *,
     keep: bool,
+    uncut: Collection[int] = (),
     progress: Progress | None = None,
 ) -> dict[int, ErrorStats | LazyErrors]:
     """Return the errors of each reference tensor when its region runs on reference values.
 
     ``references`` maps a tensor to a function that returns its correct value, ``dtypes`` to the type in the model.
-    The tensors are divided, in the order in which they are computed, into batches that fit into memory.
+    No region begins at the tensors in ``uncut``. The tensors are divided, in the order in which they are computed, into
+    batches that fit into memory.
     """
     references = {value: references[value] for value in references if value in dtypes and graph.producer[value] >= 0}
     batches: list[list[int]] = [[]]
@@ -361,20 +310,54 @@ def isolated_errors(
     report = progress or (lambda _done, _what: None)
     for values in filter(None, batches):
         report(len(found) / len(references), f"{count_text(len(values), 'region')}, each on torch's values")
-        nodes, inputs = _nodes_between(graph, values, references)
+        begins = references.keys() - uncut
+        nodes, inputs = _nodes_between(graph, values, begins)
         arrays = {graph.value_names[value]: right(value) for value in inputs}
-        model = _regions(graph, nodes, arrays, values, set(references))
+        model = _regions(graph, nodes, arrays, values, begins)
         session = sessions.create(model, optimize=False, providers=settings.providers, transient=True)
         given = {name: sessions.to_value(array) for name, array in arrays.items()}
         results = sessions.run_values(session, given, name=model.name)
         for value in values:
             name = graph.value_names[value]
             report(len(found) / len(references), f"errors of {quoted(name)}")
-            array = sessions.to_array(results.pop(name + _COMPUTED))
+            array = sessions.to_array(results.pop(name + _COMPUTED if value in begins else name))
             reference = references[value]()
             if array.shape == reference.shape:
                 found[value] = settings.errors(reference, array, keep=keep)
     return found
+
+
+def unconfirmed(
+    graph: Graph,
+    own: Mapping[int, ErrorStats | LazyErrors],
+    doubtful: Collection[int],
+    run: Callable[[], Mapping[int, ErrorStats | LazyErrors]],
+) -> set[int]:
+    """Return the doubtful tensors that differ from torch's values though all that is computed from them is right.
+
+    ``run`` returns the errors of regions that begin at no doubtful tensor; called if any error is beyond rounding.
+    """
+
+    def size(errors: ErrorStats | LazyErrors) -> float:
+        found = errors.size
+        return np.inf if found.mismatches else 0.0 if found.is_equal else found.rel_l2
+
+    if not doubtful or all(size(errors) <= _ROUNDING for errors in own.values()):
+        return set()
+    errors = run()
+    sure = own.keys() - doubtful
+    worst: dict[int, float] = {}
+    for end in errors.keys() & sure:
+        nodes, _ = _nodes_between(graph, [end], sure)
+        for node in nodes:
+            for value in graph.node_outputs(node).tolist():
+                if value in doubtful:
+                    worst[value] = max(worst.get(value, 0.0), size(errors[end]))
+    return {
+        value
+        for value, after in worst.items()
+        if value in errors and size(errors[value]) > _FAR and after <= _UNHARMED * size(errors[value])
+    }
 
 
 def _nodes_between(graph: Graph, ends: Iterable[int], known: Collection[int]) -> tuple[set[int], list[int]]:
@@ -396,7 +379,9 @@ def _nodes_between(graph: Graph, ends: Iterable[int], known: Collection[int]) ->
     return nodes, [value for value in inputs if flow.kinds[value] != INITIALIZER]
 
 
-def _regions(graph: Graph, nodes: set[int], inputs: Mapping[str, Any], ends: list[int], known: set[int]) -> Model:
+def _regions(
+    graph: Graph, nodes: set[int], inputs: Mapping[str, Any], ends: list[int], known: Collection[int]
+) -> Model:
     """Return a model of the nodes in which every reference tensor is written under another name."""
     source, names = graph.model.proto, graph.value_names
     proto = ModelProto(ir_version=max(source.ir_version, 4), opset_import=source.opset_import)
@@ -417,5 +402,5 @@ def _regions(graph: Graph, nodes: set[int], inputs: Mapping[str, Any], ends: lis
         kind = helper.make_tensor_type_proto(int(helper.np_dtype_to_tensor_dtype(array.dtype)), array.shape)
         target.input.add(name=name).type.CopyFrom(kind)
     for value in ends:
-        target.output.add(name=names[value] + _COMPUTED)
+        target.output.add(name=names[value] + (_COMPUTED if value in known else ""))
     return with_proto(graph.model, proto, target.name)

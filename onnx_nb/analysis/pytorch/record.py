@@ -92,7 +92,7 @@ class ModuleCall:
 
 
 class FunctionCall(NamedTuple):
-    """A call of a torch function or method in the ``forward`` of a submodule that returned a new tensor."""
+    """A new tensor that a torch function or method in the ``forward`` of a submodule returned."""
 
     name: str
     """Name of the function, such as "add_", "softmax" or "scaled_dot_product_attention"."""
@@ -101,9 +101,11 @@ class FunctionCall(NamedTuple):
     source: str
     """Line of Python, such as ``modeling_bert.py:312``."""
     inputs: tuple[int, ...]
-    """Numbers of the recorded values among its arguments."""
+    """Numbers of the recorded values among its arguments; −1 for another tensor, unless it is a parameter or buffer."""
     value: int
     """Number of the value that it returned."""
+    numbers: tuple[int, ...] = ()
+    """Integers among its arguments, such as axes."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -313,6 +315,26 @@ def record(
     return Recording(type(module).__name__, *of_run, first.contents, store)
 
 
+def record_operations(run: Run, call: int, most: int, progress: Progress | None) -> Recording:
+    """Run a module again and record the values and the aten operations of one call, with attention as its steps.
+
+    Raises
+    ------
+    AlignmentError
+        If there are more than ``most`` operations.
+    """
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    module, args, kwargs = run
+    store = Store(available_memory() // 2)
+    recorder = _Recorder(module, store, None, progress, within=call, most=most)
+    with sdpa_kernel(SDPBackend.MATH):
+        recorder.run(args, kwargs, functions=True)
+    return Recording(
+        type(module).__name__, tuple(recorder.calls), tuple(recorder.functions), (), (), recorder.contents, store
+    )
+
+
 def checked_arguments(module: Any, args: Any, kwargs: Any) -> Run:
     """Return a module without the wrapper of torch.compile, its args as a tuple and its kwargs as a dict."""
     import torch
@@ -393,7 +415,14 @@ class _Recorder:
     """Records one forward pass, or compares it with the recorded values ``known`` of an earlier one."""
 
     def __init__(
-        self, module: torch.nn.Module, store: Store, known: list[Any] | None, progress: Progress | None
+        self,
+        module: torch.nn.Module,
+        store: Store,
+        known: list[Any] | None,
+        progress: Progress | None,
+        *,
+        within: int | None = None,
+        most: int = 0,
     ) -> None:
         self.calls: list[ModuleCall] = []
         self.contents: list[Any] = []
@@ -413,6 +442,12 @@ class _Recorder:
         self._count: Counter[int] = Counter()
         self._seen: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
         """Identity of a tensor → the tensor, its version and the number of its value."""
+        self._within, self._most = within, most
+        """Index of the call whose aten operations are recorded, and their maximum number; None for all functions."""
+        self._alive: list[torch.Tensor] = []
+        """Tensors that live until the end, where aten operations are recorded."""
+        self._constants = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+        """Identities of the parameters and buffers."""
         self._names: dict[int, list[str]] = {}
         for name, part in module.named_modules(remove_duplicate=False):
             self._names.setdefault(id(part), []).append(name)
@@ -421,7 +456,8 @@ class _Recorder:
         """Run the module, record the results of functions if requested, and remove all hooks afterwards."""
         import torch
 
-        watching = intercept(self._function) if functions else contextlib.nullcontext()
+        aten = self._within is not None
+        watching = intercept(self._function, aten=aten) if functions else contextlib.nullcontext()
         with torch.no_grad(), watch(self._module, self._before, self._after), watching:
             try:
                 self._module(*args, **kwargs)
@@ -437,8 +473,6 @@ class _Recorder:
         return not self.changed.isdisjoint(outputs) and self.changed.isdisjoint(inputs)
 
     def _before(self, part: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        import torch
-
         if id(part) not in self._names:
             return
         path, *aliases = self._names[id(part)]
@@ -446,12 +480,12 @@ class _Recorder:
         if self._progress is not None:
             done = len(self.calls) / max(len(self._names), len(self.calls) + 1)
             self._progress(done, f"torch: {cls} {quoted(path or 'the module itself')}")
-        with torch._C.DisableTorchFunction():  # noqa: SLF001 (our own use of a tensor is not a call of the module)
+        with self._own_code():
             self._note_random_numbers()
-            given = arguments_in(type(part), args, kwargs)
-            inputs = tuple([Slot(label, self._take(tensor)) for label, tensor in given])
             parent = self._stack[-1][0] if self._stack else -1
             self._stack.append((len(self.calls), part))
+            given = arguments_in(type(part), args, kwargs) if self._is_recorded() else []
+            inputs = tuple([Slot(label, self._take(tensor)) for label, tensor in given])
             index = self._count[id(part)]
             self._count[id(part)] += 1
             own: dict[str, Any] = {name: part.__dict__[name] for name in ATTRIBUTES if name in part.__dict__}
@@ -460,18 +494,33 @@ class _Recorder:
             self.calls.append(ModuleCall(path, tuple(aliases), cls, index, parent, inputs, (), attributes, known))
 
     def _after(self, part: torch.nn.Module, output: Any) -> None:
-        import torch
-
         if all(running is not part for _, running in self._stack):
             return
-        with torch._C.DisableTorchFunction():  # noqa: SLF001 (see above)
+        with self._own_code():
             self._note_random_numbers()
+            made = tensors_in(output) if self._is_recorded() else []
             number, closed = self._stack.pop()
             while closed is not part:  # an inner call that raised, and whose caller caught it
                 number, closed = self._stack.pop()
             self.ended.append(number)
-            outputs = tuple([Slot(label, self._take(tensor)) for label, tensor in tensors_in(output)])
+            outputs = tuple([Slot(label, self._take(tensor)) for label, tensor in made])
             self.calls[number] = dataclasses.replace(self.calls[number], outputs=outputs)
+
+    def _is_recorded(self) -> bool:
+        """Return whether values are recorded now: always, or inside the call whose operations are."""
+        return self._within is None or any(number == self._within for number, _ in self._stack)
+
+    @contextlib.contextmanager
+    def _own_code(self) -> Iterator[None]:
+        """Let our own use of tensors be no call of the module."""
+        import torch
+
+        before, self._in_own_code = self._in_own_code, True
+        try:
+            with torch._C.DisableTorchFunction():  # noqa: SLF001 (torch has no other)
+                yield
+        finally:
+            self._in_own_code = before
 
     def _note_random_numbers(self) -> None:
         """Note the innermost call if random numbers were drawn since a call last began or ended."""
@@ -485,25 +534,33 @@ class _Recorder:
         self._state = state
 
     def _function(self, function: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        """Call a torch function; record the tensor that it returns if it is new and has more than one element."""
+        """Call a torch function; record the tensors that it returns if they are new and have more than one element."""
         import torch
 
-        if self._in_own_code or not self._stack or torch.compiler.is_dynamo_compiling():
+        if self._in_own_code or not self._stack or torch.compiler.is_dynamo_compiling() or not self._is_recorded():
             return function(*args, **kwargs)
-        with torch._C.DisableTorchFunction():  # noqa: SLF001 (see above)
-            tensors = tensors_in((*args, *kwargs.values()))
-            inputs = tuple([number for _, tensor in tensors if (number := self._number(tensor)) is not None])
+        with self._own_code():
+            given = (*args, *kwargs.values())
+            tensors = [tensor for _, tensor in tensors_in(given) if id(tensor) not in self._constants]
+            inputs = tuple([-1 if (number := self._number(tensor)) is None else number for tensor in tensors])
         made = function(*args, **kwargs)
-        if isinstance(made, torch.Tensor):
-            with torch._C.DisableTorchFunction():  # noqa: SLF001 (see above)
-                # inside torch.vmap a tensor represents a batch and has no values of its own
-                wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # noqa: SLF001 (torch has no other)
-                if is_tensor(made) and made.numel() > 1 and not wrapped(made):
-                    next_number = len(self.contents)
-                    if self._take(made) == next_number:
-                        name = getattr(function, "__name__", "function")
-                        call = self._stack[-1][0]
-                        self.functions.append(FunctionCall(name, call, running_line(), inputs, next_number))
+        results = made if isinstance(made, list | tuple) else (made,)
+        with self._own_code():
+            # inside torch.vmap a tensor represents a batch and has no values of its own
+            wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # noqa: SLF001 (torch has no other)
+            for tensor in results:
+                if is_tensor(tensor) and tensor.numel() > 1 and not wrapped(tensor):
+                    name, next_number = getattr(function, "__name__", "function"), len(self.contents)
+                    if self._within is not None:
+                        name = str(function).rpartition(".")[0] or str(function)  # torch.cond has no overloads
+                    changes = self._within is not None and name.endswith("_")
+                    if self._take(tensor, changes=changes) == next_number:
+                        place = self._stack[-1][0], running_line(), inputs
+                        self.functions.append(FunctionCall(name, *place, next_number, tuple(_integers_in(given))))
+        if self._within is not None and len(self.functions) > self._most:
+            what = quoted(self.calls[self._within].path or "the module")
+            message = f"{what} has more than {self._most:,} operations."
+            raise AlignmentError(message, advice="Drill down into one of its submodules.")
         return made
 
     def _number(self, tensor: torch.Tensor) -> int | None:
@@ -513,9 +570,12 @@ class _Recorder:
             return seen[2]
         return None
 
-    def _take(self, tensor: torch.Tensor) -> int:
-        """Return the number of a tensor's value; a new value is copied, as it may be changed in place later."""
-        known_number = self._number(tensor)
+    def _take(self, tensor: torch.Tensor, *, changes: bool = False) -> int:
+        """Return the number of a tensor's value; a new value is copied, as it may be changed in place later.
+
+        An aten operation that ``changes`` its argument counts as a change only after it returns.
+        """
+        known_number = None if changes else self._number(tensor)
         if known_number is not None:
             return known_number
         number = len(self.contents)
@@ -528,7 +588,9 @@ class _Recorder:
             if known is None or (known.shape, known.dtype) != kind or known.tobytes() != array.tobytes():
                 self.changed.add(number)
             self.contents.append(None)
-        self._seen[id(tensor)] = (weakref.ref(tensor), _version(tensor), number)
+        self._seen[id(tensor)] = (weakref.ref(tensor), _version(tensor) + changes, number)
+        if self._within is not None:  # else torch may give the same tensor another identity between two operations
+            self._alive.append(tensor)
         return number
 
     def _array(self, tensor: torch.Tensor) -> NDArray[Any]:
@@ -537,17 +599,21 @@ class _Recorder:
         if type(tensor) is torch.Tensor:
             return to_numpy(tensor)
         # a subclass may define its values by __torch_function__
-        self._in_own_code = True
-        try:
-            with torch._C._EnableTorchFunction():  # noqa: SLF001 (torch has no other)
-                return to_numpy(tensor)
-        finally:
-            self._in_own_code = False
+        with torch._C._EnableTorchFunction():  # noqa: SLF001 (torch has no other)
+            return to_numpy(tensor)
 
 
 def _version(tensor: torch.Tensor) -> int:
     """Return the number of in-place changes of a tensor; −1 if torch does not count them."""
     return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 (torch has no other)
+
+
+def _integers_in(args: Sequence[Any]) -> Iterator[int]:
+    """Yield the integers among arguments, and those in tuples and lists among them."""
+    for value in args:
+        for item in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(item, int) and not isinstance(item, bool):
+                yield item
 
 
 def _is_plain(value: Any) -> bool:

@@ -1,0 +1,458 @@
+"""Pair torch's operations with the tensors of an export by structure: values have no say, so no fault hides itself.
+
+Known pairs, such as the outputs of submodules, divide both sides into regions: the operations between known values, and
+the nodes between their tensors. Within a region the order of both sides is kept: each operation has consecutive nodes,
+the last of which is of a type that the operation is exported as and has the shape of its result. Of all divisions, the
+one with the fewest nodes out of place is taken (dynamic programming). A pair counts if both sides were computed from
+the same known values.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from onnx_nb.analysis.graph.dataflow import Flow
+from onnx_nb.analysis.graph.names import GRAPH_INPUT, INITIALIZER
+from onnx_nb.analysis.pytorch.module_scopes import source_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from onnx_nb.analysis.graph.graph import Graph
+    from onnx_nb.analysis.pytorch.record import FunctionCall, Recording
+
+_LAYOUT: Final = "Reshape Flatten Squeeze Unsqueeze Transpose Expand"
+_NEUTRAL: Final = frozenset(
+    f"{_LAYOUT} Identity Cast Constant ConstantOfShape Shape Size Gather Concat Slice Range".split()
+)
+"""Operators that exporters add anywhere, mostly to compute shapes."""
+_PICK: Final = "Gather GatherND GatherElements Slice Split Squeeze Reshape"
+_NORMS: Final = """LayerNormalization RMSNormalization SimplifiedLayerNormalization BatchNormalization
+    InstanceNormalization GroupNormalization Add Mul Div Reshape"""
+_NORM: Final = """ReduceMean Sub Pow Mul Add Sqrt Div Reshape Shape Cast Transpose Reciprocal InstanceNormalization
+    LayerNormalization"""
+_ATTENTION: Final = """Transpose Reshape Mul MatMul Add Sqrt Div Softmax Where Cast IsNaN Shape Slice Expand Unsqueeze
+    Gather Concat Trilu"""
+_EXPORTED: Final[Mapping[str, tuple[str, str]]] = {
+    **dict.fromkeys(("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"), (_LAYOUT, "")),
+    **dict.fromkeys(("expand", "expand_as", "broadcast_to", "repeat"), ("Expand Tile Reshape", "")),
+    **dict.fromkeys(("transpose", "permute", "t", "swapaxes", "movedim", "numpy_t", "mt"), ("Transpose Reshape", "")),
+    **dict.fromkeys(("cat", "concat", "stack", "hstack", "vstack"), ("Concat", "Unsqueeze")),
+    **dict.fromkeys(("split", "chunk", "unbind", "split_with_sizes", "select", "slice", "narrow", "getitem", "index"),
+                    (_PICK, f"{_PICK} Mul Add Sub Transpose Concat")),
+    **dict.fromkeys(("index_select", "gather", "embedding"), ("Gather GatherElements", "")),
+    **dict.fromkeys(("add", "sum", "addcmul"), ("Add Sum ReduceSum", "Mul")),
+    **dict.fromkeys(("sub", "rsub"), ("Sub", "Mul")),
+    **dict.fromkeys(("mul", "multiply", "square"), ("Mul", "")),
+    **dict.fromkeys(("div", "true_divide", "truediv", "reciprocal"), ("Div Mul Reciprocal", "")),
+    **dict.fromkeys(("mm", "bmm", "matmul", "dot", "mv"), ("MatMul Gemm FusedMatMul", "Transpose Reshape")),
+    **dict.fromkeys(("linear", "addmm", "baddbmm"), ("Gemm MatMul Add FusedMatMul", "MatMul Transpose Mul Gemm")),
+    "einsum": ("Einsum MatMul Transpose Reshape Mul ReduceSum Squeeze", "Transpose Reshape MatMul Mul Unsqueeze"),
+    "scaled_dot_product_attention": ("MatMul Attention MultiHeadAttention Transpose", _ATTENTION),
+    **dict.fromkeys(("softmax", "_softmax", "_safe_softmax"),
+                    ("Softmax Div Where", "Exp ReduceSum ReduceMax Sub IsNaN Softmax")),
+    **dict.fromkeys(("log_softmax", "_log_softmax"), ("LogSoftmax Log", "Softmax")),
+    **dict.fromkeys(("layer_norm", "native_layer_norm", "rms_norm", "_fused_rms_norm", "batch_norm",
+                     "native_batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm", "instance_norm",
+                     "group_norm", "native_group_norm", "local_response_norm"), (f"{_NORMS} Conv LRN Gemm", _NORM)),
+    "normalize": ("Div LpNormalization", "ReduceL2 Clip Expand Max Shape"),
+    "gelu": ("Gelu Mul", "Div Erf Add Mul Pow Tanh Cast"),
+    **dict.fromkeys(("silu", "mish"), ("Mul Swish Mish", "Sigmoid Softplus Tanh Mul")),
+    **dict.fromkeys(("hardswish", "hardsigmoid"), ("HardSwish HardSigmoid Mul Div Clip", "HardSigmoid Add Clip Mul")),
+    **dict.fromkeys(("relu", "relu6", "hardtanh", "clamp", "clip", "clamp_min", "clamp_max", "threshold"),
+                    ("Relu Clip Max Min", "Relu Clip Min Max Cast")),
+    **dict.fromkeys(("rsqrt",), ("Reciprocal Div Pow", "Sqrt")),
+    **dict.fromkeys(("pow",), ("Pow Mul Sqrt Reciprocal", "Cast")),
+    **dict.fromkeys(("mean",), ("ReduceMean GlobalAveragePool", "")),
+    **dict.fromkeys(("var", "std", "norm", "linalg_vector_norm", "var_mean", "vector_norm", "logsumexp"),
+                    ("ReduceMean ReduceSum ReduceL2 ReduceL1 ReduceLogSumExp Sqrt Div Mul Pow",
+                     f"{_NORM} Abs ReduceSum")),
+    **dict.fromkeys(("amax", "amin", "max", "min", "maximum", "minimum"), ("ReduceMax ReduceMin Max Min TopK", "")),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d", "conv_transpose2d"),
+                    ("Conv ConvTranspose Add", "Pad Conv Reshape Unsqueeze")),
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d"),
+                    ("AveragePool GlobalAveragePool ReduceMean Squeeze", "Pad Unsqueeze AveragePool")),
+    **dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool2d_with_indices", "adaptive_max_pool2d", "boolean_dispatch"),
+                    ("MaxPool GlobalMaxPool Squeeze", "Pad Unsqueeze MaxPool")),
+    **dict.fromkeys(("pad", "constant_pad_nd", "reflection_pad2d", "replication_pad2d"), ("Pad Concat", "")),
+    **dict.fromkeys(("interpolate", "upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),
+                    ("Resize Upsample", "")),
+    **dict.fromkeys(("masked_fill", "where", "nan_to_num", "triu", "tril"), ("Where Trilu Mul", "IsNaN IsInf")),
+    **dict.fromkeys(("gt", "lt", "ge", "le", "eq", "ne"), ("Greater Less GreaterOrEqual LessOrEqual Equal Not", "")),
+    **dict.fromkeys(("logical_and", "logical_or", "logical_not", "and", "or", "invert", "bitwise_and", "bitwise_not"),
+                    ("And Or Not Mul Add BitwiseAnd", "Cast")),
+    **dict.fromkeys(("to", "type", "float", "half", "long", "int", "bool", "type_as", "_to_copy", "double"),
+                    ("Cast", "")),
+    **dict.fromkeys(("roll", "flip"), ("Concat Slice", "Slice")),
+    **dict.fromkeys(("pixel_shuffle", "pixel_unshuffle"), ("DepthToSpace SpaceToDepth Reshape", "Reshape Transpose")),
+}  # fmt: skip
+"""Function or aten operation → the operators that its last node may have, and those of the nodes before."""
+_SAME: Final = frozenset((
+    "contiguous", "dropout", "detach", "clone", "alias", "lift_fresh", "feature_dropout", "native_dropout", "identity",
+    "lift_fresh_copy", "_assert_tensor_metadata", "requires_grad_",
+))  # fmt: skip
+"""Operations that change nothing, and have no node."""
+_RESHAPES: Final = frozenset(("view", "_unsafe_view", "reshape", "flatten", "squeeze", "unsqueeze", "expand", *_SAME))
+"""Operations whose result has the elements of their input, in the same order, if it has as many."""
+_EXPANDS: Final = frozenset(("expand", "expand_as", "_unsafe_view"))
+"""Operations that change nothing if the shape is the same."""
+MATRICES: Final = frozenset(("mm", "bmm", "addmm", "baddbmm"))
+"""Operations on matrices that exporters apply to tensors of a higher rank."""
+
+_OUT_OF_PLACE: Final = 1.0
+"""Cost of a node that the operation around it is not exported as, and of an operation without a node."""
+_LEFT_OUT: Final = 0.3
+"""Cost of a change of layout without a node: exporters merge it with others."""
+_ADDED: Final = 0.1
+"""Cost of a node that exporters add anywhere."""
+_UNKNOWN: Final = 0.3
+"""Cost of a node of an operation that the table above lacks."""
+_OTHER_LINE: Final = 0.2
+"""Cost of a node from another line of Python: less than `_LEFT_OUT`, as an exporter may note the line of the caller."""
+_OTHER_ORDER: Final = 0.7
+"""Cost of a Transpose with another permutation."""
+
+
+def plain_name(function: str) -> str:
+    """Return the name of an operation without decoration: "add" for "add_", "__iadd__" and "aten.add"."""
+    name = function.partition("#")[0].rpartition(".")[2]
+    bare = name.strip("_").lower() if not name.startswith("_") or name.startswith("__") else name.rstrip("_").lower()
+    if function.startswith("__") and bare[:1] in ("i", "r") and bare[1:] in _DUNDER:
+        bare = bare[1:]
+    return bare
+
+
+_DUNDER: Final = frozenset(("add", "sub", "mul", "truediv", "matmul", "pow", "and", "or"))
+
+
+@functools.cache
+def _exported(function: str) -> tuple[frozenset[str], frozenset[str]] | None:
+    """Return the operators that may end a function, and those before; None if the table lacks it."""
+    known = _EXPORTED.get(plain_name(function))
+    return None if known is None else (frozenset(known[0].split()), frozenset(known[1].split()))
+
+
+@functools.cache
+def _ends(function: str, op: str) -> float:
+    """Return the cost of a last node of this type; infinite if the function is not exported as such."""
+    known, name = _exported(function), plain_name(function).replace("_", "")
+    if known is not None and op in known[0]:
+        return 0.0
+    is_named = op.lower() in name or name in op.lower()
+    if is_named and (known is None or len(name) > 2):
+        return 0.0
+    if op == "Identity":  # in place of another node
+        return 0.8 * (_LEFT_OUT if known is not None and known[0] <= _NEUTRAL else _OUT_OF_PLACE)
+    return _UNKNOWN if known is None and op not in _NEUTRAL else np.inf
+
+
+@functools.cache
+def _inside(function: str, op: str) -> float:
+    """Return the cost of a node of this type before the last one."""
+    known = _exported(function)
+    if known is not None and op in known[1]:
+        return 0.0
+    return _ADDED if op in _NEUTRAL else _UNKNOWN if known is None else _OUT_OF_PLACE
+
+
+class _Region(NamedTuple):
+    """The operations that compute a value from known ones, and the tensors that the nodes of its region produce."""
+
+    operations: list[FunctionCall]
+    tensors: list[int]
+
+
+class Operations:
+    """Pairs of operations and tensors, and the regions between known pairs."""
+
+    def __init__(
+        self, recording: Recording, graph: Graph, known: Mapping[int, int], fits: Callable[[int, int], bool]
+    ) -> None:
+        self._recording, self._graph, self._fits = recording, graph, fits
+        self._flow = Flow.of(graph)
+        self._folded = graph.folded
+        self.known = dict(known)
+        """Number of a recorded value → its tensor: the known ones, later also those that were found."""
+        self._tensors = set(known.values())
+        self.maker: dict[int, FunctionCall] = {function.value: function for function in recording.functions}
+        """Number of a value → the operation that returned it."""
+        self.last: dict[int, FunctionCall] = {}
+        """Known tensor → the operation that computes it, without reshapes of its result that the export lacks."""
+        self._around: dict[int, tuple[int, ...]] = {}
+        """Number of an output of a submodule without recorded operations → the inputs of the submodule."""
+        for call in reversed(recording.calls):
+            given = tuple(slot.value for slot in call.inputs)
+            for slot in call.outputs:
+                if slot.value not in self.maker and slot.value not in given and slot.value >= call.known:
+                    self._around.setdefault(slot.value, given)
+
+    def find(self) -> dict[int, int]:
+        """Return number of the value of an operation → its tensor, for the operations between known values."""
+        found: dict[int, int] = {}
+        done: set[int] = set()
+        claimed: set[int] = set()
+        for number in sorted(self.known):
+            value = self.known[number]
+            if self._flow.producer[value] < 0:
+                continue
+            region = self._region(number, value, done, claimed)
+            if region.operations and region.tensors:
+                found |= self._settled(self._divided(region, value))
+        return found
+
+    def inputs(self, number: int) -> tuple[int, ...]:
+        """Return the numbers of the values that a value was computed from."""
+        made = self.maker.get(number)
+        return made.inputs if made is not None else self._around.get(number, ())
+
+    def starts(self, number: int, pairs: Mapping[int, int]) -> tuple[dict[int, None], list[int]]:
+        """Return the nearest values in ``pairs`` before a value, and the operations without a tensor in between.
+
+        A −1 among the values stands for one that was not recorded.
+        """
+        seen, met, between = {number}, dict[int, None](), list[int]()
+        todo = list(self.inputs(number))
+        while todo:
+            other = todo.pop()
+            if other in seen:
+                continue
+            seen.add(other)
+            if other in pairs or other < 0:
+                met[other] = None
+                continue
+            if other in self.maker and plain_name(self.maker[other].name) not in _SAME:
+                between.append(other)
+            todo += self.inputs(other)
+        return met, sorted(between)
+
+    def tensors_before(self, value: int, known: Collection[int]) -> set[int]:
+        """Return the nearest known tensors and inputs of the model that a tensor is computed from."""
+        flow, nodes = self._flow, self._nodes_before(value, known)
+        reads = {read for node in nodes for read in flow.reads(node)}
+        return {read for read in reads if read in known or flow.kinds[read] == GRAPH_INPUT}
+
+    def _nodes_before(self, value: int, known: Collection[int]) -> set[int]:
+        """Return the nodes between known tensors and a tensor, except those that compute shapes and constants."""
+        flow, graph = self._flow, self._graph
+        seen: set[int] = set()
+        todo = [flow.producer[value]] if flow.producer[value] >= 0 else []
+        while todo:
+            node = todo.pop()
+            if node in seen or self._folded[node] or graph.operators[int(graph.op_index[node])][0] in ("Shape", "Size"):
+                continue
+            seen.add(node)
+            reads = (read for read in flow.reads(node) if read not in known and graph.type_of(read).shape != ())
+            todo += [flow.producer[read] for read in reads if flow.producer[read] >= 0]
+        return seen
+
+    def agree(self, mine: Collection[int], theirs: Collection[int], *, is_whole: bool) -> bool:
+        """Return whether a tensor was computed from the known tensors of torch's value only, or from some of them.
+
+        An export may also read inputs that torch did not need, such as a mask of ones, and what was not recorded.
+        """
+        more = set(theirs).difference(mine)
+        is_related = not mine or not set(mine).isdisjoint(theirs)
+        return is_related and (not is_whole or all(self._flow.kinds[each] == GRAPH_INPUT for each in more))
+
+    def is_another(self, number: int, value: int) -> bool:
+        """Return whether a tensor lacks a known value that its operation would read, and so is of another operation."""
+        made, node = self.maker.get(number), self._flow.producer[value]
+        if made is None or node < 0 or _ends(made.name, self._graph.operators[int(self._graph.op_index[node])][0]):
+            return False
+        theirs = self.tensors_before(value, self._tensors)
+        direct = {self.known[each] for each in made.inputs if each in self.known}
+        return any(self._graph.value_kind[each] != INITIALIZER and each not in theirs for each in direct)
+
+    def is_own(self, number: int, value: int, is_elsewhere: Callable[[int, int], bool]) -> bool:
+        """Return whether the nodes before a tensor, up to known ones, can all be of the operation that returned it.
+
+        ``is_elsewhere(node, call)`` tells whether the export says that a node is of another call.
+        """
+        made, graph = self.maker.get(number), self._graph
+        if made is None:
+            return True
+        last = self._flow.producer[value]
+        for node in self._nodes_before(value, self._tensors):
+            op = graph.operators[int(graph.op_index[node])][0]
+            is_odd = (_ends if node == last else _inside)(made.name, op) >= 0.8 * _OUT_OF_PLACE
+            if is_odd or is_elsewhere(node, made.call):
+                return False
+        return True
+
+    def _region(self, number: int, value: int, done: set[int], claimed: set[int]) -> _Region:
+        operations: list[FunctionCall] = []
+        begins: set[int] = set()
+        todo = [number]
+        while todo:
+            other = todo.pop()
+            if other in self.known and other != number:
+                begins.add(self.known[other])
+                continue
+            if other in done:
+                continue
+            done.add(other)
+            if other in self.maker and not self._is_same(self.maker[other]):
+                operations.append(self.maker[other])
+            todo += self.inputs(other)
+        flow, nodes = self._flow, list[int]()
+        waiting = [flow.producer[value]]
+        while waiting:
+            node = waiting.pop()
+            if node in claimed or self._folded[node]:
+                continue
+            claimed.add(node)
+            nodes.append(node)
+            waiting += [
+                flow.producer[read]
+                for read in flow.reads(node)
+                if flow.producer[read] >= 0 and read not in self._tensors
+            ]
+        rank = self._graph.rank
+        nodes.sort(key=lambda node: int(rank[node]))
+        if begins:  # other nodes compute a value that torch computed out of sight, such as a mask
+            data = set(begins)
+            for node in nodes:
+                if not data.isdisjoint(flow.reads(node)):
+                    data.update(self._graph.node_outputs(node).tolist())
+            nodes = [node for node in nodes if not data.isdisjoint(self._graph.node_outputs(node).tolist())]
+        operations.sort(key=lambda operation: operation.value)
+        tensors = [each for node in nodes for each in self._graph.node_outputs(node).tolist() if each >= 0]
+        if value in tensors:  # whatever is computed after it belongs elsewhere
+            del tensors[tensors.index(value) + 1 :]
+        return _Region(operations, tensors)
+
+    def _divided(self, region: _Region, last: int) -> list[tuple[FunctionCall, int]]:
+        """Return the operations that have a tensor, with it; the last operation has the last tensor."""
+        operations, tensors = list(region.operations), region.tensors
+        graph, flow = self._graph, self._flow
+        makers = [flow.producer[value] for value in tensors]
+        ops = [graph.operators[int(graph.op_index[node])][0] for node in makers]
+        # torch reshapes what a matrix product returned, where the export has a product of tensors of a higher rank
+        while len(operations) > 1 and plain_name(operations[-1].name) in _RESHAPES and ops[-1] not in _NEUTRAL:
+            before_last, given = operations[-2].value, next(iter(operations[-1].inputs), -1)
+            if given != before_last or self._size(given) != self._size(operations[-1].value):
+                break
+            operations.pop()
+        sources = [source_of(graph.nodes[node]) for node in dict.fromkeys(makers)]
+        source = dict(zip(dict.fromkeys(makers), sources, strict=True))
+        first = [place == 0 or makers[place - 1] != node for place, node in enumerate(makers)]
+        count = len(tensors)
+        best = np.full(count + 1, np.inf)
+        best[0] = 0.0
+        steps: list[NDArray[np.int64]] = []
+        places = np.arange(count + 1)
+        for operation in operations:
+            is_last = operation is operations[-1]
+            inside = [_inside(operation.name, op) * begins for op, begins in zip(ops, first, strict=True)]
+            ends = [
+                self._end_cost(operation, value, node, op, source[node]) if is_last == (value == last) else np.inf
+                for value, node, op in zip(tensors, makers, ops, strict=True)
+            ]
+            if is_last:
+                ends[-1] = 0.0
+            before = np.concatenate([[0.0], np.cumsum(inside)])
+            from_here = best - before
+            lowest = np.minimum.accumulate(from_here)
+            start = np.maximum.accumulate(np.where(from_here <= lowest, places, 0))
+            ended = np.concatenate([[np.inf], lowest[:-1] + before[:-1] + ends])
+            skipped = best + (np.inf if is_last else self._cost_without_node(operation))
+            taken = (ended <= skipped) & np.isfinite(ended)  # of two operations with one node, the later one has it
+            steps.append(np.where(taken, np.concatenate([[0], start[:-1]]), -1))
+            best = np.where(taken, ended, skipped)
+        pairs: list[tuple[FunctionCall, int]] = []
+        at = count
+        for operation, step in zip(reversed(operations), reversed(steps), strict=True):
+            if step[at] >= 0:
+                self.last.setdefault(tensors[at - 1], operation)
+                pairs.append((operation, tensors[at - 1]))
+                at = int(step[at])
+        return pairs[::-1]
+
+    def _is_same(self, operation: FunctionCall) -> bool:
+        """Return whether an operation returns its input, and has no node."""
+        name, given = plain_name(operation.name), next(iter(operation.inputs), -1)
+        shape = self._recording.value(operation.value).shape
+        is_empty = name in _EXPANDS and given >= 0 and self._recording.value(given).shape == shape
+        return (name in _SAME or is_empty) and operation.value not in self.known
+
+    def _size(self, number: int) -> int:
+        return self._recording.value(number).size
+
+    def _end_cost(self, operation: FunctionCall, value: int, node: int, op: str, source: str) -> float:
+        """Return the cost of an operation that ends at a tensor; infinite if the tensor cannot hold its result."""
+        cost = _ends(operation.name, op)
+        if cost == np.inf or not self._fits(value, operation.value):
+            return np.inf
+        if "batch_norm" in operation.name and "Conv" in op:  # folded: its tensor is not that of the convolution
+            cost -= _OTHER_LINE
+        if source and operation.source:
+            cost += _OTHER_LINE * (source != operation.source)
+        if op == "Reshape" and self._permutation(operation) is not None:
+            return cost + _ADDED
+        return cost + _OTHER_ORDER * (op == "Transpose" and self._is_other_permutation(operation, node))
+
+    def _is_other_permutation(self, operation: FunctionCall, node: int) -> bool:
+        """Return whether a Transpose swaps other axes than the function, and than it does with the one before it."""
+        order = self._permutation(operation)
+        if order is None:
+            return False
+        perm = next((list(each.ints) for each in self._graph.nodes[node].attribute if each.name == "perm"), None)
+        perm = sorted(order, reverse=True) if perm is None else perm
+        before = self.maker.get(next(iter(operation.inputs), -1))
+        earlier = None if before is None else self._permutation(before)
+        merged = None if earlier is None or len(earlier) != len(order) else [earlier[axis] for axis in order]
+        return perm not in (order, merged)
+
+    def _permutation(self, operation: FunctionCall) -> list[int] | None:
+        """Return the order in which a function puts axes; None if it is no transposition."""
+        rank, name, axes = self._recording.value(operation.value).ndim, plain_name(operation.name), operation.numbers
+        order = list(range(rank))
+        if name == "permute" and len(axes) == rank:
+            return [axis % rank for axis in axes]
+        if name in ("transpose", "swapaxes") and len(axes) == 2 and rank:
+            one, other = (axis % rank for axis in axes)
+            order[one], order[other] = order[other], order[one]
+            return order
+        return order[::-1] if name == "t" else None
+
+    def _cost_without_node(self, operation: FunctionCall) -> float:
+        name = plain_name(operation.name)
+        if name in _SAME or not any(self._is_data(number) for number in operation.inputs):
+            return 0.0
+        known = _exported(operation.name)
+        is_layout = known is not None and known[0] <= _NEUTRAL
+        return _LEFT_OUT if is_layout else _OUT_OF_PLACE
+
+    def _is_data(self, number: int) -> bool:
+        """Return whether a value depends on known ones."""
+        todo, seen = [number], set[int]()
+        while todo:
+            other = todo.pop()
+            if other in self.known:
+                return True
+            if other not in seen:
+                seen.add(other)
+                todo += self.inputs(other)
+        return False
+
+    def _settled(self, pairs: Sequence[tuple[FunctionCall, int]]) -> dict[int, int]:
+        """Return the pairs whose sides were computed from the same known values, and note them as known."""
+        found: dict[int, int] = {}
+        excused: set[int] = set()
+        for operation, value in pairs:
+            if operation.value in self.known or value in self._tensors:
+                continue
+            met, _ = self.starts(operation.value, self.known)
+            mine = {self.known[number] for number in met if number >= 0}
+            mine = {each for each in mine if self._graph.value_kind[each] != INITIALIZER}
+            theirs = self.tensors_before(value, self._tensors)
+            if not self.agree(mine, theirs - excused, is_whole=-1 not in met):
+                excused |= theirs - mine  # so that what is computed from it is found
+            else:
+                found[operation.value] = self.known[operation.value] = value
+                self._tensors.add(value)
+        return found
