@@ -142,7 +142,9 @@ class TorchComparison(Comparison):
         The module runs once more. The export's part runs on torch's inputs of the submodule, so the cumulative error
         is that of this submodule only, and the isolated error is that of each operation. Attention runs as products and
         a Softmax, even where torch has one operation for it. If an input of the submodule has no tensor, the part
-        begins at the nearest tensors before it, and the operations in between are compared as well.
+        begins at the nearest tensors before it, and the operations in between are compared as well; if none of its
+        outputs has one, the submodule around it is compared. A point with the tensor of the submodule's output is
+        always among them, and a proven difference of this comparison, such as that of a weight, is repeated.
 
         Parameters
         ----------
@@ -169,9 +171,14 @@ class TorchComparison(Comparison):
         ['aten.gelu']
         """
         run = self._module_and_arguments()
-        part = self.reproduce(path, progress=stage(progress, 0.0, 0.1))
         recording, graph, pairs = self._aligned()
         calls, number = recording.calls, recording.find_call(path.partition(" → ")[0])
+        # the call itself, or the nearest one around it, that has an output in the export
+        made = {recorded for recorded, (value, _) in pairs.items() if graph.producer[value] >= 0}
+        while calls[number].parent >= 0 and made.isdisjoint(slot.value for slot in calls[number].outputs):
+            number = calls[number].parent
+            path = calls[number].name if calls[number].path else ""
+        part = self.reproduce(path, progress=stage(progress, 0.0, 0.1))
         known = {slot.value for slot in calls[0].inputs} | pairs.keys()
         # the innermost call, itself or one around it, whose inputs all have a tensor
         while calls[number].parent >= 0 and any(slot.value not in known for slot in calls[number].inputs):
