@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+import onnx.defs
 
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.names import GRAPH_INPUT, INITIALIZER
@@ -131,9 +132,19 @@ _DUNDER: Final = frozenset(("add", "sub", "mul", "truediv", "matmul", "pow", "an
 
 @functools.cache
 def _exported(function: str) -> tuple[frozenset[str], frozenset[str]] | None:
-    """Return the operators that may end a function, and those before; None if the table lacks it."""
-    known = _EXPORTED.get(plain_name(function))
-    return None if known is None else (frozenset(known[0].split()), frozenset(known[1].split()))
+    """Return the operators that may end a function, and those before; None if it is neither in the table nor one."""
+    name = plain_name(function)
+    known = _EXPORTED.get(name)
+    if known is None:
+        op = _operators().get(name.replace("_", ""))
+        return None if op is None else (frozenset((op,)), frozenset())
+    return frozenset(known[0].split()), frozenset(known[1].split())
+
+
+@functools.cache
+def _operators() -> dict[str, str]:
+    """Return the operators of ONNX by their names in lower case."""
+    return {schema.name.lower(): schema.name for schema in onnx.defs.get_all_schemas()}
 
 
 @functools.cache
