@@ -7,6 +7,7 @@
 # make robust   kills, interrupts, races and random messages, fifty times as many as in make test (half an hour)
 # make audit    known vulnerabilities of the packages that are installed and bundled; needs the network
 # make fuzz     mutates models for MINUTES (10) and keeps what ends badly in tests/fuzz/finds
+# make conformance  every case that onnx ships, through every verb: one table (20 minutes)
 # make clean    removes what the above made, except .venv and node_modules
 # PYTHON=...    the Python (3.11 or newer) that .venv is made from
 
@@ -23,7 +24,7 @@ SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
+.PHONY: conformance demo test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -68,6 +69,10 @@ bundle: $(FRONTEND)/node_modules/.package-lock.json
 
 faults: .venv/installed-test torch
 	HF_HUB_OFFLINE=1 python -W ignore -m tests.faults --jobs 2
+
+# every case that onnx ships through every verb, in one table (20 minutes)
+conformance: .venv/installed-test torch
+	python -m tests.conformance
 
 robust: .venv/installed-test torch
 	ONNX_NB_DEPTH=50 python -m pytest -m 'not browser' tests/widgets/test_messages.py tests/notebook/test_many_displays.py \

@@ -27,8 +27,8 @@ from onnx import ModelProto
 
 import onnx_nb
 from benchmarks.measuring import Report
-from tests.analysis.run.test_backend_cases import RANDOM, Runnable, node_cases, plain, runnable
-from tests.analysis.simplify.test_simplify_backend_cases import draws, fault, feeds_of, with_constant_inputs
+from tests.conformance.cases import RANDOM, Runnable, node_cases, plain, runnable
+from tests.conformance.verbs import draws, fault, feeds_of, with_constant_inputs
 
 ROOT = Path(__file__).parent.parent
 TOOLS = ("onnx_nb", "onnxsim", "onnxslim")
@@ -39,7 +39,7 @@ LIMIT = 120.0
 
 def write_cases(folder: Path) -> list[str]:
     """Write each case that runs with constant inputs, or draws random numbers, as a file; return their names."""
-    chosen = [*runnable(node_cases)[0]]
+    chosen = [*runnable("node")[0]]
     chosen += [Runnable(case, case.model, feeds_of(case), {}) for case in node_cases() if RANDOM.search(case.name)]
     names = []
     for one in chosen:
