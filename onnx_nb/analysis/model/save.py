@@ -266,7 +266,7 @@ class Files:
         _check_target(path)
         try:
             if path.parent not in self._folders:
-                self._folders[path.parent] = _temporary_folder(path.parent, self._cleanup)
+                self._folders[path.parent] = temporary_folder(path.parent, self._cleanup)
             temporary = self._temporary[path] = self._folders[path.parent] / f"{len(self._temporary)}.tmp"
             with temporary.open("xb") as file:
                 wire.write(file, parts, watch)
@@ -317,8 +317,8 @@ def _check_target(path: Path) -> None:
         raise ModelFileError(message, advice="Give the name of a file, and copy that to it.")
 
 
-def _temporary_folder(parent: Path, cleanup: ExitStack) -> Path:
-    """Make a folder for unfinished files, and remove those of processes that have been killed.
+def temporary_folder(parent: Path, cleanup: ExitStack) -> Path:
+    """Make a folder that goes with the cleanup or this process, and remove those of processes that have been killed.
 
     A process locks its folder; the system releases the lock when the process ends.
     """
@@ -329,7 +329,7 @@ def _temporary_folder(parent: Path, cleanup: ExitStack) -> Path:
                 os.close(lock)
     for _ in range(10):
         folder = parent / _TEMPORARY.format(secrets.token_hex(4))
-        folder.mkdir()
+        folder.mkdir(mode=0o700)
         try:
             lock = _locked(folder)
         except (BlockingIOError, FileNotFoundError):  # another process has just taken it for a left one

@@ -18,7 +18,6 @@ import json
 import os
 import pickle
 import queue
-import shutil
 import signal
 import subprocess
 import sys
@@ -40,6 +39,7 @@ from onnx import TensorProto
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.save import temporary_folder
 from onnx_nb.analysis.model.tensors import RANK, dtype_name
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.statistics import Statistics
@@ -298,8 +298,9 @@ class Store:
     def folder(self) -> str:
         """Folder of the files."""
         if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="onnx_nb-capture-")
-            self._removal = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            cleanup = contextlib.ExitStack()
+            self._folder = str(temporary_folder(Path(tempfile.gettempdir()), cleanup))
+            self._removal = weakref.finalize(self, cleanup.close)
         return self._folder
 
     def put(self, content: NDArray[Any] | list[Any] | Spilled) -> Any:

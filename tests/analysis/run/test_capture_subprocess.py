@@ -229,6 +229,27 @@ def test_the_process_imports_nothing_from_the_working_folder_that_python_has(tmp
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_arrays_that_a_killed_process_kept_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    stores = []
+
+    def dies() -> None:
+        stores.append(Store(0))
+        stores[0].put(np.zeros(1000))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert in_child(dies)[0] == -signal.SIGKILL
+    assert len(list(tmp_path.rglob("*.npy"))) == 1
+    first, second = Store(0), Store(0)
+    first.put(np.zeros(1000))
+    second.put(np.zeros(1000))
+    assert len(list(tmp_path.rglob("*.npy"))) == 2
+    first.close()
+    second.close()
+    assert list(tmp_path.glob(".onnx_nb*")) == []
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_full_disk_for_arrays_to_keep_is_named(tmp_path: Path) -> None:
     def keeps() -> Any:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
