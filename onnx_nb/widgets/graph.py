@@ -129,6 +129,12 @@ class ModelGraph(GraphWidget):
                 raise TraitError(str(error)) from None
         return names
 
+    def set_state(self, sync_data: Mapping[str, Any]) -> None:
+        """Apply traits that a page sends. It may end a coloring, which only the kernel begins."""
+        super().set_state(sync_data)
+        if sync_data.get("_overlay", ...) is None:
+            self.set_trait("_overlay", None)
+
     @traitlets.validate("view")
     def _checked_view(self, proposal: dict[str, Any]) -> dict[str, Any]:
         view = proposal["value"]

@@ -127,6 +127,17 @@ def test_extract_gives_the_submodel_to_kernel_and_browser() -> None:
     assert widget.submodel is None, "its extraction was undone"
 
 
+def test_a_page_may_end_a_coloring_and_not_begin_one() -> None:
+    widget = graph()
+    widget.set_state({"_overlay": {"label": "from the page"}})
+    assert widget._overlay is None
+    assert widget.overlay({"a": 1.0}, label="error") is not None
+    widget.set_state({"height": 300})
+    assert widget._overlay is not None
+    widget.set_state({"_overlay": None})
+    assert widget._overlay is None
+
+
 def test_extract_with_an_input_missing_is_an_error_and_changes_nothing() -> None:
     widget = graph()
     content, _ = ask(widget, "extract", inputs=["b"], outputs=["w"])
