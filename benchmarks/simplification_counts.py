@@ -14,12 +14,9 @@ from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
 import importlib.metadata
 import importlib.util
 import itertools
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +25,7 @@ import numpy as np
 import onnx
 
 import onnx_nb
-from benchmarks.measuring import ROOT, Report
+from benchmarks.measuring import Report, Way, measured
 from benchmarks.simplification import TOOLS
 from onnx_nb.analysis.model.functions import canonical
 from onnx_nb.analysis.model.tensors import all_nodes
@@ -41,7 +38,6 @@ SHARE: Final = 0.95
 """Fraction of the exports in which onnx_nb must have no more nodes than the better of the others."""
 LIMIT: Final = 300
 """Seconds after which another tool is stopped."""
-SCRIPT: Final = "import sys, onnx, {tool}\npath, target = sys.argv[1:]\n{statement}\nonnx.save(result, target)"
 
 
 Operators = collections.Counter[str]
@@ -58,9 +54,9 @@ def simplified(tool: str, path: Path) -> Path | None:
     """Return the result of another tool, a file that is written once; None if the tool fails."""
 
     def build(target: Path) -> None:
-        command = [sys.executable, "-c", SCRIPT.format(tool=tool, statement=TOOLS[tool]), str(path), str(target)]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(command, check=False, capture_output=True, cwd=ROOT, timeout=LIMIT)
+        statement = f"{TOOLS[tool]}\nonnx.save(result, target)"
+        given = {"path": str(path), "target": str(target)}
+        measured({tool: Way(statement, f"import onnx, {tool}")}, given, rounds=1, timeout=LIMIT)
         target.touch()  # empty if it failed
 
     name = path.relative_to(models.CACHE).with_suffix("")
