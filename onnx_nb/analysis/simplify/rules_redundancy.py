@@ -338,6 +338,9 @@ REGION: Final = 32
 @_rule("eliminate_inverse_pair", *_SHAPING, "Transpose", since=7)
 def _inverse_pair(net: Editor, op: Op) -> str | None:
     """Remove a Reshape or Transpose that only undoes others before elementwise nodes, which can do without both."""
+    before = net.maker(op.inputs[0])
+    if before is None or before.op_type not in symbolic_dims.ELEMENTWISE:
+        return None
     inner, outer = symbolic_dims.sizes(net, op.inputs[0]), symbolic_dims.sizes(net, op.outputs[0])
     if inner is None or outer is None:
         return None
@@ -349,7 +352,7 @@ def _inverse_pair(net: Editor, op: Op) -> str | None:
             return None
         if maker.number in region:
             continue
-        if maker.op_type not in symbolic_dims.POINTWISE | symbolic_dims.BROADCASTING:
+        if maker.op_type not in symbolic_dims.ELEMENTWISE:
             return None
         if net.output_count[maker.outputs[0]] or symbolic_dims.sizes(net, maker.outputs[0]) != inner:
             return None

@@ -36,6 +36,7 @@ _SPREAD: Final = """
     Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor"""
 BROADCASTING: Final = frozenset(_SPREAD.split())
 """Operators that compute each element of the output from the same elements of all inputs, which are broadcast."""
+ELEMENTWISE: Final = POINTWISE | BROADCASTING
 _BATCH: Final = "Conv ConvTranspose MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool ConvInteger"
 _BATCHED: Final = frozenset(_BATCH.split())
 """Operators that keep the first axis, the batch."""
