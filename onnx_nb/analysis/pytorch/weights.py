@@ -115,7 +115,7 @@ class _Piece(NamedTuple):
     label: str
     parameter: str
     array: NDArray[Any]
-    transposed: bool
+    of_attention: bool
 
 
 def _difference(weight: _Weight, errors: ErrorStats) -> str:
@@ -404,7 +404,7 @@ class WeightFinder:
                 left.setdefault(owner, []).append(name)
         for owner, names in left.items():
             operands = list(self._operands(owner))
-            pieces = [piece for name in names for piece in self._pieces(name, [held for _, held in operands])]
+            pieces = [piece for name in names for piece in self._pieces(name, operands)]
             yield from self._assigned(owner, pieces, operands)
 
     def _owner(self, path: str) -> str | None:
@@ -433,7 +433,7 @@ class WeightFinder:
                 if held is not None and held.array.size > 1 and held.array.dtype.kind not in "iub":
                     yield node, held
 
-    def _pieces(self, name: str, operands: Sequence[_Operand]) -> list[_Piece]:
+    def _pieces(self, name: str, operands: Sequence[tuple[int, _Operand]]) -> list[_Piece]:
         """Return a whole parameter, or the parts that operators read: query, key and value of an attention."""
         array = to_numpy(self._parameters[name])
         path, label = name.rpartition(".")[::2]
@@ -448,7 +448,7 @@ class WeightFinder:
             (3, {f"{label}[query]": query, f"{label}[key]": key, f"{label}[value]": value}),
         ):
             pieces = [_Piece(part, name, each, attention) for part, each in parts.items()]
-            if min(sum(bool(_orientations(piece, held)) for held in operands) for piece in pieces) >= least:
+            if min(sum(bool(self._orientations(piece, *each)) for each in operands) for piece in pieces) >= least:
                 return pieces
         return whole
 
@@ -457,8 +457,8 @@ class WeightFinder:
         fits = {
             (at, to): min(found, key=lambda pair: between(pair[0], pair[1].array))
             for at, piece in enumerate(pieces)
-            for to, (_, held) in enumerate(operands)
-            if (found := _orientations(piece, held))
+            for to, operand in enumerate(operands)
+            if (found := self._orientations(piece, *operand))
         }
         ranked = sorted((between(array, held.array), at, to) for (at, to), (array, held) in fits.items())
         chosen: dict[int, tuple[int, str]] = {}
@@ -484,24 +484,26 @@ class WeightFinder:
                 parent = name.rpartition(".")[0] or "model"
                 yield _Weight(f"{parent} → {label}", (name,), held, array, how, path, operands[to][0])
 
+    def _orientations(self, piece: _Piece, node: int, held: _Operand) -> list[tuple[NDArray[Any], _Operand]]:
+        """Return a parameter and a weight in the same shape, in each orientation in which they may be equal."""
+        array, shape = piece.array, held.array.shape
+        if array.ndim == len(shape) == 2:
+            found = [(each, held) for each in (array.T, array) if each.shape == shape]
+            if piece.of_attention and len(found) == 2:  # only one orientation of a square matrix is right
+                return [found[_is_gemm_of_transposed(self._graph, node)]]
+            return found
+        same = [size for size in shape if size != 1] == [size for size in array.shape if size != 1]
+        return [(array, held.map(lambda weight: weight.reshape(array.shape)))] if same else []
 
-def _orientations(piece: _Piece, held: _Operand) -> list[tuple[NDArray[Any], _Operand]]:
-    """Return a parameter and a weight in the same shape, in each orientation in which they may be equal."""
-    array = piece.array
-    if array.ndim == 2 and held.array.ndim == 2:
-        found = [(array.T, held)] if held.array.shape == array.T.shape else []
-        if held.array.shape == array.shape and (not piece.transposed or not found):
-            found.append((array, held))
-        return found
-    same = [size for size in held.array.shape if size != 1] == [size for size in array.shape if size != 1]
-    return [(array, held.map(lambda weight: weight.reshape(array.shape)))] if same else []
+
+def _is_gemm_of_transposed(graph: Graph, node: int) -> bool:
+    """Return whether a node reads the weight of a layer with its axes in the order of the layer."""
+    return operator(graph, node) in ("Gemm", "QGemm") and bool(attribute(graph.nodes[node], "transB", 0))
 
 
 def _as_stored(array: NDArray[Any], graph: Graph, node: int) -> NDArray[Any]:
     """Return the weight of a layer with the axes in the order of its operator."""
-    op = operator(graph, node)
-    gemm = op in ("Gemm", "QGemm") and attribute(graph.nodes[node], "transB", 0)
-    return array if gemm or op not in _MATMUL else array.T
+    return array if _is_gemm_of_transposed(graph, node) or operator(graph, node) not in _MATMUL else array.T
 
 
 def _fold(conv: torch.nn.Module, norm: torch.nn.Module) -> dict[str, NDArray[Any]]:

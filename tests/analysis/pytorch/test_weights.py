@@ -56,6 +56,16 @@ def test_every_weight_of_a_good_export_is_its_parameter(name: str, how: str) -> 
             assert any(np.array_equal(stored, each) for each in (expected, expected.T))
 
 
+@pytest.mark.parametrize("how", list(modules.EXPORTS))
+def test_no_submodule_of_a_good_export_has_other_weights(how: str) -> None:
+    module, kwargs, model, recording = modules.exported("tuples", how)
+    found = onnx_nb.compare_torch(module, (), kwargs, model=model)
+    scopes = dict.fromkeys(call.path for call in recording.calls)
+    compared = {point.name: point.difference for scope in scopes for point in found.weights(scope=scope).points}
+    assert "attention.out_proj → weight" in compared, "a square matrix"
+    assert not any(compared.values()), compared
+
+
 def broken(name: str, how: str, path: str, change: Callable[[Any], Any]) -> tuple[onnx_nb.TorchComparison, str]:
     """An export with one weight changed, and its initializer."""
     module, kwargs, model, _ = modules.exported(name, how)
