@@ -256,7 +256,11 @@ def reduced_axis(export: Export) -> Iterator[Edit]:
             def turn(node: NodeProto = node) -> set[str]:
                 outputs = list(node.output)
                 node.output[:] = outputs[::-1]
-                return set(outputs)
+                # as if what reads them read the wrong one
+                return {
+                    *outputs,
+                    *(made for name in outputs for reader in export.readers[name] for made in reader.output),
+                }
 
             yield turn
 
