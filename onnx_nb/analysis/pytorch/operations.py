@@ -36,7 +36,7 @@ _NORMS: Final = """LayerNormalization RMSNormalization SimplifiedLayerNormalizat
     InstanceNormalization GroupNormalization Add Mul Div Reshape"""
 _NORM: Final = """ReduceMean Sub Pow Mul Add Sqrt Div Reshape Shape Cast Transpose Reciprocal InstanceNormalization
     LayerNormalization"""
-_ATTENTION: Final = """Transpose Reshape Mul MatMul Add Sqrt Div Softmax Where Cast IsNaN Shape Slice Expand Unsqueeze
+_ATTENTION: Final = """Transpose Reshape Mul MatMul Add Sum Sqrt Div Softmax Where Cast IsNaN Shape Slice Expand Unsqueeze
     Gather Concat Trilu"""
 _EXPORTED: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"), (_LAYOUT, "")),
@@ -61,7 +61,7 @@ _EXPORTED: Final[Mapping[str, tuple[str, str]]] = {
                      "native_batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm", "instance_norm",
                      "group_norm", "native_group_norm", "local_response_norm"), (f"{_NORMS} Conv LRN Gemm", _NORM)),
     "normalize": ("Div LpNormalization", "ReduceL2 Clip Expand Max Shape"),
-    "gelu": ("Gelu Mul", "Div Erf Add Mul Pow Tanh Cast"),
+    "gelu": ("Gelu Mul", "Div Erf Add Sum Mul Pow Tanh Cast"),
     **dict.fromkeys(("silu", "mish"), ("Mul Swish Mish", "Sigmoid Softplus Tanh Mul")),
     **dict.fromkeys(("hardswish", "hardsigmoid"), ("HardSwish HardSigmoid Mul Div Clip", "HardSigmoid Add Clip Mul")),
     **dict.fromkeys(("relu", "relu6", "hardtanh", "clamp", "clip", "clamp_min", "clamp_max", "threshold"),
@@ -85,7 +85,7 @@ _EXPORTED: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(("masked_fill", "where", "nan_to_num", "triu", "tril"), ("Where Trilu Mul", "IsNaN IsInf")),
     **dict.fromkeys(("gt", "lt", "ge", "le", "eq", "ne"), ("Greater Less GreaterOrEqual LessOrEqual Equal Not", "")),
     **dict.fromkeys(("logical_and", "logical_or", "logical_not", "and", "or", "invert", "bitwise_and", "bitwise_not"),
-                    ("And Or Not Mul Add BitwiseAnd", "Cast")),
+                    ("And Or Not Mul Add Sum BitwiseAnd", "Cast")),
     **dict.fromkeys(("to", "type", "float", "half", "long", "int", "bool", "type_as", "_to_copy", "double"),
                     ("Cast", "")),
     **dict.fromkeys(("roll", "flip"), ("Concat Slice", "Slice")),
@@ -342,6 +342,8 @@ class Operations:
         graph, flow = self._graph, self._flow
         makers = [flow.producer[value] for value in tensors]
         ops = [graph.operators[int(graph.op_index[node])][0] for node in makers]
+        # a normalization adds weights only, a residual connection adds what was computed
+        ops = ["Sum" if op == "Add" and self._adds_data(node) else op for op, node in zip(ops, makers, strict=True)]
         # torch reshapes what a matrix product returned, where the export has a product of tensors of a higher rank
         while len(operations) > 1 and plain_name(operations[-1].name) in _RESHAPES and ops[-1] not in _NEUTRAL:
             before_last, given = operations[-2].value, next(iter(operations[-1].inputs), -1)
@@ -389,6 +391,10 @@ class Operations:
         shape = self._recording.value(operation.value).shape
         is_empty = name in _EXPANDS and given >= 0 and self._recording.value(given).shape == shape
         return (name in _SAME or is_empty) and operation.value not in self.known
+
+    def _adds_data(self, node: int) -> bool:
+        producer = self._flow.producer
+        return all(producer[each] >= 0 and not self._folded[producer[each]] for each in self._flow.reads(node))
 
     def _size(self, number: int) -> int:
         return self._recording.value(number).size
