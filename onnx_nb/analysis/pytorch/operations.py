@@ -36,8 +36,8 @@ _NORMS: Final = """LayerNormalization RMSNormalization SimplifiedLayerNormalizat
     InstanceNormalization GroupNormalization Add Mul Div Reshape"""
 _NORM: Final = """ReduceMean Sub Pow Mul Add Sqrt Div Reshape Shape Cast Transpose Reciprocal InstanceNormalization
     LayerNormalization"""
-_ATTENTION: Final = """Transpose Reshape Mul MatMul Add Sum Sqrt Div Softmax Where Cast IsNaN Shape Slice Expand Unsqueeze
-    Gather Concat Trilu"""
+_ATTENTION: Final = """Transpose Reshape Mul MatMul Add Sum Sqrt Div Softmax Where Cast IsNaN Shape Slice Expand
+    Unsqueeze Gather Concat Trilu"""
 _EXPORTED: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"), (_LAYOUT, "")),
     **dict.fromkeys(("expand", "expand_as", "broadcast_to", "repeat"), ("Expand Tile Reshape", "")),
