@@ -235,7 +235,8 @@ class Comparison(Displayed, Table):
         usual = {kind: _lower_median(sizes[(kinds != kind) & (sizes > 0) & np.isfinite(sizes)]) for kind in set(kinds)}
         for point, size in zip(self.points, sizes, strict=True):
             errors = point.error_size("isolated")
-            rounding = 0.0 if errors is None else _NOISE * precision(errors)
+            # attributes are float32, such as an epsilon, also where values are more precise
+            rounding = 0.0 if errors is None else max(_NOISE * precision(errors), _SMALLEST_MEDIAN)
             if errors is not None and size > STANDS_OUT * max(usual[point.op_type], rounding):
                 return point
         return None
