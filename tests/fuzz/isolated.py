@@ -55,16 +55,18 @@ def finds(data: bytes, verbs: Iterable[str] = VERBS) -> Iterator[Find]:
     """Yield the verbs that end badly on the bytes of a model; one child runs verbs until one ends it."""
     waiting = list(verbs)
     while waiting:
-        waiting = yield from _in_child(data, waiting)
+        # made here, as a child may be killed
+        with tempfile.TemporaryDirectory(prefix="onnx_nb-fuzz-") as folder:
+            waiting = yield from _in_child(data, waiting, Path(folder))
 
 
-def _in_child(data: bytes, verbs: list[str]) -> Generator[Find, None, list[str]]:
+def _in_child(data: bytes, verbs: list[str], folder: Path) -> Generator[Find, None, list[str]]:
     """Run verbs in a child; return those that it did not reach."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
         os.close(read)
-        _work(data, verbs, write)
+        _work(data, verbs, folder, write)
     os.close(write)
     begun, used, verb, interrupted, ended = time.monotonic(), 0.0, "", False, False
     text = b""
@@ -109,7 +111,7 @@ def _in_child(data: bytes, verbs: list[str]) -> Generator[Find, None, list[str]]
     return verbs[verbs.index(verb) + 1 :] if verb else []
 
 
-def _work(data: bytes, verbs: list[str], write: int) -> None:
+def _work(data: bytes, verbs: list[str], folder: Path, write: int) -> None:
     """Run verbs in the child, which this ends."""
     code = 70
     try:
@@ -118,16 +120,15 @@ def _work(data: bytes, verbs: list[str], write: int) -> None:
         def say(text: str) -> None:
             os.write(write, f"{text[:2000]}\n".encode("utf-8", "replace"))
 
-        with tempfile.TemporaryDirectory(prefix="onnx_nb-fuzz-") as folder:
-            for verb in verbs:
-                say(f"begin {verb}")
-                before = _memory(reset=True)
-                found = _outcome(verb, data, Path(folder))
-                grown = _memory() - before
-                if not found and verb in LOOK and grown > MEMORY + 100 * len(data):
-                    found = f"memory {grown >> 20} MiB"
-                if found:
-                    say(f"find {found}")
+        for verb in verbs:
+            say(f"begin {verb}")
+            before = _memory(reset=True)
+            found = _outcome(verb, data, folder)
+            grown = _memory() - before
+            if not found and verb in LOOK and grown > MEMORY + 100 * len(data):
+                found = f"memory {grown >> 20} MiB"
+            if found:
+                say(f"find {found}")
         code = 0
     finally:
         os._exit(code)

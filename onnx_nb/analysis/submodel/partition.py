@@ -24,7 +24,7 @@ from onnx_nb.analysis.model.tensors import graphs_of
 from onnx_nb.analysis.scopes.scopes import GATHERED, ROWS
 from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
 from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value, weight_tensors
-from onnx_nb.analysis.submodel.extraction import is_mark, mark_name, nodes_of_scope, nodes_of_scopes, not_a_tensor
+from onnx_nb.analysis.submodel.extraction import is_mark, mark_name, nodes_of_scope, not_a_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -249,14 +249,23 @@ def _by_scopes(graph: Graph, wanted: int | Iterable[str]) -> NDArray[np.int64]:
 
 def _at_depth(graph: Graph, depth: int) -> list[set[int]]:
     tree = scopes_of(graph)
-    level = [0] * len(tree.scope_parent)
-    chosen = []
+    level, chosen = [0] * len(tree.scope_parent), list[set[int]]()
+    # the chosen scope around each scope
+    around = [-1] * len(level)
     for group in range(1, len(level)):
         made_up = tree.scope_kind[group] in (*ROWS, GATHERED)
         level[group] = level[tree.scope_parent[group]] + (not made_up)
+        around[group] = around[tree.scope_parent[group]]
         if level[group] == depth and not made_up:
-            chosen.append(group)
-    return [members for group in chosen if (members := nodes_of_scopes(tree, [group], graph.main_count))]
+            around[group] = len(chosen)
+            chosen.append(set())
+    placed = [*enumerate(tree.node_scope[: graph.main_count].tolist())]
+    # the owner of a scope of bodies or of a call is outside that scope
+    placed += [(node, group) for group, node in enumerate(tree.scope_node.tolist()) if 0 <= node < graph.main_count]
+    for node, group in placed:
+        if around[group] >= 0:
+            chosen[around[group]].add(node)
+    return [members for members in chosen if members]
 
 
 def _in_rows(graph: Graph, label: NDArray[np.int64]) -> NDArray[np.int64]:
