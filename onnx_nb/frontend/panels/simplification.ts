@@ -504,8 +504,8 @@ function createChangeList(
   const round = fillings(signal);
   const describe = (row: number): void => {
     detail.scrollTop = 0;
-    const alike = row < 0 ? [] : Array.from(kinds.keys()).filter((each) => kinds[each] === kinds[row]);
-    detail.replaceChildren(...detailOf(row, alike, data, columns, kernel, events.undo, round()));
+    const sameKind = row < 0 ? [] : Array.from(kinds.keys()).filter((each) => kinds[each] === kinds[row]);
+    detail.replaceChildren(...detailOf(row, sameKind, data, columns, kernel, events.undo, round()));
   };
   const nothing = el(
     "p.onnx-nb-nothing",
@@ -555,11 +555,11 @@ function createChangeList(
 /**
  * Returns what the pane shows about a change.
  *
- * @param alike all changes of its kind
+ * @param sameKind all changes of its kind
  */
 function detailOf(
   row: number,
-  alike: readonly number[],
+  sameKind: readonly number[],
   data: SimplificationData,
   columns: readonly [Columns, Columns],
   kernel: KernelButtons,
@@ -588,7 +588,7 @@ function detailOf(
   }
   const act = (text: string, hint: string, ...undone: readonly string[]): HTMLElement =>
     kernel.create(text, () => undo(...undone), signal, { class: "onnx-nb-wide", hint });
-  const keys = alike.map((each) => data.key(each));
+  const keys = sameKind.map((each) => data.key(each));
   return [
     el(
       "div.onnx-nb-dim",
@@ -600,8 +600,8 @@ function detailOf(
     el(
       "div.onnx-nb-acts",
       act("Undo this change", "Simplify again without this change (u)", key),
-      alike.length > 1 && alike.length < count
-        ? act(`Undo all of this kind (${plain(alike.length)})`, "Simplify again without any of them", ...keys)
+      sameKind.length > 1 && sameKind.length < count
+        ? act(`Undo all of this kind (${plain(sameKind.length)})`, "Simplify again without any of them", ...keys)
         : null,
       act(`Undo the rule (${plain(count)})`, "Simplify again without any change of this rule", rule),
     ),
