@@ -85,7 +85,7 @@ def test_a_kind_that_is_wrong_everywhere_stands_out_of_the_other_kinds() -> None
     assert found is not None
     assert found.name == "p1"
     assert comparison([1e-3] * 4, [1e-2, 2e-2, 1e-2, 2.5e-2], "ACAC").first_divergent() is None, "as quantized"
-    assert comparison([1e-3] * 4, [0, 2e-15, 0, 2.5e-15], "ACAC").first_divergent() is None, "roundings"
+    assert comparison([1e-3] * 4, [0, 2e-12, 0, 2.5e-12], "ACAC").first_divergent() is None, "of a float32 epsilon"
 
 
 def test_a_nan_on_one_side_diverges_before_all_else() -> None:
