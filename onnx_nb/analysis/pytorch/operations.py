@@ -211,7 +211,7 @@ class Operations:
             if self._flow.producer[value] < 0:
                 continue
             region = self._region(number, value, done, claimed)
-            if region.operations and region.tensors:
+            if len(region.operations) > 1 and region.tensors:
                 found |= self._settled(self._divided(region, value))
         return found
 

@@ -334,7 +334,8 @@ def test_a_submodule_of_one_operation_matches_it_whatever_the_error() -> None:
     found = onnx_nb.compare_torch(module, x, model=proto)
     inside = found.drill("norm")
     assert [point.name for point in inside.points] == ["aten.native_layer_norm"]
-    assert inside.message.startswith("'aten.native_layer_norm', the only point, has an error of")
+    assert inside.message.startswith("First differs at 'aten.native_layer_norm': its own error is")
+    assert inside.message.endswith("Epsilon is 10 instead of 1e-05.")
     assert found["norm"].isolated is not None
     assert inside.points[0].isolated is not None
     assert inside.points[0].isolated.rel_l2 == pytest.approx(found["norm"].isolated.rel_l2)
