@@ -566,7 +566,8 @@ class _Recorder:
     def _number(self, tensor: torch.Tensor) -> int | None:
         """Return the number of a tensor's value if it was recorded and has not changed since."""
         seen = self._seen.get(id(tensor))
-        if seen is not None and seen[0]() is tensor and seen[1] == _version(tensor) >= 0:
+        # below autograd, where aten operations run, a view has another version than above, and changes are recorded
+        if seen is not None and seen[0]() is tensor and (self._within is not None or seen[1] == _version(tensor) >= 0):
             return seen[2]
         return None
 
