@@ -393,8 +393,12 @@ class Operations:
         return (name in _SAME or is_empty) and operation.value not in self.known
 
     def _adds_data(self, node: int) -> bool:
-        producer = self._flow.producer
-        return all(producer[each] >= 0 and not self._folded[producer[each]] for each in self._flow.reads(node))
+        """Return whether a node reads no weights and constants, but inputs of the model or what nodes computed."""
+        producer, kinds = self._flow.producer, self._flow.kinds
+        return all(
+            not self._folded[producer[each]] if producer[each] >= 0 else kinds[each] == GRAPH_INPUT
+            for each in self._flow.reads(node)
+        )
 
     def _size(self, number: int) -> int:
         return self._recording.value(number).size
