@@ -277,7 +277,7 @@ def test_free_dimensions_take_any_size() -> None:
 
 
 def test_a_wrong_output_is_answered_with_the_closest() -> None:
-    with pytest.raises(OnnxNbError, match=r"'prodct' is not in the main graph of branches. Closest names: 'product'"):
+    with pytest.raises(OnnxNbError, match=r"tensor 'prodct' is not in the model. Closest names: 'product'"):
         session.create(PROTO, outputs=["prodct"])
     with pytest.raises(OnnxNbError, match="If, Loop and Scan bodies cannot be outputs"):
         session.create(PROTO, outputs=["picked"])
