@@ -174,8 +174,7 @@ class TorchComparison(Comparison):
         recording, graph, pairs = self._aligned()
         calls, number = recording.calls, recording.find_call(path.partition(" → ")[0])
         # the call itself, or the nearest one around it, that has an output in the export
-        made = {recorded for recorded, (value, _) in pairs.items() if graph.producer[value] >= 0}
-        while calls[number].parent >= 0 and made.isdisjoint(slot.value for slot in calls[number].outputs):
+        while calls[number].parent >= 0 and pairs.keys().isdisjoint(slot.value for slot in calls[number].outputs):
             number = calls[number].parent
             path = calls[number].name if calls[number].path else ""
         part = self.reproduce(path, progress=stage(progress, 0.0, 0.1))
@@ -376,13 +375,9 @@ def compare_torch(
     if run is None:
         return found
 
-    def explain(first: Point) -> list[str]:
-        return [
-            weight.difference
-            for path in begins.paths(first)
-            for weight in found.weights(scope=path).points
-            if weight.difference
-        ]
+    def explain(first: Point) -> Iterable[str]:
+        weights = (weight for path in begins.paths(first) for weight in found.weights(scope=path).points)
+        return dict.fromkeys(weight.difference for weight in weights if weight.difference)
 
     return explained(found, explain)
 

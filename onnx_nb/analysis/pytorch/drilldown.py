@@ -95,8 +95,11 @@ def compare_operations(  # noqa: PLR0917
     graph = Graph.of(part.model)
     tensors = main_tensors(graph)
     known: dict[int, int] = {}
-    for one, other in zip(recording.calls, again.calls, strict=True):
-        for mine, yours in ((one.inputs, other.inputs), (one.outputs, other.outputs)):
+    same = {(call.path, call.index): call for call in again.calls}  # branches of torch.cond may be called more often
+    for one in recording.calls:
+        other = same.get((one.path, one.index))
+        sides = () if other is None else ((one.inputs, other.inputs), (one.outputs, other.outputs))
+        for mine, yours in sides:
             for slot, new in zip(mine, yours, strict=False):
                 if named.get(slot.value) in tensors:
                     known[new.value] = tensors[named[slot.value]]
