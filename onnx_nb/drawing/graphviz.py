@@ -118,11 +118,10 @@ def view_to_graphviz(
     styles, tensors = outline.styles, outline.numbers["tensor"]
     for each in selection:
         kind, number = str(each.get("kind")), each.get("id")
-        if kind in outline.numbers:
-            if not (isinstance(number, int) and 0 <= number < len(outline.names[kind])):
-                number = outline.numbers[kind].get(str(each.get("name")))  # nodes without a name only have a number
-            if number is not None:
-                outline.highlight(kind, number)
+        if kind in outline.numbers and not (isinstance(number, int) and 0 <= number < len(outline.names[kind])):
+            number = outline.numbers[kind].get(str(each.get("name")))  # nodes without a name only have a number
+        if kind in outline.numbers and number is not None:
+            outline.highlight(kind, number)
     styles |= {tensors[name]: "in" for name in inputs if name in tensors}
     styles |= {tensors[name]: "out" for name in outputs if name in tensors}
     if plan is not None:
