@@ -60,7 +60,8 @@ Value = NDArray[Any]
 _NO_VALUE, _NOT_READ, _LEFT_OUT, _UNSETTLED = -1, -2, -3, -4
 _NOTHING = 0
 """Number of the unknown type in a `TypeTable`."""
-_UNTYPED = TypeProto(tensor_type=TypeProto.Tensor())
+_UNTYPED = [TypeProto(tensor_type=TypeProto.Tensor(elem_type=elem)) for elem in (TensorProto.FLOAT, TensorProto.INT64)]
+"""Types that inputs of unknown type are given in turn; what both lead to does not depend on them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -383,20 +384,25 @@ class Walk:
         read = list(zip(map(plain_text, proto.input), case.inputs, case.values, strict=True))
         if schema is None:
             return []
-        # on inputs without a type onnx's inference may crash the process, on tensors of no element type it raises
-        known = {name: kind.proto if kind.dtype else _UNTYPED for name, kind, _ in read if kind is not None}
         complete = all(kind.dtype for _, kind, _ in read if kind is not None)
         data = {name: onnx.numpy_helper.from_array(value, name) for name, _, value in read if value is not None}
         proto = _with_plain_names(proto)
         imports = [onnx.helper.make_opsetid(*entry) for entry in self._scopes[self._scope].items()]
+        results = []
         try:
-            found = onnx.shape_inference.infer_node_outputs(
-                schema, proto, known, data, opset_imports=imports, ir_version=onnx.IR_VERSION
-            )
+            # on inputs without a type onnx's inference may crash the process, on tensors of no element type it raises
+            for untyped in _UNTYPED[: 1 if complete else 2]:
+                known = {name: kind.proto if kind.dtype else untyped for name, kind, _ in read if kind is not None}
+                results.append(
+                    onnx.shape_inference.infer_node_outputs(
+                        schema, proto, known, data, opset_imports=imports, ir_version=onnx.IR_VERSION
+                    )
+                )
         except Exception as error:  # noqa: BLE001 (the C++ side raises any kind; unknown types are reported)
             if complete:
                 self._refused(node, " ".join(str(error).split()) or type(error).__name__)
             return []
+        found = {name: kind for name, kind in results[0].items() if results[-1].get(name) == kind}
         made = [self._table.add(found[name]) if name in found else _NOTHING for name in proto.output]
         if op == "Dropout" and version < 10:
             made = made[:1] * len(made)  # onnx infers no shape for the mask, which was a float in these versions
