@@ -227,14 +227,14 @@ export class Table {
       {
         id: `${this.#id}-${row}`,
         role: "row",
-        "aria-expanded": times > 1 ? open : undefined,
         data: { row: String(row) },
       },
       ...cells,
     );
     if (times > 1) {
       const title = open ? "Show one row for all of this kind" : `Show all ${plain(times)} of this kind`;
-      const attributes = { type: "button", tabindex: -1, title, "aria-label": title, data: { kind: String(row) } };
+      const named = { title, "aria-label": title, "aria-expanded": open };
+      const attributes = { type: "button", tabindex: -1, ...named, data: { kind: String(row) } };
       cells[0]?.replaceChildren(el("button.onnx-nb-times", attributes, `${open ? "–" : "+"} ×${plain(times)}`));
     }
     this.#drawn.set(row, element);
