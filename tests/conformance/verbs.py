@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 import warnings
 from collections import Counter
@@ -106,21 +107,24 @@ def extract_whole(one: Runnable) -> str:
     return equal(session.run(whole, one.feeds), one.outputs)
 
 
-def extract_nodes(one: Runnable) -> str:
-    """Extract each of the first nodes, and run it on the values that it reads in the whole model."""
+def extract_up_to_nodes(one: Runnable) -> str:
+    """Extract what computes the outputs of each of the first nodes."""
     values = all_values(one)
     if values is None:
         return NO_VALUES
-    given = {**one.feeds, **values}
     for node in one.model.graph.node[:FEW]:
         outputs = [name for name in node.output if name]
         part = onnx_nb.extract(one.model, list(one.feeds), outputs, infer_by_running=True)
-        wanted = {entry.name for entry in part.inputs}
-        found = session.run(part, {name: given[name] for name in given if name in wanted}, optimize=False)
-        said = equal(found, {name: values[name] for name in outputs})
+        said = equal(run_part(part, one.feeds), {name: values[name] for name in outputs})
         if said != RIGHT:
             return f"{said} up to node {node.op_type}"
     return RIGHT
+
+
+def run_part(part: onnx_nb.Model, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a submodel without optimization on those of the values that are its inputs."""
+    wanted = {entry.name for entry in part.inputs}
+    return session.run(part, {name: value for name, value in values.items() if name in wanted}, optimize=False)
 
 
 def partition(one: Runnable) -> str:
@@ -132,9 +136,7 @@ def partition(one: Runnable) -> str:
         return "left out: onnxruntime runs it only optimized"
     values = dict(one.feeds)
     for part in onnx_nb.partition(one.model, 2, infer_by_running=True):
-        wanted = {entry.name for entry in part.inputs}
-        given = {name: value for name, value in values.items() if name in wanted}
-        values |= session.run(part, given, optimize=False)
+        values |= run_part(part, values)
     said = equal({name: values[name] for name in expected}, expected)
     if said == RIGHT or not any(name.endswith("float16") for name in dtypes(one)):
         return said
@@ -146,19 +148,11 @@ def dtypes(one: Runnable) -> list[str]:
     return [str(np.asarray(value).dtype) for value in one.feeds.values()]
 
 
-def capture(one: Runnable) -> str:
+def capture(one: Runnable, *, subprocess: bool = False) -> str:
     expected = all_values(one)
     if expected is None:
         return NO_VALUES
-    cap = onnx_nb.capture(one.model, one.feeds, keep="*")
-    return equal({name: cap[name] for name in expected}, expected)
-
-
-def capture_in_subprocess(one: Runnable) -> str:
-    expected = all_values(one)
-    if expected is None:
-        return NO_VALUES
-    cap = onnx_nb.capture(one.model, one.feeds, keep="*", subprocess=True)
+    cap = onnx_nb.capture(one.model, one.feeds, keep="*", subprocess=subprocess)
     return equal({name: cap[name] for name in expected}, expected)
 
 
@@ -241,10 +235,10 @@ VERBS: dict[str, Callable[[Runnable], str]] = {
     "run": run,
     "random_feeds": run_on_random_feeds,
     "extract": extract_whole,
-    "extract, up to each node": extract_nodes,
+    "extract, up to each node": extract_up_to_nodes,
     "partition": partition,
     "capture": capture,
-    "capture in a subprocess": capture_in_subprocess,
+    "capture in a subprocess": functools.partial(capture, subprocess=True),
     "simplify": simplify,
     "simplify, inputs as initializers": simplify_constant_inputs,
     "save, convert, inline": save,

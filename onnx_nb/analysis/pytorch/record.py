@@ -512,7 +512,7 @@ class _Recorder:
 
     @contextlib.contextmanager
     def _own_code(self) -> Iterator[None]:
-        """Let our own use of tensors be no call of the module."""
+        """Keep our own use of tensors out of the recording."""
         import torch
 
         before, self._in_own_code = self._in_own_code, True
