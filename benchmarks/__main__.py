@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
 import importlib.metadata
 import json
@@ -20,7 +19,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from benchmarks.growth import NODES
-from benchmarks.measuring import RESULTS, ROOT
+from benchmarks.measuring import RESULTS, ROOT, command_line
 
 NAMES = (
     "load",
@@ -127,15 +126,9 @@ def write() -> None:
 
 def main() -> int:
     """Run what was asked for and write the page; 1 if a limit does not hold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all if none")
-    parser.add_argument("--write", action="store_true", help="write the page from the last results")
-    chosen = parser.parse_args()
-    unknown = set(chosen.names) - set(NAMES)
-    if unknown:
-        parser.error(f"there is no {', '.join(sorted(unknown))}: choose from {', '.join(NAMES)}")
+    names, flags = command_line(__doc__, NAMES, write="write the page from the last results")
     failed = []
-    for name in [] if chosen.write else chosen.names or NAMES:
+    for name in [] if flags.write else names:
         print(f"== {name}", flush=True)
         done = subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], check=False, cwd=ROOT)
         failed += [name] * (done.returncode != 0)

@@ -7,7 +7,6 @@ That no match is wrong is what tests/analysis/pytorch/test_align.py tests, by th
 
 from __future__ import annotations
 
-import argparse
 import logging
 import warnings
 from collections import Counter
@@ -17,7 +16,7 @@ import torch
 from torch import nn
 
 import onnx_nb
-from benchmarks.measuring import Report
+from benchmarks.measuring import Report, command_line
 from tests import modules
 
 # TorchScript, dynamo, dynamo without optimization: percent of module outputs that the prototype matched
@@ -76,17 +75,12 @@ def add(report: Report, name: str) -> None:
 
 def main() -> int:
     """Count; 1 if a share is lower than it was."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(PROTOTYPE))
-    chosen = parser.parse_args()
-    unknown = set(chosen.models) - set(PROTOTYPE)
-    if unknown:
-        parser.error(f"there is no {', '.join(sorted(unknown))}: choose from {', '.join(PROTOTYPE)}")
+    names, _ = command_line(__doc__, PROTOTYPE)
     logging.disable(logging.CRITICAL)
     report = Report(__spec__.name, __doc__)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name in chosen.models or PROTOTYPE:
+        for name in names:
             add(report, name)
     return report.close()
 

@@ -10,9 +10,7 @@ of all three. Histograms of a small model's points are excluded: they are comput
 
 from __future__ import annotations
 
-import argparse
-
-from benchmarks.measuring import Limit, Report, Way, measured
+from benchmarks.measuring import Limit, Report, Way, command_line, measured
 
 MODELS = {
     # name: code that makes module and kwargs, limit of the time relative to running both, of the CPU time to torch's
@@ -73,27 +71,21 @@ def verified():
 
 def main() -> int:
     """Measure what was asked for; 1 if a limit is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; all if none")
-    parser.add_argument("--quick", action="store_true", help="without torch's own verification")
-    chosen = parser.parse_args()
-    unknown = set(chosen.models) - set(MODELS)
-    if unknown:
-        parser.error(f"there is no {', '.join(sorted(unknown))}: choose from {', '.join(MODELS)}")
+    names, flags = command_line(__doc__, MODELS, quick="without torch's own verification")
     report = Report(__spec__.name, __doc__)
-    for name in chosen.models or MODELS:
+    for name in names:
         make, times, part = MODELS[name]
         setup = SETUP.format(make=make)
         ways = {"onnx_nb": Way("compared()", setup, 9), "torch and a session": Way("plain()", setup, 9)}
         limits = [] if times is None else [Limit("wall", times, "torch and a session")]
         report.compare(name, measured(ways, rounds=3), limits)
         whole = {"onnx_nb": Way("more.update(everything())", setup, 5)}
-        if not chosen.quick:
+        if not flags.quick:
             whole["verify_onnx_program"] = Way("more.update(verified())", setup)
         found = measured(whole, rounds=1)
-        limits = [] if chosen.quick else [Limit("cpu", part, "verify_onnx_program")]
+        limits = [] if flags.quick else [Limit("cpu", part, "verify_onnx_program")]
         report.compare(f"{name}, with drill and weights", found, limits)
-        if not chosen.quick:
+        if not flags.quick:
             points = [each.median("points") for each in found.values()]
             report.row(
                 f"{name}, points",

@@ -6,12 +6,11 @@ same. A power of 1 is linear. Peers whose time would be hours stop earlier.
 
 from __future__ import annotations
 
-import argparse
 import math
 
 import numpy as np
 
-from benchmarks.measuring import Figures, Report, Way, measured
+from benchmarks.measuring import Figures, Report, Way, command_line, measured
 from tests import models
 
 NODES = (1_000, 3_000, 10_000, 30_000, 100_000)
@@ -65,14 +64,9 @@ def power(seconds: dict[int, float]) -> float:
 
 def main() -> int:
     """Measure; 1 if something of ours grows faster than it may."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verbs", nargs="*", metavar="VERB", help=f"of {', '.join(VERBS)}; all if none")
-    chosen = parser.parse_args()
-    unknown = set(chosen.verbs) - set(VERBS)
-    if unknown:
-        parser.error(f"there is no {', '.join(sorted(unknown))}: choose from {', '.join(VERBS)}")
+    verbs, _ = command_line(__doc__, VERBS)
     report = Report(__spec__.name, __doc__)
-    for verb in chosen.verbs or VERBS:
+    for verb in verbs:
         ours, peers = VERBS[verb]
         seconds: dict[str, dict[int, float]] = {}
         for nodes in NODES:

@@ -8,6 +8,7 @@ limit and keeps them in build/benchmarks, from which ``python -m benchmarks`` wr
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import statistics
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 ROOT: Final = Path(__file__).parent.parent
 RESULTS: Final = ROOT / "build" / "benchmarks"
@@ -215,6 +216,23 @@ class Limit(NamedTuple):
         """Return whether ours keeps it; a peer that failed sets none."""
         ours = found["onnx_nb"].median(self.kind)
         return ours <= self.most * (found[self.peer].median(self.kind) if self.peer else 1)
+
+
+def command_line(doc: str | None, known: Iterable[str], **flags: str) -> tuple[list[str], argparse.Namespace]:
+    """Return the names that the command line chooses among the known ones, all if it has none, and its flags.
+
+    ``flags`` are the names of switches with their help. A name that is not known ends the program with an error.
+    """
+    known = [*known]
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; all if none")
+    for flag, text in flags.items():
+        parser.add_argument(f"--{flag}", action="store_true", help=text)
+    chosen = parser.parse_args()
+    unknown = sorted(set(chosen.names) - set(known))
+    if unknown:
+        parser.error(f"there is no {', '.join(unknown)}: choose from {', '.join(known)}")
+    return chosen.names or known, chosen
 
 
 def figure_text(found: Figures) -> str:

@@ -7,7 +7,6 @@ afterwards. onnxsim and onnxslim are not dependencies: one that is not installed
 
 from __future__ import annotations
 
-import argparse
 import functools
 import importlib.util
 import tempfile
@@ -19,7 +18,7 @@ import onnx
 from onnx import TensorProto, helper
 
 import onnx_nb
-from benchmarks.measuring import Figures, Limit, Report, Way, measured
+from benchmarks.measuring import Figures, Limit, Report, Way, command_line, measured
 from tests import models
 
 MODELS: dict[str, Callable[[], Path]] = {
@@ -91,23 +90,20 @@ def external(folder: Path) -> Path:
 
 def main() -> int:
     """Measure; 1 if a limit does not hold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS)}, external; all if none")
-    parser.add_argument("--rounds", type=int, default=3)
-    chosen = parser.parse_args()
+    names, _ = command_line(__doc__, (*MODELS, "external"))
     report = Report(__spec__.name, __doc__)
     tools = [tool for tool in TOOLS if importlib.util.find_spec(tool) is not None]
     for missing in sorted(set(TOOLS) - set(tools)):
         report.row(missing, {missing: "not installed"})
     ours: dict[str, float] = {}
-    for name in [name for name in MODELS if name in chosen.names or not chosen.names]:
+    for name in [name for name in names if name in MODELS]:
         path = MODELS[name]()
         count = len(onnx_nb.load(path).proto.graph.node)
         is_large = count > LARGE
         ways = {
             tool: way(tool, repeats=3 if count < SMALL else 1) for tool in tools if tool != "onnxslim" or not is_large
         }
-        rounds, timeout = (1, PATIENCE) if is_large else (chosen.rounds, 1800)
+        rounds, timeout = (1, PATIENCE) if is_large else (3, 1800)
         found = measured(ways, {"path": str(path)}, rounds=rounds, timeout=timeout)
         report.compare(f"{name}, {count:,} nodes", found, limits(count, found))
         is_equal = onnx_nb.simplify(path, size_budget=1 << 40).verified
@@ -116,7 +112,7 @@ def main() -> int:
     if {"chain of 10,033", "chain of 100,033"} <= set(ours):
         growth = ours["chain of 100,033"] / ours["chain of 10,033"]
         report.most("time for ten times the nodes", growth, GROWTH, "times", 1)
-    if not chosen.names or "external" in chosen.names:
+    if "external" in names:
         with tempfile.TemporaryDirectory() as folder:
             given = {"path": str(external(Path(folder)))}
             for what, options in (("simplified", ", check_n=0"), ("and verified", "")):

@@ -13,7 +13,6 @@ of the others in more than one of twenty exports, or is not verified anywhere.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import importlib.metadata
 import importlib.util
@@ -26,7 +25,7 @@ import numpy as np
 import onnx
 
 import onnx_nb
-from benchmarks.measuring import Report, Way, measured
+from benchmarks.measuring import Report, Way, command_line, measured
 from benchmarks.simplification import TOOLS
 from onnx_nb.analysis.model.functions import canonical
 from onnx_nb.analysis.model.tensors import all_nodes
@@ -88,20 +87,18 @@ def _close(found: Any, expected: Any) -> bool:
 
 def main() -> int:
     """Print a row for each export and check the limits."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="ARCHITECTURE", help=f"of {', '.join(ARCHITECTURES)}; all if none")
-    parser.add_argument("--verbose", action="store_true", help="also print the operators of which onnx_nb leaves more")
-    chosen = parser.parse_args()
+    verbose = "also print the operators of which onnx_nb leaves more"
+    names, flags = command_line(__doc__, ARCHITECTURES, verbose=verbose)
     peers = [tool for tool in PEERS if importlib.util.find_spec(tool) is not None]
     report, reached = Report(__spec__.name, __doc__), list[bool]()
-    for name, dynamo, dynamic in itertools.product(chosen.names or ARCHITECTURES, (False, True), (True, False)):
+    for name, dynamo, dynamic in itertools.product(names, (False, True), (True, False)):
         what = f"{name}, {'default' if dynamo else 'TorchScript'}, {'dynamic' if dynamic else 'fixed'} sizes"
         try:
             path = models.exported(name, dynamo=dynamo, small=True, dynamic=dynamic)
         except RuntimeError as error:
             report.row(what, {"nodes": f"not exported: {str(error).strip().splitlines()[-1]:.90}"})
             continue
-        reached.append(_compared(report, what, path, peers, verbose=chosen.verbose))
+        reached.append(_compared(report, what, path, peers, verbose=flags.verbose))
     share = f"{sum(reached)} of {len(reached)}"
     report.row(
         "no more nodes than the better", {"onnx_nb": share}, f"{SHARE:.0%}", holds=sum(reached) >= SHARE * len(reached)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from playwright.sync_api import ViewportSize, expect, sync_playwright
 
-from benchmarks.measuring import Report
+from benchmarks.measuring import Report, command_line
 from onnx_nb import ModelGraph, load
 from tests import models
 from tests.browser.conftest import FLAGS, chromium_path
@@ -112,8 +112,9 @@ TURN = """async (root, seconds) => {
 }"""
 
 
-def main(rows: list[str]) -> int:
+def main() -> int:
     """Measure, print, and return whether every limit holds."""
+    rows, _ = command_line(__doc__, ("open", "work", "memory", "bundle"))
     if importlib.util.find_spec("netron") is None:
         sys.exit("netron is not installed: `make bench` installs it")
     report = Report(__spec__.name, __doc__)
@@ -122,15 +123,15 @@ def main(rows: list[str]) -> int:
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         server = JupyterServer(Path(folder))
         try:
-            if not rows or "bundle" in rows:
+            if "bundle" in rows:
                 sizes = [path.stat().st_size for path in sorted((ROOT / "onnx_nb" / "static").glob("*.js"))]
                 said = " and ".join(f"{size / 1000:.0f}" for size in sizes)
                 report.row("bundles", {"onnx_nb": f"{said} kB"}, "380 kB together", holds=sum(sizes) <= 380_000)
-            if not rows or "open" in rows:
+            if "open" in rows:
                 opening(playwright, server, report)
-            if not rows or "work" in rows:
+            if "work" in rows:
                 working(playwright, server, report)
-            if not rows or "memory" in rows:
+            if "memory" in rows:
                 memory(playwright, Path(folder), report)
         finally:
             server.stop()
@@ -445,4 +446,4 @@ def memory(playwright: Playwright, folder: Path, report: Report) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main())
