@@ -10,10 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import onnx
-from onnx import TensorProto, helper
 
+from benchmarks.chains import write_chain
 from benchmarks.measuring import Limit, Report, Way, measured
 from tests import models
 
@@ -32,35 +31,13 @@ class Case(NamedTuple):
     limits: tuple[Limit, ...]
 
 
-def make(path: Path, weights: int, nbytes: int, *, data: str = "") -> None:
-    """Write a chain of Adds that read a weight each; in ``data``, a file next to it, the weights are holes."""
-    names = [f"layers.{i}.weight" for i in range(weights)]
-    chain = [helper.make_node("Add", [f"t{i}", name], [f"t{i + 1}"]) for i, name in enumerate(names)]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [nbytes // 4]) for name in ("t0", f"t{weights}")]
-    tensors = [TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[nbytes // 4]) for name in names]
-    random = np.random.default_rng(0)
-    for i, tensor in enumerate(tensors):
-        if data:
-            tensor.data_location = TensorProto.EXTERNAL
-            for key, value in (("location", data), ("offset", i * nbytes), ("length", nbytes)):
-                tensor.external_data.add(key=key, value=str(value))
-        else:
-            tensor.raw_data = random.bytes(nbytes)
-    if data:
-        with (path.parent / data).open("wb") as file:
-            file.truncate(weights * nbytes)
-    graph = helper.make_graph(chain, "chain", ends[:1], ends[1:], tensors)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    path.write_bytes(model.SerializeToString())
-
-
 def main() -> int:
     """Measure; 1 if a limit does not hold."""
     report = Report(__spec__.name, __doc__)
     with tempfile.TemporaryDirectory() as folder:
         inline, external = Path(folder) / "inline.onnx", Path(folder) / "external.onnx"
-        make(inline, 100, 4 << 20)
-        make(external, 40, 64 << 20, data="external.data")
+        write_chain(inline, 100, 4 << 20)
+        write_chain(external, 40, 64 << 20, data="external.data", holes=True)
         chain, declared = models.chain(100_033), Path(folder) / "declared.onnx"
         onnx.save(onnx.shape_inference.infer_shapes(onnx.load(chain)), declared)
 

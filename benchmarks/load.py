@@ -8,10 +8,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import numpy as np
-import onnx
-from onnx import TensorProto, helper
-
+from benchmarks.chains import write_chain
 from benchmarks.measuring import Limit, Report, Way, measured
 from tests import models
 
@@ -45,28 +42,13 @@ from onnx_nb.analysis.view.graph_columns import columns
 """
 
 
-def make(path: Path, weights: int, nbytes: int, nodes: int) -> None:
-    """Write a chain of Add nodes that read the weights in turn."""
-    data = np.random.default_rng(0).bytes(nbytes // 4 * 4)
-    names = [f"layers.{i}.weight" for i in range(weights)]
-    chain = [
-        helper.make_node("Add", [f"t{i}", names[i % weights]], [f"t{i + 1}"], f"/layers.{i}/Add") for i in range(nodes)
-    ]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [nbytes // 4]) for name in ("t0", f"t{nodes}")]
-    initializers = [
-        TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[nbytes // 4], raw_data=data) for name in names
-    ]
-    graph = helper.make_graph(chain, "chain", ends[:1], ends[1:], initializers)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-
-
 def main() -> int:
     """Measure; 1 if a limit does not hold."""
     report = Report(__spec__.name, __doc__)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         for name, (weights, nbytes, nodes) in MODELS.items():
-            make(path, weights, nbytes, nodes)
+            write_chain(path, weights, nbytes, nodes)
             report.compare(f"open {name}", measured(OPEN, {"path": str(path)}), LIMITS.get(name, ()))
     given = {"path": str(models.chain(100_000))}
     drawn = Way("more['bytes'] = len(columns(load(path)).to_bytes())", IMPORTS)
