@@ -164,7 +164,7 @@ def test_a_submodel_is_cut_out_by_keys_alone_and_all_of_it_is_announced(themed_l
     assert "onnx-nb-canvas" in graph.root.evaluate(focused), "the picture kept the keys"
     keys.press("Control+z")
     expect(voice).to_contain_text("Undone")
-    lab.kernel.expect("g.submodel", None)
+    lab.kernel.expect("g.submodel is None")
     expect(pane).to_have_count(0)
     keys.press("Control+z")
     lab.kernel.expect(cut, [[before], []])
