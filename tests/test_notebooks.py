@@ -44,15 +44,6 @@ def test_notebook_runs_in_a_minute(notebook: Path, tmp_path: Path) -> None:
     assert printed == ""
 
 
-def test_each_notebook_leads_to_its_neighbors_and_readme_to_all() -> None:
-    for index, notebook in enumerate(NOTEBOOKS):
-        first = nbformat.read(notebook, as_version=4).cells[0].source
-        neighbors = [each.name for each in NOTEBOOKS[max(index - 1, 0) : index + 2] if each != notebook]
-        assert re.findall(r"\]\(([^)]+\.ipynb)\)", first) == neighbors
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| \[.*?\]\(notebooks/([^)]+)\)", readme, re.MULTILINE) == [each.name for each in NOTEBOOKS]
-
-
 def seconds_of_children() -> float:
     """Return the CPU seconds of kernels that have ended, which hardly depend on other load."""
     times = os.times()

@@ -11,10 +11,13 @@ import itertools
 import math
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from matplotlib import rc_params_from_file
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
@@ -32,13 +35,13 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison, Point
     from onnx_nb.analysis.run.statistics import Histogram
 
-TEXT: Final = "#75808b"
-LINE: Final = "#8a949e"
-CUMULATIVE: Final = "#2b7fd4"
-ISOLATED: Final = "#d9730d"
-BAD: Final = "#d8443c"
+_STYLE: Final = rc_params_from_file(Path(__file__).with_name("notebook.mplstyle"), use_default_template=False)
+"""The style sheet that notebooks use as well."""
+TEXT: Final = to_hex(_STYLE["text.color"])
+LINE: Final = to_hex(_STYLE["axes.edgecolor"])
+CUMULATIVE, ISOLATED, BAD = (to_hex(color) for color in _STYLE["axes.prop_cycle"].by_key()["color"][:3])
 
-_FONT: Final = 9.0
+_FONT: Final = float(_STYLE["font.size"])
 _DOTS: Final = 300
 """Maximum number of points for which each is drawn as a dot on the line."""
 

@@ -9,6 +9,8 @@ import sys
 
 import numpy as np
 import pytest
+from matplotlib import rcParams, style
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from onnx_nb.analysis.compare.comparison import Comparison, Point
@@ -164,3 +166,20 @@ def test_errors_that_cannot_be_drawn_raise_an_explanation() -> None:
 )
 def test_sections_come_from_the_paths_of_names(names: list[str], expected: list[tuple[int, str]]) -> None:
     assert sections(names) == expected
+
+
+def test_the_style_sheet_is_legible_on_white_and_in_the_dark() -> None:
+    with style.context("onnx_nb.drawing.notebook"):
+        look = dict(rcParams)
+    assert look["figure.facecolor"] == look["axes.facecolor"] == look["savefig.facecolor"] == "none"
+    words = [look[name] for name in ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")]
+    for color in {*words, look["axes.edgecolor"], *look["axes.prop_cycle"].by_key()["color"]}:
+        for ground in ("white", "#0d1117"):
+            dark, light = sorted((luminance(color), luminance(ground)))
+            assert (light + 0.05) / (dark + 0.05) > 3, f"{color} on {ground}"  # what WCAG asks of graphics
+
+
+def luminance(color: str) -> float:
+    """Return the relative luminance that WCAG 2 defines."""
+    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color)]
+    return float(np.dot(parts, (0.2126, 0.7152, 0.0722)))

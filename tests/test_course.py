@@ -1,0 +1,177 @@
+"""The notebooks as a course: they lead to each other, every link leads somewhere, and every word is spelled right."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from notebooks.navigation import COLAB_CELL, course, main
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+
+
+def read(path: Path) -> Any:
+    return nbformat.read(path, as_version=4)
+
+
+def prose(path: Path) -> str:
+    """Return a document, or the text cells of a notebook."""
+    if path.suffix == ".md":
+        return path.read_text(encoding="utf-8")
+    return "\n\n".join(cell.source for cell in read(path).cells if cell.cell_type == "markdown")
+
+
+# --- the path ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_notebook_leads_to_its_neighbors_and_readme_to_all() -> None:
+    assert main(["--check"]) == 0, "run: python notebooks/navigation.py"
+    names = [stop.path.name for stop in course()]
+    assert names == sorted(names, key=lambda name: (name != "index.ipynb", name))
+    for before, after in itertools.pairwise(names):
+        assert f"→]({after})" in read(ROOT / "notebooks" / before).cells[0].source
+        assert f"]({before})" in read(ROOT / "notebooks" / after).cells[0].source
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| \[.*?\]\(notebooks/([^)]+)\)", readme, re.MULTILINE) == names
+
+
+def small_course(folder: Path) -> Path:
+    """Write a course of three stops and a translation."""
+    for name in ("index", "index.zh", "06-two", "06b-three"):
+        title = "# 06 Two\n\n**Time** 20 minutes · **You should know** a little" if name == "06-two" else "# Title"
+        cells = [nbformat.v4.new_markdown_cell(title), nbformat.v4.new_code_cell("1 + 1")]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / f"{name}.ipynb")
+    return folder
+
+
+def test_the_index_is_first_and_a_translation_no_stop(tmp_path: Path) -> None:
+    stops = course(small_course(tmp_path))
+    assert [stop.path.stem for stop in stops] == ["index", "06-two", "06b-three"]
+    assert (stops[1].name, stops[1].minutes) == ("06 Two", 20)
+    assert main(["--folder", str(tmp_path)]) == 0
+    last = {path.stem: read(path).cells[0].source.split("\n")[-1] for path in tmp_path.iterdir()}
+    assert last == {
+        "index": "[06 Two →](06-two.ipynb) · [简体中文](index.zh.ipynb)",
+        "index.zh": "[English](index.ipynb)",
+        "06-two": "[← Map of the course](index.ipynb) · [06b Title →](06b-three.ipynb)",
+        "06b-three": "[← 06 Two](06-two.ipynb) · [Map of the course](index.ipynb)",
+    }
+    assert main(["--folder", str(tmp_path), "--check"]) == 0
+
+
+@pytest.mark.parametrize("address", ["https://github.com/somebody/onnx_nb", "https://github.com/a/b/"])
+def test_with_an_address_each_notebook_opens_on_binder_and_colab(tmp_path: Path, address: str) -> None:
+    folder = small_course(tmp_path)
+    main(["--folder", str(folder)])
+    without = {path: path.read_text() for path in folder.iterdir()}
+    setting = ["--folder", str(folder), "--repository", address]
+    assert main([*setting, "--check"]) == 1
+    assert main(setting) == 0
+    assert main([*setting, "--check"]) == 0
+    owner_and_name = address.removeprefix("https://github.com/").rstrip("/")
+    for path in without:
+        first, second = read(path).cells[:2]
+        for target in (
+            f"https://mybinder.org/v2/gh/{owner_and_name}/main?urlpath=lab/tree/notebooks/{path.name}",
+            f"https://colab.research.google.com/github/{owner_and_name}/blob/main/notebooks/{path.name}",
+        ):
+            assert first.source.count(f"]({target})") == 1
+        assert second.id == COLAB_CELL
+        assert f"git+https://github.com/{owner_and_name}" in second.source
+        # elsewhere the guarded cell runs, and installs nothing
+        exec(second.source.replace("%pip", "raise SystemExit  #"), {})  # noqa: S102 - written above
+    assert main(["--folder", str(folder), "--repository", ""]) == 0
+    assert {path: path.read_text() for path in folder.iterdir()} == without
+
+
+def test_an_address_that_binder_cannot_open_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="OWNER/NAME only"):
+        main(["--folder", str(small_course(tmp_path)), "--repository", "https://example.org/onnx_nb"])
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [*NOTEBOOKS, *DOCUMENTS], ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    assert [link for link in links_of(path) if not leads_somewhere(path, link)] == []
+
+
+def links_of(path: Path) -> list[str]:
+    """Return the targets of links and pictures, without those in code."""
+    text = re.sub(r"(?ms)^( *)```.*?^\1```|``.+?``|`[^`\n]+`", "", prose(path))
+    links = re.finditer(r"\]\(([^()\s]+(?:\([^()]*\))?)\)|(?:href|src)=\"([^\"]+)\"", text)
+    return [found[1] or found[2] for found in links]
+
+
+def leads_somewhere(path: Path, link: str) -> bool:
+    """Return whether a link leads to a file and a heading that exist; pages of other hosts are not asked for."""
+    if re.match(r"https?://[\w.-]+\.\w+(/|$)|mailto:|data:image/", link):
+        return True
+    name, _, anchor = link.partition("#")
+    target = path.parent / name if name else path
+    return target.exists() and (not anchor or anchor in anchors(target))
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors of headings: GitHub's in a document, JupyterLab's in a notebook."""
+    headings = re.findall(r"(?m)^#{1,6} +(.+?) *#*$", re.sub(r"(?ms)^```.*?^```", "", prose(path)))
+    plain = [re.sub(r"[`*]|\]\([^)]*\)|\[", "", heading) for heading in headings]
+    if path.suffix == ".ipynb":
+        return {heading.replace(" ", "-") for heading in plain}
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in plain}
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A heading, `quoted`\n[a](#a-heading-quoted) [b](page.md) [c](#no) [d](none.md)\n```\n[e](f)\n```\n"
+    )
+    assert [link for link in links_of(page) if not leads_somewhere(page, link)] == ["#no", "none.md"]
+
+
+# --- spelling ---------------------------------------------------------------------------------------------------------
+
+
+def test_words_are_spelled_right(tmp_path: Path) -> None:
+    """Ask codespell, which knows common mistakes and British spellings; tests/words.txt has what it must not change."""
+    for path in NOTEBOOKS:
+        sources = [cell.source for cell in read(path).cells]
+        (tmp_path / f"{path.stem}.md").write_text("\n\n".join(sources), encoding="utf-8")
+    for path in DOCUMENTS:
+        shutil.copy(path, tmp_path)
+    done = spelled(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_misspelling_is_found(tmp_path: Path) -> None:
+    tmp_path.joinpath("page.md").write_text("The colour was definately chosen.\n")
+    assert spelled(tmp_path).stdout.count("==>") == 2
+
+
+def spelled(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "codespell_lib", "--toml", str(ROOT / "pyproject.toml"), str(folder)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+
+# --- what a reader sees without running anything ----------------------------------------------------------------------
+
+
+# the first notebook is kept without outputs
+@pytest.mark.parametrize("stop", [stop for stop in course() if stop.number != "00"], ids=lambda stop: stop.path.stem)
+def test_a_notebook_is_saved_with_what_it_shows(stop: Any) -> None:
+    cells = [cell for cell in read(stop.path).cells if cell.cell_type == "code"]
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert all(cell.execution_count for cell in cells if cell.source and cell.id != COLAB_CELL)
+    assert [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"] == []
+    assert any("image/png" in output.get("data", {}) or "data:image/" in str(output) for output in outputs)
