@@ -14,6 +14,7 @@ import nbformat
 import pytest
 
 from notebooks.navigation import COLAB_CELL, course, main
+from tests.saved_outputs import differences
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -175,3 +176,32 @@ def test_a_notebook_is_saved_with_what_it_shows(stop: Any) -> None:
     assert all(cell.execution_count for cell in cells if cell.source and cell.id != COLAB_CELL)
     assert [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"] == []
     assert any("image/png" in output.get("data", {}) or "data:image/" in str(output) for output in outputs)
+
+
+def notebook_with(text: str, *tags: str) -> Any:
+    """Return a notebook of one cell that printed a text in two parts and put out a picture."""
+    outputs = [nbformat.v4.new_output("stream", name="stdout", text=part) for part in (text[:3], text[3:])]
+    html = f'<img class="onnx-nb-picture onnx-nb-picture-{len(text)}" alt="a" src="data:image/svg+xml;base64,{text}">'
+    outputs.append(nbformat.v4.new_output("display_data", {"text/html": html}))
+    return nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell("1", metadata={"tags": list(tags)}, outputs=outputs)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "equal"),
+    [
+        ("12 nodes, 0.33", "12 nodes,   0.34", True),  # another processor rounds differently
+        ("off by 1.2e-07", "off by 3e-8", True),
+        ("12 nodes", "13 nodes", False),
+        ("0.33 dB", "0.44 dB", False),
+        ("off by 0.001", "off by 0.01", False),
+        ("at blocks.1", "at blocks.2", False),
+        ("the first", "the last", False),
+        ("a", "a\nb", False),
+    ],
+)
+def test_outputs_that_changed_are_found(before: str, after: str, equal: bool) -> None:
+    assert list(differences(notebook_with(before), notebook_with(before))) == []
+    assert (list(differences(notebook_with(before), notebook_with(after))) == []) == equal
+    assert list(differences(notebook_with(before, "timing"), notebook_with(after))) == []

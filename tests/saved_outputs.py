@@ -1,0 +1,62 @@
+"""What the cells of a notebook were saved with, compared with what a run puts out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+CHANGES: Final = {"timing", "versions"}
+"""Tags of cells whose text is another one in each run."""
+NUMBER: Final = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+# another processor rounds differently: a fraction may differ by a tenth, and an error of rounding in each of its digits
+RELATIVE: Final = 0.1
+ABSOLUTE: Final = 1e-5
+
+
+def differences(saved: Any, run: Any) -> Iterator[str]:
+    """Yield the cells of a notebook that, run, put out something else than what was saved."""
+    for before, after in zip(saved.cells, run.cells, strict=True):
+        if CHANGES & set(before.metadata.get("tags", ())):
+            continue
+        pairs = itertools.zip_longest(shown(before), shown(after), fillvalue="nothing")
+        yield from (f"{before.id}: saved\n{one}\nput out\n{two}" for one, two in pairs if not equal(one, two))
+
+
+def shown(cell: Any) -> list[str]:
+    """Return the outputs of a cell as text: a picture by its description, consecutive lines of a stream as one."""
+    found: list[tuple[str, str]] = []
+    for output in cell.get("outputs", ()):
+        kind, text = output.get("name", ""), text_of(output)
+        if kind and found and found[-1][0] == kind:
+            text = found.pop()[1] + text
+        found.append((kind, text))
+    return [text for _, text in found]
+
+
+def text_of(output: Any) -> str:
+    """Return one output as text, without what is drawn by lot for each display."""
+    if output.output_type == "stream":
+        return str(output.text)
+    data = output.get("data", {})
+    if "image/png" in data:
+        return "plot"
+    text = "".join(next((data[kind] for kind in ("text/html", "text/markdown", "text/plain") if kind in data), "error"))
+    text = re.sub(r"data:image/[^\"]*", "", text)
+    return re.sub(r"onnx-nb-picture-\w+| at 0x[0-9a-f]+", "", text)
+
+
+def equal(saved: str, put_out: str) -> bool:
+    """Return whether two texts have the same words and whole numbers, and the same fractions but for rounding."""
+    if NUMBER.sub("0", saved).split() != NUMBER.sub("0", put_out).split():
+        return False
+    return all(map(close, NUMBER.findall(saved), NUMBER.findall(put_out)))
+
+
+def close(saved: str, put_out: str) -> bool:
+    """Return whether two numbers, as they are written, are equal but for rounding."""
+    if saved.isdigit() and put_out.isdigit():
+        return saved == put_out
+    return math.isclose(float(saved), float(put_out), rel_tol=RELATIVE, abs_tol=ABSOLUTE)
