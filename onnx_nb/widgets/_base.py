@@ -7,7 +7,8 @@ kernel. marimo already serves equal modules once, so its widgets carry the bundl
 
 **The picture** of a widget is for GitHub, untrusted notebooks, and notebooks without their kernel. They ignore a
 widget's output and its fallbacks, so the picture is a separate output. It starts empty or as a table. The browser draws
-it after the widget, and hides it while the widget is shown.
+what the widget shows whenever it has come to rest, and hides the picture while the widget is shown. It is an SVG in a
+data URI: sanitizers drop an inline SVG, and keep an image.
 """
 
 from __future__ import annotations
@@ -215,8 +216,11 @@ class PackedWidget(OnnxWidget):
             from IPython.display import HTML, update_display
 
             source = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode('utf-8', 'replace')).decode()}"
-            image = f'<img class="{self._picture_class}" alt="{html.escape(self._alt)}" src="{source}">'
-            update_display(HTML(image), display_id=f"onnx_nb-{self._picture_id}")
+            shown = f'<img class="{self._picture_class}" alt="{html.escape(self._alt)}" src="{source}">'
+            if "<table" in self._still:  # text that can be searched and copied
+                table = f"<summary>As a table</summary>{self._still}"
+                shown += f'<details class="onnx-nb-picture-{self._picture_id}">{table}</details>'
+            update_display(HTML(shown), display_id=f"onnx_nb-{self._picture_id}")
         return Reply()
 
     def _part(self, name: str) -> bytes:

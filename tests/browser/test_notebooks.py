@@ -50,7 +50,7 @@ def test_a_notebook_runs_and_shows_what_it_was_saved_with(stop: Stop, lab: Jupyt
         expect(beside).to_have_count(lab.page.evaluate(PICTURES, index))
         for picture in beside.all():
             expect(picture).to_be_hidden()
-        for kind in ("graph", "comparison", "simplification", "pair"):
+        for kind in ("capture", "comparison", "external_data", "graph", "pair", "simplification"):
             if shown.locator(f'.onnx-nb[data-widget="{kind}"]').count():
                 lab.widget(kind, within=shown)
                 # drawn by the live widget a moment later, and hidden by it

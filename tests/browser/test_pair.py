@@ -203,9 +203,8 @@ def test_a_saved_notebook_shows_both_graphs_in_one_picture(lab: JupyterPage, tmp
     expect(lab.page.locator("img.onnx-nb-picture")).to_have_count(1)
     lab.command("docmanager:save")
     (svg,) = pictures(lab.server.root / "pair-picture.ipynb")
-    drawn = ET.fromstring(svg)  # noqa: S314 - we wrote it
-    assert [child.tag for child in drawn] == [f"{SVG}svg", f"{SVG}svg"]
-    texts = [element.text or "" for element in drawn.iter(f"{SVG}text")]
+    texts = [element.text or "" for element in ET.fromstring(svg).iter(f"{SVG}text")]  # noqa: S314 - we wrote it
+    assert {"reference", "candidate"} <= set(texts)
     assert "− removed" in texts
     assert "~ changed" in texts
 

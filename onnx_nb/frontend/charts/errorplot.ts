@@ -1,9 +1,10 @@
 /** Plot of errors against depth: points respond to the pointer and the keyboard, and dragging over a range zooms in. */
 
 import { button, el, on, onAbort } from "../panels/dom.ts";
+import { drawnAs } from "../panels/still.ts";
 import type { Which } from "../protocol/comparison.ts";
 import type { Pen } from "../render/canvas.ts";
-import { SvgPen, xml } from "../render/svg.ts";
+import { documentOf, SvgPen, xml } from "../render/svg.ts";
 import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
 import { plain } from "../scene/formatting.ts";
 
@@ -62,6 +63,11 @@ export class ErrorPlot {
     const note = options.note === "" ? null : el("div.onnx-nb-depth-note.onnx-nb-dim", options.note);
     this.element = el("div.onnx-nb-depth", this.#plot, note, this.#showAll, this.#tooltip);
     this.#area = this.#areaNow();
+    drawnAs(this.#ground, () => this.#still((pen, area) => drawErrors(pen, area, options.first, this.#look)));
+    drawnAs(this.#over, () => {
+      const { theme } = this.#look;
+      return this.#still((pen, area) => drawChosen(pen, area, this.#chosen, theme.text, theme));
+    });
     this.#listenPointer(signal);
     this.#listenKeys(signal);
     const observer = new ResizeObserver(() => this.#rescale());
@@ -99,9 +105,13 @@ export class ErrorPlot {
     const [w, h] = this.#size;
     const pen = new SvgPen(createMeasure(this.#look.theme.font));
     this.#drawWhole(pen, title, 1);
-    const size = `width="${w}" height="${h + CAPTION}" viewBox="0 0 ${w} ${h + CAPTION}"`;
-    const head = `<svg xmlns="http://www.w3.org/2000/svg" ${size} role="img">`;
-    return `${head}<title>${xml(title)}</title>${pen.finish()}</svg>`;
+    return documentOf(w, h + CAPTION, `<title>${xml(title)}</title>${pen.finish()}`);
+  }
+
+  #still(draw: (pen: Pen, area: PlotArea) => void): string {
+    const pen = new SvgPen(createMeasure(this.#look.theme.font));
+    draw(pen, this.#areaNow());
+    return documentOf(...this.#size, pen.finish());
   }
 
   /** Returns the plot with its caption, at twice its size. */

@@ -8,7 +8,6 @@ import { boxOf } from "../render/highlights.ts";
 import { DiffStatuses } from "../scene/diffstatus.ts";
 import { BOX } from "../scene/scene.ts";
 import { createDiff, type DiffView } from "./diff.ts";
-import { sideBySide } from "./graphpair.ts";
 import { FakeHost, furnish, settled } from "./testing.ts";
 
 const LEFT = columnsOf(
@@ -106,7 +105,6 @@ function packed(): Packed {
 let root: HTMLElement;
 let stop: AbortController;
 let told: [number, string[]][];
-let drawn: string[];
 
 beforeEach(() => {
   furnish();
@@ -115,7 +113,6 @@ beforeEach(() => {
   document.body.append(root);
   stop = new AbortController();
   told = [];
-  drawn = [];
 });
 afterEach(() => stop.abort());
 
@@ -128,7 +125,6 @@ function show(): DiffView {
       graphs: [new FakeHost(), new FakeHost()],
       selected: (side, selection) => told.push([side, selection.map(({ name }) => name)]),
       synced: () => undefined,
-      picture: (svg) => drawn.push(svg),
     },
     { height: 400, synced: true, names: ["left.onnx", "right.onnx"] },
     stop.signal,
@@ -270,13 +266,4 @@ describe("the statuses of boxes", () => {
     const exp: Target = { kind: "node", id: id(RIGHT, "node", "enc/exp") };
     expect(data.before(1, exp, RIGHT)).toEqual({ kind: "tensor", id: id(LEFT, "tensor", "a") });
   });
-});
-
-it("combines two pictures", () => {
-  const svg = (w: number, h: number): string => `<svg xmlns="http://www.w3.org/2000/svg" width="${w}" height="${h}"/>`;
-  const both = sideBySide(svg(100, 50), svg(60, 80));
-  const found = new DOMParser().parseFromString(both, "image/svg+xml").documentElement;
-  expect(found.getAttribute("width")).toBe("176");
-  expect(found.getAttribute("height")).toBe("80");
-  expect([...found.children].map((child) => child.getAttribute("x"))).toEqual([null, "116"]);
 });

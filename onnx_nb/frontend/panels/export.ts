@@ -7,15 +7,16 @@ import { toSvg } from "../render/svg.ts";
 import type { Saving } from "../scene/state.ts";
 import { el } from "./dom.ts";
 
-/** Maximum pixels, in either direction, of a graph that is saved in the notebook as a whole. */
-const SNAPSHOT_PX = 1000;
+/** Maximum pixels of width and height, and boxes, of a graph whose picture shows it as a whole. */
+const WHOLE = { w: 2000, h: 6000, boxes: 400 } as const;
 
 type Position = { readonly camera: Camera; readonly view: Size };
 
-/** Returns the picture for the notebook: the whole graph, or only the view if the graph is larger than a page. */
+/** Returns the picture for the notebook: the whole graph, or only the view if the graph is larger than a few pages. */
 export function snapshot(picture: Picture, position: Position): string {
-  const { w, h } = picture.scene.bounds;
-  return toSvg(picture, w <= SNAPSHOT_PX && h <= SNAPSHOT_PX ? undefined : position);
+  const { bounds, boxes } = picture.scene;
+  const whole = bounds.w <= WHOLE.w && bounds.h <= WHOLE.h && boxes.count <= WHOLE.boxes;
+  return toSvg(picture, whole ? undefined : position);
 }
 
 /** Downloads a picture as SVG or PNG. */

@@ -31,8 +31,6 @@ export interface GraphPairHost {
   readonly graphs: readonly [GraphHost, GraphHost];
   selected(side: SideOf, selection: readonly Selected[]): void;
   synced(synced: boolean): void;
-  /** takes the picture for the notebook, where the live graphs cannot be shown */
-  picture?(svg: string): void;
   /** returns label and text of each fact about a target and its counterpart, for the inspector */
   compared(side: SideOf, target: Target, name: string): [string, string][];
 }
@@ -46,8 +44,6 @@ export const ROLES = ["reference", "candidate"] as const;
 const NARROW = 760;
 /** … and the fraction of the height that each of them then gets, so that both fit on one screen. */
 const STACKED = 0.72;
-/** Pixels between the two graphs in a picture. */
-const GAP = 16;
 
 export function createGraphPair(
   root: HTMLElement,
@@ -100,7 +96,6 @@ export function createGraphPair(
     const any = views.some((view) => view.state.selection !== null);
     root.classList.toggle("onnx-nb-pair-selected", any);
   };
-  const pictures = ["", ""];
   const hostOf = (side: SideOf): GraphHost => {
     const members: Partial<GraphHost> = {
       cuts: false,
@@ -113,10 +108,6 @@ export function createGraphPair(
         const found = data.counterpart(side, target);
         const name = found === null ? "no counterpart" : columns[other(side)].nameOf(found) || "(unnamed)";
         return host.compared(side, target, name);
-      },
-      picture(svg) {
-        pictures[side] = svg;
-        if (pictures.every((each) => each !== "")) host.picture?.(sideBySide(pictures[0], pictures[1]));
       },
     };
     // the other members stay those of the host, even when they change
@@ -188,18 +179,4 @@ function watchWidth(root: HTMLElement, inner: readonly HTMLElement[], height: st
   });
   observer.observe(root);
   onAbort(signal, () => observer.disconnect());
-}
-
-/** Returns two pictures as one. */
-export function sideBySide(left: string, right: string): string {
-  const [a, b] = [left, right].map((svg) => {
-    const [, w, h] = /^<svg [^>]*?width="(\d+)" height="(\d+)"/.exec(svg) ?? ["", "0", "0"];
-    return { w: Number(w), h: Number(h) };
-  });
-  const [w, h] = [a.w + GAP + b.w, Math.max(a.h, b.h)];
-  const placed = right.replace(/^<svg /, `<svg x="${a.w + GAP}" y="0" `);
-  return (
-    `<svg xmlns="http://www.w3.org/2000/svg" width="${w}" height="${h}" viewBox="0 0 ${w} ${h}" role="img">` +
-    `${left}${placed}</svg>`
-  );
 }

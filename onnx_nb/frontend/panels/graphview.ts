@@ -30,6 +30,7 @@ import { createKernelActions, type KernelActions, namesOf } from "./kernelaction
 import { createHelp, listenKeys, PAIR_KEYS } from "./keys.ts";
 import { createLegend } from "./legend.ts";
 import { createSelection } from "./selection.ts";
+import { drawnAs, stacked, stillOf } from "./still.ts";
 import { createToolbar, type Toolbar } from "./toolbar.ts";
 import { Tree } from "./tree.ts";
 import { countedByKind, describe, followLinks, type ViewContext } from "./viewcontext.ts";
@@ -135,6 +136,14 @@ export class GraphView {
     };
     onAbort(signal, () => this.#closing?.abort());
     Object.assign(root, { onnxNb: this });
+    drawnAs(root, () => {
+      const whole = viewport.still();
+      const { inputs, outputs } = this.#state.boundary;
+      // a scale is below the graph already; without a choice the bar only explains how to choose
+      const colors = this.#state.overlay === null ? stillOf(legend.element, false) : null;
+      const choice = extractBar !== null && inputs.length + outputs.length > 0 ? stillOf(extractBar.element) : null;
+      return whole && stacked([whole, colors, choice], viewport.ground);
+    });
 
     viewport.start();
     if (options.given !== undefined) {

@@ -135,7 +135,6 @@ class FakeKernel implements SimplificationHost {
   }
   stepped(): void {}
   synced(): void {}
-  picture(): void {}
 }
 
 let root: HTMLElement;

@@ -32,7 +32,6 @@ export interface SimplificationHost {
   selected?(side: SideOf, selection: readonly Selected[]): void;
   stepped(step: number): void;
   synced(synced: boolean): void;
-  picture(svg: string): void;
 }
 
 interface Loaded {
@@ -248,7 +247,6 @@ export class Simplification {
           this.#synced = on;
           host.synced(on);
         },
-        picture: host.picture,
         compared(side, target, name) {
           const change = data.changeOf(side, target);
           const rows: [string, string][] = [[titles[other(side)], name]];

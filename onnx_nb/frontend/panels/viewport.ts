@@ -9,6 +9,7 @@ import { middle, type Picture } from "../render/canvas.ts";
 import { boxOf, faultsOf, type Marks, marksOf } from "../render/highlights.ts";
 import { boxTarget, type Hit, HitIndex } from "../render/hit.ts";
 import { type Step, siblingsOf, touched, walk } from "../render/navigation.ts";
+import { toSvg } from "../render/svg.ts";
 import { readTheme, type Theme, watchTheme } from "../render/theme.ts";
 import type { DiffStatuses } from "../scene/diffstatus.ts";
 import type { Fits } from "../scene/opening.ts";
@@ -21,6 +22,7 @@ import { createMinimap, type Minimap } from "./minimap.ts";
 import { Painter } from "./painter.ts";
 import { type Gestures, listenPointer } from "./pointer.ts";
 import { SceneLoader } from "./sceneloader.ts";
+import { drawnAs } from "./still.ts";
 import { describe, type ViewContext } from "./viewcontext.ts";
 
 /** Settings of a viewport, and its events for the view around it. */
@@ -49,8 +51,6 @@ export interface ViewportOptions {
 const REACH = 6;
 /** Pixels of width below which panels go under the picture. */
 const NARROW = 760;
-/** Milliseconds that the view must rest before the picture for the notebook is drawn. */
-const SNAPSHOT_MS = 800;
 /** Pixels by which an untouched view must change its size before the open scopes are chosen again. */
 const NOTICED_PX = 12;
 /** Milliseconds that the hint about the wheel is shown. */
@@ -84,7 +84,6 @@ export class Viewport {
   #chosenFor: cameras.Size = { w: 0, h: 0 };
   /** time at which the scene was requested, for `performance.mark`; null once reported */
   #asked: number | null = performance.now();
-  #snapshotTimer = 0;
   #hintTimer = 0;
 
   constructor(root: HTMLElement, view: ViewContext, options: ViewportOptions) {
@@ -133,10 +132,8 @@ export class Viewport {
     listenPointer(this.#canvas, this.#gestures(rubberBand), signal);
     on(this.#canvas, "blur", signal, () => dispatch({ type: "hover", target: null }));
     this.#minimap = createMinimap(map, (x, y) => this.#center(x, y), signal);
-    onAbort(signal, () => {
-      window.clearTimeout(this.#snapshotTimer);
-      window.clearTimeout(this.#hintTimer);
-    });
+    onAbort(signal, () => window.clearTimeout(this.#hintTimer));
+    drawnAs(this.#canvas, () => this.#still((picture) => toSvg(picture, this.#control)));
   }
 
   /** Draws as soon as the element has a size, for which the open scopes are chosen. */
@@ -277,13 +274,24 @@ export class Viewport {
       if (!this.#view.signal.aborted)
         performance.mark("onnx_nb:drawn", { detail: { boxes, ms: performance.now() - from } });
     });
-    window.clearTimeout(this.#snapshotTimer);
-    const { host } = this.#view;
-    if (host.picture === undefined) return;
-    this.#snapshotTimer = window.setTimeout(() => {
-      const picture = this.#picture();
-      if (picture !== null) host.picture?.(snapshot(picture, this.#control));
-    }, SNAPSHOT_MS);
+  }
+
+  /** Returns the picture for the notebook. */
+  still(): string | null {
+    return this.#still((picture) => snapshot(picture, this.#control));
+  }
+
+  /** Draws without what follows the pointer. */
+  #still(draw: (picture: Picture) => string): string | null {
+    const picture = this.#picture();
+    if (picture === null || this.#control.view.w === 0) return null;
+    const state = { ...this.#view.state(), hover: null };
+    return draw({ ...picture, marks: marksOf(picture.scene, this.#view.columns, state, this.#faults) });
+  }
+
+  /** color below everything */
+  get ground(): string {
+    return this.#theme?.background ?? "#ffffff";
   }
 
   save(what: Saving): void {

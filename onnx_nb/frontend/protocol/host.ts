@@ -176,8 +176,6 @@ export interface GraphHost {
   overlay?(name: string, signal: AbortSignal): Promise<OverlayData>;
   /** the content of an HTML file that holds the live graph; statistics of all weights take a while */
   page?(statistics: boolean, progress: Progress, signal: AbortSignal): Promise<Uint8Array>;
-  /** takes the picture for notebooks that cannot show the live graph; requested again after changes */
-  picture?(svg: string): void;
 }
 
 /** An error with advice, as in `OnnxNbError`. */

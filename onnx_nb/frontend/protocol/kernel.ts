@@ -74,7 +74,6 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
       return channel.value("select", { nodes: ids("node"), groups: ids("scope") }, { signal });
     },
     page: (statistics, progress, signal) => channel.bytes("page", { statistics }, { signal, progress }),
-    picture: (svg) => sendPicture(channel, svg),
     values: {
       async capture(value, progress, signal) {
         return (await channel.value<{ message: string }>("capture", { value }, { signal, progress })).message;
@@ -88,11 +87,6 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
       npy: (value, signal) => channel.bytes("npy", { value }, { signal }),
     },
   };
-}
-
-/** Sends the picture that replaces a widget where widgets are not shown, without waiting for a reply. */
-export function sendPicture(channel: Channel, svg: string): void {
-  if (channel.live) channel.request("picture", { svg }).catch(() => undefined);
 }
 
 /** Reads numbers for coloring, as sent by the kernel. */

@@ -573,7 +573,10 @@ function drawTitles(ctx: Pen, { scene, theme, measure }: Picture, boxes: number[
   }
 }
 
-/** Draws dtype and shape next to an edge; for a missing input its name, in red. */
+/** Characters of a tensor's name next to its edge. */
+const NAMED = 40;
+
+/** Draws dtype and shape next to an edge, after the name of a chosen tensor; for a missing input its name, in red. */
 function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): void {
   if (TEXT.edge * k < LEGIBLE) return;
   const { scene, columns, theme, marks, measure } = picture;
@@ -597,24 +600,27 @@ function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): 
     }
   }
   ctx.font = `600 ${TEXT.edge}px ${theme.font}`;
-  // a missing tensor is named once, in the place of its type if that is in view
+  // a tensor is named once, in the place of its type if that is in view
+  const typed = new Set<number>();
+  for (const [edge] of strong) if (!Number.isNaN(edges.labelX[edge])) typed.add(edges.value[edge]);
   const named = new Set<number>();
-  for (const [edge] of strong) if (!Number.isNaN(edges.labelX[edge])) named.add(edges.value[edge]);
   for (const [edge, how] of strong) {
     const value = edges.value[edge];
     const missing = how === EDGE.MISSING;
     let x = edges.labelX[edge];
     let y = edges.labelY[edge];
     if (Number.isNaN(x)) {
-      if (!missing || named.has(value)) continue;
+      if (how === EDGE.HOVER || typed.has(value) || named.has(value)) continue;
       ({ x, y } = middle(scene, edge));
       x += 7;
-      named.add(value);
     }
-    const chosen = marks.inputs.has(value) ? "in  " : marks.outputs.has(value) ? "out  " : "";
-    const name = columns.valueNameOf(value);
-    const text = missing ? (name.length > 40 ? `…${name.slice(-39)}` : name) : chosen + scene.edgeLabel(edge);
-    write(edge, text, true, missing ? theme.bad : theme.accent, x, y);
+    const chosen = marks.inputs.has(value) ? "in" : marks.outputs.has(value) ? "out" : "";
+    const pill = scene.boxes.kind[scene.boxOf("tensor", value)];
+    const full = named.has(value) || pill === BOX.INPUT || pill === BOX.OUTPUT ? "" : columns.valueNameOf(value);
+    const name = full.length > NAMED ? `…${full.slice(1 - NAMED)}` : full;
+    named.add(value);
+    const text = missing ? name || full : [chosen, name, scene.edgeLabel(edge)].filter(Boolean).join("  ");
+    if (text !== "") write(edge, text, true, missing ? theme.bad : theme.accent, x, y);
   }
   ctx.textBaseline = "alphabetic";
 }

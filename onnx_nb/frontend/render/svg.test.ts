@@ -9,7 +9,7 @@ import { initialState } from "../scene/state.ts";
 import type { Picture } from "./canvas.ts";
 import { marksOf } from "./highlights.ts";
 import { HitIndex } from "./hit.ts";
-import { toSvg } from "./svg.ts";
+import { inked, toSvg } from "./svg.ts";
 import { createRamp, type Theme } from "./theme.ts";
 
 const THEME: Theme = {
@@ -156,6 +156,28 @@ output y
     expect(texts).toEqual(expect.arrayContaining(["error", "max over scopes", "1", "25"]));
     const height = (svg: Document): number => Number(svg.documentElement.getAttribute("height"));
     expect(height(colored)).toBeGreaterThan(height(plain) + 20);
+  });
+
+  test("names chosen tensors, and is wide enough for the names", () => {
+    const name = "a_rather_long_name_of_a_tensor";
+    const columns = columnsOf(
+      `input x 8 float32\nRelu n : x -> ${name}\ntype ${name} 8 float32\nExp o : ${name} -> y\noutput y`,
+    );
+    const picture = pictureOf(columns);
+    const { id } = columns.find(name, "tensor") ?? expect.fail(name);
+    const state = { ...initialState([]), boundary: { inputs: [id], outputs: [] } };
+    const svg = parsed(toSvg({ ...picture, marks: marksOf(picture.scene, columns, state, new Map()) }));
+    const text = [...svg.querySelectorAll("text")].find((each) => each.textContent === `in  ${name}  8 f32`);
+    const end = Number(text?.getAttribute("x")) + measure(text?.textContent ?? "", 10, true);
+    expect(Number(svg.documentElement.getAttribute("width"))).toBeGreaterThan(end - picture.scene.bounds.x);
+  });
+
+  test("has colors that every reader of SVG knows", () => {
+    expect(inked("color(srgb 0.5 1 0)")).toBe("#80ff00");
+    expect(inked("rgb(0 102 204 / 0.2)")).toBe("rgba(0,102,204,0.2)");
+    expect(inked("rgba(1, 2, 3, 0.5)")).toBe("rgba(1,2,3,0.5)");
+    expect(inked("rgb(1, 2, 3)")).toBe("#010203");
+    expect(inked("#abcdef")).toBe("#abcdef");
   });
 
   test("contains only the boxes in view", () => {

@@ -14,15 +14,27 @@ const MARGIN = 12;
 export function toSvg(picture: Picture, shown?: { readonly camera: Camera; readonly view: Size }): string {
   const { x, y, w: wide, h: high } = picture.scene.bounds;
   const camera = shown?.camera ?? { x: x - MARGIN, y: y - MARGIN, k: 1 };
-  const view = shown?.view ?? { w: wide + 2 * MARGIN, h: high + 2 * MARGIN };
-  const pen = new SvgPen(picture.measure);
-  draw(pen, picture, camera, view, 1);
-  drawScale(pen, picture, view, 1);
-  const [w, h] = [Math.ceil(view.w), Math.ceil(view.h + scaleHeight(picture))];
-  return (
-    `<svg xmlns="http://www.w3.org/2000/svg" width="${w}" height="${h}" viewBox="0 0 ${w} ${h}" role="img">` +
-    `<title>${xml(picture.columns.meta.name || "model")}</title>${pen.finish()}</svg>`
-  );
+  const drawn = (view: Size): SvgPen => {
+    const pen = new SvgPen(picture.measure);
+    draw(pen, picture, camera, view, 1);
+    drawScale(pen, picture, view, 1);
+    return pen;
+  };
+  let view = shown?.view ?? { w: wide + 2 * MARGIN, h: high + 2 * MARGIN };
+  let pen = drawn(view);
+  if (shown === undefined && pen.right + MARGIN > view.w) {
+    // a name beside the last line, or a scale that is wider than the graph
+    view = { w: pen.right + MARGIN, h: view.h };
+    pen = drawn(view);
+  }
+  const title = `<title>${xml(picture.columns.meta.name || "model")}</title>`;
+  return documentOf(Math.ceil(view.w), Math.ceil(view.h + scaleHeight(picture)), title + pen.finish());
+}
+
+/** Returns an SVG document of this size. */
+export function documentOf(w: number, h: number, content: string): string {
+  const size = `width="${w}" height="${h}" viewBox="0 0 ${w} ${h}"`;
+  return `<svg xmlns="http://www.w3.org/2000/svg" ${size} role="img">${content}</svg>`;
 }
 
 export class SvgPen implements Pen {
@@ -39,6 +51,10 @@ export class SvgPen implements Pen {
   #path: string[] = [];
   #dash: number[] = [];
   #grouped = false;
+  #zoom = 1;
+  #shift = 0;
+  /** pixels from the left to the end of the text that is furthest to the right */
+  right = 0;
 
   constructor(measure: Measure) {
     this.#measure = measure;
@@ -52,6 +68,7 @@ export class SvgPen implements Pen {
   setTransform(a: number, b: number, c: number, d: number, e: number, f: number): void {
     if (this.#grouped) this.#parts.push("</g>");
     this.#grouped = true;
+    [this.#zoom, this.#shift] = [a, e];
     this.#parts.push(`<g transform="matrix(${[a, b, c, d, e, f].map(fine).join(" ")})">`);
   }
 
@@ -86,14 +103,14 @@ export class SvgPen implements Pen {
   }
 
   fill(): void {
-    this.#draw(`fill="${xml(String(this.fillStyle))}"`);
+    this.#draw(`fill="${inked(String(this.fillStyle))}"`);
   }
   stroke(): void {
     this.#draw(`fill="none" ${this.#line()}`);
   }
   fillRect(x: number, y: number, w: number, h: number): void {
     const box = `x="${short(x)}" y="${short(y)}" width="${short(w)}" height="${short(h)}"`;
-    this.#parts.push(`<rect ${box} fill="${xml(String(this.fillStyle))}"${this.#alpha()}/>`);
+    this.#parts.push(`<rect ${box} fill="${inked(String(this.fillStyle))}"${this.#alpha()}/>`);
   }
   setLineDash(dash: number[]): void {
     this.#dash = dash;
@@ -108,7 +125,10 @@ export class SvgPen implements Pen {
   }
   fillText(text: string, x: number, y: number): void {
     if (text === "") return;
-    this.#parts.push(`<text fill="${xml(String(this.fillStyle))}"${this.#alpha()} ${this.#place(text, x, y)}`);
+    if (this.textAlign !== "right") {
+      this.right = Math.max(this.right, this.#zoom * (x + this.measureText(text).width) + this.#shift);
+    }
+    this.#parts.push(`<text fill="${inked(String(this.fillStyle))}"${this.#alpha()} ${this.#place(text, x, y)}`);
   }
 
   #draw(style: string): void {
@@ -141,7 +161,7 @@ export class SvgPen implements Pen {
   #line(): string {
     const dash = this.#dash.length > 0 ? ` stroke-dasharray="${this.#dash.map(fine).join(" ")}"` : "";
     const join = this.lineJoin === "round" ? ' stroke-linejoin="round"' : "";
-    return `stroke="${xml(String(this.strokeStyle))}" stroke-width="${fine(this.lineWidth)}"${join}${dash}`;
+    return `stroke="${inked(String(this.strokeStyle))}" stroke-width="${fine(this.lineWidth)}"${join}${dash}`;
   }
 
   #alpha(): string {
@@ -156,6 +176,20 @@ function short(x: number): string {
 
 function fine(x: number): string {
   return String(Math.round(x * 10_000) / 10_000);
+}
+
+/**
+ * Returns a color as all readers of SVG know it: browsers compute `color-mix()` to `color(srgb …)`, which only browsers
+ * of the same years can read.
+ */
+export function inked(color: string): string {
+  const found = /^(color\(srgb|rgba?\() ?([^)]+)\)$/.exec(color);
+  if (found === null) return xml(color);
+  const scale = found[1] === "color(srgb" ? 255 : 1;
+  const [r, g, b, alpha = 1] = found[2].split(/[ ,/]+/).map(Number);
+  const rgb = [r, g, b].map((part) => Math.round(part * scale));
+  if (alpha < 1) return `rgba(${rgb.join(",")},${fine(alpha)})`;
+  return `#${rgb.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
 }
 
 const ENTITIES: Readonly<Record<string, string>> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };

@@ -3,12 +3,8 @@
 import { type ComparisonOptions, type ComparisonView, createComparison } from "../panels/comparison.ts";
 import { unpack } from "../protocol/codec.ts";
 import { type Details, detailsOf, Points } from "../protocol/comparison.ts";
-import { sendPicture } from "../protocol/kernel.ts";
 import { bindTrait } from "../protocol/model.ts";
 import { drawn, type Page, sharing } from "./mount.ts";
-
-/** Milliseconds until the panel has come to rest and its picture is drawn. */
-const REST_MS = 400;
 
 type Detail = ComparisonOptions["detail"];
 
@@ -78,8 +74,6 @@ export const comparisonWidget = sharing(
     const putMetric = bindTrait<string>(model, "metric", view.setMetric, signal);
     bindTrait<string>(model, "_linked", view.setLinked, signal);
     drawn(root, signal, () => (drilled ?? view).redraw());
-    const resting = setTimeout(() => sendPicture(channel, view.svg()), REST_MS);
-    signal.addEventListener("abort", () => clearTimeout(resting));
   },
 );
 

@@ -1,6 +1,7 @@
 /** The root element of a widget in a cell or on a page: its theme, its errors, its removal. */
 
-import { el } from "../panels/dom.ts";
+import { el, onAbort } from "../panels/dom.ts";
+import { stillOf } from "../panels/still.ts";
 import type { Channel } from "../protocol/channel.ts";
 import { failureText } from "../protocol/host.ts";
 import { type CommModel, loadPacked, type Parts, type WidgetModel } from "../protocol/model.ts";
@@ -45,8 +46,12 @@ export function mount(
 ): () => void {
   const view = new AbortController();
   style(parent, css);
-  hidePicture(parent, model);
   const root = rootIn(parent, String(model.get("_kind")));
+  const id = String(model.get("_picture_id") ?? "");
+  if (/^\w+$/.test(id)) {
+    hidePicture(parent, id);
+    sendPictures(root, channel, view.signal);
+  }
   hearKernel(model).catch((error) => console.error(error));
   showWaiting(root, channel, view.signal);
   const theme = (): void => {
@@ -89,13 +94,36 @@ export function style(parent: HTMLElement, css: string): void {
 }
 
 /** Hides the picture that replaces a widget, and the output around it, while the widget is on this page. */
-function hidePicture(parent: HTMLElement, model: WidgetModel): void {
-  const id = String(model.get("_picture_id") ?? "");
-  if (!/^\w+$/.test(id)) return;
+function hidePicture(parent: HTMLElement, id: string): void {
   const picture = `.onnx-nb-picture-${id}`;
   // the output itself, not one around it: an ipywidgets.Output holds outputs, among them this widget
   const around = `.jp-OutputArea-child:has(> .jp-OutputArea-output > ${picture})`;
   style(parent, `${picture}, ${around} { display: none !important; }`);
+}
+
+/** Milliseconds without a change until a view is at rest. */
+const REST_MS = 800;
+
+/** Sends the kernel a picture of the view whenever it has come to rest and looks different from the last picture. */
+function sendPictures(root: HTMLElement, channel: Channel, signal: AbortSignal): void {
+  let timer = 0;
+  let sent = "";
+  const send = (): void => {
+    if (root.dataset.state !== "drawn" || !channel.live) return;
+    const svg = stillOf(root);
+    if (svg === null || svg === sent) return;
+    sent = svg;
+    channel.request("picture", { svg }).catch(() => undefined); // the saved notebook keeps the previous one
+  };
+  const observer = new MutationObserver(() => {
+    window.clearTimeout(timer);
+    timer = window.setTimeout(send, REST_MS);
+  });
+  observer.observe(root, { subtree: true, childList: true, attributes: true, characterData: true });
+  onAbort(signal, () => {
+    window.clearTimeout(timer);
+    observer.disconnect();
+  });
 }
 
 export function rootIn(parent: HTMLElement, kind: string): HTMLElement {

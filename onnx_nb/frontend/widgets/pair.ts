@@ -7,7 +7,7 @@ import type { Packed } from "../protocol/codec.ts";
 import { Columns } from "../protocol/columns.ts";
 import { PairData } from "../protocol/diff.ts";
 import type { GraphHost } from "../protocol/host.ts";
-import { bakedOf, noKernel, pageHost, sendPicture, sideHost } from "../protocol/kernel.ts";
+import { bakedOf, noKernel, pageHost, sideHost } from "../protocol/kernel.ts";
 import { bindTrait, loadPacked, type Parts, type WidgetModel } from "../protocol/model.ts";
 import { type Account, SimplificationData } from "../protocol/simplification.ts";
 import { type Named, targetOf } from "../protocol/viewstate.ts";
@@ -51,7 +51,6 @@ export const diffWidget = sharing(
         graphs: [sideHost(channel, { part: "reference" }), sideHost(channel, { part: "candidate" })],
         selected: (side, selection) => putSelection(selection.map((each) => ({ ...each, side: SIDES[side] }))),
         synced: (synced) => putSynced(synced),
-        picture: (svg) => sendPicture(channel, svg),
       },
       { ...heightOf(model), synced: model.get("synced") === true, names: [left, right] },
       signal,
@@ -116,7 +115,6 @@ export const simplificationWidget: Widget = (model, channel) => {
         selected: (side, selection) => putSelection(selection.map((each) => ({ ...each, side: SIDES[side] }))),
         stepped: (step) => putStep(step),
         synced: (synced) => putSynced(synced),
-        picture: (svg) => sendPicture(channel, svg),
       },
       {
         ...heightOf(model),
@@ -154,7 +152,6 @@ export const simplificationPage: Page = async (root, about, part, signal) => {
       chosen: () => undefined,
       stepped: () => undefined,
       synced: () => undefined,
-      picture: () => undefined,
     },
     { height: Math.max(320, window.innerHeight - 520), step: 0, synced: true, chosen: "" },
     signal,

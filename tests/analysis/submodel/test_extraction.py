@@ -393,12 +393,12 @@ def residual(blocks: int) -> onnx_nb.Model:
 def test_a_residual_path_that_drags_in_far_more_is_warned_of() -> None:
     plan = plan_extraction(residual(50), ["x0", "n50"], ["x50"])
     assert len(plan.nodes) == 148
-    assert "148 nodes are taken, though only 1 of them lie between 'n50' and 'x50'" in plan.warning
+    assert "148 nodes are taken, though only 1 of them lies between 'n50' and 'x50'" in plan.warning
     assert "through 'x49' (made by Add 'add49')" in plan.warning
     assert plan.message == plan.warning
     assert plan.alternative == ("n50", "x49")
     assert len(plan_extraction(residual(50), plan.alternative, ["x50"]).nodes) == 1
-    with pytest.warns(UserWarning, match="only 1 of them lie between"):
+    with pytest.warns(UserWarning, match="only 1 of them lies between"):
         extract(residual(50), ["x0", "n50"], ["x50"])
 
 

@@ -1,0 +1,298 @@
+/**
+ * The still of a view: what it shows, as one SVG document without scripts, references or HTML, for places where the
+ * live view cannot be shown. The layout is the page's; a canvas draws itself with an `SvgPen`.
+ */
+
+import { documentOf, inked, xml } from "../render/svg.ts";
+
+/** Elements that draw themselves; the document has its own width and height. */
+const portraits = new WeakMap<Element, () => string | null>();
+
+/** Parts of a view that follow the pointer, or that nobody sees. */
+const PASSING = ".onnx-nb-tooltip, .onnx-nb-hint, .onnx-nb-map, .onnx-nb-live, .onnx-nb-waiting, style, option, wbr";
+/** Pixels between two parts of a picture. */
+const GAP = 8;
+
+/** Registers how an element draws itself in a still: as an SVG document, or null for nothing. */
+export function drawnAs(element: Element, draw: () => string | null): void {
+  portraits.set(element, draw);
+}
+
+/**
+ * Returns a document of the element as it is shown, or as it draws itself; null if it is not shown.
+ *
+ * @param boxed with its own ground and border
+ */
+export function stillOf(element: Element, boxed = true): string | null {
+  const own = portraits.get(element);
+  if (own !== undefined) return own();
+  const { left, top, width, height } = element.getBoundingClientRect();
+  if (width < 1 || height < 1) return null;
+  const content = new Still(left, top).element(element, EVERYWHERE, boxed);
+  return content === "" ? null : documentOf(Math.ceil(width), Math.ceil(height), content);
+}
+
+/** Returns documents one below the other on a common ground; the first, if it is narrower, in the middle. */
+export function stacked(documents: readonly (string | null)[], ground: string): string {
+  const shown = documents.filter((each) => each !== null).map((svg) => ({ svg, ...sizeOf(svg) }));
+  const width = Math.max(...shown.map(({ w }) => w));
+  let top = 0;
+  let content = "";
+  for (const { svg, w, h } of shown) {
+    content += placed(svg, top === 0 ? Math.round((width - w) / 2) : 0, top, w, h);
+    top += h + GAP;
+  }
+  const [w, h] = [width, Math.max(1, top - GAP)];
+  return documentOf(w, h, `<rect width="${w}" height="${h}" rx="8" fill="${inked(ground)}"/>${content}`);
+}
+
+function sizeOf(svg: string): { readonly w: number; readonly h: number } {
+  const [, w, h] = /^<svg [^>]*?width="(\d+)" height="(\d+)"/.exec(svg) ?? ["", "0", "0"];
+  return { w: Number(w), h: Number(h) };
+}
+
+/** Returns a document as an element of another one. */
+function placed(svg: string, x: number, y: number, w: number, h: number): string {
+  const { w: wide, h: high } = sizeOf(svg);
+  const inner = svg.replace(/^<svg [^>]*>/, "");
+  return `<svg x="${fine(x)}" y="${fine(y)}" width="${fine(w)}" height="${fine(h)}" viewBox="0 0 ${wide} ${high}">${inner}`;
+}
+
+function fine(x: number): string {
+  return String(Math.round(x * 10) / 10);
+}
+
+const CLEAR = /^(transparent|rgba\(.*, 0\))$/;
+
+interface Area {
+  readonly left: number;
+  readonly top: number;
+  readonly right: number;
+  readonly bottom: number;
+}
+
+const EVERYWHERE: Area = { left: -1e6, top: -1e6, right: 1e6, bottom: 1e6 };
+
+/** Draws elements relative to a corner of the page. */
+class Still {
+  readonly #x: number;
+  readonly #y: number;
+
+  constructor(x: number, y: number) {
+    this.#x = x;
+    this.#y = y;
+  }
+
+  /** @param clip the part of the page in which the element can be seen */
+  element(element: Element, clip: Area, boxed = true): string {
+    if (element.matches(PASSING)) return "";
+    const style = getComputedStyle(element);
+    const box = element.getBoundingClientRect();
+    if (style.display === "none" || style.visibility === "hidden" || style.opacity === "0") return "";
+    if (box.right <= clip.left || box.left >= clip.right || box.bottom <= clip.top || box.top >= clip.bottom) return "";
+    const content = (boxed ? this.#box(box, style) : "") + this.#inside(element, box, style, clip);
+    return content === "" || style.opacity === "1" ? content : `<g opacity="${style.opacity}">${content}</g>`;
+  }
+
+  #inside(element: Element, box: DOMRect, style: CSSStyleDeclaration, clip: Area): string {
+    if (element instanceof SVGSVGElement) return this.#graphic(element, box, style);
+    if (element instanceof HTMLCanvasElement) {
+      const own = portraits.get(element)?.() ?? null;
+      return own === null ? "" : placed(own, box.left - this.#x, box.top - this.#y, box.width, box.height);
+    }
+    if (element instanceof HTMLSelectElement || element instanceof HTMLInputElement) {
+      return this.#field(element, box, style);
+    }
+    const clips = style.overflowX !== "visible" && style.display !== "inline";
+    const area = clips ? within(clip, box) : clip;
+    const sign = this.#sign(element, box, style);
+    const children = [...element.childNodes].map((child): readonly [number, string] => {
+      if (child instanceof Text)
+        return [0, this.#text(child, style, clips && style.textOverflow === "ellipsis" ? area : null)];
+      if (!(child instanceof Element)) return [0, ""];
+      const { position, zIndex } = getComputedStyle(child);
+      return [position === "static" ? 0 : Number(zIndex) || 0.5, this.element(child, area)];
+    });
+    const content = children
+      .sort(([a], [b]) => a - b)
+      .map(([, drawn]) => drawn)
+      .join("");
+    if (!clips || content === "") return sign + content;
+    const [x, y, w, h] = [box.left - this.#x, box.top - this.#y, box.width, box.height].map(fine);
+    return `<svg x="${x}" y="${y}" width="${w}" height="${h}" viewBox="${x} ${y} ${w} ${h}">${content}</svg>`;
+  }
+
+  /** Draws the patch of color that a style sheet puts before a text. */
+  #sign(element: Element, box: DOMRect, { paddingLeft, borderLeftWidth }: CSSStyleDeclaration): string {
+    const { content, width, height, backgroundColor, borderTopLeftRadius } = getComputedStyle(element, "::before");
+    if (content !== '""' || CLEAR.test(backgroundColor)) return "";
+    const [w, h] = [Number.parseFloat(width) || 0, Number.parseFloat(height) || 0];
+    const x = box.left + Number.parseFloat(paddingLeft) + Number.parseFloat(borderLeftWidth) - this.#x;
+    const y = box.top + (box.height - h) / 2 - this.#y;
+    const round = borderTopLeftRadius === "0px" ? "" : ` rx="${fine(h / 2)}"`;
+    return `<rect x="${fine(x)}" y="${fine(y)}" width="${fine(w)}" height="${fine(h)}"${round} fill="${inked(backgroundColor)}"/>`;
+  }
+
+  /** Draws the ground and the borders. */
+  #box(box: DOMRect, style: CSSStyleDeclaration): string {
+    const [left, top] = [box.left - this.#x, box.top - this.#y];
+    const sides = (["Top", "Right", "Bottom", "Left"] as const).map((side) => ({
+      width: style[`border${side}Style`] === "none" ? 0 : Number.parseFloat(style[`border${side}Width`]) || 0,
+      color: style[`border${side}Color`],
+    }));
+    const [{ width: line, color }] = sides;
+    const framed = line > 0 && sides.every((side) => side.width === line && side.color === color);
+    const radius = Math.min(Number.parseFloat(style.borderTopLeftRadius) || 0, box.width / 2, box.height / 2);
+    const fill = CLEAR.test(style.backgroundColor) ? "" : style.backgroundColor;
+    let drawn = "";
+    if (fill !== "" || (framed && !CLEAR.test(color))) {
+      const inset = framed ? line / 2 : 0;
+      const place = `x="${fine(left + inset)}" y="${fine(top + inset)}"`;
+      const size = `width="${fine(Math.max(0, box.width - 2 * inset))}" height="${fine(Math.max(0, box.height - 2 * inset))}"`;
+      const round = radius > 0 ? ` rx="${fine(radius)}"` : "";
+      const edge = framed ? ` stroke="${inked(color)}" stroke-width="${fine(line)}"` : "";
+      drawn = `<rect ${place} ${size}${round} fill="${inked(fill || "none")}"${edge}/>`;
+    }
+    if (framed) return drawn;
+    const [above, right, below, before] = sides;
+    const bar = (x: number, y: number, w: number, h: number, ink: string): string =>
+      w <= 0 || h <= 0 || CLEAR.test(ink)
+        ? ""
+        : `<rect x="${fine(x)}" y="${fine(y)}" width="${fine(w)}" height="${fine(h)}" fill="${inked(ink)}"/>`;
+    return (
+      drawn +
+      bar(left, top, box.width, above.width, above.color) +
+      bar(left, top + box.height - below.width, box.width, below.width, below.color) +
+      bar(left, top, before.width, box.height, before.color) +
+      bar(left + box.width - right.width, top, right.width, box.height, right.color)
+    );
+  }
+
+  /** Draws a text line by line; one that is cut off ends in dots. */
+  #text(node: Text, style: CSSStyleDeclaration, cut: Area | null): string {
+    if (node.data.trim() === "") return "";
+    return linesOf(node)
+      .map(({ from, to, rect }) => {
+        const range = document.createRange();
+        range.setStart(node, from);
+        range.setEnd(node, to);
+        let end = to;
+        if (cut !== null && rect.right > cut.right + 0.5) {
+          // a measure of one character leaves room for the dots
+          const room = Number.parseFloat(style.fontSize);
+          while (end > from && range.getBoundingClientRect().right > cut.right - room) range.setEnd(node, --end);
+        }
+        const shown = range.getBoundingClientRect();
+        const text = node.data.slice(from, end).replace(/\s+/g, " ").trim() + (end < to ? "…" : "");
+        return this.#write(text, shown.left, rect.top, end < to ? 0 : shown.width, style);
+      })
+      .join("");
+  }
+
+  /** @param width the text is fitted to it, whatever fonts the reader has; 0 for its own */
+  #write(
+    text: string,
+    left: number,
+    top: number,
+    width: number,
+    style: CSSStyleDeclaration,
+    color = style.color,
+  ): string {
+    const { fontFamily, fontSize, fontWeight, fontStyle, textTransform } = style;
+    const said = textTransform === "uppercase" ? text.toUpperCase() : text;
+    const font = `font-family="${xml(fontFamily)}" font-size="${fine(Number.parseFloat(fontSize))}"`;
+    const weight = fontWeight === "400" ? "" : ` font-weight="${fontWeight}"`;
+    const slant = fontStyle === "italic" ? ' font-style="italic"' : "";
+    const fit = width > 0 && text.length > 1 ? ` textLength="${fine(width)}" lengthAdjust="spacingAndGlyphs"` : "";
+    const y = top - this.#y + ascentOf(style);
+    return `<text x="${fine(left - this.#x)}" y="${fine(y)}" ${font}${weight}${slant}${fit} fill="${inked(color)}">${xml(said)}</text>`;
+  }
+
+  #field(element: HTMLSelectElement | HTMLInputElement, box: DOMRect, style: CSSStyleDeclaration): string {
+    const select = element instanceof HTMLSelectElement;
+    if (!select && element.type !== "text" && element.type !== "search") return "";
+    const text = select ? `${element.selectedOptions[0]?.text ?? ""} ▾` : element.value || element.placeholder;
+    const size = Number.parseFloat(style.fontSize);
+    const left = box.left + Number.parseFloat(style.paddingLeft) + 1;
+    const most = Math.floor((box.width - 12) / (size * 0.52));
+    const said = text.length > most ? `${text.slice(0, Math.max(1, most - 1))}…` : text;
+    const { color } = select || element.value !== "" ? style : getComputedStyle(element, "::placeholder");
+    return this.#write(said, left, box.top + (box.height - size * 1.2) / 2, 0, style, color);
+  }
+
+  /** Draws a small picture that is SVG already, with the colors that it has from the style sheet. */
+  #graphic(element: SVGSVGElement, box: DOMRect, style: CSSStyleDeclaration): string {
+    const paths = [...element.querySelectorAll("path")].map((path) => {
+      const { fill, stroke, strokeWidth } = getComputedStyle(path);
+      return `<path d="${xml(path.getAttribute("d") ?? "")}" fill="${inked(fill)}" stroke="${inked(stroke)}" stroke-width="${strokeWidth}"/>`;
+    });
+    const place = `x="${fine(box.left - this.#x)}" y="${fine(box.top - this.#y)}" width="${fine(box.width)}" height="${fine(box.height)}"`;
+    const view = `viewBox="${xml(element.getAttribute("viewBox") ?? "")}"`;
+    const ratio = `preserveAspectRatio="${xml(element.getAttribute("preserveAspectRatio") ?? "xMidYMid")}"`;
+    return paths.length === 0
+      ? ""
+      : `<svg ${place} ${view} ${ratio} color="${inked(style.color)}">${paths.join("")}</svg>`;
+  }
+}
+
+function within(clip: Area, box: DOMRect): Area {
+  return {
+    left: Math.max(clip.left, box.left),
+    top: Math.max(clip.top, box.top),
+    right: Math.min(clip.right, box.right),
+    bottom: Math.min(clip.bottom, box.bottom),
+  };
+}
+
+interface Line {
+  readonly from: number;
+  readonly to: number;
+  readonly rect: DOMRect;
+}
+
+/** Returns the lines into which the page has broken a text. */
+function linesOf(node: Text): Line[] {
+  const range = document.createRange();
+  range.selectNodeContents(node);
+  const rects = range.getClientRects();
+  if (rects.length === 0) return [];
+  if (rects.length === 1) {
+    const [from, to] = [node.length - node.data.trimStart().length, node.data.trimEnd().length];
+    return [{ from, to, rect: rects[0] }];
+  }
+  const lines: { from: number; to: number; rect: DOMRect }[] = [];
+  for (const { index, 0: word } of node.data.matchAll(/\S+\s*/g)) {
+    range.setStart(node, index);
+    range.setEnd(node, index + word.trimEnd().length);
+    const parts = range.getClientRects();
+    // a word that is itself broken is taken by its characters
+    const pieces =
+      parts.length > 1
+        ? Array.from(word.trimEnd(), (_, at) => [index + at, index + at + 1])
+        : [[index, index + word.length]];
+    for (const [from, to] of pieces) {
+      range.setStart(node, from);
+      range.setEnd(node, to);
+      const [rect] = range.getClientRects();
+      const last = lines.at(-1);
+      if (rect === undefined) continue;
+      if (last !== undefined && Math.abs(last.rect.top - rect.top) < 2) last.to = to;
+      else lines.push({ from, to, rect });
+    }
+  }
+  return lines;
+}
+
+const ascents = new Map<string, number>();
+
+/** Returns the pixels from the top of a line of text to its baseline. */
+function ascentOf({ fontStyle, fontWeight, fontSize, fontFamily }: CSSStyleDeclaration): number {
+  const font = `${fontStyle} ${fontWeight} ${fontSize} ${fontFamily}`;
+  const known = ascents.get(font);
+  if (known !== undefined) return known;
+  const context = document.createElement("canvas").getContext("2d");
+  if (context !== null) context.font = font;
+  const ascent = context?.measureText("x").fontBoundingBoxAscent ?? Number.parseFloat(fontSize) * 0.93;
+  ascents.set(font, ascent);
+  return ascent;
+}

@@ -1,0 +1,81 @@
+"""Stills: what a saved notebook shows on a page that runs no widgets, as GitHub's."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+from playwright.sync_api import expect
+
+from tests.browser.jupyter import SCREENSHOTS, await_value
+from tests.browser.test_comparison import FAULTY
+from tests.browser.test_picture import SVG, pictures
+
+if TYPE_CHECKING:
+    from tests.browser.jupyter import JupyterPage
+
+CHAIN = """
+import onnx_nb, onnx.parser
+lines = [f"v{at + 1} = {'Relu' if at % 2 else 'Sigmoid'}(v{at})" for at in range(40)]
+text = '<ir_version: 8, opset_import: ["": 17]> g (float[2, 3] v0) => (float[2, 3] v40) { ' + " ".join(lines) + " }"
+chain = onnx.parser.parse_model(text)
+g = onnx_nb.ModelGraph(chain, inputs=["v8"], outputs=["v28"])
+g
+"""
+FOLDED = """
+small = onnx.parser.parse_model(
+    '<ir_version: 8, opset_import: ["": 17]> small (float[N, 4] x) => (float[N, 4] y) '
+    '<float c = {2.0}, float d = {3.0}> { a = Identity(x) e = Add(c, d) y = Mul(a, e) }')
+s = onnx_nb.simplify(small)
+panel = onnx_nb.SimplificationPanel(s)
+panel.change = s.changes[0].key
+panel
+"""
+# what each cell shows, and texts that its picture must hold
+CELLS = {
+    "graph": (CHAIN, {"in  v8  2×3 f32", "out  v28  2×3 f32", "v0", "v40", "activation", "Extract"}),
+    "overlay": (
+        "o = onnx_nb.ModelGraph(chain)\no.overlay({f'v{at}': at for at in range(1, 41)}, label='made up')\no",
+        {"made up", "v40"},
+    ),
+    "comparison": (
+        FAULTY + "onnx_nb.ComparisonPanel(c, point='/enc/5/mm')",
+        {"/enc/5/mm", "/enc/6/mm", "Points (25)", "Unmatched (0)", "cumulative", "absolute error (log)"},
+    ),
+    "simplification": (
+        FOLDED,
+        {"Changes (2)", "eliminate_identity", "original", "Identity", "− removed", "✓ Verified"},
+    ),
+    "diff": ("onnx_nb.diff(exact, rough)", {"enc.5.w", "exact", "rough"}),
+    "capture": ("onnx_nb.capture(exact)", {"/enc/0/mm"}),
+}
+GITHUB = {"light": "#ffffff", "dark": "#0d1117"}
+
+
+def texts(svg: str) -> set[str]:
+    return {"".join(element.itertext()) for element in ET.fromstring(svg).iter(f"{SVG}text")}  # noqa: S314 - ours
+
+
+def test_a_saved_notebook_shows_whole_graphs_and_whole_panels(lab: JupyterPage) -> None:
+    name = lab.server.write("stills.ipynb", *(source for source, _ in CELLS.values()))
+    lab.open(name).run_all()
+    expect(lab.page.locator("img.onnx-nb-picture")).to_have_count(len(CELLS))
+
+    def missing() -> dict[str, list[str]]:
+        lab.command("docmanager:save")
+        saved = pictures(lab.server.root / name)
+        return {kind: sorted(CELLS[kind][1] - texts(svg)) for kind, svg in zip(CELLS, saved, strict=True)}
+
+    await_value(missing, wanted={kind: [] for kind in CELLS}, what="pictures with everything in them")
+    page = lab.page.context.new_page()
+    page.set_viewport_size({"width": 1012, "height": 900})
+    for kind, svg in zip(CELLS, pictures(lab.server.root / name), strict=True):
+        assert "color(" not in svg, "only browsers know it"
+        source = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+        for theme, ground in GITHUB.items():
+            page.set_content(f'<body style="background:{ground}"><img style="max-width:100%" src="{source}">')
+            page.wait_for_function("document.images[0].complete")
+            assert page.locator("img").evaluate("image => image.naturalWidth") > 100, kind
+            page.screenshot(path=SCREENSHOTS / f"still-{kind}-{theme}.png", full_page=True)
+    page.close()
