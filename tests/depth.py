@@ -2,4 +2,11 @@
 
 import os
 
+from hypothesis import HealthCheck, settings
+
 DEPTH = int(os.environ.get("ONNX_NB_DEPTH", "1"))
+
+
+def examples(count: int) -> settings:
+    """Return settings for as many examples in `make test`, however long each takes."""
+    return settings(max_examples=count * DEPTH, deadline=None, suppress_health_check=[*HealthCheck])

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from onnx import TensorProto, helper, numpy_helper
 
 import onnx_nb
@@ -30,6 +30,7 @@ from tests import models
 from tests.analysis.scopes.test_scopes import MODELS as EVERY
 from tests.analysis.submodel.test_extraction import BRANCHES
 from tests.dags import dags
+from tests.depth import examples
 
 FRONTEND = models.ROOT / "onnx_nb" / "frontend"
 MODELS: dict[str, Callable[[], Path]] = {
@@ -284,7 +285,7 @@ def test_there_is_one_edge_for_each_tensor_and_reader(seed: int) -> None:
 
 
 @given(dags())
-@settings(max_examples=25)
+@examples(25)
 def test_random_graphs_show_every_tensor_once_for_each_reader(proto: onnx.ModelProto) -> None:
     drawn = to_graphviz(proto, open=["*"])
     graph, tree = graph_and_scopes(proto)

@@ -200,10 +200,11 @@ def run_session(
     elements = [element_type(entry.type) for entry in entries if "seq(" not in entry.type]
     if any(_is_foreign(numpy_dtype(element)) for element in elements if element is not None):
         types = {entry.name: entry.type for entry in session.get_inputs()}
-        # the declared type is needed for empty sequences
+        # the declared type is needed for empty sequences; an absent optional is one that is not fed
         values = {
             key: to_value(value, data_type=element_type(types.get(key, "")) or TensorProto.FLOAT)
             for key, value in feeds.items()
+            if value is not None
         }
         arrays = {key: to_array(value) for key, value in run_values(session, values, name=name).items()}
         # the caller may write to them

@@ -24,7 +24,10 @@ from onnx_nb.analysis.run.capture import capture
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.run.statistics import Statistics
 from onnx_nb.analysis.run.value_recorder import ITERATIONS_KEPT
+from tests import dags as random_models
 from tests import models
+from tests.conformance.cases import same_bits
+from tests.depth import examples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -191,7 +194,7 @@ BINARY = ("Add", "Mul", "Sub", "Div", "Max")
 
 
 @st.composite
-def dags(draw: st.DrawFn) -> ModelProto:
+def arithmetic(draw: st.DrawFn) -> ModelProto:
     """Random graphs: some nodes read weights, Constant nodes or generated values, some results are read by nobody."""
     kind = draw(st.sampled_from([TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16]))
     dtype = helper.tensor_dtype_to_np_dtype(kind)
@@ -228,7 +231,7 @@ def dags(draw: st.DrawFn) -> ModelProto:
 
 
 @settings(max_examples=60)
-@given(dags(), st.sampled_from([None, 1, 60]), st.booleans())
+@given(arithmetic(), st.sampled_from([None, 1, 60]), st.booleans())
 def test_bit_identical_on_random_graphs(model: ModelProto, limit: int | None, times: bool) -> None:
     dtype = helper.tensor_dtype_to_np_dtype(model.graph.input[0].type.tensor_type.elem_type)
     feeds = {"x": np.array([-2.5, 0.5, 60000], np.float64).astype(dtype)}
@@ -236,7 +239,7 @@ def test_bit_identical_on_random_graphs(model: ModelProto, limit: int | None, ti
 
 
 @settings(max_examples=40)
-@given(dags(), st.data())
+@given(arithmetic(), st.data())
 def test_only_what_was_asked_for_runs(model: ModelProto, data: st.DataObject) -> None:
     dtype = helper.tensor_dtype_to_np_dtype(model.graph.input[0].type.tensor_type.elem_type)
     feeds = {"x": np.array([-2.5, 0.5, 7], np.float64).astype(dtype)}
@@ -255,6 +258,16 @@ def test_only_what_was_asked_for_runs(model: ModelProto, data: st.DataObject) ->
     assert {makers_of.index for makers_of in cap.nodes} == {
         index for index, node in enumerate(model.graph.node) if node.output[0] in needed
     }
+
+
+@examples(40)
+@given(random_models.dags(), st.sampled_from([None, 1, 60]))
+def test_bit_identical_on_models_of_every_kind(proto: ModelProto, limit: int | None) -> None:
+    feeds = {value.name: random_models.FEEDS[value.name] for value in proto.graph.input}
+    expected = random_models.all_values(proto)
+    cap = capture(proto, feeds, keep="*", memory_limit=limit)
+    assert expected.keys() <= {*cap.names}
+    assert [name for name, value in expected.items() if not same_bits(cap[name], value)] == []
 
 
 def test_inputs_weights_and_overridden_weights() -> None:

@@ -435,6 +435,19 @@ def test_an_optional_that_is_not_there_is_none() -> None:
     assert session.to_array(session.run_values(made, {})["y"]) is None
 
 
+def test_an_absent_optional_is_fed_where_an_output_has_a_type_that_numpy_lacks() -> None:
+    given = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
+    nodes = [
+        helper.make_node("OptionalHasElement", ["o"], ["has"]),
+        helper.make_node("Cast", ["has"], ["y"], to=TensorProto.BFLOAT16),
+    ]
+    made = [helper.make_tensor_value_info("y", TensorProto.BFLOAT16, [])]
+    graph = helper.make_graph(nodes, "g", [helper.make_value_info("o", given)], made)
+    proto = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    assert session.run(proto, {"o": None})["y"] == 0
+    assert session.run(proto, {"o": np.ones(2, np.float32)})["y"] == 1
+
+
 def test_a_failure_on_values_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     made = session.create(identity(TensorProto.FLOAT, [2]))
     for values in ({}, {"x": session.to_value(np.ones(3, np.float32))}, {"x": session.to_value(np.ones(2))}):

@@ -22,6 +22,9 @@ from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.simplify import editor, known_graph, rounds, simplify
 from tests import dags, models
+from tests.conformance.cases import plain
+from tests.conformance.verbs import close, fault
+from tests.depth import examples
 
 HEAD = '<ir_version: 8, opset_import: ["": 17, "local": 1]>'
 
@@ -1072,14 +1075,23 @@ def test_nan_equals_nan() -> None:
 # --- whole models ----------------------------------------------------------------------------------------------------
 
 
-@hypothesis.settings(deadline=None, max_examples=60)
+@examples(60)
 @hypothesis.given(dags.dags())
 def test_random_models_compute_the_same(model: ModelProto) -> None:
     s = onnx_nb.simplify(model, check_n=2)
     assert s.verified, s.verification
-    expected, found = (dags.run(onnx_nb.load(each), dags.FEEDS) for each in (model, s.model))
-    assert all(np.allclose(found[name], expected[name], equal_nan=True) for name in expected)
+    made, feeds = s.model.to_proto(), {value.name: dags.FEEDS[value.name] for value in model.graph.input}
+    assert fault(model, made, feeds, plain(model, feeds, optimize=False)) == ""
     assert not onnx_nb.simplify(s.model, check_n=0).changes
+
+
+@examples(15)
+@hypothesis.given(dags.dags(by_reference=True))
+def test_random_models_compute_the_same_in_the_reference_evaluator(model: ModelProto) -> None:
+    """Also with types for which onnxruntime has no kernels."""
+    simpler = onnx_nb.simplify(model, check_n=0).model
+    expected, found = (dags.run_by_reference(onnx_nb.load(each), dags.FEEDS) for each in (model, simpler))
+    assert all(close(found[name], value) for name, value in expected.items())
 
 
 WHOLE = [

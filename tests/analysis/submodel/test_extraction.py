@@ -10,14 +10,16 @@ import onnx
 import onnx.parser
 import onnx.reference
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 import onnx_nb
 from onnx_nb import ExtractionError, Graph, extract, load, plan_extraction
 from onnx_nb.analysis.graph.names import NODE_OUTPUT
 from onnx_nb.analysis.run import session
 from tests import models
-from tests.dags import FEEDS, dags, run
+from tests.conformance.cases import same_bits
+from tests.dags import FEEDS, all_values, dags, run, run_by_reference
+from tests.depth import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -299,13 +301,13 @@ def test_the_saved_submodel_holds_only_its_own_weights(tmp_path: Path) -> None:
     np.testing.assert_array_equal(got, np.full((1, 1000), 2, np.float32))
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(120)
 @given(dags(), st.data())
 def test_random_cuts_give_the_values_of_the_whole(proto: onnx.ModelProto, data: st.DataObject) -> None:
     made = [name for node in proto.graph.node for name in node.output]
     before = proto.SerializeToString(deterministic=True)
     ends = data.draw(st.lists(st.sampled_from(made), min_size=1, max_size=3, unique=True))
-    others = [name for name in ["x0", "x1", "flag", *made] if name not in ends]
+    others = [name for name in [*(value.name for value in proto.graph.input), *made] if name not in ends]
     starts = data.draw(st.lists(st.sampled_from(others), max_size=4, unique=True))
     model = load(proto)
     plan = plan_extraction(model, starts, ends)
@@ -318,14 +320,34 @@ def test_random_cuts_give_the_values_of_the_whole(proto: onnx.ModelProto, data: 
         else extract(model, plan.suggestion, ends)
     )
     onnx.checker.check_model(sub.to_proto(), full_check=True)
-    values = run(model, FEEDS, made) | FEEDS
+    values = all_values(proto)
     found = run(sub, values)
     for name in ends:
-        np.testing.assert_array_equal(found[name], values[name], err_msg=name)
+        assert same_bits(found[name], values[name]), name
     if plan.alternative:
         again = extract(model, plan.alternative, ends)
-        np.testing.assert_array_equal(run(again, values)[ends[0]], values[ends[0]])
+        assert same_bits(run(again, values)[ends[0]], values[ends[0]])
     assert proto.SerializeToString(deterministic=True) == before
+
+
+@examples(20)
+@given(dags(by_reference=True), st.data())
+def test_random_cuts_in_the_reference_evaluator(proto: onnx.ModelProto, data: st.DataObject) -> None:
+    """Also of types for which onnxruntime has no kernels."""
+    model = load(proto)
+    made = [name for node in proto.graph.node for name in node.output]
+    end = proto.graph.output[0].name
+    starts = data.draw(st.lists(st.sampled_from([name for name in made if name != end] or ["x0"]), max_size=2))
+    border = plan_extraction(model, starts, [end]).suggestion
+    computed = [name for name in border if name not in FEEDS]
+    before = (
+        extract(model, [value.name for value in proto.graph.input], computed, keep_redundant=False)
+        if computed
+        else None
+    )
+    values = FEEDS | (run_by_reference(before, FEEDS) if before else {})
+    found = run_by_reference(extract(model, border, [end], keep_redundant=False), values)
+    assert same_bits(found[end], run_by_reference(model, FEEDS)[end])
 
 
 @settings(max_examples=150, deadline=None)

@@ -10,12 +10,14 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 import onnx_nb
 from onnx_nb import ExtractionError, Graph, load, partition
 from tests import models
-from tests.dags import FEEDS, dags, run, run_in_sequence
+from tests.conformance.cases import same_bits
+from tests.dags import FEEDS, all_values, dags, run, run_in_sequence
+from tests.depth import examples
 
 BLOCKS = """<ir_version: 8, opset_import: ["": 17]>
 blocks (float[N,4] x) => (float[N,4] y)
@@ -70,7 +72,7 @@ def assert_partition(model: onnx_nb.Model, parts: list[onnx_nb.Model], feeds: di
     expected = run(model, feeds)
     found = run_in_sequence(parts, feeds)
     for name, want in expected.items():
-        np.testing.assert_array_equal(found[name], want, err_msg=name)
+        assert same_bits(found[name], want), name
 
 
 X: dict[str, Any] = {"x": np.arange(8, dtype=np.float32).reshape(2, 4) - 3}
@@ -289,7 +291,7 @@ def test_exports_in_parts_are_bit_identical(name: str, dynamo: bool) -> None:
     assert_partition(model, partition(model, scopes=2), feeds)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(80)
 @given(dags(), st.data())
 def test_random_models_in_parts_are_bit_identical(proto: onnx.ModelProto, data: st.DataObject) -> None:
     made = [name for node in proto.graph.node for name in node.output]
@@ -301,7 +303,11 @@ def test_random_models_in_parts_are_bit_identical(proto: onnx.ModelProto, data: 
         several = st.lists(st.sampled_from(made), min_size=1, max_size=3)
         points = data.draw(st.lists(st.one_of(st.sampled_from(made), several), max_size=4))
     model = load(proto)
-    assert_partition(model, partition(model, points), FEEDS)
+    parts = partition(model, points)
+    assert_partition(model, parts, FEEDS)
+    values = all_values(proto)
+    for name, found in run_in_sequence(parts, FEEDS).items():
+        assert same_bits(found, values.get(name, FEEDS.get(name))), name
     assert proto.SerializeToString(deterministic=True) == before
 
 

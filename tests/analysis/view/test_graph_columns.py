@@ -26,6 +26,10 @@ from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.graph_columns import CALLS, CONSTANT, FAULTY, FAULTY_VALUE, FOLDED, OUTPUT, columns
 from tests import models
 from tests.analysis.scopes.test_scopes import EXPORTS, MODELS
+from tests.conformance.cases import Case, Runnable
+from tests.conformance.verbs import RIGHT, draw
+from tests.dags import dags
+from tests.depth import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,6 +67,12 @@ def test_what_is_packed_is_what_comes_out(name: str) -> None:
     again = Columns.from_bytes(packed)
     assert again.strings() == made.strings()
     assert again.meta == made.meta
+
+
+@examples(30)
+@given(dags())
+def test_columns_of_models_of_every_kind_hold_their_nodes(proto: onnx.ModelProto) -> None:
+    assert draw(Runnable(Case("", proto, [], []), proto, {}, {})) == RIGHT
 
 
 @given(
