@@ -4,10 +4,10 @@
 # make bundle   rebuilds onnx_nb/static/*.js from onnx_nb/frontend
 # make faults   faults planted into exports of many architectures: how many compare_torch names (half an hour)
 # make bench    ours against peers on the same work, written to docs/performance.md
-# make robust   kills, interrupts, races and random messages, fifty times as many as in make test (half an hour)
+# make robust   kills, interrupts, races, random messages and random models, fifty times as many as in make test (an hour)
 # make audit    known vulnerabilities of the packages that are installed and bundled; needs the network
 # make fuzz     mutates models for MINUTES (10) and keeps what ends badly in tests/fuzz/finds
-# make conformance  every case that onnx ships, through every verb: one table (20 minutes)
+# make conformance  every case that onnx ships, through every verb, written to docs/conformance.md (an hour)
 # make clean    removes what the above made, except .venv and node_modules
 # PYTHON=...    the Python (3.11 or newer) that .venv is made from
 
@@ -70,7 +70,7 @@ bundle: $(FRONTEND)/node_modules/.package-lock.json
 faults: .venv/installed-test torch
 	HF_HUB_OFFLINE=1 python -W ignore -m tests.faults --jobs 2
 
-# every case that onnx ships through every verb, in one table (20 minutes)
+# every case that onnx ships through every verb, written to docs/conformance.md (an hour)
 conformance: .venv/installed-test torch
 	python -m tests.conformance
 
@@ -78,6 +78,7 @@ robust: .venv/installed-test torch
 	ONNX_NB_DEPTH=50 python -m pytest -m 'not browser' tests/widgets/test_messages.py tests/notebook/test_many_displays.py \
 		tests/analysis/model/test_saving_under_faults.py tests/analysis/run/test_capture_under_faults.py \
 		tests/analysis/run/test_capture_subprocess.py
+	ONNX_NB_DEPTH=50 python -m pytest -m hypothesis tests/analysis tests/drawing
 
 audit: .venv/installed-test $(FRONTEND)/node_modules/.package-lock.json
 	python .ci/audit.py
