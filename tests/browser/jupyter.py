@@ -294,6 +294,22 @@ class JupyterPage:
         self.command("notebook:run-cell")
         self._raise_errors()
 
+    def run_up_to(self, name: str, text: str, following: int = 0) -> int:
+        """Open a copy of a notebook, run its cells up to the one with a text; return the index of that cell.
+
+        A copy, because a test that ran before may have saved the notebook with widgets whose kernel is gone.
+        """
+        copy = f"clicked-{name}"
+        shutil.copyfile(ROOT / "notebooks" / name, self.server.root / copy)
+        cells = json.loads((self.server.root / copy).read_text(encoding="utf-8"))["cells"]
+        code = [index for index, cell in enumerate(cells) if cell["cell_type"] == "code"]
+        (place,) = (index for index in code if text in "".join(cells[index]["source"]))
+        self.open(copy)
+        for index in (each for each in code if each <= place + following):
+            self.run_cell(index)
+        (self.server.root / copy).unlink()
+        return place
+
     def _raise_errors(self) -> None:
         outputs = self.page.evaluate(
             """() => jupyterapp.shell.currentWidget.content.model.sharedModel.cells

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,41 +74,6 @@ def test_a_notebook_runs_and_shows_what_it_was_saved_with(stop: Stop, lab: Jupyt
     elif any(cell.get("outputs") for cell in notebook.cells):
         found = list(differences(notebook, saved))
         assert not found, "\n\n".join(found)
-
-
-def test_a_fault_is_found_by_clicks_in_the_panel(lab: JupyterPage) -> None:
-    pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
-    name = "06-pytorch-against-onnx.ipynb"
-    cells = nbformat.read(FOLDER / name, as_version=4).cells
-    (place,) = (index for index, cell in enumerate(cells) if "ComparisonPanel(" in cell.source)
-    # a copy: that of the test above may have been saved with widgets whose kernel is gone
-    shutil.copyfile(FOLDER / name, lab.server.root / "clicked.ipynb")
-    lab.open("clicked.ipynb")
-    for index in range(place + 2):  # the graph is in the next cell
-        if cells[index].cell_type == "code":
-            lab.run_cell(index)
-    panel = lab.widget("comparison", within=lab.cell(place))
-    culprit = "blocks.1.attention → softmax()"
-    expect(panel.locator(".onnx-nb-said")).to_contain_text(f"First differs at '{culprit}' (softmax)")
-    detail = panel.get_by_label("Errors of the point")
-    expect(detail).to_contain_text(culprit)
-
-    panel.get_by_placeholder("Filter").first.fill("norm1")
-    panel.get_by_text("blocks.2.norm1", exact=True).first.click()
-    expect(detail).to_contain_text("blocks.2.norm1")
-    lab.screenshot("06-panel-clicked")
-    lab.kernel.expect("panel.point", "blocks.2.norm1")
-    tensor = lab.kernel.evaluate("first['blocks.2.norm1'].candidate")
-    lab.kernel.expect("[each['name'] for each in g.selection]", [tensor])
-
-    panel.get_by_role("button", name="Show it").click()
-    expect(detail).to_contain_text(culprit)
-    panel.get_by_role("button", name="Drill down").click()
-    expect(panel.locator(".onnx-nb-said")).to_contain_text("First differs at 'aten._softmax'")
-    lab.screenshot("06-panel-drilled")
-    panel.get_by_role("button", name="All points").click()
-    expect(panel.locator(".onnx-nb-said")).to_contain_text(f"'{culprit}'")
-    assert lab.errors == []
 
 
 def is_drawing(output: Any) -> bool:

@@ -320,8 +320,8 @@ class Debugger:
     >>> debugger
     Debugger(2 tensors in torch, 2 in the model, 2 in both)
     >>> debugger.print_debug_result()
-    doubled MSE: 0.0
-    exp MSE: 0.0
+    doubled MSE: 0
+    exp MSE: 0
     """
 
     def __init__(self) -> None:
@@ -427,7 +427,7 @@ class Debugger:
         lines = {name: f"{name}: not in the debug model" for name in self.torch_value}
         lines |= {name: f"{name}: run the module in torch first, module(x)" for name in self.onnx_value}
         for name in self.torch_value.keys() & self.onnx_value.keys():
-            lines[name] = f"{name} MSE: {ErrorStats.of(self.torch_value[name], self.onnx_value[name]).mse}"
+            lines[name] = f"{name} MSE: {ErrorStats.of(self.torch_value[name], self.onnx_value[name]).mse:.3g}"
         nothing = "no tensor was debugged yet: run the module in torch, then the debug model"
         print("\n".join(lines.values()) or nothing)  # noqa: T201 (its purpose)
 

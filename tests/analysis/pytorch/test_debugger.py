@@ -62,7 +62,7 @@ def test_the_debugger_finds_where_the_model_was_changed(
     lines = dict(line.split(" MSE: ") for line in capsys.readouterr().out.splitlines())
     for name in ("x_0", "x_1", "x_2"):
         mse = float(np.mean((debugger.torch_value[name].astype(float) - debugger.onnx_value[name]) ** 2))
-        assert float(lines[name]) == pytest.approx(mse, rel=1e-6)
+        assert float(lines[name]) == pytest.approx(mse, rel=5e-3)  # three digits are printed
     assert float(lines["x_0"]) < 1e-10
     assert float(lines["x_1"]) > 1e-6
     first = debugger.comparison().first_divergent()

@@ -1,0 +1,74 @@
+"""The clicks that notebooks 06 and 06b tell a reader to make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.graph import GraphWidget
+from tests.browser.test_pair import PairWidget
+
+if TYPE_CHECKING:
+    from tests.browser.jupyter import JupyterPage
+
+
+def test_a_fault_is_found_by_clicks_in_the_panel(lab: JupyterPage) -> None:
+    pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
+    place = lab.run_up_to("06-pytorch-against-onnx.ipynb", "ComparisonPanel(", following=1)  # the graph
+    panel = lab.widget("comparison", within=lab.cell(place))
+    culprit = "blocks.1.attention → softmax()"
+    expect(panel.locator(".onnx-nb-said")).to_contain_text(f"First differs at '{culprit}' (softmax)")
+    detail = panel.get_by_label("Errors of the point")
+    expect(detail).to_contain_text(culprit)
+
+    panel.get_by_placeholder("Filter").first.fill("norm1")
+    panel.get_by_text("blocks.2.norm1", exact=True).first.click()
+    expect(detail).to_contain_text("blocks.2.norm1")
+    lab.screenshot("06-panel-clicked")
+    lab.kernel.expect("panel.point", "blocks.2.norm1")
+    tensor = lab.kernel.evaluate("first['blocks.2.norm1'].candidate")
+    lab.kernel.expect("[each['name'] for each in g.selection]", [tensor])
+
+    panel.get_by_role("button", name="Show it").click()
+    expect(detail).to_contain_text(culprit)
+    panel.get_by_role("button", name="Drill down").click()
+    expect(panel.locator(".onnx-nb-said")).to_contain_text("First differs at 'aten._softmax'")
+    lab.screenshot("06-panel-drilled")
+    panel.get_by_role("button", name="All points").click()
+    expect(panel.locator(".onnx-nb-said")).to_contain_text(f"'{culprit}'")
+
+    panel.get_by_role("button", name="Unmatched (1)").click()
+    expect(panel.get_by_role("grid", name="Unmatched")).to_contain_text("folded into BatchNorm1d 'stem.1'")
+
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(place + 1)))
+    graph.click("node_layer_norm_6", "node")
+    lab.screenshot("06-graph-clicked")
+    lab.kernel.expect("panel.point", "norm")
+    assert lab.errors == []
+
+
+def test_the_nodes_that_a_quantizer_adds_are_gone_through(lab: JupyterPage) -> None:
+    pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
+    lab.page.set_viewport_size({"width": 1280, "height": 1150})
+    place = lab.run_up_to("06b-what-precision-costs.ipynb", "DiffPanel(")
+    pair = PairWidget(lab.widget("pair", within=lab.cell(place)))
+
+    pair.root.get_by_label("Filter differences").fill("gelu")
+    rows = pair.root.locator(".onnx-nb-change")
+    rows.filter(has_text="gelu_QuantizeLinear").first.click()
+    pair.candidate.expect_selection("gelu_QuantizeLinear")
+    pair.reference.expect_selection(None)
+    expect(pair.root.locator(".onnx-nb-pair-note").first).to_contain_text("no such node")
+    lab.screenshot("06b-pair-clicked")
+
+    pair.root.get_by_role("button", name="Next difference").click()
+    pair.candidate.expect_selection("gelu_DequantizeLinear")
+    pair.root.get_by_role("button", name="Previous difference").click()
+    pair.candidate.expect_selection("gelu_QuantizeLinear")
+
+    pair.reference.click("node_gelu", "node")
+    pair.candidate.expect_selection("node_gelu")
+    lab.screenshot("06b-pair-followed")
+    assert lab.errors == []
