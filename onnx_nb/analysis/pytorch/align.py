@@ -142,12 +142,18 @@ class Match:
     """Line of Python that called the function, such as ``modeling_bert.py:312``."""
     exported: str = ""
     """Name of its tensor in the export if `Alignment.on` found another one or none; else empty."""
+    root: str = "model"
+    """Name of the module itself, as in `ModuleCall.root`."""
+
+    @property
+    def called(self) -> str:
+        """Name of the call, as in `ModuleCall.name`."""
+        return f"{self.path or self.root}{f'#{self.call + 1}' if self.call else ''}"
 
     @property
     def name(self) -> str:
         """Name of the output: "encoder.layer.1", "shared#2", "lstm → 1.0"."""
-        call = f"#{self.call + 1}" if self.call else ""
-        return f"{self.path or 'model'}{call}{f' → {self.output}' if self.output else ''}"
+        return f"{self.called}{f' → {self.output}' if self.output else ''}"
 
 
 Pairs: TypeAlias = Mapping[int, tuple[int, Match]]
@@ -379,7 +385,7 @@ class Candidates:
             if function.value in found and function.value not in self._makers:
                 call, value = self._calls[function.call], found[function.value]
                 carried = self._graph.value_names[value], "inputs", "", function.name, function.source
-                matches.append(Match(call.path, call.index, label, call.cls, *carried))
+                matches.append(Match(call.path, call.index, label, call.cls, *carried, root=call.root))
         return Alignment(tuple(matches))
 
     # --- nodes of calls ---------------------------------------------------------------------------------------------
@@ -571,7 +577,7 @@ class Candidates:
                     how = "folded"
                 why = "" if value >= 0 else self._why(slot.value, number)
                 tensor = self._graph.value_names[value] if value >= 0 else ""
-                yield Match(call.path, call.index, slot.label, call.cls, tensor, how, why)
+                yield Match(call.path, call.index, slot.label, call.cls, tensor, how, why, root=call.root)
 
     def _why(self, number: int, call: int) -> str:
         """Return the reason why a value has no tensor."""

@@ -121,7 +121,7 @@ class TorchComparison(Comparison):
                 message = f"{output} was computed in advance: it is the weight {quoted(constants[0])}."
                 advice = "There is nothing to run. See model.tensor(name), or choose the module around it."
             raise AlignmentError(message, advice=advice)
-        model = assemble(graph.model, nodes, starts, ends, name=f"{graph.model.name} [{path or 'model'}]")
+        model = assemble(graph.model, nodes, starts, ends, name=f"{graph.model.name} [{path or call.name}]")
         kinds = {plain_text(port.name): port.type.tensor_type.elem_type for port in model.proto.graph.input}
         border = {*starts, *ends}
         right = {value: recording.value(recorded) for recorded, (value, _) in pairs.items() if value in border}
@@ -269,7 +269,7 @@ class TorchComparison(Comparison):
             if match.tensor in tensors:
                 found.setdefault(match.name, tensors[match.tensor])
                 if not match.call and not match.function:
-                    found.setdefault(match.path or "model", tensors[match.tensor])
+                    found.setdefault(match.called, tensors[match.tensor])
         return found
 
 

@@ -142,7 +142,7 @@ def compare_operations(  # noqa: PLR0917
     points: list[Point] = []
     for value in sorted(set(values) - wrong, key=lambda value: (int(graph.rank[makers[value]]), value)):
         made = operations.last.get(value) or operations.maker.get(numbers[value])
-        name = names[made.value] if made is not None else part.path or "model"
+        name = names[made.value] if made is not None else part.path or again.calls[0].name
         point = point_at(
             graph,
             value,

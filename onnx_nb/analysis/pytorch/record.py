@@ -84,11 +84,13 @@ class ModuleCall:
     """Attributes of the submodule that an ONNX operator also has, such as ``eps``."""
     known: int = 0
     """Number of values recorded before the call, including its inputs."""
+    root: str = "model"
+    """Name of the module itself: "model", or its class if a submodule has that path."""
 
     @property
     def name(self) -> str:
-        """The path, with "#2" for a second call; "model" for the module itself."""
-        return f"{self.path or 'model'}{f'#{self.index + 1}' if self.index else ''}"
+        """The path, with "#2" for a second call; `root` for the module itself."""
+        return f"{self.path or self.root}{f'#{self.index + 1}' if self.index else ''}"
 
 
 class FunctionCall(NamedTuple):
@@ -164,7 +166,7 @@ class Recording:
     def find_call(self, name: str) -> int:
         """Return the index in `calls` of the call with this name: a path or an alias, "shared#2" for a second call.
 
-        "model" is the module itself, unless a submodule has that path; in "model → add()" the one that called ``add``.
+        "model" is the module itself; if a submodule has that path, the module itself has the name of its class.
 
         Raises
         ------
@@ -201,7 +203,7 @@ class Recording:
         if not found:
             message = f"no call of submodule {quoted(path)} was recorded."
             raise AlignmentError(message, advice=closest_text(path, [call.name for call in self.calls]))
-        return min(found.items(), key=lambda each: (each[1] is None, self.calls[each[0]].parent < 0, each[0]))
+        return min(found.items(), key=lambda each: (each[1] is None, each[0]))
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -451,6 +453,7 @@ class _Recorder:
         self._names: dict[int, list[str]] = {}
         for name, part in module.named_modules(remove_duplicate=False):
             self._names.setdefault(id(part), []).append(name)
+        self._root = type(module).__name__ if any("model" in names for names in self._names.values()) else "model"
 
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, functions: bool) -> None:
         """Run the module, record the results of functions if requested, and remove all hooks afterwards."""
@@ -491,7 +494,8 @@ class _Recorder:
             own: dict[str, Any] = {name: part.__dict__[name] for name in ATTRIBUTES if name in part.__dict__}
             attributes = {name: value for name, value in own.items() if _is_plain(value)}
             known = len(self.contents)
-            self.calls.append(ModuleCall(path, tuple(aliases), cls, index, parent, inputs, (), attributes, known))
+            named = (path, tuple(aliases), cls, index, parent)
+            self.calls.append(ModuleCall(*named, inputs, (), attributes, known, self._root))
 
     def _after(self, part: torch.nn.Module, output: Any) -> None:
         if all(running is not part for _, running in self._stack):

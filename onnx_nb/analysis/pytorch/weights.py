@@ -207,7 +207,7 @@ class WeightFinder:
             point = Point(*names, how, depth, "weight", node, weight.scope, difference=_difference(weight, errors))
             points.append(dataclasses.replace(point, cumulative=errors, isolated=errors))
         missing = [
-            Unmatched(f"{name.rpartition('.')[0] or 'model'} → {name.rpartition('.')[2]}", "reference", why, "weight")
+            Unmatched(f"{self._parent(name)} → {name.rpartition('.')[2]}", "reference", why, "weight")
             for name, tensor in (self._parameters.items() if self._scope is None else ())
             if id(tensor) not in self._known and (why := self._left_out.get(name) or self._why(name, tensor))
         ]
@@ -279,7 +279,7 @@ class WeightFinder:
         """Yield the weight at an input of a layer's node; ``array`` is computed from parameters ``names``."""
         graph = self._graph
         path, name = names[0].rpartition(".")[::2]
-        label, how = f"{path or 'model'} → {name}", "operator" if len(names) == 1 else "folded"
+        label, how = f"{self._parent(names[0])} → {name}", "operator" if len(names) == 1 else "folded"
         held = _weight_of(graph, node, place)
         known = _INTEGERS.get(operator(graph, node))
         if name == "bias" and held is None and _input_of(graph, node, 2 if known is None else known.bias) < 0:
@@ -378,7 +378,10 @@ class WeightFinder:
             unknown_scale = held is not None and held.steps is None and own != name
             may_be_folded = re.match("(Lazy)?(Conv|BatchNorm)", cls) is not None
             if held is not None and not unknown_scale and not may_be_folded and held.array.shape == array.shape:
-                yield _Weight(f"{path or 'model'} → {label}", (own,), held, array, "name", path, node)
+                yield _Weight(f"{self._parent(own)} → {label}", (own,), held, array, "name", path, node)
+
+    def _parent(self, parameter: str) -> str:
+        return parameter.rpartition(".")[0] or self._recording.calls[0].root
 
     def _read(self, name: str) -> tuple[int, _Operand | None]:
         """Return the first reader of an initializer and the weight as that reader sees it, dequantized if quantized."""
@@ -481,8 +484,7 @@ class WeightFinder:
             label, name, _, _ = pieces[at]
             if name not in incomplete:
                 array, held = fits[at, to]
-                parent = name.rpartition(".")[0] or "model"
-                yield _Weight(f"{parent} → {label}", (name,), held, array, how, path, operands[to][0])
+                yield _Weight(f"{self._parent(name)} → {label}", (name,), held, array, how, path, operands[to][0])
 
     def _orientations(self, piece: _Piece, node: int, held: _Operand) -> list[tuple[NDArray[Any], _Operand]]:
         """Return a parameter and a weight in the same shape, in each orientation in which they may be equal."""
