@@ -252,7 +252,8 @@ def computed(case: Case) -> list[NDArray[Any]] | None:
     if op == "Range" and not _is_short(case.values):
         return None
     unread = any(kind is not None and value is None for kind, value in zip(case.inputs, case.values, strict=True))
-    if op not in _COMPUTED or unread or not all(map(is_small, outputs)):
+    elsewhere = any(each.t.data_location == onnx.TensorProto.EXTERNAL for each in case.node.attribute)
+    if op not in _COMPUTED or unread or elsewhere or not all(map(is_small, outputs)):
         return None
     if all(kind.dtype != "string" for kind in outputs):
         try:

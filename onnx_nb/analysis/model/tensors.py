@@ -437,9 +437,20 @@ def fits(declared: Dims, shape: Sequence[int]) -> bool:
 def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
     """Return the value of an attribute, or a default if the node does not have it."""
     for found in node.attribute:
-        if plain_text(found.name) == name:
+        if plain_text(found.name) == name and _has_value(found):
             return onnx.helper.get_attribute_value(found)
     return default
+
+
+def attributes(node: NodeProto) -> dict[str, Any]:
+    """Return the values of the attributes of a node by name."""
+    found = filter(_has_value, node.attribute)
+    return {plain_text(each.name): onnx.helper.get_attribute_value(each) for each in found}
+
+
+def _has_value(attribute: AttributeProto) -> bool:
+    """Return whether an attribute has a type, and does not refer to one of a function."""
+    return bool(attribute.type) and not attribute.ref_attr_name
 
 
 def graphs_of(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:

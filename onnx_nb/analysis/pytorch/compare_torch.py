@@ -27,6 +27,7 @@ from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.tensors import attributes as values_of
 from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch.align import Alignment, Candidates, Pairs, TensorSink, feeds_of, inputs_of
@@ -561,7 +562,7 @@ _COMPARED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 
 def attribute_difference(cls: str, attributes: Mapping[str, Any], node: onnx.NodeProto, rank: int) -> str:
     """Describe the attributes that provably differ between a module and the node of its output; empty if none does."""
-    given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    given = values_of(node)
     is_padded = attributes.get("padding_mode", "zeros") != "zeros" or given.get("auto_pad", b"NOTSET") != b"NOTSET"
     operator, compared = _COMPARED.get(re.sub(r"[123]d$", "", cls), ("", ()))
     texts = []

@@ -87,7 +87,7 @@ class Op:
 
     def attributes(self) -> dict[str, Any]:
         """Return the values of all attributes by name."""
-        return {plain_text(each.name): onnx.helper.get_attribute_value(each) for each in self.proto.attribute}
+        return tensors.attributes(self.proto)
 
     def origins(self) -> list[str]:
         """Return the names of the nodes that `simplify` merged into this one; its own name if none are known."""

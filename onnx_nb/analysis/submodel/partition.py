@@ -15,12 +15,12 @@ from onnx import TensorProto
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
-from onnx_nb.analysis.formatting import plain_text, quoted
+from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.dataflow import Flow, strongly_connected
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.model.model import Model, ModelLike, load, weight_info, with_proto
-from onnx_nb.analysis.model.tensors import graphs_of
+from onnx_nb.analysis.model.tensors import attributes, graphs_of
 from onnx_nb.analysis.scopes.scopes import GATHERED, ROWS
 from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
 from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value, weight_tensors
@@ -525,13 +525,13 @@ def _constant(graph: Graph, value: int) -> TensorProto | None:
     maker = int(graph.producer[value])
     if maker < 0 or graph.operators[graph.op_index[maker]] != ("Constant", ""):
         return None
-    for attribute in graph.model.proto.graph.node[maker].attribute:
-        tensor, name = TensorProto(), plain_text(attribute.name)
+    for name, given in attributes(graph.nodes[maker]).items():
+        tensor = TensorProto()
         if name == "value":
-            tensor.CopyFrom(attribute.t)
+            tensor.CopyFrom(given)
         elif name in ("value_float", "value_floats", "value_int", "value_ints"):
             dtype = np.float32 if "float" in name else np.int64
-            tensor = onnx.numpy_helper.from_array(np.asarray(onnx.helper.get_attribute_value(attribute), dtype))
+            tensor = onnx.numpy_helper.from_array(np.asarray(given, dtype))
         else:
             continue
         tensor.name = graph.value_names[value]

@@ -58,3 +58,27 @@ def test_bytes_are_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functions, "BYTES", 1000)
     with pytest.raises(onnx_nb.ModelFileError, match=r"more than 1\.0 kB"):
         functions.check_calls(hostile.multiplying_functions(4), "it")
+
+
+@pytest.mark.parametrize("equation", ["a.b", "......ij", "ij.->ji", "é", "i\\c"])
+def test_an_equation_on_which_native_code_never_ends_is_refused(equation: str) -> None:
+    proto = einsum(equation)
+    with pytest.raises(onnx_nb.ModelFileError, match=r"Einsum 'y' of .* has no valid equation"):
+        onnx_nb.run(proto, {"x": np.eye(2, dtype=np.float32)})
+    with pytest.raises(onnx_nb.ModelFileError, match=r"Einsum 'y' of .* has no valid equation"):
+        onnx_nb.external_data.check(proto)
+    assert any("its equation is not valid" in each.message for each in onnx_nb.Graph.of(onnx_nb.load(proto)).problems)
+
+
+@pytest.mark.parametrize("equation", ["ij->ji", "ij", "...ij->...ji", "i...->...i", " i j -> j i ", "ii->"])
+def test_an_equation_runs_as_in_numpy(equation: str) -> None:
+    x = np.arange(4, dtype=np.float32).reshape(2, 2)
+    assert np.array_equal(onnx_nb.run(einsum(equation), {"x": x})["y"], np.einsum(equation, x))
+
+
+def einsum(equation: str) -> onnx.ModelProto:
+    node = onnx.helper.make_node("Einsum", ["x"], ["y"], equation=equation)
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 2])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    graph = onnx.helper.make_graph([node], "g", [x], [y])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
