@@ -1,6 +1,7 @@
 /**
  * The `_esm` of every widget, small because it is sent and saved with each of them. The bundle comes from the model in
- * the trait `_code`, once for each page; in a host that resolves no references it comes from the kernel.
+ * the trait `_code`, once for each page; in a host that resolves no references it comes from the kernel. That model has
+ * this module, too, which compiles the bundle while the kernel still makes the first widget.
  */
 
 import type { WidgetModel } from "./protocol/model.ts";
@@ -32,7 +33,8 @@ async function load(model: WidgetModel): Promise<Module> {
 
 async function codeOf(model: WidgetModel, id: string): Promise<string> {
   try {
-    const shared = (await model.widget_manager?.get_model(id)) as unknown as WidgetModel;
+    const own = model.get("code");
+    const shared = (own === undefined ? await model.widget_manager?.get_model(id) : model) as unknown as WidgetModel;
     return String(shared.get("code"));
   } catch {
     return asked(model);
@@ -69,7 +71,10 @@ export default () => {
     return module;
   };
   return {
-    initialize: async (context: { model: WidgetModel }) => (await loaded(context.model)).initialize(context),
+    initialize: async (context: { model: WidgetModel }) => {
+      const { initialize } = await loaded(context.model);
+      return context.model.get("code") === undefined ? initialize(context) : undefined;
+    },
     render: async (context: Mount) => (await loaded(context.model)).render(context),
   };
 };

@@ -6,9 +6,9 @@ html-manager, and marimo with its kernel. Where a reference cannot be resolved, 
 kernel. marimo already serves equal modules once, so its widgets carry the bundle, and its static exports include it.
 
 **The picture** of a widget is for GitHub, untrusted notebooks, and notebooks without their kernel. They ignore a
-widget's output and its fallbacks, so the picture is a separate output. It starts empty or as a table. The browser draws
-what the widget shows whenever it has come to rest, and hides the picture while the widget is shown. It is an SVG in a
-data URI: sanitizers drop an inline SVG, and keep an image.
+widget's output and its fallbacks, so the picture is a separate output. It starts as a text, a table or, in a page that
+will draw it, an empty image. The browser draws what the widget shows whenever it has come to rest, and hides the
+picture while the widget is shown. It is an SVG in a data URI: sanitizers drop an inline SVG, and keep an image.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ COLUMNS_IN_STATE: Final = 1_000_000
 """Maximum bytes of columns that a widget saves with the notebook, which then reopens without a kernel."""
 PICTURE_LIMIT: Final = 2_000_000
 """Maximum bytes of a picture that is saved in the notebook."""
+_EMPTY_GIF: Final = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
+"""An image of one transparent pixel in base64; what is appended is not shown."""
 
 
 @functools.cache
@@ -57,12 +59,25 @@ def in_marimo() -> bool:
 
 
 class SharedCode(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no types
-    """A model without a view that holds the bundle."""
+    """A model without a view that holds the bundle. Its own module has the page compile it before a widget comes."""
+
+    _model_name = traitlets.Unicode("AnyModel").tag(sync=True)
+    _model_module = traitlets.Unicode("anywidget").tag(sync=True)
+    _model_module_version = traitlets.Unicode(anywidget.AnyWidget._model_module_version.default_value).tag(sync=True)  # noqa: SLF001
+    _esm = traitlets.Unicode(static_text("stub.js")).tag(sync=True)
+    _anywidget_id = traitlets.Unicode("onnx_nb.SharedCode").tag(sync=True)
 
     code = traitlets.Unicode().tag(sync=True)
     """Text of the bundle."""
 
+    _code = traitlets.Unicode().tag(sync=True)
+    """This model, as the widgets refer to it."""
+
     _this: SharedCode | None = None
+
+    def __init__(self) -> None:
+        own = uuid.uuid4().hex
+        super().__init__(model_id=own, _code=f"IPY_MODEL_{own}", code=static_text("widget.js"))
 
     def set_state(self, sync_data: Mapping[str, Any]) -> None:
         """Ignore what a page sends: the bundle that every other page runs is the kernel's."""
@@ -73,7 +88,7 @@ class SharedCode(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no 
         if in_marimo():
             return None
         if cls._this is None or cls._this.comm is None:  # closed, as by Widget.close_all()
-            cls._this = cls(code=static_text("widget.js"))
+            cls._this = cls()
         return cls._this
 
 
@@ -183,7 +198,7 @@ class PackedWidget(OnnxWidget):
     """``Columns.to_bytes()`` by name; empty if they are too large to be saved: then the browser requests each."""
 
     def __init__(self, alt: str, packed: Mapping[str, bytes], still: str = "", **traits: Any) -> None:
-        self._alt, self._still, self._displayed = alt, still or html.escape(alt), False
+        self._alt, self._still, self._displayed = alt, still, False
         self._packed = dict(packed)
         super().__init__(_picture_id=secrets.token_hex(8), _parts=in_state(packed), **traits)
 
@@ -202,9 +217,16 @@ class PackedWidget(OnnxWidget):
         from IPython import get_ipython
         from IPython.display import HTML, display
 
-        if getattr(get_ipython(), "kernel", None) is not None:
-            place = HTML(f'<div class="{self._picture_class}">{self._still}</div>')
-            display(place, display_id=f"onnx_nb-{self._picture_id}", metadata={})
+        shell = get_ipython()
+        if getattr(shell, "kernel", None) is not None:
+            # for the first HTML of a page JupyterLab loads what sets formulas, which takes longer than to draw a graph
+            from_page = "deletedCells" in (shell.get_parent().get("metadata") or {})
+            if from_page and not self._still:
+                empty = {"image/gif": _EMPTY_GIF + self._picture_id, "text/plain": self._alt}
+                display(empty, raw=True, display_id=f"onnx_nb-{self._picture_id}")
+            else:
+                place = HTML(f'<div class="{self._picture_class}">{self._still or html.escape(self._alt)}</div>')
+                display(place, display_id=f"onnx_nb-{self._picture_id}", metadata={})
             self._displayed = True
 
     def _on_picture(self, call: Call) -> Reply:

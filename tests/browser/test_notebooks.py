@@ -44,17 +44,17 @@ def test_a_notebook_runs_and_shows_what_it_was_saved_with(stop: Stop, lab: Jupyt
     wanted = 0
     for index, cell in enumerate(notebook.cells):
         shown = lab.cell(index)
-        # a live widget hides its picture
-        beside = shown.locator(".onnx-nb-picture")
-        expect(beside).to_have_count(lab.page.evaluate(PICTURES, index))
-        for picture in beside.all():
-            expect(picture).to_be_hidden()
         for kind in ("capture", "comparison", "external_data", "graph", "pair", "simplification"):
             if shown.locator(f'.onnx-nb[data-widget="{kind}"]').count():
                 lab.widget(kind, within=shown)
                 # drawn by the live widget a moment later, and hidden by it
                 expect(shown.locator("img.onnx-nb-picture")).to_have_count(1)
                 wanted += 1
+        # a live widget hides its picture
+        beside = shown.locator(".onnx-nb-picture")
+        expect(beside).to_have_count(lab.page.evaluate(PICTURES, index))
+        for picture in beside.all():
+            expect(picture).to_be_hidden()
         if cell.cell_type == "code":
             lab.screenshot(f"{stop.path.stem}-{index:02d}")
     lab.command("docmanager:save")

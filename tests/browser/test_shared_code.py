@@ -47,7 +47,7 @@ def test_ten_widgets_share_one_bundle(lab: JupyterPage) -> None:
     states = [model["state"] for model in models]
     assert [len(state["code"]) for state in states if "code" in state] == [size]
     stubs = [len(state["_esm"]) for state in states if "_esm" in state]
-    assert len(stubs) == len(TEN)
+    assert len(stubs) == len(TEN) + 1  # the one with the code has the page compile it
     assert max(stubs) < 1500
     assert len(saved) < size + 150_000
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import subprocess
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import ipywidgets
@@ -59,6 +61,20 @@ def test_a_notebook_that_no_browser_showed_is_not_blank() -> None:
     page, _ = exporter.from_notebook_node(notebook)
     text = re.sub(r"<script.*?</script>|<[^>]*>", "", page, flags=re.DOTALL)
     assert "Graph of branches: 9 nodes" in text
+
+
+def test_the_picture_is_empty_in_a_page_that_will_draw_it_and_a_text_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = onnx_nb.ModelGraph(onnx.parser.parse_model(BRANCHES))
+    said: list[Any] = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **_: said.append(data))
+    for metadata in ({"deletedCells": []}, {}):
+        kernel = SimpleNamespace(kernel=object(), get_parent=lambda metadata=metadata: {"metadata": metadata})
+        monkeypatch.setattr("IPython.get_ipython", lambda kernel=kernel: kernel)
+        graph.show_picture()
+    page, elsewhere = said
+    assert base64.b64decode(page["image/gif"]).startswith(b"GIF89a")
+    assert page["text/plain"] == "Graph of branches: 9 nodes"
+    assert "Graph of branches: 9 nodes" in elsewhere.data
 
 
 @pytest.mark.parametrize("make", [onnx_nb.load, onnx_nb.simplify, onnx_nb.summarize, onnx_nb.capture])

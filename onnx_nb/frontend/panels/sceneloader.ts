@@ -32,7 +32,8 @@ interface Ingredients {
 export class SceneLoader {
   readonly #view: ViewContext;
   readonly #events: SceneEvents;
-  readonly #cache = createCache();
+  /** for full and for brief labels: the search for the open scopes tries both */
+  readonly #caches = { full: createCache(), brief: createCache() };
   readonly #scheduler: ReturnType<typeof createLayoutScheduler>;
   #font = "";
   #measures: { readonly full: Measure; readonly brief: Measure } | null = null;
@@ -91,9 +92,11 @@ export class SceneLoader {
       this.#afterwards = null;
       return;
     }
-    this.#cache.columnHeight = wanted.columnHeight;
-    this.#cache.settle();
-    const parts = sceneInParts(this.#view.columns, open, wanted.measure, this.#cache, { direction });
+    const { full, brief } = this.#caches;
+    const cache = this.brief ? brief : full;
+    cache.columnHeight = wanted.columnHeight;
+    for (const each of [full, brief]) each.settle();
+    const parts = sceneInParts(this.#view.columns, open, wanted.measure, cache, { direction });
     const ready = (scene: Scene, late: boolean): void => {
       this.#loaded = wanted;
       this.#events.ready(scene, anchor, late);
@@ -133,10 +136,11 @@ export class SceneLoader {
       const { direction } = this.#view.state();
       if (this.#measures === null) return null;
       const measure = brief ? this.#measures.brief : this.#measures.full;
+      const cache = brief ? this.#caches.brief : this.#caches.full;
       const room = { w: (view.w - 2 * cameras.MARGIN) / zoom, h: (view.h - 2 * cameras.MARGIN) / zoom };
       const fitting = (columnHeight: number): boolean => {
-        this.#cache.columnHeight = columnHeight;
-        return fitsInto(room, this.#view.columns, open, measure, this.#cache, direction);
+        cache.columnHeight = columnHeight;
+        return fitsInto(room, this.#view.columns, open, measure, cache, direction);
       };
       if (before === 0 && fitting(0)) return 0;
       if (direction !== "down") return null;

@@ -41,8 +41,18 @@ export interface Opening {
  * as possible. If few boxes fit, labels become brief to make room for more.
  */
 export function opening(columns: Columns, fits: Fits): Opening {
+  const tried = new Map<string, number | null>();
+  /** several ways try the same scopes */
+  const known: Fits = (open, zoom, brief, columnHeight) => {
+    const key = `${zoom} ${brief} ${columnHeight} ${[...open].sort()}`;
+    const found = tried.get(key);
+    if (found !== undefined) return found;
+    const fitting = fits(open, zoom, brief, columnHeight);
+    tried.set(key, fitting);
+    return fitting;
+  };
   const at = (way: Way): Opening | null =>
-    opened(columns, (open, columnHeight) => fits(open, way.zoom, way.brief, columnHeight), way);
+    opened(columns, (open, columnHeight) => known(open, way.zoom, way.brief, columnHeight), way);
   let most: Opening | null = null;
   for (const trivia of [false, true]) {
     for (const way of WAYS) {

@@ -95,7 +95,7 @@ export function style(parent: HTMLElement, css: string): void {
 
 /** Hides the picture that replaces a widget, and the output around it, while the widget is on this page. */
 function hidePicture(parent: HTMLElement, id: string): void {
-  const picture = `.onnx-nb-picture-${id}`;
+  const picture = `:is(.onnx-nb-picture-${id}, img[src^="data:image/gif"][src$="${id}"])`; // drawn, and still empty
   // the output itself, not one around it: an ipywidgets.Output holds outputs, among them this widget
   const around = `.jp-OutputArea-child:has(> .jp-OutputArea-output > ${picture})`;
   style(parent, `${picture}, ${around} { display: none !important; }`);
