@@ -9,6 +9,7 @@ import difflib
 import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 import ipywidgets
@@ -70,6 +71,9 @@ class ModelGraph(GraphWidget):
     _overlay = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
     """Numbers that color the boxes; ``None`` for the categories of operators."""
 
+    _digest = traitlets.Unicode().tag(sync=True)
+    """Digest of the columns: a page that has them from another view of the same model asks for them no more."""
+
     selection = traitlets.List(traitlets.Dict()).tag(sync=True)
     """The selection: ``[{"kind": "tensor" | "node" | "scope", "name": …}, …]``; empty if there is none."""
 
@@ -113,7 +117,8 @@ class ModelGraph(GraphWidget):
         self._values = Values(self.model)
         self._shown: ShownOverlay | None = None
         alt = f"Graph of {self.model.name}: {count_text(len(self.model.proto.graph.node), 'node')}"
-        super().__init__(alt, {"columns": columns(self.model).to_bytes()}, **traits)
+        packed = columns(self.model).to_bytes()
+        super().__init__(alt, {"columns": packed}, _digest=blake2b(packed, digest_size=16).hexdigest(), **traits)
 
     @traitlets.validate("inputs", "outputs")
     def _checked_names(self, proposal: dict[str, Any]) -> list[str]:

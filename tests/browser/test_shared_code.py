@@ -40,6 +40,8 @@ def test_ten_widgets_share_one_bundle(lab: JupyterPage) -> None:
     drawn = lab.page.locator(DRAWN)
     expect(drawn).to_have_count(len(TEN))
     assert lab.page.evaluate("onnxNbModules.size") == 1
+    graphs = "[...document.querySelectorAll('.onnx-nb[data-widget=graph]')].map(root => root.onnxNb.columns)"
+    assert lab.page.evaluate(f"new Set({graphs}).size") == 1
     size = lab.kernel.evaluate("len(__import__('onnx_nb.widgets._base').widgets._base.static_text('widget.js'))")
     lab.command("docmanager:save")
     saved = (lab.server.root / name).read_text(encoding="utf-8")

@@ -171,10 +171,10 @@ export class GraphView {
         this.#fitOverlay();
         if (late) this.#refresh();
       },
-      sized: (fits, first) => {
+      sized: (fits, where, first) => {
         const { selection } = this.#state;
         if (this.#unchosen !== this.#state.open || (selection !== null && !first)) return;
-        const { open: chosen, columnHeight, brief } = opening(this.columns, fits);
+        const { open: chosen, columnHeight, brief } = opening(this.columns, fits, where);
         // another view selected something: its scopes are open here, too
         const shown = selection === null ? null : shownAs(this.columns, selection);
         const around = shown === null ? [] : this.columns.ancestry(this.columns.scopeOf(shown));

@@ -130,6 +130,11 @@ export class SceneLoader {
     announce("Cancelled");
   }
 
+  /** Returns what `fits` depends on, besides the columns. */
+  place(view: cameras.Size): string {
+    return `${view.w} ${view.h} ${this.#view.state().direction} ${this.#font}`;
+  }
+
   /** Returns the column height at which the scopes in `open` fit a view at a zoom, null if they do not fit. */
   fits(view: cameras.Size): Fits {
     return (open, zoom, brief, before) => {

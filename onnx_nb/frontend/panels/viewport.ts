@@ -34,7 +34,7 @@ export interface ViewportOptions {
   /** there is a new scene; `late`: the page was drawn in between */
   loaded(late: boolean): void;
   /** the size of the view is now known, so the scopes that are open at first can be chosen to fit it */
-  sized(fits: Fits, first: boolean): void;
+  sized(fits: Fits, where: string, first: boolean): void;
   /** the graph could not be laid out */
   failed(error: unknown): void;
   /** the camera has moved, by hand or in a glide */
@@ -318,7 +318,7 @@ export class Viewport {
     if (control.untouched && Math.hypot(w - this.#chosenFor.w, h - this.#chosenFor.h) > NOTICED_PX) {
       const first = this.#chosenFor.w === 0;
       this.#chosenFor = control.view;
-      this.#options.sized(this.#loader.fits(control.view), first);
+      this.#options.sized(this.#loader.fits(control.view), this.#loader.place(control.view), first);
     }
     if (this.scene === null && !this.busy) this.#loader.load(null);
     if (control.untouched && this.scene !== null) this.#open(this.scene);

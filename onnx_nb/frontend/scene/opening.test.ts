@@ -93,6 +93,21 @@ describe("opening", () => {
     expect(narrow.boxes).toBeGreaterThan(0);
   });
 
+  test("tries nothing twice, and nothing again for the same place", () => {
+    const columns = columnsOf(stages(8));
+    const tried: string[] = [];
+    const fits: Fits = (open, ...rest) => {
+      tried.push(`${[...open]} ${rest}`);
+      return null;
+    };
+    const nothing = opening(columns, fits, "small");
+    expect(nothing.boxes).toBeGreaterThan(0);
+    expect(tried.length).toBeGreaterThan(0);
+    expect(new Set(tried).size).toBe(tried.length);
+    expect(opening(columns, () => 0, "small")).toBe(nothing);
+    expect(opening(columns, () => 0, "large").boxes).toBeGreaterThan(nothing.boxes);
+  });
+
   test("uses brief labels before it shows few boxes", () => {
     const columns = columnsOf(stages(8));
     const cache = createCache();

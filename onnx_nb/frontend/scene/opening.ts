@@ -1,6 +1,6 @@
 /** Chooses the scopes that are open when a model is shown for the first time. */
 
-import { type Columns, SCOPE_KIND } from "../protocol/columns.ts";
+import { type Columns, oncePerModel, SCOPE_KIND } from "../protocol/columns.ts";
 import { scopesOf } from "./scopegraph.ts";
 
 /** Maximum number of nodes of a graph that is shown in full. */
@@ -39,8 +39,20 @@ export interface Opening {
 /**
  * Chooses the scopes open at first: they show enough of the model and fit the view at a readable size, as large
  * as possible. If few boxes fit, labels become brief to make room for more.
+ *
+ * @param where what `fits` depends on, besides the columns: nothing is searched twice for the same
  */
-export function opening(columns: Columns, fits: Fits): Opening {
+export function opening(columns: Columns, fits: Fits, where = ""): Opening {
+  const known = openings(columns);
+  const found = known.get(where) ?? searched(columns, fits);
+  if (where !== "") known.set(where, found);
+  return found;
+}
+
+/** Openings found before, by the place that they were found for. */
+const openings = oncePerModel(() => new Map<string, Opening>());
+
+function searched(columns: Columns, fits: Fits): Opening {
   const tried = new Map<string, number | null>();
   /** several ways try the same scopes */
   const known: Fits = (open, zoom, brief, columnHeight) => {

@@ -5,7 +5,7 @@ import { createSummary, type SummaryData } from "../panels/summary.ts";
 import { Columns } from "../protocol/columns.ts";
 import type { GraphHost, Patch, Selected } from "../protocol/host.ts";
 import { bakedOf, graphHost, overlayOf, pageHost } from "../protocol/kernel.ts";
-import { bindTrait, textOf } from "../protocol/model.ts";
+import { bindTrait, type Parts, textOf } from "../protocol/model.ts";
 import { type Named, scopesAt, targetOf, type ViewState, viewFrom, viewTo } from "../protocol/viewstate.ts";
 import type { OverlayData } from "../scene/overlay.ts";
 import type { Direction } from "../scene/scene.ts";
@@ -15,8 +15,21 @@ import { drawn, type Page, rootIn, sharing } from "./mount.ts";
 /** The trait `_overlay`. */
 type Numbers = Readonly<Record<string, unknown>> & { readonly nodes: DataView; readonly groups: DataView };
 
+/** Columns on this page by their digest. */
+const shown = new Map<string, WeakRef<Columns>>();
+
+/** Loads columns, unless another view on this page shows the same. */
+async function columnsOf(part: Parts, digest: string): Promise<Columns> {
+  const known = shown.get(digest)?.deref();
+  if (known !== undefined) return known;
+  const columns = new Columns(await part("columns"));
+  for (const [each, old] of shown) if (old.deref() === undefined) shown.delete(each);
+  if (digest !== "") shown.set(digest, new WeakRef(columns));
+  return columns;
+}
+
 export const graphWidget = sharing(
-  async (part) => new Columns(await part("columns")),
+  (part, model) => columnsOf(part, String(model.get("_digest") ?? "")),
   (columns, model, channel, root, signal) => {
     const read = <T>(name: string): T => model.get(name) as T;
     const selectionOf = (named: readonly Named[]): Selected[] =>

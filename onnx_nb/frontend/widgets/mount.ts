@@ -141,11 +141,11 @@ export type Widget = (model: WidgetModel, channel: Channel) => View;
 
 /** Returns a widget that loads the data of its views once. */
 export function sharing<T>(
-  load: (part: Parts) => Promise<T>,
+  load: (part: Parts, model: WidgetModel) => Promise<T>,
   show: (loaded: T, model: WidgetModel, channel: Channel, root: HTMLElement, signal: AbortSignal) => void,
 ): Widget {
   return (model, channel) => {
-    const loading = load((part) => loadPacked(model, channel, part));
+    const loading = load((part) => loadPacked(model, channel, part), model);
     loading.catch(() => undefined); // each view reports it
     return async (root, signal) => {
       const loaded = await loading;
