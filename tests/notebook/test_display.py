@@ -67,7 +67,8 @@ def test_the_picture_is_empty_in_a_page_that_will_draw_it_and_a_text_elsewhere(m
     graph = onnx_nb.ModelGraph(onnx.parser.parse_model(BRANCHES))
     said: list[Any] = []
     monkeypatch.setattr("IPython.display.display", lambda data, **_: said.append(data))
-    for metadata in ({"deletedCells": []}, {}):
+    requests: list[dict[str, Any]] = [{"deletedCells": []}, {}]
+    for metadata in requests:
         kernel = SimpleNamespace(kernel=object(), get_parent=lambda metadata=metadata: {"metadata": metadata})
         monkeypatch.setattr("IPython.get_ipython", lambda kernel=kernel: kernel)
         graph.show_picture()
