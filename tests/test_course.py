@@ -168,8 +168,7 @@ def spelled(folder: Path) -> subprocess.CompletedProcess[str]:
 # --- what a reader sees without running anything ----------------------------------------------------------------------
 
 
-# the first notebook is kept without outputs
-@pytest.mark.parametrize("stop", [stop for stop in course() if stop.number != "00"], ids=lambda stop: stop.path.stem)
+@pytest.mark.parametrize("stop", course(), ids=lambda stop: stop.path.stem)
 def test_a_notebook_is_saved_with_what_it_shows(stop: Any) -> None:
     cells = [cell for cell in read(stop.path).cells if cell.cell_type == "code"]
     outputs = [output for cell in cells for output in cell.outputs]

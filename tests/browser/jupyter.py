@@ -160,6 +160,12 @@ class JupyterServer:
         (self.root / name).write_text(json.dumps(notebook))
         return name
 
+    def fresh(self, name: str) -> str:
+        """Copy a notebook as it is in the repository, under a name that no other test opens, and return the name."""
+        copied = f"{secrets.token_hex(4)}-{name}"
+        shutil.copyfile(ROOT / "notebooks" / name, self.root / copied)
+        return copied
+
     def stop(self) -> None:
         """Stop the server and its kernels."""
         self.process.terminate()
@@ -327,6 +333,16 @@ class JupyterPage:
         cell = self.page.locator(f'.jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell[data-windowed-list-index="{index}"]')
         cell.wait_for()
         return cell
+
+    def cell_with(self, text: str) -> int:
+        """Return the index of the first code cell whose source contains a text."""
+        index: int = self.page.evaluate(
+            """text => jupyterapp.shell.currentWidget.content.model.sharedModel.cells
+                .findIndex(cell => cell.cell_type === 'code' && cell.source.includes(text))""",
+            text,
+        )
+        assert index >= 0, f"no cell has {text!r}"
+        return index
 
     def widget(self, kind: str, *, within: Locator | None = None) -> Locator:
         """Wait for the first drawn widget of that `data-widget` and return it."""

@@ -1,7 +1,4 @@
-"""The main job in a real JupyterLab: look at a model, click two tensors, get a submodel that computes the same.
-
-`ONNX_NB_DOCS=1` writes the README's picture too.
-"""
+"""The main job in a real JupyterLab: look at a model, click two tensors, get a submodel that computes the same."""
 
 from __future__ import annotations
 
@@ -64,35 +61,6 @@ graph = onnx_nb.Graph.of(model)
 def outputs_of(op):
     return [graph.nodes[i].output[0] for i in graph.order if graph.nodes[i].op_type == op]
 """
-
-
-def test_the_first_notebook_from_top_to_bottom_and_with_the_mouse(themed_lab: JupyterPage) -> None:
-    lab = themed_lab
-    lab.open("00-first-light.ipynb").run_all()
-    shown = lab.cell(1)
-    lab.widget("summary", within=shown)
-    GraphWidget(lab.widget("graph", within=shown))
-    lab.screenshot(f"first-light-model-{lab.theme}")
-
-    graph = GraphWidget(lab.widget("graph", within=lab.cell(4)))
-    lab.kernel.run("g.inputs, g.outputs, g.submodel = [], [], None")
-    graph.expect("[view.state.boundary.inputs, view.state.boundary.outputs]", [[], []])
-    graph.click("/blocks.1/Add_output_0", "tensor")
-    graph.press("Input")
-    graph.click("/blocks.2/Add_output_0", "tensor")
-    graph.press("Output")
-    graph.wait_for_plan()
-    picture = lab.screenshot(f"first-light-cut-{lab.theme}", graph.root)
-    if os.environ.get("ONNX_NB_DOCS") and lab.theme == "light":
-        shutil.copyfile(picture, ROOT / "docs" / "first-light.png")
-    graph.extract()
-    lab.screenshot(f"first-light-submodel-{lab.theme}", graph.root)
-
-    lab.kernel.run(COMPUTES_THE_SAME)
-    lab.kernel.expect("[g.inputs, g.outputs]", [["/blocks.1/Add_output_0"], ["/blocks.2/Add_output_0"]])
-    assert lab.kernel.evaluate("len(g.submodel.proto.graph.node)") == 4
-    assert lab.kernel.evaluate("computes_the_same(model, g.submodel)") is True
-    assert lab.errors == []
 
 
 def test_opening_a_scope_shows_what_it_holds(lab: JupyterPage) -> None:
@@ -162,19 +130,6 @@ def test_two_clicks_on_a_real_model_give_a_submodel_that_computes_the_same(
     lab.kernel.expect("g.outputs", [last])
     assert 0 < lab.kernel.evaluate("len(g.submodel.proto.graph.node)") < lab.kernel.evaluate("graph.main_count")
     assert lab.kernel.evaluate("computes_the_same(model, g.submodel)", timeout=120) is True
-    assert lab.errors == []
-
-
-def test_a_missing_input_is_named_and_added_with_one_click(lab: JupyterPage) -> None:
-    lab.open("00-first-light.ipynb").run_all()
-    lab.kernel.run("g.inputs, g.outputs = ['/blocks.2/Relu_output_0'], ['/blocks.2/Add_output_0']")
-    graph = GraphWidget(lab.widget("graph", within=lab.cell(4)))
-    expect(graph.root).to_contain_text("'/blocks.1/Add_output_0'")
-    expect(graph.root.get_by_role("button", name="Extract", exact=True)).to_be_disabled()
-    lab.screenshot("missing-input", graph.root)
-    graph.root.get_by_role("button", name="Add it", exact=True).click()
-    expect(graph.root.get_by_role("button", name="Extract", exact=True)).to_be_enabled()
-    lab.kernel.expect("sorted(g.inputs)", ["/blocks.1/Add_output_0", "/blocks.2/Relu_output_0"])
     assert lab.errors == []
 
 
