@@ -1,0 +1,55 @@
+"""What notebook 04 tells its reader to click, clicked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.graph import GraphWidget
+
+if TYPE_CHECKING:
+    from tests.browser.jupyter import JupyterPage
+
+
+def test_a_reader_cuts_by_clicks_and_completes_a_cut(lab: JupyterPage) -> None:
+    pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
+    lab.open(lab.server.fresh("04-extract-split-debug.ipynb"))
+    graphs = lab.cell_with("onnx_nb.ModelGraph(")
+    for index in (lab.cell_with("import tempfile"), lab.cell_with("class Branches"), graphs):
+        lab.run_cell(index)
+    lab.kernel.run("g.inputs, g.outputs, g.submodel = [], [], None")
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(graphs)))
+    graph.expect("[view.state.boundary.inputs, view.state.boundary.outputs]", [[], []])
+    bar = graph.root.locator(".onnx-nb-extract").first
+    graph.click("conv2d_2", "tensor")
+    expect(graph.root.get_by_label("Inspector")).to_contain_text("conv2d_2")
+    graph.press("Input")
+    graph.click("add", "tensor")
+    lab.page.keyboard.press("o")
+    expect(bar).to_contain_text("5 nodes")
+    lab.screenshot("04-cut", graph.root)
+    graph.extract()
+    lab.kernel.expect("g.submodel is not None and len(g.submodel.proto.graph.node)", 5)
+    lab.screenshot("04-extracted", graph.root)
+
+    # Try it: an input inside a branch, and back
+    graph.click("conv2d_3", "tensor")
+    graph.press("Input")
+    expect(bar).to_contain_text("4 nodes")
+    graph.press("Undo")
+    expect(bar).to_contain_text("5 nodes")
+
+    graph.press("Clear")
+    graph.click("conv2d_4", "tensor")
+    graph.press("Input")
+    graph.click("add", "tensor")
+    graph.press("Output")
+    expect(graph.root).to_contain_text("conv2d_6")
+    expect(bar.get_by_role("button", name="Extract", exact=True)).to_be_disabled()
+    lab.screenshot("04-missing", graph.root)
+    graph.press("Add it")
+    expect(bar.get_by_role("button", name="Extract", exact=True)).to_be_enabled()
+    lab.kernel.expect("sorted(g.inputs)", ["conv2d_4", "conv2d_6"])
+    assert lab.errors == []
