@@ -353,8 +353,10 @@ class Arguments(torch.nn.Module):
     """A module that reads its arguments in the ways that an export loses."""
 
     def forward(self, x: torch.Tensor, factor: Any, unused: Any = None) -> torch.Tensor:  # noqa: ARG002
-        number = factor.item() if isinstance(factor, torch.Tensor) and torch.jit.is_tracing() else factor
-        return x * number
+        is_tracing: Any = torch._C._is_tracing  # noqa: SLF001 - its public name has no types
+        number = factor.item() if isinstance(factor, torch.Tensor) and is_tracing() else factor
+        product: torch.Tensor = x * number
+        return product
 
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
@@ -388,7 +390,8 @@ def test_an_argument_without_an_input_is_named(exporter: str, given: tuple[Any, 
 def test_arguments_that_the_model_reads_are_not_named(exporter: str) -> None:
     class Pair(torch.nn.Module):
         def forward(self, x: torch.Tensor, pair: tuple[torch.Tensor, torch.Tensor], *, more: Any) -> torch.Tensor:
-            return x * pair[0] + pair[1] * more["scale"]
+            y: torch.Tensor = x * pair[0] + pair[1] * more["scale"]
+            return y
 
     x = torch.ones(2)
     model = onnx_nb.export(Pair(), (x, (x + 1, x + 2)), {"more": {"scale": x + 3}}, exporter=exporter)
