@@ -353,7 +353,7 @@ class Arguments(torch.nn.Module):
     """A module that reads its arguments in the ways that an export loses."""
 
     def forward(self, x: torch.Tensor, factor: Any, unused: Any = None) -> torch.Tensor:  # noqa: ARG002
-        is_tracing: Any = torch._C._is_tracing  # noqa: SLF001 - its public name has no types
+        is_tracing: Any = torch._C._is_tracing
         number = factor.item() if isinstance(factor, torch.Tensor) and is_tracing() else factor
         product: torch.Tensor = x * number
         return product
