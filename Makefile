@@ -6,6 +6,7 @@
 # make bench    ours against peers on the same work, written to docs/performance.md
 # make robust   kills, interrupts, races, random messages and random models, fifty times as many as in make test (an hour)
 # make audit    known vulnerabilities of the packages that are installed and bundled; needs the network
+# make binder   installs what binder/environment.yml says in a fresh environment and runs the first notebook there
 # make fuzz     mutates models for MINUTES (10) and keeps what ends badly in tests/fuzz/finds
 # make conformance  every case that onnx ships, through every verb, written to docs/conformance.md (an hour)
 # make clean    removes what the above made, except .venv and node_modules
@@ -24,7 +25,7 @@ SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: conformance demo test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
+.PHONY: binder conformance demo test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -86,6 +87,9 @@ audit: .venv/installed-test $(FRONTEND)/node_modules/.package-lock.json
 bench: .venv/installed-test torch
 	pip install --quiet netron onnxsim onnxslim
 	python -m benchmarks
+
+binder: .venv/installed-test
+	ONNX_NB_BINDER=1 python -m pytest tests/test_binder.py
 
 fuzz: .venv/installed-test
 	python -m tests.fuzz --minutes $(MINUTES)

@@ -32,6 +32,7 @@ SLOW = {
         "drawing/test_graphviz",
         "drawing/test_html",
         "faults/test_faults",
+        "test_binder",
         "test_notebooks",
         "widgets/test_simplification",
     )
