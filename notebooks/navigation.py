@@ -1,7 +1,7 @@
 """Write the links in the first cell of each notebook: to its neighbors, to Binder and to Colab.
 
-    python notebooks/navigation.py            writes them
-    python notebooks/navigation.py --check    names the notebooks that it would change, and ends with 1 if there are any
+    python -m notebooks.navigation            writes them
+    python -m notebooks.navigation --check    names the notebooks that it would change, and ends with 1 if there are any
 
 The course is the notebooks of this folder in the order of their names, after `index.ipynb`. The repository's address
 is set in `[tool.onnx-nb]` of pyproject.toml; Binder and Colab are left out while it is empty.
@@ -104,13 +104,13 @@ def badges(name: str, address: str) -> str:
     )
 
 
-def navigated(notebook: Any, lines: list[str], address: str) -> Any:
+def navigated(notebook: Any, name: str, line: str, address: str) -> Any:
     """Replace the links at the end of the first cell, and the cell that installs the library on Colab."""
     first, *others = notebook.cells
     text = first.source.rstrip().split("\n")
     while text and (not text[-1].strip() or LINKS.fullmatch(text[-1])):
         text.pop()
-    first.source = "\n".join([*text, "", *lines])
+    first.source = "\n".join([*text, "", *([badges(name, address), ""] if address else []), line])
     others = [cell for cell in others if cell.id != COLAB_CELL]
     if address:
         look = {"jupyter": {"source_hidden": True}, "tags": ["colab"]}
@@ -123,14 +123,17 @@ def navigated(notebook: Any, lines: list[str], address: str) -> Any:
 def written(folder: Path, address: str) -> dict[Path, str]:
     """Return the text of each notebook with its links as they should be."""
     stops = course(folder)
-    lines = {stop.path: [links(stops, place)] for place, stop in enumerate(stops)}
-    lines |= {path: [f"[English]({path.stem.split('.')[0]}.ipynb)"] for path in sorted(folder.glob("*.zh.ipynb"))}
-    if address:
-        lines = {path: [badges(path.name, address), "", *own] for path, own in lines.items()}
+    lines = {stop.path: links(stops, place) for place, stop in enumerate(stops)}
+    lines |= {path: translation_links(path) for path in sorted(folder.glob("*.zh.ipynb"))}
     return {
-        path: nbformat.writes(navigated(nbformat.read(path, as_version=4), own, address)) + "\n"
+        path: nbformat.writes(navigated(nbformat.read(path, as_version=4), path.name, own, address)) + "\n"
         for path, own in lines.items()
     }
+
+
+def translation_links(path: Path) -> str:
+    """Return the line that leads from `index.zh.ipynb` to `index.ipynb`."""
+    return f"[English]({path.stem.split('.')[0]}.ipynb)"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 import shutil
@@ -18,6 +19,8 @@ from tests.saved_outputs import differences
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+INDEX = ROOT / "notebooks" / "index.ipynb"
+COVERAGE = ROOT / "docs" / "coverage.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
 
@@ -36,7 +39,7 @@ def prose(path: Path) -> str:
 
 
 def test_each_notebook_leads_to_its_neighbors_and_readme_to_all() -> None:
-    assert main(["--check"]) == 0, "run: python notebooks/navigation.py"
+    assert main(["--check"]) == 0, "run: python -m notebooks.navigation"
     names = [stop.path.name for stop in course()]
     assert names == sorted(names, key=lambda name: (name != "index.ipynb", name))
     for before, after in itertools.pairwise(names):
@@ -98,6 +101,60 @@ def test_with_an_address_each_notebook_opens_on_binder_and_colab(tmp_path: Path,
 def test_an_address_that_binder_cannot_open_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="OWNER/NAME only"):
         main(["--folder", str(small_course(tmp_path)), "--repository", "https://example.org/onnx_nb"])
+
+
+# --- the index --------------------------------------------------------------------------------------------------------
+
+
+def table(text: str, *heading: str) -> list[list[str]]:
+    """Return the rows of the tables with that heading."""
+    _, *parts = text.split("| " + " | ".join(heading) + " |\n")
+    rows = [itertools.takewhile(lambda line: line.startswith("|"), part.split("\n")[1:]) for part in parts]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in itertools.chain(*rows)]
+
+
+def test_the_index_lists_every_notebook_with_its_time() -> None:
+    stops = course()[1:]
+    listed = table(prose(INDEX), "notebook", "about", "time")
+    assert [cells[0] for cells in listed] == [f"[{stop.name}]({stop.path.name})" for stop in stops]
+    assert all(cells[1] for cells in listed)
+    (drawn,) = (cell.source for cell in read(INDEX).cells if cell.source.startswith("COURSE = "))
+    values = {name: ast.literal_eval(node.value) for node in ast.parse(drawn).body[:2] for name in names_of(node)}
+    assert [row[:2] for row in values["COURSE"]] == [(stop.number, stop.title) for stop in stops]
+    for stop, cells, (*_, minutes) in zip(stops, listed, values["COURSE"], strict=True):
+        assert cells[2] == f"{minutes} min"
+        assert stop.minutes in (minutes, None)
+    for way in ("Deploy something today", "Find what is wrong", "Understand the format"):
+        (line,) = re.findall(rf"^- \*\*{way}\*\*.*", prose(INDEX), re.MULTILINE)
+        assert re.findall(r"\[(\w+)\]", line) == values["WAYS"][way.replace(" ", "\n", 1)]
+
+
+def names_of(node: ast.stmt) -> list[str]:
+    return [each.id for each in node.targets if isinstance(each, ast.Name)] if isinstance(node, ast.Assign) else []
+
+
+def test_each_term_of_the_glossary_is_defined_where_it_says() -> None:
+    rows = table(prose(INDEX), "term", "中文", "meaning", "defined in")
+    assert len(rows) >= 30
+    assert [row[0] for row in rows] == sorted({row[0] for row in rows}, key=str.lower)
+    for term, chinese, meaning, home in rows:
+        assert re.search(r"[\u4e00-\u9fff]", chinese), term
+        assert len(meaning) > 10, term
+        (name,) = re.findall(r"\]\((.*)\)$", home)
+        boxes = "\n".join(re.findall(r"(?m)^>.*", prose(ROOT / "notebooks" / name)))
+        assert re.search(rf"\*\*{re.escape(term)}s?\*\*", boxes), f"{name} does not define {term!r}"
+
+
+def test_each_point_of_the_coverage_is_taught_in_a_section_that_exists_or_has_a_reason() -> None:
+    rows = table(prose(COVERAGE), "", "point", "taught in")
+    numbers = {letter: [int(row[0][1:]) for row in rows if row[0][0] == letter] for letter in "ESDC"}
+    assert numbers == {letter: list(range(1, last + 1)) for letter, last in zip("ESDC", (34, 83, 97, 6), strict=True)}
+    headings = {path.name: set(re.findall(r"(?m)^#+ (.+?) *$", prose(path))) for path in NOTEBOOKS}
+    for number, point, where in rows:
+        assert len(point) > 3, number
+        places = re.findall(r"\[\w+\]\(\.\./notebooks/([\w.-]+)\) \*(.+?)\*(?= · |$)", where)
+        assert [place for place in places if place[1] not in headings[place[0]]] == [], number
+        assert places or re.fullmatch(r"[A-Z][^[]{30,}\.", where), f"{number} has neither a section nor a sentence"
 
 
 # --- links ------------------------------------------------------------------------------------------------------------
