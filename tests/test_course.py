@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import json
 import re
 import shutil
 import subprocess
@@ -14,7 +15,8 @@ from typing import Any
 import nbformat
 import pytest
 
-from notebooks.navigation import COLAB_CELL, course, main
+from notebooks import translation
+from notebooks.navigation import COLAB_CELL, LINKS, course, main
 from tests.saved_outputs import differences
 
 ROOT = Path(__file__).parent.parent
@@ -155,6 +157,58 @@ def test_each_point_of_the_coverage_is_taught_in_a_section_that_exists_or_has_a_
         places = re.findall(r"\[\w+\]\(\.\./notebooks/([\w.-]+)\) \*(.+?)\*(?= · |$)", where)
         assert [place for place in places if place[1] not in headings[place[0]]] == [], number
         assert places or re.fullmatch(r"[A-Z][^[]{30,}\.", where), f"{number} has neither a section nor a sentence"
+
+
+# --- Chinese ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_chinese_index_has_every_heading_and_box() -> None:
+    assert translation.main(["--check"]) == 0, "translate what is printed above in notebooks/zh.json"
+    english, chinese = read(INDEX).cells, read(INDEX.with_suffix(".zh.ipynb")).cells
+    assert [cell.cell_type for cell in chinese] == [*(cell.cell_type for cell in english), "markdown"]
+    for one, other in zip(english, chinese, strict=False):
+        assert marks(one.source) == marks(other.source)
+        assert one.cell_type == "markdown" or one.source == other.source
+    _, *sections = re.split(r"(?m)^### \[.*?\]\((.*)\)$", chinese[-1].source)
+    assert sections[::2] == [stop.path.name for stop in course()[1:]]
+    for name, section in zip(sections[::2], sections[1::2], strict=True):
+        text = re.sub(r"(?ms)^```.*?^```", "", prose(ROOT / "notebooks" / name))
+        headings = re.findall(r"(?m)^##+ ", text)
+        lines = itertools.pairwise(["", *text.split("\n")])
+        boxes = sum(line.startswith("> ") and ("> |" in line or not before.startswith("> ")) for before, line in lines)
+        assert len(re.findall(r"(?m)^\*\*.*\*\*$", section)) == len(headings), name
+        assert len(re.findall(r"(?m)^> ", section)) == boxes, name
+
+
+def test_each_translation_is_chinese_and_keeps_code_and_links() -> None:
+    words = json.loads((ROOT / "notebooks" / translation.WORDS).read_text(encoding="utf-8"))
+    assert [block for block, chinese in words.items() if not re.search(r"[\u4e00-\u9fff]", chinese)] == []
+    assert [block for block, chinese in words.items() if marks(block) != marks(chinese)] == []
+
+
+def marks(text: str) -> list[str]:
+    """Return the code and the targets of links in a text, and how its lines begin; not those to the neighbors."""
+    lines = "\n".join(line for line in text.split("\n") if not LINKS.fullmatch(line))
+    return sorted(re.findall(r"`[^`\n]+`|\]\([^)]+\)|^(?:#+|>|\||-|\d+\.)(?= )", lines, re.MULTILINE))
+
+
+def test_a_heading_without_a_translation_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = small_course(tmp_path)
+    folder.joinpath("index.zh.ipynb").unlink()
+    assert translation.main(["--folder", str(folder)]) == 1
+    words = dict.fromkeys(json.loads((folder / translation.WORDS).read_text()), "# 标题")
+    (folder / translation.WORDS).write_text(json.dumps(words))
+    assert translation.main(["--folder", str(folder)]) == 0
+    assert translation.main(["--folder", str(folder), "--check"]) == 0
+    notebook = read(folder / "06b-three.ipynb")
+    notebook.cells[0].source += "\n\n## New heading\n\n> **term**: a new\n> box"
+    nbformat.write(notebook, folder / "06b-three.ipynb")
+    capsys.readouterr()
+    assert translation.main(["--folder", str(folder), "--check"]) == 1
+    assert capsys.readouterr().out.split("\n")[:2] == [
+        "not translated: ## New heading",
+        "not translated: > **term**: a new box",
+    ]
 
 
 # --- links ------------------------------------------------------------------------------------------------------------
