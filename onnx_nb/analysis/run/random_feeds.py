@@ -341,7 +341,8 @@ def _added(use: Use, types: Inference) -> int | None:
     if (index == 0 and op in _PASS_FIRST_INPUT) or op in ("Concat", "Max", "Min") or (op == "Where" and index > 0):
         return 0
     if (op == "Add" or (op == "Sub" and index == 0)) and types.case_of[use.node] >= 0:
-        other = types.cases[types.case_of[use.node]].values[1 - index]
+        values = types.cases[types.case_of[use.node]].values
+        other = values[1 - index] if len(values) == 2 else None  # a damaged node has another number
         if other is not None and other.size == 1 and other.dtype.kind in "iu":
             return int(other.item()) * (1 if op == "Add" else -1)
     return None
