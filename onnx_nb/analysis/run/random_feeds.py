@@ -8,7 +8,7 @@ import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -19,7 +19,7 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.shape_inference import bound, infer
+from onnx_nb.analysis.graph.shape_inference import BROKEN, bound, infer
 from onnx_nb.analysis.graph.types import ValueType, is_static, unwrapped
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.tensors import (
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 Values = NDArray[Any]
 Shape = tuple[int, ...]
 Rule = Callable[["Use", Shape], "Range | Values | None"]
+_Given = TypeVar("_Given")
+_Said = TypeVar("_Said")
 
 FEED_LIMIT: Final = 1 << 34
 """Bytes of random numbers, each a float64 at first, that are made for one input."""
@@ -271,7 +273,7 @@ def _allowed_values(types: Inference, name: str, shape: Shape) -> Range | Values
     low, high = -math.inf, math.inf
     for use in _uses(types, types.graph.value(name)):
         rule = _RULES.get((use.op, use.index))
-        allowed = None if rule is None else rule(use, shape)
+        allowed = None if rule is None else _asked(rule, use, shape)
         if isinstance(allowed, np.ndarray):
             return allowed
         if allowed is not None:
@@ -293,10 +295,18 @@ def _required_sizes(graph: Graph, name: str, rank: int) -> dict[int, int]:
             if use.op in _SAME_SHAPE:
                 todo.extend(made for made in graph.node_outputs(node).tolist() if made >= 0 and made not in seen)
             elif use.op in _WEIGHT_SIZES:
-                axis, size = _WEIGHT_SIZES[use.op](use, use.shape(1) or ())
+                axis, size = _asked(_WEIGHT_SIZES[use.op], use, use.shape(1) or ()) or (0, 0)
                 if size and -rank <= axis < rank:
                     found.setdefault(axis % rank, size)
     return found
+
+
+def _asked(rule: Callable[[Use, _Given], _Said], use: Use, given: _Given) -> _Said | None:
+    """Return what a rule says of a node; ``None`` if the node is broken."""
+    try:
+        return rule(use, given)
+    except BROKEN:
+        return None
 
 
 def _uses(types: Inference, value: int) -> Iterator[Use]:
@@ -312,7 +322,7 @@ def _uses(types: Inference, value: int) -> Iterator[Use]:
             for index in np.flatnonzero(graph.node_inputs(node) == value).tolist():
                 use = Use(graph, node, index, types.type_of, added)
                 yield use
-                more = _added(use, types)
+                more = _asked(_added, use, types)
                 if more is not None:
                     todo.extend((output, added + more) for output in graph.node_outputs(node).tolist() if output >= 0)
                 elif use.op in ("Loop", "Scan"):
@@ -341,8 +351,7 @@ def _added(use: Use, types: Inference) -> int | None:
     if (index == 0 and op in _PASS_FIRST_INPUT) or op in ("Concat", "Max", "Min") or (op == "Where" and index > 0):
         return 0
     if (op == "Add" or (op == "Sub" and index == 0)) and types.case_of[use.node] >= 0:
-        values = types.cases[types.case_of[use.node]].values
-        other = values[1 - index] if len(values) == 2 else None  # a damaged node has another number
+        other = types.cases[types.case_of[use.node]].values[1 - index]
         if other is not None and other.size == 1 and other.dtype.kind in "iu":
             return int(other.item()) * (1 if op == "Add" else -1)
     return None
