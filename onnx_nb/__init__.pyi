@@ -92,6 +92,7 @@ from onnx_nb.drawing.graphviz import to_graphviz as to_graphviz
 from onnx_nb.drawing.plots import plot_errors as plot_errors
 from onnx_nb.drawing.plots import plot_histogram as plot_histogram
 from onnx_nb.notebook.display import show as show
+from onnx_nb.notebook.report import report as report
 from onnx_nb.widgets.audit import AuditPanel as AuditPanel
 from onnx_nb.widgets.capture import CapturePanel as CapturePanel
 from onnx_nb.widgets.comparison import ComparisonPanel as ComparisonPanel

@@ -9,13 +9,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import itertools
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -65,6 +67,8 @@ REPLIES: Final = 4_000_000
 """Maximum number of characters of the inspector's texts in a page."""
 ROWS: Final = 24
 """Maximum number of rows of a static table; the rest is counted."""
+MOST_ROWS: Final = 2000
+"""Maximum number of rows of a table in a report."""
 
 
 def bake(
@@ -129,24 +133,69 @@ def _replies(
     return {"replies": [json.loads(text) for text in texts], "documentation": list(documentation)}, arrays
 
 
-def page(title: str, about: Any, kind: str, parts: Mapping[str, bytes]) -> str:
-    """Return a page on which the bundle mounts the widget ``kind``, with plain JSON and named packed columns.
+class Content(NamedTuple):
+    """What a page needs to show a widget: its kind, plain JSON, and named packed columns.
 
     In addition to its columns, a graph has the part ``"baked"`` from `bake`, and a pair has ``"baked-reference"`` and
     ``"baked-candidate"``. Parts of a simplification's steps end with the step's number, such as ``"reference-1"``.
     """
-    # only "</script" and "<!--" could end or change a script element; the bundle is ours and built without them
-    script = resources.files("onnx_nb").joinpath("static", "widget.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:"
+
+    title: str
+    about: Any
+    kind: str
+    parts: Mapping[str, bytes]
+
+
+def page(content: Content) -> str:
+    """Return a page on which the bundle mounts a widget."""
+    elements = [_json(content.kind, content.about), *(_packed(*part) for part in content.parts.items())]
+    return _with_bundle(content.title, "\n".join(elements))
+
+
+def report_page(title: str, parts: Sequence[tuple[str, Content | str]]) -> str:
+    """Return a page with a tab for each titled part, which is a widget or HTML; equal packed columns are in it once."""
+    known: dict[bytes, str] = {}
+    about, sections, ids = [], [], set[str]()
+    for name, content in parts:
+        slug = re.sub(r"\W+", "-", name.lower()).strip("-") or "part"
+        own = next(each for at in itertools.count() if (each := f"{slug}-{at}" if at else slug) not in ids)
+        ids.add(own)
+        inner = content if isinstance(content, str) else ""
+        shown = Content("", None, "", {}) if isinstance(content, str) else content
+        data = {key: known.setdefault(packed, f"data-{len(known)}") for key, packed in shown.parts.items()}
+        size = len(inner) + len(json.dumps(shown.about)) + sum(4 * len(packed) // 3 for packed in shown.parts.values())
+        more = {"kind": shown.kind, "about": shown.about, "data": data}
+        about.append({"title": name, "id": own, "size": bytes_text(size), **more})
+        sections.append(f'<section id="onnx-nb-section-{own}"><h2>{html.escape(name)}</h2>{inner}</section>')
+    elements = [_packed(key, each) for each, key in known.items()]
+    size = sum(map(len, [*sections, *elements]))
+    program = bytes_text(len(_bundle()))
+    stated = f"{count_text(len(parts), 'part')}, {bytes_text(size)}, and {program} of program; works offline."
+    head = f"<header><h1>{html.escape(title[:200])}</h1><p>{stated}</p></header>"
+    return _with_bundle(title, "\n".join([head, *sections, _json("report", about), *elements]))
+
+
+def _json(name: str, about: Any) -> str:
     data = json.dumps(about, ensure_ascii=True)
     for character in "<>&":
         data = data.replace(character, f"\\u{ord(character):04x}")
-    elements = [f'<script type="application/json" id="onnx-nb-{kind}">{data}</script>']
-    for name, packed in parts.items():
-        encoded = base64.b64encode(packed).decode()
-        elements.append(f'<script type="text/plain" id="onnx-nb-{name}">{encoded}</script>')
-    return _PAGE.format(policy=policy, title=html.escape(title[:200]), data="\n".join(elements), bundle=script)
+    return f'<script type="application/json" id="onnx-nb-{name}">{data}</script>'
+
+
+def _packed(name: str, packed: bytes) -> str:
+    return f'<script type="text/plain" id="onnx-nb-{name}">{base64.b64encode(packed).decode()}</script>'
+
+
+def _bundle() -> str:
+    return resources.files("onnx_nb").joinpath("static", "widget.js").read_text(encoding="utf-8")
+
+
+def _with_bundle(title: str, data: str) -> str:
+    # only "</script" and "<!--" could end or change a script element; the bundle is ours and built without them
+    script = _bundle()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:"
+    return _PAGE.format(policy=policy, title=html.escape(title[:200]), data=data, bundle=script)
 
 
 def write_page(path: str | os.PathLike[str], text: str, models: Iterable[Model] = ()) -> Path:
@@ -197,17 +246,24 @@ def audit_still(audit: Audit) -> str:
     return f"<p><b>{_escaped(repr(audit), 400)}</b></p>{tables}{_more(len(problems), 'problem')}"
 
 
-def _more(count: int, noun: str) -> str:
-    return f"<p>and {count_text(count - ROWS, f'more {noun}')}</p>" if count > ROWS else ""
+def table_of(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return any table as HTML."""
+    return _table(heads, len(heads), rows, rows_shown=MOST_ROWS) + _more(len(rows), "row", MOST_ROWS)
 
 
-def _table(heads: Sequence[str], texts: int, rows: Sequence[Sequence[str]], most: int = 120) -> str:
-    """Return a table of the first `ROWS` rows whose first ``texts`` columns are left-aligned."""
+def _more(count: int, noun: str, shown: int = ROWS) -> str:
+    return f"<p>and {count_text(count - shown, f'more {noun}')}</p>" if count > shown else ""
+
+
+def _table(
+    heads: Sequence[str], texts: int, rows: Sequence[Sequence[str]], most: int = 120, rows_shown: int = ROWS
+) -> str:
+    """Return a table of the first rows, whose first ``texts`` columns are left-aligned."""
     # notebooks right-align all cells
     looks = [' style="text-align:left"' if place < texts else "" for place in range(len(heads))]
     head, *body = (
         "".join(f"<{tag}{look}>{_escaped(cell, most)}</{tag}>" for cell, look in zip(row, looks, strict=True))
-        for tag, row in [("th", heads), *(("td", row) for row in rows[:ROWS])]
+        for tag, row in [("th", heads), *(("td", row) for row in rows[:rows_shown])]
     )
     lines = "".join(f"<tr>{row}</tr>" for row in body)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"

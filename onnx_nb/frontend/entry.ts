@@ -20,7 +20,8 @@ import {
   type Widget,
 } from "./widgets/mount.ts";
 import { diffPage, diffWidget, simplificationPage, simplificationWidget } from "./widgets/pair.ts";
-import { auditWidget, captureWidget, summaryWidget } from "./widgets/tables.ts";
+import { createReport } from "./widgets/report.ts";
+import { auditPage, auditWidget, capturePage, captureWidget, summaryPage, summaryWidget } from "./widgets/tables.ts";
 
 const WIDGETS: Readonly<Record<string, Widget>> = {
   capture: captureWidget,
@@ -32,13 +33,16 @@ const WIDGETS: Readonly<Record<string, Widget>> = {
   summary: summaryWidget,
 };
 
-/** Pages by the id of the element that holds their JSON; `kind` names the root element. */
-const PAGES: readonly (readonly [element: string, kind: string, page: Page])[] = [
-  ["summary", "graph", graphPage],
-  ["pair", "pair", diffPage],
-  ["simplification", "simplification", simplificationPage],
-  ["comparison", "comparison", comparisonPage],
-];
+/** Pages by the kind of the widget, which is also the id of the element that holds their JSON. */
+const PAGES: Readonly<Record<string, Page>> = {
+  capture: capturePage,
+  comparison: comparisonPage,
+  external_data: auditPage,
+  graph: graphPage,
+  pair: diffPage,
+  simplification: simplificationPage,
+  summary: summaryPage,
+};
 
 export default () => {
   const closing = new AbortController();
@@ -68,11 +72,17 @@ export default () => {
   };
 };
 
-for (const [element, kind, page] of PAGES) {
-  const about = textOf(element);
+for (const [kind, page] of Object.entries(PAGES)) {
+  const about = textOf(kind);
   if (about === null) continue;
   style(document.body, css);
   const root = rootIn(document.body, kind);
   const { signal } = new AbortController();
-  fillRoot(root, signal, () => page(root, JSON.parse(about), pagePart, signal));
+  fillRoot(root, signal, async () => void (await page(root, JSON.parse(about), pagePart, signal)));
+}
+
+const report = textOf("report");
+if (report !== null) {
+  style(document.body, css);
+  createReport(JSON.parse(report), PAGES);
 }

@@ -53,11 +53,6 @@ def show(result: Any, **traits: Any) -> Any:
         In a notebook, the widget, which is displayed at the end of a cell; elsewhere, the path of the page in a new
         temporary folder.
 
-    Raises
-    ------
-    OnnxNbError
-        Outside a notebook, if the widget cannot be written as a page.
-
     Examples
     --------
     >>> import onnx.parser
@@ -69,9 +64,6 @@ def show(result: Any, **traits: Any) -> Any:
     widget = widget_of(result, **traits)
     if in_marimo() or (_shell() is not None and not _is_terminal()):
         return widget
-    if not hasattr(widget, "to_html"):
-        message = f"{type(widget).__name__} shows itself in notebooks only."
-        raise OnnxNbError(message, advice="Use it at the end of a cell, or print the result.")
     path: Path = widget.to_html(Path(tempfile.mkdtemp(prefix="onnx_nb-")) / "model.html")
     webbrowser.open(path.as_uri())
     return path

@@ -34,9 +34,13 @@ from onnx_nb.analysis.model.model import label_of
 from onnx_nb.widgets._channel import Call, Channel, Reply, Verb
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
+    from pathlib import Path
 
     from onnx_nb.analysis.model.model import Model
+    from onnx_nb.analysis.progress import Progress
+    from onnx_nb.drawing.html import Content
     from onnx_nb.widgets.graph import ModelGraph
 
 COLUMNS_IN_STATE: Final = 1_000_000
@@ -228,6 +232,30 @@ class PackedWidget(OnnxWidget):
                 place = HTML(f'<div class="{self._picture_class}">{self._still or html.escape(self._alt)}</div>')
                 display(place, display_id=f"onnx_nb-{self._picture_id}", metadata={})
             self._displayed = True
+
+    def to_html(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> Path:
+        """Write the panel as one file that needs neither kernel nor network; see `ModelGraph.to_html`."""
+        return self._written(path, progress=progress)
+
+    def _written(self, path: str | os.PathLike[str], **options: Any) -> Path:
+        from onnx_nb.drawing.html import page, write_page
+
+        return write_page(path, page(self._content(**options)), self._sources())
+
+    def _content(self, **_options: Any) -> Content:
+        """Return what a page shows, with options of `to_html`."""
+        from onnx_nb.drawing.html import Content
+
+        return Content(self._alt, {}, self._kind, self._packed)
+
+    def _page(self, **options: Any) -> bytes:
+        from onnx_nb.drawing.html import page
+
+        return page(self._content(**options)).encode()
+
+    def _sources(self) -> tuple[Model, ...]:
+        """Return the models that are shown, whose files a page must not replace."""
+        return ()
 
     def _on_picture(self, call: Call) -> Reply:
         """Fill the picture's output with the SVG that the browser drew, as an image, where scripts do not run."""

@@ -63,17 +63,7 @@ class GraphWidget(PackedWidget):
         OnnxNbError
             If the file cannot be written.
         """
-        from onnx_nb.drawing.html import write_page
-
-        return write_page(path, self._page(statistics=statistics, limit=limit, progress=progress), self._sources())
-
-    def _page(self, **options: Any) -> str:
-        """Return the page that `to_html` writes, with options of `bake`."""
-        raise NotImplementedError
-
-    def _sources(self) -> tuple[Model, ...]:
-        """Return the models that are shown."""
-        raise NotImplementedError
+        return self._written(path, statistics=statistics, limit=limit, progress=progress)
 
     def _model(self, call: Call) -> Model:
         """Return the model that a request is about."""
@@ -108,7 +98,7 @@ class PairWidget(GraphWidget):
     height = traitlets.Int(None, allow_none=True, min=160).tag(sync=True)
     """Height of each graph in CSS pixels; ``None`` for at most 460, so that all of the widget fits the window."""
 
-    def _baked(self, models: tuple[Model, Model], progress: Progress | None, **options: Any) -> dict[str, bytes]:
+    def _baked(self, models: tuple[Model, Model], progress: Progress | None = None, **options: Any) -> dict[str, bytes]:
         """Return the replies about each model, by name of the part."""
         from onnx_nb.drawing.html import bake
 

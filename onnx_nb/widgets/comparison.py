@@ -14,7 +14,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
 from onnx_nb.analysis.view.inspection import found_in
 from onnx_nb.analysis.view.result_columns import comparison_columns, detail_columns, notable
-from onnx_nb.drawing.html import page, write_page
+from onnx_nb.drawing.html import Content
 from onnx_nb.widgets._base import LinkedWidget
 from onnx_nb.widgets._channel import Call, Reply, Verb
 
@@ -107,11 +107,13 @@ class ComparisonPanel(LinkedWidget):
         ``limit`` is the maximum bytes of histograms and other details. Those of the worst points are included, and the
         page reports which were omitted.
         """
-        return write_page(path, self._page(limit, progress))
+        return self._written(path, limit=limit, progress=progress)
 
-    def _page(self, limit: int, progress: Progress | None) -> str:
-        parts = {"points": comparison_columns(self.comparison, details=limit, progress=progress).to_bytes()}
-        return page(f"{self.comparison.reference} and {self.comparison.candidate}", {}, "comparison", parts)
+    def _content(self, **options: Any) -> Content:
+        details = options.get("limit", DETAILS)
+        columns = comparison_columns(self.comparison, details=details, progress=options.get("progress"))
+        parts = {"points": columns.to_bytes()}
+        return Content(f"{self.comparison.reference} and {self.comparison.candidate}", {}, "comparison", parts)
 
     def _verbs(self) -> dict[str, Verb]:
         off = {"reproduce", "drill"} - set(self._actions)
@@ -128,7 +130,7 @@ class ComparisonPanel(LinkedWidget):
         return Reply(buffers=[detail_columns(comparison.points[row]).to_bytes()])
 
     def _on_page(self, call: Call) -> Reply:
-        return Reply(buffers=[self._page(DETAILS, call.progress).encode()])
+        return Reply(buffers=[self._page(progress=call.progress)])
 
     def _on_reproduce(self, call: Call) -> Reply:
         found = self.reproduction = self._torch.reproduce(call.text("name"), progress=call.progress)

@@ -12,7 +12,7 @@ from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import diff_columns
-from onnx_nb.drawing.html import page
+from onnx_nb.drawing.html import Content
 from onnx_nb.widgets._graphs import SIDES, PairWidget
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ class DiffPanel(PairWidget):
     def __repr__(self) -> str:
         return f"DiffPanel({self.reference!r}, {self.candidate!r})"
 
-    def _page(self, **options: Any) -> str:
+    def _content(self, **options: Any) -> Content:
         baked = self._baked((self.reference, self.candidate), **options)
-        return page(" and ".join(self._names), {"names": self._names}, "pair", {**self._packed, **baked})
+        return Content(" and ".join(self._names), {"names": self._names}, "pair", {**self._packed, **baked})
 
     def _sources(self) -> tuple[Model, ...]:
         return self.reference, self.candidate

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.submodel.extraction import ExtractionPlan
     from onnx_nb.analysis.view.overlays import Overlay, Reduction, Scale, Source
     from onnx_nb.drawing.graphviz import Direction, Theme
+    from onnx_nb.drawing.html import Content
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 
@@ -227,13 +228,13 @@ class ModelGraph(GraphWidget):
         self._shown = ShownOverlay(**vars(made), graph=self)
         return self._shown
 
-    def _page(self, **options: Any) -> str:
+    def _content(self, **options: Any) -> Content:
         from onnx_nb.analysis.cost.summary import summarize
-        from onnx_nb.drawing.html import bake, page
+        from onnx_nb.drawing.html import Content, bake
 
         baked = bake(self.model, captured=self.captured, shown_overlay=self._colors(), **options)
         summary = summarize(self.model)
-        return page(summary.name, summary.to_json(), "summary", {**self._packed, "baked": baked})
+        return Content(summary.name, summary.to_json(), "graph", {**self._packed, "baked": baked})
 
     def _colors(self) -> Overlay | None:
         """Return the numbers that currently color the boxes."""
@@ -325,8 +326,7 @@ class ModelGraph(GraphWidget):
         return Reply()
 
     def _on_page(self, call: Call) -> Reply:
-        page = self._page(statistics=call.flag("statistics"), progress=call.progress)
-        return Reply(buffers=[page.encode()])
+        return Reply(buffers=[self._page(statistics=call.flag("statistics"), progress=call.progress)])
 
 
 def _values(graph: Graph, names: Iterable[str]) -> list[int]:

@@ -16,7 +16,7 @@ from onnx_nb.analysis.formatting import bytes_text, quoted, shortened
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import Provenance, account
-from onnx_nb.drawing.html import page
+from onnx_nb.drawing.html import Content
 from onnx_nb.widgets._base import in_state
 from onnx_nb.widgets._channel import Call, Reply
 from onnx_nb.widgets._graphs import SIDES, PairWidget
@@ -146,11 +146,11 @@ class SimplificationPanel(PairWidget):
             raise OnnxNbError(f"there is a file {target} already.", advice="replace=True overwrites it.")
         return self.simplification.model.save(target)
 
-    def _page(self, **options: Any) -> str:
+    def _content(self, **options: Any) -> Content:
         steps = range(1, len(self.simplification.steps))
         names = [*PARTS, *(f"{part}-{step}" for step in steps for part in PARTS)]
         parts = {name: self._part(name) for name in names} | self._baked(self._models(0), **options)
-        return page(f"{self._about['name']} simplified", self._about, "simplification", parts)
+        return Content(f"{self._about['name']} simplified", self._about, "simplification", parts)
 
     def _show(self, found: Simplification) -> None:
         """Show another result."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import traitlets
 
@@ -11,8 +11,11 @@ from onnx_nb.analysis.cost.costs import costs
 from onnx_nb.analysis.cost.summary import Summary, outline, with_costs
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.model.model import ModelLike, load
-from onnx_nb.widgets._base import OnnxWidget
+from onnx_nb.widgets._base import PackedWidget
 from onnx_nb.widgets._channel import Call, Reply
+
+if TYPE_CHECKING:
+    from onnx_nb.drawing.html import Content
 
 
 class ShapesError(FeedError, traitlets.TraitError):
@@ -23,7 +26,7 @@ PROMPT: Final = 5_000
 """Maximum number of nodes to count costs immediately; above, they are counted when the tables are opened."""
 
 
-class ModelSummary(OnnxWidget):
+class ModelSummary(PackedWidget):
     """The summary of a model.
 
     Parameters
@@ -75,7 +78,10 @@ class ModelSummary(OnnxWidget):
         given = {name: list(size) if isinstance(size, Sequence) else size for name, size in (shapes or {}).items()}
         if given or traits.get("expanded", True) or self.summary.nodes <= PROMPT:
             self._count(given)
-        super().__init__(_summary=self.summary.to_json(), shapes=given, **traits)
+        super().__init__(repr(self.summary), {}, _summary=self.summary.to_json(), shapes=given, **traits)
+
+    def _content(self, **options: Any) -> Content:
+        return super()._content(**options)._replace(about=self.summary.to_json())
 
     def _on_costs(self, call: Call) -> Reply:
         with self._lock:

@@ -140,3 +140,20 @@ def lab(server: JupyterServer, page: Page) -> Iterator[JupyterPage]:
 def themed_lab(server: JupyterServer, page: Page, theme: Theme) -> Iterator[JupyterPage]:
     with JupyterPage(server, page, theme) as lab:
         yield lab
+
+
+@pytest.fixture(params=["light", "dark"])
+def offline(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(
+        offline=True, viewport={"width": 1280, "height": 900}, color_scheme=request.param, device_scale_factor=1.5
+    )
+    page = context.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    yield page
+    assert said == []
+    assert [url for url in asked if not url.startswith(("file:", "blob:", "data:"))] == []
+    context.close()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper, numpy_helper
 from playwright.sync_api import expect
 
@@ -19,31 +18,13 @@ from tests.browser.test_accessibility import AXE, violations
 from tests.browser.test_pair import PairWidget, edited
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
     from tests.browser.jupyter import JupyterPage
 
 EVIL = '</script><img src=x onerror="window.broken=1"><script>window.broken=1</script><!--'
-
-
-@pytest.fixture(params=["light", "dark"])
-def offline(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(
-        offline=True, viewport={"width": 1280, "height": 900}, color_scheme=request.param, device_scale_factor=1.5
-    )
-    page = context.new_page()
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: said.append(str(error)))
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    yield page
-    assert said == []
-    assert [url for url in asked if not url.startswith(("file:", "blob:", "data:"))] == []
-    context.close()
 
 
 def test_a_page_with_statistics_answers_from_disk(offline: Page, tmp_path: Path) -> None:

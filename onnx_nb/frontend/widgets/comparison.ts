@@ -4,7 +4,7 @@ import { type ComparisonOptions, type ComparisonView, createComparison } from ".
 import { unpack } from "../protocol/codec.ts";
 import { type Details, detailsOf, Points } from "../protocol/comparison.ts";
 import { bindTrait } from "../protocol/model.ts";
-import { drawn, type Page, sharing } from "./mount.ts";
+import { announceChosen, drawn, type Page, roomBelow, sharing } from "./mount.ts";
 
 type Detail = ComparisonOptions["detail"];
 
@@ -82,8 +82,21 @@ export const comparisonPage: Page = async (root, _about, part, signal) => {
   const lacking =
     "This page was written without the histograms of this point: panel.to_html(path, limit=…) takes more.";
   const detail = packedOr(points, () => Promise.reject(new Error(lacking)));
-  const height = Math.max(420, window.innerHeight - 110);
-  const view = createComparison(root, points, { height, detail }, signal);
+  const sides = ["candidate", "reference"] as const;
+  const chosen = (name: string): void => {
+    const row = points.rowOf(name);
+    if (row >= 0) announceChosen(root, ...sides.map((side) => points.text(side, row)));
+  };
+  const view = createComparison(root, points, { height: roomBelow(root, 98, 420), detail, chosen }, signal);
   if (points.about.notable >= 0) view.choose(points.text("name", points.about.notable));
   drawn(root, signal, view.redraw);
+  return {
+    choose(names) {
+      for (let row = 0; row < points.count; row++) {
+        if (!sides.some((side) => names.includes(points.text(side, row)))) continue;
+        view.choose(points.text("name", row));
+        return;
+      }
+    },
+  };
 };

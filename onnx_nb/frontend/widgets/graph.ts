@@ -5,12 +5,12 @@ import { createSummary, type SummaryData } from "../panels/summary.ts";
 import { Columns } from "../protocol/columns.ts";
 import type { GraphHost, Patch, Selected } from "../protocol/host.ts";
 import { bakedOf, graphHost, overlayOf, pageHost } from "../protocol/kernel.ts";
-import { bindTrait, type Parts, textOf } from "../protocol/model.ts";
+import { bindTrait, type Parts } from "../protocol/model.ts";
 import { type Named, scopesAt, targetOf, type ViewState, viewFrom, viewTo } from "../protocol/viewstate.ts";
 import type { OverlayData } from "../scene/overlay.ts";
 import type { Direction } from "../scene/scene.ts";
 import { same } from "../scene/state.ts";
-import { drawn, type Page, rootIn, sharing } from "./mount.ts";
+import { announceChosen, drawn, type Page, roomBelow, rootIn, sharing } from "./mount.ts";
 
 /** The trait `_overlay`. */
 type Numbers = Readonly<Record<string, unknown>> & { readonly nodes: DataView; readonly groups: DataView };
@@ -98,12 +98,29 @@ export const graphWidget = sharing(
 
 /** A page with the summary of a model above its graph. */
 export const graphPage: Page = async (root, about, part, signal) => {
-  const summaryRoot = rootIn(document.body, "summary");
-  document.body.insertBefore(summaryRoot, root);
+  const height = `${roomBelow(root, 178, 400)}px`;
+  const summaryRoot = rootIn(root.parentElement as HTMLElement, "summary");
+  root.before(summaryRoot);
   createSummary(summaryRoot, about as SummaryData, { expanded: false }, signal);
   drawn(summaryRoot, signal);
-  const baked = textOf("baked") === "" ? undefined : bakedOf(await part("baked"));
-  const height = `${Math.max(400, window.innerHeight - 190)}px`;
-  const given = baked?.shown == null ? {} : { given: { overlay: baked.shown } };
-  new GraphView(root, new Columns(await part("columns")), pageHost(baked), { height, ...given }, signal);
+  const baked = bakedOf(await part("baked"));
+  const given = baked.shown == null ? {} : { given: { overlay: baked.shown } };
+  const columns = new Columns(await part("columns"));
+  const host = Object.assign(pageHost(baked), {
+    changed({ selection }: Patch): void {
+      if (selection?.length === 1 && selection[0].kind === "tensor") announceChosen(root, selection[0].name);
+    },
+  });
+  const view = new GraphView(root, columns, host, { height, ...given }, signal);
+  return {
+    choose(names) {
+      for (const name of names) {
+        const target = columns.find(name, "tensor");
+        if (target === undefined) continue;
+        view.apply({ selection: [{ ...target, name }] });
+        view.dispatch({ type: "reveal", target });
+        return;
+      }
+    },
+  };
 };

@@ -155,7 +155,32 @@ export function sharing<T>(
 }
 
 /** Fills the root of a page from the page's JSON and its packed columns. */
-export type Page = (root: HTMLElement, about: unknown, part: Parts, signal: AbortSignal) => void | Promise<void>;
+export type Page = (
+  root: HTMLElement,
+  about: unknown,
+  part: Parts,
+  signal: AbortSignal,
+) => void | Promise<void> | Promise<Linked>;
+
+/** A view on a page with several of them, in which a tensor can be selected that was selected in another one. */
+export interface Linked {
+  /** selects the first of these tensors that the view has; changes nothing if it has none */
+  choose(names: readonly string[]): void;
+}
+
+/** Type of the event with which a view reports the names of the tensor that a person selected. */
+export const CHOSEN = "onnx-nb-chosen";
+
+/** Reports a selected tensor to the other views on the page. */
+export function announceChosen(root: HTMLElement, ...names: readonly string[]): void {
+  const detail = names.filter((name) => name !== "");
+  if (detail.length > 0) root.dispatchEvent(new CustomEvent(CHOSEN, { detail }));
+}
+
+/** Returns the pixels of a window below the top of a view on a page, without what the view has around the rest. */
+export function roomBelow(root: HTMLElement, around: number, least: number): number {
+  return Math.max(least, window.innerHeight - around - root.getBoundingClientRect().top - window.scrollY);
+}
 
 /** Elements that take the focus if nothing around the removed one does. */
 const HOME = ["canvas[tabindex]", "[role=grid][tabindex]", "button:not([disabled])"];

@@ -11,7 +11,7 @@ import { bakedOf, noKernel, pageHost, sideHost } from "../protocol/kernel.ts";
 import { bindTrait, loadPacked, type Parts, type WidgetModel } from "../protocol/model.ts";
 import { type Account, SimplificationData } from "../protocol/simplification.ts";
 import { type Named, targetOf } from "../protocol/viewstate.ts";
-import { drawn, type Page, sharing, type Widget } from "./mount.ts";
+import { drawn, type Page, roomBelow, sharing, type Widget } from "./mount.ts";
 
 /** An entry of the trait `selection`. */
 type Selected = Named & { readonly side: (typeof SIDES)[number] };
@@ -77,7 +77,7 @@ export const diffPage: Page = async (root, about, part, signal) => {
     columns,
     data,
     { graphs, selected: () => undefined, synced: () => undefined },
-    { height: Math.max(320, window.innerHeight - 480), synced: true, names },
+    { height: roomBelow(root, 468, 320), synced: true, names },
     signal,
   );
 };
@@ -153,7 +153,7 @@ export const simplificationPage: Page = async (root, about, part, signal) => {
       stepped: () => undefined,
       synced: () => undefined,
     },
-    { height: Math.max(320, window.innerHeight - 520), step: 0, synced: true, chosen: "" },
+    { height: roomBelow(root, 508, 320), step: 0, synced: true, chosen: "" },
     signal,
   );
   drawn(root, signal);

@@ -7,7 +7,7 @@ import { Digest } from "../protocol/capture.ts";
 import { failureText } from "../protocol/host.ts";
 import { bindTrait } from "../protocol/model.ts";
 import type { Named } from "../protocol/viewstate.ts";
-import { drawn, sharing, type Widget } from "./mount.ts";
+import { announceChosen, drawn, type Page, roomBelow, sharing, type Widget } from "./mount.ts";
 
 export const auditWidget = sharing(
   async (part) => (await part("columns")).meta as AuditData,
@@ -80,5 +80,30 @@ export const summaryWidget: Widget = (model, channel) => (root, signal) => {
   const putExpanded = bindTrait<boolean>(model, "expanded", opened, signal);
   bindTrait(model, "_summary", fill, signal);
   fill();
+  drawn(root, signal);
+};
+
+export const auditPage: Page = async (root, _about, part, signal) => {
+  const audit = (await part("columns")).meta as AuditData;
+  createExternalData(root, audit, { height: roomBelow(root, 228, 240) }, signal);
+  drawn(root, signal);
+};
+
+export const capturePage: Page = async (root, _about, part, signal) => {
+  const digest = new Digest(await part("columns"));
+  const chosen = (name: string): void => announceChosen(root, name);
+  const options = { height: roomBelow(root, 98, 320), chosen };
+  const view = createCapture(root, digest, digest.meta as unknown as CaptureAbout, options, signal);
+  drawn(root, signal);
+  return {
+    choose(names) {
+      const known = names.find((name) => digest.names.includes(name));
+      if (known !== undefined) view.choose(known);
+    },
+  };
+};
+
+export const summaryPage: Page = (root, about, _part, signal) => {
+  createSummary(root, about as SummaryData, { expanded: true }, signal);
   drawn(root, signal);
 };

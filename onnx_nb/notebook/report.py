@@ -1,0 +1,168 @@
+"""One page with several results: tabs, one copy of the bundle and of each model, no network."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnx_nb.analysis.arguments import known_arguments
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import quoted
+from onnx_nb.drawing.html import Content, report_page, table_of, write_page
+from onnx_nb.notebook.display import WIDGETS, widget_of
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.model.model import Model
+
+_KINDS = (
+    "a model or its path as a pathlib.Path, a result of onnx_nb, one of its widgets, a matplotlib figure, a DataFrame, "
+    "a list of dicts, or Markdown as a str"
+)
+
+
+@known_arguments
+def report(path: str | os.PathLike[str], parts: Mapping[str, Any], *, title: str = "") -> Path:
+    """Write several results as one page with tabs, which needs neither kernel nor network.
+
+    The page holds the program and the columns of each model once. Its tabs have addresses: ``report.html#errors`` opens
+    the part "Errors". A tensor that is selected in one part is selected in each other part that has it.
+
+    Parameters
+    ----------
+    path
+        The file to write. Missing folders are created; the file appears only when complete.
+    parts
+        Title → part: a model or its path as a `pathlib.Path`, a result that has a widget, a widget as it is, another
+        result with ``rows()``, a matplotlib figure, a DataFrame, a list of dicts, or Markdown as a ``str``.
+    title
+        Title of the page; by default that of the file.
+
+    Returns
+    -------
+    pathlib.Path
+
+    Raises
+    ------
+    OnnxNbError
+        If there is no part, a part cannot be shown, or the file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import onnx.parser
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { z = Relu(x) }'
+    >>> model = onnx.parser.parse_model(text)
+    >>> page = report(Path(tempfile.mkdtemp()) / "report.html", {"Model": model, "Notes": "*Relu* only."})
+    >>> page.name
+    'report.html'
+    """
+    if not parts:
+        raise OnnxNbError("a report needs parts.", advice='Pass a dict: {"Model": model, "Errors": comparison}.')
+    made: list[tuple[str, Content | str]] = []
+    sources: list[Model] = []
+    for name, part in parts.items():
+        if not name.strip():
+            raise OnnxNbError("a part of the report has no title.", advice="Use a text for each key of parts.")
+        content, models = _content(name, part)
+        made.append((name.strip(), content))
+        sources += models
+    return write_page(path, report_page(title or Path(path).stem, made), sources)
+
+
+def _content(name: str, part: Any) -> tuple[Content | str, Iterable[Model]]:
+    """Return a part as the content of a widget or as HTML, and the models that it shows."""
+    from onnx_nb.widgets._base import PackedWidget
+    from onnx_nb.widgets.graph import ModelView
+
+    if isinstance(part, str):
+        return markdown(part), ()
+    if hasattr(part, "savefig"):
+        return _image(part, name), ()
+    if hasattr(part, "columns") and hasattr(part, "itertuples"):
+        rows = [[str(cell) for cell in row] for row in part.itertuples(index=False, name=None)]
+        return table_of([str(column) for column in part.columns], rows), ()
+    if isinstance(part, Sequence) and part and all(isinstance(row, Mapping) for row in part):
+        return _rows(part), ()
+    if not isinstance(part, PackedWidget | ModelView):
+        known = {base.__name__ for base in type(part).__mro__} & {*WIDGETS, "ModelProto", "ONNXProgram"}
+        if not known and hasattr(part, "rows"):
+            return _rows(part.rows()), ()
+        if not known and not isinstance(part, Path) and type(part).__module__.partition(".")[0] != "onnx_ir":
+            message = f"the part {quoted(name)} is a {type(part).__name__}, which a page cannot show."
+            raise OnnxNbError(message, advice=f"A part is {_KINDS}.")
+        part = widget_of(part)
+    if isinstance(part, ModelView):
+        part = part.graph  # a page of a graph has the summary as well
+    return part._content(), part._sources()  # noqa: SLF001 - of our widgets
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    heads = list(dict.fromkeys(key for row in rows for key in row))
+    return table_of(heads, [["" if row.get(head) is None else str(row[head]) for head in heads] for row in rows])
+
+
+def _image(figure: Any, name: str) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", bbox_inches="tight")
+    source = base64.b64encode(buffer.getvalue()).decode()
+    return f'<img alt="{html.escape(name)}" src="data:image/svg+xml;base64,{source}">'
+
+
+_INLINE = (
+    (re.compile(r"\*\*(\S(?:.*?\S)?)\*\*"), r"<strong>\1</strong>"),
+    (re.compile(r"(?<![\w*])\*(\S(?:.*?\S)?)\*(?![\w*])"), r"<em>\1</em>"),
+    (re.compile(r"\[([^\]]+)\]\((https?://[^\s)&\"]+|#[\w-]+)\)"), r'<a href="\2" rel="noreferrer">\1</a>'),
+)
+
+
+def markdown(text: str) -> str:
+    r"""Return Markdown as HTML: headings, paragraphs, lists, check boxes, code, emphasis and links; nothing else.
+
+    Examples
+    --------
+    >>> markdown("# Done\n- [x] `int8` & **fast**")
+    '<h2>Done</h2><ul><li>☑ <code>int8</code> &amp; <strong>fast</strong></li></ul>'
+    """
+    blocks: list[str] = []
+    for at, piece in enumerate(re.split(r"^```\w*\n(.*?)^```$", text.strip(), flags=re.MULTILINE | re.DOTALL)):
+        if at % 2:
+            blocks.append(f"<pre>{html.escape(piece.rstrip())}</pre>")
+            continue
+        for block in re.split(r"\n\s*\n", piece.strip()):
+            blocks += _block(block.strip().splitlines())
+    return "".join(blocks).replace("</ul><ul>", "").replace("</ol><ol>", "")
+
+
+def _block(lines: list[str]) -> list[str]:
+    if not lines:
+        return []
+    if heading := re.match(r"(#{1,5}) +(.*)", lines[0]):
+        level = len(heading[1]) + 1
+        return [f"<h{level}>{_inline(heading[2])}</h{level}>", *_block(lines[1:])]
+    if item := re.match(r"([-*]|\d+\.) +(.*)", lines[0]):
+        tag = "ul" if item[1] in "-*" else "ol"
+        after = next((at for at, line in enumerate(lines[1:], 1) if re.match(r"([-*]|\d+\.) |#", line)), len(lines))
+        words = " ".join([item[2], *(line.strip() for line in lines[1:after])])
+        words = re.sub(r"^\[ \] ", "☐ ", re.sub(r"^\[[xX]\] ", "☑ ", words))
+        return [f"<{tag}><li>{_inline(words)}</li></{tag}>", *_block(lines[after:])]
+    end = next((at for at, line in enumerate(lines[1:], 1) if re.match(r"([-*]|\d+\.) |#", line)), len(lines))
+    return [f"<p>{_inline(' '.join(lines[:end]))}</p>", *_block(lines[end:])]
+
+
+def _inline(text: str) -> str:
+    pieces = re.split(r"`([^`]+)`", text)
+    for at, piece in enumerate(pieces):
+        escaped = html.escape(piece)
+        if at % 2:
+            pieces[at] = f"<code>{escaped}</code>"
+            continue
+        for pattern, by in _INLINE:
+            escaped = pattern.sub(by, escaped)
+        pieces[at] = escaped
+    return "".join(pieces)
