@@ -49,6 +49,7 @@ VALID: dict[str, dict[str, Any]] = {
     "random_feeds": {"model": MODEL},
     "read_feeds": {"model": MODEL},
     "record": {"module": MODULE, "args": (X,)},
+    "report": {"path": PATH, "parts": {"Model": MODEL}},
     "rules": {},
     "run": {"model": MODEL},
     "show": {"result": MODEL},
