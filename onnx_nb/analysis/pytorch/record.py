@@ -635,7 +635,7 @@ def _parameters_of(cls: Any) -> tuple[str, ...]:
     """Return the names of the positional parameters of a module class's forward."""
     try:
         found = list(inspect.signature(cls.forward).parameters.values())[1:]
-    except (TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):  # a class of torch.jit has no forward of its own
         return ()
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple(one.name for one in found if one.kind in positional)
