@@ -253,7 +253,7 @@ def test_an_interrupt_or_a_failing_hook_leaves_the_module_unchanged(error: type[
     assert torch.is_grad_enabled()
 
 
-class Repeats(nn.Module):
+class Doubles(nn.Module):
     def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
         for _ in range(n):
             x = 2 * x
@@ -262,7 +262,7 @@ class Repeats(nn.Module):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_scripted_module_is_exported_with_its_loop() -> None:
-    model = onnx_nb.export(torch.jit.script(Repeats()), (X, torch.tensor(2)), exporter="torchscript")
+    model = onnx_nb.export(torch.jit.script(Doubles()), (X, torch.tensor(2)), exporter="torchscript")
     assert [node.op_type for node in model.proto.graph.node][-1] == "Loop"
     (doubled,) = onnx_nb.run(model, [X.numpy(), np.array(5)]).values()
     assert np.array_equal(doubled, 32 * X.numpy())
