@@ -48,6 +48,7 @@ CELLS = {
         {"Changes (2)", "eliminate_identity", "original", "Identity", "− removed", "✓ Verified"},
     ),
     "diff": ("onnx_nb.diff(exact, rough)", {"enc.5.w", "exact", "rough"}),
+    "summary": ("onnx_nb.ModelSummary(chain)", {"v0", "v40", "Sigmoid"}),
     "capture": ("onnx_nb.capture(exact)", {"/enc/0/mm"}),
 }
 GITHUB = {"light": "#ffffff", "dark": "#0d1117"}
