@@ -1,0 +1,99 @@
+"""What notebook 05 tells its reader to click, clicked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import nbformat
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.graph import GraphWidget
+from tests.browser.jupyter import ROOT
+
+if TYPE_CHECKING:
+    from tests.browser.jupyter import JupyterPage
+
+NAME = "05-intermediate-values.ipynb"
+
+
+@pytest.fixture
+def opened(lab: JupyterPage) -> JupyterPage:
+    """Open the notebook with its cells run up to the capture panel, and those of the first NaN."""
+    lab.open(lab.server.fresh(NAME))
+    cells = nbformat.read(ROOT / "notebooks" / NAME, as_version=4).cells
+    last = lab.cell_with("onnx_nb.CapturePanel(")
+    for index, cell in enumerate(cells[: last + 1]):
+        if cell.cell_type == "code":
+            lab.run_cell(index)
+    for text in ("def softmax_model", "broken = "):
+        lab.run_cell(lab.cell_with(text))
+    return lab
+
+
+def test_a_reader_captures_by_clicks(opened: JupyterPage) -> None:
+    lab = opened
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(lab.cell_with("g = onnx_nb.ModelGraph("))))
+    # a tensor, its numbers, its channels, the dead one
+    graph.click("/filters/Relu_output_0", "tensor")
+    graph.press("Capture")
+    values = graph.root.get_by_label("Values", exact=True)
+    expect(values).to_contain_text("captured, 1 run on your feeds")
+    expect(values).to_contain_text("mean ± std")
+    expect(values.get_by_role("img", name="Histogram")).to_be_visible()
+    graph.press("Values")
+    graph.press("Channels")
+    tiles = values.get_by_role("img", name="Picture of channels")
+    expect(tiles).to_be_visible()
+    lab.screenshot("05-channels", graph.root)
+    # three in a row, and the dead one is the sixth
+    box = tiles.bounding_box()
+    assert box is not None
+    tiles.click(position={"x": box["width"] * 5 / 6, "y": box["height"] / 2})
+    expect(values.get_by_label("Index of dimension 1")).to_have_value("5")
+    expect(values.locator("td").first).to_have_text("0")
+    lab.screenshot("05-dead-channel", graph.root)
+
+    # everything, by a click on an empty place
+    graph.press("Fit")
+    canvas = graph.root.locator("canvas").first.bounding_box()
+    assert canvas is not None
+    lab.page.mouse.click(canvas["x"] + canvas["width"] - 12, canvas["y"] + canvas["height"] - 12)
+    graph.expect_selection(None)
+    graph.press("Capture")
+    expect(graph.root.get_by_role("button", name="Capture again")).to_be_visible()
+    graph.root.get_by_label("Color", exact=True).select_option("std")
+    expect(graph.root.get_by_role("group", name="Colors: std")).to_be_visible()
+    lab.screenshot("05-colored", graph.root)
+    lab.kernel.expect("g.captured is not None and len(g.captured)", 9)
+    assert lab.errors == []
+
+
+def test_a_reader_sorts_filters_and_finds_the_nan(opened: JupyterPage) -> None:
+    lab = opened
+    panel = lab.widget("capture", within=lab.cell(lab.cell_with("onnx_nb.CapturePanel(")))
+    panel.get_by_role("button", name="Std").click()
+    expect(panel.get_by_role("columnheader", name="Std")).to_have_attribute("aria-sort", "descending")
+    panel.get_by_role("searchbox").fill("std>0.1 -Relu")
+    grid = panel.get_by_role("grid")
+    expect(grid).to_have_attribute("aria-rowcount", "10")  # x, eight results and the heading
+    grid.locator("[data-row]").filter(has_text="/layers.2/Add_output_0").click()
+    expect(panel.get_by_label("Value", exact=True)).to_contain_text("/layers.2/Add_output_0")
+    expect(panel.get_by_role("img", name="Histogram")).to_be_visible()
+    lab.screenshot("05-panel", panel)
+    lab.kernel.expect("view.selection[0]['name']", "/layers.2/Add_output_0")
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(lab.cell_with("view = onnx_nb.ModelGraph("))))
+    graph.expect_selection("/layers.2/Add_output_0")
+    lab.screenshot("05-linked", graph.root)
+    graph.click("/layers.1/MatMul_output_0", "tensor")
+    lab.kernel.expect("panel.selection[0]['name']", "/layers.1/MatMul_output_0")
+
+    broken = lab.widget("capture", within=lab.cell(lab.cell_with("broken = ")))
+    expect(broken.get_by_role("status")).to_contain_text("Exp '/attention/Exp' makes 12 Inf")
+    broken.get_by_role("button", name="Show it").click()
+    expect(broken.get_by_role("grid").get_by_role("row", selected=True)).to_contain_text("powers")
+    broken.get_by_role("button", name="Only NaN and Inf").click()
+    rows = broken.get_by_role("grid").locator("[data-row]")
+    expect(rows.first).to_contain_text("powers")
+    lab.screenshot("05-nan", broken)
+    assert lab.errors == []
