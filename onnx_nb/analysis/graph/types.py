@@ -237,6 +237,11 @@ def is_small(kind: ValueType) -> bool:
     return is_integer(kind) or (size is not None and size <= FLOATS and tensors.numpy_dtype(kind.elem_type) is not None)
 
 
+def may_divide(divisor: NDArray[Any] | None) -> bool:
+    """Return whether any number can be divided by these; integers by 0, and the smallest by −1, end the process."""
+    return divisor is not None and (divisor.dtype.kind not in "iu" or not np.isin(divisor, (0, -1)).any())
+
+
 def computed(case: Case) -> list[NDArray[Any]] | None:
     """Compute the outputs of a node if all its inputs are known and everything is small; None if not."""
     op = plain_text(case.node.op_type)
@@ -254,6 +259,8 @@ def computed(case: Case) -> list[NDArray[Any]] | None:
     unread = any(kind is not None and value is None for kind, value in zip(case.inputs, case.values, strict=True))
     elsewhere = any(each.t.data_location == onnx.TensorProto.EXTERNAL for each in case.node.attribute)
     if op not in _COMPUTED or unread or elsewhere or not all(map(is_small, outputs)):
+        return None
+    if op in ("Div", "Mod") and not may_divide(case.values[-1]):
         return None
     if all(kind.dtype != "string" for kind in outputs):
         try:

@@ -31,6 +31,7 @@ from onnx_nb.analysis.run.nonfinite import NonFinite
 from onnx_nb.analysis.run.session import original_nodes, with_explicit_casts
 from onnx_nb.analysis.run.statistics import Histogram, Statistics
 from onnx_nb.analysis.run.value_recorder import (
+    ABSENT,
     Job,
     Partial,
     Predicate,
@@ -216,7 +217,7 @@ class Capture(Displayed, Table):
         """Return an array that was kept: ``cap["name"]``, or one of several iterations or feeds: ``cap["name", 3]``.
 
         With both, the feed comes first; without a number, the first array that was kept is returned. For a weight it is
-        ``model.tensor(name)``.
+        ``model.tensor(name)``, and for an optional value that was absent ``None``.
         """
         name, *numbers = key if isinstance(key, tuple) else (key,)
         value = self._value(name)
@@ -229,6 +230,8 @@ class Capture(Displayed, Table):
         for index, array in arrays.items():
             if not wanted or index == wanted:
                 return unspilled(array)
+        if not arrays and self._partial.records[value].dtype == ABSENT:
+            return None
         if not arrays:
             message = f"the array of {quoted(name)} was not kept, only its statistics."
             raise CaptureError(message, advice=f"Capture again with keep={quoted(name)}.")

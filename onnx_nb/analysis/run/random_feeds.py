@@ -206,8 +206,11 @@ def _random(random: np.random.Generator, types: Inference, name: str, kind: Type
         return allowed.astype(dtype)
     if dtype.kind == "O":
         words = np.empty(shape, object)
+        # digits where a Cast reads numbers
+        is_number = any(use.op == "Cast" for use in _uses(types, types.graph.value(name)))
+        first, last = map(ord, "19" if is_number else "az")
         for place in np.ndindex(shape):
-            words[place] = "".join(map(chr, random.integers(ord("a"), ord("z") + 1, random.integers(1, 8)).tolist()))
+            words[place] = "".join(map(chr, random.integers(first, last + 1, random.integers(1, 8)).tolist()))
         return words
     if dtype.kind == "b":
         return np.ones(shape, dtype) if is_mask else random.integers(0, 2, shape).astype(dtype)

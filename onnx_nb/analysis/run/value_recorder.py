@@ -252,10 +252,14 @@ _SHARED: Final = frozenset(range(1, 14)) - {TensorProto.STRING}
 """Element types that numpy and onnxruntime have in common."""
 
 
+ABSENT: Final = "optional"
+"""Type of a value that an optional lacks."""
+
+
 def contents(found: Value | None) -> tuple[str, NDArray[Any] | list[NDArray[Any]] | None]:
     """Return the type and the array (or arrays of a sequence) of a value, without copying where possible."""
     if found is None:
-        return "optional", None
+        return ABSENT, None
     if found.is_tensor():
         data_type = found.element_type()
         if len(found.shape()) > RANK:

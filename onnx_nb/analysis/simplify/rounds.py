@@ -22,13 +22,13 @@ from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.shape_inference import Inference, infer
-from onnx_nb.analysis.graph.types import is_static
+from onnx_nb.analysis.graph.types import is_static, may_divide
 from onnx_nb.analysis.model import tensors, wire
 from onnx_nb.analysis.model.model import label_of, with_proto
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.simplify import rules_redundancy
 from onnx_nb.analysis.simplify.editor import Change, Editor, Rule
-from onnx_nb.analysis.simplify.known_graph import MAIN, Array, NodeIds, Op, Place, first_ids, label
+from onnx_nb.analysis.simplify.known_graph import FLOATS, MAIN, Array, NodeIds, Op, Place, first_ids, label
 from onnx_nb.analysis.simplify.rules_fusion import FUSIONS
 from onnx_nb.analysis.simplify.rules_onnxruntime import CONTRIB
 
@@ -329,6 +329,13 @@ class _Folding:
                 continue
             if not all(net.may("fold_constants", v) and net.may_be_constant(v) for v in op.outputs if v >= 0):
                 continue
+            if op.op_type in ("Div", "Mod") and net.dtype(op.outputs[0]) not in FLOATS:
+                divisor = op.inputs[-1]
+                if divisor in made:
+                    continue  # known in the next round
+                if not may_divide(net.constant(divisor)):
+                    self._leave(op, 0, "it may divide an integer by 0 or −1, which can end the process")
+                    continue
             nbytes = self._bytes(op)
             if nbytes is None:
                 # more may be known once its inputs are folded

@@ -185,6 +185,8 @@ def test_optional_values_that_are_there_or_not(there: bool, limit: int | None) -
     cap = capture(model, {"o": x if there else None, "x": x}, keep="*", memory_limit=limit)
     assert [bool(cap[f"has_{name}"]) for name in ("p", "full", "none")] == [there, True, False]
     assert cap["y"].tolist() == [1, 1]
+    assert cap["none"] is None
+    assert (cap["p"] is None) == (not there)
     with pytest.raises(CaptureError, match="has no statistics"):
         cap.statistics("none")
 

@@ -472,6 +472,13 @@ def test_random_feeds_are_reproducible() -> None:
     assert same(next(read_feeds(MODEL, None)), first)
 
 
+def test_random_words_that_a_cast_reads_are_numbers() -> None:
+    model = parsed("g (string[n] x) => (float[n] y) { a = Identity(x)  y = Cast<to = 1>(a) }")
+    for seed in range(5):
+        found = session.run(model, random_feeds(model, seed))["y"]
+        assert np.isfinite(found).all()
+
+
 def test_random_feeds_have_the_shapes_asked_for() -> None:
     assert random_feeds(MODEL, shapes={"batch": 5})["ids"].shape == (5,)
     assert random_feeds(MODEL, shapes={"ids": (6,)})["x"].shape == (6, 3)

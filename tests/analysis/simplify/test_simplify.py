@@ -1072,6 +1072,22 @@ def test_nan_equals_nan() -> None:
     assert s.verified
 
 
+@pytest.mark.parametrize("size", [2, 1000])
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+@pytest.mark.parametrize(("number", "divisor"), [(1, 0), (-(2**31), -1), (7, 2)])
+def test_integers_are_divided_only_where_that_is_defined(op: str, number: int, divisor: int, size: int) -> None:
+    """A division by 0 has no value to store, and in onnxruntime it may end the process."""
+    names = {"a": number, "b": divisor}
+    weights = [numpy_helper.from_array(np.full(size, of, np.int32), name) for name, of in names.items()]
+    nodes = [helper.make_node(op, ["a", "b"], ["c"]), helper.make_node("Add", ["x", "c"], ["y"])]
+    ends = [helper.make_tensor_value_info(name, TensorProto.INT32, [size]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    proto = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    s = onnx_nb.simplify(proto, check_n=0)
+    assert operators(s.model) == (["Add"] if divisor == 2 else [op, "Add"])
+    assert any("divide an integer" in left.why for left in s.left) == (divisor != 2)
+
+
 # --- whole models ----------------------------------------------------------------------------------------------------
 
 
