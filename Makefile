@@ -91,7 +91,7 @@ bench: .venv/installed-test torch
 binder: .venv/installed-test
 	ONNX_NB_BINDER=1 python -m pytest tests/test_binder.py
 
-fuzz: .venv/installed-test
+fuzz: .venv/installed-test torch
 	python -m tests.fuzz --minutes $(MINUTES)
 
 clean:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import re
 import resource
@@ -13,12 +14,12 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import onnx_nb
-from tests.fuzz.verbs import LOOK, VERBS, Given
+from tests.fuzz.verbs import KERNELS, LOOK, VERBS, Given
 
 SECONDS = 8.0
 """Processor seconds after which a verb is interrupted, besides one for each megabyte of the file."""
@@ -30,6 +31,8 @@ PATIENCE = 20
 """Factor by which the clock may run ahead of the processor on a busy machine."""
 ADDRESS_SPACE = 3 << 30
 """Bytes that a child may map in addition to its parent."""
+RUNNING = ("session.run_session", "session.run_values")
+"""Where onnxruntime's kernels run."""
 SPENT: list[float] = []
 """Processor seconds of each child."""
 MEMORY = 400 << 20
@@ -69,7 +72,7 @@ def _in_child(data: bytes, verbs: list[str], folder: Path) -> Generator[Find, No
         _work(data, verbs, folder, write)
     os.close(write)
     begun, used, verb, interrupted, ended = time.monotonic(), 0.0, "", False, False
-    text = b""
+    text, trace = b"", list[str]()
     try:
         while not ended:
             limit = (SECONDS + len(data) / 1e6 if verb in LOOK else RUNS) + (GRACE if interrupted else 0)
@@ -92,7 +95,9 @@ def _in_child(data: bytes, verbs: list[str], folder: Path) -> Generator[Find, No
                 what, _, rest = line.decode().partition(" ")
                 if what == "begin":
                     begun, used, verb, interrupted = time.monotonic(), _seconds(child), rest, False
-                elif what == "find":
+                elif what != "find":
+                    trace.append(line.decode())
+                else:
                     kind, _, about = rest.partition(" ")
                     if kind != "slow" or verb in LOOK:
                         yield Find(verb, kind, about)
@@ -105,9 +110,10 @@ def _in_child(data: bytes, verbs: list[str], folder: Path) -> Generator[Find, No
     code = os.waitstatus_to_exitcode(status)
     if not code:
         return []
-    # a kernel of onnxruntime may end the process: that is what subprocess=True is for
-    if verb in LOOK and code != -signal.SIGKILL:
-        yield Find(verb, "crash", f"exit code {code}")
+    place = _crashed(trace)
+    # a kernel of onnxruntime may end the process that runs it: that is what subprocess=True is for
+    if code != -signal.SIGKILL and not (verb in KERNELS and place in RUNNING):
+        yield Find(verb, "crash", f"exit code {code} at {place}")
     return verbs[verbs.index(verb) + 1 :] if verb else []
 
 
@@ -116,6 +122,7 @@ def _work(data: bytes, verbs: list[str], folder: Path, write: int) -> None:
     code = 70
     try:
         _prepare()
+        faulthandler.enable(write)
 
         def say(text: str) -> None:
             os.write(write, f"{text[:2000]}\n".encode("utf-8", "replace"))
@@ -159,6 +166,12 @@ def _outcome(verb: str, data: bytes, folder: Path) -> str:
     except BaseException as error:  # noqa: BLE001 (what else there is is what we look for)
         return f"error {type(error).__name__} at {_place(error)}"
     return ""
+
+
+def _crashed(trace: Sequence[str]) -> str:
+    """Return the innermost function of the package in what faulthandler wrote."""
+    entries = (re.search(r'onnx_nb/.*?(\w+)\.py", line \d+ in (\w+)', line) for line in trace)
+    return next((f"{found[1]}.{found[2]}" for found in entries if found), "?")
 
 
 def _place(error: BaseException) -> str:

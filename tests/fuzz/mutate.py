@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import random
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError, EncodeError, Message
@@ -16,7 +18,7 @@ from onnx.backend.test import loader
 from tests import models
 from tests.fuzz import hostile
 
-LARGEST = 40_000
+LARGEST = 60_000
 """Bytes of the largest seed: small files are mutated where it matters, and quickly."""
 
 NUMBERS: Final = (0, 1, -1, 2, 7, 8, 17, 63, 64, 65, 127, 255, 256, 10**6, 2**31 - 1, -(2**31))
@@ -39,19 +41,36 @@ TEXTS: Final = (
 
 @functools.cache
 def seeds() -> list[bytes]:
-    """Return small models: onnx's backend cases, models of every kind of structure, and hostile ones."""
+    """Return small models: onnx's backend cases, models of every kind of structure, torch exports, hostile ones."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cases = [case.model for kind in ("node", "simple") for case in loader.load_model_tests(kind=kind)]
     made = (models.functions, models.control_flow, models.detection, models.one_node, models.empty)
     found = [proto.SerializeToString() for proto in cases if proto is not None]
-    found += [path().read_bytes() for path in made]
+    found += [path().read_bytes() for path in (*made, *torch_exports())]
     small = {"chained_functions": 5, "multiplying_functions": 4, "many_constants": 6, "nested_loops": 2}
     for name, build in hostile.BUILT.items():
         if name not in ("high_rank", "long_symbol"):
             make: Callable[..., ModelProto] = build
             found.append((make(small[name]) if name in small else make()).SerializeToString())
     return sorted({data for data in found if len(data) <= LARGEST})
+
+
+def torch_exports() -> list[Callable[[], Path]]:
+    """Return small torch modules as both exporters write them; none without torch."""
+    if importlib.util.find_spec("torch") is None:
+        return []
+
+    def export(name: str, how: str, path: Path) -> None:
+        from tests import modules  # imports torch, which no child of a fuzzer needs
+
+        modules.exported(name, how)[2].save(path)
+
+    return [
+        functools.partial(models.cached, f"fuzz-{name}-{how}.onnx", functools.partial(export, name, how))
+        for name in ("conv", "conv_bn", "shared", "tuples")
+        for how in ("torchscript", "dynamo")
+    ]
 
 
 def mutated(random_: random.Random) -> bytes:

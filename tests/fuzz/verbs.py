@@ -134,6 +134,11 @@ def _capture(given: Given) -> None:
     onnx_nb.CapturePanel(found)
 
 
+def _capture_in_a_subprocess(given: Given) -> None:
+    with contextlib.suppress(onnx_nb.CaptureError):  # which names the nodes that ended it
+        onnx_nb.capture(given.model, memory_limit=100_000_000, subprocess=True)
+
+
 def _compare(given: Given) -> None:
     model = given.model
     shapes = [[min(dim, 64) if isinstance(dim, int) else 2 for dim in port.shape or ()][:4] for port in model.inputs]
@@ -172,8 +177,12 @@ RUN: Final[Mapping[str, Callable[[Given], object]]] = {
     "simplify": lambda given: onnx_nb.simplify(given.model, check_n=0),
     "run": lambda given: onnx_nb.run(given.model),
     "capture": _capture,
+    "capture_subprocess": _capture_in_a_subprocess,
     "compare": _compare,
 }
-"""Verbs that run the model, or nodes of it: its own loops and sizes may last; only their errors are judged."""
+"""Verbs that run the model, or nodes of it: its own loops and sizes may last; their errors and crashes are judged."""
+
+KERNELS: Final = ("run", "capture", "compare")
+"""Verbs that run all kernels of a model in this process, and end with it where a kernel crashes."""
 
 VERBS: Final[Mapping[str, Callable[[Given], object]]] = dict(itertools.chain(LOOK.items(), RUN.items()))
