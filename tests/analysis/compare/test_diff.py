@@ -138,14 +138,15 @@ def test_a_changed_weight_is_the_only_difference(proto: onnx.ModelProto, data: s
     weight.CopyFrom(numpy_helper.from_array(values + np.asarray(1, values.dtype), weight.name))
     changed = made.graph.node[[weight.name in node.input for node in made.graph.node].index(True)].name
     found = onnx_nb.diff(proto, renamed(made) if rename else made)
-    differing = [change for change in found.changes if change.detail != "name"]
+    # of a target shape what follows has another type
+    differing = [change for change in found.changes if change.detail != "name" and change.kind != "type"]
     assert [(change.kind, change.what) for change in differing] == [("weight", "changed")]
     assert f"{values.size} of {values.size} differ, by at most 1" in differing[0].candidate
     if not rename:
         assert differing[0].name == weight.name
         state = found.side("candidate").node_state
         assert state[Graph.of(made).names.index(changed)] == CHANGED
-    assert kinds(onnx_nb.diff(proto, made, weights=False)) == []
+    assert {kind for kind, _ in kinds(onnx_nb.diff(proto, made, weights=False))} <= {"type"}
 
 
 @hypothesis.given(dags(), st.data())
@@ -158,7 +159,7 @@ def test_a_changed_attribute_is_the_only_difference(proto: onnx.ModelProto, data
     if node.op_type == "TopK":
         node.attribute.append(helper.make_attribute("largest", 0))
     elif node.op_type == "Cast":
-        node.attribute[0].i = TensorProto.DOUBLE
+        node.attribute[0].i = TensorProto.FLOAT if node.attribute[0].i == TensorProto.DOUBLE else TensorProto.DOUBLE
     else:
         values = numpy_helper.to_array(node.attribute[0].t) + np.float32(1)
         node.attribute[0].t.CopyFrom(numpy_helper.from_array(values))
