@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "build" / "conformance"
 PAGE = ROOT / "docs" / "conformance.md"
 PACKAGES = ("onnx_nb", "onnx", "onnxruntime", "numpy", "torch", "transformers")
+KINDS = ("right", "wrong", "left out")
 SHOWN = {"node": "node", "folder": "simple and pytorch", "larger": "light and larger"}
 """Source → the head of its column."""
 INTRODUCTION = (
@@ -74,7 +75,7 @@ def page(results: dict[tuple[str, str], dict[str, Any]]) -> str:
         for source in sources:
             said = results.get((source, verb), {"said": {}})["said"]
             counts = Counter(map(kind_of, said.values()))
-            row += [f"{counts[kind]:,}" if said else "not run" for kind in ("right", "wrong", "left out")]
+            row.append(", ".join(f"{counts[kind]:,} {kind}" for kind in KINDS if counts[kind]) or "not run")
             for name, text in said.items():
                 kind, _, about = text.partition(": ")
                 if kind == "left out":
@@ -83,7 +84,7 @@ def page(results: dict[tuple[str, str], dict[str, Any]]) -> str:
                     wrong.append([verb, name, about.replace("|", "\\|").replace("\n", " ")[:300]])
         rows.append(row)
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
-    heads = ["", *(f"{SHOWN[source]}: {kind}" for source in sources for kind in ("right", "wrong", "left out"))]
+    heads = ["", *(SHOWN[source] for source in sources)]
     parts = [
         "# Conformance",
         INTRODUCTION,

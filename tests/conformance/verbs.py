@@ -115,10 +115,17 @@ def extract_up_to_nodes(one: Runnable) -> str:
     for node in one.model.graph.node[:FEW]:
         outputs = [name for name in node.output if name]
         part = onnx_nb.extract(one.model, list(one.feeds), outputs, infer_by_running=True)
-        said = equal(run_part(part, one.feeds), {name: values[name] for name in outputs})
-        if said != RIGHT:
-            return f"{said} up to node {node.op_type}"
+        found, expected = run_part(part, one.feeds), {name: values[name] for name in outputs}
+        if equal(found, expected) != RIGHT and not rounded(one, found, expected):
+            return f"{equal(found, expected)} up to node {node.op_type}"
     return RIGHT
+
+
+def rounded(one: Runnable, found: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    """Return whether only roundings of float16 differ: without a kernel, onnxruntime rounds where a session ends."""
+    return any(name.endswith("float16") for name in dtypes(one)) and all(
+        close(found[name], expected[name]) for name in expected
+    )
 
 
 def run_part(part: onnx_nb.Model, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,10 +145,7 @@ def partition(one: Runnable) -> str:
     for part in onnx_nb.partition(one.model, 2, infer_by_running=True):
         values |= run_part(part, values)
     said = equal({name: values[name] for name in expected}, expected)
-    if said == RIGHT or not any(name.endswith("float16") for name in dtypes(one)):
-        return said
-    # without a kernel for float16, onnxruntime rounds at the end of each session: once more in each part
-    return f"{RIGHT}, but for float16" if all(close(values[name], expected[name]) for name in expected) else said
+    return f"{RIGHT}, but for float16" if said != RIGHT and rounded(one, values, expected) else said
 
 
 def dtypes(one: Runnable) -> list[str]:
@@ -199,6 +203,12 @@ def diff(one: Runnable) -> str:
 
 def compare(one: Runnable) -> str:
     """A model against itself: no error anywhere."""
+    constants = {name for node in one.model.graph.node if node.op_type == "Constant" for name in node.output}
+    values = {name: value for name, value in (all_values(one) or {}).items() if name not in constants}
+    if values and not any(isinstance(value, np.ndarray) for value in values.values()):
+        return "left out: it computes sequences only, and tensors are compared"
+    if not values and constants:
+        return "left out: it computes nothing"
     found = onnx_nb.compare(one.model, one.model, one.feeds)
     bad = [point.name for point in found.points if point.cumulative is not None and not point.cumulative.is_equal]
     return f"wrong: errors in {bad[:3]}" if bad else RIGHT
