@@ -66,7 +66,7 @@ class ValueType:
             return ""
         return "×".join("?" if dim is None else shortened(str(dim), 24) for dim in self.shape[:16]) or "scalar"
 
-    @property
+    @functools.cached_property
     def size(self) -> int | None:
         """Number of elements of a dense tensor; None if the element type or a dimension is unknown."""
         return elements(self.shape) if self.elem_type and is_static(self.shape) else None
