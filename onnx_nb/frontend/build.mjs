@@ -13,7 +13,6 @@ const options = {
   format: "esm",
   target: "es2022",
   minify: true,
-  charset: "utf8",
   legalComments: "none",
   plugins: [
     {

@@ -21,9 +21,7 @@ const TYPES = {
 
 export async function unpack(bytes: Uint8Array): Promise<Packed> {
   if (new TextDecoder().decode(bytes.subarray(0, 4)) !== "ONB1") throw new Error("these bytes are not packed columns");
-  const deflated = new Uint8Array(bytes.subarray(4)); // copied: a stream must not share the widget's buffer
-  const stream = new Blob([deflated]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const buffer = await new Response(stream).arrayBuffer();
+  const buffer = await inflated(bytes.subarray(4));
   const headerLength = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, headerLength))) as {
     meta: unknown;
@@ -37,6 +35,14 @@ export async function unpack(bytes: Uint8Array): Promise<Packed> {
     arrays.set(name, new type(buffer, start + offset, length));
   }
   return { meta: header.meta, arrays };
+}
+
+function inflated(bytes: Uint8Array): Promise<ArrayBuffer> {
+  const { readable, writable } = new DecompressionStream("deflate");
+  const writer = writable.getWriter();
+  // what is wrong with them is said by the reader, too
+  for (const written of [writer.write(bytes as BufferSource), writer.close()]) written.catch(() => undefined);
+  return new Response(readable).arrayBuffer();
 }
 
 export function bytesOf(view: DataView): Uint8Array {

@@ -1,4 +1,6 @@
+import { deflateSync } from "node:zlib";
 import { expect, test } from "vitest";
+import { unpack } from "./codec.ts";
 import { columnsOf } from "./testing.ts";
 
 test("finds targets by name: tensors before nodes before scopes, and the first of equals", () => {
@@ -22,4 +24,18 @@ test("finds targets by name: tensors before nodes before scopes, and the first o
   expect(columns.find("enc/0", "scope")?.kind).toBe("scope");
   expect(columns.nodeCount - (columns.find("x/same")?.id ?? 0)).toBe(2);
   for (const absent of ["", "xx", "X", "x".repeat(299), "enc/"]) expect(columns.find(absent)).toBeUndefined();
+});
+
+test("packed columns are unpacked, and what is cut off is an error", async () => {
+  const about = JSON.stringify({ meta: { version: 1 }, arrays: [{ name: "a", dtype: "i4", length: 2, offset: 0 }] });
+  const header = new TextEncoder().encode(about.padEnd(4 + 8 * Math.ceil(about.length / 8)));
+  const plain = new Uint8Array(4 + header.length + 8);
+  const view = new DataView(plain.buffer);
+  view.setUint32(0, header.length, true);
+  plain.set(header, 4);
+  view.setInt32(4 + header.length, -7, true);
+  const packed = new Uint8Array([...new TextEncoder().encode("ONB1"), ...deflateSync(plain)]);
+  expect((await unpack(packed)).arrays.get("a")).toEqual(Int32Array.of(-7, 0));
+  await expect(unpack(packed.subarray(0, packed.length - 9))).rejects.toThrow();
+  await expect(unpack(packed.subarray(4))).rejects.toThrow("not packed columns");
 });
