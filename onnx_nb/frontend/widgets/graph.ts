@@ -15,17 +15,26 @@ import { announceChosen, drawn, type Page, roomBelow, rootIn, sharing } from "./
 /** The trait `_overlay`. */
 type Numbers = Readonly<Record<string, unknown>> & { readonly nodes: DataView; readonly groups: DataView };
 
-/** Columns on this page by their digest. */
+/** Columns on this page by their digest: those of views, and those under way. */
 const shown = new Map<string, WeakRef<Columns>>();
+const coming = new Map<string, Promise<Columns>>();
 
 /** Loads columns, unless another view on this page shows the same. */
 async function columnsOf(part: Parts, digest: string): Promise<Columns> {
-  const known = shown.get(digest)?.deref();
+  // what another view asked for in vain, because it was closed, is asked for again
+  const known = shown.get(digest)?.deref() ?? (await coming.get(digest)?.catch(() => undefined));
   if (known !== undefined) return known;
-  const columns = new Columns(await part("columns"));
-  for (const [each, old] of shown) if (old.deref() === undefined) shown.delete(each);
-  if (digest !== "") shown.set(digest, new WeakRef(columns));
-  return columns;
+  const loading = part("columns").then((packed) => new Columns(packed));
+  if (digest === "") return loading; // saved by an older version
+  coming.set(digest, loading);
+  try {
+    const columns = await loading;
+    for (const [each, old] of shown) if (old.deref() === undefined) shown.delete(each);
+    shown.set(digest, new WeakRef(columns));
+    return columns;
+  } finally {
+    coming.delete(digest);
+  }
 }
 
 export const graphWidget = sharing(
