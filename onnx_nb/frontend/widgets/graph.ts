@@ -21,8 +21,9 @@ const coming = new Map<string, Promise<Columns>>();
 
 /** Loads columns, unless another view on this page shows the same. */
 async function columnsOf(part: Parts, digest: string): Promise<Columns> {
+  const other = shown.get(digest)?.deref() ?? coming.get(digest);
   // what another view asked for in vain, because it was closed, is asked for again
-  const known = shown.get(digest)?.deref() ?? (await coming.get(digest)?.catch(() => undefined));
+  const known = other instanceof Promise ? await other.catch(() => undefined) : other;
   if (known !== undefined) return known;
   const loading = part("columns").then((packed) => new Columns(packed));
   if (digest === "") return loading; // saved by an older version
