@@ -35,7 +35,7 @@ from onnx_nb.widgets._channel import Call, Channel, Reply, Verb
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from onnx_nb.analysis.model.model import Model
@@ -149,6 +149,18 @@ class OnnxWidget(anywidget.AnyWidget):
         super().open()
         if hasattr(self.comm, "_reply_subshell_for"):
             self.comm._reply_subshell_for = _subshell_asked  # noqa: SLF001 - there is no public way
+            self.comm.handle_msg = functools.partial(self._heard, self.comm.handle_msg)
+
+    def _heard(self, handle: Callable[[Any], None], message: Any) -> None:
+        """Pass a message on; on the thread of a subshell without IPython's events.
+
+        After each message ipykernel triggers `post_execute`, at which the inline backend draws and closes the figures:
+        while a cell runs, those that it is still making.
+        """
+        if threading.current_thread() is threading.main_thread():
+            handle(message)
+        else:
+            self._handle_msg(message)
 
     def close(self) -> None:
         """Remove the view, stop its worker and release what it shows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -244,3 +245,24 @@ def test_a_capture_on_feeds_that_were_replaced_meanwhile_is_refused(monkeypatch:
     widget._values.capture(Call(2, "capture", {}, lambda _content, _buffers: None))
     content, _ = ask(widget, "statistics", value=1)
     assert (content["value"]["max"], content["value"]["source"]) == (-1, "captured, 1 run on your feeds")
+
+
+def test_a_message_while_a_cell_runs_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    comms = pytest.importorskip("ipykernel.comm.comm")
+    if not hasattr(comms.BaseComm, "_reply_subshell_for"):
+        pytest.skip("this ipykernel passes no messages to subshells")
+    events: list[str] = []
+    shell = SimpleNamespace(events=SimpleNamespace(trigger=events.append))
+    monkeypatch.setattr("comm.create_comm", comms.BaseComm)
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    g = ModelGraph(str(models.one_node()))
+    state = {"height": 333}
+    message = {"content": {"data": {"method": "update", "state": state}}, "buffers": []}
+    subshell = threading.Thread(target=g.comm.handle_msg, args=(message,))
+    subshell.start()
+    subshell.join()
+    assert (g.height, events) == (333, [])
+    state["height"] = 334
+    g.comm.handle_msg(message)
+    assert (g.height, events) == (334, ["pre_execute", "post_execute"])
+    g.close()
