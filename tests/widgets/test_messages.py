@@ -250,7 +250,8 @@ def test_clicks_meet_cells_that_change_the_same_widget() -> None:
         channel: Any = widget._channel
         if channel._worker is not None:
             channel._queue.put(None)  # after everything that waits
-            channel._worker.join(100)
+            channel._worker.join(100 * DEPTH)
+            assert not channel._worker.is_alive()
     assert sorted(answers) == list(range(next(numbers)))
     assert {len(given) for given in answers.values()} == {1}
     assert "fault in onnx_nb" not in str(answers)
