@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -48,7 +48,7 @@ class Inspection:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain JSON."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
