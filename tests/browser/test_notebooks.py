@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pytest
 from playwright.sync_api import expect
 
 from notebooks.navigation import Stop, course
+from tests.browser.jupyter import await_value
 from tests.saved_outputs import differences
 
 if TYPE_CHECKING:
@@ -24,6 +26,12 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 MOST_SECONDS = 60
 MOST_MEMORY = 1_700_000  # kB: Binder has 2 GB, of which JupyterLab takes 100 MB
+
+# how many widgets a cell of the page has put out
+WIDGETS = f"""index => {{
+    const cell = jupyterapp.shell.currentWidget.content.model.sharedModel.cells[index];
+    return cell.cell_type === 'code' ? cell.getOutputs().filter(({{data}}) => data?.['{WIDGET}']).length : 0;
+}}"""
 
 # how many pictures a cell of the page has put out
 PICTURES = """index => {
@@ -49,13 +57,14 @@ def test_a_notebook_runs_and_shows_what_it_was_saved_with(stop: Stop, lab: Jupyt
         for kind in ("capture", "comparison", "external_data", "graph", "pair", "simplification", "summary"):
             if shown.locator(f'.onnx-nb[data-widget="{kind}"]').count():
                 lab.widget(kind, within=shown)
-        # a live widget hides its picture
+        # a live widget draws its picture a moment later, and hides it
+        live = lab.page.evaluate(WIDGETS, index)
+        await_value(partial(pictured, lab, index, live), wanted=True, what=f"each widget of cell {index} is pictured")
         beside = shown.locator(".onnx-nb-picture")
         count = lab.page.evaluate(PICTURES, index)
         expect(beside).to_have_count(count)
         for picture in beside.all():
             expect(picture).to_be_hidden()
-        # drawn by the live widget a moment later, and hidden by it
         expect(shown.locator("img.onnx-nb-picture")).to_have_count(count)
         wanted += count
         if cell.cell_type == "code":
@@ -77,6 +86,10 @@ def test_a_notebook_runs_and_shows_what_it_was_saved_with(stop: Stop, lab: Jupyt
     else:
         found = list(differences(notebook, saved))
         assert not found, "\n\n".join(found)
+
+
+def pictured(lab: JupyterPage, index: int, live: int) -> bool:
+    return bool(lab.page.evaluate(PICTURES, index) >= live)
 
 
 def names(folder: Path) -> set[str]:
