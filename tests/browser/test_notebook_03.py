@@ -21,7 +21,7 @@ def test_a_lost_factor_and_one_that_stays_are_seen_by_clicks(lab: JupyterPage) -
     graphs = lab.run_up_to(NAME, "g = onnx_nb.ModelGraph(by_size")
     panel = lab.cell_with("difference = onnx_nb.diff(")
     pair = PairWidget(lab.widget("pair", within=lab.cell(panel)))
-    expect(pair.root).to_contain_text("no differences")
+    expect(pair.root).to_contain_text("No differences")
     resize = lab.kernel.evaluate("baked.proto.graph.node[-1].name")
     pair.candidate.click(resize, "node")
     pair.reference.expect_selection(resize)
@@ -61,8 +61,12 @@ def test_an_operator_of_ones_own_is_unknown_until_it_has_a_body(lab: JupyterPage
 
     graph = GraphWidget(lab.widget("graph", within=lab.cell(body)))
     expect(graph.root).not_to_contain_text("unknown domain")
-    graph.toggle(call)
+    opened = graph.call(
+        "const scopes = view.columns.childrenOf(0).filter(each => view.state.open.has(each));"
+        "return view.columns.nameOf({kind: 'scope', id: scopes[0]});"
+    )
+    graph.toggle(opened)
     lab.screenshot("03-body-closed", graph.root)
-    graph.toggle(call)
+    graph.toggle(opened)
     lab.screenshot("03-body", graph.root)
     assert lab.errors == []
