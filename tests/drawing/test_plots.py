@@ -160,6 +160,14 @@ def test_errors_that_cannot_be_drawn_raise_an_explanation() -> None:
             [f"blocks.{at}.{name}" for at in (0, 1) for name in ("norm1", "mix.a", "mix.b", "norm2", "mlp.0", "mlp.1")],
             [(0, "blocks.0"), (6, "blocks.1")],
         ),
+        (
+            [
+                "stem",
+                *(f"blocks.{at}{end}" for at in (0, 1, 2) for end in (".norm", " → add()", " → add()#2", ".mlp.0", "")),
+                "head",
+            ],
+            [(0, "stem"), (1, "blocks.0"), (6, "blocks.1"), (11, "blocks.2"), (16, "head")],
+        ),
         (["add", "mul_1"], [(0, "add"), (1, "mul_1")]),
         ([f"add_{number}" for number in range(9)], []),
     ],

@@ -38,7 +38,7 @@ from onnx_nb.analysis.graph.types import (
     unwrapped,
 )
 from onnx_nb.analysis.model import tensors
-from onnx_nb.analysis.model.functions import canonical, never_ends
+from onnx_nb.analysis.model.functions import canonical, fatal
 from onnx_nb.analysis.model.model import label_of
 from onnx_nb.analysis.model.tensors import Dims, attribute, dimensions, dimensions_text, fits, input_types, listed
 
@@ -372,8 +372,8 @@ class Walk:
         if node in self._graph.incomplete_nodes:  # onnx's inference may crash the process on them
             self._refused(node, "it lacks an input that its operator needs")
             return []
-        if never_ends(case.node):
-            self._refused(node, "its equation is not valid")
+        if reason := fatal(case.node):
+            self._refused(node, reason)
             return []
         return self._infer(node, case)
 

@@ -20,7 +20,7 @@ from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbErr
 from onnx_nb.analysis.formatting import count_text, plain_text, shortened
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.auditor import Audit, Auditor
-from onnx_nb.analysis.model.functions import check_calls, check_equations
+from onnx_nb.analysis.model.functions import check_calls, check_nodes
 from onnx_nb.analysis.model.model import ModelLike, label_of, load, storage_of
 from onnx_nb.analysis.model.save import PAGE, Layout, write_model
 from onnx_nb.analysis.model.storage import (
@@ -261,7 +261,7 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
         kind = ModelFileError if first.location is None else ExternalDataError
         raise kind(first.message, advice=f"{first.advice}{more}")
     check_calls(loaded.proto, label_of(loaded))
-    check_equations(loaded.proto, label_of(loaded))
+    check_nodes(loaded.proto, label_of(loaded))
     proto = ModelProto()
     try:
         proto.CopyFrom(loaded.proto)

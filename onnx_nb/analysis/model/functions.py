@@ -1,8 +1,8 @@
 """The local functions of a model: their keys, which calls which, and the size of the model without calls.
 
 onnxruntime and onnx's checker put a copy of a function in place of each call, by recursion: some kilobytes of functions
-that call each other can overflow the stack or fill the memory. They only get models that `check_calls` accepts, and
-that have no equation on which they would never end.
+that call each other can overflow the stack or fill the memory. They only get models that `check_calls` and
+`check_nodes` accept.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnx_nb.analysis.errors import ModelFileError
-from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted
-from onnx_nb.analysis.model.tensors import all_nodes
+from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted, shortened
+from onnx_nb.analysis.model.tensors import all_nodes, attributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -94,24 +94,32 @@ def check_calls(proto: ModelProto, called: str) -> None:
         raise ModelFileError(message, advice=advice)
 
 
-def never_ends(node: NodeProto) -> bool:
-    """Return whether onnx's type inference, which onnxruntime runs as well, would never end on a node.
+def fatal(node: NodeProto) -> str:
+    """Return why onnx's type inference, which onnxruntime runs as well, crashes or never ends on a node; empty if not.
 
-    It looks for the end of an Einsum's term by steps of three for each dot, and so misses it.
+    It looks for the end of an Einsum's term by steps of three for each dot, and so misses it, and it takes the number
+    of a Split's outputs from an attribute.
     """
-    if plain_text(node.op_type) != "Einsum" or canonical(plain_text(node.domain)):
-        return False
-    found = (plain_text(each.s) for each in node.attribute if plain_text(each.name) == "equation")
-    return not all(map(_EQUATION.fullmatch, found))
+    op = plain_text(node.op_type)
+    if op not in ("Einsum", "Split") or canonical(plain_text(node.domain)):
+        return ""
+    given = attributes(node)
+    equation, parts = given.get("equation", b""), given.get("num_outputs", len(node.output))
+    if op == "Einsum" and not (isinstance(equation, bytes) and _EQUATION.fullmatch(plain_text(equation))):
+        return 'its equation is not valid: each term is letters with at most one "...", as in "...ij,jk->...ik"'
+    if op == "Split" and not (isinstance(parts, int) and (parts < 1 or len(node.output) <= parts <= NODES)):
+        return f"num_outputs is {shortened(str(parts), 40)}, and it has {len(node.output):,} outputs"
+    return ""
 
 
-def check_equations(proto: ModelProto, called: str) -> None:
-    """Raise `ModelFileError` if onnxruntime and onnx's checker would never end on the equation of an Einsum."""
-    nodes = itertools.chain(proto.graph.node, *(function.node for function in proto.functions))
-    for node in filter(never_ends, all_nodes(nodes)):
-        what = quoted(plain_text(node.name) or plain_text(next(iter(node.output), "")))
-        message = f"Einsum {what} of {called} has no valid equation, and onnxruntime would never end on it."
-        raise ModelFileError(message, advice='Write terms of letters with at most one "..." each: "...ij,jk->...ik".')
+def check_nodes(proto: ModelProto, called: str) -> None:
+    """Raise `ModelFileError` if onnxruntime and onnx's checker would crash or never end on a node."""
+    for node in all_nodes(itertools.chain(proto.graph.node, *(function.node for function in proto.functions))):
+        reason = fatal(node)
+        if reason:
+            label = quoted(plain_text(node.name) or plain_text(next(iter(node.output), "")))
+            message = f"{plain_text(node.op_type)} {label} of {called} would crash or hang onnxruntime: {reason}."
+            raise ModelFileError(message, advice="Repair the node, or export the model again.")
 
 
 def _calls(nodes: Iterable[NodeProto], functions: Mapping[Key, FunctionProto]) -> Counter[Key]:

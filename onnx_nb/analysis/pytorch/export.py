@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,10 +26,18 @@ from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats
 from onnx_nb.analysis.errors import AlignmentError, ExportError
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted, shortened
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
 from onnx_nb.analysis.pytorch.module_scopes import source_of
-from onnx_nb.analysis.pytorch.record import arguments_in, checked_arguments, intercept, tensors_in, to_numpy, watch
+from onnx_nb.analysis.pytorch.record import (
+    checked_arguments,
+    intercept,
+    labeled_arguments,
+    tensors_in,
+    to_numpy,
+    watch,
+)
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.submodel.extraction import extract, mark_name
 
@@ -79,7 +87,8 @@ def export(
     Warns
     -----
     UserWarning
-        If tracing turned a value that depends on the inputs into a constant.
+        If tracing turned a value that depends on the inputs into a constant, or if an argument has no effect as an
+        input of the result: an int or a float, whose value becomes part of the graph, or a tensor that no node reads.
 
     Examples
     --------
@@ -121,11 +130,38 @@ def export(
         more = f" ({count_text(len(traced) - 1, 'more such place')})" if len(traced) > 1 else ""
         message = f"torch made a value constant while tracing: {shortened(traced[0], 400)}{more}"
         warnings.warn(message, stacklevel=3)
+    if lost := _lost_arguments(module, args, kwargs, model, options.get("input_names")):
+        more = f" ({count_text(len(lost) - 1, 'more such argument')})" if len(lost) > 1 else ""
+        warnings.warn(f"{lost[0]}{more}", stacklevel=3)
     got = next((entry.version for entry in model.proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if opset is not None and got != opset:
         message = f"opset {opset} was asked for, but torch's {exporter} exporter used opset {got}."
         raise ExportError(message, advice=f"Ask for opset {got}, or try the other exporter: {other}.")
     return with_proto(model, model.proto, type(module).__name__)
+
+
+def _lost_arguments(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], model: Model, names: Sequence[str] | None
+) -> list[str]:
+    """Return a sentence for each argument that has no effect as an input of the exported model."""
+    found = [
+        f"argument {quoted(label)} has no input in the model: its value {value!r} became part of the graph. "
+        "Pass it as a tensor, and compute with the tensor; or bind it before the export if it never changes."
+        for label, value in labeled_arguments(type(module), args, kwargs).items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+    graph = Graph.opened(model)
+    inputs = [graph.value_names[value] for value in graph.inputs]
+    read = {name for name, value in zip(inputs, graph.inputs, strict=True) if len(graph.consumers(value))}
+    read |= {graph.value_names[value] for value in graph.outputs}
+    for place, (label, _) in enumerate(tensors_in(labeled_arguments(type(module), args, kwargs))):
+        # the exporters write "pair.0" and "pair_0"; a given name replaces either
+        known = {label, label.replace(".", "_"), f"input.{label}", *list(names or ())[place : place + 1]}
+        if known.isdisjoint(read):
+            lacks = "has no input in the model" if known.isdisjoint(inputs) else "is an input that no node reads"
+            advice = "If forward turns it into a number, with .item() or int(), compute with the tensor instead; "
+            found.append(f"argument {quoted(label)} {lacks}. {advice}if forward does not need it, leave it out.")
+    return found
 
 
 @contextlib.contextmanager
@@ -138,7 +174,7 @@ def _flattened(
     """
     import torch
 
-    found = arguments_in(type(module), args, kwargs)
+    found = tensors_in(labeled_arguments(type(module), args, kwargs))
     names = [label if not label[:1].isdigit() else f"input.{label}" for label, _ in found]
     forward, own = module.forward, module.__dict__.get("forward")
 

@@ -487,7 +487,7 @@ class _Recorder:
             self._note_random_numbers()
             parent = self._stack[-1][0] if self._stack else -1
             self._stack.append((len(self.calls), part))
-            given = arguments_in(type(part), args, kwargs) if self._is_recorded() else []
+            given = tensors_in(labeled_arguments(type(part), args, kwargs)) if self._is_recorded() else []
             inputs = tuple([Slot(label, self._take(tensor)) for label, tensor in given])
             index = self._count[id(part)]
             self._count[id(part)] += 1
@@ -641,11 +641,11 @@ def _parameters_of(cls: Any) -> tuple[str, ...]:
     return tuple(one.name for one in found if one.kind in positional)
 
 
-def arguments_in(cls: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
-    """Return the tensors in the arguments of a module of class ``cls``, each with its parameter as a label."""
+def labeled_arguments(cls: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a module of class ``cls`` by their parameters."""
     names = _parameters_of(cls)
     more = {str(place): value for place, value in enumerate(args[len(names) :])}
-    return tensors_in({**dict(zip(names, args, strict=False)), **more, **kwargs})
+    return {**dict(zip(names, args, strict=False)), **more, **kwargs}
 
 
 def tensors_in(value: Any, label: str = "", levels: int = _DEEPEST) -> list[tuple[str, torch.Tensor]]:

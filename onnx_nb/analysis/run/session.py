@@ -26,7 +26,7 @@ from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import MARK
-from onnx_nb.analysis.model.functions import check_calls, check_equations
+from onnx_nb.analysis.model.functions import check_calls, check_nodes
 from onnx_nb.analysis.model.model import Model, label_of, load, storage_of, with_proto
 from onnx_nb.analysis.model.storage import KNOWN_KEYS, File, embed, references
 from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, may_be_shape, numpy_dtype
@@ -151,8 +151,8 @@ def create(
         message = f"onnxruntime has no {', '.join(map(quoted, unknown))} here."
         raise OnnxNbError(message, advice=f"It has: {', '.join(ort.get_available_providers())}.")
     data = _serialized(loaded, proto)
-    if b"Einsum" in data:
-        check_equations(proto, label_of(loaded))
+    if b"Einsum" in data or b"num_outputs" in data:
+        check_nodes(proto, label_of(loaded))
     if _MARKED in data:
         data = _serialized(loaded, _with_marks(proto))
     wanted = list(providers or ["CPUExecutionProvider"])

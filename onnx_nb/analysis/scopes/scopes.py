@@ -336,7 +336,8 @@ class Tree(_Columns):
             if self.parent[scope] < 0 or self.kind[scope] in ROWS:
                 continue
             child = int(only[scope])
-            self.name[child] = f"{self.name[scope]}/{self.name[child]}"
+            if not self.name[child].startswith(f"{self.name[scope]} "):  # a row that has the name already
+                self.name[child] = f"{self.name[scope]}/{self.name[child]}"
             self.parent[child] = self.parent[scope]
             self.parent[scope] = -2
             if inner[self.parent[child]] == 1:
@@ -356,6 +357,7 @@ class Tree(_Columns):
                 return
             for child in children.tolist():
                 self.parent[child] = 0
+                self.name[child] = _with_stem(self.name[child], self.path[child])
             self.parent[largest] = -2
             self.of_item[self.of_item == largest] = 0
 
@@ -417,7 +419,7 @@ class Tree(_Columns):
         return copies[line[0]] if line else copies[scope]
 
     def _wrap_repeats(self, siblings: Siblings) -> bool:
-        """Put runs of equal numbered siblings (layers.0 … layers.31) into a REPEAT; return whether any exist."""
+        """Put rows of equal numbered siblings (layers.0 … layers.31) into a REPEAT; return whether any exist."""
         parent = np.asarray(self.parent)
         many = np.bincount(parent[parent >= 0], minlength=len(parent)) >= MIN_REPEATS
         numbered: dict[int, tuple[str, int]] = {}
@@ -428,18 +430,18 @@ class Tree(_Columns):
         if len(numbered) < MIN_REPEATS:
             return False
         alike = siblings.signatures(np.fromiter(numbered, np.int64, len(numbered)))
-        runs: list[list[int]] = []
+        numbers: list[list[int]] = []
         for scope in sorted(numbered, key=lambda scope: (parent[scope], siblings.key[scope])):
-            if runs:
-                last = runs[-1][-1]
+            if numbers:
+                last = numbers[-1][-1]
                 (stem, number), (other, before) = numbered[scope], numbered[last]
                 same = (parent[scope], stem, number, alike[scope]) == (parent[last], other, before + 1, alike[last])
                 if same:
-                    runs[-1].append(scope)
+                    numbers[-1].append(scope)
                     continue
-            runs.append([scope])
+            numbers.append([scope])
         found_any = False
-        for run in runs:
+        for run in (run for row in numbers if len(row) >= MIN_REPEATS for run in siblings.chains(row)):
             between = siblings.between(run) if len(run) >= MIN_REPEATS else None
             if between is not None:
                 found_any = True
@@ -483,7 +485,7 @@ class Tree(_Columns):
         above = self.path[run[0]].rpartition("/")[0] if run[0] >= 0 else self.path[scope]
         path = f"{above}/{name}" if above else name
         cls = classes.pop() if len(classes) == 1 else ""
-        roof = self.add(scope, name, cls, kind=kind, path=path, repeat=len(run))
+        roof = self.add(scope, _with_stem(name, path), cls, kind=kind, path=path, repeat=len(run))
         self._move([*run, *between], roof)
         return roof
 
@@ -585,4 +587,13 @@ class Tree(_Columns):
         return f"{first} – {last}" if first and last else ""
 
 
+def _with_stem(name: str, path: str) -> str:
+    """Return the name of a scope that is only a number, or a range of them, with the module above: "blocks 0–2"."""
+    stem = path.rpartition("/")[0].rpartition("/")[2]
+    if not stem or not _BARE.fullmatch(name):
+        return name
+    return f"{stem}.{name}" if name.isdigit() else f"{stem} {name}"
+
+
+_BARE = re.compile(r"\d{1,9}(–\d{1,9})?")
 _NUMBERED = re.compile(r"(.*?)(\d{1,9})")

@@ -311,6 +311,24 @@ class Siblings:
                 pieces[piece].append(code)
         return [piece for piece in pieces.values() if len(piece) >= MIN_PREPARED]
 
+    def chains(self, run: list[int]) -> list[list[int]]:
+        """Divide a run of equal children where one does not read the one before; a run of parallel ones stays whole."""
+        codes = self.children(int(self._parent[run[0]])).tolist()
+        members, before = set(run), self._neighbors(int(self._parent[run[0]]))[0]
+        fed: dict[int, set[int]] = {}
+        """Child → the members that it reads, directly or through children that are no members."""
+        for code in codes[codes.index(run[0]) : codes.index(run[-1]) + 1]:
+            fed[code] = set().union(*({each} if each in members else fed.get(each, set()) for each in before[code]))
+        if not any(fed[member] for member in run):
+            return [run]
+        chains = [run[:1]]
+        for last, member in itertools.pairwise(run):
+            if last in fed[member]:
+                chains[-1].append(member)
+            else:
+                chains.append([member])
+        return chains
+
     def between(self, run: list[int]) -> list[int] | None:
         """Return the children on paths between members of a run; None if too many to add to it."""
         scope = int(self._parent[run[0]])

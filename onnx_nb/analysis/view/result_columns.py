@@ -287,7 +287,9 @@ def sections(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:
     if not names:
         return []
     separator = "/" if sum(name.startswith("/") for name in names) > len(names) // 2 else "."
-    paths = [name.strip("/").split(separator) for name in names]
+    # an operation of a module, "blocks.0 → add()", is in the module
+    whole = [name.strip("/").partition(" → ") for name in names]
+    paths = [[*module.split(separator), *([operation] if operation else [])] for module, _, operation in whole]
     best: list[tuple[int, str]] = []
     for depth in range(1, 6):
         found = _at_depth(paths, depth)

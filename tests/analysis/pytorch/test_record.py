@@ -347,3 +347,54 @@ def test_a_submodule_may_be_called_model() -> None:
     assert [call.name for call in recording.calls] == ["Outer", "model"]
     with pytest.raises(AlignmentError, match=r"submodule 'model' returned no output 'tan\(\)'"):
         recording["model → tan()"]
+
+
+class Arguments(torch.nn.Module):
+    """A module that reads its arguments in the ways that an export loses."""
+
+    def forward(self, x: torch.Tensor, factor: Any, unused: Any = None) -> torch.Tensor:  # noqa: ARG002
+        is_tracing: Any = torch._C._is_tracing
+        number = factor.item() if isinstance(factor, torch.Tensor) and is_tracing() else factor
+        product: torch.Tensor = x * number
+        return product
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+@pytest.mark.parametrize(
+    ("given", "lost"),
+    [
+        (
+            (3,),
+            r"argument 'factor' has no input in the model: its value 3 became part of the graph\. Pass it as a tensor",
+        ),
+        (
+            (torch.ones(2), torch.ones(3)),
+            r"argument 'unused' (has no input|is an input that no node reads).* leave it out",
+        ),
+        ((2.5, torch.ones(3)), r"argument 'factor' has no input .*2\.5.* \(1 more such argument\)"),
+    ],
+)
+def test_an_argument_without_an_input_is_named(exporter: str, given: tuple[Any, ...], lost: str) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch made a value constant")
+        if exporter == "torchscript" and isinstance(given[0], torch.Tensor):
+            given, lost = (
+                (torch.tensor(3.0),),
+                "argument 'factor' has no input in the model.*item.*compute with the tensor",
+            )
+        with pytest.warns(UserWarning, match=lost):
+            onnx_nb.export(Arguments(), (torch.ones(2), *given), exporter=exporter)
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+def test_arguments_that_the_model_reads_are_not_named(exporter: str) -> None:
+    class Pair(torch.nn.Module):
+        def forward(self, x: torch.Tensor, pair: tuple[torch.Tensor, torch.Tensor], *, more: Any) -> torch.Tensor:
+            y: torch.Tensor = x * pair[0] + pair[1] * more["scale"]
+            return y
+
+    x = torch.ones(2)
+    model = onnx_nb.export(Pair(), (x, (x + 1, x + 2)), {"more": {"scale": x + 3}}, exporter=exporter)
+    assert len(model.inputs) == 4
+    renamed = onnx_nb.export(torch.nn.ReLU(), (x,), exporter=exporter, input_names=["signal"])
+    assert [each.name for each in renamed.inputs] == ["signal"]

@@ -424,6 +424,30 @@ def test_layers_that_differ_are_not_repeats() -> None:
     assert [n for n in scopes(graph).scope_name if "–" in n] == ["h 3–5"]
 
 
+def test_only_layers_that_read_the_one_before_are_a_repeat() -> None:
+    """The second and the third of five equal layers are parallel, as in a network with two branches."""
+
+    def layer(number: int, source: str) -> list[onnx.NodeProto]:
+        inner = helper.make_node("Relu", [source], [f"a{number}"], f"/convs.{number}/Relu")
+        return [inner, helper.make_node("Tanh", [f"a{number}"], [f"t{number}"], f"/convs.{number}/Tanh")]
+
+    nodes = [*layer(0, "x"), *layer(1, "t0"), *layer(2, "t0"), helper.make_node("Add", ["t1", "t2"], ["sum"], "/Add")]
+    nodes += [*layer(3, "sum"), *layer(4, "t3"), *layer(5, "t4"), helper.make_node("Neg", ["t5"], ["y"], "/Neg")]
+    tree = scopes(Graph.of(made(nodes)))
+    assert [name for name in tree.scope_name if "–" in name] == ["convs 2–5"]
+    assert {"convs.0", "convs.1"} <= set(tree.scope_name)
+
+
+@pytest.mark.parametrize("more", [0, 40])
+def test_a_row_of_bare_numbers_has_the_name_of_the_module_above(more: int) -> None:
+    """Also where the module that holds nearly all of the model is not drawn."""
+    graph = Graph.of(made(row(*[f"/net/blocks/{at // 2}" for at in range(8)], *["/net/head"] * more, "/end")))
+    tree = scopes(graph)
+    roof = int(np.argmax(tree.scope_repeat))
+    assert tree.scope_name[roof] == "blocks 0–3"
+    assert not any(name.isdigit() and tree.scope_parent[at] == 0 for at, name in enumerate(tree.scope_name))
+
+
 def test_siblings_with_unrelated_names_are_not_repeats() -> None:
     graph = Graph.of(made(row("/query", "/query", "/key", "/key", "/value", "/value")))
     assert scopes(graph).scope_name[1:] == ["query", "key", "value"]
