@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from markdown_it import MarkdownIt
+
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
@@ -114,55 +116,26 @@ def _image(figure: Any, name: str) -> str:
     return f'<img alt="{html.escape(name)}" src="data:image/svg+xml;base64,{source}">'
 
 
-_INLINE = (
-    (re.compile(r"\*\*(\S(?:.*?\S)?)\*\*"), r"<strong>\1</strong>"),
-    (re.compile(r"(?<![\w*])\*(\S(?:.*?\S)?)\*(?![\w*])"), r"<em>\1</em>"),
-    (re.compile(r"\[([^\]]+)\]\((https?://[^\s)&\"]+|#[\w-]+)\)"), r'<a href="\2" rel="noreferrer">\1</a>'),
-)
-
-
 def markdown(text: str) -> str:
-    r"""Return Markdown as HTML: headings, paragraphs, lists, check boxes, code, emphasis and links; nothing else.
+    r"""Return Markdown as HTML, with tables and check boxes; tags in it are text, and it loads nothing.
 
     Examples
     --------
     >>> markdown("# Done\n- [x] `int8` & **fast**")
-    '<h2>Done</h2><ul><li>☑ <code>int8</code> &amp; <strong>fast</strong></li></ul>'
+    '<h2>Done</h2>\n<ul>\n<li>☑ <code>int8</code> &amp; <strong>fast</strong></li>\n</ul>\n'
     """
-    blocks: list[str] = []
-    for at, piece in enumerate(re.split(r"^```\w*\n(.*?)^```$", text.strip(), flags=re.MULTILINE | re.DOTALL)):
-        if at % 2:
-            blocks.append(f"<pre>{html.escape(piece.rstrip())}</pre>")
-            continue
-        for block in re.split(r"\n\s*\n", piece.strip()):
-            blocks += _block(block.strip().splitlines())
-    return "".join(blocks).replace("</ul><ul>", "").replace("</ol><ol>", "")
+    # the preset takes HTML as text and refuses links that run; a picture would ask another host
+    parser = MarkdownIt("js-default").disable(["image", "lheading"])
+    # rules of lists see characters, not check boxes
+    tokens = parser.parse(re.sub(r"(?m)^(\s*(?:[-*+]|\d+\.) +)\[([ xX])\] ", _checked, text))
+    for token in tokens:
+        if token.type.startswith("heading"):
+            token.tag = f"h{min(int(token.tag[1]) + 1, 6)}"  # the title of the page is the only h1
+        for each in token.children or ():
+            if each.type == "link_open":
+                each.attrSet("rel", "noreferrer")
+    return str(parser.renderer.render(tokens, parser.options, {}))
 
 
-def _block(lines: list[str]) -> list[str]:
-    if not lines:
-        return []
-    if heading := re.match(r"(#{1,5}) +(.*)", lines[0]):
-        level = len(heading[1]) + 1
-        return [f"<h{level}>{_inline(heading[2])}</h{level}>", *_block(lines[1:])]
-    if item := re.match(r"([-*]|\d+\.) +(.*)", lines[0]):
-        tag = "ul" if item[1] in "-*" else "ol"
-        after = next((at for at, line in enumerate(lines[1:], 1) if re.match(r"([-*]|\d+\.) |#", line)), len(lines))
-        words = " ".join([item[2], *(line.strip() for line in lines[1:after])])
-        words = re.sub(r"^\[ \] ", "☐ ", re.sub(r"^\[[xX]\] ", "☑ ", words))
-        return [f"<{tag}><li>{_inline(words)}</li></{tag}>", *_block(lines[after:])]
-    end = next((at for at, line in enumerate(lines[1:], 1) if re.match(r"([-*]|\d+\.) |#", line)), len(lines))
-    return [f"<p>{_inline(' '.join(lines[:end]))}</p>", *_block(lines[end:])]
-
-
-def _inline(text: str) -> str:
-    pieces = re.split(r"`([^`]+)`", text)
-    for at, piece in enumerate(pieces):
-        escaped = html.escape(piece)
-        if at % 2:
-            pieces[at] = f"<code>{escaped}</code>"
-            continue
-        for pattern, by in _INLINE:
-            escaped = pattern.sub(by, escaped)
-        pieces[at] = escaped
-    return "".join(pieces)
+def _checked(box: re.Match[str]) -> str:
+    return f"{box[1]}{'☐' if box[2] == ' ' else '☑'} "

@@ -131,16 +131,28 @@ def test_a_report_never_replaces_a_model_in_it(model: onnx_nb.Model, tmp_path: P
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("one\ntwo\n\nthree", "<p>one two</p><p>three</p>"),
-        ("## A\ntext", "<h3>A</h3><p>text</p>"),
-        ("1. a\n2. b\n   more", "<ol><li>a</li><li>b more</li></ol>"),
-        ("text\n- a", "<p>text</p><ul><li>a</li></ul>"),
-        ("```python\na < b\n\n*c*\n```", "<pre>a &lt; b\n\n*c*</pre>"),
-        ("`*a*` and *b c*, 2*3*4", "<p><code>*a*</code> and <em>b c</em>, 2*3*4</p>"),
-        ("[x](https://a.b/c?d=1)", '<p><a href="https://a.b/c?d=1" rel="noreferrer">x</a></p>'),
-        ("[x](javascript:alert)", "<p>[x](javascript:alert)</p>"),
+        ("## A\ntext", "<h3>A</h3>\n<p>text</p>\n"),
+        ("- [ ] a\n- [x] b", "<ul>\n<li>☐ a</li>\n<li>☑ b</li>\n</ul>\n"),
+        ("`*a*` and *b c*, 2 * 3", "<p><code>*a*</code> and <em>b c</em>, 2 * 3</p>\n"),
+        ("[x](https://a.b/c?d=1)", '<p><a href="https://a.b/c?d=1" rel="noreferrer">x</a></p>\n'),
+        ("[x](#errors)", '<p><a href="#errors" rel="noreferrer">x</a></p>\n'),
         ("", ""),
     ],
 )
-def test_markdown_is_headings_lists_code_emphasis_and_links(text: str, wanted: str) -> None:
+def test_markdown_is_shown_below_the_title_of_the_page(text: str, wanted: str) -> None:
     assert markdown(text) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[x](javascript:alert(1))",
+        "<script>alert(1)</script>",
+        "<img src=x onerror=alert(1)>",
+        "![x](https://a.b/c.png)",
+        "[x](data:text/html,<script>)",
+        "[x]: javascript:alert(1)\n[x]",
+    ],
+)
+def test_markdown_runs_nothing_and_loads_nothing(text: str) -> None:
+    assert not re.search(r"<(script|img)|(href|src)=.(javascript|data)", markdown(text))
