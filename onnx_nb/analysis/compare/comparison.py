@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 import numpy as np
 
+from onnx_nb.analysis.compare.conditions import read_all
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors, Worst, precision
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text, shape_text
@@ -325,6 +326,45 @@ class Comparison(Displayed, Table):
             raise AlignmentError(f"points cannot be ranked by {by!r}.", advice=f"There are: {known}.")
         errors = [point.isolated or point.cumulative for point in self.points]
         return np.asarray([math.nan if each is None else each.badness(by) for each in errors])
+
+    def failed(
+        self, *conditions: str, which: Which | None = None, outputs: bool = False, **by_metric: str
+    ) -> list[Point]:
+        """Return the points that meet any of the conditions, in order of execution; empty if all is well.
+
+        Parameters
+        ----------
+        *conditions
+            Such as ``"sqnr < 20 dB"`` or ``"outside > 1 %"``: one of `METRICS`, ``<``, ``<=``, ``>`` or ``>=``, and a
+            number.
+        which
+            "cumulative" or "isolated"; by default the latter where it is known.
+        outputs
+            Whether to look only at outputs of the model.
+        **by_metric
+            The same by metric: ``sqnr="< 20 dB"``.
+
+        Returns
+        -------
+        list of Point
+            A point with NaN or infinities on one side only counts as worse than any bound.
+
+        Raises
+        ------
+        OnnxNbError
+            If there is no condition, it cannot be read, or names no metric.
+
+        Examples
+        --------
+        >>> exact, wrong = (ErrorStats.of(np.ones(4), np.full(4, value)) for value in (1.0, 1.1))
+        >>> c = Comparison("a", "b", (Point("x", "x", "x", "name", 0, cumulative=exact),
+        ...                           Point("y", "y", "y", "name", 1, cumulative=wrong)))
+        >>> c.failed(sqnr="< 40 dB"), c.failed("sqnr < 10")
+        ([Point('y', cumulative 0.1)], [])
+        """
+        tests = read_all(conditions, by_metric)
+        known = [point for point in self.points if point.error_size(which) and (point.output or not outputs)]
+        return [point for point in known if any(test.holds(point.errors(which)) for test in tests)]
 
     def histogram(self, name: str, kind: Kind = "absolute", which: Which | None = None) -> Histogram | LogHistogram:
         """Return the histogram of a point's errors.
