@@ -76,7 +76,7 @@ class Condition(NamedTuple):
 
     def __str__(self) -> str:
         unit = " dB" if self.metric in _DECIBELS else ""
-        return f"{self.metric} {self.sign} {self.bound:g}{unit}"
+        return f"{self.metric} {self.sign} {self.bound:.15g}{unit}"
 
 
 def read_all(texts: Iterable[str], by_metric: Mapping[str, str]) -> list[Condition]:

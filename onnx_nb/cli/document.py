@@ -1,0 +1,322 @@
+"""What a verb prints, as blocks of text and tables: aligned on a terminal, Markdown for GitHub."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import click
+
+from onnx_nb.analysis.formatting import (
+    bytes_text,
+    count_text,
+    number_text,
+    printable,
+    scaled_text,
+    shape_text,
+    shortened,
+)
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.compare.comparison import Comparison, Point
+    from onnx_nb.analysis.compare.diff import Diff
+    from onnx_nb.analysis.cost.summary import Port, Summary
+    from onnx_nb.analysis.model.auditor import Audit
+    from onnx_nb.analysis.model.model import Model
+    from onnx_nb.analysis.run.capture import Capture
+    from onnx_nb.analysis.simplify.simplify import Simplification
+
+Look = Literal["", "title", "good", "bad", "faint"]
+
+_STYLES: Final[Mapping[Look, Mapping[str, Any]]] = {
+    "": {},
+    "title": {"bold": True},
+    "good": {"fg": "green"},
+    "bad": {"fg": "red"},
+    "faint": {"dim": True},
+}
+ROWS: Final = 24
+"""Maximum number of rows of a table on a terminal and in a summary; a pipe gets all."""
+NARROWEST: Final = 12
+"""Characters of a name that a narrow terminal still shows."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    text: str
+    look: Look = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; columns of numbers stand right. A row may have a look."""
+
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    looks: Sequence[Look] = ()
+    left: int = 1
+    """Number of columns of text, which come first."""
+
+
+Block = Text | Table
+
+
+# --- rendering -------------------------------------------------------------------------------------------------------
+
+
+def for_terminal(blocks: Iterable[Block], *, width: int | None) -> str:
+    """Return blocks as text: fitted to a width and with colors, or complete and plain for a pipe if that is None."""
+    parts = []
+    for block in blocks:
+        if isinstance(block, Text):
+            parts.append(click.style(printable(block.text), **_STYLES[block.look]) if block.text else "")
+        elif block.rows:
+            parts.append(_aligned(block, width))
+    return "\n".join(parts)
+
+
+def terminal_width() -> int:
+    """Return the characters in a line of the terminal."""
+    return shutil.get_terminal_size().columns
+
+
+def _aligned(table: Table, width: int | None) -> str:
+    rows = [[printable(cell) for cell in row] for row in table.rows[: ROWS if width else None]]
+    widths = [max(map(len, column)) for column in zip(table.heads, *rows, strict=True)]
+    while width and sum(widths) + 2 * len(widths) > width and max(widths[: table.left]) > NARROWEST:
+        widest = max(range(table.left), key=widths.__getitem__)
+        widths[widest] -= 1
+
+    def line(cells: Sequence[str]) -> str:
+        placed = (
+            _middle_out(cell, w).ljust(w) if at < table.left else cell.rjust(w)
+            for at, (cell, w) in enumerate(zip(cells, widths, strict=True))
+        )
+        return f"  {'  '.join(placed)}".rstrip()
+
+    lines = ["", click.style(table.title, bold=True)] if table.title else [""]
+    lines += [click.style(line(table.heads), dim=True)] if any(table.heads) else []
+    looks = itertools.chain(table.looks, itertools.repeat(""))
+    lines += [click.style(line(row), **_STYLES[look]) for row, look in zip(rows, looks, strict=False)]  # type: ignore[index]
+    if more := len(table.rows) - len(rows):
+        lines.append(click.style(f"  … {more:,} more: --json or a pipe has all, --page shows them", dim=True))
+    return "\n".join(lines)
+
+
+def _middle_out(text: str, width: int) -> str:
+    """Return a name without its middle, if it is too long: ends tell more."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 3
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
+def for_markdown(blocks: Iterable[Block]) -> str:
+    """Return blocks as Markdown, in which no name of a model is markup."""
+    parts = []
+    for block in blocks:
+        if isinstance(block, Text):
+            mark = {"good": "✅ ", "bad": "❌ "}.get(block.look, "")
+            text = _escaped(block.text)
+            parts.append(f"### {text}" if block.look == "title" else f"{mark}{text}")
+        elif block.rows:
+            lines = [f"**{block.title}**\n"] if block.title else []
+            lines.append(_row(block.heads))
+            lines.append(_row(["---" if at < block.left else "---:" for at in range(len(block.heads))]))
+            lines += [_row([_escaped(cell) for cell in row]) for row in block.rows[:ROWS]]
+            more = len(block.rows) - ROWS
+            parts.append("\n".join(lines) + (f"\n\n… {more:,} more" if more > 0 else ""))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _escaped(text: str) -> str:
+    """Return text that Markdown shows as it is: no links, mentions, images or HTML of a stranger's model."""
+    plain = shortened(printable(text), 300)
+    return "".join(f"&#{ord(each)};" if each in "&<>|`*_[]()!#@~\\$:" else each for each in plain)
+
+
+# --- verbs -----------------------------------------------------------------------------------------------------------
+
+
+def _ports(title: str, ports: Iterable[Port]) -> Table:
+    return Table(title, ("", "", ""), [(port.name, port.dtype, port.shape) for port in ports], left=3)
+
+
+def _bar(share: float, width: int = 20) -> str:
+    eighths = round(share * width * 8)
+    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+
+
+def of_summary(made: Mapping[str, Any]) -> list[Block]:
+    """Return the blocks of a `Summary`."""
+    found: Summary = made["summary"]
+    opsets = ", ".join(f"{domain or 'onnx'} {version}" for domain, version in found.opsets)
+    facts = [count_text(found.nodes, "node"), f"{scaled_text(found.parameters)} parameters", bytes_text(found.nbytes)]
+    facts += [f"opset {opsets}", *([found.producer] if found.producer else [])]
+    blocks: list[Block] = [Text(found.name or "model", "title"), Text(" · ".join(facts))]
+    blocks += [_ports("Inputs", found.inputs), _ports("Outputs", found.outputs)]
+    if found.cost:
+        numbers = (("MACs", found.macs), ("FLOPs", found.flops), ("activations, bytes", found.activation_bytes))
+        known = [(name, scaled_text(number)) for name, number in numbers if number is not None]
+        blocks.append(Table("Cost of a run", ("", ""), known))
+        if found.unbound:
+            sizes = " ".join(f"--shape {name}=1" for name in found.unbound[:4])
+            blocks.append(Text(f"  Dimensions without a size count as unknown: add {sizes}", "faint"))
+    most = max((row.count for row in found.op_counts), default=1)
+    rows = [(row.op, row.domain, _bar(row.count / most), f"{row.count:,}") for row in found.op_counts]
+    if not any(row.domain for row in found.op_counts):
+        rows = [(op, bar, count) for op, _, bar, count in rows]  # type: ignore[misc]
+    if rows:
+        blocks.append(Table("Operators", ("",) * len(rows[0]), rows, left=len(rows[0]) - 1))
+    if len(found.by_dtype) > 1:
+        types = [(row.dtype, f"{row.parameters:,}", bytes_text(row.nbytes)) for row in found.by_dtype]
+        blocks.append(Table("Weights by type", ("", "elements", "bytes"), types))
+    if found.scopes:
+        scopes = [
+            (row.scope, row.cls, "?" if row.macs is None else scaled_text(row.macs), scaled_text(row.parameters))
+            for row in found.scopes
+        ]
+        blocks.append(Table("Scopes", ("", "", "MACs", "parameters"), scopes, left=2))
+    blocks += [Text(message, "bad") for _, message in found.faults]
+    return blocks
+
+
+def of_model(model: Model, path: Any) -> list[Block]:
+    """Return the blocks of a model that was made."""
+    nodes = count_text(len(model.proto.graph.node), "node")
+    size = bytes_text(model.nbytes)
+    text = f"Wrote {path}: {nodes}, {size}" if path else f"{nodes}, {size}; -o FILE writes it"
+    ports = [
+        Table(title, ("", "", ""), [(each.name, each.dtype, shape_text(each.shape or ())) for each in values], left=3)
+        for title, values in (("Inputs", model.inputs), ("Outputs", model.outputs))
+    ]
+    return [Text(text, "good" if path else ""), *ports]
+
+
+def of_extract(made: Mapping[str, Any]) -> list[Block]:
+    """Return the blocks of a submodel."""
+    return of_model(made["submodel"], made.get("file"))
+
+
+def of_simplify(made: Mapping[str, Any]) -> list[Block]:
+    """Return the blocks of a `Simplification`."""
+    from onnx_nb.analysis.simplify.rounds import rules
+
+    found: Simplification = made["s"]
+    look: Look = {"verified": "good", "wrong": "bad"}.get(found.verdict, "")  # type: ignore[assignment]
+    before, after = sum(found.before.values()), sum(found.after.values())
+    blocks: list[Block] = [Text(f"{before:,} → {after:,} nodes, {found.verdict}", look), Text(found.verification)]
+    known = rules()
+    uses = Counter(change.rule for change in found.changes)
+    blocks.append(Table("Changes", ("", "", ""), [(r, known[r], f"{n:,}") for r, n in uses.most_common()], left=2))
+    names = sorted({*found.before, *found.after}, key=lambda op: found.after.get(op, 0) - found.before.get(op, 0))
+    counts = [(op, found.before.get(op, 0), found.after.get(op, 0)) for op in names]
+    changed = [(op, f"{b:,}", f"{a:,}") for op, b, a in counts if a != b]
+    blocks.append(Table("Operators", ("", "before", "after"), changed))
+    left = [(each.op_type, each.node, each.why) for each in found.left]
+    blocks.append(Table("Not folded", ("", "", ""), left, left=3))
+    if made.get("file"):
+        blocks.append(Text(f"Wrote {made['file']}", "good"))
+    return blocks
+
+
+_SIGNS: Final[Mapping[str, tuple[str, Look]]] = {"added": ("+", "good"), "removed": ("-", "bad"), "changed": ("~", "")}
+
+
+def of_diff(made: Mapping[str, Any]) -> list[Block]:
+    """Return the blocks of a `Diff`."""
+    found: Diff = made["d"]
+    title = found.message[:1].upper() + found.message[1:]
+    rows = [(_SIGNS[each.what][0], each.kind, each.message) for each in found.changes]
+    looks = [_SIGNS[each.what][1] for each in found.changes]
+    return [Text(title, "good" if not found else "title"), Table("", ("", "", ""), rows, looks, left=3)]
+
+
+def of_compare(made: Mapping[str, Any]) -> list[Block]:
+    """Return the blocks of a `Comparison`, and of the points that failed."""
+    found: Comparison = made["c"]
+    blocks: list[Block] = [Text(found.message, "title"), Text(repr(found), "faint")]
+    worst = [point for point in found.ranked() if not point.errors().is_equal]
+    blocks.append(_points("Worst points", worst))
+    outputs = [point for point in found.points if point.output and point.error_size() is not None]
+    blocks.append(_points("Outputs", outputs))
+    if (failed := made.get("failed")) is not None:
+        text = f"{count_text(len(failed), 'point')} of {len(found.points):,} failed" if failed else "No point failed"
+        blocks += [Text(""), Text(text, "bad" if failed else "good"), _points("Failed", failed)]
+    return blocks
+
+
+def _points(title: str, points: Iterable[Point]) -> Table:
+    rows = []
+    for point in points:
+        errors = point.errors()
+        numbers = (errors.max_abs, errors.rel_l2, errors.sqnr, errors.cosine)
+        text = [number_text(number, digits) for number, digits in zip(numbers, (3, 2, 3, 5), strict=True)]
+        bad = [f"{errors.mismatches:,}" if errors.mismatches else ""]
+        rows.append((point.name, point.op_type, *text, *bad))
+    heads = ("", "", "max |Δ|", "‖Δ‖/‖x‖", "SQNR, dB", "cosine", "NaN, Inf")
+    return Table(title, heads, rows, left=2)
+
+
+def of_capture(made: Mapping[str, Any]) -> list[Block]:
+    """Return the blocks of a `Capture`."""
+    found: Capture = made["capture"]
+    rows, looks = [], []
+    for row in found.rows():
+        numbers = [row.get(key) for key in ("min", "max", "mean", "std")]
+        texts = ["" if n is None or math.isnan(n) else number_text(float(n), 3) for n in numbers]
+        bad = sum(row[key] or 0 for key in ("nan", "posinf", "neginf"))
+        shape = "" if row["shape"] is None else shape_text(row["shape"])
+        rows.append((row["name"], row["op_type"], row["dtype"], shape, *texts, f"{bad:,}" if bad else ""))
+        looks.append("bad" if bad else "")
+    heads = ("", "", "", "", "min", "max", "mean", "std", "NaN, Inf")
+    return [Text(repr(found), "title"), Table("", heads, rows, looks, left=4)]  # type: ignore[arg-type]
+
+
+def of_audit(made: Mapping[str, Any]) -> list[Block]:
+    """Return the blocks of an `Audit`."""
+    found: Audit = made["audit"]
+    blocks: list[Block] = [Text(repr(found), "good" if found.ok else "bad")]
+    files = [
+        (file.location, f"{file.tensors:,}", *(bytes_text(n or 0) for n in (file.nbytes, file.padding, file.orphan)))
+        for file in found.files
+    ]
+    blocks.append(Table("Files", ("", "tensors", "size", "padding", "unused"), files))
+    blocks += [Text(str(problem), "bad" if problem.severity == "error" else "") for problem in found.problems]
+    return blocks
+
+
+def of_page(made: Mapping[str, Any]) -> list[Block]:
+    """Return the blocks of a page."""
+    return [Text(f"Wrote {made['page']}", "good")]
+
+
+def of_show(made: Mapping[str, Any]) -> list[Block]:
+    """Return the blocks of a page that may have been opened."""
+    return [Text(str(made["page"]))]
+
+
+BLOCKS: Final[Mapping[str, Callable[[Mapping[str, Any]], list[Block]]]] = {
+    "show": of_show,
+    "summary": of_summary,
+    "extract": of_extract,
+    "simplify": of_simplify,
+    "diff": of_diff,
+    "compare": of_compare,
+    "capture": of_capture,
+    "audit": of_audit,
+    "report": of_page,
+}
+"""Verb → the blocks of what its script made."""

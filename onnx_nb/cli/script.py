@@ -1,0 +1,89 @@
+"""A few calls of public functions: written as the Python that a person could run instead, and run."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from onnx_nb.analysis.progress import Progress, stage
+
+_MODULES: Final = ("onnx_nb", "pathlib")
+
+
+class Source(str):
+    """Python source, such as the name of a variable: written as it is."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True)
+class Call:
+    """``into = function(*args, **kwargs)``; the function is a dotted name."""
+
+    function: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    into: str
+
+    def __repr__(self) -> str:
+        written = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
+        call = f"{self.function}({', '.join(written)})"
+        return f"{self.into} = {call}" if self.into else call
+
+
+@dataclass
+class Script:
+    """Calls, in order."""
+
+    calls: list[Call] = field(default_factory=list)
+
+    def call(self, function: str, *args: Any, into: str = "", **kwargs: Any) -> Source:
+        """Add a call, without the keywords that are None or empty; return its result as source."""
+        given = {name: value for name, value in kwargs.items() if value is not None and value not in ((), {}, "")}
+        self.calls.append(Call(function, args, given, into))
+        return Source(into)
+
+    def code(self) -> str:
+        """Return the calls as Python."""
+        lines = [str(call) for call in self.calls]
+        imports = [f"import {name}" for name in _MODULES if any(f"{name}." in line for line in lines)]
+        return "\n".join([*imports, "", *lines])
+
+    def run(self, variables: Mapping[str, Any] | None = None, progress: Progress | None = None) -> dict[str, Any]:
+        """Run the calls; return their results by variable, that of the last one also as ``""``."""
+        known: dict[str, Any] = {**vars(builtins), **(variables or {})}
+        made: dict[str, Any] = {}
+        for at, call in enumerate(self.calls):
+            part = stage(progress, at / len(self.calls), (at + 1) / len(self.calls))
+            made[call.into] = made[""] = known[call.into] = _run(call, known, part)
+        return made
+
+
+def _run(call: Call, known: Mapping[str, Any], progress: Progress | None) -> Any:
+    function = _value(Source(call.function), known)
+    args = [_value(each, known) for each in call.args]
+    kwargs = {name: _value(each, known) for name, each in call.kwargs.items()}
+    if progress is not None and "progress" in inspect.signature(function).parameters:
+        kwargs["progress"] = progress
+    return function(*args, **kwargs)
+
+
+def _value(written: Any, known: Mapping[str, Any]) -> Any:
+    """Return the value of an argument: of a dotted name, of a call of one on a text, or itself."""
+    if isinstance(written, Call):
+        return _run(written, known, None)
+    if isinstance(written, Mapping):
+        return {name: _value(each, known) for name, each in written.items()}
+    if not isinstance(written, Source):
+        return written
+    first, *rest = written.split(".")
+    value = importlib.import_module(first) if first in _MODULES else known[first]
+    return functools.reduce(getattr, rest, value)

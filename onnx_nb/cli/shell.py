@@ -1,0 +1,233 @@
+"""The command line ``onnx-nb``: parameters, output, errors and exit codes around the verbs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import click
+
+import onnx_nb
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.cli.verbs import MODEL, VERBS, Verb, lab
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.progress import Progress
+
+CHECK, ERROR, INTERNAL, INTERRUPTED = 1, 2, 3, 130
+"""Exit codes: a check failed; a wrong argument or an unusable file; a fault of onnx_nb; Ctrl-C."""
+
+_PATIENCE, _EVERY = 0.3, 0.1
+"""Seconds before the progress is drawn, and between two drawings."""
+
+_COMMON: Final = (
+    click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object, as docs/json.md describes it."),
+    click.Option(["--github"], is_flag=True, help="Add Markdown with a picture to the job summary of GitHub Actions."),
+    click.Option(["--code"], is_flag=True, help="Print the Python that does the same, and run nothing."),
+    click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
+)
+_EXIT_CODE: Final = click.Option(["--exit-code"], is_flag=True, help="Exit with 1 if there are differences.")
+_SUMMARIZED: Final = ("summary", "diff", "compare", "simplify")
+"""Verbs that have a job summary."""
+
+
+class _Verbs(click.Group):
+    """The verbs, with the nearest name for an unknown one."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in self.commands:
+            from onnx_nb.analysis.formatting import closest_text
+
+            near = closest_text(args[0], self.commands) or f"There are: {', '.join(self.commands)}."
+            hint = " To show a model: onnx-nb show FILE." if args[0].endswith(".onnx") else ""
+            raise click.UsageError(f"there is no command {args[0]!r}. {near}{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def command(verb: Verb) -> click.Command:
+    """Return the command of a verb."""
+    common = [option for option in _COMMON if option.name != "github" or verb.name in _SUMMARIZED]
+    params = [*verb.params, *([_EXIT_CODE] if verb.name == "diff" else []), *common]
+
+    def run(**given: Any) -> int:
+        return _run(verb, **given)
+
+    brief = verb.help.partition("\n")[0].rstrip(".")
+    return click.Command(verb.name, callback=run, params=params, help=verb.help, short_help=brief)
+
+
+def _run(
+    verb: Verb,
+    *,
+    as_json: bool,
+    code: bool,
+    debug: bool,  # noqa: ARG001 (main reads it from the line: an error may come before it is parsed)
+    github: bool = False,
+    exit_code: bool = False,
+    **given: Any,
+) -> int:
+    script = verb.build(**given)
+    if code:
+        click.echo(script.code())
+        return 0
+    with _progress() as progress, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("default")
+        made = script.run(progress=progress)
+    for each in warned:
+        if issubclass(each.category, UserWarning):
+            click.echo(_line(f"warning: {each.message}"), err=True)
+    if as_json:
+        from onnx_nb.cli.record import record
+
+        click.echo(json.dumps(record(verb.name, made), ensure_ascii=False, allow_nan=False, indent=1))
+    else:
+        from onnx_nb.cli.document import BLOCKS, for_terminal, terminal_width
+
+        width = terminal_width() if sys.stdout.isatty() else None
+        click.echo(for_terminal(BLOCKS[verb.name](made), width=width))
+    if github:
+        _summarize(verb, made)
+    return _status(verb.name, made, exit_code=exit_code)
+
+
+def _status(name: str, made: dict[str, Any], *, exit_code: bool) -> int:
+    """Return the exit code of a run that came to its end."""
+    match name:
+        case "diff":
+            bad = exit_code and bool(made["d"])
+        case "simplify":
+            bad = made["s"].verdict == "wrong"
+        case "audit":
+            bad = not made["audit"].ok
+        case _:
+            bad = bool(made.get("failed"))
+    return CHECK if bad else 0
+
+
+def _summarize(verb: Verb, made: dict[str, Any]) -> None:
+    """Add the result to the job summary; print it where there is none."""
+    from onnx_nb.cli.document import BLOCKS, for_markdown
+    from onnx_nb.drawing.mermaid import picture
+
+    text = for_markdown(BLOCKS[verb.name](made))
+    drawn = picture(made.get("d") or made.get("c") or made.get("s") or made.get("summary"))
+    text += f"\n```mermaid\n{drawn}\n```\n" if drawn else ""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        click.echo(text)
+        return
+    try:
+        with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123 (appending)
+            file.write(text)
+    except OSError as error:
+        message = f"the job summary {path!r} cannot be written: {error.strerror}."
+        raise OnnxNbError(message, advice="GITHUB_STEP_SUMMARY names its file.") from error
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Progress | None]:
+    """Return a callback that draws one line on a terminal, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+
+    begun = drawn = time.monotonic() + _PATIENCE - _EVERY
+
+    def draw(done: float, what: str) -> None:
+        nonlocal drawn
+        if time.monotonic() - drawn < _EVERY:
+            return
+        drawn = time.monotonic()
+        bar = "━" * round(done * 20)
+        click.echo(f"\r\x1b[2K{bar:╌<20} {done:4.0%}  {_line(what)[:50]}", err=True, nl=False)
+
+    try:
+        yield draw
+    finally:
+        if drawn != begun:
+            click.echo("\r\x1b[2K", err=True, nl=False)
+
+
+def _line(text: str) -> str:
+    """Return a message as one line of a terminal, whatever the model is called."""
+    from onnx_nb.analysis.formatting import printable
+
+    return printable(" ".join(text.split()))
+
+
+def _lab(model: str, *, code: bool, debug: bool) -> int:  # noqa: ARG001
+    words = lab(model)
+    if code:
+        click.echo(" ".join(words))
+        return 0
+    os.execv(words[0], words)  # noqa: S606 (JupyterLab takes the place of this process, and its signals)
+    return 0
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(onnx_nb.__version__, message="onnx-nb %(version)s")
+def program() -> None:
+    r"""See an ONNX model, cut it, compare it. Each command is a function of the Python package onnx_nb.
+
+    \b
+    onnx-nb show model.onnx                        the graph in the browser
+    onnx-nb diff old.onnx new.onnx                 what changed
+    onnx-nb compare a.onnx b.onnx --fail "sqnr < 30 dB"
+    """
+
+
+for _verb in VERBS.values():
+    program.add_command(command(_verb))
+program.add_command(
+    click.Command(
+        "lab",
+        callback=_lab,
+        params=[click.Argument(["model"], type=MODEL), *_COMMON[2:]],
+        help="Open a model in JupyterLab: the graph in a tab, with a kernel.",
+    )
+)
+
+
+def main(words: Sequence[str] | None = None, errors: IO[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    given = [*(sys.argv[1:] if words is None else words)]
+    color = False if os.environ.get("NO_COLOR") else None
+    debug = "--debug" in given
+
+    def fail(text: str, status: int) -> int:
+        label = click.style("onnx-nb:", fg="red", bold=True)
+        click.echo(f"{label} {_line(text)}", file=errors, err=True, color=color)
+        return status
+
+    try:
+        found: Any = program.main(given, "onnx-nb", standalone_mode=False, color=color)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return ERROR
+    except click.ClickException as error:
+        return fail(error.format_message(), ERROR)
+    except (KeyboardInterrupt, click.Abort):
+        return fail("interrupted.", INTERRUPTED)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 (the interpreter flushes it at its end)
+        return 0
+    except OnnxNbError as error:
+        if debug:
+            raise
+        return fail(str(error), ERROR)
+    except Exception as error:
+        if debug:
+            raise
+        return fail(f"{type(error).__name__}: {error} --debug shows where.", INTERNAL)
+    return int(found or 0)

@@ -1,0 +1,159 @@
+"""Results as Mermaid, which GitHub draws inside Markdown: what changed between two models, and where errors are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from onnx_nb.analysis.compare.diff import CHANGED, ONLY
+from onnx_nb.analysis.formatting import printable, shortened
+from onnx_nb.analysis.graph.graph import Graph
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.compare.comparison import Comparison
+    from onnx_nb.analysis.compare.diff import Diff
+    from onnx_nb.analysis.cost.summary import Summary
+
+BOXES: Final = 40
+"""Maximum number of changed nodes in a picture; Mermaid's own layout is slow and illegible beyond."""
+SLICES: Final = 8
+"""Slices of a pie, including the rest."""
+BARS: Final = 60
+"""Maximum number of points in a chart."""
+
+_CLASSES: Final = (
+    "classDef added fill:#dcf5e3,stroke:#1a7f37,color:#0b3d1a",
+    "classDef removed fill:#fde3e1,stroke:#cf222e,color:#5c0f14",
+    "classDef changed fill:#fff3cd,stroke:#9a6700,color:#4d3300",
+    "classDef same fill:#f3f4f6,stroke:#8c959f,color:#24292f",
+)
+
+
+def picture(result: Any) -> str:
+    """Return the picture of a result; empty if there is nothing to draw."""
+    kinds: dict[str, Callable[[Any], str]] = {
+        "Diff": of_diff,
+        "Comparison": of_comparison,
+        "Summary": of_summary,
+        "Simplification": of_simplification,
+    }
+    return next((kinds[base.__name__](result) for base in type(result).__mro__ if base.__name__ in kinds), "")
+
+
+def of_diff(diff: Diff) -> str:
+    r"""Return the changed nodes of both models with the nodes next to them; empty if no node changed.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> from onnx_nb.analysis.compare.diff import diff
+    >>> head = '<ir_version: 8, opset_import: ["": 17]> g (float[2,3] x) => (float[2,3] z) '
+    >>> one, other = (onnx.parser.parse_model(head + body) for body in (
+    ...     "{ y = Neg(x)  z = Abs(y) }", "{ a = Neg(x)  b = Relu(a)  z = Abs(b) }"))
+    >>> print(*of_diff(diff(one, other)).splitlines()[:6], sep="\n")
+    flowchart TB
+      b0["Neg"]:::same
+      b1["Relu"]:::added
+      b2["Abs"]:::same
+      b0 --> b1
+      b1 --> b2
+    """
+    graphs = Graph.opened(diff.reference), Graph.opened(diff.candidate)
+    sides = diff.sides
+    # the candidate's nodes, then those that only the reference has; a node of both is drawn once
+    drawn = {(1, node): "added" if state == ONLY else "changed" for node, state in _states(sides[1].node_state)}
+    drawn |= {(0, node): "removed" for node, state in _states(sides[0].node_state) if state == ONLY}
+    drawn = dict(list(drawn.items())[:BOXES])
+
+    def box(side: int, node: int) -> tuple[int, int]:
+        there = int(sides[0].node[node]) if side == 0 else -1
+        return (1, there) if there >= 0 else (side, node)
+
+    edges: dict[tuple[tuple[int, int], tuple[int, int]], None] = {}
+    for side, node in list(drawn):
+        graph = graphs[side]
+        for value in graph.node_inputs(node).tolist():
+            maker = int(graph.producer[value]) if value >= 0 else -1
+            if maker >= 0 and not graph.folded[maker]:
+                edges[box(side, maker), (side, node)] = None
+        for value in graph.node_outputs(node).tolist():
+            readers = graph.consumers(value).tolist() if value >= 0 else []
+            edges.update(dict.fromkeys(((side, node), box(side, reader)) for reader in readers[:4]))
+    boxes = dict.fromkeys([*drawn, *(each for edge in edges for each in edge)])
+    boxes = dict.fromkeys(sorted(boxes, key=lambda at: _rank(graphs[at[0]], at[1])))
+    numbers = {each: number for number, each in enumerate(boxes)}
+    if not drawn:
+        return ""
+    lines = ["flowchart TB"]
+    lines += [f'  b{numbers[at]}["{_node(graphs[at[0]], at[1])}"]:::{drawn.get(at, "same")}' for at in boxes]
+    lines += [f"  b{numbers[one]} --> b{numbers[other]}" for one, other in edges]
+    return "\n".join([*lines, *(f"  {each}" for each in _CLASSES)])
+
+
+def _rank(graph: Graph, node: int) -> int:
+    """Return the place of a node in topological order; nodes of bodies follow."""
+    return int(graph.rank[node]) if node < graph.main_count else node
+
+
+def _states(states: Any) -> list[tuple[int, int]]:
+    changed = np.flatnonzero((states == ONLY) | (states == CHANGED)).tolist()
+    return [(node, int(states[node])) for node in changed]
+
+
+def _node(graph: Graph, node: int) -> str:
+    op, name = graph.operators[graph.op_index[node]][0], graph.names[node]
+    return _text(op) + (f"<br/>{_text(shortened(name.rpartition('/')[2], 28))}" if name else "")
+
+
+def _text(text: str) -> str:
+    """Return text that Mermaid does not read as its own language."""
+    plain = shortened(printable(text), 60)
+    return "".join(each if each.isalnum() or each in " _.-/" else f"#{ord(each)};" for each in plain)
+
+
+def of_simplification(result: Any) -> str:
+    """Return the numbers of nodes of the operators that changed most, before and after; empty if none changed."""
+    ops = {*result.before, *result.after}
+    changes = {op: result.before.get(op, 0) - result.after.get(op, 0) for op in ops}
+    most = sorted((op for op in ops if changes[op]), key=lambda op: -abs(changes[op]))[:12]
+    if not most:
+        return ""
+    names = ", ".join(f'"{_label(op)}"' for op in most)
+    series = [", ".join(str(counts.get(op, 0)) for op in most) for counts in (result.before, result.after)]
+    bars = [f"  bar [{numbers}]" for numbers in series]
+    return "\n".join(["xychart-beta", '  title "Nodes before and after"', f"  x-axis [{names}]", *bars])
+
+
+def of_comparison(comparison: Comparison) -> str:
+    """Return the SQNR of points in order of execution, the worst of each stretch; empty if all are equal."""
+    values = [point.errors().sqnr for point in comparison.points if point.error_size() is not None]
+    if not any(math.isfinite(value) for value in values):
+        return ""
+    highest = max(value for value in values if math.isfinite(value))
+    # equal points have no finite SQNR: they are drawn as high as the best of the others
+    finite = [highest if value == math.inf else value if math.isfinite(value) else 0.0 for value in values]
+    step = max(1, math.ceil(len(finite) / BARS))
+    worst = [min(finite[at : at + step]) for at in range(0, len(finite), step)]
+    low = min(0.0, *worst)
+    numbers = ", ".join(f"{value:.1f}" for value in worst)
+    title = '  title "SQNR of the points in dB, inputs to outputs"'
+    axes = [f'  x-axis "point" 1 --> {max(len(finite), 2)}', f'  y-axis "dB" {low:.0f} --> {highest + 1:.0f}']
+    return "\n".join(["xychart-beta", title, *axes, f"  bar [{numbers}]"])
+
+
+def of_summary(summary: Summary) -> str:
+    """Return the operators as a pie; empty without nodes."""
+    rows = [(row.op, row.count) for row in summary.op_counts]
+    rest = sum(count for _, count in rows[SLICES - 1 :])
+    rows = [*rows[: SLICES - 1], *([("other", rest)] if rest else [])]
+    if not rows:
+        return ""
+    return "\n".join(["pie showData", "  title Operators", *(f'  "{_label(op)}" : {count}' for op, count in rows)])
+
+
+def _label(text: str) -> str:
+    """Return text for a place where Mermaid knows no entities."""
+    return "".join(each if each.isalnum() or each in " _.-/" else "_" for each in shortened(text, 40)) or "_"
