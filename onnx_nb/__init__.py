@@ -47,8 +47,9 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Display a bare ``onnx.ModelProto`` as a graph and add ``%onnx``; called by ``%load_ext onnx_nb``."""
-    from onnx_nb.notebook import display, magics
+    """Display bare models and protos of onnx, and add the magics; called by ``%load_ext onnx_nb``."""
+    from onnx_nb.cli import magics
+    from onnx_nb.notebook import display
 
     display.show_protos(shell)
     magics.add_magics(shell)
@@ -56,10 +57,11 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Undo `load_ipython_extension`; called by ``%unload_ext onnx_nb``."""
+    from onnx_nb.cli import magics
     from onnx_nb.notebook import display
 
     display.unshow_protos(shell)
-    shell.magics_manager.magics["line"].pop("onnx", None)
+    magics.remove_magics(shell)
 
 
 _NOTEBOOK = "onnx_nb.notebook.display"

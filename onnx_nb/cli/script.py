@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
-import functools
 import importlib
 import inspect
 from collections.abc import Mapping
@@ -51,6 +49,22 @@ class Script:
         self.calls.append(Call(function, args, given, into))
         return Source(into)
 
+    def rename(self, old: str, new: str) -> None:
+        """Give a variable another name."""
+
+        def renamed(written: Any) -> Any:
+            if isinstance(written, Source):
+                return Source(new) if written == old else written
+            if isinstance(written, Mapping):
+                return {name: renamed(each) for name, each in written.items()}
+            return written
+
+        for at, call in enumerate(self.calls):
+            first, dot, rest = call.function.partition(".")
+            function = f"{new}{dot}{rest}" if first == old else call.function
+            args = tuple(map(renamed, call.args))
+            self.calls[at] = Call(function, args, renamed(call.kwargs), new if call.into == old else call.into)
+
     def code(self) -> str:
         """Return the calls as Python."""
         lines = [str(call) for call in self.calls]
@@ -59,7 +73,7 @@ class Script:
 
     def run(self, variables: Mapping[str, Any] | None = None, progress: Progress | None = None) -> dict[str, Any]:
         """Run the calls; return their results by variable, that of the last one also as ``""``."""
-        known: dict[str, Any] = {**vars(builtins), **(variables or {})}
+        known: dict[str, Any] = {**(variables or {})}
         made: dict[str, Any] = {}
         for at, call in enumerate(self.calls):
             part = stage(progress, at / len(self.calls), (at + 1) / len(self.calls))
@@ -77,13 +91,14 @@ def _run(call: Call, known: Mapping[str, Any], progress: Progress | None) -> Any
 
 
 def _value(written: Any, known: Mapping[str, Any]) -> Any:
-    """Return the value of an argument: of a dotted name, of a call of one on a text, or itself."""
+    """Return the value of an argument: of source, of a call, of what has them inside, or itself."""
     if isinstance(written, Call):
         return _run(written, known, None)
     if isinstance(written, Mapping):
         return {name: _value(each, known) for name, each in written.items()}
+    if isinstance(written, tuple | list):
+        return type(written)(_value(each, known) for each in written)
     if not isinstance(written, Source):
         return written
-    first, *rest = written.split(".")
-    value = importlib.import_module(first) if first in _MODULES else known[first]
-    return functools.reduce(getattr, rest, value)
+    modules = {name: importlib.import_module(name) for name in _MODULES if f"{name}." in written}
+    return eval(written, modules, known)  # noqa: S307 (ours, or what a person wrote into a cell)

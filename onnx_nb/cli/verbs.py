@@ -21,9 +21,6 @@ from click.shell_completion import CompletionItem
 
 from onnx_nb.cli.script import Call, Script, Source
 
-VARIABLES: Final = "onnx_nb.variables"
-"""Key of `click.Context.meta` for the variables of a notebook, which may stand for models."""
-
 
 @dataclass(frozen=True)
 class Verb:
@@ -32,8 +29,8 @@ class Verb:
     name: str
     build: Callable[..., Script]
     params: tuple[click.Parameter, ...]
-    magic: str = ""
-    """Name of its line magic; empty for none."""
+    result: str = ""
+    """The variable of its result; empty for a verb that is no magic, as it only writes a page."""
 
     @property
     def help(self) -> str:
@@ -45,19 +42,36 @@ class Verb:
 
 
 class ModelType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 only
-    """A model: a path, or in a notebook also the name of a variable."""
+    """A model: a path, or in a notebook, whose variables are the context's object, also a variable."""
 
     name = "model"
 
     def convert(self, value: Any, _param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a name as source if a variable has it, and is no string; else the path."""
-        known = ctx.meta.get(VARIABLES, {}) if ctx else {}
-        first = str(value).partition(".")[0]
-        return Source(value) if first in known and re.fullmatch(r"\w+(\.\w+)*", value) else value
+        """Return a variable, or an attribute or element of one, as source; else the path."""
+        known = _variables(ctx)
+        found = re.fullmatch(r"([^\W\d]\w*)(\.\w+|\[[^\[\]]+\])*", value)
+        if not found or found[1] not in known:
+            return value
+        try:
+            eval(value, {}, known)  # noqa: S307 (a name that a person wrote into a cell)
+        except (AttributeError, LookupError, NameError, SyntaxError, TypeError):
+            return value  # model.onnx where model is a variable
+        return Source(value)
 
-    def shell_complete(self, _ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Complete files."""
-        return [CompletionItem(incomplete, type="file")]
+    def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Complete variables and files."""
+        known = _variables(ctx).items()
+        names = [name for name, value in known if name.startswith(incomplete) and name[0] != "_" and _is_model(value)]
+        return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
+
+
+def _variables(ctx: click.Context | None) -> Mapping[str, Any]:
+    """Return the variables of the notebook; a shell has none."""
+    return (ctx.obj or {}) if ctx else {}
+
+
+def _is_model(value: Any) -> bool:
+    return type(value).__name__ in ("Model", "ModelProto", "ONNXProgram")
 
 
 class TensorType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 only
@@ -82,7 +96,7 @@ class TensorType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 
         if given is None:
             return []
         try:
-            model = load(ctx.meta.get(VARIABLES, {}).get(given, given) if isinstance(given, Source) else given)
+            model = load(eval(given, {}, _variables(ctx)) if isinstance(given, Source) else given)  # noqa: S307 (as above)
         except (OnnxNbError, TypeError):
             return []  # the line has no model yet; running it says why
         names: Iterable[str] = scopes(Graph.of(model)).scope_path if self.scopes else Graph.of(model).value_names
@@ -380,7 +394,7 @@ VERBS: Final[Mapping[str, Verb]] = {
                 _DATA_DIR,
             ),
         ),
-        Verb("summary", summary, (_argument("model"), _SHAPES, _DATA_DIR, _PAGE), "onnx_summary"),
+        Verb("summary", summary, (_argument("model"), _SHAPES, _DATA_DIR, _PAGE), "summary"),
         Verb(
             "extract",
             extract,
@@ -409,7 +423,7 @@ VERBS: Final[Mapping[str, Verb]] = {
                 _TO_MODEL,
                 _DATA_DIR,
             ),
-            "onnx_extract",
+            "submodel",
         ),
         Verb(
             "simplify",
@@ -429,7 +443,7 @@ VERBS: Final[Mapping[str, Verb]] = {
                 _DATA_DIR,
                 _PAGE,
             ),
-            "onnx_simplify",
+            "s",
         ),
         Verb(
             "diff",
@@ -440,7 +454,7 @@ VERBS: Final[Mapping[str, Verb]] = {
                 _option("--no-weights", is_flag=True, help="Compare only types and shapes of weights, and read none."),
                 _PAGE,
             ),
-            "onnx_diff",
+            "d",
         ),
         Verb(
             "compare",
@@ -463,9 +477,9 @@ VERBS: Final[Mapping[str, Verb]] = {
                 _file("--save", "-o", text="Write the comparison to a file that Comparison.load reads."),
                 _PAGE,
             ),
-            "onnx_compare",
+            "c",
         ),
-        Verb("capture", capture, (_argument("model"), _FEEDS, _TENSORS, _DATA_DIR, _PAGE), "onnx_capture"),
+        Verb("capture", capture, (_argument("model"), _FEEDS, _TENSORS, _DATA_DIR, _PAGE), "capture"),
         Verb(
             "audit",
             audit,
@@ -475,6 +489,7 @@ VERBS: Final[Mapping[str, Verb]] = {
                 _DATA_DIR,
                 _PAGE,
             ),
+            "audit",
         ),
         Verb(
             "report",
@@ -490,3 +505,6 @@ VERBS: Final[Mapping[str, Verb]] = {
     )
 }
 """Verbs by name. `lab` is none: it starts a program."""
+
+VIEW: Final = Verb("view", view, (_argument("model"), _DATA_DIR), "model")
+"""The verb of ``%onnx``, which returns the view and names the model."""

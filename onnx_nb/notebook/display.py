@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PROTO = ("onnx.onnx_ml_pb2", "ModelProto")
+SHOWN = (
+    *[("onnx.onnx_ml_pb2", f"{name}Proto") for name in ("Model", "Graph", "Function", "Node", "Tensor")],
+    *[(module, "Model") for module in ("onnx_ir", "onnx_ir._core")],
+    *[(module, "ONNXProgram") for module in ("torch.onnx", "torch.onnx._internal.exporter._onnx_program")],
+)
+"""Module and name of each class that `show_protos` displays; some were moved."""
 
 WIDGETS = {
     "Model": ("graph", "ModelView"),
@@ -72,6 +77,8 @@ def show(result: Any, **traits: Any) -> Any:
 def bundle(result: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the MIME bundle of a model, a bare proto or a result: its widget and its text."""
     try:
+        if type(result).__name__ == "TensorProto":
+            return _tensor_bundle(result), {}
         known = _loaded(result)
         if _is_terminal():
             return {"text/plain": repr(known)}, {}
@@ -105,30 +112,88 @@ def cell_name(file: str) -> str:
 
 
 def show_protos(shell: InteractiveShell) -> None:
-    """Display a bare ``onnx.ModelProto`` like a `Model`."""
+    """Display bare models and protos of onnx, onnx_ir and torch: graphs like a `Model`, tensors with statistics."""
     formatter = shell.display_formatter.mimebundle_formatter  # type: ignore[union-attr]
-    previous = formatter.pop(".".join(PROTO), None)
-    if previous not in (bundle, None):
-        _previous[id(formatter)] = previous
-    formatter.for_type_by_name(*PROTO, bundle)
+    for name in SHOWN:
+        previous = formatter.pop(".".join(name), None)
+        if previous not in (bundle, None):
+            _previous[id(formatter), name] = previous
+        formatter.for_type_by_name(*name, bundle)
 
 
 def unshow_protos(shell: InteractiveShell) -> None:
-    """Restore the display of ``onnx.ModelProto`` from before `show_protos`."""
+    """Restore the display from before `show_protos`."""
     formatter = shell.display_formatter.mimebundle_formatter  # type: ignore[union-attr]
-    formatter.pop(".".join(PROTO), None)
-    formatter.for_type_by_name(*PROTO, _previous.pop(id(formatter), None))
+    for name in SHOWN:
+        formatter.pop(".".join(name), None)
+        formatter.for_type_by_name(*name, _previous.pop((id(formatter), name), None))
 
 
-_previous: dict[int, Any] = {}
-"""Printers to restore, by identity of the shell's formatter."""
+_previous: dict[tuple[int, tuple[str, str]], Any] = {}
+"""Printers to restore, by identity of the shell's formatter and class."""
+
+
+def _model_around(proto: Any) -> Any:
+    """Return a model with a graph, function, node or tensor of onnx inside; anything else as it is."""
+    import onnx
+
+    if not isinstance(proto, onnx.GraphProto | onnx.FunctionProto | onnx.NodeProto | onnx.TensorProto):
+        return proto
+    model = onnx.ModelProto(ir_version=onnx.IR_VERSION)
+    if isinstance(proto, onnx.GraphProto):
+        model.graph.CopyFrom(proto)
+    elif isinstance(proto, onnx.TensorProto):
+        model.graph.initializer.add().CopyFrom(proto)
+        model.graph.initializer[0].name = proto.name or "tensor"
+    elif isinstance(proto, onnx.FunctionProto):
+        model.graph.name = proto.name
+        model.graph.node.extend(proto.node)
+        model.graph.input.extend(onnx.ValueInfoProto(name=name) for name in proto.input)
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in proto.output)
+        model.opset_import.extend(proto.opset_import)
+    else:
+        model.graph.name = proto.name or proto.op_type
+        model.graph.node.add().CopyFrom(proto)
+        inputs = dict.fromkeys(name for name in proto.input if name)
+        model.graph.input.extend(onnx.ValueInfoProto(name=name) for name in inputs)
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in proto.output if name)
+    if not model.opset_import:
+        domains = {"", *(node.domain for node in model.graph.node)}
+        newest = {domain: onnx.defs.onnx_opset_version() if domain in ("", "ai.onnx") else 1 for domain in domains}
+        model.opset_import.extend(onnx.helper.make_opsetid(*each) for each in sorted(newest.items()))
+    return model
+
+
+def _tensor_bundle(proto: Any) -> dict[str, Any]:
+    """Return the text and the table of a bare ``onnx.TensorProto``: its type, its statistics and some of its values."""
+    import html
+
+    import numpy as np
+
+    from onnx_nb.analysis.formatting import bytes_text, number_text, printable, quoted, shape_text
+    from onnx_nb.analysis.model.model import load
+    from onnx_nb.analysis.model.tensors import dtype_name
+    from onnx_nb.analysis.run.statistics import Statistics
+    from onnx_nb.drawing.html import table_of
+
+    name = proto.name or "tensor"
+    about = [dtype_name(proto.data_type), shape_text(proto.dims)]
+    array = load(_model_around(proto)).tensor(name)
+    found = Statistics.of(array)
+    numbers = {key: number_text(getattr(found, key), 4) for key in ("min", "max", "mean", "std", "zeros", "nan")}
+    preview = np.array2string(array, threshold=100, edgeitems=3)
+    title = f"TensorProto {quoted(proto.name)}: {' '.join(about)}, {bytes_text(array.nbytes)}"
+    table = table_of(["dtype", "shape", *numbers], [[*about, *numbers.values()]])
+    text = "\n".join(printable(line) for line in preview.splitlines())
+    shown = f"<p>{html.escape(printable(title))}</p>{table}<pre>{html.escape(text)}</pre>"
+    return {"text/plain": f"{title}\n{text}", "text/html": shown}
 
 
 def _loaded(result: Any) -> Any:
     """Return a model or a result unchanged, and anything else as a `Model`."""
     from onnx_nb.analysis.model.model import load
 
-    return result if isinstance(result, Displayed) else load(result)
+    return result if isinstance(result, Displayed) else load(_model_around(result))
 
 
 def _shell() -> Any:

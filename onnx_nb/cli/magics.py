@@ -1,0 +1,204 @@
+"""The magics: the verbs of the command line in a cell, where a variable may stand for a model.
+
+Options are written and read by click, completion comes from the same parameters, and ``--code`` prints the Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import glob
+import os
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import click
+from click.shell_completion import ShellComplete
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.cli.script import Script, Source
+from onnx_nb.cli.verbs import VERBS, VIEW, Verb
+
+MAGICS: Final[Mapping[str, Verb]] = {"onnx": VIEW, **{f"onnx_{v.name}": v for v in VERBS.values() if v.result}}
+"""Name of a line magic → its verb."""
+EXPORT: Final = "onnx_export"
+"""The cell magic."""
+_COMMON: Final = (
+    click.Option(["--name"], metavar="NAME", help="Variable to assign the result to."),
+    click.Option(["--code"], is_flag=True, help="Print the Python that does the same, and run nothing."),
+)
+_LINE: Final = re.compile(r"(?:^|\n)\s*(?:\w+\s*=\s*)?%{1,2}(onnx\w*)[ \t]+([^\n]*)$")
+
+
+def add_magics(shell: InteractiveShell) -> None:
+    """Add the magics and their completion to a shell."""
+    register: Any = shell.register_magic_function
+    for name, verb in MAGICS.items():
+        command = _command(name, [*verb.params, *_COMMON], verb.help)
+        run = functools.partial(_run, shell, verb, command)
+        register(_documented(run, command), "line", name)
+    command = _export_command()
+    export = functools.partial(_export, shell, command)
+    register(_documented(export, command), "cell", EXPORT)
+    shell.set_hook("complete_command", _complete, re_key=_LINE.pattern)
+
+
+def remove_magics(shell: InteractiveShell) -> None:
+    """Undo `add_magics`."""
+    for name in MAGICS:
+        shell.magics_manager.magics["line"].pop(name, None)
+    shell.magics_manager.magics["cell"].pop(EXPORT, None)
+    shell.strdispatchers["complete_command"].regexs.pop(re.compile(_LINE.pattern), None)
+
+
+def _documented(function: Callable[..., Any], command: click.Command) -> Callable[..., Any]:
+    """Return a function whose docstring, shown by ``%onnx_summary?``, is the help of its command."""
+
+    def magic(line: str, cell: str | None = None) -> Any:
+        return function(line) if cell is None else function(line, cell)
+
+    magic.__doc__ = _help(command)
+    return magic
+
+
+def _command(name: str, params: Sequence[click.Parameter], text: str, sign: str = "%") -> click.Command:
+    return click.Command(f"{sign}{name}", params=[*params], help=text, context_settings={"max_content_width": 100})
+
+
+def _help(command: click.Command) -> str:
+    return command.get_help(click.Context(command, info_name=command.name))
+
+
+def _parsed(shell: InteractiveShell, command: click.Command, line: str) -> dict[str, Any] | None:
+    """Return the values of the parameters; None if the line asks for help, which is printed."""
+    # not POSIX: keeps the backslashes of Windows paths
+    words = [word.strip("'\"") for word in shlex.split(line, posix=False)]
+    if {"--help", "-h"} & {*words}:
+        print(_help(command))  # noqa: T201 (the output of the cell)
+        return None
+    try:
+        return command.make_context(str(command.name), words, obj=shell.user_ns).params
+    except click.ClickException as error:
+        raise UsageError(error.format_message()) from error
+    except OnnxNbError as error:
+        raise UsageError(str(error)) from error
+
+
+def _run(shell: InteractiveShell, verb: Verb, command: click.Command, line: str) -> Any:
+    given = _parsed(shell, command, line)
+    if given is None:
+        return None
+    name, code = given.pop("name"), given.pop("code")
+    script = verb.build(**given)
+    made = _made(shell, script, verb.result, name, code=code)
+    if made.get("failed"):
+        print(f"failed: {', '.join(point.name for point in made['failed'])}")  # noqa: T201
+    return made.get("view", made.get(name or verb.result))
+
+
+def _made(shell: InteractiveShell, script: Script, result: str, name: str | None, *, code: bool) -> dict[str, Any]:
+    """Run a script and assign its result, or print it."""
+    if name:
+        if not name.isidentifier():
+            raise UsageError(f"--name {name!r} is not the name of a variable.")
+        script.rename(result, name)
+    if code:
+        print(script.code())  # noqa: T201
+        return {}
+    try:
+        made = script.run(shell.user_ns)
+    except OnnxNbError as error:
+        raise UsageError(str(error)) from error
+    if name:
+        shell.user_ns[name] = made[name]
+    return made
+
+
+# --- %%onnx_export ---------------------------------------------------------------------------------------------------
+
+
+def _export_command() -> click.Command:
+    text = """Run a cell whose last expression is a module, and export that.
+
+    INPUTS are expressions, as the module is called with them: x, or x mask=m.
+    """
+    params = [
+        click.Argument(["inputs"], nargs=-1),
+        click.Option(["--exporter"], type=click.Choice(("dynamo", "torchscript")), help="torch's exporter."),
+        click.Option(["--opset"], type=click.IntRange(min=1), help="Version of the operators."),
+        click.Option(["--save", "-o"], metavar="FILE", help="Write the model to this file."),
+        *_COMMON,
+    ]
+    return _command(EXPORT, params, "\n".join(line.strip() for line in text.splitlines()), "%%")
+
+
+def _export(shell: InteractiveShell, command: click.Command, line: str, cell: str) -> Any:
+    given = _parsed(shell, command, line)
+    if given is None:
+        return None
+    before, module = _last_expression(shell, cell)
+    script = Script()
+    named = [text.partition("=") for text in given["inputs"] if re.match(r"\w+=[^=]", text)]
+    args = tuple(Source(text) for text in given["inputs"] if not re.match(r"\w+=[^=]", text))
+    kwargs = {name: Source(text) for name, _, text in named}
+    options = {key: given[key] for key in ("exporter", "opset")}
+    model = script.call("onnx_nb.export", Source("module"), Source(repr(args)), kwargs=kwargs, **options, into="model")
+    if given["save"]:
+        script.call(f"{model}.save", given["save"], into="file")
+    source = f"{before}module = {module}\n"
+    if given["code"]:
+        imports, _, calls = script.code().partition("\n\n")
+        print(f"{imports}\n\n{source}{calls}")  # noqa: T201
+        return None
+    shell.user_ns.pop("module", None)
+    if not shell.run_cell(source, silent=False, store_history=False).success:
+        return None  # IPython has printed the traceback
+    return _made(shell, script, "model", given["name"], code=False).get(given["name"] or "model")
+
+
+def _last_expression(shell: InteractiveShell, cell: str) -> tuple[str, str]:
+    """Return the code before the last expression of a cell, and that expression."""
+    plain = shell.transform_cell(cell)
+    try:
+        body = ast.parse(plain).body
+    except SyntaxError as error:
+        raise UsageError(f"line {error.lineno} of the cell: {error.msg}.") from error
+    if not body or not isinstance(body[-1], ast.Expr):
+        raise UsageError("the last line of the cell is no expression: end it with the module to export.")
+    last = body[-1].value
+    lines = plain.encode().splitlines(keepends=True)
+    begin = sum(map(len, lines[: last.lineno - 1])) + last.col_offset
+    return plain.encode()[:begin].decode(), f"({ast.get_source_segment(plain, last)})"
+
+
+# --- completion ------------------------------------------------------------------------------------------------------
+
+
+def _complete(shell: InteractiveShell, event: Any) -> list[str]:
+    """Return what may follow: options, choices, files, variables, tensors of the model that the line names."""
+    found = _LINE.search(event.text_until_cursor)
+    verb = MAGICS.get(found[1]) if found else None
+    if found is None or (verb is None and found[1] != EXPORT):
+        return []
+    command = _command(found[1], [*verb.params, *_COMMON], verb.help) if verb else _export_command()
+    *words, incomplete = re.split(r"\s+", found[2])
+    quote = incomplete[:1] if incomplete[:1] in ("'", '"') else ""
+    plain = [word.strip("'\"") for word in words]
+    completion = ShellComplete(command, {"obj": shell.user_ns}, str(command.name), "")
+    items = completion.get_completions(plain, incomplete.removeprefix(quote))
+    names: dict[str, None] = {}
+    for item in items:
+        names.update(dict.fromkeys(_files(str(item.value)) if item.type in ("file", "dir") else [str(item.value)]))
+    # IPython replaces only the end of the word, from the last character that separates names in Python
+    at = len(incomplete) - len(quote) - len(event.symbol)
+    return [name[max(at, 0) :] for name in names]
+
+
+def _files(begin: str) -> list[str]:
+    """Return folders and models whose path begins with a text."""
+    found = sorted(glob.glob(f"{glob.escape(os.path.expanduser(begin))}*"))  # noqa: PTH111, PTH207 (as it was written)
+    return [f"{path}/" if os.path.isdir(path) else path for path in found][:200]  # noqa: PTH112

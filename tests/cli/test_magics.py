@@ -1,0 +1,219 @@
+"""The magics in a real IPython shell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx.parser
+import pytest
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+import onnx_nb
+from onnx_nb.cli.magics import MAGICS
+
+ONE = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+g (float[2, 3] x) => (float[2, 3] z) <float[3] w = {1, 2, 3}> {
+  a = Mul(x, w)  "layers.0/relu:0" = Relu(a)  i = Identity("layers.0/relu:0")  z = Neg(i) }""")
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(ONE, "one.onnx")
+    made: Any = InteractiveShell()
+    made.run_line_magic("load_ext", "onnx_nb")
+    made.user_ns["one"] = onnx_nb.load(ONE)
+    yield made
+    made.history_manager.end_session()
+
+
+LINES = {
+    "onnx": ("one.onnx", onnx_nb.ModelView),
+    "onnx_summary": ("one", onnx_nb.Summary),
+    "onnx_extract": ("one --inputs a --outputs i", onnx_nb.Model),
+    "onnx_simplify": ("one.onnx --check-n 1", onnx_nb.Simplification),
+    "onnx_diff": ("one one.onnx", onnx_nb.Diff),
+    "onnx_compare": ("one one.onnx", onnx_nb.Comparison),
+    "onnx_capture": ("one --tensors a", onnx_nb.Capture),
+    "onnx_audit": ("one.onnx", onnx_nb.Audit),
+}
+
+
+def test_every_magic_is_tried_here() -> None:
+    assert set(LINES) == set(MAGICS)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_magic_returns_the_result_and_names_it(shell: Any, name: str) -> None:
+    line, kind = LINES[name]
+    assert type(shell.run_line_magic(name, line)) is kind
+    found = shell.run_line_magic(name, f"{line} --name mine")
+    assert shell.user_ns["mine"] is (found.model if name == "onnx" else found)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_the_python_of_a_magic_runs_in_the_notebook(shell: Any, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    line, kind = LINES[name]
+    assert shell.run_line_magic(name, f"{line} --name mine --code") is None
+    code = capsys.readouterr().out
+    assert "mine" not in shell.user_ns  # nothing ran
+    assert shell.run_cell(code).success
+    assert isinstance(shell.user_ns["mine"], onnx_nb.Model if name == "onnx" else kind)
+
+
+def test_help_is_printed_and_in_the_docstring(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell.run_line_magic("onnx_simplify", "--help") is None
+    text = capsys.readouterr().out
+    assert text.startswith("Usage: %onnx_simplify [OPTIONS] MODEL")
+    assert shell.find_line_magic("onnx_simplify").__doc__.strip() == text.strip()
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "words"),
+    [
+        ("onnx_summary", "nowhere.onnx", "there is no file"),
+        ("onnx_summary", "one --nmae x", "No such option"),
+        ("onnx_summary", "", "Missing argument"),
+        ("onnx_summary", "one --name 3x", "not the name of a variable"),
+        ("onnx_extract", "one --inputs q --outputs z", "'q'"),
+        ("onnx_compare", "one one --fail 'sqrn<3'", "Closest names: 'sqnr'"),
+    ],
+)
+def test_a_mistake_is_one_line_without_a_traceback(shell: Any, name: str, line: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        shell.run_line_magic(name, line)
+
+
+def test_points_that_fail_are_named(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    other = onnx.ModelProto.FromString(ONE.SerializeToString())
+    other.graph.node[-1].op_type = "Abs"
+    shell.user_ns["other"] = other
+    c = shell.run_line_magic("onnx_compare", "one other --fail sqnr<30")
+    assert capsys.readouterr().out == f"failed: {', '.join(point.name for point in c.failed(sqnr='< 30'))}\n"
+
+
+def completed(shell: Any, text: str) -> list[str]:
+    """Return whole lines, as a person gets them."""
+    from IPython.core.completer import provisionalcompleter
+
+    with provisionalcompleter():
+        found = list(shell.Completer.completions(text, len(text)))
+    return [text[: each.start] + each.text + text[each.end :] for each in found]
+
+
+def test_variables_files_options_tensors_and_metrics_are_completed(shell: Any) -> None:
+    assert "%onnx_summary one" in completed(shell, "%onnx_summary o")
+    assert "%onnx_summary one.onnx" in completed(shell, "%onnx_summary o")
+    assert "s = %onnx_simplify one --fold-quantization" in completed(shell, "s = %onnx_simplify one --fo")
+    assert completed(shell, "%onnx_extract one --inputs lay") == ["%onnx_extract one --inputs layers.0/relu:0"]
+    line = "%onnx_extract one.onnx --outputs "
+    assert f"{line}layers.0/relu:0" in completed(shell, f"{line}layers.0/relu:")  # Jedi adds names of Python
+    assert "%onnx_compare one one --fail sqnr" in completed(shell, "%onnx_compare one one --fail sq")
+    assert "%onnx_simplify one --target onnxruntime" in completed(shell, "%onnx_simplify one --target onnxr")
+
+
+def test_unloading_removes_magics_and_completion(shell: Any) -> None:
+    shell.run_line_magic("unload_ext", "onnx_nb")
+    assert [name for kind in shell.magics_manager.magics.values() for name in kind if name.startswith("onnx")] == []
+    assert "%onnx_extract one --inputs layers.0/relu:0" not in completed(shell, "%onnx_extract one --inputs lay")
+
+
+# --- %%onnx_export ---------------------------------------------------------------------------------------------------
+
+CELL = """import torch
+x = torch.ones(2, 3)
+torch.manual_seed(0)
+torch.nn.Sequential(torch.nn.Linear(3, 4),
+                    torch.nn.ReLU()).eval()
+"""
+
+
+def test_the_last_expression_of_a_cell_is_exported(shell: Any) -> None:
+    torch = pytest.importorskip("torch")
+    model = shell.run_cell_magic("onnx_export", "x --exporter torchscript --name net -o net.onnx", CELL)
+    assert shell.user_ns["net"] is model
+    feeds = {model.inputs[0].name: np.ones((2, 3), np.float32)}
+    (found,) = onnx_nb.run("net.onnx", feeds).values()
+    torch.manual_seed(0)
+    expected = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU())(torch.ones(2, 3))
+    np.testing.assert_allclose(found, expected.detach().numpy(), rtol=1e-5)
+
+
+def test_the_python_of_an_export_runs(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    shell.run_cell_magic("onnx_export", "x --exporter torchscript --code", CELL)
+    code = capsys.readouterr().out
+    assert "module = (torch.nn.Sequential(torch.nn.Linear(3, 4),\n" in code
+    assert "model = onnx_nb.export(module, (x,), exporter='torchscript')" in code
+    assert shell.run_cell(code).success
+    assert isinstance(shell.user_ns["model"], onnx_nb.Model)
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"), [("x = 1\n", "no expression"), ("# x\n", "no expression"), ("import (\n", "line 1 of the cell")]
+)
+def test_a_cell_without_a_module_is_refused(shell: Any, cell: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        shell.run_cell_magic("onnx_export", "x", cell)
+
+
+def test_an_error_in_the_cell_is_reported_once_and_nothing_is_exported(
+    shell: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_nb, "export", lambda *_a, **_k: pytest.fail("it was exported"))
+    assert shell.run_cell_magic("onnx_export", "x", "1 / 0\n") is None
+    assert "ZeroDivisionError" in capsys.readouterr().out
+
+
+# --- bare protos -----------------------------------------------------------------------------------------------------
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+def shown(shell: Any, value: object) -> dict[str, Any]:
+    data: dict[str, Any] = shell.display_formatter.format(value)[0]
+    return data
+
+
+def test_parts_of_a_model_show_their_graph(shell: Any) -> None:
+    function = onnx.helper.make_function("my", "twice", ["x"], ["z"], [*ONE.graph.node[3:]], ONE.opset_import)
+    for value, text in (
+        (ONE.graph, "Model('g', 4 nodes, 12 B"),
+        (function, "Model('twice', 1 node"),
+        (ONE.graph.node[0], "Model('Mul', 1 node"),
+    ):
+        data = shown(shell, value)
+        assert WIDGET in data
+        assert data["text/plain"].startswith(text)
+
+
+def test_models_of_other_libraries_show_their_graph(shell: Any) -> None:
+    ir = pytest.importorskip("onnx_ir")
+    data = shown(shell, ir.serde.deserialize_model(ONE))
+    assert WIDGET in data
+    assert data["text/plain"].startswith("Model('g', 4 nodes")
+
+
+def test_an_exported_program_shows_its_graph(shell: Any) -> None:
+    torch, ir = pytest.importorskip("torch"), pytest.importorskip("onnx_ir")
+    data = shown(shell, torch.onnx.ONNXProgram(ir.serde.deserialize_model(ONE), None))
+    assert WIDGET in data
+    assert data["text/plain"].startswith("Model('g', 4 nodes")
+
+
+def test_a_tensor_shows_its_type_statistics_and_values(shell: Any) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    data = shown(shell, onnx.numpy_helper.from_array(array, "<b>w"))
+    assert data["text/plain"] == f"TensorProto '<b>w': float32 2×3, 24 B\n{array}"
+    assert re.findall(r"<td[^>]*>([^<]*)", data["text/html"]) == ["float32", "2×3", "0", "5", "2.5", "1.708", "1", "0"]
+    assert "<b>" not in data["text/html"]
+    missing = onnx.TensorProto(name="w", data_type=1, dims=[2], data_location="EXTERNAL")
+    missing.external_data.add(key="location", value="w.bin")
+    assert "w.bin" in shown(shell, missing)["text/plain"]
