@@ -7,7 +7,8 @@ frames and display) and `foreign_names` (names of other tools):
 - `graph`: its structure: nodes, values, subgraphs, operators, types and shape inference, data flow, diagnostics.
 - `scopes`: nodes in scopes; repeated layers and their differences.
 - `run`: execution: feeds, sessions, windows, capture, statistics, executors.
-- `cost`: the cost of a run: parameters, MACs, bytes.
+- `cost`: the cost of a run, counted: parameters, MACs, bytes.
+- `profile`: the cost of a run, measured: the profile of onnxruntime, mapped back to nodes.
 - `submodel`: extraction, assembly, partition.
 - `compare`: two sides of one computation: metrics, lockstep, node matching, diff.
 - `pytorch`: the torch side: record, export, align, compare, drill down, weights, Debugger.

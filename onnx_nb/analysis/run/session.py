@@ -92,13 +92,19 @@ def run(
     {'a': array([-0., -0.], dtype=float32), 'y': array([1., 1.], dtype=float32)}
     """
     loaded = load(model)
-    several = feeding.read_feeds(loaded, feeds)
+    feed = one_feed(loaded, feeds)
+    session = create(loaded, optimize=optimize, outputs=outputs, providers=providers)
+    return run_session(session, feed, name=loaded.name)
+
+
+def one_feed(model: Model, feeds: Any) -> dict[str, Any]:
+    """Return the only feed of ``feeds``."""
+    several = feeding.read_feeds(model, feeds)
     first = next(several, None)
     if first is None or next(several, None) is not None:
         message = f"{'no feed' if first is None else 'more than one feed'} is given, and a model runs on one."
         raise FeedError(message, advice="Loop over onnx_nb.read_feeds(model, feeds).")
-    session = create(loaded, optimize=optimize, outputs=outputs, providers=providers)
-    return run_session(session, first, name=loaded.name)
+    return first
 
 
 def create(
@@ -111,8 +117,12 @@ def create(
     transient: bool = False,
     shared_arena: bool = False,
     written_to: Path | None = None,
+    options: onnxruntime.SessionOptions | None = None,
 ) -> onnxruntime.InferenceSession:
-    """Create an onnxruntime session, also of a model over 2 GB; weights are not read twice."""
+    """Create an onnxruntime session, also of a model over 2 GB; weights are not read twice.
+
+    Given ``options`` are changed where another argument asks for it.
+    """
     import onnxruntime as ort
 
     loaded = load(model)
@@ -123,12 +133,13 @@ def create(
         raise OnnxNbError(message, advice=f"Write outputs=[{quoted(outputs)}].")
     if outputs is not None:
         proto = _with_outputs(loaded, proto, list(outputs))
-    options = ort.SessionOptions()
+    options = options or ort.SessionOptions()
     # Errors reach the caller as exceptions; onnxruntime would print them, and warnings, as well.
     options.log_severity_level = 4
     if not optimize:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = threads  # 0 for all
+    if threads:
+        options.intra_op_num_threads = threads
     if transient:
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")

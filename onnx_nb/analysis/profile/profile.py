@@ -1,0 +1,124 @@
+"""Where the time of a run goes: a real session, optimized as in production, profiled and mapped back to the model."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnx_nb.analysis.arguments import known_arguments
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import ModelLike, load
+from onnx_nb.analysis.profile.result import Profile, profile_of
+from onnx_nb.analysis.profile.sessions import Optimization, located, optimized, ran_nodes, settings, with_names
+from onnx_nb.analysis.profile.trace import read_trace
+from onnx_nb.analysis.run.session import create, one_feed, run_session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onnx_nb.analysis.progress import Progress
+
+
+@known_arguments
+def profile(
+    model: ModelLike,
+    feeds: Any = None,
+    *,
+    runs: int = 20,
+    warmup: int = 2,
+    providers: Sequence[str] | None = None,
+    session_options: Any = None,
+    optimization: Optimization | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Profile:
+    """Run a model as onnxruntime runs it in production, and find out which nodes of the model take the time.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`; it is not changed.
+    feeds
+        One feed in any form that `read_feeds` takes; random values if ``None``.
+    runs
+        Number of runs that are measured.
+    warmup
+        Number of runs before them.
+    providers
+        Execution providers, best first; the CPU if ``None``.
+    session_options
+        ``onnxruntime.SessionOptions`` to profile with; they are left as they were but for the folder of the weights.
+    optimization
+        Level of graph optimization: ``"all"`` (as in production), ``"layout"``, ``"extended"``, ``"basic"`` or
+        ``"off"``. By default that of ``session_options``, which is ``"all"`` unless they say otherwise.
+    threads
+        Threads of an operator; by default that of ``session_options``, or one for each core.
+    progress
+        Called as work advances, see `Progress`; an error that it raises ends the work.
+
+    Raises
+    ------
+    FeedError
+        If the feed does not fit the model.
+    OnnxNbError
+        If onnxruntime cannot run the model, or a provider cannot be started.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> found = profile(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2, 4] x, float[4, 4] w) => (float[2, 4] z) { y = MatMul(x, w)  z = Relu(y) }'''), runs=3)
+    >>> sorted(kernel.op for kernel in found.kernels), round(found.mapped, 6), len(found.run_seconds)
+    (['MatMul', 'Relu'], 1.0, 3)
+    """
+    if runs < 1 or warmup < 0:
+        message = f"a profile of {runs} runs after {warmup} is empty."
+        raise OnnxNbError(message, advice="Use runs=1 or more, and warmup=0 or more.")
+    loaded = load(model)
+    feed = one_feed(loaded, feeds)
+    named = with_names(loaded, unique=True)
+    chosen: dict[str, Any] = {"providers": providers, "threads": threads or 0}
+    with settings(session_options, optimization) as options:
+        began = time.perf_counter()
+        create(named, **chosen, options=options)
+        load_seconds = time.perf_counter() - began
+    with (
+        tempfile.TemporaryDirectory(prefix="onnx_nb-profile-") as folder,
+        settings(session_options, optimization) as options,
+    ):
+        options.enable_profiling, options.profile_file_prefix = True, str(Path(folder) / "run")
+        # the names that onnxruntime makes up differ from session to session: the graph must be the one that ran
+        session, ran = optimized(named, **chosen, options=options)
+        try:
+            for number in range(warmup + runs):
+                if progress is not None:
+                    progress(0.9 * number / (warmup + runs), f"run {number + 1} of {warmup + runs}")
+                run_session(session, feed, name=loaded.name)
+        finally:
+            path = Path(session.end_profiling())
+        trace = read_trace(path, warmup=warmup)
+    if progress is not None:
+        progress(0.95, "mapping kernels")
+    graph = Graph.of(named)
+    found = located(graph, ran, ran_nodes(trace, ran))
+    used = {details.get("provider", "") for details in trace.details}
+    asked = [providers] if isinstance(providers, str) else list(providers or ("CPUExecutionProvider",))
+    idle = [provider for provider in asked if provider not in used and provider != "CPUExecutionProvider"]
+    notes = (*trace.notes, *(f"{provider} was asked for and ran nothing" for provider in idle))
+    shapes = {name: tuple(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)}
+    result = profile_of(
+        *(loaded, trace, found),
+        optimization=optimization or "",
+        notes=notes,
+        providers=tuple(asked),
+        shapes=shapes,
+        load_seconds=load_seconds,
+    )
+    if progress is not None:
+        progress(1.0, "done")
+    return result

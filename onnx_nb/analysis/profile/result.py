@@ -1,0 +1,537 @@
+"""The result of a profile: kernels of onnxruntime, and the nodes of the model that each computes.
+
+A kernel may compute several nodes at once: its time belongs to its set of nodes, and is divided only on request.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from onnx_nb.analysis.arguments import known_arguments
+from onnx_nb.analysis.cost.costs import costs
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import count_text, duration_text, path_text, quoted, shortened
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.storage import path_of
+from onnx_nb.analysis.profile.mapping import UNKNOWN, How, Place
+from onnx_nb.analysis.profile.sessions import (
+    Optimization,
+    located,
+    measured_peak,
+    optimized,
+    ran_nodes,
+    settings,
+    with_names,
+)
+from onnx_nb.analysis.profile.trace import OWNERS, Span, Trace, read_trace
+from onnx_nb.analysis.results import data_frame
+from onnx_nb.analysis.scopes.scopes import Scopes, scopes
+
+if TYPE_CHECKING:
+    import os
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+
+By = Literal["kernel", "node", "operator", "scope", "provider"]
+Split = Literal["macs"]
+_MOST: Final = 0.7
+"""Share of the time whose kernels `Profile.message` counts."""
+_COLUMNS: Final[Mapping[By, Sequence[str]]] = {
+    "kernel": (
+        *("kernel", "op", "provider", "seconds", "spread", "share", "calls", "nodes", "how", "edge", "inside"),
+        *("gflops", "gbs", "memory", "threads"),
+    ),
+    "node": ("node", "op", "scope", "provider", "kernel", "seconds", "set_seconds", "set_size", "status"),
+    "operator": ("op", "kernels", "seconds", "spread", "share"),
+    "scope": ("scope", "class", "kernels", "seconds", "spread", "share"),
+    "provider": ("provider", "kernels", "nodes", "seconds", "spread", "share"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A kernel that onnxruntime ran, and the nodes of the model that it computes."""
+
+    name: str
+    """Its name in onnxruntime."""
+    op: str
+    provider: str
+    nodes: tuple[int, ...]
+    """Flat nodes of the model; all of them together take the kernel's time."""
+    how: How
+    """How the nodes were found: by ``"name"``, output ``"tensor"``, ``"edge"``, ``"between"`` tensors, or not ("")."""
+    edge: str
+    """Tensor of the model on whose edge onnxruntime inserted the kernel; empty for others."""
+    parent: int
+    """Index in `Profile.kernels` of the Loop, If or Scan whose body contains the kernel, or −1."""
+    seconds: NDArray[np.float64]
+    """Seconds in each run, all calls together, without those of bodies."""
+    calls: int
+    """Calls in the run that `Profile.spans` shows."""
+    flops: float | None
+    """Floating-point operations of its nodes in one call, as `costs` counts them; None if unknown or shared."""
+    nbytes: int | None
+    """Bytes of its inputs, weights and outputs."""
+    memory: int | None
+    """Bytes in use in onnxruntime's arena when it ended."""
+    threads: int
+    """Threads that took part."""
+    shapes: str
+    """Types and shapes of its inputs and outputs, as onnxruntime writes them."""
+
+    @property
+    def median(self) -> float:
+        """Median of the seconds of a run."""
+        return float(np.median(self.seconds))
+
+    @property
+    def spread(self) -> float:
+        """Half the interquartile range of the seconds of a run."""
+        return _spread(self.seconds)
+
+    def __repr__(self) -> str:
+        nodes = count_text(len(self.nodes), "node")
+        return f"Kernel({self.op} {quoted(self.name)}, {duration_text(self.median)}, {nodes})"
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """Where the time of a run goes. Made by `profile`, or by `Profile.read` from a file of onnxruntime."""
+
+    model: Model
+    kernels: tuple[Kernel, ...]
+    spans: tuple[Span, ...]
+    """The executions of kernels in the run in the middle, in order."""
+    run_seconds: tuple[float, ...]
+    """Seconds of each measured run from call to return."""
+    first_run_seconds: float
+    """Seconds of the first run of all, which allocates memory; the first measured one if there is no warm-up."""
+    load_seconds: float
+    """Seconds to load and optimize the model."""
+    providers: tuple[str, ...]
+    """Providers that were asked for, best first; empty if unknown."""
+    optimization: str
+    """Level of graph optimization; empty if it was not chosen, or is unknown."""
+    shapes: Mapping[str, tuple[int, ...]]
+    """Shapes of the inputs; empty if unknown."""
+    fit: float
+    """Share of kernels whose names occur in the model as onnxruntime optimizes it here; 1 for a profile made here."""
+    notes: tuple[str, ...]
+    """What a reader should know: a truncated file, names that do not fit, a provider that ran nothing."""
+
+    @functools.cached_property
+    def kernel_seconds(self) -> NDArray[np.float64]:
+        """Seconds of all kernels together in each run; each is counted once."""
+        total: NDArray[np.float64] = np.sum([kernel.seconds for kernel in self.kernels], axis=0)
+        return total
+
+    @property
+    def seconds(self) -> float:
+        """Median of `kernel_seconds`."""
+        return float(np.median(self.kernel_seconds))
+
+    @functools.cached_property
+    def shares(self) -> NDArray[np.float64]:
+        """Share of each kernel in the time; their sum is 1."""
+        medians = np.asarray([kernel.median for kernel in self.kernels])
+        return medians / (medians.sum() or 1.0)
+
+    @property
+    def mapped(self) -> float:
+        """Share of the time of kernels that was given to nodes of the model."""
+        known = sum(share for share, kernel in zip(self.shares.tolist(), self.kernels, strict=True) if kernel.nodes)
+        return float(min(known, 1.0))
+
+    @property
+    def unmapped(self) -> tuple[Kernel, ...]:
+        """The kernels whose nodes were not found."""
+        return tuple(kernel for kernel in self.kernels if not kernel.nodes)
+
+    @property
+    def inserted(self) -> tuple[Kernel, ...]:
+        """The kernels that onnxruntime inserted on an edge: copies, casts and changes of layout."""
+        return tuple(kernel for kernel in self.kernels if kernel.edge)
+
+    @property
+    def fused(self) -> tuple[Kernel, ...]:
+        """The kernels that compute several nodes."""
+        return tuple(kernel for kernel in self.kernels if len(kernel.nodes) > 1 and not kernel.edge)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph whose flat nodes `Kernel.nodes` names."""
+        return Graph.opened(self.model)
+
+    @property
+    def memory_peak(self) -> int | None:
+        """Most bytes in use in onnxruntime's arena after a kernel; None if the profile does not say."""
+        known = [kernel.memory for kernel in self.kernels if kernel.memory is not None]
+        return max(known, default=None)
+
+    @functools.cached_property
+    def peak(self) -> tuple[float, float]:
+        """FLOP/s of a large MatMul and bytes/s of a large Neg on this machine, measured at first use."""
+        return measured_peak()
+
+    @property
+    def message(self) -> str:
+        """What the profile says, in a sentence."""
+        order = np.argsort(-self.shares, kind="stable")
+        count = min(int(np.searchsorted(np.cumsum(self.shares[order]), _MOST)) + 1, len(order))
+        most = [self.kernels[number] for number in order[:count].tolist()]
+        ops = Counter(kernel.op for kernel in most).most_common()
+        which = (
+            f"{'all' if len(ops) == 1 else 'mostly'} {ops[0][0]}" if 2 * ops[0][1] > count else "of several operators"
+        )
+        scope = self._common_scope([node for kernel in most for node in kernel.nodes])
+        place = f" in {quoted(shortened(scopes(self.graph).scope_path[scope], 60))}" if scope else ""
+        share = float(self.shares[order[:count]].sum())
+        time = f"{share:.0%} of {duration_text(self.seconds)}"
+        text = f"{time} in {count} of {count_text(len(order), 'kernel')}, {which}{place}"
+        by_provider = [row for row in self.rows("provider") if row["provider"]]
+        if len(by_provider) > 1:
+            text += "; " + ", ".join(
+                f"{count_text(row['nodes'], 'node')} on {_short(row['provider'])}" for row in by_provider
+            )
+        elif by_provider:
+            text += f"; all on {_short(by_provider[0]['provider'])}"
+        if self.mapped < 0.99:
+            text += f"; {1 - self.mapped:.0%} of the time is of unknown nodes"
+        return f"{'. '.join((*self.notes, text))}."
+
+    def rows(self, by: By = "kernel", *, split: Split | None = None) -> list[dict[str, Any]]:
+        """Return a row for each kernel, node, operator, scope or provider, the longest first; nodes in file order.
+
+        Parameters
+        ----------
+        by
+            ``"kernel"``, ``"node"``, ``"operator"`` (of kernels), ``"scope"`` or ``"provider"``. A scope has the time
+            of the kernels whose nodes are all inside it.
+        split
+            The time of a kernel that computes several nodes is in ``set_seconds`` of each of them, and ``seconds`` is
+            None. ``"macs"`` divides it by the multiply-accumulates of the nodes; then ``status`` is "split by MACs".
+        """
+        if by == "node":
+            return self._node_rows(split)
+        if by == "kernel":
+            order = np.argsort(-self.shares, kind="stable").tolist()
+            return [self._kernel_row(self.kernels[number], float(self.shares[number])) for number in order]
+        if by == "scope":
+            return self._scope_rows()
+        keys = [kernel.op if by == "operator" else kernel.provider for kernel in self.kernels]
+        name = "op" if by == "operator" else "provider"
+        found = []
+        for key in dict.fromkeys(keys):
+            members = [number for number, each in enumerate(keys) if each == key]
+            row = {name: key, "kernels": len(members)}
+            if by == "provider":
+                row["nodes"] = len({node for number in members for node in self.kernels[number].nodes})
+            found.append(row | self._sums(members))
+        return sorted(found, key=lambda row: -row["seconds"])
+
+    def to_frame(self, by: By = "kernel", *, split: Split | None = None) -> pd.DataFrame:
+        """Return `rows` as a ``pandas.DataFrame`` (needs pandas)."""
+        return data_frame(self.rows(by, split=split), _COLUMNS[by])
+
+    def to_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
+        """Write the run in the middle as a Chrome trace with the model's nodes, for Perfetto or ``chrome://tracing``."""
+        graph, events = self.graph, []
+        for span in self.spans:
+            kernel = self.kernels[span.kernel]
+            args = {"nodes": [graph.names[node] for node in kernel.nodes], "op": kernel.op, "shapes": kernel.shapes}
+            times = {"ts": span.start * 1e6, "dur": span.seconds * 1e6, "pid": 1, "tid": span.thread}
+            events.append({"name": kernel.name, "cat": kernel.provider or "kernel", "ph": "X", **times, "args": args})
+        target = path_of(path)
+        target.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), "utf-8")
+        return target
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the profile to a JSON file, which `Profile.load` reads; the model is not in it."""
+        about = {name: getattr(self, name) for name in _SAVED}
+        kernels = [vars(kernel) | {"seconds": kernel.seconds.tolist()} for kernel in self.kernels]
+        spans = [[span.kernel, span.start, span.seconds, span.thread] for span in self.spans]
+        found = {"onnx_nb profile": 1, "names": _digest(self.model), **about, "kernels": kernels, "spans": spans}
+        target = path_of(path)
+        target.write_text(json.dumps(found), "utf-8")
+        return target
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], model: ModelLike) -> Profile:
+        """Read a profile that `save` wrote.
+
+        Raises
+        ------
+        OnnxNbError
+            If the file is no such profile, or one of another model.
+        """
+        loaded, source = load(model), path_of(path)
+        try:
+            found = json.loads(source.read_bytes())
+            if found["names"] != _digest(loaded):
+                message = f"{quoted(path_text(source))} is a profile of a model with other nodes than {loaded.name}."
+                raise OnnxNbError(message, advice="Pass the model that was profiled.")
+            kernels = [
+                Kernel(**{**each, "nodes": tuple(each["nodes"]), "seconds": np.asarray(each["seconds"], np.float64)})
+                for each in found["kernels"]
+            ]
+            about: dict[str, Any] = {
+                name: tuple(found[name]) if isinstance(found[name], list) else found[name] for name in _SAVED
+            }
+            spans = tuple(Span(*each) for each in found["spans"])
+        except OSError as error:
+            raise OnnxNbError(f"{quoted(path_text(source))} cannot be read: {error.strerror or error}.") from error
+        except (ValueError, TypeError, KeyError) as error:
+            advice = "Files of onnxruntime are read by Profile.read(path, model)."
+            raise OnnxNbError(f"{quoted(path_text(source))} is not a saved profile.", advice=advice) from error
+        return cls(model=loaded, kernels=tuple(kernels), spans=spans, **about)
+
+    @classmethod
+    @known_arguments
+    def read(cls, path: str | os.PathLike[str], model: ModelLike, *, warmup: int = 0) -> Profile:
+        """Read a profile that onnxruntime wrote, here or elsewhere, for example by ``onnxruntime_perf_test -p``.
+
+        The names of its kernels are looked up in the model as onnxruntime optimizes it here, at the level that fits
+        best; `fit` is the share of names that are there.
+
+        Parameters
+        ----------
+        path
+            The file that ``InferenceSession.end_profiling()`` returned.
+        model
+            The model that ran: any `ModelLike`.
+        warmup
+            Number of runs at the beginning to leave out.
+
+        Raises
+        ------
+        OnnxNbError
+            If the file is no profile of onnxruntime, has no complete run, or has no name that fits the model.
+        """
+        loaded = load(model)
+        trace = read_trace(path_of(path), warmup=warmup)
+        named = with_names(loaded, unique=False)
+        graph = Graph.of(named)
+        best, level, found = 0.0, "", [UNKNOWN] * len(trace.names)
+        levels: tuple[Optimization, ...] = ("off", "all", "extended", "basic")
+        for optimization in levels:
+            ran = graph if optimization == "off" else _optimized(named, optimization)
+            there = ran_nodes(trace, ran, is_other=True)
+            fit = sum(node >= 0 for node in there) / len(there)
+            if fit > best:
+                best, level, found = fit, optimization, located(graph, ran, there)
+            if fit == 1:
+                break
+        name = quoted(path_text(path_of(path)))
+        if best <= 0:
+            message = f"no kernel in {name} has a name of {loaded.name}, such as {quoted(trace.names[0])}."
+            raise OnnxNbError(message, advice="Pass the model that was profiled.")
+        notes = trace.notes
+        if best < 1:
+            notes = (*notes, f"{best:.0%} of the names in {name} fit {loaded.name}")
+        return profile_of(loaded, trace, found, optimization=level if best == 1 else "", fit=best, notes=notes)
+
+    def __repr__(self) -> str:
+        runs = count_text(len(self.run_seconds), "run")
+        kernels = count_text(len(self.kernels), "kernel")
+        return f"Profile({duration_text(self.seconds)}, {kernels}, {runs}, {self.mapped:.0%} mapped)"
+
+    # --- sums over kernels --------------------------------------------------------------------------------------------
+
+    def _sums(self, kernels: Sequence[int]) -> dict[str, float]:
+        seconds = np.sum([self.kernels[number].seconds for number in kernels], axis=0)
+        share = float(self.shares[list(kernels)].sum())
+        return {"seconds": float(np.median(seconds)), "spread": _spread(seconds), "share": share}
+
+    def _kernel_row(self, kernel: Kernel, share: float) -> dict[str, Any]:
+        each = kernel.median / max(kernel.calls, 1)
+        rate = None if kernel.flops is None or not each else kernel.flops / each / 1e9
+        moved = None if kernel.nbytes is None or not each else kernel.nbytes / each / 1e9
+        return {
+            "kernel": kernel.name,
+            "op": kernel.op,
+            "provider": kernel.provider,
+            "seconds": kernel.median,
+            "spread": kernel.spread,
+            "share": share,
+            "calls": kernel.calls,
+            "nodes": [self.graph.names[node] for node in kernel.nodes],
+            "how": kernel.how,
+            "edge": kernel.edge,
+            "inside": self.kernels[kernel.parent].name if kernel.parent >= 0 else "",
+            "gflops": rate,
+            "gbs": moved,
+            "memory": kernel.memory,
+            "threads": kernel.threads,
+        }
+
+    def _node_rows(self, split: Split | None) -> list[dict[str, Any]]:
+        graph, tree = self.graph, scopes(self.graph)
+        macs = None if split is None else (costs(self.model, self.shapes) if self.shapes else costs(self.model)).macs
+        alone, together = np.full(graph.node_count, np.nan), np.full(graph.node_count, np.nan)
+        kernels: dict[int, list[Kernel]] = {}
+        status = [""] * graph.node_count
+        for kernel in self.kernels:
+            for node in kernel.nodes:
+                kernels.setdefault(node, []).append(kernel)
+        for node, own in kernels.items():
+            together[node] = sum(kernel.median for kernel in own)
+            alone[node] = 0.0
+            for kernel in own:
+                part = _part(kernel, node, macs)
+                alone[node] += math.nan if part is None else kernel.median * part
+            sizes = max(len(kernel.nodes) for kernel in own)
+            status[node] = "measured" if sizes == 1 else "in a set" if math.isnan(alone[node]) else "split by MACs"
+        rows = []
+        for node, name in enumerate(graph.names):
+            own = kernels.get(node, [])
+            rows.append(
+                {
+                    "node": name,
+                    "op": graph.operators[graph.op_index[node]][0],
+                    "scope": tree.scope_path[tree.node_scope[node]],
+                    "provider": own[0].provider if own else "",
+                    "kernel": ", ".join(dict.fromkeys(kernel.name for kernel in own)),
+                    "seconds": None if math.isnan(alone[node]) else float(alone[node]),
+                    "set_seconds": None if math.isnan(together[node]) else float(together[node]),
+                    "set_size": max((len(kernel.nodes) for kernel in own), default=0),
+                    "status": status[node] or ("constant" if graph.folded[node] else "did not run"),
+                }
+            )
+        return rows
+
+    def _scope_rows(self) -> list[dict[str, Any]]:
+        tree = scopes(self.graph)
+        members: dict[int, list[int]] = {}
+        for number, scope in enumerate(self.kernel_scopes):
+            above = scope
+            while above >= 0:
+                members.setdefault(above, []).append(number)
+                above = int(tree.scope_parent[above])
+        found = [
+            {"scope": tree.scope_path[scope], "class": tree.scope_class[scope], "kernels": len(inside)}
+            | self._sums(inside)
+            for scope, inside in sorted(members.items())
+        ]
+        return sorted(found, key=lambda row: -row["share"])
+
+    @functools.cached_property
+    def kernel_scopes(self) -> tuple[int, ...]:
+        """The innermost scope of `scopes` that contains all nodes of each kernel; −1 if its nodes are unknown."""
+        return tuple(self._common_scope(kernel.nodes) if kernel.nodes else -1 for kernel in self.kernels)
+
+    def _common_scope(self, nodes: Sequence[int]) -> int:
+        tree: Scopes = scopes(self.graph)
+        common: list[int] | None = None
+        for scope in dict.fromkeys(int(tree.node_scope[node]) for node in nodes):
+            above = [scope]
+            while above[-1] > 0:
+                above.append(int(tree.scope_parent[above[-1]]))
+            line = above[::-1]
+            common = line if common is None else [a for a, b in zip(common, line, strict=False) if a == b]
+        return common[-1] if common else 0
+
+
+_SAVED: Final = (
+    *("run_seconds", "first_run_seconds", "load_seconds", "providers", "optimization", "shapes", "fit", "notes"),
+)
+
+
+def _optimized(model: Model, optimization: Optimization) -> Graph:
+    with settings(None, optimization) as options:
+        return optimized(model, options=options)[1]
+
+
+def profile_of(
+    model: Model,
+    trace: Trace,
+    found: Sequence[Place],
+    *,
+    optimization: str,
+    notes: tuple[str, ...],
+    providers: tuple[str, ...] = (),
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    load_seconds: float | None = None,
+    fit: float = 1.0,
+) -> Profile:
+    """Return the profile of a trace whose kernels have been found in the model."""
+    counted = costs(model, shapes) if shapes else costs(model)
+    uses = Counter(place.nodes for place in found)
+    kernels = []
+    for number, (place, details) in enumerate(zip(found, trace.details, strict=True)):
+        sizes = [details.get(key) for key in ("activation_size", "parameter_size", "output_size")]
+        owns = any(parent == number for parent in trace.parents) or trace.ops[number] in OWNERS
+        countable = place.nodes and not place.edge and uses[place.nodes] == 1 and not owns
+        flops = float(counted.flops[list(place.nodes)].sum()) if countable else math.nan
+        shape = {"inputs": details.get("input_type_shape", []), "outputs": details.get("output_type_shape", [])}
+        kernels.append(
+            Kernel(
+                name=trace.names[number],
+                op=trace.ops[number],
+                provider=str(details.get("provider", "")),
+                nodes=place.nodes,
+                how=place.how,
+                edge=place.edge,
+                parent=trace.parents[number],
+                seconds=trace.seconds[:, number],
+                calls=int(trace.calls[trace.shown, number]),
+                flops=None if math.isnan(flops) else flops,
+                nbytes=None if owns or None in sizes else sum(int(size) for size in sizes if size),
+                memory=int(details["mem_bytes_in_use"]) if "mem_bytes_in_use" in details else None,
+                threads=int(details.get("threads", 1)),
+                shapes=json.dumps(shape),
+            )
+        )
+    return Profile(
+        model=model,
+        kernels=tuple(kernels),
+        spans=tuple(trace.spans),
+        run_seconds=tuple(trace.run_seconds[-len(trace.seconds) :].tolist()),
+        first_run_seconds=float(trace.run_seconds[0]),
+        load_seconds=trace.load_seconds if load_seconds is None else load_seconds,
+        providers=providers,
+        optimization=optimization,
+        shapes=dict(shapes or {}),
+        fit=fit,
+        notes=notes,
+    )
+
+
+def _part(kernel: Kernel, node: int, macs: NDArray[np.float64] | None) -> float | None:
+    """Return the share of a kernel's time that a node has; None if it is unknown."""
+    if len(kernel.nodes) == 1:
+        return 1.0
+    if macs is None:
+        return None
+    inside = macs[list(kernel.nodes)]
+    total = float(inside.sum())
+    return None if math.isnan(total) or not total else float(macs[node]) / total
+
+
+def _spread(seconds: NDArray[np.float64]) -> float:
+    low, high = np.quantile(seconds, (0.25, 0.75))
+    return float(high - low) / 2
+
+
+def _short(provider: str) -> str:
+    return provider.removesuffix("ExecutionProvider")
+
+
+def _digest(model: Model) -> str:
+    """Return a hash of the names and operators of a model's nodes."""
+    graph = Graph.of(model)
+    ops = (graph.operators[number][0] for number in graph.op_index.tolist())
+    lines = (f"{name}\t{op}\n".encode() for name, op in zip(graph.names, ops, strict=True))
+    return hashlib.sha256(b"".join(lines)).hexdigest()

@@ -1,0 +1,170 @@
+"""Sessions to profile: their options, the graph that onnxruntime makes of a model, and what this machine can do."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import re
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from onnx_nb.analysis.formatting import plain_text
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model, load, with_proto
+from onnx_nb.analysis.model.tensors import all_nodes, declared_bytes, graphs_of
+from onnx_nb.analysis.profile.mapping import UNKNOWN, Place, places
+from onnx_nb.analysis.run.session import create, run_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import onnxruntime
+
+    from onnx_nb.analysis.profile.trace import Trace
+
+Optimization = Literal["all", "layout", "extended", "basic", "off"]
+
+_LEVELS: Final[Mapping[Optimization, str]] = {
+    "all": "ORT_ENABLE_ALL",
+    "layout": "ORT_ENABLE_LAYOUT",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "basic": "ORT_ENABLE_BASIC",
+    "off": "ORT_DISABLE_ALL",
+}
+_SMALL: Final = 1024
+"""Bytes of a weight above which its values are dropped from an optimized graph."""
+_INLINE_LIMIT: Final = 1_500_000_000
+"""Bytes of weights up to which onnxruntime can write a model to one file."""
+_CHANGED: Final = (
+    *("enable_profiling", "profile_file_prefix", "optimized_model_filepath", "graph_optimization_level"),
+    *("intra_op_num_threads", "log_severity_level"),
+)
+
+
+@contextlib.contextmanager
+def settings(given: Any, optimization: Optimization | None) -> Iterator[onnxruntime.SessionOptions]:
+    """Yield session options with a level of optimization; given ones are put back as they were."""
+    import onnxruntime as ort
+
+    options = given if given is not None else ort.SessionOptions()
+    if not isinstance(options, ort.SessionOptions):
+        msg = f"profile() takes session_options as onnxruntime.SessionOptions, not {type(given).__name__}."
+        raise TypeError(msg)
+    before = {name: getattr(options, name) for name in _CHANGED}
+    if optimization is not None:
+        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, _LEVELS[optimization])
+    try:
+        yield options
+    finally:
+        for name, value in before.items():
+            setattr(options, name, value)
+
+
+def optimized(
+    model: Model,
+    *,
+    options: onnxruntime.SessionOptions,
+    providers: Sequence[str] | None = None,
+    threads: int = 0,
+) -> tuple[onnxruntime.InferenceSession, Graph]:
+    """Return a session, and the graph that onnxruntime made of the model for it, without large weights."""
+    with tempfile.TemporaryDirectory(prefix="onnx_nb-optimized-") as folder:
+        path = Path(folder) / "optimized.onnx"
+        if sum(declared_bytes(tensor) for tensor in model.proto.graph.initializer) > _INLINE_LIMIT:
+            options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
+        session = create(model, providers=providers, threads=threads, options=options, written_to=path)
+        proto = onnx.load(path, load_external_data=False)
+    for tensor in proto.graph.initializer:  # what they hold is not asked for
+        if declared_bytes(tensor) > _SMALL:
+            tensor.ClearField("raw_data")
+            tensor.ClearField("external_data")
+            tensor.data_location = TensorProto.EXTERNAL
+    return session, Graph.of(load(proto))
+
+
+def with_names(model: Model, *, unique: bool) -> Model:
+    """Return a model whose nodes all have names: onnxruntime's own for those without, different ones if ``unique``."""
+    proto = copy.deepcopy(model.proto)
+    taken = Counter(node.name for node in all_nodes(proto.graph.node))
+    if all(taken) and (not unique or len(taken) == taken.total()):
+        return model
+    for graph in (proto.graph, *(g for node in all_nodes(proto.graph.node) for _, g in graphs_of(node))):
+        index = 0
+        for node in graph.node:
+            name = node.name or f"{plain_text(node.op_type)}_{index}"
+            index += node.op_type != "Constant"  # onnxruntime makes weights of them before it counts
+            while unique and name != node.name and taken[name]:
+                name += "_"
+            if unique and node.name and taken[name] > 1:
+                taken[name] -= 1
+                number = 2
+                while taken[f"{name}_{number}"]:
+                    number += 1
+                name = f"{name}_{number}"
+            node.name = name
+            taken[name] += not taken[name]
+    return with_proto(model, proto)
+
+
+def ran_nodes(trace: Trace, ran: Graph, *, is_other: bool = False) -> list[int]:
+    """Return the node of the optimized graph for each kernel, or −1; ``is_other`` if another session made the graph."""
+    inside: dict[tuple[int, str], list[int]] = {}
+    for node, name in enumerate(ran.names):
+        owner = ran.subgraphs[ran.node_subgraph[node]].owner_node if ran.node_subgraph[node] else -1
+        inside.setdefault((owner, name), []).append(node)
+    anywhere: dict[str, list[int]] = {}
+    for node, name in enumerate(ran.names):
+        anywhere.setdefault(name, []).append(node)
+    found: list[int] = []
+    by_order = iter(_in_order(trace, ran) if is_other else ())
+    for name, op, parent in zip(trace.names, trace.ops, trace.parents, strict=True):
+        placed = next(by_order, -1) if parent < 0 else -1
+        if placed >= 0 and re.fullmatch(rf"{op}(_token_\d+)?", name):
+            found.append(placed)  # a name that onnxruntime made up means another node in each session
+            continue
+        candidates = inside.get((found[parent] if parent >= 0 else -1, name)) or anywhere.get(name, [])
+        same = [node for node in candidates if ran.operators[ran.op_index[node]][0] == op] or candidates
+        found.append(same[0] if same else -1)
+    return found
+
+
+def _in_order(trace: Trace, ran: Graph) -> list[int]:
+    """Return the nodes of the main graph in the order of the kernels, if it is one of the same operators."""
+    nodes = [node for node in range(ran.main_count) if ran.operators[ran.op_index[node]][0] != "Constant"]
+    ops = [op for op, parent in zip(trace.ops, trace.parents, strict=True) if parent < 0]
+    return nodes if ops == [ran.operators[ran.op_index[node]][0] for node in nodes] else []
+
+
+def located(graph: Graph, ran: Graph, nodes: Sequence[int]) -> list[Place]:
+    """Return the place in the model of each node of the graph that ran; unknown for −1."""
+    where = places(graph, ran)
+    return [where[node] if node >= 0 else UNKNOWN for node in nodes]
+
+
+@functools.cache
+def measured_peak() -> tuple[float, float]:
+    """Return the FLOP/s of a MatMul and the bytes/s of a Neg on the CPU here: the best of some runs of each."""
+    side, length = 1024, 1 << 24
+    speeds = []
+    for op, count, shape, amount in (("MatMul", 2, (side, side), 2 * side**3), ("Neg", 1, (length,), 8 * length)):
+        names = [f"x{number}" for number in range(count)]
+        given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in names]
+        node, made = helper.make_node(op, names, ["y"]), helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
+        graph = helper.make_graph([node], op, given, [made])
+        session = create(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+        feed, times = dict.fromkeys(names, np.ones(shape, np.float32)), []
+        for _ in range(8):
+            began = time.perf_counter()
+            run_session(session, feed)
+            times.append(time.perf_counter() - began)
+        speeds.append(amount / min(times))
+    return speeds[0], speeds[1]

@@ -1,0 +1,279 @@
+"""Profiles that onnxruntime wrote, as columns: its kernels, and the time of each in every run.
+
+A profile is a Chrome trace with an event a line. A model of 10,000 kernels that ran twenty times has 200 MB of them:
+the start of a line is matched, and only events of the run that is shown are parsed. The event of a Loop, If or Scan
+contains those of its bodies; here each kernel has the time that none of its bodies took.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import count_text, path_text, quoted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+_EVENT: Final = re.compile(
+    rb'\s*\{"cat" ?: ?"(\w+)" ?, ?"pid" ?: ?\d+ ?, ?"tid" ?: ?(\d+) ?, ?"dur" ?: ?(-?\d+) ?, ?"ts" ?: ?(\d+) ?, ?'
+    rb'"ph" ?: ?"X" ?, ?'
+    rb'"name" ?: ?"((?:[^"\\]|\\.)*)"'
+)
+_OP: Final = re.compile(rb'"op_name" ?: ?"([^"]*)"')
+_INDEX: Final = re.compile(rb'"node_index" ?: ?"(\d+)"')
+OWNERS: Final = frozenset(("If", "Loop", "Scan", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"))
+"""Operators whose kernels run others."""
+_KERNEL: Final = "_kernel_time"
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """One execution of a kernel in the run that is shown."""
+
+    kernel: int
+    start: float
+    """Seconds since the start of the run."""
+    seconds: float
+    """With the bodies of a Loop, If or Scan."""
+    thread: int
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The kernels of a profile, and their times in every run."""
+
+    names: list[str]
+    ops: list[str]
+    parents: list[int]
+    """Kernel of the Loop, If or Scan whose body contains each kernel, or −1."""
+    details: list[dict[str, Any]]
+    """What onnxruntime says of each kernel: provider, shapes, bytes and memory."""
+    seconds: NDArray[np.float64]
+    """Seconds of each kernel (column) in each run (row), without its bodies."""
+    calls: NDArray[np.int64]
+    """How often each kernel ran in each run."""
+    run_seconds: NDArray[np.float64]
+    """Seconds of each run, from call to return."""
+    load_seconds: float
+    """Seconds that the session took to load and optimize the model; NaN if the profile does not say."""
+    shown: int
+    """Run in `spans`: the one in the middle."""
+    spans: list[Span]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Events:
+    """The events of kernels in columns, and the runs."""
+
+    names: list[str]
+    ops: list[str]
+    indexes: list[int]
+    threads: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    lasted: NDArray[np.int64]
+    sources: list[bytes | dict[str, Any]]
+    runs: list[tuple[int, int]]
+    """Start and length of each run."""
+    load: int | None
+    is_whole: bool
+
+
+def read_trace(path: Path, *, warmup: int = 0) -> Trace:
+    """Read a profile; the first ``warmup`` runs are left out of all but `Trace.run_seconds`.
+
+    Raises
+    ------
+    OnnxNbError
+        If the file cannot be read, is no profile of onnxruntime, or has no complete run.
+    """
+    events = _events(path)
+    starts = np.asarray([start for start, _ in events.runs])
+    ends = starts + np.asarray([length for _, length in events.runs])
+    run = np.searchsorted(starts, events.starts, side="right") - 1
+    run[(run >= 0) & (events.starts > ends[run])] = -1
+    notes = []
+    outside = int(np.count_nonzero(run < 0))
+    if not events.is_whole:
+        notes.append(f"the file is truncated: it has {count_text(len(starts), 'complete run')}")
+    elif outside:
+        notes.append(f"{count_text(outside, 'kernel event')} outside of all runs left out")
+    run -= warmup
+    parent = _parents(events)
+    own = events.lasted.astype(np.float64)
+    inner = np.flatnonzero(parent >= 0)
+    np.subtract.at(own, parent[inner], events.lasted[inner])
+    kernel, keys = _kernels(events, parent)
+    count = len(starts) - warmup
+    if count <= 0 or not np.any(run >= 0):
+        message = f"{quoted(path_text(path))} has no complete run of the model."
+        raise OnnxNbError(message, advice="Run the session, then call end_profiling().")
+    seconds, calls = np.zeros((count, len(keys))), np.zeros((count, len(keys)), np.int64)
+    inside = run >= 0
+    np.add.at(seconds, (run[inside], kernel[inside]), np.maximum(own[inside], 0) / 1e6)
+    np.add.at(calls, (run[inside], kernel[inside]), 1)
+    shown = int(np.argsort(seconds.sum(axis=1), kind="stable")[(count - 1) // 2])
+    members = np.flatnonzero(run == shown)
+    members = members[np.argsort(events.starts[members], kind="stable")]
+    begin = int(starts[shown + warmup])
+    columns = (kernel, events.starts, events.lasted, events.threads)
+    spans = [
+        Span(number, (start - begin) / 1e6, lasted / 1e6, thread)
+        for number, start, lasted, thread in zip(*(column[members].tolist() for column in columns), strict=True)
+    ]
+    return Trace(
+        names=[key[1] for key in keys],
+        ops=[events.ops[first] for first in _firsts(kernel, len(keys)).tolist()],
+        parents=[key[0] for key in keys],
+        details=_details(events, kernel, members, len(keys)),
+        seconds=seconds,
+        calls=calls,
+        run_seconds=np.asarray([length for _, length in events.runs]) / 1e6,
+        load_seconds=float("nan") if events.load is None else events.load / 1e6,
+        shown=shown,
+        spans=spans,
+        notes=tuple(notes),
+    )
+
+
+def _events(path: Path) -> _Events:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        message = f"{quoted(path_text(path))} cannot be read: {error.strerror or error}."
+        raise OnnxNbError(message, advice="Use the file that InferenceSession.end_profiling() returns.") from error
+    names, ops, indexes, sources = list[str](), list[str](), list[int](), list[bytes | dict[str, Any]]()
+    times, runs, load = list[tuple[int, int, int]](), list[tuple[int, int]](), None
+    for category, thread, lasted, start, name, op, index, source in _parsed(path, data):
+        if category == "Session":
+            if name == "model_run":
+                runs.append((start, lasted))
+            elif name.startswith("model_loading") or name == "session_initialization":
+                load = (load or 0) + lasted
+        elif category == "Node" and name.endswith(_KERNEL):
+            names.append(name.removesuffix(_KERNEL))
+            ops.append(op)
+            indexes.append(index)
+            sources.append(source)
+            times.append((thread, start, max(lasted, 0)))
+    if not names:
+        message = f"{quoted(path_text(path))} has no node times."
+        raise OnnxNbError(message, advice="Run the session before end_profiling().")
+    if not runs:
+        message = f"{quoted(path_text(path))} has no complete run of the model."
+        raise OnnxNbError(message, advice="Run the session, then call end_profiling().")
+    threads, starts, lengths = np.asarray(times, np.int64).T
+    is_whole = data.rstrip().endswith(b"]")
+    return _Events(names, ops, indexes, threads, starts, lengths, sources, sorted(runs), load, is_whole)
+
+
+def _parsed(path: Path, data: bytes) -> list[tuple[Any, ...]]:
+    """Return category, thread, length, start, name, operator and index of each event, and where the rest is."""
+    found = list[tuple[Any, ...]]()
+    for line in data.splitlines():
+        if match := _EVENT.match(line):
+            category, thread, lasted, start, name = match.groups()
+            op_name, number = _OP.search(line, match.end()), _INDEX.search(line, match.end())
+            text = json.loads(b'"%s"' % name) if b"\\" in name else name.decode("utf-8", "replace")
+            numbers = int(thread), int(lasted), int(start)
+            rest = op_name[1].decode() if op_name else "", int(number[1]) if number else -1, line
+            found.append((category.decode(), *numbers, text, *rest))
+    if found:
+        return found
+    try:  # as another program wrote it
+        events = json.loads(data)
+        events = events["traceEvents"] if isinstance(events, dict) else events
+        for event in events:
+            if event.get("ph", "X") == "X" and "cat" in event:
+                args = event.get("args") or {}
+                numbers = int(event.get("tid", 0)), int(event["dur"]), int(event["ts"])
+                op, index = str(args.get("op_name", "")), int(args.get("node_index", -1))
+                found.append((str(event["cat"]), *numbers, str(event["name"]), op, index, event))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        advice = "Use the file that InferenceSession.end_profiling() returns."
+        raise OnnxNbError(f"{quoted(path_text(path))} is not a profile of onnxruntime.", advice=advice) from error
+    return found
+
+
+def _parents(events: _Events) -> NDArray[np.int64]:
+    """Return for each event the event of the Loop, If or Scan that it is inside, or −1."""
+    starts, threads, lasted = events.starts.tolist(), events.threads.tolist(), events.lasted.tolist()
+    owns = np.asarray([op in OWNERS for op in events.ops])
+    parent = np.full(len(starts), -1, np.int64)
+    if not owns.any():
+        return parent
+    ended = events.starts + events.lasted
+    waiting: dict[int, list[int]] = {}
+    doubtful = []
+    for event in np.lexsort((owns, ended)).tolist():
+        row = waiting.setdefault(threads[event], [])
+        if owns[event]:
+            first = len(row)
+            while first and starts[row[first - 1]] >= starts[event]:
+                first -= 1
+            for inner in row[first:]:
+                parent[inner] = event
+                if not lasted[inner] and starts[inner] == starts[event]:
+                    doubtful.append(inner)  # it may have ended in the microsecond in which the owner began
+            del row[first:]
+        row.append(event)
+    if doubtful:
+        places = Counter(zip(events.names, (parent >= 0).tolist(), strict=True))
+        unsure = Counter(events.names[event] for event in doubtful)
+        for event in doubtful:
+            name = events.names[event]
+            if places[name, False] > places[name, True] - unsure[name]:
+                parent[event] = -1
+    return parent
+
+
+def _kernels(events: _Events, parent: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[tuple[int, str, int]]]:
+    """Return the kernel of each event, and the parent, name and index of each kernel."""
+    above = parent.tolist()
+    depth = np.zeros(len(above), np.int64)
+    while (inner := np.flatnonzero(parent >= 0)).size:
+        depth[inner] += 1
+        parent = np.where(parent >= 0, np.asarray(above)[parent], -1)
+    numbers: dict[tuple[int, str, int], int] = {}
+    kernel = [-1] * len(above)
+    for event in np.lexsort((events.starts, depth)).tolist():
+        owner = kernel[above[event]] if above[event] >= 0 else -1
+        key = owner, events.names[event], events.indexes[event]
+        kernel[event] = numbers.setdefault(key, len(numbers))
+    return np.asarray(kernel, np.int64), list(numbers)
+
+
+def _firsts(kernel: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    first = np.zeros(count, np.int64)
+    first[kernel[::-1]] = np.arange(len(kernel))[::-1]
+    return first
+
+
+def _details(events: _Events, kernel: NDArray[np.int64], shown: NDArray[np.int64], count: int) -> list[dict[str, Any]]:
+    """Return the arguments of each kernel's event in the run that is shown, with the number of its threads."""
+    found: list[dict[str, Any]] = [{}] * count
+    before: dict[str, int] = {}
+    absent = np.setdiff1d(np.arange(count), kernel[shown])
+    for event in [*_firsts(kernel, count)[absent].tolist(), *shown.tolist()]:
+        source = events.sources[event]
+        try:
+            details = (json.loads(source.rstrip().rstrip(b",")) if isinstance(source, bytes) else source).get(
+                "args", {}
+            )
+        except ValueError:
+            continue  # the last line of a truncated file
+        workers = (details.get("thread_scheduling_stats") or {}).get("sub_threads") or {}
+        runs = {name: int(worker.get("num_run", 0)) for name, worker in workers.items()}
+        details["threads"] = 1 + sum(number > before.get(name, number) for name, number in runs.items())
+        before = runs
+        found[kernel[event]] = details
+    return found

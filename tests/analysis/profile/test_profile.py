@@ -1,0 +1,265 @@
+"""Profiles: every kernel that onnxruntime ran is given to the nodes of the model that it computes, once."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+
+import onnx_nb
+from onnx_nb import OnnxNbError, Profile, load, profile, random_feeds
+from onnx_nb.analysis.profile.result import By
+from onnx_nb.analysis.profile.sessions import Optimization
+from onnx_nb.analysis.profile.trace import OWNERS
+from tests import models
+
+LEVELS = {
+    "all": "ORT_ENABLE_ALL",
+    "layout": "ORT_ENABLE_LAYOUT",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "basic": "ORT_ENABLE_BASIC",
+    "off": "ORT_DISABLE_ALL",
+}
+EXPORTS = ("bert", "llama", "vit", "whisper", "detr", "mobilevit")
+
+
+def traced(path: Path, folder: Path, level: str = "all", runs: int = 2, optimized: Path | None = None) -> Path:
+    """Profile a model by hand, and return the file that onnxruntime wrote."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.enable_profiling, options.profile_file_prefix = True, str(folder / "by-hand")
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[level])
+    if optimized is not None:
+        options.optimized_model_filepath = str(optimized)
+    session = onnxruntime.InferenceSession(path, options)
+    feeds = random_feeds(load(path))
+    for _ in range(runs):
+        session.run(None, feeds)
+    return Path(session.end_profiling())
+
+
+def kernel_seconds(path: Path) -> float:
+    """Return the seconds of all kernels of the last run in a file, without what is inside of others."""
+    events = json.loads(path.read_text())
+    last = max((event for event in events if event["name"] == "model_run"), key=lambda event: event["ts"])
+    spans = [
+        (event["ts"], event["ts"] + event["dur"], event["args"]["op_name"])
+        for event in events
+        if event["cat"] == "Node" and event["ts"] >= last["ts"] and event["name"].endswith("_kernel_time")
+    ]
+    owners = [(start, end) for start, end, op in spans if op in OWNERS]
+    inside = [any(a <= start and end <= b and (a, b) != (start, end) for a, b in owners) for start, end, _ in spans]
+    lasted = [float(end - start) for (start, end, _), inner in zip(spans, inside, strict=True) if not inner]
+    return sum(lasted) / 1e6
+
+
+def check(path: Path, level: Any, folder: Path) -> Profile:
+    """Compare the profile of a model with a session and an optimized graph made by hand."""
+    found = profile(path, runs=2, warmup=1, optimization=level)
+    proto = onnx.load(path, load_external_data=False)
+    assert found.mapped >= 0.99
+    assert found.shares.sum() == pytest.approx(1)
+    total = np.sum([kernel.seconds for kernel in found.kernels], axis=0)
+    assert total == pytest.approx(found.kernel_seconds)
+    assert all(inner <= run * 1.01 for inner, run in zip(total, found.run_seconds, strict=True))
+
+    optimized = folder / "optimized.onnx"
+    traced(path, folder, level, optimized=optimized)
+    names = {node.name: node for node in onnx.load(optimized).graph.node if node.name}
+    makers = {name: index for index, node in enumerate(proto.graph.node) for name in node.output if name}
+    checked = 0
+    for kernel in found.kernels:
+        node = names.get(kernel.name)
+        # names that onnxruntime makes up mean another node in each session
+        if node is None or kernel.parent >= 0 or re.fullmatch(rf"{kernel.op}(_token_\d+)?", kernel.name):
+            continue
+        for name in node.output:
+            if name in makers and kernel.edge != name:
+                assert makers[name] in kernel.nodes, (kernel.name, name)
+                checked += 1
+    assert checked
+    if level == "off":
+        by_name = {node.name: index for index, node in enumerate(proto.graph.node) if node.name}
+        known = [kernel for kernel in found.kernels if kernel.parent < 0 and kernel.name in by_name]
+        assert all(by_name[kernel.name] in kernel.nodes for kernel in known)
+        assert not found.inserted
+    return found
+
+
+@pytest.mark.parametrize("level", ["all", "off"])
+@pytest.mark.parametrize("dynamo", [True, False])
+@pytest.mark.parametrize("name", ["bert", "mobilevit"])
+def test_every_kernel_contains_the_makers_of_its_outputs(name: str, dynamo: bool, level: str, tmp_path: Path) -> None:
+    check(models.exported(name, dynamo=dynamo, small=True), level, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", get_args(Optimization))
+@pytest.mark.parametrize("dynamo", [True, False])
+@pytest.mark.parametrize("name", [*EXPORTS, "resnet50", "segformer"])
+def test_every_kernel_is_mapped_at_every_level(name: str, dynamo: bool, level: str, tmp_path: Path) -> None:
+    check(models.exported(name, dynamo=dynamo, small=name in EXPORTS), level, tmp_path)
+
+
+@pytest.mark.parametrize("level", get_args(Optimization))
+def test_bodies_of_loops_and_branches_count_once(level: Optimization, tmp_path: Path) -> None:
+    for path in (models.detection(), models.control_flow()):
+        found = check(path, level, tmp_path)
+        inside = [kernel for kernel in found.kernels if kernel.parent >= 0]
+        assert inside
+        graph = found.graph
+        for kernel in inside:
+            owner = found.kernels[kernel.parent]
+            assert owner.op in OWNERS
+            assert all(graph.subgraphs[graph.node_subgraph[node]].owner_node in owner.nodes for node in kernel.nodes)
+        by_hand = traced(path, tmp_path, level, runs=1)
+        read = Profile.read(by_hand, path)
+        assert read.kernel_seconds[0] == pytest.approx(kernel_seconds(by_hand), rel=0.01, abs=2e-6)
+
+
+def test_a_residual_and_its_activation_belong_to_the_convolution_that_adds_them() -> None:
+    found = profile(models.exported("resnet50", dynamo=True), runs=2, warmup=0)
+    ops = {index: node.op_type for index, node in enumerate(found.model.proto.graph.node)}
+    sets = [tuple(ops[node] for node in kernel.nodes) for kernel in found.kernels if len(kernel.nodes) > 1]
+    assert sorted(set(sets)) == [("Conv", "Add", "Relu"), ("Conv", "Relu")]
+    assert sets.count(("Conv", "Add", "Relu")) == 16
+    every = [node for kernel in found.kernels if not kernel.edge for node in kernel.nodes]
+    assert len(every) == len(set(every)) == sum(not folded for folded in found.graph.folded)
+
+
+def test_inserted_kernels_stand_on_an_edge() -> None:
+    found = profile(models.detection(), runs=1, warmup=0)
+    names = {value for node in found.model.proto.graph.node for value in node.output}
+    assert found.inserted
+    assert all(kernel.op == "ReorderOutput" and kernel.edge in names for kernel in found.inserted)
+
+
+def test_nodes_without_names_and_with_the_same_name_are_told_apart() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[64, 64] x) => (float[64, 64] z) { a = Sin(x)  b = Cos(a)  [n] c = Sin(b)  [n] z = Cos(c) }""")
+    found = profile(proto, runs=2, warmup=0, optimization="off")
+    assert sorted(kernel.nodes for kernel in found.kernels) == [(0,), (1,), (2,), (3,)]
+    assert [row["status"] for row in found.rows("node")] == ["measured"] * 4
+
+
+def test_rows_sum_to_the_time_and_sets_are_split_only_on_request() -> None:
+    found = profile(models.exported("resnet50", dynamo=True), runs=3, warmup=1)
+    for by in ("kernel", "operator", "provider"):
+        assert sum(row["share"] for row in found.rows(by)) == pytest.approx(1)
+    assert found.rows("scope")[0]["kernels"] == len(found.kernels)
+    medians = sum(kernel.median for kernel in found.kernels)
+    rows, split = found.rows("node"), found.rows("node", split="macs")
+    assert [row["status"] for row in rows].count("in a set") == 2 * 33 + 3 * 16
+    single = sum(kernel.median for kernel in found.kernels if len(kernel.nodes) == 1 and not kernel.edge)
+    assert sum(row["seconds"] or 0 for row in rows) == pytest.approx(single)
+    assert sum(row["seconds"] or 0 for row in split) == pytest.approx(medians)
+    for by in get_args(By):
+        assert list(found.to_frame(by).columns) == list(found.rows(by)[0])
+    conv = max((row for row in found.rows() if row["op"] == "Conv"), key=lambda row: row["seconds"])
+    assert 0 < conv["gflops"] < 20 * found.peak[0] / 1e9
+    assert found.memory_peak
+
+
+def test_a_message_names_what_takes_the_time() -> None:
+    found = profile(models.exported("resnet50", dynamo=False), runs=2, warmup=0)
+    assert "of 58 kernels, all Conv" in found.message
+    assert found.message.endswith("all on CPU.")
+    assert "100% mapped" in repr(found)
+
+
+def test_a_profile_survives_a_file_and_is_refused_for_another_model(tmp_path: Path) -> None:
+    path = models.detection()
+    found = profile(path, runs=3)
+    again = Profile.load(found.save(tmp_path / "profile.json"), path)
+    assert again.rows("node") == found.rows("node")
+    assert again.message == found.message
+    with pytest.raises(OnnxNbError, match="other nodes than"):
+        Profile.load(tmp_path / "profile.json", models.control_flow())
+    events = json.loads(found.to_chrome_trace(tmp_path / "trace.json").read_text())["traceEvents"]
+    assert len(events) == len(found.spans) == sum(kernel.calls for kernel in found.kernels)
+    assert all(set(event["args"]["nodes"]) <= set(found.graph.names) for event in events)
+
+
+@pytest.mark.parametrize("level", ["all", "extended", "basic", "off"])
+def test_a_file_of_onnxruntime_is_read(level: str, tmp_path: Path) -> None:
+    path = models.exported("bert", dynamo=False, small=True)
+    found = Profile.read(traced(path, tmp_path, level, runs=3), path, warmup=1)
+    assert (found.fit, len(found.run_seconds)) == (1, 2)
+    assert found.mapped == pytest.approx(1)
+
+
+def test_a_truncated_file_has_its_complete_runs(tmp_path: Path) -> None:
+    path, whole = models.detection(), traced(models.detection(), tmp_path, runs=4)
+    data = whole.read_bytes()
+    end = data.index(b'"model_run"', data.index(b'"model_run"') + 1)
+    (tmp_path / "part.json").write_bytes(data[: end + 3000])
+    found = Profile.read(tmp_path / "part.json", path)
+    assert len(found.run_seconds) == 2
+    assert "truncated: it has 2 complete runs" in found.message
+    (tmp_path / "part.json").write_bytes(data[:3000])
+    with pytest.raises(OnnxNbError, match="no complete run"):
+        Profile.read(tmp_path / "part.json", path)
+
+
+def test_a_profile_of_another_model_says_how_many_names_fit(tmp_path: Path) -> None:
+    file = traced(models.detection(), tmp_path)
+    with pytest.raises(OnnxNbError, match=r"no kernel in .* has a name of"):
+        Profile.read(file, models.chain(60))
+    proto = onnx.load(models.detection())
+    for node in proto.graph.node[:-4]:
+        node.name = f"other {node.name}"
+    found = Profile.read(traced(models.detection(), tmp_path, "off"), proto)
+    assert 0 < found.fit < 1
+    assert f"{found.fit:.0%} of the names" in found.message
+    assert found.unmapped
+
+
+def test_a_file_in_another_writing_is_read(tmp_path: Path) -> None:
+    file = traced(models.detection(), tmp_path)
+    (tmp_path / "pretty.json").write_text(json.dumps({"traceEvents": json.loads(file.read_text())}, indent=1))
+    found, same = (Profile.read(each, models.detection()) for each in (tmp_path / "pretty.json", file))
+    assert found.rows() == same.rows()
+
+
+def test_options_of_a_session_are_used_and_left_as_they_were() -> None:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    found = profile(models.detection(), runs=1, warmup=0, session_options=options)
+    assert not found.inserted
+    assert {kernel.threads for kernel in found.kernels} == {1}
+    assert (options.enable_profiling, options.optimized_model_filepath) == (False, "")
+    assert options.intra_op_num_threads == 1
+
+
+def test_what_cannot_be_profiled_is_named() -> None:
+    with pytest.raises(OnnxNbError, match="a profile of 0 runs"):
+        profile(models.detection(), runs=0)
+    with pytest.raises(OnnxNbError, match=r"onnxruntime has no 'NoneExecutionProvider' here"):
+        profile(models.detection(), providers=["NoneExecutionProvider"])
+    with pytest.raises(TypeError, match=r"session_options as onnxruntime.SessionOptions, not dict"):
+        profile(models.detection(), session_options={})
+    with pytest.raises(TypeError, match="'all' or 'layout' or"):
+        profile(models.detection(), optimization="most")  # type: ignore[arg-type]
+
+
+def test_work_is_ended_by_its_progress() -> None:
+    done: list[float] = []
+
+    def stop(fraction: float, _: str) -> None:
+        done.append(fraction)
+        if len(done) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        profile(models.detection(), runs=5, progress=stop)
+    assert len(done) == 3
+    assert onnx_nb.profile(models.detection(), runs=1, progress=lambda fraction, _: done.append(fraction)).kernels
+    assert done[-1] == 1
