@@ -20,11 +20,15 @@ FORMAT: Final = 1
 
 def record(command: str, made: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a verb made as plain JSON."""
-    head = {"format": FORMAT, "command": command, "onnx_nb": onnx_nb.__version__}
     page = {"page": made["page"]} if "page" in made else {}
     file = {"file": made.get("file")} if command in ("extract", "simplify") else {}
-    found: dict[str, Any] = _plain({**head, **_RECORDS[command](made), **file, **page})
+    found: dict[str, Any] = _plain({**head(command), **_RECORDS[command](made), **file, **page})
     return found
+
+
+def head(command: str) -> dict[str, Any]:
+    """Return the fields that every object has."""
+    return {"format": FORMAT, "command": command, "onnx_nb": onnx_nb.__version__}
 
 
 def _plain(value: Any) -> Any:

@@ -15,10 +15,11 @@ import click
 
 import onnx_nb
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.cli.verbs import MODEL, VERBS, Verb, lab
+from onnx_nb.cli.verbs import MODEL, VERBS, ConditionType, Verb, lab
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
+    from onnx_nb.cli.document import Block
 
 CHECK, ERROR, INTERNAL, INTERRUPTED = 1, 2, 3, 130
 """Exit codes: a check failed; a wrong argument or an unusable file; a fault of onnx_nb; Ctrl-C."""
@@ -75,6 +76,8 @@ def _run(
     exit_code: bool = False,
     **given: Any,
 ) -> int:
+    from onnx_nb.cli.document import BLOCKS
+
     script = verb.build(**given)
     if code:
         click.echo(script.code())
@@ -88,14 +91,15 @@ def _run(
     if as_json:
         from onnx_nb.cli.record import record
 
-        click.echo(json.dumps(record(verb.name, made), ensure_ascii=False, allow_nan=False, indent=1))
+        _print_json(record(verb.name, made))
     else:
-        from onnx_nb.cli.document import BLOCKS, for_terminal, terminal_width
-
-        width = terminal_width() if sys.stdout.isatty() else None
-        click.echo(for_terminal(BLOCKS[verb.name](made), width=width))
+        _print(BLOCKS[verb.name](made))
     if github:
-        _summarize(verb, made)
+        from onnx_nb.drawing.mermaid import picture
+
+        _summarize(
+            BLOCKS[verb.name](made), picture(made.get("d") or made.get("c") or made.get("s") or made.get("summary"))
+        )
     return _status(verb.name, made, exit_code=exit_code)
 
 
@@ -113,21 +117,28 @@ def _status(name: str, made: dict[str, Any], *, exit_code: bool) -> int:
     return CHECK if bad else 0
 
 
-def _summarize(verb: Verb, made: dict[str, Any]) -> None:
-    """Add the result to the job summary; print it where there is none."""
-    from onnx_nb.cli.document import BLOCKS, for_markdown
-    from onnx_nb.drawing.mermaid import picture
+def _print_json(record: dict[str, Any]) -> None:
+    click.echo(json.dumps(record, ensure_ascii=False, allow_nan=False, indent=1))
 
-    text = for_markdown(BLOCKS[verb.name](made))
-    drawn = picture(made.get("d") or made.get("c") or made.get("s") or made.get("summary"))
-    text += f"\n```mermaid\n{drawn}\n```\n" if drawn else ""
+
+def _print(blocks: Sequence[Block]) -> None:
+    from onnx_nb.cli.document import for_terminal, terminal_width
+
+    click.echo(for_terminal(blocks, width=terminal_width() if sys.stdout.isatty() else None))
+
+
+def _summarize(blocks: Sequence[Block], picture: str) -> None:
+    """Add a result to the job summary; print it where there is none."""
+    from onnx_nb.cli.document import for_markdown
+
+    text = for_markdown(blocks) + (f"\n```mermaid\n{picture}\n```\n" if picture else "")
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         click.echo(text)
         return
     try:
         with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123 (appending)
-            file.write(text)
+            file.write(f"{text}\n")
     except OSError as error:
         message = f"the job summary {path!r} cannot be written: {error.strerror}."
         raise OnnxNbError(message, advice="GITHUB_STEP_SUMMARY names its file.") from error
@@ -173,6 +184,38 @@ def _lab(model: str, *, code: bool, debug: bool) -> int:  # noqa: ARG001
     return 0
 
 
+def _changes(
+    base: str,
+    paths: Sequence[str],
+    pages: str | None,
+    fail: Sequence[str],
+    *,
+    audit: bool,
+    exit_code: bool,
+    as_json: bool,
+    github: bool,
+    debug: bool,  # noqa: ARG001
+) -> int:
+    from onnx_nb.cli.changes import blocks_of, changes, entry_of, picture_of
+
+    models, ok = [], True
+    for change in changes(base, paths, pages=pages, fail=fail, audit=audit):
+        ok = ok and change.ok
+        # at once: the former version is gone with the next one
+        models.append(entry_of(change) if as_json else {})
+        if not as_json:
+            _print(blocks_of(change))
+        if github:
+            _summarize(blocks_of(change), picture_of(change))
+    if as_json:
+        from onnx_nb.cli.record import head
+
+        _print_json({**head("changes"), "base": base, "models": models})
+    elif not models:
+        click.echo(f"No model differs from {base}.")
+    return CHECK if (models and exit_code) or not ok else 0
+
+
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(onnx_nb.__version__, message="onnx-nb %(version)s")
 def program() -> None:
@@ -187,6 +230,28 @@ def program() -> None:
 
 for _verb in VERBS.values():
     program.add_command(command(_verb))
+program.add_command(
+    click.Command(
+        "changes",
+        callback=_changes,
+        params=[
+            click.Argument(["base"], default="HEAD"),
+            click.Argument(["paths"], nargs=-1, type=click.Path()),
+            click.Option(["--pages"], type=click.Path(), metavar="FOLDER", help="Write a page for each model there."),
+            click.Option(
+                ["--fail"],
+                type=ConditionType(),
+                multiple=True,
+                metavar="CONDITION",
+                help='Also run both versions: points that are too bad, such as "sqnr < 30 dB".',
+            ),
+            click.Option(["--audit"], is_flag=True, help="Also check external data."),
+            _EXIT_CODE,
+            *(option for option in _COMMON if option.name != "code"),
+        ],
+        help="Show the models that differ from a revision of git, each with its diff.",
+    )
+)
 program.add_command(
     click.Command(
         "lab",

@@ -72,7 +72,7 @@ LINES = {
 
 def test_every_verb_is_tried_here() -> None:
     assert set(LINES) == set(VERBS)
-    assert set(program.commands) == {*VERBS, "lab"}
+    assert set(program.commands) == {*VERBS, "changes", "lab"}
 
 
 @pytest.mark.parametrize("name", LINES)

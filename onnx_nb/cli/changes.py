@@ -1,0 +1,189 @@
+"""The models that differ between a revision of git and the working tree: for pull requests and hooks.
+
+A former model is written to a temporary folder with the data files that it names, through the filters of git, so that
+git-LFS works. Its external data is looked for there only.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Literal
+
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import path_text
+from onnx_nb.cli.script import Script
+from onnx_nb.cli.verbs import VERBS
+
+What = Literal["added", "removed", "changed"]
+_STATUS: Final[dict[str, What]] = {"A": "added", "D": "removed"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One model that changed, and what was found about it."""
+
+    path: str
+    """Path from the root of the repository."""
+    what: What
+    verb: str = ""
+    """Verb that was run: "diff" or "compare" for a changed model, "summary" for a new one, "" for a removed one."""
+    made: Any = None
+    """What the script of the verb made."""
+    audit: Any = None
+    """The `Audit` of its external data; ``None`` if not asked for."""
+    error: str = ""
+    """Reason why a version cannot be read."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it can be read, passes its conditions, and its external data has no errors."""
+        failed = bool(self.made and self.made.get("failed"))
+        return not self.error and not failed and (self.audit is None or self.audit.ok)
+
+
+def changes(
+    base: str, paths: Sequence[str] = (), *, pages: str | None = None, fail: Sequence[str] = (), audit: bool = False
+) -> Iterator[Change]:
+    """Yield the models that differ between a revision and the working tree, each with its diff or comparison."""
+    root = Path(_git("rev-parse", "--show-toplevel").decode(errors="surrogateescape").rstrip("\n"))
+    for path, what in _changed(root, base, paths):
+        page = str(Path(pages) / f"{path}.html") if pages else None
+        now = str(root / path)
+        if what == "removed":
+            yield Change(path, what)
+            continue
+        try:
+            checked = VERBS["audit"].build(model=now).run()["audit"] if audit else None
+            if what == "added":
+                yield Change(path, what, "summary", VERBS["summary"].build(model=now, page=page).run(), checked)
+                continue
+            with _former(root, base, path) as before:
+                verb = "compare" if fail else "diff"
+                made = VERBS["diff"].build(reference=before, candidate=now).run()
+                if fail:
+                    made |= VERBS["compare"].build(reference=before, candidate=now, fail=fail).run()
+                if page:
+                    parts = {"Diff": made["d"], **({"Errors": made["c"]} if fail else {})}
+                    script = Script()
+                    script.call("onnx_nb.report", page, parts, title=path, into="page")
+                    made |= script.run()
+                yield Change(path, what, verb, made, checked)
+        except OnnxNbError as error:
+            yield Change(path, what, error=str(error))
+
+
+def _changed(root: Path, base: str, paths: Sequence[str]) -> Iterator[tuple[str, What]]:
+    """Yield models that changed, or whose data file in the same folder did."""
+    found = _git("diff", "--name-status", "--no-renames", "-z", base, "--", *paths).split(b"\0")
+    status = {_path_of(name): letter.decode()[:1] for letter, name in zip(found[::2], found[1::2], strict=False)}
+    models = {path: _STATUS.get(letter, "changed") for path, letter in status.items() if path.endswith(".onnx")}
+    others = {path for path, letter in status.items() if path not in models and letter != "D"}
+    for folder in {PurePosixPath(path).parent for path in others}:
+        listed = _git("ls-files", "-z", "--", str(root / folder), root=root).split(b"\0")
+        for path in map(_path_of, listed):
+            is_model = path.endswith(".onnx") and path not in models and PurePosixPath(path).parent == folder
+            if is_model and others & {str(folder / name) for name in _data_files(root / path)}:
+                models[path] = "changed"
+    yield from sorted(models.items())
+
+
+def _path_of(name: bytes) -> str:
+    """Return a path that git printed."""
+    return os.fsdecode(name)
+
+
+def _data_files(path: Path) -> list[str]:
+    """Return the locations of a model's external data; none for a file that is no model."""
+    import onnx_nb
+
+    try:
+        return [file.location for file in onnx_nb.external_data.audit(path).files]
+    except OnnxNbError:
+        return []  # reported if the model itself changed
+
+
+@contextmanager
+def _former(root: Path, base: str, path: str) -> Iterator[str]:
+    """Write a model of a revision, with its external data, into a temporary folder; return its path."""
+    with tempfile.TemporaryDirectory(prefix="onnx_nb-", ignore_cleanup_errors=True) as folder:
+        target = Path(folder) / PurePosixPath(path).name
+        _write(root, base, path, target)
+        for location in _data_files(target):
+            place = PurePosixPath(location)
+            # the audit has named what is outside of the folder; only what is inside is written
+            if place.is_absolute() or ".." in place.parts:
+                continue
+            data = Path(folder) / place
+            data.parent.mkdir(parents=True, exist_ok=True)
+            _write(root, base, str(PurePosixPath(path).parent / place), data)
+        yield str(target)
+
+
+def _write(root: Path, base: str, path: str, target: Path) -> None:
+    with target.open("wb") as file:
+        command = ["git", "-C", str(root), "cat-file", "--filters", f"{base}:{path}"]
+        done = subprocess.run(command, check=False, stdout=file, stderr=subprocess.PIPE)
+    if done.returncode:
+        target.unlink()  # as missing as it is in the revision
+
+
+def _git(*words: str, root: Path | None = None) -> bytes:
+    try:
+        command = ["git", *(["-C", str(root)] if root else []), *words]
+        done = subprocess.run(command, check=False, capture_output=True)
+    except FileNotFoundError as error:
+        raise OnnxNbError("git is not installed here.", advice="Install it, or use onnx-nb diff OLD NEW.") from error
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
+        raise OnnxNbError(f"git {words[0]} failed: {said}.", advice="Run this in a repository, with a revision it has.")
+    return done.stdout
+
+
+# --- output ----------------------------------------------------------------------------------------------------------
+
+
+def blocks_of(change: Change) -> list[Any]:
+    """Return the blocks of a change."""
+    from onnx_nb.cli.document import BLOCKS, Text
+
+    path = path_text(change.path)
+    if change.error:
+        return [Text(f"{path}: {change.what}", "title"), Text(change.error, "bad")]
+    blocks: list[Any] = [Text(f"{path}: {change.what}", "title")]
+    if change.made:
+        blocks += BLOCKS["diff" if change.verb == "compare" else change.verb](change.made)
+        blocks += BLOCKS["compare"](change.made) if change.verb == "compare" else []
+    if change.audit is not None and change.audit.problems:
+        blocks += BLOCKS["audit"]({"audit": change.audit})
+    return blocks
+
+
+def picture_of(change: Change) -> str:
+    """Return the Mermaid picture of a change."""
+    from onnx_nb.drawing.mermaid import picture
+
+    made = change.made or {}
+    return picture(made.get("d") or made.get("summary"))
+
+
+def entry_of(change: Change) -> dict[str, Any]:
+    """Return a change as plain JSON."""
+    from onnx_nb.cli.record import record
+
+    made = change.made or {}
+    return {
+        "path": path_text(change.path),
+        "what": change.what,
+        "ok": change.ok,
+        "error": change.error or None,
+        "summary": record("summary", made) if "summary" in made else None,
+        "diff": record("diff", made) if "d" in made else None,
+        "compare": record("compare", made) if "c" in made else None,
+        "audit": record("audit", {"audit": change.audit}) if change.audit is not None else None,
+    }

@@ -1,0 +1,200 @@
+"""Models in a repository: ``onnx-nb changes``, the action, the hook, and git's own diff, each run in a repository."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx.parser
+import pytest
+import yaml
+
+import onnx_nb
+from tests.cli.test_shell import Ran
+
+ROOT = Path(__file__).parents[2]
+HEAD = '<ir_version: 8, opset_import: ["": 17]> g (float[n, 3] x) => (float[n, 3] z) '
+
+
+def git(*words: str) -> str:
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main", *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def write(path: str, body: str, *, data: str = "", scale: float = 1) -> None:
+    proto = onnx.parser.parse_model(HEAD + body)
+    weight = onnx.numpy_helper.from_array(np.asarray([1, 2, 3 * scale], np.float32), "w")
+    proto.graph.initializer.append(weight)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).with_name(data or "none").unlink(missing_ok=True)  # onnx.save appends
+    options: Any = {"save_as_external_data": True, "location": data, "size_threshold": 0} if data else {}
+    onnx.save(proto, path, **options)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Repository in which, since its last commit, models were changed, added, removed, and one has other weights."""
+    monkeypatch.chdir(tmp_path)
+    git("init", "-q")
+    write("a model/net.onnx", "{ a = Mul(x, w)  z = Relu(a) }")
+    write("old.onnx", "{ z = Mul(x, w) }")
+    write("same.onnx", "{ z = Mul(x, w) }")
+    write("data/big.onnx", "{ z = Mul(x, w) }", data="big.bin")
+    git("add", ".")
+    git("commit", "-qm", "One")
+    write("a model/net.onnx", "{ a = Mul(x, w)  z = LeakyRelu(a) }")
+    write("new.onnx", "{ z = Add(x, w) }")
+    write("data/big.onnx", "{ z = Mul(x, w) }", data="big.bin", scale=2)
+    Path("old.onnx").unlink()
+    git("add", ".")
+    return tmp_path
+
+
+def test_changes_are_those_of_git_with_the_diffs_of_the_models(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "data/big.onnx" not in git("diff", "--name-only", "HEAD")  # only its data file changed
+    ran = Ran("changes --json --pages pages --audit", capsys)
+    models = {model["path"]: model for model in ran.record["models"]}
+    assert {path: model["what"] for path, model in models.items()} == {
+        "a model/net.onnx": "changed", "data/big.onnx": "changed", "new.onnx": "added", "old.onnx": "removed",
+    }  # fmt: skip
+    assert ran.status == 0
+    git("stash", "-q")
+    before = onnx.load("a model/net.onnx")
+    git("stash", "pop", "-q")
+    expected = onnx_nb.diff(before, "a model/net.onnx")
+    found = models["a model/net.onnx"]["diff"]["differences"]
+    assert [each["message"] for each in found] == [each.message for each in expected.changes]
+    assert [each["kind"] for each in models["data/big.onnx"]["diff"]["differences"]] == ["weight"]
+    assert models["new.onnx"]["summary"]["nodes"] == 1
+    pages = sorted(str(page.relative_to(repository)) for page in repository.glob("pages/**/*.html"))
+    assert pages == ["pages/a model/net.onnx.html", "pages/data/big.onnx.html", "pages/new.onnx.html"]
+
+
+def test_changes_can_fail(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert Ran("changes --exit-code", capsys).status == 1
+    assert Ran("changes HEAD same.onnx --exit-code", capsys).status == 0
+    assert Ran("changes HEAD data --fail 'sqnr < 3 dB'", capsys).status == 1
+    assert Ran("changes HEAD data --fail 'max_abs > 1e9'", capsys).status == 0
+    Path("new.onnx").write_text("version https://git-lfs.github.com/spec/v1\n")
+    ran = Ran("changes", capsys)
+    assert ran.status == 1
+    assert "git-LFS pointer" in ran.out
+
+
+def test_outside_of_a_repository_and_an_unknown_revision(
+    repository: Path, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    ran = Ran("changes nowhere", capsys)
+    assert (ran.status, ran.out) == (2, "")
+    assert re.fullmatch(r"onnx-nb: git diff failed: .*nowhere.*\n", ran.err)
+    os.chdir(tmp_path_factory.mktemp("plain"))
+    assert "not a git repository" in Ran("changes", capsys).err
+
+
+def steps() -> list[dict[str, Any]]:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    assert action["runs"]["using"] == "composite"
+    found: list[dict[str, Any]] = action["runs"]["steps"]
+    return found
+
+
+def run_action(folder: Path, inputs: dict[str, str], *, installs: bool = False) -> tuple[int, str, str]:
+    """Run the shell steps as a runner does; return the exit code, the output and the job summary."""
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    values = {name: each.get("default", "") for name, each in action["inputs"].items()} | inputs
+    runner = folder.parent / f"{folder.name}-runner"
+    runner.mkdir(exist_ok=True)
+    (runner / "github_step_summary").touch()
+    env = {**os.environ, "GITHUB_ACTION_PATH": str(ROOT), "RUNNER_TEMP": str(runner)}
+    env |= {name: str(runner / name.lower()) for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT")}
+    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
+    output = ""
+    for step in (each for each in steps() if "run" in each):
+        if step["name"].startswith("Install") and not installs:
+            continue
+        given = {
+            k: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda m: values[m[1]], v)
+            for k, v in step.get("env", {}).items()
+        }
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env={**env, **given}, cwd=folder)
+        output += done.stdout + done.stderr
+        if done.returncode:
+            return done.returncode, output, (runner / "github_step_summary").read_text()
+    return 0, output, (runner / "github_step_summary").read_text()
+
+
+def test_the_action_writes_a_summary_and_pages_from_a_shallow_checkout(repository: Path) -> None:
+    git("commit", "-qm", "Two")
+    base, shallow = git("rev-parse", "HEAD~1").strip(), repository.parent / "shallow"
+    git("config", "uploadpack.allowAnySHA1InWant", "true")  # as on GitHub
+    git("clone", "-q", "--depth=1", f"file://{repository}", str(shallow))
+    status, output, summary = run_action(
+        shallow, {"base": base, "paths": "a model\nnew.onnx", "fail": "max_abs > 1e9\n"}
+    )
+    assert status == 0, output
+    assert "### a model/net&#46;onnx" in summary or "a model/net.onnx" in summary
+    assert summary.count("```mermaid\n") == 2  # a diff and a new model
+    assert "old.onnx" not in summary
+    runner = shallow.parent / "shallow-runner"
+    assert sorted(page.name for page in runner.glob("onnx-nb/**/*.html")) == ["net.onnx.html", "new.onnx.html"]
+    assert (runner / "github_output").read_text() == f"pages={runner}/onnx-nb\n"
+    assert run_action(shallow, {"base": base, "exit-code": "true"})[0] == 1
+
+
+def test_inputs_of_the_action_are_no_code(repository: Path) -> None:
+    for step in steps():
+        assert "${{" not in step.get("run", "")
+    status, output, _ = run_action(
+        repository, {"base": "HEAD", "fail": '$(touch owned)\n"; touch owned', "paths": "--help"}
+    )
+    assert status == 2
+    assert "is no condition" in output
+    assert not Path("owned").exists()
+
+
+@pytest.mark.slow
+def test_the_action_installs_from_its_own_folder(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"NO_DEPS": "1", "NO_INDEX": "1", "NO_BUILD_ISOLATION": "0", "TARGET": "site"}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    status, output, _ = run_action(repository, {"base": "HEAD"}, installs=True)
+    assert status == 0, output
+    assert (repository / "site" / "onnx_nb" / "__main__.py").exists()
+
+
+def test_hooks_run_on_staged_models(repository: Path) -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    staged = [path for path in git("diff", "--cached", "--name-only", "-z", "--diff-filter=d").split("\0") if path]
+    for hook in hooks:
+        files = [path for path in staged if re.search(hook["files"], path)]
+        assert files == ["a model/net.onnx", "new.onnx"]
+        program, *words = shlex.split(hook["entry"])
+        assert program == "onnx-nb"
+        command = [sys.executable, "-m", "onnx_nb", *words, *files]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "LeakyRelu" in done.stdout
+        Path("broken.onnx").write_text("no model")
+        git("add", "broken.onnx")
+        done = subprocess.run([*command, "broken.onnx"], check=False, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert "broken.onnx" in done.stdout
+        git("rm", "-qf", "--cached", "broken.onnx")
+
+
+def test_git_compares_summaries(repository: Path) -> None:
+    Path(".gitattributes").write_text("*.onnx diff=onnx\n")
+    textconv = shlex.join([sys.executable, "-m", "onnx_nb", "summary"])
+    text = git("-c", f"diff.onnx.textconv={textconv}", "diff", "HEAD", "--", "a model")
+    assert re.search(r"^-  Relu .* 1$", text, re.MULTILINE)
+    assert re.search(r"^\+  LeakyRelu .* 1$", text, re.MULTILINE)
