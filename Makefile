@@ -113,7 +113,8 @@ torch: .venv/installed-test
 	@test -n '$(PYTHON)' || { echo 'Python 3.11 or newer is needed: make $(MAKECMDGOALS) PYTHON=/path/to/python3' >&2; exit 1; }
 	$(PYTHON) -m venv .venv || { echo 'On Debian and Ubuntu: apt-get install python3-venv' >&2; rm -rf .venv; exit 1; }
 
-.venv/installed-%: pyproject.toml | .venv/bin/python
+# also when JupyterLab's extension was built anew: an editable installation copies it into .venv/share
+.venv/installed-%: pyproject.toml $(BUNDLES)/labextension/package.json | .venv/bin/python
 	pip install --quiet --editable '.[$*]'
 	touch $@
 

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
+import onnx_nb
 from tests import models
 
 ROOT = Path(__file__).parent.parent
 BUNDLES = ("stub.js", "widget.js")
+LABEXTENSION = ROOT / "onnx_nb" / "static" / "labextension"
 # a machine that has Python and nothing else
 BARE = {name: value for name, value in os.environ.items() if name not in {"PATH", "PYTHONPATH", "VIRTUAL_ENV"}}
 
@@ -52,10 +54,17 @@ def test_the_wheel_carries_the_bundles_and_not_their_sources(wheel: Path) -> Non
             assert bundle == (ROOT / "onnx_nb" / "static" / name).read_bytes()
             assert b"export" in bundle
             assert len(bundle) <= 380_000
-    assert sorted(name for name in names if "static/" in name) == sorted(f"onnx_nb/static/{name}" for name in BUNDLES)
+    assert sorted(name for name in names if name.startswith("onnx_nb/static/")) == sorted(
+        f"onnx_nb/static/{name}" for name in BUNDLES
+    )
     assert "onnx_nb/py.typed" in names
     assert [name for name in names if name.startswith("onnx_nb/frontend") or "node_modules" in name] == []
-    assert {name.split("/")[0] for name in names} == {"onnx_nb", wheel.name.rsplit("-", 3)[0] + ".dist-info"}
+    about = wheel.name.rsplit("-", 3)[0]
+    assert {name.split("/")[0] for name in names} == {"onnx_nb", f"{about}.dist-info", f"{about}.data"}
+    within = f"{about}.data/data/share/jupyter/labextensions/onnx-nb/"
+    shared = {path.relative_to(LABEXTENSION).as_posix() for path in LABEXTENSION.rglob("*") if path.is_file()}
+    assert {name.removeprefix(within) for name in names if ".data/" in name} == shared
+    assert len(shared) == 3
     assert wheel.stat().st_size < 1_500_000
 
 
@@ -80,6 +89,31 @@ print(json.dumps([onnx_nb.__file__, len(model.proto.graph.node), packed[:4].deco
     assert Path(where).is_relative_to(packages)
     assert (nodes, magic) == (105, "ONB1")
     assert bundle > 10_000
+
+
+def test_jupyter_finds_the_extension_of_the_installed_wheel(wheel: Path, tmp_path: Path) -> None:
+    """`jupyter labextension list` reads the folder that pip installs the wheel's data into."""
+    installed = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--quiet",
+        "--prefix",
+        str(tmp_path),
+    ]
+    _run([*installed, str(wheel)], cwd=tmp_path)
+    extensions = tmp_path / "share" / "jupyter" / "labextensions"
+    remote = json.loads((extensions / "onnx-nb" / "package.json").read_text())["jupyterlab"]["_build"]["load"]
+    assert b"_JUPYTERLAB" in (extensions / "onnx-nb" / remote).read_bytes()
+    home = {**BARE, "HOME": str(tmp_path), "JUPYTER_CONFIG_DIR": str(tmp_path), "JUPYTER_PATH": str(extensions.parent)}
+    command = [sys.executable, "-m", "jupyter", "labextension", "list"]
+    listed = subprocess.run(command, env=home, capture_output=True, text=True, check=True)
+    (line,) = [line for line in listed.stderr.splitlines() if "onnx-nb" in line and "enabled" in line]
+    assert f"v{onnx_nb.__version__}" in line
+    assert "OK" in line
 
 
 def _run(command: list[str], cwd: Path) -> str:

@@ -3,3 +3,9 @@ declare module "*.css" {
   const text: string;
   export default text;
 }
+
+/** And a drawing. */
+declare module "*.svg" {
+  const text: string;
+  export default text;
+}

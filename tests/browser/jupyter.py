@@ -95,8 +95,13 @@ class JupyterServer:
         }
         for home in homes.values():
             home.mkdir(exist_ok=True)
+        # this checkout's extension, whether or not an older one is installed
+        extensions = folder / "labextensions"
+        extensions.mkdir()
+        (extensions / "onnx-nb").symlink_to(ROOT / "onnx_nb" / "static" / "labextension")
         options = {
             "IdentityProvider.token": self.token,
+            "LabApp.extra_labextensions_path": extensions,
             "LabApp.expose_app_in_browser": True,
             "LabApp.extension_manager": "readonly",
             "ServerApp.ip": "127.0.0.1",
@@ -275,11 +280,33 @@ class JupyterPage:
             self.command("application:toggle-left-area")
         return self
 
+    def browse(self) -> Self:
+        """Open JupyterLab with its file browser and without a document."""
+        self.page.goto(f"{self.server.url}/lab/workspaces/{secrets.token_hex(4)}?token={self.server.token}")
+        expect(self.page.locator(".jp-DirListing-item").first).to_be_visible()
+        return self
+
+    def double_click(self, name: str) -> Self:
+        """Open a file or a folder of the file browser as a person does."""
+        self.page.locator(".jp-DirListing-itemName").get_by_text(name, exact=True).dblclick()
+        return self
+
+    def document(self) -> Locator:
+        """Wait until the model in the current tab is drawn; return its graph."""
+        tab = self.page.locator(".onnx-nb-document:visible")
+        expect(tab).to_be_visible()
+        return self.widget("graph", within=tab)
+
     @property
     def kernel(self) -> Kernel:
-        """The notebook's kernel."""
+        """The kernel of the notebook, or of the other document that is open."""
         if self._kernel is None:
-            kernel_id = self.page.evaluate("() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.id")
+            kernel_id = self.page.evaluate(
+                """() => {
+                    const { currentWidget } = jupyterapp.shell;
+                    return (currentWidget.sessionContext ?? currentWidget.context.sessionContext).session.kernel.id;
+                }"""
+            )
             self._kernel = Kernel(self.server.runtime / f"kernel-{kernel_id}.json")
         return self._kernel
 

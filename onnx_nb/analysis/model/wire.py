@@ -84,7 +84,7 @@ def _kind_of(head: bytes) -> tuple[str, str] | None:
 
 
 _ONNX_FILE, _EXPORT, _CONVERT, _READ = (
-    "Give the path of a .onnx file.",
+    "Give the path of a model; if this should be one, download or export it again.",
     "Export it with torch.onnx.export first.",
     "Convert it to ONNX with tf2onnx first.",
     "Read it with onnx.load(path, format='{}') and give the result.",

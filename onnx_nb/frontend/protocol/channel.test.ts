@@ -81,7 +81,7 @@ describe("a request", () => {
     };
     await expect(channel.request("detail", {})).rejects.toMatchObject({
       message: "The kernel that this was made by is gone.",
-      advice: "Run the cell again.",
+      advice: "Run the cell again, or reopen the file.",
     });
     expect(await before).toMatchObject({ name: "KernelGone" });
     expect(heard).toEqual([false]);

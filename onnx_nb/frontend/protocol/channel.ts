@@ -41,7 +41,7 @@ export class KernelError extends Error {
 }
 
 const GONE = "The kernel that this was made by is gone.";
-const AGAIN = "Run the cell again.";
+const AGAIN = "Run the cell again, or reopen the file.";
 /** Why nothing can be asked of a kernel that is gone. */
 export const NO_KERNEL = `${GONE} ${AGAIN}`;
 

@@ -1,0 +1,326 @@
+/** One tab: asks its kernel for the widget of its file and shows it, or says what is in the way. */
+
+import { el } from "../panels/dom.ts";
+import type {
+  Application,
+  Contents,
+  Context,
+  Dialogs,
+  Evaluated,
+  Kernel,
+  Panel,
+  RenderMime,
+  WidgetManager,
+  WidgetModel,
+} from "./jupyter.d.ts";
+import {
+  type Action,
+  changed,
+  DEAD,
+  DIED,
+  gone,
+  isNotice,
+  NO_KERNEL,
+  NO_WIDGETS,
+  type Notice,
+  resultOf,
+  type Shown,
+  unexpected,
+} from "./notices.ts";
+import type { Shared } from "./plugin.ts";
+import css from "./style.css";
+
+export interface Jupyter {
+  readonly app: Application;
+  readonly dialogs: Dialogs;
+  readonly rendermime: RenderMime;
+  /** the server's folder */
+  readonly root: string;
+  readonly shared: Shared;
+  readonly fail: (title: string, error: unknown) => Promise<void>;
+}
+
+/** Milliseconds between two looks at the file. */
+const LOOK_MS = 4000;
+const ACTIONS: Readonly<Record<Action, string>> = {
+  again: "Open again",
+  restart: "Restart the kernel",
+  choose: "Choose a kernel",
+};
+
+export class DocumentView {
+  readonly #jupyter: Jupyter;
+  readonly #panel: Panel;
+  readonly #context: Context;
+  readonly #notice = el("div.onnx-nb-notice", { role: "status" });
+  readonly #manager: Promise<WidgetManager | null>;
+  /** counts the attempts to open the file: an older one that ends later changes nothing */
+  #attempt = 0;
+  #opening = false;
+  /** a person restarted the kernel */
+  #restarting = false;
+  /** the file was not there when it was last looked for */
+  #gone = false;
+  /** the file as the server had it when it was opened */
+  #file: Contents | null = null;
+  /** the file as the kernel sees it */
+  #path = "";
+
+  constructor(jupyter: Jupyter, panel: Panel, context: Context) {
+    this.#jupyter = jupyter;
+    this.#panel = panel;
+    this.#context = context;
+    panel.addClass("onnx-nb-document");
+    panel.node.append(el("style", css), this.#notice);
+    this.#wait("Starting the kernel …");
+    this.#manager = this.#widgetManager();
+    this.#begin().catch((error) => this.#say(unexpected(error)));
+  }
+
+  get #name(): string {
+    return this.#context.localPath.split("/").at(-1) ?? "";
+  }
+
+  async #begin(): Promise<void> {
+    const { sessionContext, pathChanged } = this.#context;
+    await this.#context.ready;
+    if (await sessionContext.initialize())
+      this.#say(NO_KERNEL); // Jupyter asks which kernel
+    else void this.#open();
+    sessionContext.kernelChanged.connect(() => void this.#open());
+    sessionContext.statusChanged.connect((_, status) => this.#heed(status));
+    pathChanged.connect(() => void this.#open());
+    const look = window.setInterval(() => void this.#look(), LOOK_MS);
+    this.#panel.disposed.connect(() => {
+      window.clearInterval(look);
+      this.#keepShared();
+    });
+  }
+
+  /** Returns the manager of the kernel's widgets; null if Jupyter has none. */
+  async #widgetManager(): Promise<WidgetManager | null> {
+    const { shared, rendermime } = this.#jupyter;
+    const module = await shared("@jupyter-widgets/jupyterlab-manager").catch(() => null);
+    if (module === null) return null;
+    return new Promise((resolve) => {
+      const renderer = {
+        set manager(manager: WidgetManager) {
+          resolve(manager);
+        },
+      };
+      module.registerWidgetManager(this.#context, rendermime.clone(), [renderer as { manager: WidgetManager }]);
+    });
+  }
+
+  async #open(): Promise<void> {
+    this.#attempt += 1;
+    const attempt = this.#attempt;
+    const shown = await this.#show(attempt).catch(unexpected);
+    if (attempt !== this.#attempt || this.#panel.isDisposed) return;
+    this.#opening = false;
+    this.#gone = shown?.gone === true;
+    if (shown !== null) this.#say(shown);
+  }
+
+  /** Shows the file; returns what to say if that fails. */
+  async #show(attempt: number): Promise<Notice | null> {
+    const kernel = this.#context.sessionContext.session?.kernel;
+    if (!kernel) return NO_KERNEL;
+    const manager = await this.#manager;
+    if (manager === null) return NO_WIDGETS;
+    this.#opening = true;
+    this.#wait(`Opening ${this.#name} …`);
+    const { contents } = this.#jupyter.app.serviceManager;
+    const { path, localPath } = this.#context;
+    try {
+      this.#file = await contents.get(path, { content: false });
+    } catch (error) {
+      if (isMissing(error)) return gone(this.#name);
+      throw error;
+    }
+    const drive = contents.driveName(path);
+    const root = drive === "" || drive === "RTC" ? this.#jupyter.root : "";
+    const given = `root=${literal(root)}, size=${this.#file.size ?? "None"}, before=${literal(this.#path)}`;
+    const shown = await evaluate<Shown>(kernel, `view(${literal(localPath)}, ${given})`);
+    if (attempt !== this.#attempt) return null;
+    if (isNotice(shown)) return shown;
+    const [whole, ...parts] = await Promise.all([shown.widget, ...shown.parts].map((id) => modelOf(manager, id)));
+    if (whole === undefined || parts.some((each) => each.get("_view_name") === "ErrorWidgetView")) return NO_WIDGETS;
+    const { luminoWidget } = await manager.create_view(whole);
+    if (attempt !== this.#attempt || this.#panel.isDisposed) {
+      luminoWidget.dispose();
+      return null;
+    }
+    this.#path = shown.file;
+    this.#clear();
+    this.#panel.addWidget(luminoWidget);
+    return null;
+  }
+
+  /** Follows what happens to the kernel. */
+  #heed(status: string): void {
+    if (status === "restarting") {
+      this.#restarting = true;
+      this.#wait("Restarting the kernel …");
+    } else if (status === "autorestarting") {
+      this.#attempt += 1; // a file that ends the kernel must not end it again and again
+      this.#restarting = false;
+      this.#say(DIED);
+    } else if (status === "dead") {
+      this.#attempt += 1;
+      this.#say(DEAD);
+    } else if (status === "idle" && this.#restarting) {
+      this.#restarting = false;
+      void this.#open();
+    }
+  }
+
+  /** Looks whether the file is still the one that is shown. */
+  async #look(): Promise<void> {
+    const before = this.#file;
+    if (before === null || this.#opening || document.hidden || this.#panel.node.offsetParent === null) return;
+    const { path } = this.#context;
+    const attempt = this.#attempt;
+    const look = this.#jupyter.app.serviceManager.contents.get(path, { content: false });
+    const now = await look.catch((error) => (isMissing(error) ? null : before)); // or the server is away
+    if (attempt !== this.#attempt || path !== this.#context.path || this.#panel.isDisposed) return;
+    if (now === null) {
+      if (!this.#gone) this.#say(gone(this.#name));
+      this.#gone = true;
+      return;
+    }
+    const other = now.last_modified !== before.last_modified || now.size !== before.size;
+    if (this.#gone || (other && this.#panel.widgets.length === 0)) return this.#open();
+    if (!other) return;
+    this.#file = now; // said once
+    this.#say(changed(this.#name));
+  }
+
+  /** Says that work is under way. */
+  #wait(text: string): void {
+    this.#notice.setAttribute("role", "status");
+    this.#notice.replaceChildren(el("p.onnx-nb-busy", text));
+  }
+
+  /** Says what is in the way, above the last picture if there is one. */
+  #say({ what, now, command, details, actions }: Notice): void {
+    const buttons = actions.map((action) => {
+      const button = el("button.jp-mod-styled.jp-mod-accept", { type: "button" }, ACTIONS[action]);
+      button.addEventListener("click", () => void this.#act(action));
+      return button;
+    });
+    this.#notice.setAttribute("role", "alert");
+    this.#notice.replaceChildren(
+      el("h2", what),
+      el("p", now),
+      ...(command === undefined ? [] : [el("pre", command)]),
+      ...(details === undefined ? [] : [el("details", el("summary", "Details"), el("pre", details))]),
+      el("div.onnx-nb-actions", ...buttons),
+    );
+  }
+
+  async #act(action: Action): Promise<void> {
+    const { sessionContext } = this.#context;
+    if (action === "choose") return this.#jupyter.dialogs.selectKernel(sessionContext);
+    if (action === "again") return this.#open();
+    this.#wait("Restarting the kernel …");
+    try {
+      await sessionContext.restartKernel();
+    } catch (error) {
+      this.#say(unexpected(error));
+    }
+  }
+
+  #clear(): void {
+    this.#notice.replaceChildren();
+    for (const widget of [...this.#panel.widgets]) widget.dispose();
+  }
+
+  /** Keeps a kernel that another document uses, too, from being shut down with this tab. */
+  #keepShared(): void {
+    const { sessionContext } = this.#context;
+    const kernel = sessionContext.session?.kernel?.id;
+    const uses = [...this.#jupyter.app.serviceManager.sessions.running()].filter((each) => each.kernel?.id === kernel);
+    if (uses.length < 2) return;
+    sessionContext.kernelPreference = { ...sessionContext.kernelPreference, shutdownOnDispose: false };
+  }
+
+  /** Makes a notebook beside the file with cells that show, cut and compare the model, and opens it. */
+  async openNotebook(): Promise<void> {
+    const { app, fail } = this.#jupyter;
+    const { contents } = app.serviceManager;
+    const kernel = this.#context.sessionContext.session?.kernel;
+    try {
+      const made = kernel ? await evaluate<{ cells: string[] }>(kernel, `cells(${literal(this.#path)})`) : NO_KERNEL;
+      if (isNotice(made)) throw new Error(`${made.what} ${made.now}`);
+      const folder = this.#context.path.slice(0, -this.#name.length).replace(/\/$/, "");
+      const path = await this.#freeName(folder);
+      await contents.save(path, { type: "notebook", format: "json", content: notebookOf(made.cells, kernel) });
+      await app.commands.execute("docmanager:open", { path });
+    } catch (error) {
+      await fail("No notebook was made", error);
+    }
+  }
+
+  /** Returns a path for a notebook in a folder, named after the model. */
+  async #freeName(folder: string): Promise<string> {
+    const { content } = await this.#jupyter.app.serviceManager.contents.get(folder, { content: true });
+    const taken = new Set(content?.map(({ name }) => name));
+    const stem = this.#name.replace(/\.onnx$/i, "");
+    let name = `${stem}.ipynb`;
+    for (let next = 1; taken.has(name); next += 1) name = `${stem}-${next}.ipynb`;
+    return folder === "" || folder.endsWith(":") ? folder + name : `${folder}/${name}`;
+  }
+}
+
+/** Returns the value of a call of the kernel's side, or what to say instead. */
+async function evaluate<T>(kernel: Kernel, call: string): Promise<T | Notice> {
+  const { done } = kernel.requestExecute({
+    code: "",
+    silent: true,
+    store_history: false,
+    user_expressions: {
+      value: `__import__("onnx_nb.notebook.document", fromlist=["view"]).${call}`,
+      python: '__import__("sys").executable',
+    },
+  });
+  const { content } = await done;
+  const { value, python }: Readonly<Record<string, Evaluated>> = content.user_expressions ?? {};
+  return resultOf(value, python);
+}
+
+/** Returns a model that came over a comm, or that a reloaded page takes from the kernel. */
+async function modelOf(manager: WidgetManager, id: string): Promise<WidgetModel> {
+  try {
+    return await manager.get_model(id);
+  } catch (error) {
+    if (manager.restoredStatus) throw error;
+    await new Promise<void>((resolve) => void manager.restored.connect(() => resolve()));
+    return manager.get_model(id);
+  }
+}
+
+function isMissing(error: unknown): boolean {
+  return (error as { response?: { status?: number } }).response?.status === 404;
+}
+
+/** Returns a text as Python writes it. */
+function literal(text: string): string {
+  return JSON.stringify(text);
+}
+
+function notebookOf(cells: readonly string[], kernel: Kernel | null | undefined): object {
+  return {
+    cells: cells.map((source, index) => ({
+      cell_type: "code",
+      id: `cell-${index}`,
+      metadata: {},
+      execution_count: null,
+      outputs: [],
+      source,
+    })),
+    metadata: { kernelspec: { name: kernel?.name ?? "python3", display_name: "Python 3", language: "python" } },
+    nbformat: 4,
+    nbformat_minor: 5,
+  };
+}

@@ -1,0 +1,124 @@
+/** The plugin: what a .onnx file is, the tab that opens it, and the tabs that are opened again after a reload. */
+
+import { DocumentView, type Jupyter } from "./document.ts";
+import icon from "./icon.svg";
+import type { Application, Context, Dialogs, DocumentWidget, LuminoWidget, Modules, RenderMime } from "./jupyter.d.ts";
+
+const FACTORY = "ONNX model";
+
+export type Shared = <N extends keyof Modules>(name: N) => Promise<Modules[N]>;
+
+interface Restorer {
+  restore(tracker: object, options: object): unknown;
+}
+
+export async function pluginOf(shared: Shared): Promise<object> {
+  const [{ ILayoutRestorer }, apputils, { PageConfig }, docregistry, { IRenderMimeRegistry }, ui, { Panel }] =
+    await Promise.all([
+      shared("@jupyterlab/application"),
+      shared("@jupyterlab/apputils"),
+      shared("@jupyterlab/coreutils"),
+      shared("@jupyterlab/docregistry"),
+      shared("@jupyterlab/rendermime"),
+      shared("@jupyterlab/ui-components"),
+      shared("@lumino/widgets"),
+    ]);
+  const { ABCWidgetFactory, DocumentModel, DocumentWidget } = docregistry;
+  const onnxIcon = new ui.LabIcon({ name: "onnx-nb:model", svgstr: icon });
+
+  /**
+   * A model of nothing. JupyterLab neither copies nor saves the file of a model that says that it is collaborative, and
+   * reads none whose file format is null.
+   */
+  function emptyModel(): object {
+    const model = new DocumentModel({ languagePreference: "python", collaborationEnabled: true });
+    // the widget manager looks for saved widgets, and may mark what it belongs to as changed
+    return Object.defineProperties(model, {
+      getMetadata: { value: () => undefined },
+      setMetadata: { value: () => undefined },
+      dirty: { get: () => false, set: () => undefined },
+      readOnly: { get: () => true, set: () => undefined },
+    });
+  }
+
+  const modelFactory = {
+    name: "onnx-nb",
+    contentType: "file",
+    fileFormat: null,
+    collaborative: false,
+    isDisposed: false,
+    dispose: () => undefined,
+    createNew: emptyModel,
+    preferredLanguage: () => "python",
+  };
+
+  return {
+    id: "onnx-nb:documents",
+    description: "Opens ONNX models in a tab with a kernel.",
+    autoStart: true,
+    requires: [IRenderMimeRegistry],
+    optional: [ILayoutRestorer, apputils.ISessionContextDialogs],
+    activate(app: Application, rendermime: RenderMime, restorer: Restorer | null, given: Dialogs | null): void {
+      const dialogs = given ?? new apputils.SessionContextDialogs();
+      const root = PageConfig.getOption("serverRoot");
+      const jupyter: Jupyter = { app, dialogs, rendermime, root, shared, fail: apputils.showErrorMessage };
+      const views = new WeakMap<LuminoWidget, DocumentView>();
+
+      class Factory extends ABCWidgetFactory {
+        createNewWidget(context: Context): DocumentWidget {
+          const content = new Panel();
+          views.set(content, new DocumentView(jupyter, content, context));
+          const widget = new DocumentWidget({ content, context });
+          widget.title.icon = onnxIcon;
+          return widget;
+        }
+      }
+      const toolbarFactory = ({ content, context: { sessionContext } }: DocumentWidget): object[] => {
+        const { Toolbar } = apputils;
+        const onClick = (): void => void views.get(content)?.openNotebook();
+        const tooltip = "Make a notebook with cells that show, cut and compare this model";
+        return [
+          { name: "notebook", widget: new ui.ToolbarButton({ label: "Open in a notebook", tooltip, onClick }) },
+          { name: "spacer", widget: Toolbar.createSpacerItem() },
+          { name: "restart", widget: Toolbar.createRestartButton(sessionContext, dialogs) },
+          { name: "kernelName", widget: Toolbar.createKernelNameItem(sessionContext, dialogs) },
+          { name: "kernelStatus", widget: Toolbar.createKernelStatusItem(sessionContext) },
+        ];
+      };
+      const factory = new (Factory as unknown as new (options: object) => InstanceType<typeof Factory>)({
+        name: FACTORY,
+        fileTypes: ["onnx"],
+        defaultFor: ["onnx"],
+        modelName: modelFactory.name,
+        readOnly: true,
+        preferKernel: true,
+        canStartKernel: true,
+        autoStartDefault: true,
+        shutdownOnClose: true,
+        toolbarFactory,
+      });
+
+      const tracker = new apputils.WidgetTracker({ namespace: "onnx-nb" });
+      factory.widgetCreated.connect((_, widget) => {
+        widget.context.pathChanged.connect(() => void tracker.save(widget));
+        void tracker.add(widget);
+      });
+      restorer?.restore(tracker, {
+        command: "docmanager:open",
+        args: ({ context }: DocumentWidget) => ({ path: context.path, factory: FACTORY }),
+        name: ({ context }: DocumentWidget) => context.path,
+      });
+      app.docRegistry.addFileType({
+        name: "onnx",
+        displayName: "ONNX model",
+        extensions: [".onnx"],
+        mimeTypes: ["application/x-onnx"],
+        contentType: "file",
+        fileFormat: "base64",
+        icon: onnxIcon,
+      });
+      app.docRegistry.addModelFactory(modelFactory);
+      app.docRegistry.addWidgetFactory(factory);
+    },
+  };
+}

@@ -1,0 +1,136 @@
+"""A model file in a tab of JupyterLab or Notebook: what `frontend/labextension` asks the tab's kernel for.
+
+The tab sends paths, never contents. The view stays in the kernel, so that a reloaded page gets the same one again.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from onnx_nb.analysis.errors import ExtractionError, ModelFileError, OnnxNbError
+from onnx_nb.analysis.formatting import bytes_text, quoted
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.model.model import Model
+    from onnx_nb.widgets.graph import ModelView
+
+
+TRIED: Final = 50
+"""Nodes in the middle of a model of which one must do as the end of a submodel."""
+
+
+class Reply:
+    """A value that reaches the tab as JSON, in the reply to an expression."""
+
+    def __init__(self, **value: Any) -> None:
+        self._value = value
+
+    def _repr_mimebundle_(self, **_kwargs: Any) -> dict[str, Any]:
+        return {"application/json": self._value, "text/plain": repr(self._value)}
+
+
+class _Shown(NamedTuple):
+    stamp: tuple[int, int]
+    """Time and size of the file that is shown."""
+    view: ModelView
+
+
+_shown: dict[Path, _Shown] = {}
+"""The views of this kernel's tabs, by file."""
+
+
+def view(path: str, *, root: str = "", size: int | None = None, before: str = "") -> Reply:
+    """Reply with the widget that shows a file: the one that showed it before if the file is unchanged.
+
+    Parameters
+    ----------
+    path
+        Path of the file as the server knows it, with slashes, without a drive.
+    root
+        The server's folder, perhaps with ``~``; empty if the server does not tell.
+    size
+        Bytes of the file as the server sees it, by which a file of the same name elsewhere is recognized.
+    before
+        The file that the tab showed until now; a renamed file keeps its view's state.
+    """
+    file = None
+    try:
+        file = _located(path, root, size)
+        opened = _opened(file, Path(before) if before else file)
+    except OnnxNbError as error:
+        return Reply(what=error.message, now=error.advice, actions=["again"] if file else ["again", "choose"])
+    return Reply(file=str(file), widget=opened.model_id, parts=[opened.summary.model_id, opened.graph.model_id])
+
+
+def cells(file: str) -> Reply:
+    """Reply with the source of the cells of *Open in a notebook*: show, cut and compare the model of a tab."""
+    path = Path(file)
+    model = _shown[path].view.model
+    name = path.name if path.parent == Path.cwd() else str(path)
+    show = f"import onnx_nb\n\nmodel = onnx_nb.load({name!r})\ng = onnx_nb.ModelGraph(model)\ng"
+    compare = "simplified = onnx_nb.simplify(model)\nonnx_nb.compare(model, simplified.model)"
+    return Reply(cells=[show, _cut(model, _shown[path].view), compare])
+
+
+def _located(path: str, root: str, size: int | None) -> Path:
+    """Return the file as this kernel sees it: below the server's folder, or in the folder where the kernel started."""
+    name = path.rsplit("/", 1)[-1]
+    places = [*([Path(root).expanduser() / path] if root else []), Path.cwd() / name]
+    for place in dict.fromkeys(places):
+        if place.is_file() and size in (None, place.stat().st_size):
+            return Path(os.path.normpath(place))
+    other = next((place for place in places if place.is_file()), None)
+    if other is not None:
+        message = f"{quoted(str(other))} has {bytes_text(other.stat().st_size)} where the kernel runs, and"
+        message += f" {bytes_text(size or 0)} in the file browser: it is another file, or is being written."
+        raise ModelFileError(message, advice="Try again, or choose a kernel that runs where the file is.")
+    looked = " and ".join(quoted(str(place)) for place in dict.fromkeys(places))
+    raise ModelFileError(
+        f"The kernel, on {platform.node()}, sees no file {quoted(name)}: it looked for {looked}.",
+        advice="Choose a kernel that runs where the file is, or copy the file into a folder that the kernel sees.",
+    )
+
+
+def _opened(file: Path, before: Path) -> ModelView:
+    """Return the view of a file: a new one, in the state of the one before, if the file changed or was renamed."""
+    from onnx_nb.analysis.model.model import load
+    from onnx_nb.widgets.graph import ModelView
+
+    status = file.stat()
+    stamp = (status.st_mtime_ns, status.st_size)
+    shown = _shown.get(file)
+    if shown is not None and shown.stamp == stamp and shown.view.comm is not None:
+        return shown.view
+    model = load(file)
+    last = _shown.pop(before, None) or shown
+    opened = ModelView(model)
+    if last is not None:
+        opened.graph.view, opened.graph.direction = last.view.graph.view, last.view.graph.direction
+        last.view.close()
+    _shown[file] = _Shown(stamp, opened)
+    return opened
+
+
+def _cut(model: Model, opened: ModelView) -> str:
+    """Return a cell that extracts what is chosen in the graph or, if that is no submodel yet, about the first half."""
+    from onnx_nb.analysis.submodel.extraction import extract, plan_extraction
+
+    inputs, outputs = opened.graph.inputs, opened.graph.outputs
+    if not outputs or plan_extraction(model, inputs, outputs).missing:
+        inputs, nodes = [info.name for info in model.inputs], model.proto.graph.node
+        middle = sorted(range(len(nodes)), key=lambda index: abs(index - len(nodes) // 2))[:TRIED]
+        for name in [name for index in middle for name in nodes[index].output[:1] if name]:
+            plan = plan_extraction(model, inputs, [name])
+            read = [each for each in inputs if each not in plan.redundant]
+            if plan.missing or not read:
+                continue
+            try:
+                extract(model, read, [name])
+            except ExtractionError:  # of a type that nobody knows
+                continue
+            inputs, outputs = read, [name]
+            break
+    return f"part = onnx_nb.extract(model, {list(inputs)!r}, {list(outputs)!r})\npart"
