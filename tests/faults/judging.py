@@ -250,7 +250,8 @@ class Judge:
             return f"elsewhere: {point.name}"
         if self.is_mispaired(point):
             return f"mispaired: {point.name} with {point.candidate}"
-        owners = {self.sound.owner(node) for node in nodes} - self.fault.owners
+        # an Identity, as of a Dropout, cannot be at fault
+        owners = {self.sound.owner(node) for node in nodes if node.op_type != "Identity"} - self.fault.owners
         others = sorted(owner for owner in owners if owner in self.sound.separate)
         if len(others) > 1:
             return f"wide: {point.name} with {', '.join(others)}"

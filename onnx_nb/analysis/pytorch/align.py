@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -332,14 +333,14 @@ class Candidates:
         """Recorded value of a convolution → the normalization that the export folded into it."""
         self._fold_normalizations()
         self._narrow()
-        sure = {number: values[0] for number, values in self._open.items() if len(values) == 1}
-        known = {number: value for number, value in sure.items() if number not in self._inner}
-        known |= {number: value for number, (value, _) in self._fixed.items()}
+        self._narrow_by_operations()
+        sure, known = self._known()
         operations = Operations(recording, graph, known, self._fits)
         composite = {call.parent for call in self._calls}
         for number in [number for number in sure if number in known and self._makers[number] in composite]:
             if operations.is_another(number, known[number]):  # of several operations, only the wrong one is left
                 del known[number], self._open[number]
+        known = {**self._constants(), **known}
         self._of_operations = Operations(recording, graph, known, self._fits).find() if recording.functions else {}
         """Value of a function → its tensor, found by structure."""
         left = {number: values for number, values in self._open.items() if number not in self._of_operations}
@@ -528,6 +529,38 @@ class Candidates:
                     sum(not inside.isdisjoint(self._readers.get(value, ())) for inside in nodes) for value in values
                 ]
                 self._open[number] = [value for value, vote in zip(values, votes, strict=True) if vote == max(votes)]
+
+    def _known(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return the recorded values that have one tensor, and those of them that are known without their values."""
+        sure = {number: values[0] for number, values in self._open.items() if len(values) == 1}
+        known = {number: value for number, value in sure.items() if number not in self._inner}
+        return sure, known | {number: value for number, (value, _) in self._fixed.items()}
+
+    def _narrow_by_operations(self) -> None:
+        """Leave of several tensors of one value those that nodes like the operations of torch compute."""
+        operations = Operations(self._recording, self._graph, self._known()[1], self._fits)
+        found: dict[int, list[int]] = {}
+        for number, values in self._open.items():
+            if len(values) > 1 and number in operations.maker and not self._nodes[self._makers[number]][1]:
+                likeness = [operations.likeness(number, value) for value in values]
+                found[number] = [v for v, like in zip(values, likeness, strict=True) if like == max(likeness)]
+        left = Counter(value for values in found.values() for value in values)
+        self._open |= {number: values for number, values in found.items() if all(left[value] == 1 for value in values)}
+
+    def _constants(self) -> dict[int, int]:
+        """Return the value of each operation that the exporter computed, such as the table of a rotary embedding."""
+        graph, found = self._graph, dict[int, int]()
+        weights: dict[tuple[int, ...], list[str]] = {}
+        for name, info in graph.model.initializers.items():
+            if 1 < math.prod(info.shape) <= LOOKED_AT:
+                weights.setdefault(info.shape, []).append(name)
+        for function in self._recording.functions:
+            for name in weights.get(self._types[function.value][1], ()):
+                array = graph.model.tensor(name)
+                if between(self._recording.value(function.value), array) <= _EQUAL:
+                    found[function.value] = graph.value(name)
+                    break
+        return found
 
     def _fold_normalizations(self) -> None:
         """Move the tensors of a convolution to the normalization that the export folded into it."""

@@ -38,6 +38,11 @@ _NORM: Final = """ReduceMean Sub Pow Mul Add Sqrt Div Reshape Shape Cast Transpo
     LayerNormalization"""
 _ATTENTION: Final = """Transpose Reshape Mul MatMul Add Sum Sqrt Div Softmax Where Cast IsNaN Shape Slice Expand
     Unsqueeze Gather Concat Trilu"""
+_SAME: Final = frozenset((
+    "contiguous", "dropout", "detach", "clone", "alias", "lift_fresh", "feature_dropout", "native_dropout", "identity",
+    "lift_fresh_copy", "_assert_tensor_metadata", "requires_grad_",
+))  # fmt: skip
+"""Operations that change nothing, and have no node or an Identity."""
 _EXPORTED: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"), (_LAYOUT, "")),
     **dict.fromkeys(("expand", "expand_as", "broadcast_to", "repeat"), ("Expand Tile Reshape", "")),
@@ -88,15 +93,11 @@ _EXPORTED: Final[Mapping[str, tuple[str, str]]] = {
                     ("And Or Not Mul Add Sum BitwiseAnd", "Cast")),
     **dict.fromkeys(("to", "type", "float", "half", "long", "int", "bool", "type_as", "_to_copy", "double"),
                     ("Cast", "")),
+    **dict.fromkeys(_SAME, ("Identity Dropout", "")),
     **dict.fromkeys(("roll", "flip"), ("Concat Slice", "Slice")),
     **dict.fromkeys(("pixel_shuffle", "pixel_unshuffle"), ("DepthToSpace SpaceToDepth Reshape", "Reshape Transpose")),
 }  # fmt: skip
 """Function or aten operation → the operators that its last node may have, and those of the nodes before."""
-_SAME: Final = frozenset((
-    "contiguous", "dropout", "detach", "clone", "alias", "lift_fresh", "feature_dropout", "native_dropout", "identity",
-    "lift_fresh_copy", "_assert_tensor_metadata", "requires_grad_",
-))  # fmt: skip
-"""Operations that change nothing, and have no node."""
 _RESHAPES: Final = frozenset(("view", "_unsafe_view", "reshape", "flatten", "squeeze", "unsqueeze", "expand", *_SAME))
 """Operations whose result has the elements of their input, in the same order, if it has as many."""
 _EXPANDS: Final = frozenset(("expand", "expand_as", "_unsafe_view"))
@@ -114,6 +115,8 @@ _UNKNOWN: Final = 0.3
 """Cost of a node of an operation that the table above lacks."""
 _OTHER_LINE: Final = 0.2
 """Cost of a node from another line of Python: less than `_LEFT_OUT`, as an exporter may note the line of the caller."""
+_OTHER_INPUTS: Final = 0.05
+"""Cost of a node that reads known tensors that torch's operation does not: it decides between equal costs."""
 _OTHER_ORDER: Final = 0.7
 """Cost of a Transpose with another permutation."""
 
@@ -156,8 +159,8 @@ def _ends(function: str, op: str) -> float:
     is_named = op.lower() in name or name in op.lower()
     if is_named and (known is None or len(name) > 2):
         return 0.0
-    if op == "Identity":  # in place of another node
-        return 0.8 * (_LEFT_OUT if known is not None and known[0] <= _NEUTRAL else _OUT_OF_PLACE)
+    if op == "Identity":  # in place of another node; more than without a node, less than an added Identity besides
+        return _ADDED / 2 + (_LEFT_OUT if known is not None and known[0] <= _NEUTRAL else _OUT_OF_PLACE)
     return _UNKNOWN if known is None and op not in _NEUTRAL else np.inf
 
 
@@ -242,18 +245,20 @@ class Operations:
 
     def tensors_before(self, value: int, known: Collection[int]) -> set[int]:
         """Return the nearest known tensors and inputs of the model that a tensor is computed from."""
-        flow, nodes = self._flow, self._nodes_before(value, known)
+        flow, nodes = self._flow, self._nodes_before(value, known, with_constants=True)
         reads = {read for node in nodes for read in flow.reads(node)}
         return {read for read in reads if read in known or flow.kinds[read] == GRAPH_INPUT}
 
-    def _nodes_before(self, value: int, known: Collection[int]) -> set[int]:
+    def _nodes_before(self, value: int, known: Collection[int], *, with_constants: bool = False) -> set[int]:
         """Return the nodes between known tensors and a tensor, except those that compute shapes and constants."""
         flow, graph = self._flow, self._graph
         seen: set[int] = set()
         todo = [flow.producer[value]] if flow.producer[value] >= 0 else []
         while todo:
             node = todo.pop()
-            if node in seen or self._folded[node] or graph.operators[int(graph.op_index[node])][0] in ("Shape", "Size"):
+            if node in seen or graph.operators[int(graph.op_index[node])][0] in ("Shape", "Size"):
+                continue
+            if self._folded[node] and not with_constants:
                 continue
             seen.add(node)
             reads = (read for read in flow.reads(node) if read not in known and graph.type_of(read).shape != ())
@@ -270,13 +275,30 @@ class Operations:
         return is_related and (not is_whole or all(self._flow.kinds[each] == GRAPH_INPUT for each in more))
 
     def is_another(self, number: int, value: int) -> bool:
-        """Return whether a tensor lacks a known value that its operation would read, and so is of another operation."""
+        """Return whether a tensor is of another operation: of an input of this one, or of one that reads less."""
         made, node = self.maker.get(number), self._flow.producer[value]
-        if made is None or node < 0 or _ends(made.name, self._graph.operators[int(self._graph.op_index[node])][0]):
+        if made is None or node < 0:
+            return False
+        if plain_name(made.name) not in _RESHAPES and any(self.known.get(each) == value for each in made.inputs):
+            return True
+        if _ends(made.name, self._graph.operators[int(self._graph.op_index[node])][0]):
             return False
         theirs = self.tensors_before(value, self._tensors)
         direct = {self.known[each] for each in made.inputs if each in self.known}
         return any(self._graph.value_kind[each] != INITIALIZER and each not in theirs for each in direct)
+
+    def likeness(self, number: int, value: int) -> int:
+        """Return how many of the operations before a value have nodes before a tensor, less the nodes of no operation.
+
+        Of the cosine and the sine that a module returns, only one was computed by a Cos.
+        """
+        _, between = self.starts(number, self.known)
+        names = {self.maker[each].name for each in (*between, *({number} & self.maker.keys()))}
+        exported = [known for name in names if (known := _exported(name)) is not None and not known[0] <= _NEUTRAL]
+        graph, nodes = self._graph, self._nodes_before(value, self._tensors, with_constants=True)
+        ops = {graph.operators[int(graph.op_index[node])][0] for node in nodes} - _NEUTRAL
+        explained = frozenset().union(*(last | before for last, before in exported))
+        return sum(not ops.isdisjoint(last) for last, _ in exported) - len(ops - explained)
 
     def is_own(self, number: int, value: int, is_elsewhere: Callable[[int, int], bool]) -> bool:
         """Return whether the nodes before a tensor, up to known ones, can all be of the operation that returned it.
@@ -301,12 +323,13 @@ class Operations:
         while todo:
             other = todo.pop()
             if other in self.known and other != number:
-                begins.add(self.known[other])
+                if self._graph.value_kind[self.known[other]] != INITIALIZER:
+                    begins.add(self.known[other])
                 continue
             if other in done:
                 continue
             done.add(other)
-            if other in self.maker and not self._is_same(self.maker[other]):
+            if other in self.maker:
                 operations.append(self.maker[other])
             todo += self.inputs(other)
         flow, nodes = self._flow, list[int]()
@@ -358,6 +381,7 @@ class Operations:
         best[0] = 0.0
         steps: list[NDArray[np.int64]] = []
         places = np.arange(count + 1)
+        theirs = [self.tensors_before(value, self._tensors) for value in tensors]
         for operation in operations:
             is_last = operation is operations[-1]
             inside = [_inside(operation.name, op) * begins for op, begins in zip(ops, first, strict=True)]
@@ -365,6 +389,8 @@ class Operations:
                 self._end_cost(operation, value, node, op, source[node]) if is_last == (value == last) else np.inf
                 for value, node, op in zip(tensors, makers, ops, strict=True)
             ]
+            mine = self._known_before(operation.value)
+            ends = [cost + _OTHER_INPUTS * (not reads <= mine) for cost, reads in zip(ends, theirs, strict=True)]
             if is_last:
                 ends[-1] = 0.0
             before = np.concatenate([[0.0], np.cumsum(inside)])
@@ -380,8 +406,9 @@ class Operations:
         at = count
         for operation, step in zip(reversed(operations), reversed(steps), strict=True):
             if step[at] >= 0:
-                self.last.setdefault(tensors[at - 1], operation)
-                pairs.append((operation, tensors[at - 1]))
+                if not self._is_same(operation):
+                    self.last.setdefault(tensors[at - 1], operation)
+                    pairs.append((operation, tensors[at - 1]))
                 at = int(step[at])
         return pairs[::-1]
 
@@ -441,8 +468,7 @@ class Operations:
         return order[::-1] if name == "t" else None
 
     def _cost_without_node(self, operation: FunctionCall) -> float:
-        name = plain_name(operation.name)
-        if name in _SAME or not any(self._is_data(number) for number in operation.inputs):
+        if self._is_same(operation) or not any(self._is_data(number) for number in operation.inputs):
             return 0.0
         known = _exported(operation.name)
         is_layout = known is not None and known[0] <= _NEUTRAL
@@ -460,6 +486,11 @@ class Operations:
                 todo += self.inputs(other)
         return False
 
+    def _known_before(self, number: int) -> set[int]:
+        """Return the tensors of the nearest known values that a value was computed from."""
+        met, _ = self.starts(number, self.known)
+        return {self.known[each] for each in met if each >= 0}
+
     def _settled(self, pairs: Sequence[tuple[FunctionCall, int]]) -> dict[int, int]:
         """Return the pairs whose sides were computed from the same known values, and note them as known."""
         found: dict[int, int] = {}
@@ -468,9 +499,9 @@ class Operations:
             if operation.value in self.known or value in self._tensors:
                 continue
             met, _ = self.starts(operation.value, self.known)
-            mine = {self.known[number] for number in met if number >= 0}
-            mine = {each for each in mine if self._graph.value_kind[each] != INITIALIZER}
+            mine = {each for each in self._known_before(operation.value) if self._graph.value_kind[each] != INITIALIZER}
             theirs = self.tensors_before(value, self._tensors)
+            theirs = {each for each in theirs if self._graph.value_kind[each] != INITIALIZER}
             if not self.agree(mine, theirs - excused, is_whole=-1 not in met):
                 excused |= theirs - mine  # so that what is computed from it is found
             else:
