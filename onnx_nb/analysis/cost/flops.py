@@ -90,6 +90,14 @@ def _conv(case: Case, weight: int, bias: int) -> tuple[int, int]:
     return out * math.prod(_shape(case, weight)[1:]), out if _has(case, bias) else 0
 
 
+def _deform_conv(case: Case) -> tuple[int, int]:
+    """Count a convolution whose taps are interpolated from four neighbors, each once for all filters that read it."""
+    out, kernel = _shape(case, 0, 3, output=True), math.prod(_shape(case, 1)[2:])
+    taps = math.prod(out) // max(out[1], 1) * _shape(case, 0, 3)[1] * kernel
+    macs, bias = _conv(case, 1, 3)
+    return macs, bias + taps * (8 + _has(case, 4))  # a product and a sum for each neighbor, and the mask
+
+
 def _conv_transpose(case: Case) -> tuple[int, int]:
     # each element of the input is multiplied with the whole kernel
     return _read(case) * math.prod(_shape(case, 1)[1:]), _made(case) if _has(case, 2) else 0
@@ -258,6 +266,7 @@ _PRODUCTS: dict[tuple[str, str], Callable[[Case], tuple[int, int]]] = {
     ("Conv", ""): lambda case: _conv(case, 1, 2),
     ("ConvInteger", ""): lambda case: _conv(case, 1, 9),
     ("ConvTranspose", ""): _conv_transpose,
+    ("DeformConv", ""): _deform_conv,
     ("Einsum", ""): _einsum,
     ("Gemm", ""): _gemm,
     # 2 sums, 3 functions, a product and a sum for the reset; a difference, 2 products and a sum for the update

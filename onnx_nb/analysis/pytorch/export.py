@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import linecache
 import logging
 import os
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from numpy.typing import NDArray
@@ -87,8 +90,9 @@ def export(
     Warns
     -----
     UserWarning
-        If tracing turned a value that depends on the inputs into a constant, or if an argument has no effect as an
-        input of the result: an int or a float, whose value becomes part of the graph, or a tensor that no node reads.
+        If tracing turned a value that depends on the inputs into a constant, if an ``if`` in Python decided by a size
+        that is free in the result, or if an argument has no effect as an input of the result: an int or a float, whose
+        value becomes part of the graph, or a tensor that no node reads.
 
     Examples
     --------
@@ -107,7 +111,7 @@ def export(
     running: list[torch.nn.Module] = []
     other = f"exporter={EXPORTERS[exporter == EXPORTERS[0]]!r}"
     try:
-        with _silenced() as caught, watch(module) as running:
+        with _silenced() as caught, watch(module) as running, _decisions() as decided:
             if exporter == "dynamo":
                 options = {"kwargs": kwargs or None, "verbose": False, **options}
                 program: Any = torch.onnx.export(module, args, dynamo=True, **options)
@@ -130,6 +134,9 @@ def export(
         more = f" ({count_text(len(traced) - 1, 'more such place')})" if len(traced) > 1 else ""
         message = f"torch made a value constant while tracing: {shortened(traced[0], 400)}{more}"
         warnings.warn(message, stacklevel=3)
+    if decided:
+        more = f" ({count_text(len(decided) - 1, 'more such place')})" if len(decided) > 1 else ""
+        warnings.warn(f"{next(iter(decided.values()))}{more}", stacklevel=3)
     if lost := _lost_arguments(module, args, kwargs, model, options.get("input_names")):
         more = f" ({count_text(len(lost) - 1, 'more such argument')})" if len(lost) > 1 else ""
         warnings.warn(f"{lost[0]}{more}", stacklevel=3)
@@ -162,6 +169,41 @@ def _lost_arguments(
             advice = "If forward turns it into a number, with .item() or int(), compute with the tensor instead; "
             found.append(f"argument {quoted(label)} {lacks}. {advice}if forward does not need it, leave it out.")
     return found
+
+
+@contextlib.contextmanager
+def _decisions() -> Iterator[dict[tuple[str, int], str]]:
+    """Yield a sentence for each place where Python code outside of torch decides by a free size during an export."""
+    import torch
+    from torch.fx.experimental.symbolic_shapes import statically_known_false, statically_known_true
+
+    found: dict[tuple[str, int], str] = {}
+    decide: Any = torch.SymBool.__bool__
+    own = str(Path(torch.__file__).parent)
+
+    def noted(condition: torch.SymBool) -> bool:
+        caller = sys._getframe(1)  # noqa: SLF001 (the line that decides)
+        file, line = caller.f_code.co_filename, caller.f_lineno
+        text, following = (linecache.getline(file, line + more).strip() for more in (0, 1))
+        # what only refuses some sizes computes the same for all others
+        is_check = text.startswith("assert ") or following.startswith("raise ")
+        is_open = not (file.startswith(own) or is_check or (file, line) in found) and not (
+            statically_known_true(condition) or statically_known_false(condition)
+        )
+        outcome: bool = decide(condition)
+        if is_open:
+            found[file, line] = (
+                f"the export holds for sizes for which `{shortened(text or str(condition), 100)}` "
+                f"({Path(file).name}:{line}) is {outcome}, as for the given inputs: the other branch is not in the "
+                "model. Export each case separately, fix that size, or write the branch with torch.cond."
+            )
+        return outcome
+
+    torch.SymBool.__bool__ = noted  # type: ignore[method-assign]
+    try:
+        yield found
+    finally:
+        torch.SymBool.__bool__ = decide  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager

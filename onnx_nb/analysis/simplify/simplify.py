@@ -37,6 +37,7 @@ from onnx_nb.analysis.results import Displayed, Table
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.random_feeds import random_feeds
+from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import Change
 from onnx_nb.analysis.simplify.rounds import Rounds, Step, Unfolded, rules, skipped_names
 from onnx_nb.analysis.simplify.rules_fusion import RANDOM
@@ -223,6 +224,11 @@ def simplify(
     ModelFileError
         If a node violates the definition of its operator, and onnx's checker rejects the model.
 
+    Warns
+    -----
+    UserWarning
+        If the result differs from the original, or if ``dynamic_axes`` frees a size that a node needs.
+
     Examples
     --------
     >>> import onnx.parser
@@ -289,6 +295,10 @@ def simplify(
         raise SimplificationError(message, advice=advice)
     if check.wrong:
         warnings.warn(message, stacklevel=3)
+    if dynamic_axes and (fixing := symbolic_dims.fixing(Graph.of(result))):
+        named = Graph.of(result).node_labels(fixing)
+        message = f"dynamic_axes frees a size that {named} of {label_of(loaded)} needs: its shape is constant."
+        warnings.warn(f"{message} Export the model with dynamic axes instead.", stacklevel=3)
     tell(1.0, "done")
     return Simplification(
         original=loaded,

@@ -15,6 +15,7 @@ from onnx import TensorProto
 from onnx_nb.analysis.graph.types import is_static
 
 if TYPE_CHECKING:
+    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.tensors import Dims
     from onnx_nb.analysis.simplify.known_graph import KnownGraph, Op
 
@@ -315,3 +316,16 @@ def broadcasts_into(shape: Sequence[int | str | None], target: Dims) -> bool:
         return False
     pairs = zip(reversed(shape), reversed(target), strict=False)
     return all(one == 1 or (one is not None and one == other) for one, other in pairs)
+
+
+def fixing(graph: Graph) -> list[int]:
+    """Return the nodes that reshape a value of a free size into a fixed shape, and so allow one size only."""
+    found = []
+    for node in range(graph.main_count):
+        if graph.operators[int(graph.op_index[node])][0] == "Reshape":
+            read, made = int(graph.node_inputs(node)[0]), int(graph.node_outputs(node)[0])
+            before = graph.type_of(read).shape if read >= 0 else None
+            is_free = before is not None and any(isinstance(dim, str) for dim in before)
+            if is_free and made >= 0 and is_static(graph.type_of(made).shape):
+                found.append(node)
+    return found

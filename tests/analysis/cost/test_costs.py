@@ -211,6 +211,16 @@ def test_matmuls_multiply_as_often_as_numpy(data: st.DataObject) -> None:
     assert cost.flops == 2 * products
 
 
+def test_a_deformable_convolution_also_interpolates_what_it_reads() -> None:
+    node = helper.make_node("DeformConv", ["x", "w", "o", "", "m"], ["y"], pads=[1, 1, 1, 1], group=2)
+    inputs = {"x": [2, 4, 5, 7], "w": [6, 2, 3, 3], "o": [2, 18, 5, 7], "m": [2, 9, 5, 7]}
+    total = _one(node, inputs)
+    macs = (2 * 6 * 5 * 7) * (2 * 3 * 3)
+    taps = (2 * 5 * 7) * 4 * (3 * 3)
+    assert total.macs == macs
+    assert total.flops == 2 * macs + taps * (2 * 4 + 1)
+
+
 @pytest.mark.parametrize(
     ("equation", "shapes", "macs", "others"),
     [

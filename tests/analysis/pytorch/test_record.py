@@ -277,6 +277,24 @@ def test_values_that_tracing_makes_constant_are_warned_of() -> None:
         export(nn.ReLU().eval(), torch.ones(2), exporter="torchscript")
 
 
+def test_branches_that_a_free_size_decides_are_warned_of() -> None:
+    class Branch(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert x.shape[0] % 2 == 0
+            if x.shape[0] > 100:
+                raise ValueError
+            return torch.neg(x) if x.shape[0] > 3 else x
+
+    with pytest.warns(UserWarning, match=r"`return .* if x.shape\[0\] > 3 else x` .* is True, .*model") as caught:
+        made = export(Branch().eval(), torch.ones(4), dynamic_shapes=({0: "rows"},))
+    assert not any("more such place" in str(one.message) for one in caught)
+    assert [node.op_type for node in made.proto.graph.node] == ["Neg"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        export(Branch().eval(), torch.ones(4))
+        export(nn.Conv1d(2, 3, 3).eval(), torch.ones(1, 2, 9), dynamic_shapes=({2: "length"},))
+
+
 class Halved(torch.Tensor):
     """Says of itself that it holds half of what it does."""
 
