@@ -2,6 +2,7 @@
 # make test     lint, types, front end and fast tests; if all of that passes, long tests, notebooks and browser tests
 # make test-fast  only the first part
 # make bundle   rebuilds onnx_nb/static/*.js from onnx_nb/frontend
+# make docs     the site, with live pages, into build/site (OPEN=1: opens it)
 # make faults   faults planted into exports of many architectures: how many compare_torch names (half an hour)
 # make bench    ours against peers on the same work, written to docs/performance.md
 # make robust   kills, interrupts, races, random messages and random models, fifty times as many as in make test (an hour)
@@ -25,7 +26,7 @@ SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: binder conformance demo test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
+.PHONY: binder conformance demo docs test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -67,6 +68,10 @@ bundle-is-current: $(FRONTEND)/node_modules/.package-lock.json
 
 bundle: $(FRONTEND)/node_modules/.package-lock.json
 	cd $(FRONTEND) && npm run build
+
+docs: .venv/installed-docs torch
+	HF_HUB_OFFLINE=1 python -m sphinx --fail-on-warning --quiet --builder html --conf-dir docs . build/site
+	$(if $(filter command,$(origin OPEN)),$(if $(filter 1,$(OPEN)),python -m webbrowser file://$(CURDIR)/build/site/index.html))
 
 faults: .venv/installed-test torch
 	HF_HUB_OFFLINE=1 python -W ignore -m tests.faults --jobs 2

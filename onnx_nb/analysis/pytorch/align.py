@@ -138,7 +138,7 @@ class Match:
     why: str = ""
     """Reason why there is no tensor."""
     function: str = ""
-    """Function that returned the value in the ``forward`` of the submodule, such as "add_"; empty for an output."""
+    """Function that returned the value in the ``forward`` of the submodule, such as ``"add_"``; empty for an output."""
     source: str = ""
     """Line of Python that called the function, such as ``modeling_bert.py:312``."""
     exported: str = ""

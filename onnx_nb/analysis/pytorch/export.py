@@ -105,6 +105,10 @@ def export(
 
     if exporter not in EXPORTERS:
         raise ExportError(f"there is no exporter {quoted(exporter)}.", advice=f"Choose one of {', '.join(EXPORTERS)}.")
+    for theirs, ours in (("dynamo", "exporter="), ("f", "model.save(path)")):
+        if theirs in options:
+            message = f"export takes no {theirs}=, as torch.onnx.export does: it returns a model."
+            raise ExportError(message, advice=f"Use {ours} instead.")
     module, args, kwargs = checked_arguments(module, args, kwargs)
     if opset is not None:
         options["opset_version"] = opset

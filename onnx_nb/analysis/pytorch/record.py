@@ -97,7 +97,7 @@ class FunctionCall(NamedTuple):
     """A new tensor that a torch function or method in the ``forward`` of a submodule returned."""
 
     name: str
-    """Name of the function, such as "add_", "softmax" or "scaled_dot_product_attention"."""
+    """Name of the function, such as ``"add_"``, ``"softmax"`` or ``"scaled_dot_product_attention"``."""
     call: int
     """Index in `Recording.calls` of the calling submodule call."""
     source: str

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import onnx_nb
-from onnx_nb import AlignmentError
+from onnx_nb import AlignmentError, ExportError
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("torch is not installed", allow_module_level=True)
@@ -266,3 +266,10 @@ def test_a_scripted_module_is_exported_with_its_loop() -> None:
     assert [node.op_type for node in model.proto.graph.node][-1] == "Loop"
     (doubled,) = onnx_nb.run(model, [X.numpy(), np.array(5)]).values()
     assert np.array_equal(doubled, 32 * X.numpy())
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("dynamo", "exporter="), ("f", r"model\.save\(path\)")])
+def test_a_keyword_of_torchs_export_is_led_to_its_counterpart(theirs: str, ours: str) -> None:
+    options: dict[str, Any] = {theirs: False}
+    with pytest.raises(ExportError, match=rf"takes no {theirs}=.*Use {ours} instead"):
+        onnx_nb.export(torch.nn.Linear(2, 3), torch.ones(1, 2), **options)
