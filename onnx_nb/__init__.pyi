@@ -48,9 +48,9 @@ from onnx_nb.analysis.model.model import TensorInfo as TensorInfo
 from onnx_nb.analysis.model.model import load as load
 from onnx_nb.analysis.model.tensors import ValueInfo as ValueInfo
 from onnx_nb.analysis.profile.profile import profile as profile
-from onnx_nb.analysis.profile.trace import Span as Span
 from onnx_nb.analysis.profile.result import Kernel as Kernel
 from onnx_nb.analysis.profile.result import Profile as Profile
+from onnx_nb.analysis.profile.trace import Span as Span
 from onnx_nb.analysis.pytorch.align import Alignment as Alignment
 from onnx_nb.analysis.pytorch.align import Match as Match
 from onnx_nb.analysis.pytorch.align import align as align

@@ -46,6 +46,7 @@ VALID: dict[str, dict[str, Any]] = {
     "plan_extraction": {"model": MODEL, "inputs": ["x"], "outputs": ["h"]},
     "plot_errors": {"comparison": onnx_nb.compare(MODEL, MODEL)},
     "plot_histogram": {"comparison": onnx_nb.compare(MODEL, MODEL), "name": "h"},
+    "profile": {"model": MODEL, "runs": 1},
     "random_feeds": {"model": MODEL},
     "read_feeds": {"model": MODEL},
     "record": {"module": MODULE, "args": (X,)},

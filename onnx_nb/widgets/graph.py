@@ -197,9 +197,9 @@ class ModelGraph(GraphWidget):
         Parameters
         ----------
         values, label, scale, reduce
-            As for `onnx_nb.analysis.view.overlays.overlay`: numbers by name of node or tensor, a `Capture`, a
-            `Comparison`, the path of a profile of onnxruntime, or ``"parameters"``, ``"weight bytes"``, ``"MACs"``,
-            ``"activation bytes"``. ``None`` colors by the category of the operator again.
+            As for `onnx_nb.analysis.view.overlays.overlay`: numbers or labels by name of node or tensor, a
+            `Capture`, a `Comparison`, a `Profile` or the path of one, or ``"parameters"``, ``"weight bytes"``,
+            ``"MACs"``, ``"activation bytes"``. ``None`` colors by the category of the operator again.
 
         Returns
         -------

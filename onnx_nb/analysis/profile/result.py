@@ -102,6 +102,11 @@ class Kernel:
         """Half the interquartile range of the seconds of a run."""
         return _spread(self.seconds)
 
+    def rate(self, amount: float | None) -> float | None:
+        """Return an amount of one call in billions a second: GFLOP/s of `flops`, GB/s of `nbytes`."""
+        each = self.median / max(self.calls, 1)
+        return None if amount is None or not each else amount / each / 1e9
+
     def __repr__(self) -> str:
         nodes = count_text(len(self.nodes), "node")
         return f"Kernel({self.op} {quoted(self.name)}, {duration_text(self.median)}, {nodes})"
@@ -356,9 +361,6 @@ class Profile:
         return {"seconds": float(np.median(seconds)), "spread": _spread(seconds), "share": share}
 
     def _kernel_row(self, kernel: Kernel, share: float) -> dict[str, Any]:
-        each = kernel.median / max(kernel.calls, 1)
-        rate = None if kernel.flops is None or not each else kernel.flops / each / 1e9
-        moved = None if kernel.nbytes is None or not each else kernel.nbytes / each / 1e9
         return {
             "kernel": kernel.name,
             "op": kernel.op,
@@ -371,8 +373,8 @@ class Profile:
             "how": kernel.how,
             "edge": kernel.edge,
             "inside": self.kernels[kernel.parent].name if kernel.parent >= 0 else "",
-            "gflops": rate,
-            "gbs": moved,
+            "gflops": kernel.rate(kernel.flops),
+            "gbs": kernel.rate(kernel.nbytes),
             "memory": kernel.memory,
             "threads": kernel.threads,
         }

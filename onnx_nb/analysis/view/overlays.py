@@ -1,14 +1,13 @@
-"""Overlays: one number per node, aggregated per scope, from a dict, a capture, a comparison, a profile or the model."""
+"""Overlays: a number or a label per node, aggregated per scope, from a dict, a result or the model."""
 
 from __future__ import annotations
 
-import json
 import math
+import numbers as numeric
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -17,11 +16,11 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.metrics import METRICS
 from onnx_nb.analysis.cost.costs import Costs, costs, weights_read
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import closest, quoted
+from onnx_nb.analysis.formatting import closest, count_text, quoted
 from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, cached, load
-from onnx_nb.analysis.model.storage import path_of
+from onnx_nb.analysis.profile.result import Kernel, Profile
 from onnx_nb.analysis.run.random_feeds import feed_shapes
 from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
 from onnx_nb.analysis.view.graph_columns import columns
@@ -32,7 +31,8 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison, Which
     from onnx_nb.analysis.run.capture import Capture
 
-    Source: TypeAlias = Mapping[str, float] | Capture | Comparison | Costs | str | os.PathLike[str]
+    Source: TypeAlias = Mapping[str, Any] | Capture | Comparison | Costs | Profile | str | os.PathLike[str]
+    Floats: TypeAlias = NDArray[np.float64]
 
 Scale = Literal["linear", "log"]
 Reduction = Literal["sum", "max"]
@@ -41,6 +41,10 @@ OWN: Final = ("parameters", "weight bytes", "MACs", "activation bytes")
 """Labels of the numbers that every model has; open dimensions have the sizes that `random_feeds` chooses."""
 STATISTICS: Final = ("std", "mean", "min", "max", "nonfinite", "zeros")
 """Labels of a capture's numbers per tensor; a node has the largest number of its outputs."""
+PROFILED: Final = ("provider", "kernel")
+"""Labels of a profile that name a category for each node."""
+SEVERAL: Final = "several"
+"""Label of a scope whose nodes have different ones."""
 COSTS: Final = ("seconds", "bytes")
 """Labels of a capture's numbers per node."""
 
@@ -58,15 +62,19 @@ class Overlay:
     """Number of each scope of `Scopes`."""
     unmatched: tuple[str, ...]
     """Names that are not in the model."""
+    labels: tuple[str, ...]
+    """Labels of an overlay by category: its numbers are indices into them. Empty for numbers."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the description of the numbers, without them."""
-        return {"label": self.label, "scale": self.scale, "reduce": self.reduce, "unmatched": len(self.unmatched)}
+        about = {"label": self.label, "scale": self.scale, "reduce": self.reduce, "unmatched": len(self.unmatched)}
+        return about | ({"labels": list(self.labels)} if self.labels else {})
 
     def __repr__(self) -> str:
         known = int(np.isfinite(self.nodes).sum())
         lost = f", {len(self.unmatched)} names not in the model" if self.unmatched else ""
-        return f"Overlay({self.label!r}, {known} of {len(self.nodes)} nodes{lost})"
+        labels = f", {count_text(len(self.labels), 'label')}" if self.labels else ""
+        return f"Overlay({self.label!r}, {known} of {len(self.nodes)} nodes{labels}{lost})"
 
 
 @known_arguments
@@ -85,14 +93,17 @@ def overlay(
     model
         Any `ModelLike`; it is not changed.
     values
-        One of: a number by name of node or tensor (a node has the largest of its outputs); a `Capture`; a
-        `Comparison` with the model as a side; `Costs` of the model; the path of a profile that onnxruntime wrote; or
-        one of `OWN`, such as ``"MACs"``.
+        One of: a number by name of node or tensor (a node has the largest of its outputs), or a label of any other
+        type; a `Capture`; a `Comparison` with the model as a side; `Costs` of the model; a `Profile` of it, or the path
+        of one that onnxruntime wrote; or one of `OWN`, such as ``"MACs"``.
     label
         Name of the numbers in the legend. It selects the number of a capture: ``"seconds"`` (the default),
         ``"bytes"``, ``"std"``, ``"mean"``, ``"min"``, ``"max"``, ``"nonfinite"`` or ``"zeros"``; or of a comparison:
         ``"isolated"`` (the default if known) or ``"cumulative"``, the relative L2 error, or one of `METRICS`; or of
-        costs: ``"macs"`` (the default), ``"flops"``, ``"parameters"``, ``"parameter_bytes"``, ``"activation_bytes"``.
+        costs: ``"macs"`` (the default), ``"flops"``, ``"parameters"``, ``"parameter_bytes"``, ``"activation_bytes"``;
+        or of a profile: ``"seconds"`` (the default), ``"provider"``, ``"kernel"`` (the operator that ran),
+        ``"memory"``, ``"gflops"``, ``"gbs"``, ``"intensity"`` (FLOPs for each byte). Nodes that one kernel computes all
+        have its number; in their scope it counts once.
     scale
         ``"linear"`` or ``"log"``; by default chosen from the numbers.
     reduce
@@ -111,6 +122,8 @@ def overlay(
     ... g (float[2] x) => (float[2] z) { y = Relu(x)  z = Neg(y) }''')
     >>> overlay(model, {"y": 3.0, "w": 1.0}, label="error")
     Overlay('error', 1 of 2 nodes, 1 names not in the model)
+    >>> overlay(model, {"y": "CUDA", "z": "CPU"}, label="provider")
+    Overlay('provider', 2 of 2 nodes, 2 labels)
     """
     loaded = load(model)
     graph = Graph.opened(loaded)
@@ -128,6 +141,8 @@ def overlay(
             size, name = (sizes[0], "scope_params") if values == "parameters" else (sizes[1], "scope_bytes")
             numbers = np.bincount(node, size[value], minlength=graph.node_count).astype(np.float64)
             by_scope = columns(loaded).arrays[name].astype(np.float64)
+    elif isinstance(values, Mapping) and not all(map(_is_number, values.values())):
+        return _labeled(graph, values, label or "")
     elif isinstance(values, Mapping):
         label, reduce = label or "", reduce or "max"
         numbers, unmatched = _named(graph, values)
@@ -138,15 +153,26 @@ def overlay(
         label = label or COSTS[0]
         reduce = reduce or ("sum" if label in COSTS else "max")
         numbers = _captured(graph, values, label)
-    elif isinstance(values, str | os.PathLike):
-        label, reduce = label or "seconds", reduce or "sum"
-        numbers, unmatched = _named(graph, _profiled(path_of(values)))
+    elif isinstance(values, Profile | str | os.PathLike):
+        found = values if isinstance(values, Profile) else Profile.read(values, loaded)
+        if label in PROFILED:
+            texts = {
+                graph.names[node]: kernel.provider if label == "provider" else kernel.op
+                for kernel in found.kernels
+                for node in kernel.nodes
+            }
+            return _labeled(graph, texts, label)
+        label = label or "seconds"
+        reduce = reduce or ("sum" if label == "seconds" else "max")
+        numbers, by_scope = _profiled(graph, found, label, reduce)
+        return Overlay(label, scale or _scale(numbers), reduce, numbers, by_scope, (), ())
     else:
-        takes = f"a dict by name, a Capture, a Comparison, Costs, the path of a profile, or one of {', '.join(OWN)}"
+        takes = "a dict by name, a Capture, a Comparison, Costs, a Profile, the path of a profile, or one of "
+        takes += ", ".join(OWN)
         raise TypeError(f"overlay() takes values as {takes}, not {type(values).__name__}.")
     if by_scope is None or reduce != "sum":
         by_scope = _by_scope(graph, numbers, reduce)
-    return Overlay(label, scale or _scale(numbers), reduce, numbers, by_scope, unmatched)
+    return Overlay(label, scale or _scale(numbers), reduce, numbers, by_scope, unmatched, ())
 
 
 def _costed(graph: Graph, found: Costs, metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -242,23 +268,52 @@ def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, int]]:
     return cached(loaded, run_costs, made)
 
 
-def _profiled(path: Path) -> Mapping[str, float]:
-    """Return the seconds of each node from a profile of onnxruntime (a Chrome trace)."""
-    try:
-        events = json.loads(path.read_bytes())
-        spans = [(str(event["name"]), float(event["dur"])) for event in events if event.get("cat") == "Node"]
-        spans = [(name, time) for name, time in spans if name.endswith("_kernel_time")]
-    except OSError as error:
-        raise OnnxNbError(f"{quoted(str(path))} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        advice = "Use the file that InferenceSession.end_profiling() returns."
-        raise OnnxNbError(f"{quoted(str(path))} is not a profile of onnxruntime.", advice=advice) from error
-    if not spans:
-        raise OnnxNbError(f"{quoted(str(path))} has no node times.", advice="Run the session before end_profiling().")
-    seconds: Counter[str] = Counter()
-    for name, microseconds in spans:
-        seconds[name.removesuffix("_kernel_time")] += microseconds / 1e6  # type: ignore[assignment]  # counts floats
-    return seconds
+def _profiled(graph: Graph, profile: Profile, label: str, reduce: Reduction) -> tuple[Floats, Floats]:
+    """Return a number of each node's kernels, and of each scope: those of the kernels inside it."""
+    metrics: dict[str, Callable[[Kernel], float | None]] = {
+        "seconds": lambda kernel: kernel.median,
+        "memory": lambda kernel: kernel.memory,
+        "gflops": lambda kernel: kernel.rate(kernel.flops),
+        "gbs": lambda kernel: kernel.rate(kernel.nbytes),
+        "intensity": lambda kernel: None if kernel.flops is None or not kernel.nbytes else kernel.flops / kernel.nbytes,
+    }
+    if label not in metrics:
+        listed = ", ".join(map(repr, (*metrics, *PROFILED)))
+        raise OnnxNbError(f"a profile has no numbers {quoted(label)}.", advice=f"It has {listed}.")
+    if profile.graph.names != graph.names:
+        raise OnnxNbError("the profile is that of another model.", advice="Profile this one: onnx_nb.profile(model).")
+    tree = scopes(graph)
+    combine = np.add if reduce == "sum" else np.maximum
+    numbers, own = np.full(graph.node_count, np.nan), np.full(len(tree.scope_parent), np.nan)
+    for kernel, scope in zip(profile.kernels, profile.kernel_scopes, strict=True):
+        number = metrics[label](kernel)
+        if number is None or scope < 0:
+            continue
+        nodes = list(kernel.nodes)
+        numbers[nodes] = combine(np.where(np.isnan(numbers[nodes]), 0.0, numbers[nodes]), number)
+        own[scope] = number if np.isnan(own[scope]) else combine(own[scope], number)
+    known = upward(np.add, (~np.isnan(own)).astype(np.float64), tree.scope_parent) > 0
+    own[np.isnan(own)] = 0.0 if reduce == "sum" else -np.inf
+    by_scope: Floats = upward(combine, own, tree.scope_parent)
+    by_scope[~known] = np.nan
+    calls = np.flatnonzero((tree.scope_kind == FUNCTION) & ~known)
+    by_scope[calls] = numbers[tree.scope_node[calls]]
+    return numbers, by_scope
+
+
+def _labeled(graph: Graph, values: Mapping[str, Any], label: str) -> Overlay:
+    """Return an overlay of labels, the most frequent first; a scope has the label of all nodes in it, or `SEVERAL`."""
+    texts = {name: str(value) for name, value in values.items()}
+    count = Counter(texts.values())
+    labels = [text for text, _ in count.most_common() if text != SEVERAL]
+    index = {text: float(number) for number, text in enumerate((*labels, SEVERAL))}
+    numbers, unmatched = _named(graph, {name: index[text] for name, text in texts.items()})
+    most = _by_scope(graph, numbers, "max")
+    least = -_by_scope(graph, -numbers, "max")
+    by_scope = np.where(np.isnan(most) | (most == least), most, index[SEVERAL])
+    if SEVERAL in count or np.any(by_scope == index[SEVERAL]):
+        labels.append(SEVERAL)
+    return Overlay(label, "linear", "max", numbers, by_scope, unmatched, tuple(labels))
 
 
 def _by_scope(graph: Graph, numbers: NDArray[np.float64], reduce: Reduction) -> NDArray[np.float64]:
@@ -274,6 +329,10 @@ def _by_scope(graph: Graph, numbers: NDArray[np.float64], reduce: Reduction) -> 
     calls = np.flatnonzero((tree.scope_kind == FUNCTION) & ~there)
     by_scope[calls] = numbers[tree.scope_node[calls]]
     return by_scope
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numeric.Real) and not isinstance(value, bool)
 
 
 def _scale(numbers: NDArray[np.float64]) -> Scale:

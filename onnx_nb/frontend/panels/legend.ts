@@ -4,9 +4,9 @@
  */
 
 import type { Columns } from "../protocol/columns.ts";
-import { categoryTitle, categoryVariable, createRamp } from "../render/theme.ts";
+import { categoryTitle, categoryVariable, createRamp, labelColor } from "../render/theme.ts";
 import { counted, plain } from "../scene/formatting.ts";
-import type { Overlay } from "../scene/overlay.ts";
+import { EVERYTHING, type Overlay } from "../scene/overlay.ts";
 import { quoted } from "../search/query.ts";
 import { search } from "../search/search.ts";
 import { button, el, elide, fillings, on } from "./dom.ts";
@@ -14,6 +14,8 @@ import type { Panel, ViewContext } from "./viewcontext.ts";
 
 /** Steps of the filter's sliders. */
 const STEPS = 200;
+/** Labels of an overlay that have buttons. */
+const LABELS = 24;
 /** Ops of the pressed category that have buttons. */
 const OPS = 16;
 
@@ -48,6 +50,41 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
       element.append(el("span.onnx-nb-legend-ops", { style: { "border-color": color } }, ...inner));
     }
     element.hidden = known.length === 0;
+  };
+  const fillLabels = (overlay: Overlay, labels: readonly string[], round: AbortSignal): void => {
+    const { label, unmatched } = overlay.data;
+    element.hidden = false;
+    element.setAttribute("aria-label", `Colors: ${label}`);
+    const counts = new Uint32Array(labels.length);
+    for (const at of overlay.data.nodes) if (!Number.isNaN(at)) counts[at]++;
+    const made = labels.slice(0, LABELS).map((name, at) => {
+      const only = overlay.only(at);
+      const lit = overlay.range.from === only.from && overlay.range.to === only.to;
+      const title = `${counted(counts[at], "node")}; press to show only them`;
+      const properties = { class: "onnx-nb-swatched", title, "aria-pressed": String(lit) };
+      const pressed = button("", () => dispatch({ type: "range", range: lit ? EVERYTHING : only }), round, properties);
+      pressed.append(el("i", { style: { background: labelColor(labels, at).fill } }), elide(name || "none", 40));
+      return pressed;
+    });
+    const more = labels.length - made.length;
+    const notes = [
+      more > 0 ? `and ${plain(more)} more` : "",
+      unmatched > 0 ? `${counted(unmatched, "name")} not in the model` : "",
+    ];
+    const closing = button("×", () => dispatch({ type: "overlay", overlay: null }), round, {
+      class: "onnx-nb-x",
+      title: "Color by category again",
+      "aria-label": "Close overlay",
+    });
+    element.replaceChildren(
+      el(
+        "div.onnx-nb-scale-title",
+        el("b", elide(label || "label", 40)),
+        el("span", notes.filter(Boolean).join(" · ")),
+      ),
+      ...made,
+      closing,
+    );
   };
   const fillScale = (overlay: Overlay, dark: boolean, round: AbortSignal): void => {
     const { label, reduce, unmatched } = overlay.data;
@@ -89,8 +126,15 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
       const before = shown;
       const dark = isDark();
       shown = { overlay, dark, search };
-      element.classList.toggle("onnx-nb-scale", overlay !== null);
-      if (overlay !== null) {
+      const labels = overlay?.data.labels;
+      element.classList.toggle("onnx-nb-scale", overlay !== null && labels === undefined);
+      if (overlay !== null && labels !== undefined) {
+        if (before?.overlay === overlay) return;
+        const pressed = element.querySelector("button:focus")?.textContent;
+        fillLabels(overlay, labels, next());
+        if (pressed != null)
+          [...element.querySelectorAll("button")].find((each) => each.textContent === pressed)?.focus();
+      } else if (overlay !== null) {
         if (before?.overlay?.data !== overlay.data || before.dark !== dark) fillScale(overlay, dark, next());
         // ends of the visible range, as numbers
         element.querySelectorAll(".onnx-nb-scale-range > span").forEach((end, at) => {

@@ -100,6 +100,7 @@ export function overlayOf({ value, buffers: [nodes, groups] }: Reply): OverlayDa
     unmatched: Number(given.unmatched),
     nodes: new Float64Array(alignedBytes(nodes)),
     groups: new Float64Array(alignedBytes(groups)),
+    ...(Array.isArray(given.labels) && { labels: given.labels.map(String) }),
   };
 }
 
@@ -108,7 +109,7 @@ type Saved = Omit<InspectReply, "documentation"> & {
   readonly figures: readonly (readonly [string, string])[];
 };
 
-type Color = Pick<OverlayData, "label" | "scale" | "reduce" | "unmatched"> & {
+type Color = Pick<OverlayData, "label" | "scale" | "reduce" | "unmatched" | "labels"> & {
   readonly kind: "own" | "captured" | "shown";
 };
 

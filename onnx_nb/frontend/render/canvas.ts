@@ -15,7 +15,7 @@ import { visible } from "./camera.ts";
 import { along, trace } from "./curve.ts";
 import { EDGE, type Marks } from "./highlights.ts";
 import { type HitIndex, LEGIBLE } from "./hit.ts";
-import type { Theme } from "./theme.ts";
+import { labelColor, type Theme } from "./theme.ts";
 
 export interface Picture {
   readonly scene: Scene;
@@ -35,6 +35,8 @@ function painted({ overlay, scene, theme }: Picture, box: number): { fill: strin
   if (overlay === null) return null;
   const x = overlay.number(scene.boxes.kind[box], scene.boxes.id[box]);
   if (overlay.leavesOut(x)) return null;
+  const { labels } = overlay.data;
+  if (labels !== undefined) return labelColor(labels, x);
   const t = overlay.place(x);
   return { fill: theme.ramp.color(t), ink: theme.ramp.ink(t) };
 }

@@ -2,6 +2,7 @@
 
 import type { Size } from "./camera.ts";
 import type { Pen, Picture } from "./canvas.ts";
+import { labelColor } from "./theme.ts";
 
 /** Pixels of the strip, and of what is on it. */
 const STRIP = 36;
@@ -34,6 +35,18 @@ export function drawScale(pen: Pen, { overlay, theme, measure }: Picture, view: 
     x += measure(text, FONT, bold) + SIDE;
   };
   write(label || "value", theme.text, true);
+  const { labels } = overlay.data;
+  if (labels !== undefined) {
+    labels.forEach((name, at) => {
+      if (x > view.w) return;
+      pen.fillStyle = labelColor(labels, at).fill;
+      pen.fillRect(x, middle - RAMP.height / 2, RAMP.height, RAMP.height);
+      x += RAMP.height + SIDE / 2;
+      write(name.length > 40 ? `${name.slice(0, 39)}…` : name, theme.text, false);
+    });
+    pen.textBaseline = "alphabetic";
+    return;
+  }
   write(`${reduce} over scopes`, theme.dim, false);
   write(overlay.say(overlay.at(from)), theme.text, false);
   const step = RAMP.width / RAMP.steps;

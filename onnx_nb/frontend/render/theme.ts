@@ -165,6 +165,17 @@ export function createRamp(dark: boolean): Ramp {
   };
 }
 
+/** Colors of labels, legible in both themes and told apart by people who are color-blind (after Okabe and Ito). */
+const LABELS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b8a000", "#7a6fd0"];
+/** Label of scopes whose nodes have different ones, as `analysis/view/overlays.py` names it. */
+const SEVERAL = "several";
+
+/** Returns the fill of a label, and text that is legible on it. */
+export function labelColor(labels: readonly string[], at: number): { fill: string; ink: string } {
+  const fill = labels[at] === SEVERAL ? "#87919c" : LABELS[at % LABELS.length];
+  return { fill, ink: luminance(parsed(fill)) > EVEN ? "#000000" : "#ffffff" };
+}
+
 type Rgb = readonly [number, number, number];
 
 function parsed(hex: string): Rgb {

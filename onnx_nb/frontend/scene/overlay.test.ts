@@ -65,4 +65,13 @@ describe("Overlay", () => {
     expect(say("error", 4.8e-7)).toBe("4.80e−7");
     expect(say("error", Number.NaN)).toBe("none");
   });
+
+  test("places labels side by side, and shows only one on request", () => {
+    const overlay = new Overlay(data([0, 1, 1, Number.NaN], { labels: ["CUDA", "CPU"] }));
+    expect([0, 1].map((x) => overlay.say(x))).toEqual(["CUDA", "CPU"]);
+    expect(overlay.leavesOut(0) || overlay.leavesOut(1)).toBe(false);
+    expect(overlay.leavesOut(Number.NaN)).toBe(true);
+    const cpu = overlay.within(overlay.only(1));
+    expect([0, 1].map((x) => cpu.leavesOut(x))).toEqual([true, false]);
+  });
 });

@@ -18,6 +18,8 @@ export interface OverlayData {
   /** by node and by scope; NaN for none */
   readonly nodes: Float64Array;
   readonly groups: Float64Array;
+  /** labels of an overlay by category, whose numbers are indices into them */
+  readonly labels?: readonly string[];
 }
 
 /** Visible part of the scale, 0 … 1 from the smallest to the largest number. */
@@ -51,6 +53,7 @@ export class Overlay {
 
   /** Returns the same with a scale over the drawn boxes, since the sum of a scope exceeds every number inside it. */
   over(boxes: Boxes): Overlay {
+    if (this.data.labels !== undefined) return this;
     const numbers: number[] = [];
     for (let box = 0; box < boxes.count; box++) {
       if (boxes.kind[box] !== BOX.OPEN) numbers.push(this.number(boxes.kind[box], boxes.id[box]));
@@ -68,6 +71,8 @@ export class Overlay {
   /** Returns the position of a number on the scale, 0 … 1; NaN stays NaN. */
   place(x: number): number {
     if (Number.isNaN(x)) return x;
+    const { labels } = this.data;
+    if (labels !== undefined) return (x + 0.5) / labels.length;
     if (this.most === this.least) return x > this.most ? 1 : 0.5;
     const { least, most } = this;
     const t =
@@ -75,6 +80,12 @@ export class Overlay {
         ? (Math.log(Math.max(x, least)) - Math.log(least)) / (Math.log(most) - Math.log(least))
         : (x - least) / (most - least);
     return Math.min(1, Math.max(0, t));
+  }
+
+  /** Returns the range that shows only one label. */
+  only(label: number): Range {
+    const count = this.data.labels?.length ?? 1;
+    return { from: label / count, to: (label + 1) / count };
   }
 
   /** Returns the number at a position on the scale. */
@@ -93,7 +104,8 @@ export class Overlay {
   say(x: number): string {
     if (Number.isNaN(x)) return "none";
     if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
-    const { label } = this.data;
+    const { label, labels } = this.data;
+    if (labels !== undefined) return labels[x] ?? "none";
     if (label === "seconds") return seconds(x, DIGITS);
     const units = /\bbytes$/.test(label) ? BYTES : /^(parameters|macs|flops)$/i.test(label) ? COUNTS : PLAIN;
     const [scaled, unit] = prefixed(x, units);

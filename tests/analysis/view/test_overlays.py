@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from onnx_nb import Graph, OnnxNbError, capture, load
+from onnx_nb import Graph, OnnxNbError, Scopes, capture, load, profile
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
 from onnx_nb.analysis.view.graph_columns import columns
@@ -152,3 +152,54 @@ def test_macs_of_a_model_with_open_dimensions_are_those_of_random_feeds() -> Non
     assert made.scopes[0] == made.nodes.sum()
     assert 4.05e9 < made.scopes[0] < 4.15e9
     assert overlay(model, "activation bytes").scopes[0] > 0
+
+
+def test_labels_are_categories_and_a_scope_has_that_of_all_its_nodes() -> None:
+    model = load(models.exported("bert", dynamo=False, small=True))
+    graph, tree = Graph.opened(model), scopes(Graph.opened(model))
+    inside = [node for node, name in enumerate(graph.names) if name.startswith("/encoder/layer.0/")]
+    labels: dict[str, object] = {graph.names[node]: ("GPU", 0) for node in inside}
+    labels["/pooler/dense/Gemm"] = None
+    made = overlay(model, labels, label="device")
+    assert made.labels == ("('GPU', 0)", "None", "several")
+    assert made.nodes[inside[0]] == 0
+    assert np.isnan(made.nodes).sum() == graph.node_count - len(labels)
+    for scope, path in enumerate(tree.scope_path):
+        below = [n for n in range(graph.node_count) if under(tree, int(tree.node_scope[n]), scope)]
+        found = {made.nodes[node] for node in below if not np.isnan(made.nodes[node])}
+        expected = np.nan if not found else found.pop() if len(found) == 1 else 2
+        assert made.scopes[scope] == expected or np.isnan(made.scopes[scope]) == np.isnan(expected) == True, path  # noqa: E712
+    assert made.to_json()["labels"] == list(made.labels)
+
+
+def under(tree: Scopes, scope: int, outer: int) -> bool:
+    """Return whether a scope is inside of another one, or the same."""
+    while scope > outer:
+        scope = int(tree.scope_parent[scope])
+    return scope == outer
+
+
+def test_a_profile_colors_by_time_provider_and_kernel() -> None:
+    model = load(models.exported("resnet50", dynamo=False))
+    found = profile(model, runs=2, warmup=0)
+    seconds = overlay(model, found)
+    assert (seconds.label, seconds.reduce) == ("seconds", "sum")
+    assert seconds.scopes[0] == pytest.approx(sum(kernel.median for kernel in found.kernels))
+    fused = found.fused[0]
+    assert set(seconds.nodes[list(fused.nodes)]) == {fused.median}
+    by_path = {row["scope"]: row for row in found.rows("scope")}
+    tree = scopes(Graph.opened(model))
+    for scope, path in enumerate(tree.scope_path):
+        if path in by_path and tree.scope_path.count(path) == 1:
+            inside = [
+                each for each, at in zip(found.kernels, found.kernel_scopes, strict=True) if under(tree, at, scope)
+            ]
+            assert seconds.scopes[scope] == pytest.approx(sum(kernel.median for kernel in inside))
+    assert overlay(model, found, label="provider").labels == ("CPUExecutionProvider",)
+    assert "Conv" in overlay(model, found, label="kernel").labels
+    assert np.nanmax(overlay(model, found, label="intensity").nodes) > 1
+    assert np.nanmax(overlay(model, found, label="memory").scopes) == found.memory_peak
+    with pytest.raises(OnnxNbError, match="a profile has no numbers 'speed'"):
+        overlay(model, found, label="speed")
+    with pytest.raises(OnnxNbError, match="profile is that of another model"):
+        overlay(models.detection(), found)
