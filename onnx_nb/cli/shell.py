@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import time
 import warnings
@@ -62,7 +63,7 @@ def command(verb: Verb) -> click.Command:
     def run(**given: Any) -> int:
         return _run(verb, **given)
 
-    brief = verb.help.partition("\n")[0].rstrip(".")
+    brief = re.split(r"[.:,]", verb.help)[0]
     return click.Command(verb.name, callback=run, params=params, help=verb.help, short_help=brief)
 
 
@@ -216,18 +217,22 @@ def _changes(
     return CHECK if (models and exit_code) or not ok else 0
 
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(onnx_nb.__version__, message="onnx-nb %(version)s")
-def program() -> None:
-    r"""See an ONNX model, cut it, compare it. Each command is a function of the Python package onnx_nb.
+_HELP: Final = """See an ONNX model, cut it, compare it. Each command is a function of the Python package onnx_nb.
 
-    \b
-    onnx-nb show model.onnx                        the graph in the browser
-    onnx-nb diff old.onnx new.onnx                 what changed
-    onnx-nb compare a.onnx b.onnx --fail "sqnr < 30 dB"
-    """
+\b
+onnx-nb show model.onnx                              the graph in the browser
+onnx-nb diff old.onnx new.onnx                       what changed
+onnx-nb compare a.onnx b.onnx --fail "sqnr < 30 dB"  exits with 1 if a tensor is worse
+"""
 
-
+program: Final = _Verbs(
+    "onnx-nb",
+    help=_HELP,
+    no_args_is_help=True,
+    params=[click.Option(["--debug"], is_flag=True, hidden=True, expose_value=False)],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+click.version_option(onnx_nb.__version__, message="onnx-nb %(version)s")(program)
 for _verb in VERBS.values():
     program.add_command(command(_verb))
 program.add_command(
@@ -249,6 +254,7 @@ program.add_command(
             _EXIT_CODE,
             *(option for option in _COMMON if option.name != "code"),
         ],
+        short_help="Show the models that differ from a revision of git",
         help="Show the models that differ from a revision of git, each with its diff.",
     )
 )
@@ -257,6 +263,7 @@ program.add_command(
         "lab",
         callback=_lab,
         params=[click.Argument(["model"], type=MODEL), *_COMMON[2:]],
+        short_help="Open a model in JupyterLab",
         help="Open a model in JupyterLab: the graph in a tab, with a kernel.",
     )
 )
