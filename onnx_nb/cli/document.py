@@ -15,6 +15,7 @@ import click
 from onnx_nb.analysis.formatting import (
     bytes_text,
     count_text,
+    duration_text,
     number_text,
     printable,
     scaled_text,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.cost.summary import Port, Summary
     from onnx_nb.analysis.model.auditor import Audit
     from onnx_nb.analysis.model.model import Model
+    from onnx_nb.analysis.profile.result import Profile
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.simplify.simplify import Simplification
 
@@ -285,6 +287,31 @@ def of_capture(made: Mapping[str, Any]) -> list[Block]:
     return [Text(repr(found), "title"), Table("", heads, rows, looks, left=4)]  # type: ignore[arg-type]
 
 
+def of_profile(made: Mapping[str, Any]) -> list[Block]:
+    """Return the blocks of a `Profile`."""
+    found: Profile = made["p"]
+
+    def times(row: Mapping[str, Any]) -> tuple[str, ...]:
+        return duration_text(row["seconds"]), f"± {duration_text(row['spread'])}", f"{row['share']:.1%}"
+
+    def measured(head: str, rows: Sequence[Mapping[str, Any]], *columns: str) -> Table:
+        most = max((row["share"] for row in rows), default=1.0) or 1.0
+        cells = [(*(str(row[name]) for name in columns), _bar(row["share"] / most, 12), *times(row)) for row in rows]
+        return Table(head, ("",) * (len(columns) + 1) + ("time", "", "share"), cells, left=len(columns) + 1)
+
+    blocks: list[Block] = [Text(found.message, "title")]
+    blocks += [Text(note) for note in found.notes]
+    runs = f"{count_text(len(found.run_seconds), 'run')}; loaded in {duration_text(found.load_seconds)}"
+    blocks.append(Text(f"{runs}, first run {duration_text(found.first_run_seconds)}", "faint"))
+    blocks.append(measured("Operators", found.rows("operator"), "op"))
+    scopes = [row for row in found.rows("scope") if row["scope"]]
+    blocks.append(measured("Scopes", scopes, "scope", "class"))
+    blocks.append(measured("Kernels", found.rows("kernel"), "kernel", "op"))
+    providers = found.rows("provider")
+    blocks.append(measured("Providers", providers if len(providers) > 1 else [], "provider"))
+    return blocks
+
+
 def of_audit(made: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of an `Audit`."""
     found: Audit = made["audit"]
@@ -316,6 +343,7 @@ BLOCKS: Final[Mapping[str, Callable[[Mapping[str, Any]], list[Block]]]] = {
     "diff": of_diff,
     "compare": of_compare,
     "capture": of_capture,
+    "profile": of_profile,
     "audit": of_audit,
     "report": of_page,
 }

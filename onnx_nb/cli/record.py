@@ -136,6 +136,24 @@ def _capture(made: Mapping[str, Any]) -> dict[str, Any]:
     return {"feeds": made["capture"].feeds, "values": made["capture"].rows()}
 
 
+def _profile(made: Mapping[str, Any]) -> dict[str, Any]:
+    found = made["p"]
+    return {
+        "message": found.message,
+        "notes": found.notes,
+        "seconds": found.seconds,
+        "run_seconds": found.run_seconds,
+        "first_run_seconds": found.first_run_seconds,
+        "load_seconds": found.load_seconds,
+        "mapped": found.mapped,
+        "memory_peak": found.memory_peak,
+        "kernels": found.rows("kernel"),
+        "operators": found.rows("operator"),
+        "scopes": found.rows("scope"),
+        "providers": found.rows("provider"),
+    }
+
+
 def _audit(made: Mapping[str, Any]) -> dict[str, Any]:
     found = made["audit"]
     return {
@@ -164,6 +182,7 @@ _RECORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "diff": _diff,
     "compare": _compare,
     "capture": _capture,
+    "profile": _profile,
     "audit": _audit,
     "report": lambda _made: {},
 }

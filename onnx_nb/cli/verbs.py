@@ -333,6 +333,33 @@ def capture(
     return _paged(script, page, "Capture", result)
 
 
+def profile(
+    model: str,
+    *,
+    feeds: str | None = None,
+    runs: int | None = None,
+    warmup: int | None = None,
+    providers: Sequence[str] = (),
+    optimization: str | None = None,
+    threads: int | None = None,
+    read: str | None = None,
+    data_dir: str | None = None,
+    page: str | None = None,
+) -> Script:
+    """Run a model as in production, and find out which nodes take the time.
+
+    With --read it is not run: the file is what onnxruntime's own profiling wrote.
+    """
+    script = Script()
+    loaded = _loaded(script, model, data_dir)
+    if read:
+        result = script.call("onnx_nb.Profile.read", read, loaded, warmup=warmup, into="p")
+    else:
+        options = {"optimization": optimization, "threads": threads, "providers": [*providers] or None}
+        result = script.call("onnx_nb.profile", loaded, feeds=feeds, runs=runs, warmup=warmup, **options, into="p")
+    return _paged(script, page, "Profile", result)
+
+
 def audit(model: str, data_dir: str | None = None, page: str | None = None, *, checksums: bool = False) -> Script:
     """Check the external data of a model: every tensor's bytes against the files that hold them."""
     script = Script()
@@ -480,6 +507,29 @@ VERBS: Final[Mapping[str, Verb]] = {
             "c",
         ),
         Verb("capture", capture, (_argument("model"), _FEEDS, _TENSORS, _DATA_DIR, _PAGE), "capture"),
+        Verb(
+            "profile",
+            profile,
+            (
+                _argument("model"),
+                _FEEDS,
+                _option("--runs", type=click.IntRange(min=1), help="Runs that are measured; 20 by default."),
+                _option("--warmup", type=click.IntRange(min=0), help="Runs before them; 2 by default."),
+                _option(
+                    "--provider", "providers", multiple=True, metavar="NAME", help="Execution provider, best first."
+                ),
+                _option(
+                    "--optimization",
+                    type=click.Choice(("all", "layout", "extended", "basic", "off")),
+                    help="Level of graph optimization; all by default, as in production.",
+                ),
+                _option("--threads", type=click.IntRange(min=1), help="Threads of an operator."),
+                _file("--read", text="Read this profile of onnxruntime instead of running the model."),
+                _DATA_DIR,
+                _PAGE,
+            ),
+            "p",
+        ),
         Verb(
             "audit",
             audit,

@@ -24,6 +24,9 @@ SLICES: Final = 8
 BARS: Final = 60
 """Maximum number of points in a chart."""
 
+_CHART: Final = """%%{init: {"themeVariables": {"xyChart": {"plotColorPalette": "#54aeff, #0550ae"}}}}%%
+xychart-beta"""
+"""First lines of a chart: Mermaid's own first color is hardly visible on white."""
 _CLASSES: Final = (
     "classDef added fill:#dcf5e3,stroke:#1a7f37,color:#0b3d1a",
     "classDef removed fill:#fde3e1,stroke:#cf222e,color:#5c0f14",
@@ -104,8 +107,10 @@ def _states(states: Any) -> list[tuple[int, int]]:
 
 
 def _node(graph: Graph, node: int) -> str:
-    op, name = graph.operators[graph.op_index[node]][0], graph.names[node]
-    return _text(op) + (f"<br/>{_text(shortened(name.rpartition('/')[2], 28))}" if name else "")
+    op, name = graph.operators[graph.op_index[node]][0], graph.names[node].strip("/")
+    # exporters call a node by its place and its operator
+    place = name.removesuffix(op).rstrip("/") or name
+    return _text(op) + (f"<br/>{_text(place if len(place) <= 32 else f'…{place[-31:]}')}" if place else "")
 
 
 def _text(text: str) -> str:
@@ -124,7 +129,7 @@ def of_simplification(result: Any) -> str:
     names = ", ".join(f'"{_label(op)}"' for op in most)
     series = [", ".join(str(counts.get(op, 0)) for op in most) for counts in (result.before, result.after)]
     bars = [f"  bar [{numbers}]" for numbers in series]
-    return "\n".join(["xychart-beta", '  title "Nodes before and after"', f"  x-axis [{names}]", *bars])
+    return "\n".join([_CHART, '  title "Nodes before and after"', f"  x-axis [{names}]", *bars])
 
 
 def of_comparison(comparison: Comparison) -> str:
@@ -141,7 +146,7 @@ def of_comparison(comparison: Comparison) -> str:
     numbers = ", ".join(f"{value:.1f}" for value in worst)
     title = '  title "SQNR of the points in dB, inputs to outputs"'
     axes = [f'  x-axis "point" 1 --> {max(len(finite), 2)}', f'  y-axis "dB" {low:.0f} --> {highest + 1:.0f}']
-    return "\n".join(["xychart-beta", title, *axes, f"  bar [{numbers}]"])
+    return "\n".join([_CHART, title, *axes, f"  bar [{numbers}]"])
 
 
 def of_summary(summary: Summary) -> str:

@@ -42,6 +42,7 @@ LINES = {
     "onnx_diff": ("one one.onnx", onnx_nb.Diff),
     "onnx_compare": ("one one.onnx", onnx_nb.Comparison),
     "onnx_capture": ("one --tensors a", onnx_nb.Capture),
+    "onnx_profile": ("one --runs 2", onnx_nb.Profile),
     "onnx_audit": ("one.onnx", onnx_nb.Audit),
 }
 

@@ -65,6 +65,7 @@ LINES = {
     "diff": "diff one.onnx other.onnx --page page.html",
     "compare": "compare one.onnx other.onnx --fail 'sqnr < 30' --page page.html",
     "capture": "capture one.onnx",
+    "profile": "profile one.onnx --runs 3 --page page.html",
     "audit": "audit one.onnx --page page.html",
     "report": "report page.html one.onnx other.onnx --diff --compare",
 }
