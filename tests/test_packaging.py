@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import onnx_nb
 from tests import models
@@ -54,9 +55,10 @@ def test_the_wheel_carries_the_bundles_and_not_their_sources(wheel: Path) -> Non
             assert bundle == (ROOT / "onnx_nb" / "static" / name).read_bytes()
             assert b"export" in bundle
             assert len(bundle) <= 380_000
-    assert sorted(name for name in names if name.startswith("onnx_nb/static/")) == sorted(
-        f"onnx_nb/static/{name}" for name in BUNDLES
-    )
+    assert {name.removeprefix("onnx_nb/static/") for name in names if name.startswith("onnx_nb/static/")} == {
+        *BUNDLES,
+        "THIRD-PARTY-LICENSES.txt",
+    }
     assert "onnx_nb/py.typed" in names
     assert [name for name in names if name.startswith("onnx_nb/frontend") or "node_modules" in name] == []
     about = wheel.name.rsplit("-", 3)[0]
@@ -66,6 +68,30 @@ def test_the_wheel_carries_the_bundles_and_not_their_sources(wheel: Path) -> Non
     assert {name.removeprefix(within) for name in names if ".data/" in name} == shared
     assert len(shared) == 3
     assert wheel.stat().st_size < 1_500_000
+
+
+def test_the_wheel_has_the_licenses_of_what_is_bundled(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (path,) = (name for name in archive.namelist() if name.endswith(".dist-info/licenses/LICENSE"))
+        about = path.rpartition("/licenses/")[0]
+        notices = archive.read(f"{about}/licenses/onnx_nb/static/THIRD-PARTY-LICENSES.txt").decode()
+        assert "THIRD-PARTY-LICENSES.txt" in archive.read(f"{about}/METADATA").decode()
+    lock = json.loads((ROOT / "onnx_nb" / "frontend" / "package-lock.json").read_text(encoding="utf-8"))
+    shipped = {
+        name.removeprefix("node_modules/"): package
+        for name, package in lock["packages"].items()
+        if name and not package.get("dev")
+    }
+    assert shipped
+    for name, package in shipped.items():
+        assert f"{name} {package['version']} ({package['license']})" in notices
+    assert notices.count("Permission to use, copy, modify, and/or distribute this software") == len(shipped)
+
+
+def test_the_citation_names_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == onnx_nb.__version__
+    assert citation["license"] == "Apache-2.0"
 
 
 def test_the_installed_wheel_opens_a_model_and_makes_a_widget(wheel: Path, tmp_path: Path) -> None:

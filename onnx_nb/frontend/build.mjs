@@ -1,9 +1,10 @@
 /**
  * Bundles entry.ts with its stylesheet into ../static/widget.js, stub.ts into ../static/stub.js, and the extension of
- * JupyterLab into ../static/labextension, whose file has a hash in its name because browsers keep it.
+ * JupyterLab into ../static/labextension, whose file has a hash in its name because browsers keep it. The licenses of
+ * the packages in them go into ../static/THIRD-PARTY-LICENSES.txt.
  */
 
-import { readFile, rm, writeFile } from "node:fs/promises";
+import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { basename } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build, context } from "esbuild";
@@ -16,6 +17,7 @@ const common = {
   target: "es2022",
   minify: true,
   legalComments: "none",
+  metafile: true,
   loader: { ".svg": "text" },
   plugins: [
     {
@@ -43,7 +45,6 @@ const labextension = {
   outdir: here("../static/labextension/static"),
   entryNames: "[name].[hash]",
   format: "iife",
-  metafile: true,
 };
 
 /** Writes what JupyterLab reads about the extension. */
@@ -68,8 +69,24 @@ async function describe({ metafile }) {
   }
 }
 
+/** Writes the license of each package from which the bundles have code. */
+async function notices(results) {
+  const inputs = results.flatMap(({ metafile }) => Object.keys(metafile.inputs));
+  const packages = inputs.flatMap((path) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path) ?? []);
+  const parts = ["The bundles of onnx_nb hold code of these packages."];
+  for (const folder of [...new Set(packages)].sort()) {
+    const { name, version, license } = JSON.parse(await readFile(here(`${folder}/package.json`), "utf8"));
+    const file = (await readdir(here(folder))).find((each) => /^licen[cs]e/i.test(each));
+    if (!file) throw new Error(`${name} has no license file`);
+    const text = await readFile(here(`${folder}/${file}`), "utf8");
+    parts.push(`${name} ${version} (${license})`, text.trim());
+  }
+  await writeFile(here("../static/THIRD-PARTY-LICENSES.txt"), `${parts.join("\n\n")}\n`);
+}
+
 if (process.argv.includes("--watch")) await (await context({ ...widgets, sourcemap: "inline" })).watch();
 else {
   await rm(here("../static/labextension"), { recursive: true, force: true });
-  await Promise.all([build(widgets), build(labextension).then(describe)]);
+  const results = await Promise.all([build(widgets), build(labextension)]);
+  await Promise.all([describe(results[1]), notices(results)]);
 }
