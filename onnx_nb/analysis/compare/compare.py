@@ -1,5 +1,8 @@
 """Compare two ONNX models that run on the same feeds, at every value that both have.
 
+Both run on their own, for the cumulative errors. Then the candidate runs once more with the reference's value in place
+of every value that both have, for the error that each region between them adds (`isolated_errors`).
+
 After quantization, fusion or renaming, a value may have several possible counterparts. `options` lists them from names
 and structure, `chosen` picks one of them once the errors are known, and `matched_by_values` finds the rest by their
 shapes and values.
@@ -11,6 +14,7 @@ import concurrent.futures
 import functools
 import math
 import pickle
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -77,6 +81,7 @@ def compare(
     feeds: Any = None,
     *,
     tensors: str | Iterable[str] | None = None,
+    isolated: bool = True,
     rtol: float = RTOL,
     atol: float = ATOL,
     memory_limit: int | None = None,
@@ -102,6 +107,9 @@ def compare(
         ``None``, random values, or the inputs that a `Capture` kept.
     tensors
         Names or patterns (``*``, ``?``, ``[…]``) of the reference's values to compare; all if ``None``.
+    isolated
+        Whether to compute the errors that each region of the candidate adds by itself, from one value that both have
+        to the next. Not known where the candidate is a `Capture`.
     rtol, atol
         Tolerances, for `ErrorStats.outside`.
     memory_limit
@@ -174,18 +182,21 @@ def compare(
         there[1] = [value for value in there[1] if value in needed]  # the rest need not run
     outputs = frozenset(graphs[0].outputs.tolist())
     seen = frozenset(there[0]), frozenset(there[1])
-    plan = lockstep.Plan(tuple(proposed), rtol, atol, limit, outputs, seen)
+    held = seen[0] if isolated and isinstance(sides[1], Running) else frozenset[int]()
+    plan = lockstep.Plan(tuple(proposed), rtol, atol, limit, outputs, seen, held)
     captured = next((side.feeds for side in sides if isinstance(side, Recorded)), None)
     done = CountedWork(progress, count_of(feeds) if captured is None else captured)
     numbered = enumerate(_feeds(sides, feeds))
     _, first = next(numbered, (0, None))
     if first is None:
         raise FeedError("no feed was given.", advice="The iterable is empty: a generator can be used only once.")
-    errors, misfits = _first(sides, plan, first, done)
+    errors, own, misfits = _first(sides, plan, first, done)
     feeds_run = 1
-    for found in _rest(sides, plan._replace(options=tuple(errors)), numbered, executor, done):
+    plan = plan._replace(options=tuple(errors), held=held & {option.reference for option in errors})
+    for found in _rest(sides, plan, numbered, executor, done):
         feeds_run += 1
         errors = {option: mine | found.errors[option] for option, mine in errors.items() if option in found.errors}
+        own = {option: mine | found.isolated[option] for option, mine in own.items() if option in found.isolated}
         misfits |= {option: f"{why} (feed {feeds_run - 1})" for option, why in found.misfits.items()}
     done.finished()
     if not errors:
@@ -212,6 +223,7 @@ def compare(
                 unlike.get((int(graphs[0].producer[value]), int(graphs[1].producer[option.candidate])), ())
             ),
             cumulative=errors[option],
+            isolated=errors[option] if held and graphs[1].producer[option.candidate] < 0 else own.get(option),
         )
         for depth, value in enumerate(there[0])
         if (option := by_reference.get(value)) is not None
@@ -259,9 +271,29 @@ def _feeds(sides: Sequence[Side], feeds: Any) -> Iterator[dict[str, Any]]:
 
 def _first(
     sides: Sequence[Side], plan: lockstep.Plan, feed: Mapping[str, Any], done: CountedWork
-) -> tuple[dict[Option, ErrorStats], dict[Option, str]]:
-    """Run the first feed and decide which values match; return their errors, and why others cannot be compared."""
-    found = lockstep.run(sides, plan, feed, 0, sampled=True, progress=done.reached)
+) -> tuple[dict[Option, ErrorStats], dict[Option, ErrorStats], dict[Option, str]]:
+    """Run the first feed and decide which values match.
+
+    Return their errors, those of their regions by themselves, and why others cannot be compared.
+    """
+    with tempfile.TemporaryDirectory(prefix="onnx_nb-comparison-") as folder:
+        found = lockstep.run(sides, plan, feed, 0, folder, sampled=True, progress=done.reached)
+        errors = _matched(sides, plan, feed, found, folder, done)
+        plan = plan._replace(options=tuple(errors))
+        own = lockstep.isolated(sides, plan, found, feed, 0, lambda _, what: done.reached(1.0, what))
+        found.held.clear()
+    return errors, own, found.misfits
+
+
+def _matched(  # noqa: PLR0917
+    sides: Sequence[Side],
+    plan: lockstep.Plan,
+    feed: Mapping[str, Any],
+    found: lockstep.Found,
+    folder: str,
+    done: CountedWork,
+) -> dict[Option, ErrorStats]:
+    """Return the options that hold, with their errors."""
     errors = {option: found.errors[option] for option in chosen(found.errors, plan.options)}
     doubtful = {option.reference: far for option, each in errors.items() if (far := by_norm(each)) > DOUBT}
     samples: list[dict[int, Sample]] = []
@@ -270,16 +302,16 @@ def _first(
         samples.append({value: sample for value, sample in found.samples[at].items() if value not in sure})
     by_values = tuple(matched_by_values((sides[0].graph, sides[1].graph), samples, doubtful))
     if not by_values:
-        return errors, found.misfits
-    plan = plan._replace(options=by_values)
-    again = lockstep.run(sides, plan, feed, 0, progress=lambda _, what: done.reached(1.0, what))
+        return errors
+    plan = plan._replace(options=by_values, held=frozenset())
+    again = lockstep.run(sides, plan, feed, 0, folder, progress=lambda _, what: done.reached(1.0, what))
     taken = [{option.of(at) for option in by_values} for at in (0, 1)]
     rest = {
         option: each
         for option, each in errors.items()
         if option.reference not in taken[0] and option.candidate not in taken[1]
     }
-    return rest | again.errors, found.misfits
+    return rest | again.errors
 
 
 def _rest(
@@ -293,7 +325,7 @@ def _rest(
     if executor is None:
         for number, feed in feeds:
             report = functools.partial(lambda number, part, what: done.reached(number + part, what), number)
-            yield lockstep.run(sides, plan, feed, number, progress=report)
+            yield lockstep.run_both_ways(sides, plan, feed, number, report)
         return
     results = spread(executor, lockstep.run_remote, pickle.dumps((sides, plan)), feeds)
     for number, found in enumerate(results, 2):

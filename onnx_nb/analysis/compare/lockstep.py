@@ -21,12 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.array_errors import as_floats, spread
+from onnx_nb.analysis.compare.isolated import Scale, Settings, isolated_errors
 from onnx_nb.analysis.compare.metrics import ErrorStats, classes_axis
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import label_of
 from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
+from onnx_nb.analysis.progress import stage
 from onnx_nb.analysis.run.capture import refuse_faults
 from onnx_nb.analysis.run.feeds import validate_feeds
 from onnx_nb.analysis.run.session import with_explicit_casts
@@ -72,11 +74,12 @@ class Running:
 
     def __init__(self, model: Model, memory_limit: int, providers: Sequence[str] | None) -> None:
         self.graph = Graph.of(model)
-        self._memory_limit, self._providers = memory_limit, providers
+        self.providers = None if providers is None else (providers,) if isinstance(providers, str) else tuple(providers)
+        self._memory_limit = memory_limit
         self._runs: tuple[frozenset[int], Windows, Mapping[int, int]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Running, (self.graph.model, self._memory_limit, self._providers)
+        return Running, (self.graph.model, self._memory_limit, self.providers)
 
     def steps(
         self, feed: Mapping[str, Any], _number: int, wanted: frozenset[int], at: int, pairing: _Pairing
@@ -89,9 +92,9 @@ class Running:
 
     def _windows(self, wanted: frozenset[int]) -> tuple[Windows, Mapping[int, int]]:
         graph = self.graph
-        make = functools.partial(Windows, memory_limit=self._memory_limit, providers=self._providers)
+        make = functools.partial(Windows, memory_limit=self._memory_limit, providers=self.providers)
         # as the model would run in one session, with the casts that onnxruntime inserts
-        low, original = with_explicit_casts(graph, wanted, self._providers)
+        low, original = with_explicit_casts(graph, wanted, self.providers)
         refuse_faults(graph, lambda: make(graph, wanted, reuse=False).runs)
         lowest = {value for value, source in original.items() if source in wanted}
         return make(low, lowest, reuse=True), original
@@ -180,6 +183,8 @@ class Plan(NamedTuple):
     seen: tuple[frozenset[int], frozenset[int]]
     """Values that each side passes on, the same for every feed: onnxruntime may compute a value that is not fetched in
     another precision."""
+    held: frozenset[int] = frozenset()
+    """Values of the reference that are held for `isolated`."""
 
 
 @dataclass
@@ -191,6 +196,11 @@ class Found:
     """Reason why two values could not be compared."""
     samples: tuple[dict[int, Sample], dict[int, Sample]] = field(default_factory=lambda: ({}, {}))
     """Samples of the values of each side, if requested."""
+    held: dict[int, Any] = field(default_factory=dict)
+    """Values of the reference, for `unspilled`."""
+    dtypes: dict[int, np.dtype[Any]] = field(default_factory=dict)
+    """Types of the candidate's tensors."""
+    isolated: dict[Option, ErrorStats] = field(default_factory=dict)
 
 
 def run(
@@ -198,12 +208,16 @@ def run(
     plan: Plan,
     feed: Mapping[str, Any],
     number: int,
+    folder: str,
     *,
     sampled: bool = False,
     progress: Callable[[float, str], None] | None = None,
 ) -> Found:
-    """Run reference and candidate on one numbered feed; ``sampled`` keeps a sample of every value."""
-    with statistics_pool() as pool, tempfile.TemporaryDirectory(prefix="onnx_nb-comparison-") as folder:
+    """Run reference and candidate on one numbered feed; ``sampled`` keeps a sample of every value.
+
+    ``folder`` receives values beyond the memory limit.
+    """
+    with statistics_pool() as pool:
         pairing = _Pairing(sides[1].graph.model, plan, number, pool, Store(0, folder), progress, sampled)
         steps = [side.steps(feed, number, plan.seen[at], at, pairing) for at, side in enumerate(sides)]
         done, over = pairing.done, [not seen for seen in plan.seen]
@@ -216,6 +230,55 @@ def run(
                 done[turn], over[turn] = 1.0, True
         pairing.settle()
         return pairing.found
+
+
+def run_both_ways(
+    sides: Sequence[Side],
+    plan: Plan,
+    feed: Mapping[str, Any],
+    number: int,
+    progress: Callable[[float, str], None] | None = None,
+) -> Found:
+    """Run both sides on one numbered feed, then the regions of the candidate on the values held, if any."""
+    with tempfile.TemporaryDirectory(prefix="onnx_nb-comparison-") as folder:
+        first, second = (stage(progress, 0.0, 0.6), stage(progress, 0.6, 1.0)) if plan.held else (progress, None)
+        found = run(sides, plan, feed, number, folder, progress=first)
+        found.isolated = isolated(sides, plan, found, feed, number, second)
+        found.held.clear()
+    return found
+
+
+def isolated(  # noqa: PLR0917
+    sides: Sequence[Side],
+    plan: Plan,
+    found: Found,
+    feed: Mapping[str, Any],
+    number: int,
+    progress: Callable[[float, str], None] | None = None,
+) -> dict[Option, ErrorStats]:
+    """Return the errors of the candidate's regions on the values held; none where no node produces the value."""
+    side = sides[1]
+    usable = {option.candidate: option for option in plan.options if option.reference in found.held}
+    if not usable or not isinstance(side, Running):
+        return {}
+    model = side.graph.model
+    errors = isolated_errors(
+        side.graph,
+        {value: functools.partial(unspilled, found.held[option.reference]) for value, option in usable.items()},
+        found.dtypes,
+        fed(model, feed),
+        Settings(plan.rtol, plan.atol, side.providers, plan.memory_limit // 2, number),
+        keep=False,
+        scales={value: scale_of(model, option) for value, option in usable.items() if option.scale[0]},
+        progress=progress,
+    )
+    return {usable[value]: each for value, each in errors.items() if isinstance(each, ErrorStats)}
+
+
+def scale_of(model: Model, option: Option) -> Scale:
+    """Return the scale and zero point of an option's integers."""
+    scale, zero_point = map(model.tensor, option.scale)
+    return Scale(np.float32(scale), zero_point)
 
 
 @dataclass
@@ -247,6 +310,7 @@ class _Pairing:
     """Pairs that are being compared, and their bytes."""
 
     def __post_init__(self) -> None:
+        self._held_bytes = 0
         self._options: tuple[dict[int, list[Option]], dict[int, list[Option]]] = ({}, {})
         for option in self.plan.options:
             for side in (0, 1):
@@ -258,6 +322,10 @@ class _Pairing:
         if not isinstance(content, np.ndarray):
             self.found.misfits.update((option, "it is not a tensor") for option in options)
             return
+        if side:
+            self.found.dtypes[value] = content.dtype
+        elif value in self.plan.held and content.dtype.kind != "O":
+            self._hold(value, content)
         if self.sampled:
             elements = content.reshape(-1)[: 0 if content.dtype.kind == "O" else None]
             self.found.samples[side][value] = Sample(content.shape, as_floats(spread(elements, _SAMPLED)))
@@ -283,11 +351,19 @@ class _Pairing:
             self.arrived[side][value] = _Waiting(content, nbytes, uses)
             self.waiting[side] += nbytes
 
+    def _hold(self, value: int, content: NDArray[Any]) -> None:
+        if not isinstance(content, np.memmap) and content.nbytes > SMALL:
+            if self._held_bytes + content.nbytes > self.plan.memory_limit // 4:
+                content = self.files.put(content)
+            else:
+                self._held_bytes += content.nbytes
+        self.found.held[value] = content
+
     def held(self) -> int:
-        """Return the number of bytes of values that wait or are being compared."""
+        """Return the number of bytes of values that wait, are held or are being compared."""
         if sum(nbytes for *_, nbytes in self.busy) > self.plan.memory_limit // 8:
             self.settle()
-        return sum(self.waiting) + sum(nbytes for *_, nbytes in self.busy)
+        return self._held_bytes + sum(self.waiting) + sum(nbytes for *_, nbytes in self.busy)
 
     def settle(self) -> None:
         """Wait until all pairs are compared."""
@@ -309,8 +385,7 @@ class _Pairing:
         def compute() -> ErrorStats:
             actual = candidate
             if option.scale[0]:  # the real numbers that quantized integers represent
-                scale, zero = (np.float32(self.candidate.tensor(name)) for name in option.scale)
-                actual = (candidate.astype(np.float32) - zero) * scale
+                actual = scale_of(self.candidate, option).real(candidate)
             return ErrorStats.of(reference, actual, rtol=plan.rtol, atol=plan.atol, argmax=axis, feed=self.number)
 
         nbytes = reference.nbytes + candidate.nbytes
@@ -331,4 +406,4 @@ def run_remote(token: str, payload: bytes, numbered: tuple[int, Mapping[str, Any
         _local.sides, _local.plan = pickle.loads(payload)  # noqa: S301 (our own)
         _local.token = token
     number, feed = numbered
-    return pickle.dumps(run(_local.sides, _local.plan, feed, number))
+    return pickle.dumps(run_both_ways(_local.sides, _local.plan, feed, number))

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.compare import QUANTIZED
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained, point_at
+from onnx_nb.analysis.compare.isolated import Settings, isolated_errors, unconfirmed
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, by_peak, classes_axis
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted, shape_text
@@ -34,11 +35,8 @@ from onnx_nb.analysis.pytorch.align import Alignment, Candidates, Pairs, TensorS
 from onnx_nb.analysis.pytorch.drilldown import (
     SMALL,
     Reproduction,
-    Settings,
     compare_operations,
-    isolated_errors,
     submodule_nodes,
-    unconfirmed,
 )
 from onnx_nb.analysis.pytorch.export import export
 from onnx_nb.analysis.pytorch.module_scopes import source_of

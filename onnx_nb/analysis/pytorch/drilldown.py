@@ -2,11 +2,7 @@
 
 The operations are recorded in a second run of the module and paired with tensors by structure (`Operations`): exporters
 tie a node to a submodule, but not to an operation.
-
-The isolated error of a tensor is the error that its region adds, without the errors of everything before it. A region
-is the nodes between reference tensors, whose correct values are known. All regions run in one session: a node that
-reads a reference tensor reads a graph input of that name, which holds the correct value, while the node that produces
-the tensor writes it under another name, as a graph output.
+Their own errors come from `isolated_errors`.
 """
 
 from __future__ import annotations
@@ -14,24 +10,21 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import ModelProto, helper
 
 from onnx_nb.analysis.compare.comparison import Comparison, Point, point_at
-from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors
+from onnx_nb.analysis.compare.isolated import Settings, isolated_errors, nodes_between, unconfirmed
+from onnx_nb.analysis.compare.metrics import ErrorStats
 from onnx_nb.analysis.errors import ModelFileError
-from onnx_nb.analysis.formatting import count_text, plain_text, quoted
-from onnx_nb.analysis.graph.dataflow import Flow
+from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.names import INITIALIZER
-from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch.align import TensorSink, main_tensors
@@ -49,31 +42,6 @@ SMALL: Final = 1 << 25
 """Maximum bytes of recorded values for a run in one session, and for arrays to be kept for `Settings.errors`."""
 MOST_OPERATIONS: Final = 2000
 """Maximum number of operations of a submodule that `drill` accepts."""
-_COMPUTED: Final = "__onnx"
-"""Suffix of the name of a tensor that a region computes."""
-_ROUNDING: Final = 1e-5
-"""Maximum relative error of a region that needs no explanation."""
-_FAR: Final = 1e-3
-"""Minimum relative error of a tensor that is perhaps not the one that torch's value belongs to."""
-_UNHARMED: Final = 1e-4
-"""Ratio of the error of a region to that of a tensor inside it, below which the tensor is not torch's value."""
-
-
-class Settings(NamedTuple):
-    """Settings for running a model, and tolerances of errors."""
-
-    rtol: float = RTOL
-    atol: float = ATOL
-    providers: tuple[str, ...] | None = None
-    memory_limit: int = 1 << 30
-    """Maximum number of bytes of values that are compared at a time."""
-
-    def errors(
-        self, reference: NDArray[Any], candidate: NDArray[Any], *, keep: bool, argmax: int | None = None
-    ) -> ErrorStats | LazyErrors:
-        """Return the errors of an array; with ``keep`` both arrays stay in memory until all statistics are computed."""
-        compare = LazyErrors if keep else ErrorStats.of
-        return compare(reference, candidate, rtol=self.rtol, atol=self.atol, argmax=argmax)
 
 
 def compare_operations(  # noqa: PLR0917
@@ -269,141 +237,4 @@ def submodule_nodes(
     inside = {value for value in made if value >= call.known}
     recorded = {value: number for number, (value, _) in pairs.items()}
     starts = {value for value, number in recorded.items() if number not in inside}
-    return *_nodes_between(graph, computed, starts), computed
-
-
-# --- isolated errors ------------------------------------------------------------------------------------------------
-
-
-def isolated_errors(
-    graph: Graph,
-    references: Mapping[int, Callable[[], NDArray[Any]]],
-    dtypes: Mapping[int, np.dtype[Any]],
-    feeds: Mapping[str, Any],
-    settings: Settings,
-    *,
-    keep: bool,
-    uncut: Collection[int] = (),
-    progress: Progress | None = None,
-) -> dict[int, ErrorStats | LazyErrors]:
-    """Return the errors of each reference tensor when its region runs on reference values.
-
-    ``references`` maps a tensor to a function that returns its correct value, ``dtypes`` to the type in the model.
-    No region begins at the tensors in ``uncut``. The tensors are divided, in the order in which they are computed, into
-    batches that fit into memory.
-    """
-    references = {value: references[value] for value in references if value in dtypes and graph.producer[value] >= 0}
-    batches: list[list[int]] = [[]]
-    nbytes = 0
-    for value in sorted(references, key=lambda value: int(graph.rank[graph.producer[value]])):
-        size = 2 * references[value]().nbytes
-        if batches[-1] and nbytes + size > settings.memory_limit:
-            batches.append([])
-            nbytes = 0
-        batches[-1].append(value)
-        nbytes += size
-
-    def right(value: int) -> NDArray[Any]:
-        if value not in references:
-            return np.asarray(feeds[graph.value_names[value]])
-        with np.errstate(over="ignore"):  # values beyond float16 are infinite there, too
-            return references[value]().astype(dtypes[value], copy=False)
-
-    found: dict[int, ErrorStats | LazyErrors] = {}
-    report = progress or (lambda _done, _what: None)
-    for values in filter(None, batches):
-        report(len(found) / len(references), f"{count_text(len(values), 'region')}, each on torch's values")
-        begins = references.keys() - uncut
-        nodes, inputs = _nodes_between(graph, values, begins)
-        arrays = {graph.value_names[value]: right(value) for value in inputs}
-        model = _regions(graph, nodes, arrays, values, begins)
-        session = sessions.create(model, optimize=False, providers=settings.providers, transient=True)
-        given = {name: sessions.to_value(array) for name, array in arrays.items()}
-        results = sessions.run_values(session, given, name=model.name)
-        for value in values:
-            name = graph.value_names[value]
-            report(len(found) / len(references), f"errors of {quoted(name)}")
-            array = sessions.to_array(results.pop(name + _COMPUTED if value in begins else name))
-            reference = references[value]()
-            if array.shape == reference.shape:
-                found[value] = settings.errors(reference, array, keep=keep)
-    return found
-
-
-def unconfirmed(
-    graph: Graph,
-    own: Mapping[int, ErrorStats | LazyErrors],
-    doubtful: Collection[int],
-    run: Callable[[], Mapping[int, ErrorStats | LazyErrors]],
-) -> set[int]:
-    """Return the doubtful tensors that differ from torch's values though all that is computed from them is right.
-
-    ``run`` returns the errors of regions that begin at no doubtful tensor; called if any error is beyond rounding.
-    """
-
-    def size(errors: ErrorStats | LazyErrors) -> float:
-        found = errors.size
-        return np.inf if found.mismatches else 0.0 if found.is_equal else found.rel_l2
-
-    if not doubtful or all(size(errors) <= _ROUNDING for errors in own.values()):
-        return set()
-    errors = run()
-    sure = own.keys() - doubtful
-    worst: dict[int, float] = {}
-    for end in errors.keys() & sure:
-        nodes, _ = _nodes_between(graph, [end], sure)
-        for node in nodes:
-            for value in graph.node_outputs(node).tolist():
-                if value in doubtful:
-                    worst[value] = max(worst.get(value, 0.0), size(errors[end]))
-    return {
-        value
-        for value, after in worst.items()
-        if value in errors and size(errors[value]) > _FAR and after <= _UNHARMED * size(errors[value])
-    }
-
-
-def _nodes_between(graph: Graph, ends: Iterable[int], known: Collection[int]) -> tuple[set[int], list[int]]:
-    """Return the nodes that compute ``ends`` from the nearest known tensors, and the tensors they read from outside."""
-    flow = Flow.of(graph)
-    nodes: set[int] = set()
-    inputs: dict[int, None] = {}
-    todo = [flow.producer[value] for value in ends]
-    while todo:
-        node = todo.pop()
-        if node in nodes:
-            continue
-        nodes.add(node)
-        for value in flow.reads(node):
-            if flow.producer[value] < 0 or value in known:
-                inputs[value] = None
-            else:
-                todo.append(flow.producer[value])
-    return nodes, [value for value in inputs if flow.kinds[value] != INITIALIZER]
-
-
-def _regions(
-    graph: Graph, nodes: set[int], inputs: Mapping[str, Any], ends: list[int], known: Collection[int]
-) -> Model:
-    """Return a model of the nodes in which every reference tensor is written under another name."""
-    source, names = graph.model.proto, graph.value_names
-    proto = ModelProto(ir_version=max(source.ir_version, 4), opset_import=source.opset_import)
-    proto.functions.extend(source.functions)
-    target = proto.graph
-    target.name = f"regions of {graph.model.name}"
-    target.initializer.extend(source.graph.initializer)
-    target.sparse_initializer.extend(source.graph.sparse_initializer)
-    renamed = {names[value] for value in known}
-    for node in sorted(nodes, key=lambda node: int(graph.rank[node])):
-        made = target.node.add()
-        made.CopyFrom(source.graph.node[node])
-        made.ClearField("metadata_props")
-        for place, name in enumerate(made.output):
-            if name in renamed:
-                made.output[place] = plain_text(name) + _COMPUTED
-    for name, array in inputs.items():
-        kind = helper.make_tensor_type_proto(int(helper.np_dtype_to_tensor_dtype(array.dtype)), array.shape)
-        target.input.add(name=name).type.CopyFrom(kind)
-    for value in ends:
-        target.output.add(name=names[value] + (_COMPUTED if value in known else ""))
-    return with_proto(graph.model, proto, target.name)
+    return *nodes_between(graph, computed, starts), computed

@@ -33,10 +33,10 @@ from onnx_nb.analysis.pytorch.record import to_numpy
 if TYPE_CHECKING:
     import torch
 
+    from onnx_nb.analysis.compare.isolated import Settings
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.align import Pairs
-    from onnx_nb.analysis.pytorch.drilldown import Settings
     from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
 
 _ROUNDED: Final = 8
