@@ -24,9 +24,11 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare import lockstep
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained, point_at
 from onnx_nb.analysis.compare.diff import diff
+from onnx_nb.analysis.compare.isolated import nodes_between
 from onnx_nb.analysis.compare.lockstep import Option, Recorded, Running, Sample, Side
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
 from onnx_nb.analysis.compare.node_matching import HOW, Matching
+from onnx_nb.analysis.compare.quantization import precision_of
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
@@ -210,6 +212,8 @@ def compare(
             text = f"{each.detail} is {each.candidate or 'not given'} instead of {each.reference or 'not given'}"
             unlike.setdefault(each.nodes, []).append(text)
     by_reference = {option.reference: option for option in errors}
+    begins = {option.candidate for option in own}
+    regions = {value: sorted(nodes_between(graphs[1], [value], begins)[0], key=graphs[1].rank.item) for value in begins}
     points = tuple(
         point_at(
             graphs[1],
@@ -223,6 +227,8 @@ def compare(
                 unlike.get((int(graphs[0].producer[value]), int(graphs[1].producer[option.candidate])), ())
             ),
             cumulative=errors[option],
+            region=tuple(graphs[1].names[node] for node in regions.get(option.candidate, ())),
+            precision=precision_of(graphs[1], regions.get(option.candidate, ())),
             isolated=errors[option] if held and graphs[1].producer[option.candidate] < 0 else own.get(option),
         )
         for depth, value in enumerate(there[0])

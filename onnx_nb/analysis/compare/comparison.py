@@ -102,6 +102,11 @@ class Point:
     """Proven difference between the two sides here, such as ``epsilon is 1e-05 instead of 1e-12``."""
     between: tuple[str, ...] = ()
     """Names of the points or inputs where its region begins, if the region has more than its module or function."""
+    region: tuple[str, ...] = ()
+    """Names of the candidate's nodes from the points before it to this one, in order of execution; empty where it is
+    not known."""
+    precision: float = 0.0
+    """Relative precision of the coarsest numbers in that region, such as 2⁻⁸ for int8; 0 where it is not known."""
     cumulative: _Errors = _Errors()
     """`ErrorStats` with both sides running independently; ``None`` if not known."""
     isolated: _Errors = _Errors()
@@ -114,7 +119,9 @@ class Point:
         found: ErrorStats | None = getattr(self, which) if which else self.isolated or self.cumulative
         if found is None:
             message = f"the {f'{which} ' if which else ''}errors of {quoted(self.name)} are not known."
-            raise AlignmentError(message, advice="compare_torch computes both.")
+            raise AlignmentError(
+                message, advice="Compare with isolated=True, where the candidate is a model and not a capture."
+            )
         return found
 
     def error_size(self, which: Which | None = None) -> ErrorSize | None:
@@ -237,7 +244,7 @@ class Comparison(Displayed, Table):
         for point, size in zip(self.points, sizes, strict=True):
             errors = point.error_size("isolated")
             # attributes are float32, such as an epsilon, also where values are more precise
-            rounding = 0.0 if errors is None else max(_NOISE * precision(errors), _SMALLEST_MEDIAN)
+            rounding = 0.0 if errors is None else max(_NOISE * precision(errors), _SMALLEST_MEDIAN, point.precision)
             if errors is not None and size > STANDS_OUT * max(usual[point.op_type], rounding):
                 return point
         return None
@@ -292,9 +299,10 @@ class Comparison(Displayed, Table):
         ----------
         by
             "isolated": the norm of the point's isolated error divided by that of its values, relative to the median of
-            all points of the same `Point.op_type`; "cumulative": the same ratio of the cumulative error, not relative
-            to a median; or one of `METRICS`, of the isolated errors where they are known. Empty means "isolated" where
-            known, else "cumulative".
+            all points of the same `Point.op_type`, or to `Point.precision` if that is larger; "cumulative": the same
+            ratio of the cumulative error, not relative to a median; or one of `METRICS`, of the isolated errors where
+            they are known. Empty means "isolated" where known, else
+            "cumulative".
 
         Returns
         -------
@@ -309,7 +317,7 @@ class Comparison(Displayed, Table):
         by = by or ("isolated" if self.has_isolated else "cumulative")
         if by == "isolated" and not self.has_isolated:
             message = "isolated errors are not known."
-            raise AlignmentError(message, advice='compare_torch computes them; use "cumulative".')
+            raise AlignmentError(message, advice='Compare with isolated=True, or use "cumulative".')
         if by == "cumulative":
             return self._sizes("cumulative")
         if by == "isolated":
@@ -320,7 +328,9 @@ class Comparison(Displayed, Table):
                     members.setdefault(point.op_type, []).append(place)
             overall = _lower_median(sizes[np.isfinite(sizes)])
             usual = {kind: _lower_median(sizes[them]) for kind, them in members.items() if len(them) > 1}
-            return sizes / [max(usual.get(point.op_type, overall), _SMALLEST_MEDIAN) for point in self.points]
+            least = (max(_SMALLEST_MEDIAN, point.precision) for point in self.points)
+            usually = (usual.get(point.op_type, overall) for point in self.points)
+            return sizes / list(map(max, usually, least))
         if by not in METRICS:
             known = ", ".join(["isolated", "cumulative", *METRICS])
             raise AlignmentError(f"points cannot be ranked by {by!r}.", advice=f"There are: {known}.")

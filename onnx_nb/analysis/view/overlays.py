@@ -234,7 +234,7 @@ def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, ND
     label = label or ("isolated" if comparison.has_isolated else "cumulative")
     which: Which = "isolated" if comparison.has_isolated and label != "cumulative" else "cumulative"
     if label == "isolated" and not comparison.has_isolated:
-        raise OnnxNbError("isolated errors are unknown.", advice='compare_torch computes them; use "cumulative".')
+        raise OnnxNbError("isolated errors are unknown.", advice='Compare with isolated=True, or use "cumulative".')
     metric = "rel_l2" if label in ("isolated", "cumulative") else label
     if metric not in METRICS:
         listed = ", ".join(map(repr, ("isolated", "cumulative", *METRICS)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import onnxruntime
 import pytest
 
 import onnx_nb
+from onnx_nb.analysis.compare import isolated, lockstep
 from onnx_nb.analysis.compare.compare import compare
 from onnx_nb.analysis.compare.comparison import Comparison
 from tests import models
@@ -114,3 +116,74 @@ def test_regions_in_one_session_have_the_errors_of_a_session_each(how: str) -> N
         assert mine is not None
         size = np.sqrt(mine.mse * mine.count)
         assert abs(size - error) <= 1e-6 * max(norm, 1e-30), (name, size, error)
+
+
+@pytest.mark.parametrize("how", ["qdq", "qoperator", "dynamic", "fp16"])
+def test_nothing_stands_out_where_all_is_rounded_as_it_should_be(how: str) -> None:
+    c = compare(models.exported("bert", dynamo=True), models.transformed("bert", how))
+    assert c.first_divergent() is None
+    assert c.message.startswith("No point stands out: the largest error is")
+    precisions = {point.precision for point in c.points if point.region}
+    assert how == "fp16" or precisions == {0.0, 2.0**-8}
+
+
+def test_a_fault_of_a_quantized_model_is_named_where_it_is_made(tmp_path: Path) -> None:
+    proto = onnx.load(models.transformed("bert", "qdq"))
+    (norm,) = [node for node in proto.graph.node if node.op_type == "LayerNormalization"][2:3]
+    del norm.attribute[:]
+    norm.attribute.append(onnx.helper.make_attribute("epsilon", 30.0))
+    onnx.save(proto, tmp_path / "faulty.onnx")
+    c = compare(models.exported("bert", dynamo=True), tmp_path / "faulty.onnx")
+    first = c.first_divergent()
+    assert first is not None
+    assert first.candidate in {norm.output[0], f"{norm.output[0]}_DequantizeLinear_Output"}
+    assert norm.name in first.region
+    assert norm.output[0] in c.message
+    alone = compare(models.exported("bert", dynamo=True), tmp_path / "faulty.onnx", isolated=False).first_divergent()
+    assert alone is not None
+    assert alone.name != first.name  # what the cumulative error says
+    c.save(tmp_path / "saved")
+    again = Comparison.load(tmp_path / "saved")
+    assert again.message == c.message
+    assert [point.region for point in again.points] == [point.region for point in c.points]
+
+
+def test_fused_and_simplified_regions_run_between_what_is_left(tmp_path: Path) -> None:
+    path = models.exported("bert", dynamo=True)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(tmp_path / "fused.onnx")
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    for candidate in (tmp_path / "fused.onnx", onnx_nb.simplify(path).model):
+        c = compare(path, candidate)
+        assert c.first_divergent() is None
+        assert c.has_isolated
+        assert max(c.scores("rel_l2")) < 1e-5
+        assert any(len(point.region) > 1 for point in c.points) or candidate != tmp_path / "fused.onnx"
+
+
+def test_little_memory_divides_the_regions_into_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = models.exported("bert", dynamo=True), models.transformed("bert", "qdq")
+    whole = compare(*pair)
+    counted = []
+    create = isolated.sessions.create
+    monkeypatch.setattr(isolated.sessions, "create", lambda *a, **k: counted.append(1) or create(*a, **k))
+    little = functools.partial(isolated.Settings._replace, memory_limit=1 << 16)
+    monkeypatch.setattr(lockstep, "Settings", lambda *given: little(isolated.Settings(*given)))
+    small = compare(*pair)
+    assert str(small.rows()) == str(whole.rows())
+    assert len(counted) > 5
+
+
+def test_without_isolated_errors_nothing_runs_twice() -> None:
+    pair = models.exported("bert", dynamo=True), models.transformed("bert", "qdq")
+    c = compare(*pair, isolated=False)
+    assert not c.has_isolated
+    assert not any(point.region or point.precision for point in c.points)
+
+
+def test_integers_of_a_scale_and_back() -> None:
+    scale = isolated.Scale(np.float32(0.5), np.uint8(10))
+    given = np.asarray([-9.0, -5.0, 0.2, 0.3, 122.5, 999.0], np.float32)
+    assert scale.integers(given).tolist() == [0, 0, 10, 11, 255, 255]
+    assert scale.real(np.asarray([0, 10, 255], np.uint8)).tolist() == [-5.0, 0.0, 122.5]
