@@ -171,7 +171,7 @@ def test_a_graph_is_colored_by_the_errors_and_by_the_metric_that_is_drawn() -> N
     g = ModelGraph(ROUGH)
     panel = ComparisonPanel(c, graph=g)
     shown: dict[str, Any] = g._overlay
-    assert shown["label"] == "cumulative"
+    assert shown["label"] == "isolated"
     found = np.frombuffer(shown["nodes"])
     assert found.tolist() == [0.0, c["n"].errors().rel_l2, c["y"].errors().rel_l2]
     panel.metric = "max_abs"
