@@ -196,7 +196,7 @@ def test_a_graph_of_neither_side_is_refused() -> None:
 
 def test_an_overlay_says_which_numbers_a_comparison_has() -> None:
     g = ModelGraph(ROUGH)
-    c = compare(EXACT, ROUGH)
+    c = compare(EXACT, ROUGH, isolated=False)
     with pytest.raises(OnnxNbError, match="isolated errors are unknown"):
         g.overlay(c, label="isolated")
     with pytest.raises(OnnxNbError, match=r"no numbers 'max'\. It has 'isolated', 'cumulative', 'max_abs'"):
