@@ -208,9 +208,10 @@ def test_nodes_are_infinite_where_only_one_side_is_nan() -> None:
     exact, other = (onnx.parser.parse_model(log.format(op)) for op in ("Log", "Identity"))
     c = compare(exact, other, {"x": -np.ones(4, np.float32)})
     g = ModelGraph(other)
-    made = g.overlay(c)
-    assert made is not None
-    assert made.nodes.tolist() == [math.inf, math.inf]
+    for label, expected in (("cumulative", [math.inf, math.inf]), ("isolated", [math.inf, 0.0])):
+        made = g.overlay(c, label=label)
+        assert made is not None
+        assert made.nodes.tolist() == expected
 
 
 def test_the_page_holds_the_points_and_nothing_else_may_run(tmp_path: Path) -> None:
