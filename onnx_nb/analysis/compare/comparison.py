@@ -338,7 +338,7 @@ class Comparison(Displayed, Table):
         return np.asarray([math.nan if each is None else each.badness(by) for each in errors])
 
     def failed(
-        self, *conditions: str, which: Which | None = None, outputs: bool = False, **by_metric: str
+        self, *conditions: str, which: Which = "cumulative", outputs: bool = False, **by_metric: str
     ) -> list[Point]:
         """Return the points that meet any of the conditions, in order of execution; empty if all is well.
 
@@ -348,7 +348,7 @@ class Comparison(Displayed, Table):
             Such as ``"sqnr < 20 dB"`` or ``"outside > 1 %"``: one of `METRICS`, ``<``, ``<=``, ``>`` or ``>=``, and a
             number.
         which
-            "cumulative" or "isolated"; by default the latter where it is known.
+            "cumulative", how far the value is from the reference's, or "isolated", how much of that its region adds.
         outputs
             Whether to look only at outputs of the model.
         **by_metric
