@@ -60,7 +60,8 @@ def one_at_a_time(
             return value.astype(wrong[name].dtype)
         scale, zero = pair
         limits = np.iinfo(zero.dtype)
-        return np.clip(np.rint(value / scale) + zero.astype(np.float32), limits.min, limits.max).astype(zero.dtype)
+        nearest: np.ndarray = np.rint(value / scale) + zero.astype(np.float32)
+        return nearest.clip(limits.min, limits.max).astype(zero.dtype)
 
     found = {}
     for name, point in partner.items():
