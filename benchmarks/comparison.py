@@ -1,6 +1,8 @@
 """Two models, tensor by tensor: `onnx_nb.compare` against keeping all values of both runs and numpy.
 
-``python -m benchmarks.comparison``: ResNet-50, a batch of 4, against its float16 and its quantized version.
+``python -m benchmarks.comparison``: ResNet-50, a batch of 4, against its float16 and its quantized version. Then BERT
+against its quantized version: the whole comparison against one run of each side with all values as outputs and one more
+session; and the CPU seconds of its regions, each by itself, against those of a session for each region.
 """
 
 from __future__ import annotations
@@ -36,6 +38,60 @@ def keep_all():
             errors_by_numpy(mine[name].ravel(), yours[name].ravel())
 """
 )
+EACH = (
+    FEEDS
+    + """
+import time
+from onnx_nb.analysis.compare import compare as comparing
+
+def timed(function):
+    def run(*given, **options):
+        began = time.process_time()
+        found = function(*given, **options)
+        more["regions"] = time.process_time() - began
+        return found
+    return run
+
+comparing.lockstep.isolated = timed(comparing.lockstep.isolated)
+
+@timed
+def a_session_each():
+    values, proto = all_values(paths[0]), onnx.load(paths[1])
+    maker = {name: node for node in proto.graph.node for name in node.output}
+    weights = {tensor.name: tensor for tensor in proto.graph.initializer}
+    place = {id(node): number for number, node in enumerate(proto.graph.node)}
+    known = {name: array for name, array in values.items() if name in maker} | feeds
+    known |= {f"{name}_DequantizeLinear_Output": array for name, array in known.items()}
+    ends = [name for name in known if name in maker]
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for end in ends:
+        nodes, read, todo = {}, {}, [end]
+        while todo:
+            node = maker[todo.pop()]
+            if id(node) not in nodes:
+                nodes[id(node)] = node
+                read |= {name: known[name] for name in node.input if name in known}
+                todo += [name for name in node.input if name in maker and name not in known]
+        graph = onnx.helper.make_graph(
+            sorted(nodes.values(), key=lambda node: place[id(node)]), "region",
+            [onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+             for name, array in read.items()],
+            [onnx.ValueInfoProto(name=end)],
+            [weights[name] for name in {each for node in nodes.values() for each in node.input} & weights.keys()])
+        region = onnx.helper.make_model(graph, opset_imports=proto.opset_import, ir_version=proto.ir_version)
+        session = onnxruntime.InferenceSession(
+            region.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        found = session.run([end], read)[0]
+        if found.dtype.kind == "f":
+            errors_by_numpy(known[end].ravel(), found.ravel())
+"""
+)
+REGIONS = {
+    "onnx_nb": Way("compare(*paths, feeds)", EACH, 2),
+    "each side once": Way("keep_all(); all_values(paths[1])", EACH, 2),
+    "a session each": Way("a_session_each()", EACH),
+}
 WAYS = {"onnx_nb": Way("compare(*paths, feeds)", FEEDS), "keeping all": Way("keep_all()", FEEDS)}
 
 
@@ -47,6 +103,10 @@ def main() -> int:
         given = {"paths": [*map(str, paths)], "batch": BATCH, "count": 1, "dtype": "float32"}
         limits = [Limit("memory", 1, "keeping all")]
         report.compare(f"ResNet-50 against {kind}, a batch of {BATCH}", measured(WAYS, given, rounds=3), limits)
+    pair = models.exported("bert", dynamo=True), models.transformed("bert", "qdq")
+    given = {"paths": [*map(str, pair)], "batch": 1, "count": 1, "dtype": "float32"}
+    limits = [Limit("cpu", 5, "each side once"), Limit("regions", 1 / 8, "a session each")]
+    report.compare("BERT against qdq, each region by itself", measured(REGIONS, given, rounds=3), limits)
     return report.close()
 
 
