@@ -28,7 +28,7 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats
 from onnx_nb.analysis.errors import AlignmentError, ExportError
-from onnx_nb.analysis.formatting import count_text, plain_text, quoted, shortened
+from onnx_nb.analysis.formatting import closest_text, count_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
@@ -85,7 +85,8 @@ def export(
     ------
     ExportError
         If torch cannot export the module: the message begins with torch's own reason and names the submodule. Also if
-        the exporter used another opset than ``opset``, which torch itself only logs.
+        the exporter used another opset than ``opset``, which torch itself only logs, or ``dynamic_axes`` names a tensor
+        that is no input or output, for which torch frees no axis.
 
     Warns
     -----
@@ -128,11 +129,14 @@ def export(
                     torch.onnx.export(module, tensors, file, dynamo=False, **options)
                 model = load(file.getvalue())
     except Exception as error:
+        _check_axes(options, [*_input_names(module, args, kwargs, options), *(options.get("output_names") or ())])
         reason, path = _reason(module, running, args, kwargs, error)
         message = f"{reason} torch's {exporter} exporter cannot export {type(module).__name__}."
         failed = ExportError(message, advice=f"Try the other exporter: {other}.")
         failed.module = path
         raise failed from error
+    ports = [port.name for port in (*model.proto.graph.input, *model.proto.graph.output)]
+    _check_axes(options, ports, _input_names(module, args, kwargs, options))
     traced = [str(one.message) for one in caught if one.category.__name__ == "TracerWarning"]
     if traced:  # it may explain an error
         more = f" ({count_text(len(traced) - 1, 'more such place')})" if len(traced) > 1 else ""
@@ -149,6 +153,27 @@ def export(
         message = f"opset {opset} was asked for, but torch's {exporter} exporter used opset {got}."
         raise ExportError(message, advice=f"Ask for opset {got}, or try the other exporter: {other}.")
     return with_proto(model, model.proto, type(module).__name__)
+
+
+def _check_axes(options: Mapping[str, Any], names: Sequence[str], lost: Sequence[str] = ()) -> None:
+    """Raise an error if ``dynamic_axes`` has a name that is not among those of the inputs and outputs.
+
+    Inputs that the exporter ``lost`` may be named: their axes are of no consequence, and another warning names them.
+    """
+    for name in options.get("dynamic_axes") or ():
+        if name not in names and name not in lost:
+            message = f"dynamic_axes names {quoted(name)}, which is no input or output of the exported model."
+            known = f"The model has {', '.join(map(quoted, names[:16]))}{', …' if len(names) > 16 else ''}."
+            raise ExportError(message, advice=f"{closest_text(name, names)} {known}".strip())
+
+
+def _input_names(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], options: Mapping[str, Any]
+) -> list[str]:
+    """Return what the exporters name the inputs: a name that was asked for replaces the one of the argument."""
+    labels = [label.replace(".", "_") for label, _ in tensors_in(labeled_arguments(type(module), args, kwargs))]
+    given = list(options.get("input_names") or ())
+    return [*given, *labels[len(given) :]]
 
 
 def _lost_arguments(

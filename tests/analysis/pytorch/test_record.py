@@ -265,6 +265,26 @@ def test_another_opset_than_asked_for_is_an_error() -> None:
     assert older.proto.opset_import[0].version == 15
 
 
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+def test_axes_of_a_tensor_that_does_not_exist_are_an_error(exporter: str) -> None:
+    class Twice(nn.Module):
+        def forward(self, x: torch.Tensor, unused: torch.Tensor) -> torch.Tensor:  # noqa: ARG002 (its purpose)
+            return x * 2
+
+    def first_size(axes: dict[str, Any], **names: Any) -> str:
+        given = torch.ones(2, 4), torch.ones(2, 4)
+        model = export(Twice().eval(), given, exporter=exporter, dynamic_axes=axes, **names)
+        return model.proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+
+    message = "dynamic_axes names 'imag', which is no input or output .* Closest names: 'image'"
+    with pytest.raises(ExportError, match=message):
+        first_size({"imag": {0: "batch"}}, input_names=["image", "unused"])
+    with pytest.raises(ExportError, match=r"dynamic_axes names 'x', .* The model has 'image'"):
+        first_size({"x": [0]}, input_names=["image"])
+    with pytest.warns(UserWarning, match="argument 'unused'"):
+        assert first_size({"x": {0: "batch"}, "unused": {0: "batch"}, "y": {0: "batch"}}, output_names=["y"]) == "batch"
+
+
 def test_values_that_tracing_makes_constant_are_warned_of() -> None:
     class Branch(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
