@@ -134,10 +134,10 @@ def _replies(
 
 
 class Content(NamedTuple):
-    """What a page needs to show a widget: its kind, plain JSON, and named packed columns.
+    """What a page needs to show a widget: a title, its kind, JSON about it, and its parts, which are packed columns.
 
-    In addition to its columns, a graph has the part ``"baked"`` from `bake`, and a pair has ``"baked-reference"`` and
-    ``"baked-candidate"``. Parts of a simplification's steps end with the step's number, such as ``"reference-1"``.
+    Besides its columns, a graph has what `bake` returns as the part ``"baked"``, and a pair as ``"baked-reference"``
+    and ``"baked-candidate"``. The parts of one step of a simplification have its number at the end: ``"reference-1"``.
     """
 
     title: str

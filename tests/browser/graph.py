@@ -79,6 +79,15 @@ class GraphWidget:
         self.expect(state, not was_open, scope)
         self.expect_drawing_after(drawn)
 
+    def scope(self, *, is_open: bool) -> str:
+        """Return the name of the first scope in the outermost one that is open, or closed."""
+        name: str = self.call(
+            """const scope = view.columns.childrenOf(0).find(each => view.state.open.has(each) === args[0]);
+               return view.columns.nameOf({kind: 'scope', id: scope});""",
+            is_open,
+        )
+        return name
+
     def expect_drawing_after(self, drawn: int) -> None:
         """Wait until the view has been drawn again and is at rest."""
         self.expect(f"{DRAWN}.length > args[0]", True, drawn)

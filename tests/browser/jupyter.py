@@ -165,12 +165,6 @@ class JupyterServer:
         (self.root / name).write_text(json.dumps(notebook))
         return name
 
-    def fresh(self, name: str) -> str:
-        """Copy a notebook as it is in the repository, under a name that no other test opens, and return the name."""
-        copied = f"{secrets.token_hex(4)}-{name}"
-        shutil.copyfile(ROOT / "notebooks" / name, self.root / copied)
-        return copied
-
     def stop(self) -> None:
         """Stop the server and its kernels."""
         self.process.terminate()
@@ -297,6 +291,12 @@ class JupyterPage:
         expect(tab).to_be_visible()
         return self.widget("graph", within=tab)
 
+    def open_fresh(self, name: str) -> Self:
+        """Open a copy of a notebook as it is in the repository: a test that ran before may have saved its own."""
+        copy = f"{secrets.token_hex(4)}-{name}"
+        shutil.copyfile(ROOT / "notebooks" / name, self.server.root / copy)
+        return self.open(copy)
+
     @property
     def kernel(self) -> Kernel:
         """The kernel of the notebook, or of the other document that is open."""
@@ -327,21 +327,20 @@ class JupyterPage:
         self.command("notebook:run-cell")
         self._raise_errors()
 
-    def run_up_to(self, name: str, text: str, following: int = 0) -> int:
-        """Open a copy of a notebook, run its cells up to the one with a text; return the index of that cell.
+    def run(self, text: str) -> int:
+        """Run the code cell with a text; return its index."""
+        self.run_cell(index := self.cell_with(text))
+        return index
 
-        A copy, because a test that ran before may have saved the notebook with widgets whose kernel is gone.
-        """
-        copy = f"clicked-{name}"
-        shutil.copyfile(ROOT / "notebooks" / name, self.server.root / copy)
-        cells = json.loads((self.server.root / copy).read_text(encoding="utf-8"))["cells"]
-        code = [index for index, cell in enumerate(cells) if cell["cell_type"] == "code"]
-        (place,) = (index for index in code if text in "".join(cells[index]["source"]))
-        self.open(copy)
-        for index in (each for each in code if each <= place + following):
+    def run_up_to(self, text: str) -> int:
+        """Run the code cells up to the one with a text; return its index."""
+        last = self.cell_with(text)
+        kinds = self.page.evaluate(
+            "() => jupyterapp.shell.currentWidget.content.model.sharedModel.cells.map(cell => cell.cell_type)"
+        )
+        for index in (index for index, kind in enumerate(kinds[: last + 1]) if kind == "code"):
             self.run_cell(index)
-        (self.server.root / copy).unlink()
-        return place
+        return last
 
     def _raise_errors(self) -> None:
         outputs = self.page.evaluate(

@@ -67,10 +67,7 @@ def test_opening_a_scope_shows_what_it_holds(lab: JupyterPage) -> None:
     source = f"import onnx_nb\nonnx_nb.ModelGraph({str(models.light('densenet121'))!r})"
     lab.open(lab.server.write("scopes.ipynb", source)).run_all()
     graph = GraphWidget(lab.widget("graph"))
-    scope = graph.call(
-        """const scope = view.columns.childrenOf(0).find(group => view.state.open.has(group));
-           return view.columns.nameOf({kind: 'scope', id: scope});"""
-    )
+    scope = graph.scope(is_open=True)
     boxes = [graph.drawn[-1]["boxes"]]
     for _ in range(2):
         graph.toggle(scope)

@@ -20,7 +20,7 @@ NAME = "00-first-light.ipynb"
 
 def test_a_reader_finds_the_way_around_and_cuts_a_block_out(themed_lab: JupyterPage) -> None:
     lab = themed_lab
-    lab.open(lab.server.fresh(NAME)).run_all()
+    lab.open_fresh(NAME).run_all()
     shown = lab.cell(lab.cell_with("onnx_nb.load(light"))
     lab.widget("summary", within=shown)
     graph = GraphWidget(lab.widget("graph", within=shown))
@@ -28,10 +28,7 @@ def test_a_reader_finds_the_way_around_and_cuts_a_block_out(themed_lab: JupyterP
     graph.press("Fit")
     graph.click("data_0", "tensor")
     expect(graph.root.get_by_label("Inspector")).to_contain_text("1×3×224×224")
-    scope = graph.call(
-        """const scope = view.columns.childrenOf(0).find(group => !view.state.open.has(group));
-           return view.columns.nameOf({kind: 'scope', id: scope});"""
-    )
+    scope = graph.scope(is_open=False)
     graph.toggle(scope)
     graph.toggle(scope)
     graph.root.get_by_role("combobox", name="Search").fill("op:Conv")
@@ -66,7 +63,7 @@ def test_a_reader_finds_the_way_around_and_cuts_a_block_out(themed_lab: JupyterP
 
 
 def test_a_missing_input_is_named_and_added_with_one_click(lab: JupyterPage) -> None:
-    lab.open(lab.server.fresh(NAME)).run_all()
+    lab.open_fresh(NAME).run_all()
     lab.kernel.run("g.inputs, g.outputs = ['/blocks.2/Relu_output_0'], ['/blocks.2/Add_output_0']")
     graph = GraphWidget(lab.widget("graph", within=lab.cell(lab.cell_with("onnx_nb.ModelGraph("))))
     expect(graph.root).to_contain_text("'/blocks.1/Add_output_0'")

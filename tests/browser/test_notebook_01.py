@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nbformat
 from playwright.sync_api import expect
 
 from tests.browser.graph import GraphWidget
@@ -14,20 +12,14 @@ from tests.browser.test_pair import PairWidget
 if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01-what-is-an-onnx-model.ipynb"
+NAME = "01-what-is-an-onnx-model.ipynb"
 
 
 def test_what_the_lists_of_notebook_01_say_happens(lab: JupyterPage) -> None:
-    cells = nbformat.read(NOTEBOOK, as_version=4).cells
-
-    def place(text: str) -> int:
-        (found,) = (at for at, cell in enumerate(cells) if cell.cell_type == "code" and text in cell.source)
-        return found
-
-    lab.open(NOTEBOOK.name).run_all()
+    lab.open_fresh(NAME).run_all()
 
     # the picture of a·x + b
-    graph = GraphWidget(lab.widget("graph", within=lab.cell(place("ModelGraph(linear"))))
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(lab.cell_with("ModelGraph(linear"))))
     inspector = graph.root.get_by_label("Inspector")
     click_box(graph, 0)
     for text in ("Mul", "a", "x", "c"):
@@ -45,7 +37,7 @@ def test_what_the_lists_of_notebook_01_say_happens(lab: JupyterPage) -> None:
     lab.screenshot("01-x", graph.root)
 
     # the broken one
-    wrong = GraphWidget(lab.widget("graph", within=lab.cell(place("misspelled = "))))
+    wrong = GraphWidget(lab.widget("graph", within=lab.cell(lab.cell_with("misspelled = "))))
     expect(wrong.root.locator(".onnx-nb-warn")).to_contain_text("reads tensor 'd', which no node makes")
     wrong.press("1 fault")
     wrong.root.locator(".onnx-nb-faults").get_by_text("reads tensor 'd'").click()
@@ -54,7 +46,7 @@ def test_what_the_lists_of_notebook_01_say_happens(lab: JupyterPage) -> None:
     lab.screenshot("01-broken", wrong.root)
 
     # a weight inside a node
-    layer = GraphWidget(lab.widget("graph", within=lab.cell(place("ModelGraph(layer"))))
+    layer = GraphWidget(lab.widget("graph", within=lab.cell(lab.cell_with("ModelGraph(layer"))))
     click_box(layer, 0)
     panel = layer.root.get_by_label("Inspector")
     panel.get_by_text("W", exact=True).first.click()
@@ -62,7 +54,7 @@ def test_what_the_lists_of_notebook_01_say_happens(lab: JupyterPage) -> None:
     lab.screenshot("01-weight", layer.root)
 
     # the changed one beside the original
-    pair = PairWidget(lab.widget("pair", within=lab.cell(place("DiffPanel(before, after, "))))
+    pair = PairWidget(lab.widget("pair", within=lab.cell(lab.cell_with("DiffPanel(before, after, "))))
     row = pair.root.locator(".onnx-nb-change")
     expect(row).to_have_count(1)
     row.click()

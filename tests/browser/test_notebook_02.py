@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
 from playwright.sync_api import expect
 
@@ -15,7 +13,7 @@ from tests.browser.test_pair import PairWidget
 if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "02-export-from-pytorch.ipynb"
+NAME = "02-export-from-pytorch.ipynb"
 # in place of the training, which takes ten seconds
 UNTRAINED = "torch.manual_seed(0)\nnet, image = SRCNN().eval(), torch.rand(1, 1, 32, 64)"
 EXPORTED = """
@@ -26,20 +24,12 @@ kept = onnx_nb.export(WhileLoop().eval(), (example, torch.tensor(2)), input_name
 
 def test_what_the_lists_of_notebook_02_say_happens(lab: JupyterPage) -> None:
     pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
-    cells = nbformat.read(NOTEBOOK, as_version=4).cells
-
-    def run(text: str) -> int:
-        """Run the one cell that has this text."""
-        (found,) = (at for at, cell in enumerate(cells) if cell.cell_type == "code" and text in cell.source)
-        lab.run_cell(found)
-        return found
-
-    lab.open(NOTEBOOK.name)
-    run("%matplotlib inline")
-    run("class SRCNN(")
+    lab.open_fresh(NAME)
+    lab.run("%matplotlib inline")
+    lab.run("class SRCNN(")
     lab.kernel.run(UNTRAINED)
-    run('onnx.load(folder / "srcnn.onnx")')
-    graph = GraphWidget(lab.widget("graph", within=lab.cell(run('ModelGraph(folder / "srcnn.onnx"'))))
+    lab.run('onnx.load(folder / "srcnn.onnx")')
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(lab.run('ModelGraph(folder / "srcnn.onnx"'))))
     inspector = graph.root.get_by_label("Inspector")
     first = lab.kernel.evaluate("model.graph.node[1].name")
     graph.click(first, "node")
@@ -56,7 +46,7 @@ def test_what_the_lists_of_notebook_02_say_happens(lab: JupyterPage) -> None:
     expect(inspector).to_contain_text("1×1×96×192")
 
     # the two exporters
-    place = run("by_torchscript = ")
+    place = lab.run("by_torchscript = ")
     pair = PairWidget(lab.widget("pair", within=lab.cell(place)))
     pair.root.locator(".onnx-nb-change").filter(has_text="Constant").first.click()
     pair.reference.expect_selection("/Constant")
@@ -66,14 +56,11 @@ def test_what_the_lists_of_notebook_02_say_happens(lab: JupyterPage) -> None:
     pair.candidate.expect_selection(first)
 
     # the loop, closed and opened
-    run("class WhileLoop(")
+    lab.run("class WhileLoop(")
     lab.kernel.run(EXPORTED)
-    loop = GraphWidget(lab.widget("graph", within=lab.cell(run("ModelGraph(kept"))))
+    loop = GraphWidget(lab.widget("graph", within=lab.cell(lab.run("ModelGraph(kept"))))
     lab.screenshot("02-loop", loop.root)
-    body = loop.call(
-        "const scopes = view.columns.childrenOf(0).filter(each => view.state.open.has(each));"
-        "return view.columns.nameOf({kind: 'scope', id: scopes[0]});"
-    )
+    body = loop.scope(is_open=True)
     loop.toggle(body)
     lab.screenshot("02-loop-closed", loop.root)
     loop.toggle(body)

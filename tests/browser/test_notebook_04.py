@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 def test_a_reader_cuts_by_clicks_and_completes_a_cut(lab: JupyterPage) -> None:
     pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
-    lab.open(lab.server.fresh("04-extract-split-debug.ipynb"))
-    graphs = lab.cell_with("onnx_nb.ModelGraph(")
-    for index in (lab.cell_with("import tempfile"), lab.cell_with("class Branches"), graphs):
-        lab.run_cell(index)
+    lab.open_fresh("04-extract-split-debug.ipynb")
+    for text in ("import tempfile", "class Branches"):
+        lab.run(text)
+    graphs = lab.run("onnx_nb.ModelGraph(")
     lab.kernel.run("g.inputs, g.outputs, g.submodel = [], [], None")
     graph = GraphWidget(lab.widget("graph", within=lab.cell(graphs)))
     graph.expect("[view.state.boundary.inputs, view.state.boundary.outputs]", [[], []])

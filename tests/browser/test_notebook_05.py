@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.graph import GraphWidget
-from tests.browser.jupyter import ROOT
 
 if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
@@ -20,14 +18,9 @@ NAME = "05-intermediate-values.ipynb"
 @pytest.fixture
 def opened(lab: JupyterPage) -> JupyterPage:
     """Open the notebook with its cells run up to the capture panel, and those of the first NaN."""
-    lab.open(lab.server.fresh(NAME))
-    cells = nbformat.read(ROOT / "notebooks" / NAME, as_version=4).cells
-    last = lab.cell_with("onnx_nb.CapturePanel(")
-    for index, cell in enumerate(cells[: last + 1]):
-        if cell.cell_type == "code":
-            lab.run_cell(index)
+    lab.open_fresh(NAME).run_up_to("onnx_nb.CapturePanel(")
     for text in ("def softmax_model", "broken = "):
-        lab.run_cell(lab.cell_with(text))
+        lab.run(text)
     return lab
 
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def test_a_fault_is_found_by_clicks_in_the_panel(lab: JupyterPage) -> None:
     pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
-    place = lab.run_up_to("06-pytorch-against-onnx.ipynb", "ComparisonPanel(", following=1)  # the graph
+    place = lab.open_fresh("06-pytorch-against-onnx.ipynb").run_up_to("ComparisonPanel(")
+    lab.run_cell(place + 1)  # the graph
     panel = lab.widget("comparison", within=lab.cell(place))
     culprit = "blocks.1.attention → softmax()"
     expect(panel.locator(".onnx-nb-said")).to_contain_text(f"First differs at '{culprit}' (softmax)")
@@ -52,7 +53,7 @@ def test_a_fault_is_found_by_clicks_in_the_panel(lab: JupyterPage) -> None:
 def test_the_nodes_that_a_quantizer_adds_are_gone_through(lab: JupyterPage) -> None:
     pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
     lab.page.set_viewport_size({"width": 1280, "height": 1150})
-    place = lab.run_up_to("06b-what-precision-costs.ipynb", "DiffPanel(")
+    place = lab.open_fresh("06b-what-precision-costs.ipynb").run_up_to("DiffPanel(")
     pair = PairWidget(lab.widget("pair", within=lab.cell(place)))
 
     pair.root.get_by_label("Filter differences").fill("gelu")

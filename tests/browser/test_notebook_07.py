@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def test_a_change_of_the_language_model_is_undone_and_made_again(lab: JupyterPage) -> None:
     pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
     lab.page.set_viewport_size({"width": 1280, "height": 1150})
-    place = lab.run_up_to("07-simplification.ipynb", "SimplificationPanel(")
+    place = lab.open_fresh("07-simplification.ipynb").run_up_to("SimplificationPanel(")
     lab.cell(place)
     panel = PanelWidget(lab)
     header, detail = panel.root.locator("header").first, panel.root.get_by_label("Change", exact=True)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import nbformat
 from playwright.sync_api import expect
-
-from tests.browser.jupyter import ROOT
 
 if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
@@ -16,12 +13,7 @@ NAME = "08-external-data.ipynb"
 
 
 def test_a_reader_sees_what_a_broken_download_lacks(lab: JupyterPage) -> None:
-    lab.open(lab.server.fresh(NAME))
-    cells = nbformat.read(ROOT / "notebooks" / NAME, as_version=4).cells
-    last = lab.cell_with("stopped = external_data.audit(")
-    for index, cell in enumerate(cells[: last + 1]):
-        if cell.cell_type == "code":
-            lab.run_cell(index)
+    last = lab.open_fresh(NAME).run_up_to("stopped = external_data.audit(")
     panel = lab.widget("external_data", within=lab.cell(last))
     rows = panel.get_by_role("grid").locator("[data-row]")
     expect(rows).to_have_count(5)

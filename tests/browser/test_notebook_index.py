@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def test_what_the_list_of_the_index_says_happens(lab: JupyterPage) -> None:
-    lab.open("index.ipynb")
-    place = lab.cell_with("ModelGraph(")
-    for text in ("import onnx_nb", "onnx_nb.load(", "ModelGraph("):
-        lab.run_cell(lab.cell_with(text))
+    lab.open_fresh("index.ipynb")
+    for text in ("import onnx_nb", "onnx_nb.load("):
+        lab.run(text)
+    place = lab.run("ModelGraph(")
     graph = GraphWidget(lab.widget("graph", within=lab.cell(place)))
     lab.screenshot("index-graph", graph.root)
     graph.toggle("layers.0/attention")
@@ -32,6 +32,6 @@ def test_what_the_list_of_the_index_says_happens(lab: JupyterPage) -> None:
     inspector.get_by_role("button", name="Values", exact=True).click()
     expect(inspector.get_by_role("img", name=re.compile("^Picture of"))).to_be_visible()
     lab.screenshot("index-captured", graph.root)
-    lab.run_cell(lab.cell_with("onnx_nb.run("))  # the same by a call
+    lab.run("onnx_nb.run(")  # the same by a call
     expect(inspector.locator("td").first).to_have_text(lab.kernel.evaluate("f'{attention[0, 0]:.6g}'"))
     assert lab.errors == []
