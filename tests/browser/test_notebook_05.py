@@ -47,6 +47,12 @@ def test_a_reader_captures_by_clicks(opened: JupyterPage) -> None:
     expect(values.locator("td").first).to_have_text("0")
     lab.screenshot("05-dead-channel", graph.root)
 
+    # Try it: the input has a histogram too
+    graph.click("image", "tensor")
+    graph.press("Capture")
+    expect(values.get_by_role("img", name="Histogram")).to_be_visible()
+    lab.screenshot("05-image", graph.root)
+
     # everything, by a click on an empty place
     graph.press("Fit")
     canvas = graph.root.locator("canvas").first.bounding_box()

@@ -47,6 +47,18 @@ def test_a_fault_is_found_by_clicks_in_the_panel(lab: JupyterPage) -> None:
     graph.click("node_layer_norm_6", "node")
     lab.screenshot("06-graph-clicked")
     lab.kernel.expect("panel.point", "norm")
+
+    # Try it: down the color, from the row of blocks to the softmax
+    print(
+        graph.call(
+            "return Array.from({length: view.columns.scopeCount}, (_, id) => view.columns.nameOf({kind: 'scope', id}))"
+        )
+    )
+    for scope in ("blocks", "blocks.1", "blocks.1.attention"):
+        graph.toggle(scope)
+    graph.click("node_softmax_1", "node")
+    lab.screenshot("06-followed-down")
+    lab.kernel.expect("panel.point", culprit)
     assert lab.errors == []
 
 

@@ -1,6 +1,7 @@
 """The notebooks in JupyterLab: each runs from top to bottom, once, and shows what it was saved with.
 
-`ONNX_NB_DOCS=1` copies the saved notebooks back into notebooks/, so that GitHub shows their results too.
+`ONNX_NB_DOCS=1` copies the saved notebooks back into notebooks/, so that GitHub shows their results too, and notes in
+docs/coverage.md what their kernels took.
 """
 
 from __future__ import annotations
@@ -23,22 +24,17 @@ if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
+COSTS = FOLDER.parent / "docs" / "coverage.md"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 MOST_SECONDS = 60
 MOST_MEMORY = 1_700_000  # kB: Binder has 2 GB, of which JupyterLab takes 100 MB
 
-# how many widgets a cell of the page has put out
-WIDGETS = f"""index => {{
-    const cell = jupyterapp.shell.currentWidget.content.model.sharedModel.cells[index];
-    return cell.cell_type === 'code' ? cell.getOutputs().filter(({{data}}) => data?.['{WIDGET}']).length : 0;
-}}"""
-
-# how many pictures a cell of the page has put out
-PICTURES = """index => {
-    const cell = jupyterapp.shell.currentWidget.content.model.sharedModel.cells[index];
-    const outputs = cell.cell_type === 'code' ? cell.getOutputs() : [];
-    return outputs.filter(({data}) => [data?.['text/html'] ?? ''].flat().join('').includes('onnx-nb-picture')).length;
-}"""
+# for each cell of the page, how many widgets and how many of our pictures it has put out
+SHOWN = f"""() => jupyterapp.shell.currentWidget.content.model.sharedModel.cells.map(cell => {{
+    const outputs = cell.cell_type === 'code' ? cell.getOutputs().map(({{data}}) => data ?? {{}}) : [];
+    const isPicture = data => [data['text/html'] ?? ''].flat().join('').includes('onnx-nb-picture');
+    return [outputs.filter(data => data['{WIDGET}']).length, outputs.filter(isPicture).length];
+}})"""
 
 
 @pytest.mark.parametrize("stop", course(), ids=lambda stop: stop.path.stem)
@@ -48,27 +44,28 @@ def test_a_notebook_runs_and_shows_what_it_was_saved_with(stop: Stop, lab: Jupyt
     files = names(lab.server.root)
     lab.open(stop.path.name).run_all()
     # of the processor, which hardly depend on other load
-    assert lab.kernel.evaluate("sum(__import__('os').times()[:4])") < MOST_SECONDS
-    assert lab.kernel.evaluate("__import__('resource').getrusage(0).ru_maxrss") < MOST_MEMORY
-    notebook = nbformat.read(stop.path, as_version=4)
+    seconds = lab.kernel.evaluate("sum(__import__('os').times()[:4])")
+    kilobytes = lab.kernel.evaluate("__import__('resource').getrusage(0).ru_maxrss")
+    assert seconds < MOST_SECONDS
+    assert kilobytes < MOST_MEMORY
     wanted = 0
-    for index, cell in enumerate(notebook.cells):
+    for index, (live, pictures) in enumerate(lab.page.evaluate(SHOWN)):
+        if not live and not pictures:
+            continue
         shown = lab.cell(index)
         for kind in ("capture", "comparison", "external_data", "graph", "pair", "simplification", "summary"):
             if shown.locator(f'.onnx-nb[data-widget="{kind}"]').count():
                 lab.widget(kind, within=shown)
         # a live widget draws its picture a moment later, and hides it
-        live = lab.page.evaluate(WIDGETS, index)
         await_value(partial(pictured, lab, index, live), wanted=True, what=f"each widget of cell {index} is pictured")
         beside = shown.locator(".onnx-nb-picture")
-        count = lab.page.evaluate(PICTURES, index)
+        count = lab.page.evaluate(SHOWN)[index][1]
         expect(beside).to_have_count(count)
         for picture in beside.all():
             expect(picture).to_be_hidden()
         expect(shown.locator("img.onnx-nb-picture")).to_have_count(count)
         wanted += count
-        if cell.cell_type == "code":
-            lab.screenshot(f"{stop.path.stem}-{index:02d}")
+        lab.screenshot(f"{stop.path.stem}-{index:02d}")
     lab.command("docmanager:save")
     saved = nbformat.read(lab.server.root / stop.path.name, as_version=4)
     outputs = [output for cell in saved.cells for output in cell.get("outputs", [])]
@@ -83,13 +80,24 @@ def test_a_notebook_runs_and_shows_what_it_was_saved_with(stop: Stop, lab: Jupyt
     assert lab.errors == []
     if os.environ.get("ONNX_NB_DOCS"):
         nbformat.write(for_reading(saved), stop.path)
+        note_cost(stop, seconds, kilobytes / 1024)
     else:
-        found = list(differences(notebook, saved))
+        found = list(differences(nbformat.read(stop.path, as_version=4), saved))
         assert not found, "\n\n".join(found)
 
 
 def pictured(lab: JupyterPage, index: int, live: int) -> bool:
-    return bool(lab.page.evaluate(PICTURES, index) >= live)
+    return bool(lab.page.evaluate(SHOWN)[index][1] >= live)
+
+
+def note_cost(stop: Stop, seconds: float, megabytes: float) -> None:
+    """Write what a run took into the notebook's row of docs/coverage.md."""
+    table = "| notebook | CPU s | peak MiB |\n|---|---|---|\n"
+    before, heading, rows = COSTS.read_text(encoding="utf-8").partition(table)
+    costs = {row.split("](../notebooks/")[1].split(")")[0]: row for row in rows.splitlines()}
+    costs[stop.path.name] = f"| [{stop.name}](../notebooks/{stop.path.name}) | {seconds:.0f} | {megabytes:.0f} |"
+    rows = "\n".join(costs[each.path.name] for each in course() if each.path.name in costs)
+    COSTS.write_text(f"{before}{heading}{rows}\n", encoding="utf-8")
 
 
 def names(folder: Path) -> set[str]:
