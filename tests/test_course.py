@@ -124,7 +124,7 @@ def test_the_index_lists_every_notebook_with_its_time() -> None:
     values = {name: ast.literal_eval(node.value) for node in ast.parse(drawn).body[:2] for name in names_of(node)}
     assert [row[:2] for row in values["COURSE"]] == [(stop.number, stop.title) for stop in stops]
     for stop, cells, (*_, minutes) in zip(stops, listed, values["COURSE"], strict=True):
-        assert cells[2] == f"{minutes} min"
+        assert cells[2] == f"{minutes}\N{NO-BREAK SPACE}min"
         assert stop.minutes in (minutes, None)
     for way in ("Deploy something today", "Find what is wrong", "Understand the format"):
         (line,) = re.findall(rf"^- \*\*{way}\*\*.*", prose(INDEX), re.MULTILINE)

@@ -49,12 +49,15 @@ def test_a_fault_is_found_by_clicks_in_the_panel(lab: JupyterPage) -> None:
     lab.kernel.expect("panel.point", "norm")
 
     # Try it: down the color, from the row of blocks to the softmax
-    print(
-        graph.call(
-            "return Array.from({length: view.columns.scopeCount}, (_, id) => view.columns.nameOf({kind: 'scope', id}))"
-        )
+    scopes = graph.call(
+        """const {columns} = view, names = [];
+           for (let at = columns.scopeOf(columns.find(args[0], 'node')); at > 0; at = columns.scopeParent[at])
+               names.unshift(columns.nameOf({kind: 'scope', id: at}));
+           return names;""",
+        "node_softmax_1",
     )
-    for scope in ("blocks", "blocks.1", "blocks.1.attention"):
+    assert len(scopes) == 3
+    for scope in scopes:
         graph.toggle(scope)
     graph.click("node_softmax_1", "node")
     lab.screenshot("06-followed-down")
