@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.browser.graph import GraphWidget
@@ -15,17 +14,10 @@ if TYPE_CHECKING:
 NAME = "05-intermediate-values.ipynb"
 
 
-@pytest.fixture
-def opened(lab: JupyterPage) -> JupyterPage:
-    """Open the notebook with its cells run up to the capture panel, and those of the first NaN."""
+def test_a_reader_captures_by_clicks_and_finds_the_nan(lab: JupyterPage) -> None:
     lab.open_fresh(NAME).run_up_to("onnx_nb.CapturePanel(")
     for text in ("def softmax_model", "broken = "):
         lab.run(text)
-    return lab
-
-
-def test_a_reader_captures_by_clicks(opened: JupyterPage) -> None:
-    lab = opened
     graph = GraphWidget(lab.widget("graph", within=lab.cell(lab.cell_with("g = onnx_nb.ModelGraph("))))
     # a tensor, its numbers, its channels, the dead one
     graph.click("/filters/Relu_output_0", "tensor")
@@ -65,11 +57,8 @@ def test_a_reader_captures_by_clicks(opened: JupyterPage) -> None:
     expect(graph.root.get_by_role("group", name="Colors: std")).to_be_visible()
     lab.screenshot("05-colored", graph.root)
     lab.kernel.expect("g.captured is not None and len(g.captured)", 9)
-    assert lab.errors == []
 
-
-def test_a_reader_sorts_filters_and_finds_the_nan(opened: JupyterPage) -> None:
-    lab = opened
+    # the table, linked with a graph
     panel = lab.widget("capture", within=lab.cell(lab.cell_with("onnx_nb.CapturePanel(")))
     panel.get_by_role("button", name="Std").click()
     expect(panel.get_by_role("columnheader", name="Std")).to_have_attribute("aria-sort", "descending")
@@ -87,6 +76,7 @@ def test_a_reader_sorts_filters_and_finds_the_nan(opened: JupyterPage) -> None:
     graph.click("/layers.1/MatMul_output_0", "tensor")
     lab.kernel.expect("panel.selection[0]['name']", "/layers.1/MatMul_output_0")
 
+    # the first NaN
     broken = lab.widget("capture", within=lab.cell(lab.cell_with("broken = ")))
     expect(broken.get_by_role("status")).to_contain_text("Exp '/attention/Exp' makes 12 Inf")
     broken.get_by_role("button", name="Show it").click()
