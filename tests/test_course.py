@@ -159,6 +159,13 @@ def test_each_point_of_the_coverage_is_taught_in_a_section_that_exists_or_has_a_
         assert places or re.fullmatch(r"[A-Z][^[]{30,}\.", where), f"{number} has neither a section nor a sentence"
 
 
+def test_what_a_run_of_each_notebook_takes_is_noted() -> None:
+    """`ONNX_NB_DOCS=1` in tests/browser/test_notebooks.py writes it."""
+    rows = table(prose(COVERAGE), "notebook", "CPU s", "peak MiB")
+    assert [row[0] for row in rows] == [f"[{stop.name}](../notebooks/{stop.path.name})" for stop in course()]
+    assert all(0 < int(seconds) < 60 and 50 < int(size) < 1700 for _, seconds, size in rows)
+
+
 # --- Chinese ----------------------------------------------------------------------------------------------------------
 
 
