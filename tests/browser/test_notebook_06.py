@@ -58,6 +58,7 @@ def test_a_fault_is_found_by_clicks_in_the_panel(lab: JupyterPage) -> None:
     )
     assert len(scopes) == 3
     for scope in scopes:
+        graph.reveal(scope, "scope")
         graph.toggle(scope)
     graph.click("node_softmax_1", "node")
     lab.screenshot("06-followed-down")
