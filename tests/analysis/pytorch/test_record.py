@@ -274,7 +274,7 @@ def test_axes_of_a_tensor_that_does_not_exist_are_an_error(exporter: str) -> Non
     def first_size(axes: dict[str, Any], **names: Any) -> str:
         given = torch.ones(2, 4), torch.ones(2, 4)
         model = export(Twice().eval(), given, exporter=exporter, dynamic_axes=axes, **names)
-        return model.proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+        return str(model.proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param)
 
     message = "dynamic_axes names 'imag', which is no input or output .* Closest names: 'image'"
     with pytest.raises(ExportError, match=message):
