@@ -35,6 +35,7 @@ NAMES = (
     "simplification_counts",
     "growth",
     "view",
+    "startup",
 )
 INTRODUCTION = (
     "Ours and the peer on the same work, written by `make bench`. Each figure is from processes of its own, of which "

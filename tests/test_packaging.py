@@ -115,6 +115,8 @@ print(json.dumps([onnx_nb.__file__, len(model.proto.graph.node), packed[:4].deco
     assert Path(where).is_relative_to(packages)
     assert (nodes, magic) == (105, "ONB1")
     assert bundle > 10_000
+    line = [str(home / "bin" / "onnx-nb"), "summary", str(models.light("squeezenet")), "--json"]
+    assert json.loads(_run(line, cwd=tmp_path))["nodes"] == nodes
 
 
 def test_jupyter_finds_the_extension_of_the_installed_wheel(wheel: Path, tmp_path: Path) -> None:

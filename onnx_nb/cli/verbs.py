@@ -51,6 +51,11 @@ class ModelType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 o
         known = _variables(ctx)
         found = re.fullmatch(r"([^\W\d]\w*)(\.\w+|\[[^\[\]]+\])*", value)
         if not found or found[1] not in known:
+            near = [name for name, each in known.items() if _is_model(each) and name[0] != "_"]
+            if found and found[0] == found[1] and near and not Path(value).exists():
+                from onnx_nb.analysis.formatting import closest_text
+
+                self.fail(f"there is no variable and no file {value!r}. {closest_text(value, near)}".rstrip())
             return value
         try:
             eval(value, {}, known)  # noqa: S307 (a name that a person wrote into a cell)

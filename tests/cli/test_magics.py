@@ -11,9 +11,11 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 import onnx.parser
+import onnx.printer
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
+from jupyter_client.manager import start_new_kernel
 
 import onnx_nb
 from onnx_nb.cli.magics import MAGICS
@@ -80,6 +82,7 @@ def test_help_is_printed_and_in_the_docstring(shell: Any, capsys: pytest.Capture
     ("name", "line", "words"),
     [
         ("onnx_summary", "nowhere.onnx", "there is no file"),
+        ("onnx_summary", "oen", "there is no variable and no file 'oen'. Closest names: 'one'"),
         ("onnx_summary", "one --nmae x", "No such option"),
         ("onnx_summary", "", "Missing argument"),
         ("onnx_summary", "one --name 3x", "not the name of a variable"),
@@ -118,6 +121,30 @@ def test_variables_files_options_tensors_and_metrics_are_completed(shell: Any) -
     assert f"{line}layers.0/relu:0" in completed(shell, f"{line}layers.0/relu:")  # Jedi adds names of Python
     assert "%onnx_compare one one --fail sqnr" in completed(shell, "%onnx_compare one one --fail sq")
     assert "%onnx_simplify one --target onnxruntime" in completed(shell, "%onnx_simplify one --target onnxr")
+
+
+def test_a_kernel_completes_and_shows() -> None:
+    """Through the messages that JupyterLab sends."""
+    manager, client = start_new_kernel(kernel_name="python3")
+    try:
+        client.execute_interactive(
+            "%load_ext onnx_nb\nimport onnx.parser, onnx_nb\n"
+            f"one = onnx_nb.load(onnx.parser.parse_model({onnx.printer.to_text(ONE)!r}))",
+            timeout=60,
+        )
+        for line, match in (
+            ("%onnx_extract one --inputs lay", "layers.0/relu:0"),
+            ("%onnx_compare one one --f", "--fail"),
+        ):
+            found = client.complete(f"x = 1\n{line}", reply=True, timeout=60)["content"]
+            assert match in found["matches"]
+        shown: list[Any] = []
+        client.execute_interactive("%onnx_summary one", timeout=60, output_hook=shown.append)
+        results = [each["content"]["data"] for each in shown if each["msg_type"] == "execute_result"]
+        assert [WIDGET in data for data in results] == [True]
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
 
 
 def test_unloading_removes_magics_and_completion(shell: Any) -> None:
