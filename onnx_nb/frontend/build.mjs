@@ -4,8 +4,8 @@
  * the packages in them go into ../static/THIRD-PARTY-LICENSES.txt.
  */
 
-import { readdir, readFile, rm, writeFile } from "node:fs/promises";
-import { basename } from "node:path";
+import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { basename, dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build, context } from "esbuild";
 
@@ -45,11 +45,12 @@ const labextension = {
   outdir: here("../static/labextension/static"),
   entryNames: "[name].[hash]",
   format: "iife",
+  write: false,
 };
 
-/** Writes what JupyterLab reads about the extension. */
-async function describe({ metafile }) {
-  const [remote] = Object.keys(metafile.outputs).map((path) => basename(path));
+/** Writes the extension, and what JupyterLab reads about it. A file that would stay the same keeps its time. */
+async function extend({ outputFiles: [{ path, text }] }) {
+  const remote = `static/${basename(path)}`;
   const [, version] = /^__version__ = "(.+)"$/m.exec(await readFile(here("../__init__.py"), "utf8"));
   const described = {
     name: "onnx-nb",
@@ -57,15 +58,22 @@ async function describe({ metafile }) {
     description: "Opens ONNX models in a tab with a kernel",
     license: "Apache-2.0",
     dependencies: { "@jupyterlab/application": "^4.2.0" },
-    jupyterlab: { extension: true, _build: { load: `static/${remote}`, extension: "./extension" } },
+    jupyterlab: { extension: true, _build: { load: remote, extension: "./extension" } },
   };
   const install = {
     packageManager: "python",
     packageName: "onnx-nb",
     uninstallInstructions: "Use your Python package manager (pip, conda, …) to uninstall onnx-nb",
   };
-  for (const [name, value] of Object.entries({ package: described, install })) {
-    await writeFile(here(`../static/labextension/${name}.json`), `${JSON.stringify(value, null, 2)}\n`);
+  const json = (value) => `${JSON.stringify(value, null, 2)}\n`;
+  const files = { [remote]: text, "package.json": json(described), "install.json": json(install) };
+  const folder = here("../static/labextension/");
+  await mkdir(dirname(path), { recursive: true });
+  for (const name of await readdir(folder, { recursive: true })) {
+    if (name !== "static" && !(name in files)) await rm(folder + name);
+  }
+  for (const [name, text] of Object.entries(files)) {
+    if ((await readFile(folder + name, "utf8").catch(() => "")) !== text) await writeFile(folder + name, text);
   }
 }
 
@@ -86,7 +94,6 @@ async function notices(results) {
 
 if (process.argv.includes("--watch")) await (await context({ ...widgets, sourcemap: "inline" })).watch();
 else {
-  await rm(here("../static/labextension"), { recursive: true, force: true });
   const results = await Promise.all([build(widgets), build(labextension)]);
-  await Promise.all([describe(results[1]), notices(results)]);
+  await Promise.all([extend(results[1]), notices(results)]);
 }

@@ -31,9 +31,13 @@ SCREENSHOTS = ROOT / "build" / "screenshots"
 Theme = Literal["light", "dark"]
 # seconds until what has not come is taken as never coming: other workers may keep all cores busy
 PATIENCE = 180
-# JupyterLab's own, on every start: it asks for a workspace that was never saved, and the like; and anywidget's, when a
-# page took more than 2 s to start a widget, which works all the same
-NOISE = re.compile(r"/lab/api/workspaces/|/api/me|favicon|static/base|ResizeObserver loop|Failed to initialize model")
+# JupyterLab's own, on every start: it asks for a workspace that was never saved, and the like; anywidget's, when a page
+# took more than 2 s to start a widget, which works all the same; and those of Notebook 7.6: on every page, and when a
+# page opens a notebook in another one
+NOISE = re.compile(
+    r"/lab/api/workspaces/|/api/me|favicon|static/base|ResizeObserver loop|Failed to initialize model"
+    r"|undefined \(reading 'schema'\)|null \(reading 'updateRenderOption'\)"
+)
 
 # nothing on the page moves: every graph is laid out, and what can be clicked stood still for some frames
 AT_REST = """async patience => {
@@ -74,9 +78,12 @@ def await_value(look: Callable[[], Any], wanted: Any, what: str) -> None:
 
 
 class JupyterServer:
-    """`jupyter lab` on a copy of the notebooks, without the user's settings and without network access."""
+    """`jupyter lab` on a copy of the notebooks, without the user's settings and without network access.
 
-    def __init__(self, folder: Path) -> None:
+    It serves the pages of Notebook 7, too. Options are those of `ServerApp`.
+    """
+
+    def __init__(self, folder: Path, **options: Any) -> None:
         self.root = folder / "notebooks"
         shutil.copytree(ROOT / "notebooks", self.root, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
         self.runtime = folder / "runtime"
@@ -99,8 +106,10 @@ class JupyterServer:
         extensions = folder / "labextensions"
         extensions.mkdir()
         (extensions / "onnx-nb").symlink_to(ROOT / "onnx_nb" / "static" / "labextension")
-        options = {
+        settings = {
             "IdentityProvider.token": self.token,
+            "JupyterNotebookApp.expose_app_in_browser": True,
+            "JupyterNotebookApp.extra_labextensions_path": extensions,
             "LabApp.extra_labextensions_path": extensions,
             "LabApp.expose_app_in_browser": True,
             "LabApp.extension_manager": "readonly",
@@ -108,13 +117,14 @@ class JupyterServer:
             "ServerApp.port": 0,  # whichever is free
             "ServerApp.root_dir": self.root,
             "ServerApp.terminals_enabled": False,
+            **{f"ServerApp.{name}": value for name, value in options.items()},
         }
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [
                     sys.executable,
                     *("-m", "jupyterlab", "--no-browser", "--allow-root"),
-                    *(f"--{name}={value}" for name, value in options.items()),
+                    *(f"--{name}={value}" for name, value in settings.items()),
                 ],
                 env={
                     # the tests' own choice; a kernel shows figures in its cells

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import signal
+import sys
 from typing import TYPE_CHECKING
 
+import onnx.parser
+import pytest
+from onnx import TensorProto
 from playwright.sync_api import expect
 
 from tests import models
 from tests.browser.graph import GraphWidget
+from tests.browser.jupyter import JupyterPage, JupyterServer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.browser.jupyter import JupyterPage
+    from playwright.sync_api import Page
+
+    from tests.browser.jupyter import Theme
 
 SHOWN = "__import__('onnx_nb.notebook.document', fromlist=['view'])._shown"
 """In a tab's kernel: what it shows."""
@@ -105,3 +116,145 @@ def test_a_file_that_is_no_model_says_so(themed_lab: JupyterPage) -> None:
     lab.document()
     expect(notice).to_be_empty()
     assert lab.errors == []
+
+
+def sparse(path: Path, size: int) -> Path:
+    """Write a model with one weight of that many bytes inside the file, which take no space on the disk."""
+    text = '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y) { y = Abs(x) }'
+    proto = onnx.parser.parse_model(text)
+    graph = proto.graph.SerializeToString()
+    tensor = TensorProto(name="w", data_type=TensorProto.UINT8, dims=[size]).SerializeToString()
+    tensor += b"\x4a" + varint(size)
+    initializer = b"\x2a" + varint(len(tensor) + size) + tensor
+    proto.ClearField("graph")
+    head = proto.SerializeToString() + b"\x3a" + varint(len(graph) + len(initializer) + size) + graph + initializer
+    with path.open("xb") as file:
+        file.write(head)
+        file.truncate(len(head) + size)
+    return path
+
+
+def varint(number: int) -> bytes:
+    """Encode a number as protobuf does."""
+    digits = [number >> shift & 127 for shift in range(0, max(number.bit_length(), 1), 7)]
+    return bytes([*(digit | 128 for digit in digits[:-1]), digits[-1]])
+
+
+def test_nothing_of_a_large_file_goes_over_the_wire_or_is_copied(lab: JupyterPage) -> None:
+    folder = lab.server.root / "large"
+    folder.mkdir()
+    path = sparse(folder / "5 GB.onnx", 5 << 30)
+    received: list[int] = []
+    lab.browse().double_click("large")
+    lab.page.on("response", lambda response: received.append(int(response.headers.get("content-length", 0))))
+    lab.page.on("websocket", lambda socket: socket.on("framereceived", lambda data: received.append(len(data))))
+    lab.double_click(path.name).document()
+    lab.kernel.expect(f"{GRAPH}.model.nbytes", 5 << 30)
+    lab.page.get_by_role("tab", name=path.name).get_by_title("Close").click()
+    assert sum(received) < 3_000_000
+    copies = [each for each in folder.rglob("*") if each.is_file() and each != path]
+    assert copies == []
+    assert path.stat().st_blocks * 512 < 1_000_000
+    path.unlink()
+    assert lab.errors == []
+
+
+def test_a_file_and_a_kernel_that_go_away(lab: JupyterPage) -> None:
+    path = copied(lab, "fleeting.onnx")
+    lab.browse().double_click(path.name).document()
+    notice = lab.page.locator(".onnx-nb-notice")
+    path.rename(path.with_name("hidden"))
+    expect(notice).to_contain_text("fleeting.onnx is gone: it was removed or renamed.")
+    path.with_name("hidden").rename(path)
+    expect(notice).to_be_empty()
+    path.write_bytes(path.read_bytes() + onnx.ModelProto(doc_string="exported again").SerializeToString())
+    expect(notice).to_contain_text("fleeting.onnx has changed since it was opened.")
+    notice.get_by_role("button", name="Open again").click()
+    expect(notice).to_be_empty()
+    lab.document()
+
+    os.kill(lab.kernel.evaluate("__import__('os').getpid()"), signal.SIGKILL)
+    expect(notice).to_contain_text("The kernel stopped unexpectedly")
+    lab.screenshot("document-died")
+    notice.get_by_role("button", name="Open again").click()
+    expect(notice).to_be_empty()
+    lab.document()
+
+    lab.page.get_by_role("button", name="Restart the kernel").click()
+    lab.page.get_by_role("button", name="Confirm Kernel Restart").click()
+    expect(notice).to_contain_text("…")
+    expect(notice).to_be_empty()
+    lab.document()
+
+
+def test_a_kernel_without_the_package_says_what_to_install(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    spec = lab.server.runtime.parent / "data" / "kernels" / "bare"
+    spec.mkdir(parents=True, exist_ok=True)
+    # an environment that has everything else
+    without = (
+        "import sys, importlib.abc\n"
+        "class Missing(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'onnx_nb': raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Missing())\n"
+        "from ipykernel import kernelapp; kernelapp.launch_new_instance()"
+    )
+    argv = [sys.executable, "-c", without, "-f", "{connection_file}"]
+    (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "Bare", "language": "python"}))
+    name = copied(lab, f"bare-{lab.theme}.onnx").name
+    lab.browse().command("docmanager:open", {"path": name, "kernel": {"name": "bare"}})
+    notice = lab.page.locator(".onnx-nb-notice")
+    expect(notice).to_contain_text("onnx_nb is not installed where the kernel runs.")
+    expect(notice).to_contain_text(f"{sys.executable} -m pip install --upgrade onnx-nb")
+    lab.screenshot(f"document-bare-{lab.theme}")
+    notice.get_by_role("button", name="Choose a kernel").click()
+    dialog = lab.page.locator(".jp-Dialog")
+    dialog.locator("select").first.select_option(label="Python 3 (ipykernel)")
+    dialog.get_by_role("button", name="Select Kernel").last.click()
+    lab.document()
+    expect(notice).to_be_empty()
+
+
+def test_a_drive_of_shared_editing_shows_the_same_file(lab: JupyterPage) -> None:
+    """`RTC` is the name of the drive of jupyter-collaboration; here it serves the same files without it."""
+    copied(lab, "shared/together.onnx")
+    lab.browse().page.evaluate("""() => {
+        const { contents } = jupyterapp.serviceManager;
+        contents.addDrive(new contents.defaultDrive.constructor({ name: 'RTC' }));
+    }""")
+    lab.command("docmanager:open", {"path": "RTC:shared/together.onnx"})
+    GraphWidget(lab.document())
+    lab.page.get_by_role("button", name="Open in a notebook").click()
+    expect(lab.page.locator(".jp-NotebookPanel .jp-Cell").nth(2)).to_be_visible()
+    assert (lab.server.root / "shared" / "together.ipynb").exists()
+    assert lab.errors == []
+
+
+@pytest.fixture(scope="module")
+def nested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
+    """A server below a path, as behind JupyterHub."""
+    server = JupyterServer(tmp_path_factory.mktemp("nested"), base_url="/user/ada/")
+    yield server
+    server.stop()
+
+
+def test_notebook_7_opens_a_model_in_a_page_of_its_own(nested: JupyterServer, page: Page, theme: Theme) -> None:
+    with JupyterPage(nested, page, theme) as tree:
+        name = copied(tree, f"in a folder/paged {theme}.onnx").name
+        page.goto(f"{nested.url}/tree/in a folder?token={nested.token}")
+        with page.context.expect_page() as opened:
+            tree.double_click(name)
+        lab = JupyterPage(nested, opened.value, theme)
+        graph = GraphWidget(lab.document())
+        assert "/user/ada/edit/" in lab.page.url
+        assert "factory" not in lab.page.url
+        graph.click("r13")
+        lab.kernel.expect(f"[each['name'] for each in {GRAPH}.selection]", ["r13"])
+        lab.screenshot(f"document-notebook-7-{theme}")
+        lab.page.reload()
+        assert GraphWidget(lab.document()).selection == "r13"
+        with page.context.expect_page() as made:
+            lab.page.get_by_role("button", name="Open in a notebook").click()
+        expect(made.value.locator(".jp-Cell").nth(2)).to_be_visible()
+        assert lab.errors == []

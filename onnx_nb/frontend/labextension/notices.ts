@@ -24,7 +24,6 @@ export interface Shown {
   readonly parts: readonly string[];
 }
 
-const VIEW = "onnx_nb.notebook.document";
 const INSTALL = "-m pip install --upgrade onnx-nb";
 
 /** Returns the value of an expression, or what to say instead. */
@@ -49,7 +48,7 @@ function failureOf({ ename, evalue, traceback }: Evaluated, python: string): Not
   if (missing === "onnx_nb") {
     return { what: "onnx_nb is not installed where the kernel runs.", now, command, actions: ["restart", "choose"] };
   }
-  if (missing !== undefined && VIEW.startsWith(missing)) {
+  if (missing?.startsWith("onnx_nb.")) {
     const what = "onnx_nb is older where the kernel runs than where JupyterLab runs.";
     return { what, now, command, actions: ["restart", "choose"] };
   }
