@@ -444,7 +444,7 @@ def _options(
             if fused >= 0 and _operator(graph, made[0]) in _ACTIVATIONS:
                 known.append(Option(value, fused, "fused"))
         if _operator(graph, value) in _ACTIVATIONS:
-            read = int(graph.node_inputs(int(graph.producer[value]))[0])
+            read = next(iter(graph.node_inputs(int(graph.producer[value])).tolist()), -1)
             known += [
                 option._replace(how="fused")
                 for option in _named(graph.value_names[read] if read >= 0 else "", value, mine, yours, candidate)

@@ -158,6 +158,9 @@ Numbers = defaultdict[Hashable, int]
 """Numbers for hashable values: equal values have equal numbers."""
 
 
+_QUANTIZING: Final = frozenset(("QuantizeLinear", "DequantizeLinear"))
+
+
 class GraphLists:
     """The columns of a graph as lists, and which of its nodes and values are matched."""
 
@@ -180,6 +183,12 @@ class GraphLists:
             for slot, value in enumerate(read):
                 if value >= 0:
                     self.readers[value].append((node, slot))
+        self.unquantized = list(range(graph.value_count))
+        """For each value that is only quantized and dequantized, the value before; for others the value itself."""
+        quantizing = [op in _QUANTIZING for op, _ in graph.operators]
+        for node in graph.order.tolist():
+            if quantizing[graph.op_index[node]] and self.inputs[node][:1] > [-1] and self.outputs[node][:1] > [-1]:
+                self.unquantized[self.outputs[node][0]] = self.unquantized[self.inputs[node][0]]
         self.slot = [0] * graph.value_count
         """Index of each value among the outputs of its node."""
         for made in self.outputs:
@@ -283,6 +292,8 @@ def trusted_pairs(
     there = {v: w for v, w in enumerate(a.value) if w >= 0}
     value_back = {w: v for v, w in there.items()}
     weights = {b.value_names[w]: w for w in b.graph.subgraphs[subgraphs[1]].weights.tolist()}
+    # onnxruntime calls a quantized weight so
+    weights = {name.removesuffix("_quantized"): w for name, w in weights.items()} | weights
     named = [(v, weights.get(a.value_names[v], -1)) for v in a.graph.subgraphs[subgraphs[0]].weights.tolist()]
     made = (pair for n, m in pairs.items() for pair in zip(a.outputs[n], b.outputs[m], strict=False))
     for v, w in itertools.chain(named, made):
@@ -300,9 +311,10 @@ def trusted_pairs(
         confirmed, contradicted, uncertain = set[int](), set[int](), set[int]()
         for n, m in pairs.items():
             # the inputs of a pair are evidence for it, and for the nodes that produce them
-            for v, w in zip(a.inputs[n], b.inputs[m], strict=False):
-                if v < 0 or w < 0:
+            for read, other in zip(a.inputs[n], b.inputs[m], strict=False):
+                if read < 0 or other < 0:
                     continue
+                v, w = a.unquantized[read], b.unquantized[other]
                 weight = 2 if a.kind[v] == INITIALIZER else 1  # weights have the names of parameters
                 if there.get(v, -1) == w:
                     found = [n, a.producer[v]]

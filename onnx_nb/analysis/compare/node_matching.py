@@ -229,7 +229,9 @@ class _Matcher:
         for name, n, m in equal_names(self.sides, left):
             # a name that an exporter numbers needs a matched input or reader at the same index, or no neighbor at all
             read = [(v, w) for v, w in zip(a.inputs[n], b.inputs[m], strict=False) if v >= 0 and w >= 0]
-            is_near = any(a.value[v] == w for v, w in read) or self._have_common_reader(n, m)
+            is_near = any(a.value[a.unquantized[v]] == b.unquantized[w] for v, w in read) or self._have_common_reader(
+                n, m
+            )
             if is_near or not _NUMBERED.fullmatch(name) or not (read or any(a.consumers(n))):
                 found |= self._pair(n, m, NAME)
         return found

@@ -42,7 +42,7 @@ _SAME: Final = frozenset((
     "contiguous", "dropout", "detach", "clone", "alias", "lift_fresh", "feature_dropout", "native_dropout", "identity",
     "lift_fresh_copy", "_assert_tensor_metadata", "requires_grad_",
 ))  # fmt: skip
-"""Operations that change nothing, and have no node or an Identity."""
+"""Operations that change nothing, and have no node; a dropout may have an Identity."""
 _EXPORTED: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"), (_LAYOUT, "")),
     **dict.fromkeys(("expand", "expand_as", "broadcast_to", "repeat"), ("Expand Tile Reshape", "")),
@@ -93,7 +93,7 @@ _EXPORTED: Final[Mapping[str, tuple[str, str]]] = {
                     ("And Or Not Mul Add Sum BitwiseAnd", "Cast")),
     **dict.fromkeys(("to", "type", "float", "half", "long", "int", "bool", "type_as", "_to_copy", "double"),
                     ("Cast", "")),
-    **dict.fromkeys(_SAME, ("Identity Dropout", "")),
+    **dict.fromkeys(("dropout", "feature_dropout", "native_dropout", "identity"), ("Identity Dropout", "")),
     **dict.fromkeys(("roll", "flip"), ("Concat Slice", "Slice")),
     **dict.fromkeys(("pixel_shuffle", "pixel_unshuffle"), ("DepthToSpace SpaceToDepth Reshape", "Reshape Transpose")),
 }  # fmt: skip
@@ -159,8 +159,9 @@ def _ends(function: str, op: str) -> float:
     is_named = op.lower() in name or name in op.lower()
     if is_named and (known is None or len(name) > 2):
         return 0.0
-    if op == "Identity":  # in place of another node; more than without a node, less than an added Identity besides
-        return _ADDED / 2 + (_LEFT_OUT if known is not None and known[0] <= _NEUTRAL else _OUT_OF_PLACE)
+    if op == "Identity":  # in place of another node: more than without a node, less than an added Identity besides
+        is_layout = known is not None and known[0] <= _NEUTRAL
+        return _LEFT_OUT + 0.8 * _ADDED if is_layout else _OUT_OF_PLACE + 0.5 * _ADDED
     return _UNKNOWN if known is None and op not in _NEUTRAL else np.inf
 
 

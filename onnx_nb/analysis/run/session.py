@@ -22,7 +22,7 @@ from google.protobuf.message import EncodeError
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from onnx_nb.analysis.arguments import known_arguments
-from onnx_nb.analysis.errors import FeedError, OnnxNbError
+from onnx_nb.analysis.errors import FeedError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import MARK
@@ -172,6 +172,11 @@ def create(
         session = ort.InferenceSession(data, options, providers=wanted, enable_fallback=False)
     except Exception as error:
         raise _refused(loaded, error) from error
+    try:
+        _ = [entry.name for entry in (*session.get_inputs(), *session.get_outputs())]
+    except UnicodeDecodeError as error:
+        message = f"the name of an input or output of {label_of(loaded)} is not valid UTF-8: {error.object!r:.100}."
+        raise ModelFileError(message, advice="Rename it in the model.") from error
     missing = [provider for provider in wanted if provider not in session.get_providers()]
     if missing:
         message = f"{', '.join(map(quoted, missing))} could not be started, and {loaded.name} would run without."
@@ -553,8 +558,8 @@ def _without_weights(model: Model) -> Model:
             kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
             graph.input.add(name=tensor.name, type=kind)
     graph.output.clear()
-    for name in dict.fromkeys(name for node in source.graph.node for name in node.output if name):
-        graph.output.add(name=name)
+    made = dict.fromkeys(name for node in source.graph.node for name in node.output if name)
+    graph.output.extend(ValueInfoProto(name=name) for name in made if isinstance(name, str))  # bytes are not UTF-8
     return with_proto(model, proto)
 
 

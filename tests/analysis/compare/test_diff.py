@@ -13,7 +13,9 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import quantization
 
 import onnx_nb
 from onnx_nb.analysis.compare.diff import CHANGED, ONLY, SAME
@@ -64,6 +66,29 @@ def renamed(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def kinds(found: onnx_nb.Diff) -> list[tuple[str, str]]:
     return [(change.kind, change.what) for change in found.changes]
+
+
+def test_quantized_nodes_are_paired_by_names_that_an_exporter_numbers(tmp_path: Path) -> None:
+    weights = "float[4,4] w_1 = {1,2,3,4,5,6,7,8,9,8,7,6,5,4,3,2}, float[4,4] w_2 = {1,2,3,4,5,6,7,8,9,8,7,6,5,4,3,2}"
+    body = "h_0 = MatMul(x, w_1)  h_1 = Relu(h_0)  h_2 = MatMul(h_1, w_2)  h_3 = Sigmoid(h_2)  y = Add(h_3, h_1)"
+    proto = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[2,4] x) => (float[2,4] y) <{weights}> {{ {body} }}'
+    )
+    for number, node in enumerate(proto.graph.node):
+        node.name = f"node_{node.op_type}_{number}"
+    onnx.save(proto, tmp_path / "float.onnx")
+    reader = iter([{"x": np.ones((2, 4), np.float32)}])
+
+    class Once(quantization.CalibrationDataReader):  # type: ignore[misc]
+        def get_next(self) -> dict[str, NDArray[np.float32]] | None:
+            return next(reader, None)
+
+    quantization.quantize_static(tmp_path / "float.onnx", tmp_path / "int8.onnx", Once())
+    found = onnx_nb.diff(proto, tmp_path / "int8.onnx")
+    pairs = {row["reference"]: row["candidate"] or "" for row in found.matches()}
+    there = {node.name for node in onnx.load(tmp_path / "int8.onnx").graph.node}
+    assert there.issuperset(pairs.keys() - {"node_Relu_1"})
+    assert pairs == {name: name if name in there else "" for name in pairs}
 
 
 @pytest.mark.parametrize("name", LIGHT)
