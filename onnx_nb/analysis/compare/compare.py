@@ -24,13 +24,14 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare import lockstep
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained, point_at
 from onnx_nb.analysis.compare.diff import diff
+from onnx_nb.analysis.compare.dumps import Dump, Dumped, dumped, is_dump
 from onnx_nb.analysis.compare.isolated import nodes_between
 from onnx_nb.analysis.compare.lockstep import Option, Recorded, Running, Sample, Side
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
 from onnx_nb.analysis.compare.node_matching import HOW, Matching
 from onnx_nb.analysis.compare.quantization import precision_of
 from onnx_nb.analysis.errors import AlignmentError, FeedError
-from onnx_nb.analysis.formatting import quoted, shape_text
+from onnx_nb.analysis.formatting import count_text, quoted, shape_text
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
 from onnx_nb.analysis.model.tensors import input_types
@@ -78,8 +79,8 @@ _MOVES: Final = frozenset((
 
 @known_arguments
 def compare(
-    reference: ModelLike | Capture,
-    candidate: ModelLike | Capture,
+    reference: ModelLike | Capture | Dump,
+    candidate: ModelLike | Capture | Dump,
     feeds: Any = None,
     *,
     tensors: str | Iterable[str] | None = None,
@@ -102,7 +103,10 @@ def compare(
     reference
         The side assumed to be correct: any `ModelLike`, or a `Capture` that kept arrays.
     candidate
-        The side that should compute the same: simplified, in float16, quantized, or a `Capture` that kept arrays.
+        The side that should compute the same: simplified, in float16, quantized, or a `Capture` that kept arrays. One
+        of the two may also be arrays that another runtime computed, by the names of the other side's tensors: a dict,
+        or a list with one for each feed, a ``.npz`` file, a folder of ``.npy`` or ``.pb`` files named after tensors, or
+        a ``.json`` file of polygraphy's results.
     feeds
         Feeds of the reference, as `read_feeds` takes them; the errors of several feeds are merged. Inputs that have
         another type in the candidate, such as float16, are cast; inputs of another name are passed by position. If
@@ -153,16 +157,7 @@ def compare(
     limit = available_memory() // 2 if memory_limit is None else memory_limit
     if limit <= 0:
         raise AlignmentError(f"memory_limit is {limit}.", advice="Pass a number of bytes, or leave it out.")
-    sides: list[Side] = []
-    for role, given in (("reference", reference), ("candidate", candidate)):
-        try:
-            side = Recorded(given) if isinstance(given, Capture) else Running(load(given), limit // 2, providers)
-        except TypeError as error:
-            raise TypeError(f"compare() cannot use the {role}: {error}") from None
-        if isinstance(side, Recorded) and not side.names:
-            message = f"the capture of {label_of(side.graph.model)} kept no arrays."
-            raise AlignmentError(message, advice='Capture with keep="*", or pass the model itself.')
-        sides.append(side)
+    sides, unknown = _sides((reference, candidate), limit, providers)
     graphs = sides[0].graph, sides[1].graph
     differing = diff(graphs[0].model, graphs[1].model, weights=False)
     # the values of each side, in order of execution
@@ -234,12 +229,45 @@ def compare(
         for depth, value in enumerate(there[0])
         if (option := by_reference.get(value)) is not None
     )
-    unmatched = tuple(_unmatched(graphs, errors, misfits, proposed, there))
-    comparison = Comparison(graphs[0].model.name, graphs[1].model.name, points, unmatched, feeds_run)
+    unmatched = (*_unmatched(graphs, errors, misfits, proposed, there), *unknown)
+    mine, yours = (side.label if isinstance(side, Dumped) else side.graph.model.name for side in sides)
+    comparison = Comparison(mine, yours, points, unmatched, feeds_run)
     return explained(comparison, functools.partial(_weight_differences, graphs))
 
 
 # --- running --------------------------------------------------------------------------------------------------------
+
+
+def _sides(
+    given: tuple[Any, Any], limit: int, providers: Sequence[str] | None
+) -> tuple[list[Side], tuple[Unmatched, ...]]:
+    """Return both sides, and the arrays that have no name of a tensor."""
+    roles: tuple[Literal["reference", "candidate"], ...] = ("reference", "candidate")
+    sides: list[Side | None] = [None, None]
+    for at, role in enumerate(roles):
+        one = given[at]
+        try:
+            if isinstance(one, Capture):
+                sides[at] = Recorded(one)
+            elif not is_dump(one):
+                sides[at] = Running(load(one), limit // 2, providers)
+        except TypeError as error:
+            raise TypeError(f"compare() cannot use the {role}: {error}") from None
+        side = sides[at]
+        if isinstance(side, Recorded) and not side.names:
+            message = f"{side.label} kept no arrays."
+            raise AlignmentError(message, advice='Capture with keep="*", or pass the model itself.')
+    unknown: list[Unmatched] = []
+    for at, role in zip((0, 1), roles, strict=True):
+        if sides[at] is None:
+            other = sides[1 - at]
+            if other is None:
+                message = "both sides are arrays, and no model says in which order they are computed."
+                raise AlignmentError(message, advice="Pass the model of one of them, with feeds=.")
+            sides[at], names = dumped(other.graph, values(other.graph), given[at])
+            reason = f"{other.graph.model.name} has no tensor of that name"
+            unknown += [Unmatched(name, role, reason) for name in names]
+    return [side for side in sides if side is not None], tuple(unknown)
 
 
 def _feeds(sides: Sequence[Side], feeds: Any) -> Iterator[dict[str, Any]]:
@@ -251,8 +279,8 @@ def _feeds(sides: Sequence[Side], feeds: Any) -> Iterator[dict[str, Any]]:
         return
     count = captures[0].feeds
     if captures[-1].feeds != count:
-        message = f"the captures were run on {count} and {captures[-1].feeds} feeds."
-        raise AlignmentError(message, advice="Capture both on the same feeds.")
+        message = f"{captures[0].label} is of {count} feeds, {captures[-1].label} of {captures[-1].feeds}."
+        raise AlignmentError(message, advice="Use the same feeds for both.")
     if running is None:
         yield from ({} for _ in range(count))
         return
@@ -261,8 +289,8 @@ def _feeds(sides: Sequence[Side], feeds: Any) -> Iterator[dict[str, Any]]:
         recorded = [name for name in input_types(model) if captures[0].graph.value(name) in captures[0].names]
         missing = next((n for n in input_types(model) if n not in recorded and n not in model.initializers), None)
         if missing is not None:
-            message = f"the capture of {label_of(model)} did not keep its input {quoted(missing)}."
-            raise FeedError(message, advice="Pass the feeds= of the capture, or keep the inputs as well.")
+            message = f"{captures[0].label} has no values of input {quoted(missing)}."
+            raise FeedError(message, advice="Pass its feeds=, or keep the inputs as well.")
         yield from ({name: captures[0].array(name, number) for name in recorded} for number in range(count))
         return
     number = 0
@@ -271,8 +299,8 @@ def _feeds(sides: Sequence[Side], feeds: Any) -> Iterator[dict[str, Any]]:
             break
         yield feed
     if number != count:
-        message = f"the capture of {label_of(captures[0].graph.model)} was run on {count} feeds, not on those given."
-        raise FeedError(message, advice="Pass the feeds of the capture.")
+        message = f"{captures[0].label} is of {count_text(count, 'feed')}, not of those given."
+        raise FeedError(message, advice="Pass the feeds that it was computed from.")
 
 
 def _first(

@@ -107,6 +107,7 @@ class Recorded:
         self.graph = Graph.of(capture.model)
         self.names = {self.graph.value(name): name for name in capture.array_names}
         self.feeds = capture.feeds
+        self.label = f"the capture of {label_of(capture.model)}"
         self._capture = capture
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -374,7 +375,10 @@ class _Pairing:
     def _compare(self, option: Option, reference: NDArray[Any], candidate: NDArray[Any]) -> None:
         if reference.shape != candidate.shape:
             shapes = shape_text(reference.shape), shape_text(candidate.shape)
-            self.found.misfits[option] = f"the shape is {shapes[0]} in the reference and {shapes[1]} in the candidate"
+            why = f"the shape is {shapes[0]} in the reference and {shapes[1]} in the candidate"
+            if candidate.ndim > 2 and np.moveaxis(candidate, -1, 1).shape == reference.shape:
+                why += ", which seems to have its channels last"
+            self.found.misfits[option] = why
             return
         if (reference.dtype.kind == "O") != (candidate.dtype.kind == "O"):
             self.found.misfits[option] = "one side has strings, the other numbers"

@@ -136,13 +136,13 @@ def _feed_paths(path: Path) -> list[Path]:
     """Return the files and folders that hold one feed each."""
     if not os.path.isdir(path):  # noqa: PTH112  # Path.is_dir raises if the name is too long
         return [path]
-    inside = _inside(path)
+    inside = entries_of(path)
     sets = [entry for entry in inside if entry.name.startswith("test_data_set_") and entry.is_dir()]
     packed = [entry for entry in inside if entry.suffix == ".npz"]
     return sets or packed or [path]
 
 
-def _inside(folder: Path) -> list[Path]:
+def entries_of(folder: Path) -> list[Path]:
     """Return the entries of a folder, "input_10" after "input_9"."""
 
     def natural(path: Path) -> list[tuple[int, str]]:
@@ -151,7 +151,7 @@ def _inside(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir(), key=natural)
     except OSError as error:
-        raise _unreadable(folder, "a folder", error) from error
+        raise unreadable(folder, "a folder", error) from error
 
 
 def _from_path(model: Model, path: Path) -> dict[str, Any]:
@@ -159,18 +159,18 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
     known, order = input_types(model), [port.name for port in model.inputs]
     files = [path]
     if os.path.isdir(path):  # noqa: PTH112  # as above
-        inside = [entry for entry in _inside(path) if entry.suffix in (".npy", ".pb")]
+        inside = [entry for entry in entries_of(path) if entry.suffix in (".npy", ".pb")]
         files = [entry for entry in inside if not re.fullmatch(r"output_\d+", entry.stem)]
         if not files and order:
             advice = "Put .npz, .npy or .pb files in it, named after the inputs or input_0, input_1, …."
             raise FeedError(f"{_quoted(path)} holds no feed.", advice=advice)
     else:
-        _check_file(path, FILE_LIMIT)
+        check_file(path, FILE_LIMIT)
         if path.suffix not in (".npz", ".npy", ".pb"):
             message = f"{_quoted(path)} is not a known kind of feed file."
             raise FeedError(message, advice="Give a .npz, .npy or .pb file, or a folder of them.")
     if path.suffix == ".npz":
-        arrays = _arrays(path)
+        arrays = read_arrays(path)
         if set(arrays) == {f"arr_{i}" for i in range(len(arrays))} and not set(arrays) <= set(known):
             return _by_position(model, [arrays[f"arr_{i}"] for i in range(len(arrays))])
         return {name: _viewed(array, known.get(name)) for name, array in arrays.items()}
@@ -179,7 +179,7 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
         numbered = re.fullmatch(r"input_(\d+)", file.stem)
         place = int(numbered[1]) if numbered else 0 if len(files) == 1 else len(order)
         name = file.stem if file.stem in known else order[place] if place < len(order) else ""
-        own, value = ("", _arrays(file)[""]) if file.suffix == ".npy" else _pb_file(file, known.get(name))
+        own, value = ("", read_arrays(file)[""]) if file.suffix == ".npy" else read_pb(file, known.get(name))
         if own in known and file.stem not in known:
             name = own
         if not name or name in found:
@@ -189,12 +189,12 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
     return found
 
 
-def _check_file(path: Path, limit: int) -> int:
+def check_file(path: Path, limit: int) -> int:
     """Return the bytes of an ordinary file; raise if it is larger than a limit, or a FIFO or device without an end."""
     try:
         found = path.stat()
     except (OSError, ValueError) as error:
-        raise _unreadable(path, "a file", error) from error
+        raise unreadable(path, "a file", error) from error
     if not stat.S_ISREG(found.st_mode):
         raise FeedError(f"{_quoted(path)} is not an ordinary file.", advice="Copy its content into one.")
     if found.st_size > limit:
@@ -206,14 +206,14 @@ def _quoted(path: Path) -> str:
     return quoted(str(path))
 
 
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Return the arrays of a .npz file by name, or the array of a .npy file under an empty name."""
     found = {}
     try:
         if path.suffix == ".npy":
-            size = _check_file(path, FILE_LIMIT)
+            size = check_file(path, FILE_LIMIT)
             with path.open("rb") as file:
-                return {"": _npy(file, size, path)}
+                return {"": read_npy(file, size, path)}
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
             unpacked = sum(member.file_size for member in members)
@@ -221,14 +221,14 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
                 raise _too_large(path, unpacked)
             for member in members:
                 with archive.open(member) as packed:
-                    array = _npy(cast("BinaryIO", packed), member.file_size, path)
+                    array = read_npy(cast("BinaryIO", packed), member.file_size, path)
                 found[member.filename.removesuffix(".npy")] = array
-    except _UNREADABLE as error:
-        raise _unreadable(path, f"a {path.suffix} file", error) from error
+    except UNREADABLE as error:
+        raise unreadable(path, f"a {path.suffix} file", error) from error
     return found
 
 
-def _npy(file: BinaryIO, size: int, path: Path) -> NDArray[Any]:
+def read_npy(file: BinaryIO, size: int, path: Path) -> NDArray[Any]:
     """Read an array after checking that its bytes exist: numpy allocates what the header declares."""
     version = np.lib.format.read_magic(file)
     if version not in _NPY_HEADERS:
@@ -250,16 +250,16 @@ _NPY_HEADERS: Final[Mapping[tuple[int, int], Callable[[BinaryIO], Any]]] = {
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 # errors of numpy, zipfile and its decompressors on damaged files
-_UNREADABLE: Final = (
+UNREADABLE: Final = (
     *(OSError, ValueError, EOFError, MemoryError, RuntimeError, SyntaxError, TypeError, KeyError),
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError),
 )
 
 
-def _pb_file(path: Path, kind: TypeProto | None) -> tuple[str, Any]:
+def read_pb(path: Path, kind: TypeProto | None) -> tuple[str, Any]:
     """Return the name in a file of onnx test data, and its value."""
     try:
-        _check_file(path, PROTO_LIMIT)
+        check_file(path, PROTO_LIMIT)
         data = path.read_bytes()
         message: TensorProto | SequenceProto | OptionalProto = TensorProto()
         if kind is not None and kind.HasField("sequence_type"):
@@ -271,7 +271,7 @@ def _pb_file(path: Path, kind: TypeProto | None) -> tuple[str, Any]:
     except OnnxNbError as error:
         raise error if isinstance(error, FeedError) else FeedError(error.message, advice=error.advice) from error
     except (OSError, DecodeError) as error:
-        raise _unreadable(path, f"a serialized {'value' if kind is None else type_text(kind)}", error) from error
+        raise unreadable(path, f"a serialized {'value' if kind is None else type_text(kind)}", error) from error
 
 
 def _pb_value(message: TensorProto | SequenceProto | OptionalProto, what: str) -> Any:
@@ -302,7 +302,8 @@ def _too_large(path: Path, size: int) -> FeedError:
     return FeedError(f"{_quoted(path)} holds {bytes_text(size)}, more than a file of feeds may.", advice="Give arrays.")
 
 
-def _unreadable(path: Path, what: str, error: Exception) -> FeedError:
+def unreadable(path: Path, what: str, error: Exception) -> FeedError:
+    """Return the error for a file that is missing, or is not what it should be."""
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
     if isinstance(error, FileNotFoundError):
         names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []

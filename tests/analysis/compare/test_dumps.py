@@ -1,0 +1,127 @@
+"""Arrays that another runtime computed, as a side of a comparison."""
+
+from __future__ import annotations
+
+import base64
+import concurrent.futures
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from onnx_nb.analysis.compare.compare import compare
+from onnx_nb.analysis.errors import AlignmentError, FeedError
+
+MODEL = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+g (float[1, 2, 3, 3] x) => (float[1, 2, 3, 3] y) { a = Mul(x, x)  b = Tanh(a)  y = Neg(b) }""")
+for node in MODEL.graph.node:  # the parser takes no names with slashes
+    for names in (node.input, node.output):
+        names[:] = [{"a": "/a/Mul_output_0", "b": "/b/Tanh"}.get(name, name) for name in names]
+X = np.linspace(-1, 1, 18, dtype=np.float32).reshape(1, 2, 3, 3)
+
+
+def right(x: np.ndarray = X) -> dict[str, np.ndarray]:
+    """All values by onnx's own evaluator."""
+    found: Any = ReferenceEvaluator(MODEL).run(None, {"x": x}, intermediate=True)
+    return {name: np.asarray(array) for name, array in found.items() if name}
+
+
+def written(how: str, folder: Path, arrays: dict[str, np.ndarray]) -> Any:
+    if how == "dict":
+        return arrays
+    if how == "npz":
+        renamed: dict[str, Any] = {name.replace("/", "."): array for name, array in arrays.items()}
+        np.savez(folder / "dump.npz", **renamed)
+        return folder / "dump.npz"
+    if how == "json":
+        outputs = {}
+        for name, array in arrays.items():
+            data = io.BytesIO()
+            np.save(data, array)
+            packed = {"array": base64.b64encode(data.getvalue()).decode(), "polygraphy_class": "ndarray"}
+            outputs[name] = {"values": packed, "polygraphy_class": "LazyArray"}
+        runner = ["trt", [{"outputs": outputs, "runtime": None, "polygraphy_class": "IterationResult"}]]
+        (folder / "dump.json").write_text(json.dumps({"lst": [runner], "polygraphy_class": "RunResults"}))
+        return str(folder / "dump.json")
+    for number, (name, array) in enumerate(arrays.items()):
+        if how == "npy":
+            np.save(folder / f"{name.replace('/', '_')}.npy", array)
+        else:
+            tensor = onnx.numpy_helper.from_array(array, name)
+            (folder / f"output_{number}.pb").write_bytes(tensor.SerializeToString())
+    return folder
+
+
+@pytest.mark.parametrize("how", ["dict", "npz", "json", "npy", "pb"])
+def test_arrays_are_a_side_in_any_form(how: str, tmp_path: Path) -> None:
+    wrong = right() | {"/b/Tanh": right()["/b/Tanh"] + 0.25}
+    c = compare(MODEL, written(how, tmp_path, wrong), {"x": X})
+    assert [point.name for point in c.points] == ["x", "/a/Mul_output_0", "/b/Tanh", "y"]
+    assert not c.has_isolated  # arrays cannot run on other values
+    first = c.first_divergent()
+    assert first is not None
+    assert first.name == "/b/Tanh"
+    assert c["/b/Tanh"].errors().max_abs == pytest.approx(0.25)
+    turned = compare(written(how, tmp_path, wrong), MODEL)  # whose input the dump has
+    assert turned.has_isolated
+    assert turned["y"].errors("cumulative").max_abs < 1e-6
+    for name in ("/b/Tanh", "y"):  # what the model makes of the dump's value is not what the dump has
+        assert turned[name].errors("isolated").max_abs == pytest.approx(0.25)
+    assert turned["/a/Mul_output_0"].errors("isolated").max_abs < 1e-6
+
+
+def test_many_feeds_and_an_executor() -> None:
+    feeds = [{"x": X * factor} for factor in (1, 2, 3)]
+    dump = [right(feed["x"]) for feed in feeds]
+    with concurrent.futures.ProcessPoolExecutor(1) as executor:
+        spread = compare(MODEL, dump, feeds, executor=executor)
+    assert spread.feeds == 3
+    assert str(spread.rows()) == str(compare(MODEL, dump, feeds).rows())
+    assert max(spread.scores("max_abs")) < 1e-6
+
+
+def test_what_differs_or_is_missing_is_named() -> None:
+    first = compare(MODEL, right(), {"x": X + 1}).first_divergent()
+    assert first is not None
+    assert first.name == "x"  # the dump is of another feed
+    c = compare(MODEL, right() | {"/a/Mul_output_0": right()["/a/Mul_output_0"].transpose(0, 2, 3, 1)}, {"x": X})
+    reasons = {each.name: each.reason for each in c.unmatched if each.side == "reference"}
+    assert "channels last" in reasons["/a/Mul_output_0"]
+    extra = compare(MODEL, right() | {"engine_only": X}, {"x": X})
+    assert [(each.name, each.side) for each in extra.unmatched] == [("engine_only", "candidate")]
+    nan = compare(MODEL, right() | {"y": np.full_like(X, np.nan)}, {"x": X})
+    assert "NaN or infinite on one side only" in nan.message
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AlignmentError, match="no array of the arrays has the name of a tensor"):
+        compare(MODEL, {"other": X}, {"x": X})
+    with pytest.raises(AlignmentError, match="both sides are arrays"):
+        compare(right(), right())
+    with pytest.raises(AlignmentError, match="has no arrays"):
+        compare(MODEL, {})
+    with pytest.raises(AlignmentError, match="not an array"):
+        compare(MODEL, {"y": "text"})  # type: ignore[dict-item]
+    with pytest.raises(AlignmentError, match="are both '/a/Mul_output_0' of the model"):
+        compare(MODEL, right() | {"a.Mul.output.0": X}, {"x": X})
+    with pytest.raises(AlignmentError, match="of the arrays is missing in feed 1"):
+        compare(MODEL, [right(), {"x": X}], [{"x": X}] * 2)
+    with pytest.raises(FeedError, match="the arrays has no values of input 'x'"):
+        compare(MODEL, {"y": right()["y"]})
+    with pytest.raises(FeedError, match="is of 1 feed"):
+        compare(MODEL, right(), [{"x": X}] * 2)
+    with pytest.raises(FeedError, match=r"there is no file"):
+        compare(MODEL, tmp_path / "missing.npz")
+    for text in ("[]", "{", '{"lst": [["a", [{"outputs": {"y": {"array": "%%%"}}}]]]}'):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(FeedError, match="run results"):
+            compare(MODEL, tmp_path / "bad.json", {"x": X})
+    (tmp_path / "two.json").write_text('{"lst": [["a", []], ["b", []]]}')
+    with pytest.raises(FeedError, match="2 runners, not of one"):
+        compare(MODEL, tmp_path / "two.json", {"x": X})
