@@ -19,6 +19,7 @@ from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import label_of
+from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.run.feeds import (
     FILE_LIMIT,
     UNREADABLE,
@@ -152,10 +153,8 @@ def _polygraphy(path: Path) -> list[Arrays]:
             ]
     except (*UNREADABLE, AttributeError, RecursionError) as error:
         raise unreadable(path, "a file of polygraphy's run results", error) from error
-    named = ", ".join(quoted(name) for name, _ in runners)
-    message = (
-        f"{quoted(str(path))} has the results of {count_text(len(runners), 'runner')}{f': {named}' * bool(named)}."
-    )
+    many = f"{count_text(len(runners), 'runner')} ({listed(name for name, _ in runners)})" if runners else "no runner"
+    message = f"{quoted(str(path))} has the results of {many}, not of one."
     raise FeedError(message, advice="Save those of the runner to compare in a file of their own.")
 
 

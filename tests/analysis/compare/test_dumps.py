@@ -123,5 +123,5 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         with pytest.raises(FeedError, match="run results"):
             compare(MODEL, tmp_path / "bad.json", {"x": X})
     (tmp_path / "two.json").write_text('{"lst": [["a", []], ["b", []]]}')
-    with pytest.raises(FeedError, match="2 runners, not of one"):
+    with pytest.raises(FeedError, match=r"2 runners \('a', 'b'\), not of one"):
         compare(MODEL, tmp_path / "two.json", {"x": X})
