@@ -17,6 +17,7 @@ from onnx import TensorProto
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.cost import flops
+from onnx_nb.analysis.cost.memory import Memory, accesses, liveness
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, count_text, plain_text, quoted, scaled_text, shortened
 from onnx_nb.analysis.graph.dataflow import depths, upward
@@ -30,7 +31,7 @@ from onnx_nb.analysis.results import data_frame
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, scopes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pandas as pd
 
@@ -47,6 +48,8 @@ MOST = 1e300
 _CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 _RUN = ("macs", "flops", "activation_bytes")
 """Metrics that depend on shapes and so may be unknown."""
+_MOVED = ("mem_access", "memory_footprint", "compute_density")
+"""Metrics of a node's memory, by their names in onnxsim."""
 _METRICS = ("macs", "flops", "parameters", "parameter_bytes", "activation_bytes")
 
 
@@ -113,6 +116,10 @@ class Costs:
     BRANCH, the cost of one run of it."""
     scope_unknown: Mapping[str, Ints]
     """Number of nodes in each scope with an unknown cost, for macs, flops and activation_bytes."""
+    mem_access: Column
+    """Bytes of activations and weights that each node reads and writes in one run of it; 0 for views."""
+    memory: Memory
+    """What is alive when, and the peak."""
     unbound: tuple[str, ...]
     """Dimensions of inputs without a known size: bind them by ``shapes={"batch": 1}``."""
 
@@ -183,11 +190,15 @@ class Costs:
     def rows(self, by: By = "node") -> list[dict[str, Any]]:
         """Return a row for each node, or each scope; unknown costs are None.
 
+        A node also has ``mem_access``, the bytes that it reads and writes, ``memory_footprint``, the bytes alive while
+        it runs (None for nodes in bodies), and ``compute_density``, its FLOPs for each byte of ``mem_access``.
+
         Returns
         -------
         list of dict
-            By node: node, op, scope, macs, flops, parameters, parameter_bytes, activation_bytes, and in ``unknown``
-            the reason. By scope: scope, class, macs, … and in ``unknown`` the number of nodes.
+            By node: node, op, scope, macs, flops, parameters, parameter_bytes, activation_bytes, mem_access,
+            memory_footprint, compute_density, and in ``unknown`` the reason. By scope: scope, class, macs, … and in
+            ``unknown`` the number of nodes.
         """
         if by == "scope":
             return [
@@ -201,6 +212,7 @@ class Costs:
         return [
             {"node": name, "op": self._op(node), "scope": paths[group]}
             | {metric: None if math.isnan(x) else int(x) for metric, x in zip(_METRICS, row, strict=True)}
+            | self._moved(node)
             | {"unknown": self.reasons[reason]}
             for node, (name, group, row, reason) in enumerate(
                 zip(self.graph.names, self.scopes.node_scope.tolist(), figures, self.reason_of.tolist(), strict=True)
@@ -210,8 +222,23 @@ class Costs:
     def to_frame(self, by: By = "node") -> pd.DataFrame:
         """Return `rows` as a ``pandas.DataFrame`` (needs pandas)."""
         keys = ["node", "op", "scope"] if by == "node" else ["scope", "class"]
-        frame = data_frame(self.rows(by), [*keys, *_METRICS, "unknown"])
-        return frame.astype(dict.fromkeys(_METRICS, "float64"))
+        metrics = (*_METRICS, *_MOVED) if by == "node" else _METRICS
+        frame = data_frame(self.rows(by), [*keys, *metrics, "unknown"])
+        return frame.astype(dict.fromkeys(metrics, "float64"))
+
+    def _moved(self, node: int) -> dict[str, float | None]:
+        moved, flops_ = float(self.mem_access[node]), float(self.flops[node])
+        step = self._step_of.get(node)
+        density = None if math.isnan(moved) or math.isnan(flops_) or not moved else flops_ / moved
+        return {
+            "mem_access": None if math.isnan(moved) else int(moved),
+            "memory_footprint": None if step is None else int(self.memory.alive[step]),
+            "compute_density": density,
+        }
+
+    @functools.cached_property
+    def _step_of(self) -> dict[int, int]:
+        return {node: step for step, node in enumerate(self.memory.order.tolist())}
 
     def __repr__(self) -> str:
         cost = self.total
@@ -293,6 +320,7 @@ def _counted(found: Inference) -> Costs:
     run, reasons, reason_of = _run_costs(found)
     node, value, parameters, nbytes = weights_read(graph)
     sums, unknown = _scope_sums(tree, run)
+    sizes = _sizes(found)
     for metric, size in (("parameters", parameters), ("parameter_bytes", nbytes)):
         sums[metric] = _scope_weights(tree, node, value, size)
     return Costs(
@@ -307,8 +335,24 @@ def _counted(found: Inference) -> Costs:
         reason_of=reason_of,
         scope_sums={metric: sums[metric] for metric in _METRICS},
         scope_unknown=unknown,
+        mem_access=accesses(graph, sizes),
+        memory=liveness(graph, sizes, float(weight_sizes(graph)[1].sum())),
         unbound=found.unbound,
     )
+
+
+def _sizes(found: Inference) -> Callable[[int], float]:
+    """Return a function that returns the bytes of a value; NaN if they are unknown."""
+    of_weight = weight_sizes(found.graph)[1]
+    is_weight = found.graph.value_kind == INITIALIZER
+
+    @functools.cache
+    def of_type(number: int) -> float:
+        kind = found.table.known[number]
+        known = kind.size is not None and kind.elem_type not in (TensorProto.UNDEFINED, TensorProto.STRING)
+        return min(float(_declared_bytes(kind)), MOST) if known else math.nan
+
+    return lambda value: float(of_weight[value]) if is_weight[value] else of_type(int(found.of_value[value]))
 
 
 def _run_costs(found: Inference) -> tuple[Column, tuple[str, ...], Ints]:

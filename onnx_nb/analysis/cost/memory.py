@@ -1,0 +1,189 @@
+"""The memory that a run needs, counted by liveness: which tensors are alive at each node, and when most of them are.
+
+A tensor is alive from the node that makes it to the last one that reads it; graph outputs until the end. A view shares
+the memory of its input. onnxruntime allocates this if it neither optimizes the graph nor plans the reuse of memory;
+its plan writes over inputs, and holds memory that a later tensor of the same shape will take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from onnx_nb.analysis.formatting import bytes_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from onnx_nb.analysis.graph.graph import Graph
+    from onnx_nb.analysis.model.protofields import Ints
+
+_VIEWS: Final = frozenset(("Reshape", "Identity", "Flatten", "Squeeze", "Unsqueeze", "Dropout"))
+"""Operators whose first output is their first input."""
+
+
+@dataclass(frozen=True)
+class Alive:
+    """A tensor that is alive at the peak."""
+
+    tensor: str
+    nbytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """The memory of a run for given shapes, without feeds and weights."""
+
+    order: Ints
+    """The main nodes in the order in which onnxruntime runs them."""
+    alive: NDArray[np.float64]
+    """Bytes alive while each of `order` runs, with its outputs and what its bodies need: the curve of a run."""
+    peak: int
+    """Most bytes alive at once."""
+    peak_node: str
+    """The node that runs then."""
+    alive_at_peak: tuple[Alive, ...]
+    """The tensors that are alive then, the largest first."""
+    input_bytes: int
+    """Bytes of the feeds, which the caller holds."""
+    weight_bytes: int
+    """Bytes of all weights."""
+    unknown: int
+    """Tensors of unknown size, which are counted as empty: with any, the peak is a lower bound."""
+
+    def __repr__(self) -> str:
+        bound = "≥ " if self.unknown else ""
+        rest = f"{bytes_text(self.weight_bytes)} of weights, {bytes_text(self.input_bytes)} of inputs"
+        return f"Memory({bound}{bytes_text(self.peak)} at its peak, {rest})"
+
+
+def liveness(graph: Graph, nbytes: Callable[[int], float], weight_bytes: float) -> Memory:
+    """Count the memory of a run.
+
+    Parameters
+    ----------
+    graph
+        The graph of `Graph.opened`.
+    nbytes
+        Bytes of a value; NaN if unknown.
+    weight_bytes
+        Bytes of all weights.
+    """
+    walk = _Walk(graph, nbytes)
+    order, alive, buffers = walk.subgraph(0)
+    at = int(np.argmax(alive)) if len(alive) else -1
+    found = sorted(buffers, key=lambda value: -walk.size(value))
+    return Memory(
+        order=order,
+        alive=alive,
+        peak=int(alive[at]) if at >= 0 else 0,
+        peak_node=graph.names[order[at]] if at >= 0 else "",
+        alive_at_peak=tuple(Alive(graph.value_names[value], int(walk.size(value))) for value in found),
+        input_bytes=int(sum(walk.size(value) for value in graph.inputs.tolist())),
+        weight_bytes=int(weight_bytes),
+        unknown=len(walk.unknown),
+    )
+
+
+class _Walk:
+    def __init__(self, graph: Graph, nbytes: Callable[[int], float]) -> None:
+        self._graph, self._nbytes = graph, nbytes
+        self._constant = graph.constant_values
+        self.unknown = set[int]()
+
+    def size(self, value: int) -> float:
+        """Return the bytes of a value; 0 if they are unknown."""
+        found = self._nbytes(value)
+        if np.isnan(found):
+            self.unknown.add(value)
+            return 0.0
+        return found
+
+    def subgraph(self, number: int) -> tuple[Ints, NDArray[np.float64], list[int]]:
+        """Return the nodes of a subgraph in order, the bytes alive at each, and the values alive at the peak."""
+        graph, place = self._graph, self._graph.subgraphs[number]
+        order = self._order(number)
+        last = {value: len(order) for value in place.outputs.tolist() if value >= 0}
+        for step, node in reversed(list(enumerate(order.tolist()))):
+            for value in self._reads(node):
+                last.setdefault(value, step)
+        buffer: dict[int, int] = {}  # value → the value whose memory it has
+        ends: dict[int, int] = {}  # buffer → the last step at which it is read
+        for step, node in enumerate(order.tolist()):
+            for at, value in enumerate(graph.node_outputs(node).tolist()):
+                if value < 0:
+                    continue
+                shared = buffer.get(self._viewed(node), -1) if at == 0 else -1
+                buffer[value] = shared if shared >= 0 else value
+                end = last.get(value, step)
+                ends[buffer[value]] = max(ends.get(buffer[value], step), end)
+        alive, best, peak = np.zeros(len(order)), list[int](), -1.0
+        current, total = dict[int, float](), 0.0
+        dying: dict[int, list[int]] = {}
+        for step, node in enumerate(order.tolist()):
+            for value in graph.node_outputs(node).tolist():
+                if value >= 0 and buffer[value] == value:
+                    current[value] = self.size(value)
+                    total += current[value]
+                    dying.setdefault(ends[value], []).append(value)
+            inner = [self.subgraph(body)[1].max(initial=0.0) for body in graph.bodies(node)]
+            alive[step] = total + max(inner, default=0.0)
+            if alive[step] > peak:
+                best, peak = list(current), float(alive[step])
+            for value in dying.pop(step, []):
+                total -= current.pop(value)
+        return order, alive, best
+
+    def _order(self, number: int) -> Ints:
+        """Return the nodes of a subgraph in the order of onnxruntime: depth first from those whose outputs are unused.
+
+        Of several that a node waits for, the one that comes last in the file runs first.
+        """
+        graph, place = self._graph, self._graph.subgraphs[number]
+        members = [node for node in graph.subgraph_order(number).tolist() if not graph.folded[node]]
+        source, target = graph.subgraph_edges(number)
+        before: dict[int, list[int]] = {}
+        for maker, reader in sorted(set(zip(source.tolist(), target.tolist(), strict=True))):
+            before.setdefault(reader, []).append(maker)
+        used = set(source.tolist())
+        todo = [(node, False) for node in range(place.start, place.stop) if node not in used]
+        seen, order = set[int](), list[int]()
+        while todo:
+            node, is_ready = todo.pop()
+            if is_ready:
+                order.append(node)
+            elif node not in seen:
+                seen.add(node)
+                todo.append((node, True))
+                todo += [(maker, False) for maker in before.get(node, ()) if maker not in seen]
+        chosen = [node for node in order if not graph.folded[node]]
+        return np.asarray(chosen if len(chosen) == len(members) else members, np.int32)  # on cycles: any order
+
+    def _reads(self, node: int) -> list[int]:
+        graph = self._graph
+        read = (*graph.node_inputs(node).tolist(), *graph.outer_values(node).tolist())
+        return [value for value in read if value >= 0]
+
+    def _viewed(self, node: int) -> int:
+        """Return the value whose memory the first output of a node shares; −1 if it has its own."""
+        op, domain = self._graph.operators[self._graph.op_index[node]]
+        inputs = self._graph.node_inputs(node).tolist()
+        return inputs[0] if inputs and not domain and op in _VIEWS else -1
+
+
+def accesses(graph: Graph, nbytes: Callable[[int], float]) -> NDArray[np.float64]:
+    """Return the bytes that each node reads and writes: inputs, weights and outputs, each once; NaN if unknown."""
+    sizes = np.asarray([nbytes(value) for value in range(graph.value_count)], np.float64)
+    found = np.zeros(graph.node_count)
+    for node in range(graph.node_count):
+        used = {
+            value for value in (*graph.node_inputs(node).tolist(), *graph.node_outputs(node).tolist()) if value >= 0
+        }
+        op, domain = graph.operators[graph.op_index[node]]
+        is_view = not domain and op in _VIEWS
+        found[node] = 0.0 if is_view or graph.folded[node] else float(sizes[list(used)].sum())
+    return found

@@ -1,0 +1,88 @@
+"""Memory by liveness, compared with what onnxruntime allocates."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import onnx.parser
+import onnxruntime
+import pytest
+
+from onnx_nb import costs, load, random_feeds
+from tests import models
+
+
+def allocated(path: Path, folder: Path) -> tuple[int, dict[str, tuple[int, ...]]]:
+    """Return the most bytes of values that onnxruntime has at once without its plan of reuse, and the shapes fed."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_mem_pattern = options.enable_mem_reuse = False
+    options.intra_op_num_threads = 1
+    options.enable_profiling, options.profile_file_prefix = True, str(folder / "memory")
+    session = onnxruntime.InferenceSession(path, options)
+    feeds = random_feeds(load(path))
+    session.run(None, feeds)
+    events = json.loads(Path(session.end_profiling()).read_text())
+    kernels = [event["args"] for event in events if event["cat"] == "Node"]
+    used = [int(kernel["mem_bytes_requested_in_use"]) for kernel in kernels]
+    before = used[0] - int(kernels[0]["mem_requested_in_use_delta"])  # packed weights
+    return max(used) - before, {name: value.shape for name, value in feeds.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "dynamo", "small"),
+    [
+        *[(name, dynamo, True) for name in ("bert", "vit", "whisper", "swin") for dynamo in (True, False)],
+        pytest.param("resnet50", True, False, marks=pytest.mark.slow),
+        pytest.param("segformer", False, False, marks=pytest.mark.slow),
+    ],
+)
+def test_the_peak_is_what_onnxruntime_allocates(name: str, dynamo: bool, small: bool, tmp_path: Path) -> None:
+    path = models.exported(name, dynamo=dynamo, small=small)
+    peak, shapes = allocated(path, tmp_path)
+    found = costs(path, shapes).memory
+    assert found.unknown == 0
+    assert found.peak == peak
+
+
+CHAIN = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, 10] x, bool c) => (float[m] z) <float[10, 10] w = {%s}, int64[1] shape = {-1}> {
+        a = MatMul(x, w)  b = Relu(a)  s = Add(b, a)  q = Neg(s)
+        p = Reshape(q, shape)
+        [if] z = If(c) <
+            then_branch = yes () => (float[m] t) { u = Exp(p)  v = Abs(u)  t = Neg(v) },
+            else_branch = no () => (float[m] e) { e = Neg(p) }>
+    }"""
+
+
+def test_liveness_of_a_chain_counted_by_hand() -> None:
+    model = onnx.parser.parse_model(CHAIN % ", ".join(["1"] * 100))
+    found = costs(model, {"n": 5})
+    size = 5 * 10 * 4
+    # a; a, b; a, b, s; s, q; the view p is q
+    by_node = {row["op"]: row for row in found.rows()}
+    assert found.memory.alive.tolist()[:5] == [size, 2 * size, 3 * size, 2 * size, size]
+    assert found.memory.input_bytes == size + 1
+    assert found.memory.weight_bytes == 400 + 8
+    assert by_node["MatMul"]["mem_access"] == 2 * size + 400
+    assert by_node["MatMul"]["compute_density"] == pytest.approx(2 * 5 * 10 * 10 / (2 * size + 400))
+    assert by_node["Reshape"]["mem_access"] == 0
+    # p, z, and of u, v and t two at a time
+    assert by_node["If"]["memory_footprint"] == 4 * size
+    assert by_node["Exp"]["memory_footprint"] is None
+    assert found.memory.peak == max(found.memory.alive)
+    assert sum(each.nbytes for each in found.memory.alive_at_peak) <= found.memory.peak
+
+
+def test_an_unknown_size_makes_the_peak_a_lower_bound() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (float[n] z) { y = Relu(x)  z = Neg(y) }'
+    )
+    found = costs(model)
+    assert found.memory.unknown == 3
+    assert repr(found.memory) == "Memory(≥ 0 B at its peak, 0 B of weights, 0 B of inputs)"
+    assert math.isnan(found.mem_access[0])
+    assert found.rows()[0]["mem_access"] is None
+    assert repr(costs(model, {"n": 250}).memory) == "Memory(2.0 kB at its peak, 0 B of weights, 1.0 kB of inputs)"
