@@ -329,6 +329,7 @@ def _styled(axes: Axes) -> Axes:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set(color=LINE, linewidth=0.8)
     axes.tick_params(colors=TEXT, labelsize=_FONT, width=0.8, which="both")
+    axes.tick_params(axis="y", labelcolor=_STYLE["ytick.color"])  # see the style sheet
     axes.grid(visible=True, axis="y", color=LINE, alpha=0.28, linewidth=0.7)
     axes.set_axisbelow(True)
     for label in (axes.xaxis.label, axes.yaxis.label):

@@ -187,6 +187,15 @@ def test_the_style_sheet_is_legible_on_white_and_in_the_dark() -> None:
             assert (light + 0.05) / (dark + 0.05) > 3, f"{color} on {ground}"  # what WCAG asks of graphics
 
 
+def test_jupyter_paints_no_ground_behind_a_figure() -> None:
+    inline = pytest.importorskip("matplotlib_inline.backend_inline")
+    with style.context("onnx_nb.drawing.notebook"):
+        plain = Figure()
+        plain.subplots().plot([1, 2])
+    for figure in (plain, plot_errors(comparison([1e-7, 1e-3])), plot_histogram(comparison([1e-7, 1e-3]), "p1")):
+        assert inline._fetch_figure_metadata(figure) is None
+
+
 def luminance(color: str) -> float:
     """Return the relative luminance that WCAG 2 defines."""
     parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(color)]
