@@ -250,25 +250,27 @@ def of_compare(made: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a `Comparison`, and of the points that failed."""
     found: Comparison = made["c"]
     blocks: list[Block] = [Text(found.message, "title"), Text(repr(found), "faint")]
-    worst = [point for point in found.ranked() if not point.errors().is_equal]
-    blocks.append(_points("Worst points", worst))
-    outputs = [point for point in found.points if point.output and point.error_size() is not None]
-    blocks.append(_points("Outputs", outputs))
+    # errors as the models run: these are what --fail looks at
+    known = [point for point in found.ranked("cumulative") if point.error_size("cumulative") is not None]
+    blocks.append(_points("Worst points", [point for point in known if not point.errors("cumulative").is_equal]))
+    blocks.append(_points("Outputs", [point for point in known if point.output]))
     if (failed := made.get("failed")) is not None:
         text = f"{count_text(len(failed), 'point')} of {len(found.points):,} failed" if failed else "No point failed"
         blocks += [Text(""), Text(text, "bad" if failed else "good"), _points("Failed", failed)]
     return blocks
 
 
-def _points(title: str, points: Iterable[Point]) -> Table:
+def _points(title: str, points: Sequence[Point]) -> Table:
+    """Return the errors of points where both models run, and next to them those that a point adds by itself."""
     rows = []
+    has_own = any(point.error_size("isolated") is not None for point in points)
     for point in points:
-        errors = point.errors()
-        numbers = (errors.max_abs, errors.rel_l2, errors.sqnr, errors.cosine)
-        text = [number_text(number, digits) for number, digits in zip(numbers, (3, 2, 3, 5), strict=True)]
-        bad = [f"{errors.mismatches:,}" if errors.mismatches else ""]
-        rows.append((point.name, point.op_type, *text, *bad))
-    heads = ("", "", "max |Δ|", "‖Δ‖/‖x‖", "SQNR, dB", "cosine", "NaN, Inf")
+        errors, own = point.errors("cumulative"), point.error_size("isolated")
+        numbers = [(errors.max_abs, 3), (errors.rel_l2, 2), (errors.sqnr, 3), (errors.cosine, 5)]
+        texts = [number_text(number, digits) for number, digits in numbers]
+        texts += ["" if own is None else number_text(own.rel_l2, 2)] if has_own else []
+        rows.append((point.name, point.op_type, *texts, f"{errors.mismatches:,}" if errors.mismatches else ""))
+    heads = ["", "", "max |Δ|", "‖Δ‖/‖x‖", "SQNR, dB", "cosine", *(["its own"] if has_own else []), "NaN, Inf"]
     return Table(title, heads, rows, left=2)
 
 

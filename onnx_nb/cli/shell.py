@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import sys
 import time
 import warnings
@@ -176,10 +177,10 @@ def _line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def _lab(model: str, *, code: bool, debug: bool) -> int:  # noqa: ARG001
-    words = lab(model)
+def _lab(model: str, options: Sequence[str], *, code: bool, debug: bool) -> int:  # noqa: ARG001
+    words = lab(model, options)
     if code:
-        click.echo(" ".join(words))
+        click.echo(shlex.join(words))
         return 0
     os.execv(words[0], words)  # noqa: S606 (JupyterLab takes the place of this process, and its signals)
     return 0
@@ -262,9 +263,15 @@ program.add_command(
     click.Command(
         "lab",
         callback=_lab,
-        params=[click.Argument(["model"], type=MODEL), *_COMMON[2:]],
+        params=[
+            click.Argument(["model"], type=MODEL),
+            click.Argument(["options"], nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]"),
+            *_COMMON[2:],
+        ],
         short_help="Open a model in JupyterLab",
-        help="Open a model in JupyterLab: the graph in a tab, with a kernel.",
+        help="""Open a model in JupyterLab: the graph in a tab, with a kernel.
+
+        Options after -- are JupyterLab's, such as -- --no-browser --port 8899.""",
     )
 )
 

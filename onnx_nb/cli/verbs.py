@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import click
 from click.shell_completion import CompletionItem
@@ -401,8 +402,8 @@ def _stem(part: str, parts: Sequence[str]) -> str:
     return Path(part).stem if names.count(Path(part).stem) == 1 else str(Path(part).with_suffix(""))
 
 
-def lab(model: str) -> list[str]:
-    """Open a model in JupyterLab: the graph in a tab, with a kernel."""
+def lab(model: str, options: Sequence[str] = ()) -> list[str]:
+    """Return the words that open a model in JupyterLab: the graph in a tab, with a kernel."""
     from onnx_nb.analysis.errors import ModelFileError, OnnxNbError
 
     path = Path(model).expanduser()
@@ -410,7 +411,10 @@ def lab(model: str) -> list[str]:
         raise ModelFileError(f"there is no file {model!r}.", advice="Give the path of a .onnx file.")
     if importlib.util.find_spec("jupyterlab") is None:
         raise OnnxNbError("JupyterLab is not installed here.", advice="Run pip install jupyterlab.")
-    return [sys.executable, "-m", "jupyterlab", os.fspath(path)]
+    folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 (a link is opened where it is)
+    # not the path itself: with --no-browser, JupyterLab would print an address without the model
+    place = [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{quote(name)}"]
+    return [sys.executable, "-m", "jupyterlab", *place, *options]
 
 
 _TO_MODEL = _file("--save", "-o", text="Write the model to this file.")

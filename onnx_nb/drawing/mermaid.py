@@ -134,7 +134,7 @@ def of_simplification(result: Any) -> str:
 
 def of_comparison(comparison: Comparison) -> str:
     """Return the SQNR of points in order of execution, the worst of each stretch; empty if all are equal."""
-    values = [point.errors().sqnr for point in comparison.points if point.error_size() is not None]
+    values = [size.sqnr for point in comparison.points if (size := point.error_size("cumulative")) is not None]
     if not any(math.isfinite(value) for value in values):
         return ""
     highest = max(value for value in values if math.isfinite(value))

@@ -7,8 +7,11 @@ import os
 import pty
 import re
 import shlex
+import socket
 import subprocess
 import sys
+import urllib.parse
+import urllib.request
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -357,3 +360,28 @@ def test_names_of_a_model_are_no_markup_in_a_job_summary(folder: Path, capsys: p
     assert "#34;" in out.partition("mermaid")[2]
     assert '"]; click' not in out.partition("mermaid")[2]
     assert out.count("```") == 2
+
+
+# --- JupyterLab ------------------------------------------------------------------------------------------------------
+
+
+def test_lab_serves_the_folder_of_the_model_and_prints_its_address(folder: Path) -> None:
+    (folder / "inner").mkdir()
+    (folder / "inner" / "a b.onnx").write_bytes((folder / "one.onnx").read_bytes())
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = ["--no-browser", "--allow-root", f"--port={port}", "--IdentityProvider.token=t"]
+    command = [*ONNX_NB, "lab", "inner/a b.onnx", "--", *options]
+    env = {**os.environ, "JUPYTER_CONFIG_DIR": str(folder / "config"), "JUPYTER_DATA_DIR": str(folder / "data")}
+    lab = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+    try:
+        assert lab.stdout is not None
+        address = next(found[0] for line in lab.stdout if (found := re.search(r"http://127\.\S+", line)))
+        assert urllib.parse.urlsplit(address).path == "/lab/tree/a%20b.onnx"
+        contents = address.partition("/lab/")[0] + "/api/contents/a%20b.onnx?content=0&token=t"
+        with urllib.request.urlopen(contents, timeout=30) as reply:  # noqa: S310 (our own server)
+            assert json.loads(reply.read())["size"] == (folder / "one.onnx").stat().st_size
+    finally:
+        lab.terminate()
+        lab.wait(30)
