@@ -258,3 +258,30 @@ def test_notebook_7_opens_a_model_in_a_page_of_its_own(nested: JupyterServer, pa
             lab.page.get_by_role("button", name="Open in a notebook").click()
         expect(made.value.locator(".jp-Cell").nth(2)).to_be_visible()
         assert lab.errors == []
+
+
+def test_a_tab_leaves_the_kernel_of_a_notebook_running(lab: JupyterPage) -> None:
+    name = copied(lab, "guest.onnx").name
+    lab.open(lab.server.write("host.ipynb", "1"))
+    pid = lab.kernel.evaluate("__import__('os').getpid()")
+    of_notebook = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
+    lab.command("docmanager:open", {"path": name, "kernel": {"id": lab.page.evaluate(f"{of_notebook}.id")}})
+    lab.document()
+    lab.kernel.expect(f"[path.name for path in {SHOWN}]", [name])
+    lab.page.get_by_role("tab", name=name).locator(".lm-TabBar-tabCloseIcon").click()
+    expect(lab.page.locator(".onnx-nb-document")).to_have_count(0)
+    lab.run_all()
+    assert lab.kernel.evaluate("__import__('os').getpid()") == pid
+    lab.command("docmanager:open", {"path": name, "kernel": {"id": lab.page.evaluate(f"{of_notebook}.id")}})
+    lab.document()
+
+
+def test_a_server_without_anywidget_says_what_to_install(lab: JupyterPage) -> None:
+    name = copied(lab, "unseen.onnx").name
+    config = lab.server.runtime.parent / "config" / "labconfig" / "page_config.json"
+    config.parent.mkdir()
+    config.write_text('{"disabledExtensions": {"anywidget": true}}')
+    lab.browse().double_click(name)
+    expect(lab.page.locator(".onnx-nb-notice")).to_contain_text("Jupyter shows no widgets here.")
+    expect(lab.page.locator(".onnx-nb-notice pre")).to_have_text("python -m pip install --upgrade ipywidgets anywidget")
+    config.unlink()

@@ -91,10 +91,7 @@ export class DocumentView {
     sessionContext.statusChanged.connect((_, status) => this.#heed(status));
     pathChanged.connect(() => void this.#open());
     const look = window.setInterval(() => void this.#look(), LOOK_MS);
-    this.#panel.disposed.connect(() => {
-      window.clearInterval(look);
-      this.#keepShared();
-    });
+    this.#panel.disposed.connect(() => window.clearInterval(look));
   }
 
   /** Returns the manager of the kernel's widgets; null if Jupyter has none. */
@@ -236,8 +233,8 @@ export class DocumentView {
     for (const widget of [...this.#panel.widgets]) widget.dispose();
   }
 
-  /** Keeps a kernel that another document uses, too, from being shut down with this tab. */
-  #keepShared(): void {
+  /** Keeps a kernel that another document uses, too, from being shut down with this tab, which is about to close. */
+  spareKernel(): void {
     const { sessionContext } = this.#context;
     const kernel = sessionContext.session?.kernel?.id;
     const uses = [...this.#jupyter.app.serviceManager.sessions.running()].filter((each) => each.kernel?.id === kernel);

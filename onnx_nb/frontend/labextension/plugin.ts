@@ -67,8 +67,10 @@ export async function pluginOf(shared: Shared): Promise<object> {
       class Factory extends ABCWidgetFactory {
         createNewWidget(context: Context): DocumentWidget {
           const content = new Panel();
-          views.set(content, new DocumentView(jupyter, content, context));
+          const view = new DocumentView(jupyter, content, context);
+          views.set(content, view);
           const widget = new DocumentWidget({ content, context });
+          widget.disposed.connect(() => view.spareKernel()); // before the document manager ends the session
           widget.title.icon = onnxIcon;
           return widget;
         }
