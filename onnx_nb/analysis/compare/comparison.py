@@ -525,9 +525,21 @@ def point_at(graph: Graph, value: int, name: str, matched: str, depth: int, **re
 def explained(comparison: Compared, explain: Callable[[Point], Iterable[str]]) -> Compared:
     """Return the comparison with the differences that ``explain`` finds at a first divergent point without any."""
     first = comparison.first_divergent()
-    texts = [] if first is None or first.difference else list(explain(first))
+    texts = [] if first is None or first.difference else list(explain(first)) or _factor(first)
     if first is None or not texts:
         return comparison
     better = dataclasses.replace(first, difference=", ".join(texts))
     points = tuple(better if point is first else point for point in comparison.points)
     return dataclasses.replace(comparison, points=points)
+
+
+def _factor(point: Point) -> list[str]:
+    """Return the factor of values that differ by nothing else: a divisor or a scale is wrong."""
+    errors = point.isolated or point.cumulative
+    if errors is None or errors.mismatches or errors.nonzero < 8 or not errors.rel_l2 > 1e-3:
+        return []
+    # what is left of the difference once the candidate is scaled
+    if not math.sqrt(max(2 - 2 * abs(errors.cosine), 0)) < errors.rel_l2 / 100:
+        return []
+    factor = math.copysign(errors.candidate_norm / errors.reference_norm, errors.cosine)
+    return [f"every value is {factor:.4g} times what it should be"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
+from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import AlignmentError, ModelFileError
 
@@ -97,6 +97,28 @@ def test_a_nan_on_one_side_diverges_before_all_else() -> None:
     assert c.first_divergent() is second
     assert c.message == "First differs at 'p1' (Add): 1 of 120 values are NaN or infinite on one side only."
     assert c.ranked("sqnr")[0] is second
+
+
+@pytest.mark.parametrize(
+    ("candidate", "difference"),
+    [
+        (VALUES / 2, "every value is 0.5 times what it should be"),
+        (VALUES * np.float32(-1.01), "every value is -1.01 times what it should be"),
+        ((VALUES * 3).astype(np.float16), "every value is 3 times what it should be"),
+        (VALUES + np.float32(0.5), ""),
+        (VALUES[:, ::-1], ""),
+        (np.where(VALUES > 0, VALUES, 0), ""),
+        (VALUES / 2 + 0.05 * NOISE.astype(np.float32), ""),
+    ],
+)
+def test_values_that_are_a_multiple_of_the_right_ones_are_said_to_be(candidate: np.ndarray, difference: str) -> None:
+    exact = Point("x", "x", "x", "name", 0, cumulative=ErrorStats.of(VALUES, VALUES))
+    wrong = Point("div", "div", "div", "name", 1, cumulative=ErrorStats.of(VALUES, candidate))
+    found = explained(Comparison("a", "b", (exact, wrong)), lambda _first: [])
+    assert found.points[1].difference == difference
+    assert (f"{difference[:1].upper()}{difference[1:]}." in found.message) or not difference
+    # what is known for certain is not joined by a guess
+    assert explained(found, lambda _first: ["epsilon is 1"]).points[1].difference == (difference or "epsilon is 1")
 
 
 def test_points_are_found_by_every_name() -> None:
