@@ -125,7 +125,7 @@ def test_the_index_lists_every_notebook_with_its_time() -> None:
     assert [row[:2] for row in values["COURSE"]] == [(stop.number, stop.title) for stop in stops]
     for stop, cells, (*_, minutes) in zip(stops, listed, values["COURSE"], strict=True):
         assert cells[2] == f"{minutes}\N{NO-BREAK SPACE}min"
-        assert stop.minutes in (minutes, None)
+        assert stop.minutes == minutes
     for way in ("Deploy something today", "Find what is wrong", "Understand the format"):
         (line,) = re.findall(rf"^- \*\*{way}\*\*.*", prose(INDEX), re.MULTILINE)
         assert re.findall(r"\[(\w+)\]", line) == values["WAYS"][way.replace(" ", "\n", 1)]
@@ -156,7 +156,8 @@ def test_each_point_of_the_coverage_is_taught_in_a_section_that_exists_or_has_a_
         assert len(point) > 3, number
         places = re.findall(r"\[\w+\]\(\.\./notebooks/([\w.-]+)\) \*(.+?)\*(?= · |$)", where)
         assert [place for place in places if place[1] not in headings[place[0]]] == [], number
-        assert places or re.fullmatch(r"[A-Z][^[]{30,}\.", where), f"{number} has neither a section nor a sentence"
+        reason = re.fullmatch(r"(?!Not yet)[A-Z][^[]{30,}\.", where)
+        assert places or reason, f"{number} has neither a section nor a sentence"
 
 
 def test_what_a_run_of_each_notebook_takes_is_noted() -> None:

@@ -1,0 +1,49 @@
+"""What notebook 09 tells its reader to click, clicked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.graph import GraphWidget
+
+if TYPE_CHECKING:
+    from tests.browser.jupyter import JupyterPage
+
+NAME = "09-a-case-from-end-to-end.ipynb"
+
+
+def test_a_reader_finds_the_fault_undoes_a_change_and_opens_the_page(lab: JupyterPage) -> None:
+    pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
+    lab.page.set_viewport_size({"width": 1280, "height": 1150})
+    place = lab.run_up_to(NAME, "page = onnx_nb.report(")
+
+    # 1. what is in the file
+    cell = lab.cell(lab.cell_with("g = onnx_nb.ModelGraph(received"))
+    graph = GraphWidget(lab.widget("graph", within=cell))
+    for scope in ("blocks", "blocks.0", "attention"):
+        graph.toggle(scope)
+    color = graph.root.get_by_label("Color", exact=True)
+    for what in ("parameters", "MACs"):
+        color.select_option(what)
+        expect(graph.root.get_by_role("group", name=f"Colors: {what}")).to_be_visible()
+        lab.screenshot(f"09-{what}", graph.root)
+
+    # 2. the fault
+    found = lab.cell_with("panel = onnx_nb.ComparisonPanel(")
+    panel = lab.widget("comparison", within=lab.cell(found))
+    said, detail = panel.locator(".onnx-nb-said"), panel.get_by_label("Errors of the point")
+    expect(said).to_contain_text("Every value is 0.5 times what it should be")
+    expect(detail).to_contain_text("blocks.1.attention → div()")
+    lab.screenshot("09-panel")
+    panel.get_by_role("button", name="Drill down").click()
+    expect(said).to_contain_text("First differs at 'aten.div'")
+    lab.screenshot("09-drilled")
+    panel.get_by_role("button", name="All points").click()
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(found + 1)))
+    graph.click("/blocks/blocks.1/attention/Div", "node")
+    lab.screenshot("09-div", graph.root)
+    assert lab.errors == []
+    assert place
