@@ -10,6 +10,8 @@ import shlex
 import socket
 import subprocess
 import sys
+import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from importlib import resources
@@ -365,6 +367,20 @@ def test_names_of_a_model_are_no_markup_in_a_job_summary(folder: Path, capsys: p
 # --- JupyterLab ------------------------------------------------------------------------------------------------------
 
 
+def fetched(address: str) -> bytes:
+    """Return what a server says, which listens only after it has printed its address."""
+    for _ in range(100):
+        try:
+            with urllib.request.urlopen(address, timeout=30) as reply:  # noqa: S310 (our own server)
+                found: bytes = reply.read()
+                return found
+        except urllib.error.URLError as error:
+            if not isinstance(error.reason, ConnectionRefusedError):
+                raise
+            time.sleep(0.2)
+    pytest.fail("the server never listened")
+
+
 def test_lab_serves_the_folder_of_the_model_and_prints_its_address(folder: Path) -> None:
     (folder / "inner").mkdir()
     (folder / "inner" / "a b.onnx").write_bytes((folder / "one.onnx").read_bytes())
@@ -380,8 +396,7 @@ def test_lab_serves_the_folder_of_the_model_and_prints_its_address(folder: Path)
         address = next(found[0] for line in lab.stdout if (found := re.search(r"http://127\.\S+", line)))
         assert urllib.parse.urlsplit(address).path == "/lab/tree/a%20b.onnx"
         contents = address.partition("/lab/")[0] + "/api/contents/a%20b.onnx?content=0&token=t"
-        with urllib.request.urlopen(contents, timeout=30) as reply:  # noqa: S310 (our own server)
-            assert json.loads(reply.read())["size"] == (folder / "one.onnx").stat().st_size
+        assert json.loads(fetched(contents))["size"] == (folder / "one.onnx").stat().st_size
     finally:
         lab.terminate()
-        lab.wait(30)
+        lab.communicate(timeout=30)
