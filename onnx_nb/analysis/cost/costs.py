@@ -31,7 +31,7 @@ from onnx_nb.analysis.results import data_frame
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, scopes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
@@ -116,12 +116,20 @@ class Costs:
     BRANCH, the cost of one run of it."""
     scope_unknown: Mapping[str, Ints]
     """Number of nodes in each scope with an unknown cost, for macs, flops and activation_bytes."""
-    mem_access: Column
-    """Bytes of activations and weights that each node reads and writes in one run of it; 0 for views."""
-    memory: Memory
-    """What is alive when, and the peak."""
     unbound: tuple[str, ...]
     """Dimensions of inputs without a known size: bind them by ``shapes={"batch": 1}``."""
+    _nbytes: Column
+    """Bytes of each value; NaN if unknown."""
+
+    @functools.cached_property
+    def mem_access(self) -> Column:
+        """Bytes of activations and weights that each node reads and writes in one run of it; 0 for views."""
+        return accesses(self.graph, self._nbytes)
+
+    @functools.cached_property
+    def memory(self) -> Memory:
+        """What is alive when, and the peak."""
+        return liveness(self.graph, self._nbytes, float(weight_sizes(self.graph)[1].sum()))
 
     @property
     def total(self) -> Cost:
@@ -320,7 +328,6 @@ def _counted(found: Inference) -> Costs:
     run, reasons, reason_of = _run_costs(found)
     node, value, parameters, nbytes = weights_read(graph)
     sums, unknown = _scope_sums(tree, run)
-    sizes = _sizes(found)
     for metric, size in (("parameters", parameters), ("parameter_bytes", nbytes)):
         sums[metric] = _scope_weights(tree, node, value, size)
     return Costs(
@@ -335,24 +342,22 @@ def _counted(found: Inference) -> Costs:
         reason_of=reason_of,
         scope_sums={metric: sums[metric] for metric in _METRICS},
         scope_unknown=unknown,
-        mem_access=accesses(graph, sizes),
-        memory=liveness(graph, sizes, float(weight_sizes(graph)[1].sum())),
         unbound=found.unbound,
+        _nbytes=_sizes(found),
     )
 
 
-def _sizes(found: Inference) -> Callable[[int], float]:
-    """Return a function that returns the bytes of a value; NaN if they are unknown."""
-    of_weight = weight_sizes(found.graph)[1]
-    is_weight = found.graph.value_kind == INITIALIZER
+def _sizes(found: Inference) -> Column:
+    """Return the bytes of each value; NaN where they are unknown."""
 
-    @functools.cache
-    def of_type(number: int) -> float:
-        kind = found.table.known[number]
+    def of_type(kind: ValueType) -> float:
         known = kind.size is not None and kind.elem_type not in (TensorProto.UNDEFINED, TensorProto.STRING)
         return min(float(_declared_bytes(kind)), MOST) if known else math.nan
 
-    return lambda value: float(of_weight[value]) if is_weight[value] else of_type(int(found.of_value[value]))
+    used, of_value = np.unique(found.of_value, return_inverse=True)
+    sizes = np.asarray([of_type(found.table.known[number]) for number in used.tolist()], np.float64)
+    is_weight = found.graph.value_kind == INITIALIZER
+    return np.where(is_weight, weight_sizes(found.graph)[1], sizes[of_value]) if len(used) else np.zeros(0)
 
 
 def _run_costs(found: Inference) -> tuple[Column, tuple[str, ...], Ints]:

@@ -7,6 +7,7 @@ its plan writes over inputs, and holds memory that a later tensor of the same sh
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,8 +16,6 @@ import numpy as np
 from onnx_nb.analysis.formatting import bytes_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from onnx_nb.analysis.graph.graph import Graph
@@ -61,7 +60,7 @@ class Memory:
         return f"Memory({bound}{bytes_text(self.peak)} at its peak, {rest})"
 
 
-def liveness(graph: Graph, nbytes: Callable[[int], float], weight_bytes: float) -> Memory:
+def liveness(graph: Graph, nbytes: NDArray[np.float64], weight_bytes: float) -> Memory:
     """Count the memory of a run.
 
     Parameters
@@ -69,7 +68,7 @@ def liveness(graph: Graph, nbytes: Callable[[int], float], weight_bytes: float) 
     graph
         The graph of `Graph.opened`.
     nbytes
-        Bytes of a value; NaN if unknown.
+        Bytes of each value; NaN where unknown.
     weight_bytes
         Bytes of all weights.
     """
@@ -90,15 +89,16 @@ def liveness(graph: Graph, nbytes: Callable[[int], float], weight_bytes: float) 
 
 
 class _Walk:
-    def __init__(self, graph: Graph, nbytes: Callable[[int], float]) -> None:
-        self._graph, self._nbytes = graph, nbytes
+    def __init__(self, graph: Graph, nbytes: NDArray[np.float64]) -> None:
+        self._graph = graph
+        self._nbytes: list[float] = nbytes.tolist()
         self._constant = graph.constant_values
         self.unknown = set[int]()
 
     def size(self, value: int) -> float:
         """Return the bytes of a value; 0 if they are unknown."""
-        found = self._nbytes(value)
-        if np.isnan(found):
+        found = self._nbytes[value]
+        if math.isnan(found):
             self.unknown.add(value)
             return 0.0
         return found
@@ -175,9 +175,8 @@ class _Walk:
         return inputs[0] if inputs and not domain and op in _VIEWS else -1
 
 
-def accesses(graph: Graph, nbytes: Callable[[int], float]) -> NDArray[np.float64]:
+def accesses(graph: Graph, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the bytes that each node reads and writes: inputs, weights and outputs, each once; NaN if unknown."""
-    sizes = np.asarray([nbytes(value) for value in range(graph.value_count)], np.float64)
     found = np.zeros(graph.node_count)
     for node in range(graph.node_count):
         used = {
@@ -185,5 +184,5 @@ def accesses(graph: Graph, nbytes: Callable[[int], float]) -> NDArray[np.float64
         }
         op, domain = graph.operators[graph.op_index[node]]
         is_view = not domain and op in _VIEWS
-        found[node] = 0.0 if is_view or graph.folded[node] else float(sizes[list(used)].sum())
+        found[node] = 0.0 if is_view or graph.folded[node] else float(nbytes[list(used)].sum())
     return found
