@@ -93,6 +93,8 @@ class SharedCode(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no 
             return None
         if cls._this is None or cls._this.comm is None:  # closed, as by Widget.close_all()
             cls._this = cls()
+            if sys.stdout is not None:
+                sys.stdout.flush()  # in a kernel this waits until the message is out, which this thread would delay
         return cls._this
 
 

@@ -18,13 +18,10 @@ from traitlets import TraitError
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
-from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
-from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.widgets._base import SharedCode
 from onnx_nb.widgets._channel import Call, Reply, Verb
 from onnx_nb.widgets._graphs import GraphWidget, named_overlay
-from onnx_nb.widgets._values import Captured, Values
 
 if TYPE_CHECKING:
     import os
@@ -32,6 +29,7 @@ if TYPE_CHECKING:
 
     import graphviz
 
+    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.submodel.extraction import ExtractionPlan
     from onnx_nb.analysis.view.overlays import Overlay, Reduction, Scale, Source
@@ -113,7 +111,10 @@ class ModelGraph(GraphWidget):
     """The submodel that *Extract* (or `extract`) last produced; ``None`` before."""
 
     def __init__(self, model: ModelLike, **traits: Any) -> None:
-        SharedCode.this()  # the browser receives it while the columns are computed
+        SharedCode.this()  # the browser compiles it while what follows is imported and computed
+        from onnx_nb.analysis.view.graph_columns import columns
+        from onnx_nb.widgets._values import Values
+
         self.model = load(model)
         self._values = Values(self.model)
         self._shown: ShownOverlay | None = None
@@ -123,6 +124,8 @@ class ModelGraph(GraphWidget):
 
     @traitlets.validate("inputs", "outputs")
     def _checked_names(self, proposal: dict[str, Any]) -> list[str]:
+        from onnx_nb.analysis.graph.graph import Graph
+
         names: list[str] = proposal["value"]
         inside = set(Graph.opened(self.model).value_names) if names else set()  # of a body: `plan` says why not
         unknown = [name for name in names if name not in inside]
@@ -157,6 +160,8 @@ class ModelGraph(GraphWidget):
 
     @feeds.setter
     def feeds(self, feeds: Any) -> None:
+        from onnx_nb.widgets._values import Captured
+
         self._values.known = Captured(feeds)
 
     @property
@@ -288,6 +293,7 @@ class ModelGraph(GraphWidget):
         return {**super()._verbs(), **self._values.verbs()}
 
     def _on_select(self, call: Call) -> Reply:
+        from onnx_nb.analysis.graph.graph import Graph
         from onnx_nb.analysis.view.inspection import select
 
         found = select(self.model, call.numbers("nodes"), call.numbers("groups"))
@@ -296,6 +302,7 @@ class ModelGraph(GraphWidget):
         return Reply({"rows": found.rows, **ends, "obstacle": found.obstacle})
 
     def _on_plan(self, call: Call) -> Reply:
+        from onnx_nb.analysis.graph.graph import Graph
         from onnx_nb.analysis.submodel.extraction import plan_extraction
 
         plan = plan_extraction(self.model, call.texts("inputs"), call.texts("outputs"))
@@ -310,6 +317,7 @@ class ModelGraph(GraphWidget):
 
     def _on_extract(self, call: Call) -> Reply:
         from onnx_nb.analysis.submodel.extraction import extract
+        from onnx_nb.analysis.view.graph_columns import columns
 
         with self._lock:
             submodel = extract(self.model, call.texts("inputs"), call.texts("outputs"))

@@ -24,9 +24,9 @@ from onnx_nb.analysis.graph.dataflow import depths, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.shape_inference import infer
+from onnx_nb.analysis.graph.types import MOST, weight_sizes
 from onnx_nb.analysis.model.model import ModelLike, cached, load
 from onnx_nb.analysis.model.protofields import sorted_unique
-from onnx_nb.analysis.model.tensors import declared_bytes
 from onnx_nb.analysis.results import data_frame
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, scopes
 
@@ -36,14 +36,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from onnx_nb.analysis.graph.shape_inference import Case, Inference
-    from onnx_nb.analysis.graph.types import ValueType
+    from onnx_nb.analysis.graph.types import Column
     from onnx_nb.analysis.model.protofields import Ints
 
-Column = NDArray[np.float64]
 By = Literal["node", "scope"]
-
-MOST = 1e300
-"""Maximum of any cost; larger numbers, which only broken models have, are clipped to it."""
 
 _CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 _RUN = ("macs", "flops", "activation_bytes")
@@ -409,29 +405,11 @@ def _of_case(case: Case) -> tuple[tuple[float, float, float], str]:
         if kind is None:
             continue
         if kind.size is not None and kind.elem_type != TensorProto.STRING:
-            nbytes += min(_declared_bytes(kind), MOST)
+            nbytes += min(kind.nbytes, MOST)
             continue
         what = "the length of the strings" if kind.size is not None else "the shape" if kind.elem_type else "the type"
         nbytes, no_bytes = math.nan, no_bytes or f"{what} of output {place} is unknown"
     return (min(macs, MOST), min(steps, MOST), nbytes), reason or no_bytes
-
-
-def _declared_bytes(kind: ValueType) -> int:
-    """Return the bytes of a tensor whose size is known."""
-    return declared_bytes(TensorProto(data_type=kind.elem_type, dims=[int(dim or 0) for dim in kind.shape or ()]))
-
-
-def weight_sizes(graph: Graph) -> tuple[Column, Column]:
-    """Return elements and bytes of every value that is a weight; 0 for others."""
-    elements, nbytes = np.zeros(graph.value_count), np.zeros(graph.value_count)
-    mine = np.flatnonzero(graph.value_kind == INITIALIZER)
-    index, of_weight = np.unique(graph.declared.of_value[mine], return_inverse=True)
-    by_type = np.zeros((2, len(index)))
-    for number, kind in enumerate(graph.declared.table.known[each] for each in index.tolist()):
-        if kind.size is not None:  # broken models have negative dimensions
-            by_type[:, number] = min(kind.size, MOST), _declared_bytes(kind)
-    elements[mine], nbytes[mine] = by_type[:, of_weight]
-    return elements, nbytes
 
 
 def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TypeProto
+from onnx import TensorProto, TypeProto
 
 from onnx_nb.analysis.formatting import plain_text, shortened
+from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model import tensors
-from onnx_nb.analysis.model.tensors import RANK, Dims, attribute, dimensions, elements, type_text
+from onnx_nb.analysis.model.tensors import RANK, Dims, attribute, declared_bytes, dimensions, elements, type_text
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph.shape_inference import Case
     from onnx_nb.analysis.model.protofields import Ints
 
+Column = NDArray[np.float64]
+
+MOST = 1e300
+"""Maximum of any size or cost; larger numbers, which only broken models have, are clipped to it."""
 _NUMBERED = re.compile(r"unk__\d+")
 _INVENTED = re.compile(r"_dim_\d+$")
 """End of the names that torch's TorchScript exporter gives to dimensions it does not know, some of which are fixed."""
@@ -70,6 +75,11 @@ class ValueType:
     def size(self) -> int | None:
         """Number of elements of a dense tensor; None if the element type or a dimension is unknown."""
         return elements(self.shape) if self.elem_type and is_static(self.shape) else None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a dense tensor whose size is known; 0 if those of an element are not."""
+        return declared_bytes(TensorProto(data_type=self.elem_type, dims=[int(dim or 0) for dim in self.shape or ()]))
 
     @property
     def is_complete(self) -> bool:
@@ -190,6 +200,19 @@ class DeclaredTypes:
         known = [[dim is not None and not _INVENTED.search(str(dim)) for dim in shape or ()] for shape in shapes]
         whole = [shape is not None and all(dims) for shape, dims in zip(shapes, known, strict=True)]
         return np.asarray(np.asarray(whole, bool)[self.of_value], bool)
+
+
+def weight_sizes(graph: Graph) -> tuple[Column, Column]:
+    """Return elements and bytes of every value that is a weight; 0 for others."""
+    count, nbytes = np.zeros(graph.value_count), np.zeros(graph.value_count)
+    mine = np.flatnonzero(graph.value_kind == INITIALIZER)
+    index, of_weight = np.unique(graph.declared.of_value[mine], return_inverse=True)
+    by_type = np.zeros((2, len(index)))
+    for number, kind in enumerate(graph.declared.table.known[each] for each in index.tolist()):
+        if kind.size is not None:  # broken models have negative dimensions
+            by_type[:, number] = min(kind.size, MOST), kind.nbytes
+    count[mine], nbytes[mine] = by_type[:, of_weight]
+    return count, nbytes
 
 
 def _without_numbered(proto: TypeProto, symbols: set[str]) -> TypeProto:

@@ -19,7 +19,6 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import count_text, plain_text, shortened
 from onnx_nb.analysis.model import wire
-from onnx_nb.analysis.model.auditor import Audit, Auditor
 from onnx_nb.analysis.model.functions import check_calls, check_nodes
 from onnx_nb.analysis.model.model import ModelLike, label_of, load, storage_of
 from onnx_nb.analysis.model.save import PAGE, Layout, write_model
@@ -35,6 +34,7 @@ from onnx_nb.analysis.model.tensors import (
 )
 
 if TYPE_CHECKING:
+    from onnx_nb.analysis.model.auditor import Audit
     from onnx_nb.analysis.progress import Progress
 
 
@@ -90,6 +90,8 @@ def audit(model: ModelLike, *, checksums: bool = False, progress: Progress | Non
     missing file
     Audit('model.onnx': 1 of 1 tensors outside, 400 B in 1 file, no problems)
     """
+    from onnx_nb.analysis.model.auditor import Auditor  # a graph only asks for missing files
+
     return Auditor(load(model)).audit(checksums=checksums, progress=progress)
 
 

@@ -13,13 +13,12 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
-from onnx_nb.analysis.cost.costs import weight_sizes
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import depths, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
-from onnx_nb.analysis.graph.types import ValueType
+from onnx_nb.analysis.graph.types import ValueType, weight_sizes
 from onnx_nb.analysis.model.external_data import missing_files
 from onnx_nb.analysis.model.model import ModelLike, cached, load
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans, sorted_unique
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onnx_nb.analysis.cost.costs import Column
+    from onnx_nb.analysis.graph.types import Column
 
 FOLDED, FAULTY, CALLS, DIFFERS = 1, 2, 4, 8
 """Flags of a node: drawn inside its readers; has a problem; calls a local function; differs in a repeat."""
