@@ -113,7 +113,7 @@ print(json.dumps([onnx_nb.__file__, len(model.proto.graph.node), packed[:4].deco
 """
     where, nodes, magic, bundle = json.loads(_run([str(python), "-c", program], cwd=tmp_path))
     assert Path(where).is_relative_to(packages)
-    assert (nodes, magic) == (105, "ONB1")
+    assert (nodes, magic) == (105, "ONB2")
     assert bundle > 10_000
     line = [str(home / "bin" / "onnx-nb"), "summary", str(models.light("squeezenet")), "--json"]
     assert json.loads(_run(line, cwd=tmp_path))["nodes"] == nodes

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-MAGIC: Final = b"ONB1"
+MAGIC: Final = b"ONB2"
 STATISTICS_BYTES: Final = 8_000_000
 """Maximum bytes of statistics and histograms in a page before compression."""
 
@@ -59,7 +59,10 @@ class Columns:
         return [data[a:b].decode() for a, b in itertools.pairwise(ends)]
 
     def to_bytes(self) -> bytes:
-        """Return ``ONB1`` followed by one zlib stream of [header length][header][arrays, each aligned to 8 bytes]."""
+        """Return ``ONB2``, a length, and one zlib stream of that length.
+
+        The stream is [header length][header][arrays, each aligned to 8 bytes].
+        """
         entries, offset = [], 0
         for name, array in self.arrays.items():
             entries.append({"name": name, "dtype": _CODES[array.dtype.name], "length": len(array), "offset": offset})
@@ -69,13 +72,14 @@ class Columns:
         parts = [struct.pack("<I", len(header)) + header]
         for array in self.arrays.values():
             parts += [array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes(), b"\0" * (-array.nbytes % 8)]
-        return MAGIC + _compressed(b"".join(parts))
+        plain = b"".join(parts)
+        return MAGIC + struct.pack("<I", len(plain)) + _compressed(plain)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Columns:
         """Return the columns that `to_bytes` packed; raise `OnnxNbError` for anything else."""
         try:
-            plain = zlib.decompress(data.removeprefix(MAGIC)) if data.startswith(MAGIC) else b""
+            plain = zlib.decompress(data[len(MAGIC) + 4 :]) if data.startswith(MAGIC) else b""
             (length,) = struct.unpack_from("<I", plain)
             header = json.loads(plain[4 : 4 + length])
             names = {code: name for name, code in _CODES.items()}

@@ -294,8 +294,9 @@ export function packed(): Uint8Array {
   const head = new TextEncoder().encode(header);
   const size = new Uint8Array(4);
   new DataView(size.buffer).setUint32(0, head.length, true);
-  const body = deflateSync(joined([size, head, ...chunks]));
-  return joined([new TextEncoder().encode("ONB1"), new Uint8Array(body)]);
+  const plain = joined([size, head, ...chunks]);
+  const length = new Uint8Array(Uint32Array.of(plain.length).buffer);
+  return joined([new TextEncoder().encode("ONB2"), length, new Uint8Array(deflateSync(plain))]);
 }
 
 function joined(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {

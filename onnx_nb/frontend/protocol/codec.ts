@@ -1,6 +1,6 @@
 /**
- * Packed columns, twin of `analysis/view/columns.py`: "ONB1", then one zlib stream of header and arrays. A text column
- * holds indices into one string table.
+ * Packed columns, twin of `analysis/view/columns.py`: "ONB2", a length, then one zlib stream of header and arrays
+ * that inflates to it. A text column holds indices into one string table.
  */
 
 export type TypedArray = Uint8Array | Uint16Array | Uint32Array | Int32Array | Float32Array | Float64Array;
@@ -20,8 +20,9 @@ const TYPES = {
 } as const;
 
 export async function unpack(bytes: Uint8Array): Promise<Packed> {
-  if (new TextDecoder().decode(bytes.subarray(0, 4)) !== "ONB1") throw new Error("these bytes are not packed columns");
-  const buffer = await inflated(bytes.subarray(4));
+  if (new TextDecoder().decode(bytes.subarray(0, 4)) !== "ONB2") throw new Error("these bytes are not packed columns");
+  const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(4, true);
+  const buffer = await inflated(bytes.subarray(8), length);
   const headerLength = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, headerLength))) as {
     meta: unknown;
@@ -37,12 +38,28 @@ export async function unpack(bytes: Uint8Array): Promise<Packed> {
   return { meta: header.meta, arrays };
 }
 
-function inflated(bytes: Uint8Array): Promise<ArrayBuffer> {
+/** Inflates into the memory in which the arrays stay. */
+async function inflated(bytes: Uint8Array, length: number): Promise<ArrayBuffer> {
   const { readable, writable } = new DecompressionStream("deflate");
   const writer = writable.getWriter();
   // what is wrong with them is said by the reader, too
   for (const written of [writer.write(bytes as BufferSource), writer.close()]) written.catch(() => undefined);
-  return new Response(readable).arrayBuffer();
+  const plain = new Uint8Array(length);
+  const reader = readable.getReader();
+  let at = 0;
+  for (let { done, value } = await reader.read(); !done; { done, value } = await reader.read()) {
+    const part = value as Uint8Array;
+    plain.set(part, at);
+    at += part.length;
+    if (part.length === part.buffer.byteLength) free(part.buffer);
+  }
+  if (at !== length) throw new Error(`packed columns have ${at} bytes instead of ${length}`);
+  return plain.buffer;
+}
+
+/** Frees memory that nothing reads any more; a page may not collect its garbage for minutes. */
+export function free(buffer: ArrayBufferLike & { transfer?(length: number): unknown }): void {
+  buffer.transfer?.(0); // browsers have it since 2024
 }
 
 export function bytesOf(view: DataView): Uint8Array {

@@ -34,8 +34,12 @@ test("packed columns are unpacked, and what is cut off is an error", async () =>
   view.setUint32(0, header.length, true);
   plain.set(header, 4);
   view.setInt32(4 + header.length, -7, true);
-  const packed = new Uint8Array([...new TextEncoder().encode("ONB1"), ...deflateSync(plain)]);
+  const size = new Uint8Array(Uint32Array.of(plain.length).buffer);
+  const packed = new Uint8Array([...new TextEncoder().encode("ONB2"), ...size, ...deflateSync(plain)]);
   expect((await unpack(packed)).arrays.get("a")).toEqual(Int32Array.of(-7, 0));
   await expect(unpack(packed.subarray(0, packed.length - 9))).rejects.toThrow();
+  const changed = (by: number): Uint8Array => packed.map((byte, at) => (at === 4 ? byte + by : byte));
+  await expect(unpack(changed(1))).rejects.toThrow(`${plain.length} bytes instead of`);
+  await expect(unpack(changed(-1))).rejects.toThrow();
   await expect(unpack(packed.subarray(4))).rejects.toThrow("not packed columns");
 });

@@ -126,32 +126,49 @@ export class Columns extends PackedTable {
 
   readonly #names = { tensor: this.valueName, node: this.nodeName, scope: this.scopePath };
   readonly #yielded = new Set(this.yieldValue);
-  readonly #given = itemsBy(this.yieldOutput, this.valueCount);
+  #given: Rows | undefined;
   #scopeCategory: Uint8Array | undefined;
 
   constructor(packed: Packed) {
     super(packed);
     this.meta = packed.meta as Meta;
-    const { nodeCount, inPtr, outPtr, outValue, producer, scopeDepth } = this;
-    const inValue = this.inValue.slice();
-    const reader = new Uint32Array(inValue.length);
-    const last = new Int32Array(this.valueCount).fill(-1);
+    const { nodeCount, outPtr, outValue, producer, scopeDepth } = this;
     for (let node = 0; node < nodeCount; node++) {
       for (let k = outPtr[node]; k < outPtr[node + 1]; k++) {
         if (outValue[k] >= 0 && producer[outValue[k]] === -1) producer[outValue[k]] = node;
       }
-      for (let k = inPtr[node]; k < inPtr[node + 1]; k++) {
-        const value = inValue[k];
-        reader[k] = node;
-        if (value < 0) continue;
-        if (last[value] === node) inValue[k] = -1;
-        last[value] = node;
-      }
     }
-    const { ptr, items } = itemsBy(inValue, this.valueCount);
-    this.consumers = { ptr, items: items.map((k) => reader[k]) };
+    this.consumers = this.#readers();
     // the kernel numbers parents before their children
     for (let group = 1; group < this.scopeCount; group++) scopeDepth[group] = scopeDepth[this.scopeParent[group]] + 1;
+  }
+
+  /** Returns the nodes that read each value. It is made in place: a page may collect no garbage for minutes. */
+  #readers(): Rows {
+    const { nodeCount, valueCount, inPtr, inValue } = this;
+    const last = new Int32Array(valueCount);
+    const each = (visit: (value: number, node: number) => void): void => {
+      last.fill(-1);
+      for (let node = 0; node < nodeCount; node++) {
+        for (let k = inPtr[node]; k < inPtr[node + 1]; k++) {
+          const value = inValue[k];
+          if (value < 0 || last[value] === node) continue;
+          last[value] = node;
+          visit(value, node);
+        }
+      }
+    };
+    const ptr = new Uint32Array(valueCount + 1);
+    each((value) => ptr[value + 1]++);
+    for (let value = 0; value < valueCount; value++) ptr[value + 1] += ptr[value];
+    const items = new Uint32Array(ptr[valueCount]);
+    // moves each pointer to the end of its row, where the next row begins
+    each((value, node) => {
+      items[ptr[value]++] = node;
+    });
+    ptr.copyWithin(1, 0);
+    ptr[0] = 0;
+    return { ptr, items };
   }
 
   opOf(node: number): string {
@@ -253,6 +270,7 @@ export class Columns extends PackedTable {
 
   /** Returns the values of bodies that become this output of their owner. */
   yieldedTo(output: number): readonly number[] {
+    this.#given ??= itemsBy(this.yieldOutput, this.valueCount);
     return Array.from(rowOf(this.#given, output), (at) => this.yieldValue[at]);
   }
 

@@ -1,7 +1,7 @@
 /** The model of a widget as every anywidget host provides it, and bindings between its traits and a view. */
 
 import type { Channel, Comm } from "./channel.ts";
-import { bytesOf, type Packed, unpack } from "./codec.ts";
+import { bytesOf, free, type Packed, unpack } from "./codec.ts";
 
 /** Members that every host has; using only these, a widget also works in hosts other than JupyterLab. */
 export interface WidgetModel extends Comm {
@@ -69,7 +69,11 @@ export type Parts = (part: string) => Promise<Packed>;
 /** Loads a part of a widget: from its state if it is small enough to be saved there, else from the kernel. */
 export async function loadPacked(model: WidgetModel, channel: Channel, part: string): Promise<Packed> {
   const saved = (model.get("_parts") as Readonly<Record<string, unknown>> | undefined)?.[part];
-  return unpack(saved instanceof DataView ? bytesOf(saved) : await channel.bytes("columns", { part }));
+  if (saved instanceof DataView) return unpack(bytesOf(saved));
+  const sent = await channel.bytes("columns", { part });
+  const packed = await unpack(sent);
+  free(sent.buffer); // nothing else reads this reply
+  return packed;
 }
 
 /** Loads a part of a page. */

@@ -109,6 +109,8 @@ class ScopeGraphs {
   /** Numbers the items in file order and notes the item of every node inside. */
   #items(scope: number): { nodes: Int32Array; kind: number[]; id: number[] } {
     const columns = this.#columns;
+    // rows are walked by index: views and iterators of tens of thousands would be 15 MB of garbage
+    const { scopeMembers: members, scopeChildren: children } = columns;
     const stamp = ++this.#now;
     const found: { kind: number; id: number; first: number }[] = [];
     const nodes: number[] = [];
@@ -119,13 +121,15 @@ class ScopeGraphs {
       this.#stamp[node] = stamp;
     };
     const bodyItem = new Map<number, number>();
-    for (const child of columns.childrenOf(scope)) {
+    for (let c = children.ptr[scope]; c < children.ptr[scope + 1]; c++) {
+      const child = children.items[c];
       const item = found.length;
       const before = nodes.length;
       const stack = [child];
       for (let at = stack.pop(); at !== undefined; at = stack.pop()) {
-        for (const node of columns.membersOf(at)) if (!columns.isFolded(node)) visit(node, item);
-        for (const inner of columns.childrenOf(at)) stack.push(inner);
+        for (let m = members.ptr[at]; m < members.ptr[at + 1]; m++)
+          if (!columns.isFolded(members.items[m])) visit(members.items[m], item);
+        for (let inner = children.ptr[at]; inner < children.ptr[at + 1]; inner++) stack.push(children.items[inner]);
       }
       const owner = columns.ownerOf(child);
       if (owner >= 0) bodyItem.set(owner, item);
@@ -133,7 +137,8 @@ class ScopeGraphs {
       if (owner < 0) for (let k = before; k < nodes.length; k++) first = Math.min(first, nodes[k]);
       found.push({ kind: BOX.SCOPE, id: child, first });
     }
-    for (const node of columns.membersOf(scope)) {
+    for (let m = members.ptr[scope]; m < members.ptr[scope + 1]; m++) {
+      const node = members.items[m];
       if (columns.isFolded(node)) continue;
       const body = bodyItem.get(node);
       if (body !== undefined) visit(node, body);
@@ -148,7 +153,7 @@ class ScopeGraphs {
     for (const [position, item] of order.entries()) rank[item] = position;
     for (let k = 0; k < nodes.length; k++) this.#item[nodes[k]] = rank[itemOf[k]];
     const [kind, id] = [order.map((item) => found[item].kind), order.map((item) => found[item].id)];
-    return { nodes: Int32Array.from(nodes).sort(), kind, id };
+    return { nodes: new Int32Array(nodes).sort(), kind, id };
   }
 
   #build(scope: number, { nodes, kind, id }: { nodes: Int32Array; kind: number[]; id: number[] }): ScopeGraph {
@@ -201,7 +206,9 @@ class ScopeGraphs {
       }
     };
 
-    for (const node of nodes) {
+    const { ptr, items: readers } = columns.consumers;
+    for (let at = 0; at < nodes.length; at++) {
+      const node = nodes[at];
       const item = this.#item[node];
       const branch = this.#branch[columns.nodeScope[node]];
       for (let k = columns.inPtr[node]; k < columns.inPtr[node + 1]; k++) {
@@ -218,15 +225,14 @@ class ScopeGraphs {
       for (let k = columns.outPtr[node]; k < columns.outPtr[node + 1]; k++) {
         const tensor = columns.outValue[k];
         if (tensor < 0 || columns.isConstant(tensor) || columns.producer[tensor] !== node) continue;
-        const readers = columns.consumersOf(tensor);
         // a graph output passes every border up to the root, a result of a body or call those up to its owner
         const frame = this.#frame[columns.nodeScope[node]];
         const output = frame < 0 ? columns.isGraphOutput(tensor) : columns.isYielded(tensor);
         let leaves =
           !root && output && this.#frame[scope] === frame && columns.scopeKind[scope] !== SCOPE_KIND.FUNCTION;
-        for (let c = 0; c < readers.length && !leaves; c++) leaves = this.#stamp[readers[c]] !== stamp;
+        for (let c = ptr[tensor]; c < ptr[tensor + 1] && !leaves; c++) leaves = this.#stamp[readers[c]] !== stamp;
         if (leaves) connect(edgeOf(tensor, item), BORDER, 0);
-        else if (readers.length === 0 && kind[item] === BOX.NODE) edgeOf(tensor, item);
+        else if (ptr[tensor] === ptr[tensor + 1] && kind[item] === BOX.NODE) edgeOf(tensor, item);
       }
     }
     // the owner of this body reads and produces its values at the border

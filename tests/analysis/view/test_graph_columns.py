@@ -39,8 +39,9 @@ DTYPES = {"u1": "<u1", "u2": "<u2", "u4": "<u4", "i4": "<i4", "f4": "<f4", "f8":
 
 def unpack_by_hand(data: bytes) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
     """As the contract with the browser has it, without any code of the module."""
-    assert data[:4] == b"ONB1"
-    plain = zlib.decompress(data[4:])
+    assert data[:4] == b"ONB2"
+    plain = zlib.decompress(data[8:])
+    assert struct.unpack("<I", data[4:8]) == (len(plain),)
     (length,) = struct.unpack("<I", plain[:4])
     header = json.loads(plain[4 : 4 + length].decode())
     start = 4 + length
@@ -98,7 +99,9 @@ def test_large_payloads_are_one_stream_though_compressed_in_pieces() -> None:
     assert found["b"].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("data", [b"", b"ONB1", b"PK\3\4", b"ONB1" + zlib.compress(b"\xff\xff\xff\xff"), b"ONB1junk"])
+@pytest.mark.parametrize(
+    "data", [b"", b"ONB2", b"PK\3\4", b"ONB2" + bytes(4) + zlib.compress(b"\xff\xff\xff\xff"), b"ONB2junk"]
+)
 def test_what_is_not_packed_columns_is_refused(data: bytes) -> None:
     with pytest.raises(OnnxNbError, match="not packed columns"):
         Columns.from_bytes(data)
