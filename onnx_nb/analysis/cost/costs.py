@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from onnx_nb.analysis.graph.shape_inference import Case, Inference
-    from onnx_nb.analysis.graph.types import Column
+    from onnx_nb.analysis.graph.types import Column, ValueType
     from onnx_nb.analysis.model.protofields import Ints
 
 By = Literal["node", "scope"]
@@ -348,7 +348,7 @@ def _sizes(found: Inference) -> Column:
 
     def of_type(kind: ValueType) -> float:
         known = kind.size is not None and kind.elem_type not in (TensorProto.UNDEFINED, TensorProto.STRING)
-        return min(float(_declared_bytes(kind)), MOST) if known else math.nan
+        return min(float(kind.nbytes), MOST) if known else math.nan
 
     used, of_value = np.unique(found.of_value, return_inverse=True)
     sizes = np.asarray([of_type(found.table.known[number]) for number in used.tolist()], np.float64)
