@@ -158,7 +158,7 @@ def overlay(
         if label in PROFILED:
             texts = {
                 graph.names[node]: kernel.provider if label == "provider" else kernel.op
-                for kernel in found.kernels
+                for kernel in sorted(found.kernels, key=lambda kernel: not kernel.edge)  # what was inserted goes first
                 for node in kernel.nodes
             }
             return _labeled(graph, texts, label)
