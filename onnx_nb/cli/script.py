@@ -50,7 +50,7 @@ class Script:
         return Source(into)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a variable another name."""
+        """Rename a variable."""
 
         def renamed(written: Any) -> Any:
             if isinstance(written, Source):

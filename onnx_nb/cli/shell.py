@@ -218,7 +218,7 @@ def _changes(
     return CHECK if (models and exit_code) or not ok else 0
 
 
-_HELP: Final = """See an ONNX model, cut it, compare it. Each command is a function of the Python package onnx_nb.
+_HELP: Final = """See, extract, simplify and compare ONNX models. Each command is a function of onnx_nb.
 
 \b
 onnx-nb show model.onnx                              the graph in the browser

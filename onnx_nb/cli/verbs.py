@@ -1,6 +1,6 @@
 """The table of verbs: what each is called with, and the Python that it stands for.
 
-A verb is a `click.Command`, whose parameters the command line and the magics read alike. Its function adds calls to a
+A verb is a `click.Command`, whose parameters the command line and the magics both read. Its function adds calls to a
 `Script`; the last one is the result. No verb computes.
 """
 
