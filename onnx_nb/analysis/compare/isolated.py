@@ -97,10 +97,12 @@ def isolated_errors(
     ``references`` maps a tensor to a function that returns its correct value, ``dtypes`` to the type in the model,
     ``scales`` to its scale if it holds integers that stand for real numbers. No region begins at the tensors in
     ``uncut``. The tensors are divided, in the order in which they are computed, into batches that fit into memory.
+    Regions that read a sequence or an absent optional of the feeds are left out.
     """
     references = {value: references[value] for value in references if value in dtypes and graph.producer[value] >= 0}
     scales, outputs = scales or {}, set(graph.outputs.tolist())
     begins = references.keys() - uncut
+    tensors = {graph.value(name) for name, array in feeds.items() if hasattr(array, "dtype")} | begins
 
     def right(value: int) -> Array:
         if value not in references:
@@ -113,7 +115,7 @@ def isolated_errors(
 
     found: dict[int, ErrorStats | LazyErrors] = {}
     report = progress or (lambda _done, _what: None)
-    for values in _batches(graph, references, begins, settings.memory_limit):
+    for values in _batches(graph, references, begins, tensors, settings.memory_limit):
         report(len(found) / len(references), f"{count_text(len(values), 'region')}, each on the reference's values")
         nodes, inputs = nodes_between(graph, values, begins)
         arrays = {graph.value_names[value]: right(value) for value in inputs}
@@ -134,15 +136,24 @@ def isolated_errors(
 
 
 def _batches(
-    graph: Graph, references: Mapping[int, Callable[[], Array]], begins: Collection[int], limit: int
+    graph: Graph,
+    references: Mapping[int, Callable[[], Array]],
+    begins: Collection[int],
+    tensors: Collection[int],
+    limit: int,
 ) -> list[list[int]]:
-    """Divide tensors, in order of execution, so that the values and weights of each batch fit into memory."""
+    """Divide tensors, in order of execution, so that the values and weights of each batch fit into memory.
+
+    Those whose region reads anything but the given tensors are left out.
+    """
     batches: list[list[int]] = []
     weights, names = graph.model.initializers, graph.value_names
     held: set[int] = set()
     nbytes = 0
     for value in sorted(references, key=lambda value: int(graph.rank[graph.producer[value]])):
-        nodes, _ = nodes_between(graph, [value], begins)
+        nodes, inputs = nodes_between(graph, [value], begins)
+        if any(each not in tensors for each in inputs):
+            continue
         read = set(weights_of(graph, nodes, ()))
         size = 2 * references[value]().nbytes
         new = size + sum(weights[names[weight]].nbytes for weight in read - held)
@@ -229,7 +240,9 @@ def _regions(
             if name in renamed:
                 made.output[place] = plain_text(name) + _COMPUTED
     for name, array in inputs.items():
-        kind = helper.make_tensor_type_proto(int(helper.np_dtype_to_tensor_dtype(array.dtype)), array.shape)
+        # ranks only: onnxruntime checks the sizes also in branches of If that do not run
+        elem_type = int(helper.np_dtype_to_tensor_dtype(array.dtype))
+        kind = helper.make_tensor_type_proto(elem_type, [None] * array.ndim)
         target.input.add(name=name).type.CopyFrom(kind)
     for value in ends:
         target.output.add(name=names[value] + (_COMPUTED if value in known else ""))

@@ -195,3 +195,18 @@ def test_integers_of_a_scale_and_back() -> None:
     given = np.asarray([-9.0, -5.0, 0.2, 0.3, 122.5, 999.0], np.float32)
     assert scale.integers(given).tolist() == [0, 0, 10, 11, 255, 255]
     assert scale.real(np.asarray([0, 10, 255], np.uint8)).tolist() == [-5.0, 0.0, 122.5]
+
+
+def test_regions_of_sequences_and_of_branches_that_cannot_run() -> None:
+    of_sequence = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (seq(float[2]) s, float[2] x) => (int64 n, float[2] y) { n = SequenceLength(s)  y = Neg(x) }""")
+    feeds = {"s": [np.ones(2, np.float32)], "x": np.ones(2, np.float32)}
+    c = compare(of_sequence, of_sequence, feeds)
+    assert c["n"].isolated is None  # it reads no tensor
+    assert c["y"].errors("isolated").is_equal
+    branches = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (bool b, float[n, 3] x) => (float[m, k] y) { a = Neg(x)
+        y = If(b)<then_branch = t () => (float[k] p) <int64[1] zero = {0}> { p = Squeeze(a, zero) },
+                  else_branch = e () => (float[m, k] q) { q = Neg(a) }> }""")
+    c = compare(branches, branches, {"b": np.asarray(False), "x": np.ones((2, 3), np.float32)})
+    assert c["y"].errors("isolated").is_equal
