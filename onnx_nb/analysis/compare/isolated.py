@@ -8,6 +8,7 @@ the tensor writes it under another name, as a graph output.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, SparseTensorProto, helper
 
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, classes_axis
+from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.names import INITIALIZER
@@ -120,7 +122,11 @@ def isolated_errors(
         nodes, inputs = nodes_between(graph, values, begins)
         arrays = {graph.value_names[value]: right(value) for value in inputs}
         model = _regions(graph, nodes, arrays, values, begins)
-        session = sessions.create(model, optimize=False, providers=settings.providers, transient=True)
+        create = functools.partial(sessions.create, optimize=False, providers=settings.providers, transient=True)
+        try:
+            session = create(model)
+        except OnnxNbError:  # onnxruntime checks known sizes also in branches of If that do not run
+            session = create(_regions(graph, nodes, arrays, values, begins, sized=False))
         given = {name: sessions.to_value(array) for name, array in arrays.items()}
         results = sessions.run_values(session, given, name=model.name)
         for value in values:
@@ -221,7 +227,13 @@ def nodes_between(graph: Graph, ends: Iterable[int], known: Collection[int]) -> 
 
 
 def _regions(
-    graph: Graph, nodes: set[int], inputs: Mapping[str, Any], ends: list[int], known: Collection[int]
+    graph: Graph,
+    nodes: set[int],
+    inputs: Mapping[str, Any],
+    ends: list[int],
+    known: Collection[int],
+    *,
+    sized: bool = True,
 ) -> Model:
     """Return a model of the nodes in which every reference tensor is written under another name."""
     source, names = graph.model.proto, graph.value_names
@@ -240,9 +252,8 @@ def _regions(
             if name in renamed:
                 made.output[place] = plain_text(name) + _COMPUTED
     for name, array in inputs.items():
-        # ranks only: onnxruntime checks the sizes also in branches of If that do not run
         elem_type = int(helper.np_dtype_to_tensor_dtype(array.dtype))
-        kind = helper.make_tensor_type_proto(elem_type, [None] * array.ndim)
+        kind = helper.make_tensor_type_proto(elem_type, array.shape if sized else [None] * array.ndim)
         target.input.add(name=name).type.CopyFrom(kind)
     for value in ends:
         target.output.add(name=names[value] + (_COMPUTED if value in known else ""))
