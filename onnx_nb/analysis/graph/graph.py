@@ -254,6 +254,10 @@ class Graph:
         """Return the values of outer subgraphs that the bodies of a node read, at any depth; empty without bodies."""
         return self._captured.get(node, NO_VALUES)
 
+    def op_type(self, node: int) -> str:
+        """Return the type of a node's operator, without its domain."""
+        return str(self.operators[self.op_index[node]][0])
+
     def called(self, node: int) -> onnx.FunctionProto | None:
         """Return the local function that a node calls."""
         if not self.functions:
@@ -277,7 +281,7 @@ class Graph:
 
     def node_label(self, node: int) -> str:
         """Name a node for a message: "Conv '/stem/Conv'", or "Conv" if it has no name."""
-        op, name = shortened(self.operators[self.op_index[node]][0], 100) or "a node without op_type", self.names[node]
+        op, name = shortened(self.op_type(node), 100) or "a node without op_type", self.names[node]
         return f"{op} {quoted(name)}" if name else op
 
     def node_labels(self, nodes: Sequence[int]) -> str:

@@ -132,16 +132,16 @@ def ran_nodes(trace: Trace, ran: Graph, *, is_other: bool = False) -> list[int]:
             found.append(placed)  # a name that onnxruntime made up means another node in each session
             continue
         candidates = inside.get((found[parent] if parent >= 0 else -1, name)) or anywhere.get(name, [])
-        same = [node for node in candidates if ran.operators[ran.op_index[node]][0] == op] or candidates
+        same = [node for node in candidates if ran.op_type(node) == op] or candidates
         found.append(same[0] if same else -1)
     return found
 
 
 def _in_order(trace: Trace, ran: Graph) -> list[int]:
     """Return the nodes of the main graph in the order of the kernels, if it is one of the same operators."""
-    nodes = [node for node in range(ran.main_count) if ran.operators[ran.op_index[node]][0] != "Constant"]
+    nodes = [node for node in range(ran.main_count) if ran.op_type(node) != "Constant"]
     ops = [op for op, parent in zip(trace.ops, trace.parents, strict=True) if parent < 0]
-    return nodes if ops == [ran.operators[ran.op_index[node]][0] for node in nodes] else []
+    return nodes if ops == [ran.op_type(node) for node in nodes] else []
 
 
 def located(graph: Graph, ran: Graph, nodes: Sequence[int]) -> list[Place]:

@@ -485,7 +485,7 @@ class Candidates:
         made = [
             value
             for node in nodes
-            if operator(graph, node) != "Constant"
+            if graph.op_type(node) != "Constant"
             for value in graph.node_outputs(node).tolist()
             if value >= 0 and value not in claimed and self._fits(value, number)
         ]
@@ -632,11 +632,6 @@ def is_weight(graph: Graph, value: int) -> bool:
     """Return whether a value is a weight, or computed from weights only."""
     maker = int(graph.producer[value])
     return bool(graph.folded[maker]) if maker >= 0 else bool(graph.value_kind[value] == INITIALIZER)
-
-
-def operator(graph: Graph, node: int) -> str:
-    """Return the type of a node's operator."""
-    return graph.operators[int(graph.op_index[node])][0]
 
 
 def main_tensors(graph: Graph) -> dict[str, int]:

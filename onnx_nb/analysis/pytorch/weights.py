@@ -26,7 +26,7 @@ from onnx_nb.analysis.compare.metrics import ErrorStats, between, precision
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.tensors import attribute, numpy_dtype
-from onnx_nb.analysis.pytorch.align import CLOSE, is_weight, operator
+from onnx_nb.analysis.pytorch.align import CLOSE, is_weight
 from onnx_nb.analysis.pytorch.drilldown import submodule_nodes
 from onnx_nb.analysis.pytorch.record import to_numpy
 
@@ -281,7 +281,7 @@ class WeightFinder:
         path, name = names[0].rpartition(".")[::2]
         label, how = f"{self._parent(names[0])} → {name}", "operator" if len(names) == 1 else "folded"
         held = _weight_of(graph, node, place)
-        known = _INTEGERS.get(operator(graph, node))
+        known = _INTEGERS.get(graph.op_type(node))
         if name == "bias" and held is None and _input_of(graph, node, 2 if known is None else known.bias) < 0:
             add = self._bias_add(call, node)
             if add is None:
@@ -335,7 +335,7 @@ class WeightFinder:
             if node < 0 or node >= graph.main_count or (value in self._aligned and value != first):
                 continue
             seen += 1
-            op = operator(graph, node)
+            op = graph.op_type(node)
             if op in operators:
                 return node
             if op in _AFTER:
@@ -349,16 +349,16 @@ class WeightFinder:
         todo = [value]
         for read in todo:
             for node in graph.consumers(read).tolist():
-                if node < graph.main_count and operator(graph, node) in operators:
+                if node < graph.main_count and graph.op_type(node) in operators:
                     yield node
-                elif node < graph.main_count and operator(graph, node) in _BEFORE and len(todo) < _FARTHEST:
+                elif node < graph.main_count and graph.op_type(node) in _BEFORE and len(todo) < _FARTHEST:
                     todo += [each for each in graph.node_outputs(node).tolist() if each >= 0]
 
     def _bias_add(self, call: int, node: int) -> int | None:
         """Return the Add between the node of a layer and its output; −1 if there is none, None if unknown."""
         made = next((self._pairs[slot.value][0] for slot in self._calls[call].outputs if slot.value in self._pairs), -1)
         if made < 0:
-            return -1 if operator(self._graph, node) in _WITH_BIAS else None
+            return -1 if self._graph.op_type(node) in _WITH_BIAS else None
         return -1 if int(self._graph.producer[made]) == node else self._behind(made, ("Add", "QLinearAdd"))
 
     # --- other parameters -------------------------------------------------------------------------------------------
@@ -389,7 +389,7 @@ class WeightFinder:
         readers = [node for node in graph.consumers(value).tolist() if node < graph.main_count]
         if not readers:  # read by a subgraph, or unused
             return -1, None if name.endswith("_quantized") else _Operand(name, graph.model.tensor(name))
-        if operator(graph, readers[0]) == "DequantizeLinear":
+        if graph.op_type(readers[0]) == "DequantizeLinear":
             value = int(graph.node_outputs(readers[0])[0])
             readers = [node for node in graph.consumers(value).tolist() if node < graph.main_count]
         if not readers:
@@ -430,7 +430,7 @@ class WeightFinder:
         for node in self._nodes_of(path):
             if node in self._workers or node >= self._graph.main_count:
                 continue
-            places = (1, 2) if operator(self._graph, node) in _INTEGERS else range(len(self._graph.node_inputs(node)))
+            places = (1, 2) if self._graph.op_type(node) in _INTEGERS else range(len(self._graph.node_inputs(node)))
             for place in places:
                 held = _weight_of(self._graph, node, place)
                 if held is not None and held.array.size > 1 and held.array.dtype.kind not in "iub":
@@ -500,12 +500,12 @@ class WeightFinder:
 
 def _is_gemm_of_transposed(graph: Graph, node: int) -> bool:
     """Return whether a node reads the weight of a layer with its axes in the order of the layer."""
-    return operator(graph, node) in ("Gemm", "QGemm") and bool(attribute(graph.nodes[node], "transB", 0))
+    return graph.op_type(node) in ("Gemm", "QGemm") and bool(attribute(graph.nodes[node], "transB", 0))
 
 
 def _as_stored(array: NDArray[Any], graph: Graph, node: int) -> NDArray[Any]:
     """Return the weight of a layer with the axes in the order of its operator."""
-    return array if _is_gemm_of_transposed(graph, node) or operator(graph, node) not in _MATMUL else array.T
+    return array if _is_gemm_of_transposed(graph, node) or graph.op_type(node) not in _MATMUL else array.T
 
 
 def _fold(conv: torch.nn.Module, norm: torch.nn.Module) -> dict[str, NDArray[Any]]:
@@ -558,7 +558,7 @@ _INTEGERS: Final[Mapping[str, _Inputs]] = {
 
 def _weight_of(graph: Graph, node: int, place: int) -> _Operand | None:
     """Return the weight that a node reads, or None; for operators on integers, 1 is the weight and 2 the bias."""
-    op = operator(graph, node)
+    op = graph.op_type(node)
     known = _INTEGERS.get(op)
     if op == "QLinearAdd" and place in (0, 1):
         known, place = _Inputs(3 * place, 3 * place + 1, 3 * place + 2), 1
@@ -593,7 +593,7 @@ def _traced(graph: Graph, value: int, longest: int = _LONGEST) -> _Operand | Non
     name, maker = graph.value_names[value], int(graph.producer[value])
     if maker < 0:
         return _Operand(name, graph.model.tensor(name)) if name in graph.model.initializers else None
-    proto, op = graph.nodes[maker], operator(graph, maker)
+    proto, op = graph.nodes[maker], graph.op_type(maker)
     if op == "Constant":
         tensor = attribute(proto, "value")
         what = f"the value of Constant {quoted(name)}"
@@ -668,14 +668,14 @@ def _later_scale(graph: Graph, node: int) -> NDArray[Any] | None:
         if len(readers) != 1 or readers[0] >= graph.main_count:
             return None
         node = readers[0]
-        if operator(graph, node) == "Mul":
+        if graph.op_type(node) == "Mul":
             place = next((at for at, each in enumerate(graph.node_inputs(node).tolist()) if each != value), -1)
             known, other = _numbers(graph, node, place), _input_of(graph, node, place)
             maker = int(graph.producer[other]) if other >= 0 else -1
-            if known is not None or maker < 0 or operator(graph, maker) != "Mul":
+            if known is not None or maker < 0 or graph.op_type(maker) != "Mul":
                 return known
             return next((each for at in (0, 1) if (each := _numbers(graph, maker, at)) is not None), None)
-        if operator(graph, node) != "Cast":
+        if graph.op_type(node) != "Cast":
             return None
     return None
 
@@ -685,11 +685,11 @@ def _of_rows(graph: Graph, node: int, found: _Operand) -> _Operand | None:
     for _ in range(_LONGEST):
         readers = graph.consumers(int(graph.node_outputs(node)[0])).tolist()
         for reader in readers:
-            if operator(graph, reader) == "DequantizeLinear":
+            if graph.op_type(reader) == "DequantizeLinear":
                 scale = _numbers(graph, reader, 1)
                 is_one = scale is not None and scale.size == 1
                 return _dequantized(found, scale, _numbers(graph, reader, 2), -1) if is_one else None
-        if len(readers) != 1 or operator(graph, readers[0]) not in _TRANSPARENT:
+        if len(readers) != 1 or graph.op_type(readers[0]) not in _TRANSPARENT:
             break
         node = readers[0]
     # the rows are read as integers: onnxruntime's quantizer names the scale after the table

@@ -322,7 +322,7 @@ def fixing(graph: Graph) -> list[int]:
     """Return the nodes that reshape a value of a free size into a fixed shape, and so allow one size only."""
     found = []
     for node in range(graph.main_count):
-        if graph.operators[int(graph.op_index[node])][0] == "Reshape":
+        if graph.op_type(node) == "Reshape":
             read, made = int(graph.node_inputs(node)[0]), int(graph.node_outputs(node)[0])
             before = graph.type_of(read).shape if read >= 0 else None
             is_free = before is not None and any(isinstance(dim, str) for dim in before)

@@ -19,6 +19,21 @@ const LABELS = 24;
 /** Ops of the pressed category that have buttons. */
 const OPS = 16;
 
+/** Fills the legend again; the focus stays on the pressed button. */
+function refill(element: HTMLElement, fill: () => void): void {
+  const pressed = element.querySelector("button:focus")?.textContent;
+  fill();
+  if (pressed != null) [...element.querySelectorAll("button")].find((each) => each.textContent === pressed)?.focus();
+}
+
+function closing(dispatch: ViewContext["dispatch"], round: AbortSignal): HTMLElement {
+  return button("×", () => dispatch({ type: "overlay", overlay: null }), round, {
+    class: "onnx-nb-x",
+    title: "Color by category again",
+    "aria-label": "Close overlay",
+  });
+}
+
 /** @param isDark whether the page has a dark theme now */
 export function createLegend({ columns, dispatch, signal }: ViewContext, isDark: () => boolean): Panel {
   const element = el("div.onnx-nb-legend", { role: "group" });
@@ -32,6 +47,7 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
     dispatch({ type: "search", text: lit ? "" : query, hits: lit ? [] : search(columns, query, Infinity).hits });
   };
   const fillCategories = (lit: string, round: AbortSignal): void => {
+    element.replaceChildren();
     element.setAttribute("aria-label", "Colors of op categories");
     const press = ({ query, count }: Lit, ...content: (Node | string)[]): HTMLElement => {
       const title = `${counted(count, "node")}; press to light all`;
@@ -71,11 +87,6 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
       more > 0 ? `and ${plain(more)} more` : "",
       unmatched > 0 ? `${counted(unmatched, "name")} not in the model` : "",
     ];
-    const closing = button("×", () => dispatch({ type: "overlay", overlay: null }), round, {
-      class: "onnx-nb-x",
-      title: "Color by category again",
-      "aria-label": "Close overlay",
-    });
     element.replaceChildren(
       el(
         "div.onnx-nb-scale-title",
@@ -83,7 +94,7 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
         el("span", notes.filter(Boolean).join(" · ")),
       ),
       ...made,
-      closing,
+      closing(dispatch, round),
     );
   };
   const fillScale = (overlay: Overlay, dark: boolean, round: AbortSignal): void => {
@@ -102,11 +113,6 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
     };
     const from = slider("Show from", overlay.range.from);
     const to = slider("Show up to", overlay.range.to);
-    const close = button("×", () => dispatch({ type: "overlay", overlay: null }), round, {
-      class: "onnx-nb-x",
-      title: "Color by category again",
-      "aria-label": "Close overlay",
-    });
     const note = unmatched > 0 ? ` · ${counted(unmatched, "name")} not in the model` : "";
     element.replaceChildren(
       el("div.onnx-nb-scale-title", el("b", elide(label || "value", 40)), el("span", `${reduce} over scopes${note}`)),
@@ -116,7 +122,7 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
         el("div.onnx-nb-ramp", { style: { background: createRamp(dark).gradient } }, from, to),
         el("span"),
       ),
-      close,
+      closing(dispatch, round),
     );
   };
 
@@ -130,10 +136,7 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
       element.classList.toggle("onnx-nb-scale", overlay !== null && labels === undefined);
       if (overlay !== null && labels !== undefined) {
         if (before?.overlay === overlay) return;
-        const pressed = element.querySelector("button:focus")?.textContent;
-        fillLabels(overlay, labels, next());
-        if (pressed != null)
-          [...element.querySelectorAll("button")].find((each) => each.textContent === pressed)?.focus();
+        refill(element, () => fillLabels(overlay, labels, next()));
       } else if (overlay !== null) {
         if (before?.overlay?.data !== overlay.data || before.dark !== dark) fillScale(overlay, dark, next());
         // ends of the visible range, as numbers
@@ -141,11 +144,7 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
           end.textContent = overlay.say(overlay.at(at === 0 ? overlay.range.from : overlay.range.to));
         });
       } else if (before?.overlay !== null || before.search !== search) {
-        // the focus stays on the pressed button
-        const name = element.querySelector("button:focus")?.textContent;
-        element.replaceChildren();
-        fillCategories(search, next());
-        if (name != null) [...element.querySelectorAll("button")].find((each) => each.textContent === name)?.focus();
+        refill(element, () => fillCategories(search, next()));
       }
     },
   };
