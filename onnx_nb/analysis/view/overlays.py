@@ -71,10 +71,10 @@ class Overlay:
         return about | ({"labels": list(self.labels)} if self.labels else {})
 
     def __repr__(self) -> str:
-        known = int(np.isfinite(self.nodes).sum())
+        known = self.nodes[np.isfinite(self.nodes)]
         lost = f", {len(self.unmatched)} names not in the model" if self.unmatched else ""
-        labels = f", {count_text(len(self.labels), 'label')}" if self.labels else ""
-        return f"Overlay({self.label!r}, {known} of {len(self.nodes)} nodes{labels}{lost})"
+        labels = f", {count_text(len(np.unique(known)), 'label')}" if self.labels else ""
+        return f"Overlay({self.label!r}, {len(known)} of {len(self.nodes)} nodes{labels}{lost})"
 
 
 @known_arguments
