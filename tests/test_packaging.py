@@ -121,18 +121,9 @@ print(json.dumps([onnx_nb.__file__, len(model.proto.graph.node), packed[:4].deco
 
 def test_jupyter_finds_the_extension_of_the_installed_wheel(wheel: Path, tmp_path: Path) -> None:
     """`jupyter labextension list` reads the folder that pip installs the wheel's data into."""
-    installed = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--no-deps",
-        "--no-index",
-        "--quiet",
-        "--prefix",
-        str(tmp_path),
-    ]
-    _run([*installed, str(wheel)], cwd=tmp_path)
+    # without --ignore-installed, pip would take onnx_nb out of the environment that runs the tests
+    options = ["--ignore-installed", "--no-deps", "--no-index", "--quiet", "--prefix", str(tmp_path)]
+    _run([sys.executable, "-m", "pip", "install", *options, str(wheel)], cwd=tmp_path)
     extensions = tmp_path / "share" / "jupyter" / "labextensions"
     remote = json.loads((extensions / "onnx-nb" / "package.json").read_text())["jupyterlab"]["_build"]["load"]
     assert b"_JUPYTERLAB" in (extensions / "onnx-nb" / remote).read_bytes()
