@@ -95,8 +95,8 @@ def test_the_culprit_is_announced_and_goes_with_the_graph(themed_lab: JupyterPag
     expect(detail.get_by_role("img", name="Histogram")).to_have_count(3)
     expect(detail).to_contain_text("most in 7")
     expect(graph.root.get_by_label("Inspector")).to_contain_text(CULPRIT)
-    assert lab.kernel.evaluate("g._overlay['label']") == "cumulative"
-    expect(graph.root.get_by_role("group", name="Colors: cumulative")).to_be_visible()
+    assert lab.kernel.evaluate("g._overlay['label']") == "isolated"
+    expect(graph.root.get_by_role("group", name="Colors: isolated")).to_be_visible()
     lab.screenshot(f"comparison-{lab.theme}", panel)
     lab.page.add_script_tag(path=AXE)
     assert violations(panel) == []
