@@ -276,7 +276,7 @@ def test_work_is_stopped_and_a_kernel_that_is_gone_is_told(lab: JupyterPage) -> 
     grid.focus()
     lab.page.keyboard.press("End")
     detail = panel.get_by_label("Errors of the point")
-    expect(detail).to_contain_text("The kernel that this was made by is gone. Run the cell again.")
+    expect(detail).to_contain_text("The kernel that this was made by is gone.")
     expect(detail).to_contain_text("all metrics, isolated")
     lab.command("notebook:run-all-cells")
     panel = lab.widget("comparison")
