@@ -1,0 +1,64 @@
+"""What notebook 09 tells its reader to click, clicked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.graph import GraphWidget
+
+if TYPE_CHECKING:
+    from tests.browser.jupyter import JupyterPage
+
+NAME = "09-a-case-from-end-to-end.ipynb"
+
+
+def test_a_reader_looks_at_the_file_and_finds_the_fault(lab: JupyterPage) -> None:
+    pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
+    lab.page.set_viewport_size({"width": 1280, "height": 1150})
+    place = lab.open_fresh(NAME).run_up_to("onnx_nb.ComparisonPanel(c, ")
+    lab.run_cell(place + 1)
+
+    # 1. what is in the file
+    cell = lab.cell(lab.cell_with("g = onnx_nb.ModelGraph(received"))
+    graph = GraphWidget(lab.widget("graph", within=cell))
+    node = "/blocks/blocks.0/attention/Div"
+    scopes = graph.call(
+        """const {columns} = view, names = [];
+           for (let at = columns.scopeOf(columns.find(args[0], 'node')); at > 0; at = columns.scopeParent[at])
+               names.unshift(columns.nameOf({kind: 'scope', id: at}));
+           return names;""",
+        node,
+    )
+    for scope in scopes[-2:]:
+        graph.reveal(scope, "scope")
+        graph.toggle(scope)
+    graph.click(node, "node")
+    color = graph.root.get_by_label("Color", exact=True)
+    for what in ("parameters", "MACs"):
+        color.select_option(what)
+        expect(graph.root.get_by_role("group", name=f"Colors: {what}")).to_be_visible()
+        lab.screenshot(f"09-{what}", graph.root)
+
+    # 2. the fault
+    found = place
+    panel = lab.widget("comparison", within=lab.cell(found))
+    said, detail = panel.locator(".onnx-nb-said"), panel.get_by_label("Errors of the point")
+    expect(said).to_contain_text("Every value is 0.5 times what it should be")
+    expect(detail).to_contain_text("blocks.1.attention → div()")
+    lab.screenshot("09-panel")
+    panel.get_by_role("button", name="Drill down").click()
+    expect(said).to_contain_text("First differs at 'aten.div'")
+    lab.screenshot("09-drilled")
+    panel.get_by_role("button", name="All points").click()
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(found + 1)))
+    graph.click("/blocks/blocks.1/attention/Div", "node")
+    lab.screenshot("09-div", graph.root)
+    graph.root.locator(".onnx-nb-inspector").get_by_role("button", name="Pow_output_0").click()
+    graph.expect_selection("/blocks/blocks.1/attention/Pow_output_0")
+    graph.press("Capture")
+    expect(graph.root.get_by_label("Values", exact=True)).to_contain_text("6.928")
+    lab.screenshot("09-captured", graph.root)
+    assert lab.errors == []
