@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.graph import GraphWidget
+from tests.browser.jupyter import SCREENSHOTS
+from tests.browser.test_simplification_panel import PanelWidget
 
 if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
@@ -62,3 +65,44 @@ def test_a_reader_looks_at_the_file_and_finds_the_fault(lab: JupyterPage) -> Non
     expect(graph.root.get_by_label("Values", exact=True)).to_contain_text("6.928")
     lab.screenshot("09-captured", graph.root)
     assert lab.errors == []
+
+
+def test_a_reader_undoes_a_change_and_opens_the_page(lab: JupyterPage) -> None:
+    pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
+    lab.page.set_viewport_size({"width": 1280, "height": 1150})
+    lab.open_fresh(NAME).run_up_to("page = onnx_nb.report(")
+
+    # 5. undo the change that the colleague does not want, and redo it
+    lab.cell(lab.cell_with("simpler = onnx_nb.SimplificationPanel("))
+    panel = PanelWidget(lab)
+    header = panel.root.locator("header").first
+    expect(header).to_contain_text("99 → 90 nodes")
+    panel.button("Undo this change").click()
+    left_out = panel.root.get_by_role("group", name="Left out")
+    expect(left_out).to_contain_text("fuse_parallel_matmuls: ")
+    expect(header).to_contain_text("99 → 93 nodes")
+    lab.screenshot("09-undone")
+    left_out.get_by_role("button", name=re.compile("^Redo fuse_parallel_matmuls")).click()
+    expect(header).to_contain_text("99 → 90 nodes")
+    assert lab.errors == []
+
+    # 7. the page
+    page = lab.page.context.new_page()
+    page.goto(lab.kernel.evaluate("page.as_uri()"))
+    expect(page.get_by_role("tab")).to_have_count(7)
+    expect(page.get_by_role("tabpanel").first).to_contain_text("☑ Complete")
+    page.screenshot(path=SCREENSHOTS / "09-checklist.png")
+    page.get_by_role("tab", name="Fault").click()
+    shown = page.locator('.onnx-nb[data-widget="comparison"]:visible')
+    expect(shown.locator(".onnx-nb-said")).to_contain_text("Every value is 0.5 times what it should be")
+    shown.get_by_role("button", name="Show it").click()
+    expect(shown.get_by_label("Errors of the point")).to_contain_text("blocks.1.attention → div()")
+    page.screenshot(path=SCREENSHOTS / "09-fault.png")
+    page.get_by_role("tab", name="Model").click()
+    GraphWidget(page.locator('.onnx-nb[data-widget="graph"]:visible').first).click("scores", "tensor")
+    page.get_by_role("tab", name="8 bits").click()
+    expect(
+        page.locator('.onnx-nb[data-widget="comparison"]:visible').get_by_label("Errors of the point")
+    ).to_contain_text("scores")
+    page.screenshot(path=SCREENSHOTS / "09-eight.png")
+    page.close()
