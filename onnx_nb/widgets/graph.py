@@ -239,7 +239,7 @@ class ModelGraph(GraphWidget):
 
         baked = bake(self.model, captured=self.captured, shown_overlay=self._colors(), **options)
         summary = summarize(self.model)
-        return Content(summary.name, summary.to_json(), "graph", {**self._packed, "baked": baked})
+        return Content(summary.name, summary.without_folder().to_json(), "graph", {**self._packed, "baked": baked})
 
     def _colors(self) -> Overlay | None:
         """Return the numbers that currently color the boxes."""

@@ -150,7 +150,10 @@ class SimplificationPanel(PairWidget):
         steps = range(1, len(self.simplification.steps))
         names = [*PARTS, *(f"{part}-{step}" for step in steps for part in PARTS)]
         parts = {name: self._part(name) for name in names} | self._baked(self._models(0), **options)
-        return Content(f"{self._about['name']} simplified", self._about, "simplification", parts)
+        path = self.simplification.original.path
+        # a page is for others: the folders of this machine are not
+        call = self._about["call"] if path is None else self._about["call"].replace(repr(str(path)), repr(path.name))
+        return Content(f"{self._about['name']} simplified", {**self._about, "call": call}, "simplification", parts)
 
     def _show(self, found: Simplification) -> None:
         """Show another result."""

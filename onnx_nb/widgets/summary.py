@@ -81,7 +81,7 @@ class ModelSummary(PackedWidget):
         super().__init__(repr(self.summary), {}, _summary=self.summary.to_json(), shapes=given, **traits)
 
     def _content(self, **options: Any) -> Content:
-        return super()._content(**options)._replace(about=self.summary.to_json())
+        return super()._content(**options)._replace(about=self.summary.without_folder().to_json())
 
     def _on_costs(self, call: Call) -> Reply:
         with self._lock:

@@ -82,6 +82,25 @@ def test_every_kind_of_part_is_on_the_page(model: onnx_nb.Model, tmp_path: Path)
     assert {name for part in about(page) for name in part["data"].values()} <= {str(each)[8:] for each in ids}
 
 
+def test_a_page_says_nothing_of_the_folders_of_its_author(model: onnx_nb.Model, tmp_path: Path) -> None:
+    folder = tmp_path / "home of the author"
+    folder.mkdir()
+    file = onnx_nb.load(onnx_nb.external_data.convert(model, folder / "m.onnx"))
+    parts = {
+        "Model": file,
+        "Summary": onnx_nb.ModelSummary(file),
+        "Simplification": onnx_nb.simplify(file, check_n=1),
+        "Errors": onnx_nb.compare(file, model),
+        "Difference": onnx_nb.DiffPanel(file, model),
+        "Values": onnx_nb.capture(file),
+        "Weights": onnx_nb.external_data.audit(file),
+    }
+    text = onnx_nb.report(tmp_path / "r.html", parts).read_text()
+    assert folder.name not in text
+    assert '"path": "m.onnx"' in text
+    assert "onnx_nb.simplify('m.onnx', check_n=1)" in text
+
+
 def test_the_program_and_equal_columns_are_there_once(model: onnx_nb.Model, tmp_path: Path) -> None:
     one = onnx_nb.report(tmp_path / "one.html", {"A": model}).stat().st_size
     page = onnx_nb.report(tmp_path / "two.html", {"A": model, "B": onnx_nb.ModelGraph(model)})

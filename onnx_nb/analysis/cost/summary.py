@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,10 @@ class Summary(Displayed, Table):
     def rows(self) -> list[dict[str, Any]]:
         """Return the operator counts as rows."""
         return [asdict(row) for row in self.op_counts]
+
+    def without_folder(self) -> Summary:
+        """Return the same with the name of the file as its path: a page is for others, the folders here are not."""
+        return replace(self, path=Path(self.path).name)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain JSON: each row of a table is a list of its cells."""
