@@ -41,7 +41,7 @@ CELLS = {
     ),
     "comparison": (
         FAULTY + "onnx_nb.ComparisonPanel(c, point='/enc/5/mm')",
-        {"/enc/5/mm", "/enc/6/mm", "Points (25)", "Unmatched (0)", "cumulative", "absolute error (log)"},
+        {"/enc/5/mm", "isolated", "Points (25)", "Unmatched (0)", "cumulative", "absolute error (log)"},
     ),
     "simplification": (
         FOLDED,
