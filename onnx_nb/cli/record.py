@@ -114,7 +114,11 @@ def _simplify(made: Mapping[str, Any]) -> dict[str, Any]:
 def _diff(made: Mapping[str, Any]) -> dict[str, Any]:
     found = made["d"]
     names = ("kind", "what", "name", "op", "detail", "reference", "candidate", "how", "message")
-    return {"message": found.message, "weights_compared": found.weights_compared, "differences": _rows(found.changes, *names)}  # fmt: skip  # noqa: E501
+    return {
+        "message": found.message,
+        "weights_compared": found.weights_compared,
+        "differences": _rows(found.changes, *names),
+    }
 
 
 def _compare(made: Mapping[str, Any]) -> dict[str, Any]:

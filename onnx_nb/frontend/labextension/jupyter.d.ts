@@ -1,4 +1,4 @@
-/** What the extension uses of JupyterLab 4 and ipywidgets 8, which hand their own modules over when they load it. */
+/** Types of the modules that JupyterLab 4 and ipywidgets 8 share with the extension, as far as it uses them. */
 
 export interface Signal<S, T> {
   connect(slot: (sender: S, args: T) => void): boolean;

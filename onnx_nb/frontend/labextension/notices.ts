@@ -1,8 +1,8 @@
-/** What a tab says when it cannot show its model: what happened, and what to do now. */
+/** Notices of a tab that cannot show its model: the cause, and the next step. */
 
 import type { Evaluated } from "./jupyter.d.ts";
 
-/** What a button of a notice does. */
+/** Action of a notice's button. */
 export type Action = "again" | "restart" | "choose";
 
 export interface Notice {
@@ -17,7 +17,7 @@ export interface Notice {
   readonly gone?: boolean;
 }
 
-/** What the kernel replied. */
+/** Reply of the kernel. */
 export interface Shown {
   readonly file: string;
   readonly widget: string;
@@ -106,7 +106,7 @@ export function changed(name: string): Notice {
   };
 }
 
-/** What to say if something failed on the page. */
+/** Return the notice of an error on the page. */
 export function unexpected(error: unknown): Notice {
   const what = `The model could not be shown: ${error instanceof Error ? error.message : String(error)}`;
   return { what, now: "Try again; if it stays, restart the kernel.", actions: ["again", "restart", "choose"] };
