@@ -65,6 +65,7 @@ def test_a_double_click_shows_a_live_model(themed_lab: JupyterPage) -> None:
 
 
 def test_a_tab_survives_a_reload_and_follows_its_file(lab: JupyterPage) -> None:
+    shutil.rmtree(lab.server.root / "folder", ignore_errors=True)  # of a run before this one
     copied(lab, "folder/before.onnx")
     graph = GraphWidget(lab.browse().double_click("folder").double_click("before.onnx").document())
     graph.click("r13")
@@ -77,7 +78,9 @@ def test_a_tab_survives_a_reload_and_follows_its_file(lab: JupyterPage) -> None:
     graph.expect("view.state.direction", "right")
     assert graph.selection == "r13"
 
+    old = graph.root.element_handle()
     lab.page.evaluate("jupyterapp.serviceManager.contents.rename('folder/before.onnx', 'folder/after it.onnx')")
+    lab.page.wait_for_function("root => !root.isConnected", arg=old)
     expect(lab.page.get_by_role("tab", name="after it.onnx")).to_be_visible()
     expect(lab.page.locator(".onnx-nb-document")).to_contain_text("after it.onnx")
     graph = GraphWidget(lab.document())
