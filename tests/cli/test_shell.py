@@ -293,6 +293,8 @@ def test_ctrl_c_half_way_leaves_no_file(folder: Path, *, existing: bool) -> None
     code = """
 import os, signal, sys
 from onnx_nb.analysis.model import wire
+# a job in the background of a shell inherits that it is to ignore the signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 write = wire.write
 def half(file, parts, watch):
     def interrupt(data):
