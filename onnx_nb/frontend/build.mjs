@@ -1,7 +1,8 @@
 /**
  * Bundles entry.ts with its stylesheet into ../static/widget.js, stub.ts into ../static/stub.js, and the extension of
  * JupyterLab into ../static/labextension, whose file has a hash in its name because browsers keep it. The licenses of
- * the packages in them go into ../static/THIRD-PARTY-LICENSES.txt.
+ * the packages in them go into ../static/THIRD-PARTY-LICENSES.txt, their names and versions into the bill of materials
+ * ../static/onnx_nb.cdx.json.
  */
 
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
@@ -48,10 +49,12 @@ const labextension = {
   write: false,
 };
 
+const [, version] = /^__version__ = "(.+)"$/m.exec(await readFile(here("../__init__.py"), "utf8"));
+const json = (value) => `${JSON.stringify(value, null, 2)}\n`;
+
 /** Writes the extension, and what JupyterLab reads about it. A file that would stay the same keeps its time. */
 async function extend({ outputFiles: [{ path, text }] }) {
   const remote = `static/${basename(path)}`;
-  const [, version] = /^__version__ = "(.+)"$/m.exec(await readFile(here("../__init__.py"), "utf8"));
   const described = {
     name: "onnx-nb",
     version,
@@ -65,7 +68,6 @@ async function extend({ outputFiles: [{ path, text }] }) {
     packageName: "onnx-nb",
     uninstallInstructions: "Use your Python package manager (pip, conda, …) to uninstall onnx-nb",
   };
-  const json = (value) => `${JSON.stringify(value, null, 2)}\n`;
   const files = { [remote]: text, "package.json": json(described), "install.json": json(install) };
   const folder = here("../static/labextension/");
   await mkdir(dirname(path), { recursive: true });
@@ -77,19 +79,34 @@ async function extend({ outputFiles: [{ path, text }] }) {
   }
 }
 
-/** Writes the license of each package from which the bundles have code. */
+/** Writes the license of each package from which the bundles have code, and their list in the format of CycloneDX. */
 async function notices(results) {
   const inputs = results.flatMap(({ metafile }) => Object.keys(metafile.inputs));
   const packages = inputs.flatMap((path) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path) ?? []);
   const parts = ["The bundles of onnx_nb hold code of these packages."];
+  const components = [];
   for (const folder of [...new Set(packages)].sort()) {
     const { name, version, license } = JSON.parse(await readFile(here(`${folder}/package.json`), "utf8"));
     const file = (await readdir(here(folder))).find((each) => /^licen[cs]e/i.test(each));
     if (!file) throw new Error(`${name} has no license file`);
     const text = await readFile(here(`${folder}/${file}`), "utf8");
     parts.push(`${name} ${version} (${license})`, text.trim());
+    const purl = `pkg:npm/${name.replace("@", "%40")}@${version}`;
+    components.push({
+      type: "library",
+      "bom-ref": purl,
+      name,
+      version,
+      licenses: [{ license: { id: license } }],
+      purl,
+    });
   }
   await writeFile(here("../static/THIRD-PARTY-LICENSES.txt"), `${parts.join("\n\n")}\n`);
+  const purl = `pkg:pypi/onnx-nb@${version}`;
+  const component = { type: "library", "bom-ref": purl, name: "onnx-nb", version, purl };
+  const bill = { bomFormat: "CycloneDX", specVersion: "1.6", version: 1, metadata: { component }, components };
+  const dependencies = [{ ref: purl, dependsOn: components.map((each) => each.purl) }];
+  await writeFile(here("../static/onnx_nb.cdx.json"), json({ ...bill, dependencies }));
 }
 
 if (process.argv.includes("--watch")) await (await context({ ...widgets, sourcemap: "inline" })).watch();
