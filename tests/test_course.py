@@ -294,6 +294,9 @@ def test_a_notebook_is_saved_with_what_it_shows(stop: Any) -> None:
     assert all(cell.execution_count for cell in cells if cell.source and cell.id != COLAB_CELL)
     assert [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"] == []
     assert any("image/png" in output.get("data", {}) or "data:image/" in str(output) for output in outputs)
+    assert not any("needs_background" in str(output.metadata) for output in outputs if "metadata" in output), (
+        "Jupyter paints a white ground behind it in a dark notebook"
+    )
 
 
 def notebook_with(text: str, *tags: str) -> Any:

@@ -35,7 +35,7 @@ from onnx_nb.widgets._channel import Call, Channel, Reply, Verb
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from onnx_nb.analysis.model.model import Model
@@ -218,6 +218,7 @@ class PackedWidget(OnnxWidget):
     def __init__(self, alt: str, packed: Mapping[str, bytes], still: str = "", **traits: Any) -> None:
         self._alt, self._still, self._displayed = alt, still, False
         self._packed = dict(packed)
+        _picture_boxes()
         super().__init__(_picture_id=secrets.token_hex(8), _parts=in_state(packed), **traits)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
@@ -296,6 +297,34 @@ class PackedWidget(OnnxWidget):
 
     def _on_columns(self, call: Call) -> Reply:
         return Reply(buffers=[self._part(call.text("part"))])
+
+
+def _picture_boxes() -> None:
+    """Make IPython output the pictures of our widgets when a box of ipywidgets that holds them is displayed."""
+    if "IPython" not in sys.modules:
+        return
+    from IPython import get_ipython
+
+    display = getattr(get_ipython(), "display_formatter", None)
+    if display is not None and ipywidgets.Box not in display.mimebundle_formatter:
+        display.mimebundle_formatter.for_type(ipywidgets.Box, _box_bundle)
+
+
+def _box_bundle(box: ipywidgets.Box) -> Any:
+    """Return what a box displays by itself, after the pictures of what it holds."""
+    if not hasattr(box, "show_picture"):
+        for widget in _pictured(box):
+            widget.show_picture()
+    return box._repr_mimebundle_()
+
+
+def _pictured(box: Any) -> Iterator[Any]:
+    """Yield the widgets in a box that have a picture."""
+    for child in getattr(box, "children", ()):
+        if hasattr(child, "show_picture"):
+            yield child
+        else:
+            yield from _pictured(child)
 
 
 def in_state(packed: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -380,8 +380,12 @@ class ModelView(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
         self.layout.close()
         super().close()
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+    def show_picture(self) -> None:
+        """Output the graph's picture before the view is displayed; do nothing outside a notebook."""
         self.graph.show_picture()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        self.show_picture()
         return super()._repr_mimebundle_(**kwargs)
 
     def to_html(self, path: str | os.PathLike[str], **options: Any) -> Path:

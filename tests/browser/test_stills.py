@@ -50,6 +50,7 @@ CELLS = {
     "diff": ("onnx_nb.diff(exact, rough)", {"enc.5.w", "exact", "rough"}),
     "summary": ("onnx_nb.ModelSummary(chain)", {"v0", "v40", "Sigmoid"}),
     "capture": ("onnx_nb.capture(exact)", {"/enc/0/mm"}),
+    "box": ("import ipywidgets\nipywidgets.HBox([ipywidgets.Tab([onnx_nb.ModelGraph(chain)])])", {"v0", "v40"}),
 }
 GITHUB = {"light": "#ffffff", "dark": "#0d1117"}
 

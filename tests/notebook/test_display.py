@@ -55,12 +55,16 @@ def test_a_bare_proto_shows_the_view_instead_of_its_text(shell: Any) -> None:
 def test_a_notebook_that_no_browser_showed_is_not_blank() -> None:
     """As ``nbconvert --execute --to html`` writes it: a page without a network shows what the widget is about."""
     lines = ["import onnx.parser, onnx_nb", f"model = onnx_nb.load(onnx.parser.parse_model({BRANCHES!r}))", "model"]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("\n".join(lines))])
+    shown = "ipywidgets.Tab([onnx_nb.ModelSummary(model)]), onnx_nb.ModelView(model)"
+    box = f"import ipywidgets\nipywidgets.HBox([{shown}])"
+    cells = [nbformat.v4.new_code_cell(source) for source in ("\n".join(lines), box)]
+    notebook = nbformat.v4.new_notebook(cells=cells)
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     exporter = nbconvert.HTMLExporter()  # type: ignore[no-untyped-call]
     page, _ = exporter.from_notebook_node(notebook)
     text = re.sub(r"<script.*?</script>|<[^>]*>", "", page, flags=re.DOTALL)
-    assert "Graph of branches: 9 nodes" in text
+    assert text.count("Graph of branches: 9 nodes") == 2, "also in a box"
+    assert "9 nodes, 5 parameters" in text
 
 
 def test_the_picture_is_empty_in_a_page_that_will_draw_it_and_a_text_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
