@@ -94,7 +94,22 @@ class CaptureError(OnnxNbError):
 
 
 class SimplificationError(OnnxNbError):
-    """A model could not be simplified, or the result could not be verified."""
+    """A model could not be simplified, or the result could not be verified.
+
+    Parameters
+    ----------
+    wrong
+        Whether the result was found to differ from the original.
+
+    Examples
+    --------
+    >>> SimplificationError("model.onnx simplified is not the same.", wrong=True).wrong
+    True
+    """
+
+    def __init__(self, message: str, *, advice: str = "", wrong: bool = False) -> None:
+        super().__init__(message, advice=advice)
+        self.wrong = wrong
 
 
 class AlignmentError(OnnxNbError):

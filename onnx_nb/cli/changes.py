@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any, Final, Literal
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import path_text
+from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.cli.script import Script
 from onnx_nb.cli.verbs import VERBS
 
@@ -111,15 +111,15 @@ def _data_files(path: Path) -> list[str]:
 @contextmanager
 def _former(root: Path, base: str, path: str) -> Iterator[str]:
     """Write a model of a revision, with its external data, into a temporary folder; return its path."""
-    with tempfile.TemporaryDirectory(prefix="onnx_nb-", ignore_cleanup_errors=True) as folder:
-        target = Path(folder) / PurePosixPath(path).name
+    with working_folder() as folder:
+        target = folder / PurePosixPath(path).name
         _write(root, base, path, target)
         for location in _data_files(target):
             place = PurePosixPath(location)
             # the audit has named what is outside of the folder; only what is inside is written
             if place.is_absolute() or ".." in place.parts:
                 continue
-            data = Path(folder) / place
+            data = folder / place
             data.parent.mkdir(parents=True, exist_ok=True)
             _write(root, base, str(PurePosixPath(path).parent / place), data)
         yield str(target)

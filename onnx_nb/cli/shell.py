@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import click
 
 import onnx_nb
-from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
 from onnx_nb.cli.verbs import MODEL, VERBS, ConditionType, Verb, lab
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ def main(words: Sequence[str] | None = None, errors: IO[str] | None = None) -> i
     except OnnxNbError as error:
         if debug:
             raise
-        return fail(str(error), ERROR)
+        return fail(str(error), CHECK if isinstance(error, SimplificationError) and error.wrong else ERROR)
     except Exception as error:
         if debug:
             raise

@@ -26,6 +26,7 @@ import onnx.reference
 import pytest
 
 import onnx_nb
+from onnx_nb.analysis.simplify import editor, known_graph, rounds
 from onnx_nb.cli.shell import main, program
 from onnx_nb.cli.verbs import VERBS
 from tests import models
@@ -131,6 +132,24 @@ def test_simplify_writes_a_model_that_onnx_accepts(folder: Path, capsys: pytest.
     onnx.checker.check_model(simple, full_check=True)
     assert [node.op_type for node in simple.graph.node] == ["Mul", "Relu", "Neg"]
     assert sum(ran.record["operators_before"].values()) - sum(ran.record["operators_after"].values()) == 1
+
+
+def test_simplify_exits_with_1_and_writes_nothing_where_the_result_is_wrong(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(net: editor.Editor, op: known_graph.Op) -> str | None:
+        """Break the model."""
+        return "it is wrong" if net.redirect(op.outputs[0], op.inputs[0]) else None
+
+    monkeypatch.setattr(rounds, "RULES", [editor.Rule("wrong", "Break the model", wrong, ("Mul",))])
+    for options in ("", "-o simple.onnx"):
+        ran = Ran(f"simplify one.onnx {options}", capsys)
+        assert ran.status == 1
+        assert "is not the same" in ran.err
+    assert not (folder / "simple.onnx").exists()
+    # no check failed: it could not be made
+    np.savez(folder / "feeds.npz", x=np.zeros(2, np.float32))
+    assert Ran("simplify one.onnx --feeds feeds.npz -o simple.onnx", capsys).status == 2
 
 
 def test_diff_exits_with_1_only_if_asked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,6 @@ import concurrent.futures
 import functools
 import math
 import pickle
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -34,6 +33,7 @@ from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import count_text, quoted, shape_text
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
+from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.tensors import input_types
 from onnx_nb.analysis.progress import CountedWork, count_of
 from onnx_nb.analysis.run.capture import Capture, named
@@ -310,9 +310,9 @@ def _first(
 
     Return their errors, those of their regions by themselves, and why others cannot be compared.
     """
-    with tempfile.TemporaryDirectory(prefix="onnx_nb-comparison-") as folder:
-        found = lockstep.run(sides, plan, feed, 0, folder, sampled=True, progress=done.reached)
-        errors = _matched(sides, plan, feed, found, folder, done)
+    with working_folder() as folder:
+        found = lockstep.run(sides, plan, feed, 0, str(folder), sampled=True, progress=done.reached)
+        errors = _matched(sides, plan, feed, found, str(folder), done)
         plan = plan._replace(options=tuple(errors))
         own = lockstep.isolated(sides, plan, found, feed, 0, lambda _, what: done.reached(1.0, what))
         found.held.clear()

@@ -10,7 +10,6 @@ import concurrent.futures
 import functools
 import os
 import pickle
-import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import label_of
+from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.progress import stage
 from onnx_nb.analysis.run.capture import refuse_faults
@@ -241,9 +241,9 @@ def run_both_ways(
     progress: Callable[[float, str], None] | None = None,
 ) -> Found:
     """Run both sides on one numbered feed, then the regions of the candidate on the values held, if any."""
-    with tempfile.TemporaryDirectory(prefix="onnx_nb-comparison-") as folder:
+    with working_folder() as folder:
         first, second = (stage(progress, 0.0, 0.6), stage(progress, 0.6, 1.0)) if plan.held else (progress, None)
-        found = run(sides, plan, feed, number, folder, progress=first)
+        found = run(sides, plan, feed, number, str(folder), progress=first)
         found.isolated = isolated(sides, plan, found, feed, number, second)
         found.held.clear()
     return found

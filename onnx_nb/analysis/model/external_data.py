@@ -7,7 +7,6 @@ with the files. `convert` and `inline` write a new copy of the model. `check` co
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from onnx_nb.analysis.formatting import count_text, plain_text, shortened
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.functions import check_calls, check_nodes
 from onnx_nb.analysis.model.model import ModelLike, label_of, load, storage_of
-from onnx_nb.analysis.model.save import PAGE, Layout, write_model
+from onnx_nb.analysis.model.save import PAGE, Layout, working_folder, write_model
 from onnx_nb.analysis.model.storage import (
     embed,
     path_of,
@@ -280,14 +279,14 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
     except EncodeError as error:
         message = f"{label_of(loaded)} holds more than 2 GB besides the weights of its main graph."
         raise ModelFileError(message, advice="Move large Constant nodes to initializers.") from error
-    with tempfile.TemporaryDirectory(prefix="onnx_nb-") as folder:
-        path = Path(folder, "model.onnx")
+    with working_folder() as folder:
+        path = folder / "model.onnx"
         path.write_bytes(data)
-        Path(folder, "weights").touch()
+        (folder / "weights").touch()
         try:
             onnx.checker.check_model(path, full_check=full)
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
-            said = shortened(str(error).replace(folder, "").strip(), 1000)
+            said = shortened(str(error).replace(str(folder), "").strip(), 1000)
             raise ModelFileError(
                 f"onnx's checker refuses {label_of(loaded)}: {said.rstrip('.')}.",
                 advice="Export the model again, or repair what it names.",

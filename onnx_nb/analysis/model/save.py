@@ -12,12 +12,15 @@ import hashlib
 import io
 import json
 import os
+import platform
 import re
 import secrets
 import shutil
 import stat
 import sys
+import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -317,16 +320,18 @@ def _check_target(path: Path) -> None:
         raise ModelFileError(message, advice="Give the name of a file, and copy that to it.")
 
 
-def temporary_folder(parent: Path, cleanup: ExitStack) -> Path:
+def temporary_folder(parent: Path | None, cleanup: ExitStack) -> Path:
     """Make a folder that goes with the cleanup or this process, and remove those of processes that have been killed.
 
-    A process locks its folder; the system releases the lock when the process ends.
+    A process locks its folder; the system releases the lock when the process ends. Without a parent, the folder is in
+    the system's folder for temporary files.
     """
+    parent = parent or Path(tempfile.gettempdir())
     for other in parent.glob(_TEMPORARY.format("*")):
         with suppress(OSError):  # in use, or removed by another process
             if (lock := _locked(other)) is not None:
-                shutil.rmtree(other, ignore_errors=True)
                 os.close(lock)
+                shutil.rmtree(other, ignore_errors=True)
     for _ in range(10):
         folder = parent / _TEMPORARY.format(secrets.token_hex(4))
         folder.mkdir(mode=0o700)
@@ -334,15 +339,23 @@ def temporary_folder(parent: Path, cleanup: ExitStack) -> Path:
             lock = _locked(folder)
         except (BlockingIOError, FileNotFoundError):  # another process has just taken it for a left one
             continue
+        cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
         if lock is not None:
             cleanup.callback(os.close, lock)
         if folder.exists():
-            cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
             return folder
     raise BlockingIOError(errno.EAGAIN, "new folders in it are locked at once by another process")
 
 
-_TEMPORARY: Final = ".onnx_nb-{}.tmp"
+@contextmanager
+def working_folder() -> Iterator[Path]:
+    """Make a folder among the system's temporary files, which `temporary_folder` removes even after a kill."""
+    with ExitStack() as cleanup:
+        yield temporary_folder(None, cleanup)
+
+
+# with the machine: a folder shared by machines or containers may not share its locks
+_TEMPORARY: Final = f".onnx_nb-{zlib.crc32(platform.node().encode()):08x}-{{}}.tmp"
 
 
 def _locked(folder: Path) -> int | None:
@@ -351,7 +364,10 @@ def _locked(folder: Path) -> int | None:
     Raises `BlockingIOError` if another process holds the lock.
     """
     if sys.platform == "win32":
-        return None
+        # the system removes such a file when its process ends
+        with suppress(FileExistsError):
+            return os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_TEMPORARY)
+        raise BlockingIOError
     import fcntl
 
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

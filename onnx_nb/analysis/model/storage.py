@@ -14,6 +14,7 @@ import stat
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -73,11 +74,18 @@ class Storage:
         return tensors.values(tensor, what)
 
     def source(self, location: str, what: str) -> Source:
-        """Return the content of a location; ``what`` names it in messages."""
+        """Return the content of a location; ``what`` names it in messages.
+
+        Raises if the file is not what it was when the model was loaded: onnxruntime would read other bytes in it.
+        """
         source = self._sources.get(location)
         if source is None:
             source = File(self._located(location, what), ExternalDataError, what=what)
+            # a model that was written again usually has other data
+            for own in filter(attrgetter("permanent"), self._sources.values()):
+                own.check(what)
             self._sources[location] = source
+        source.check(what)
         return source
 
     def _located(self, location: str, what: str) -> Path:
@@ -263,7 +271,8 @@ class File:
             raise self._error(message, advice="Put an ordinary file there.")
         return found
 
-    def _check(self, what: str) -> None:
+    def check(self, what: str) -> None:
+        """Raise if the file was changed or removed; ``what`` names its bytes in messages."""
         found = self._stat(what)
         if (found.st_size, found.st_mtime_ns) != (self.nbytes, self._modified):
             message = f"{what}: {quoted(str(self.path))} was changed after the model was loaded."
@@ -276,7 +285,7 @@ class File:
 
     def array(self, start: int, stop: int, what: str) -> NDArray[np.uint8]:
         """Return some of the bytes, whose pages are read when they are touched; ``what`` names them in messages."""
-        self._check(what)
+        self.check(what)
         key = str(self.path), self.nbytes, self._modified
         mapped = self._maps.get(key)
         if mapped is None:
@@ -290,7 +299,7 @@ class File:
 
     def stream(self, start: int, stop: int, size: int, what: str) -> Iterator[bytes | memoryview]:
         """Read a part into one buffer, piece by piece: a map would keep all of it in memory."""
-        self._check(what)
+        self.check(what)
         try:
             with self.path.open("rb") as file:
                 file.seek(start)
@@ -317,6 +326,9 @@ class Memory:
         self._held = held
         self.nbytes = nbytes
         self.label = label
+
+    def check(self, what: str) -> None:
+        """Do nothing: what is held cannot be written again."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Other processes get the bytes: a torch tensor or an onnx_ir one may not be picklable.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load
+from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.profile.result import Profile, profile_of
 from onnx_nb.analysis.profile.sessions import Optimization, located, optimized, ran_nodes, settings, with_names
 from onnx_nb.analysis.profile.trace import read_trace
@@ -88,10 +88,10 @@ def profile(
         create(named, **chosen, options=options)
         load_seconds = time.perf_counter() - began
     with (
-        tempfile.TemporaryDirectory(prefix="onnx_nb-profile-") as folder,
+        working_folder() as folder,
         settings(session_options, optimization) as options,
     ):
-        options.enable_profiling, options.profile_file_prefix = True, str(Path(folder) / "run")
+        options.enable_profiling, options.profile_file_prefix = True, str(folder / "run")
         # the names that onnxruntime makes up differ from session to session: the graph must be the one that ran
         session, ran = optimized(named, **chosen, options=options)
         try:

@@ -6,11 +6,9 @@ import contextlib
 import copy
 import functools
 import re
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -20,6 +18,7 @@ from onnx import TensorProto, helper
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, load, with_proto
+from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.tensors import all_nodes, declared_bytes, graphs_of
 from onnx_nb.analysis.profile.mapping import UNKNOWN, Place, places
 from onnx_nb.analysis.run.session import create, run_session
@@ -77,8 +76,8 @@ def optimized(
     threads: int = 0,
 ) -> tuple[onnxruntime.InferenceSession, Graph]:
     """Return a session, and the graph that onnxruntime made of the model for it, without large weights."""
-    with tempfile.TemporaryDirectory(prefix="onnx_nb-optimized-") as folder:
-        path = Path(folder) / "optimized.onnx"
+    with working_folder() as folder:
+        path = folder / "optimized.onnx"
         if sum(declared_bytes(tensor) for tensor in model.proto.graph.initializer) > _INLINE_LIMIT:
             options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
         session = create(model, providers=providers, threads=threads, options=options, written_to=path)

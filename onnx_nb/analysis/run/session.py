@@ -12,7 +12,6 @@ import ctypes
 import functools
 import itertools
 import re
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -28,6 +27,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.functions import check_calls, check_nodes
 from onnx_nb.analysis.model.model import Model, label_of, load, storage_of, with_proto
+from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.storage import KNOWN_KEYS, File, embed, references
 from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, may_be_shape, numpy_dtype
 from onnx_nb.analysis.run import feeds as feeding
@@ -499,8 +499,8 @@ def with_explicit_casts(
     model, unchanged = graph.model, (graph, {value: value for value in wanted})
     if not _has_float16(graph):
         return unchanged
-    with tempfile.TemporaryDirectory(prefix="onnx_nb-casts-") as folder:
-        path = Path(folder) / "casts.onnx"
+    with working_folder() as folder:
+        path = folder / "casts.onnx"
         try:
             create(_without_weights(model), optimize=False, providers=providers, transient=True, written_to=path)
         except OnnxNbError:

@@ -303,7 +303,7 @@ class Store:
         """Folder of the files."""
         if self._folder is None:
             cleanup = contextlib.ExitStack()
-            self._folder = str(temporary_folder(Path(tempfile.gettempdir()), cleanup))
+            self._folder = str(temporary_folder(None, cleanup))
             self._removal = weakref.finalize(self, cleanup.close)
         return self._folder
 

@@ -286,13 +286,12 @@ def simplify(
     check.run(check_n, feeds, tell, is_random=not before.keys().isdisjoint(RANDOM | {"Dropout"}))
     if strict and check.verdict == "unchecked":
         advice = "Choose check_n and feeds on which the original runs."
-        raise SimplificationError(
-            f"strict asks for a verified result of {label_of(loaded)}. {check.said}", advice=advice
-        )
+        asked = f"strict asks for a verified result of {label_of(loaded)}. {check.said}"
+        raise SimplificationError(asked, advice=advice)
     message = f"{label_of(loaded)} simplified is not the same. {check.said}"
     if strict and check.verdict == "wrong":
         advice = "Find the change with skip=[…], which takes names of onnx_nb.rules() and keys of single changes."
-        raise SimplificationError(message, advice=advice)
+        raise SimplificationError(message, advice=advice, wrong=True)
     if check.wrong:
         warnings.warn(message, stacklevel=3)
     if dynamic_axes and (fixing := symbolic_dims.fixing(Graph.of(result))):

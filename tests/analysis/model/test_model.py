@@ -24,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+import onnx_nb
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.model import storage, tensors, wire
 from onnx_nb.analysis.model.external_data import convert, inline
@@ -721,6 +722,33 @@ def test_a_file_changed_after_loading_is_noticed(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(ModelFileError, match="cannot be opened: No such file"):
         model.tensor("first.weight")
+
+
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize("size", [1000, 2000, 4000])
+def test_a_model_written_again_is_not_run_on_other_bytes(tmp_path: Path, size: int, *, separate: bool) -> None:
+    def written(size: int) -> Path:
+        value = onnx.helper.make_tensor_value_info("y", TensorProto.FLOAT, [size])
+        graph = onnx.helper.make_graph(
+            [onnx.helper.make_node("Neg", ["w"], ["y"])], "g" * size, [], [value], [weight("w", size)]
+        )
+        proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+        path = tmp_path / "model.onnx"
+        (tmp_path / "model.data").unlink(missing_ok=True)  # onnx would append to it
+        onnx.save(proto, path, save_as_external_data=separate, location="model.data", size_threshold=0)
+        return path
+
+    model = load(written(2000))
+    os.utime(written(size), ns=(1, 1))  # also where the clock is too coarse to tell
+    for use in (
+        onnx_nb.run,
+        onnx_nb.capture,
+        lambda m: onnx_nb.compare(m, m),
+        lambda m: m.save(tmp_path / "copy.onnx"),
+    ):
+        with pytest.raises(OnnxNbError, match=r"weight 'w'.*model.onnx' was changed after.* Load the model again"):
+            use(model)
+    assert not onnx_nb.external_data.audit(model).ok
 
 
 def test_a_proto_changed_after_loading_is_noticed() -> None:

@@ -134,10 +134,11 @@ def test_what_a_killed_process_leaves_is_removed_but_not_what_another_one_writes
 
     assert in_child(dies)[0] == -signal.SIGKILL
     (left,) = tmp_path.iterdir()
-    for name in (".onnx_nb-0badcafe.tmp", ".onnx_nb-notes.txt", "elsewhere"):
+    shaped, linked = (f"{left.name.rpartition('-')[0]}-{token}.tmp" for token in ("0badcafe", "11111111"))
+    for name in (shaped, ".onnx_nb-notes.txt", "elsewhere"):
         (tmp_path / name).mkdir() if name == "elsewhere" else (tmp_path / name).write_text("a file of a person")
     (tmp_path / "elsewhere" / "precious").write_text("precious")
-    (tmp_path / ".onnx_nb-11111111.tmp").symlink_to("elsewhere")
+    (tmp_path / linked).symlink_to("elsewhere")
     with save.together() as other:
         other.add(tmp_path / "two", [b"2"])
         with save.together() as files:
@@ -146,8 +147,34 @@ def test_what_a_killed_process_leaves_is_removed_but_not_what_another_one_writes
     assert (tmp_path / "two").read_bytes() == b"2"
     assert (tmp_path / "three").read_bytes() == b"3"
     assert (tmp_path / "elsewhere" / "precious").read_text() == "precious"
-    names = {".onnx_nb-0badcafe.tmp", ".onnx_nb-notes.txt", ".onnx_nb-11111111.tmp", "elsewhere", "two", "three"}
+    names = {shaped, ".onnx_nb-notes.txt", linked, "elsewhere", "two", "three"}
     assert {entry.name for entry in tmp_path.iterdir()} == names
+
+
+@pytest.mark.parametrize("verb", ["compare", "profile", "check"])
+def test_temporary_files_of_a_killed_process_go_with_the_next_verb(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    verbs: dict[str, Callable[[ModelProto], Any]] = {
+        "compare": lambda proto: onnx_nb.compare(proto, proto),
+        "profile": lambda proto: onnx_nb.profile(proto, runs=1),
+        "check": external_data.check,
+    }
+
+    def dies() -> None:
+        with save.working_folder() as folder:
+            (folder / "weights").write_bytes(b"1" * 1000)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    assert in_child(dies)[0] == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    # of another machine or container, whose locks may not be seen here
+    _, machine, token = left.name.split("-")
+    other = tmp_path / f".onnx_nb-{int(machine, 16) ^ 1:08x}-{token}"
+    other.mkdir()
+    verbs[verb](model(size=8))
+    assert [*tmp_path.iterdir()] == [other]
 
 
 @pytest.mark.parametrize("writer", WRITERS)
