@@ -1,4 +1,6 @@
-"""Fixtures of the browser tests: one JupyterLab server and one Chromium a worker, a fresh page for each test.
+"""Fixtures of the browser tests: one JupyterLab server and one Chromium a worker.
+
+Tests that open notebooks do it one after another in one page, as a person does; others have a fresh one.
 
 `ONNX_NB_SLOW=300` makes every page as it is on a bad day: messages between it and the kernel arrive 300 ms later, and
 it computes four times as slowly. No test may mind: what has not come yet is waited for.
@@ -9,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +23,7 @@ from tests.browser.jupyter import PATIENCE, SCREENSHOTS, JupyterPage, JupyterSer
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from playwright.sync_api import Browser, BrowserContext, Page, Playwright
+    from playwright.sync_api import Browser, BrowserContext, Page, Playwright, ViewportSize
 
     from tests.browser.jupyter import Theme
 
@@ -36,6 +39,7 @@ FLAGS = (
 )
 
 FAILED = pytest.StashKey[bool]()
+SIZE: ViewportSize = {"width": 1280, "height": 900}
 SLOW = int(os.environ.get("ONNX_NB_SLOW", "0"))
 # messages stay in their order: timers of one length do
 LATE = f"""{{
@@ -108,19 +112,30 @@ def pytest_runtest_makereport(
     return report
 
 
+class Window:
+    """A page in a browser context of its own, as large as that of a notebook."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.context = browser.new_context(viewport=SIZE, device_scale_factor=1.5)
+        self.page = self.context.new_page()
+        self.said: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text) if message.type == "error" else None)
+
+    def close(self, item: pytest.Item) -> None:
+        """Close it; take a screenshot before if the test failed."""
+        if item.stash.get(FAILED, False):
+            path = SCREENSHOTS / "failed" / f"{re.sub(r'[^A-Za-z0-9]+', '-', item.name)}.png"
+            print(f"{path}\n" + "\n".join(self.said))  # noqa: T201 - printed with the failure
+            self.page.screenshot(path=path)
+        self.context.close()
+
+
 @pytest.fixture
 def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     """Yield a page in a fresh browser context; take a screenshot of it if the test failed."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, device_scale_factor=1.5)
-    page = context.new_page()
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-    yield page
-    if request.node.stash.get(FAILED, False):
-        path = SCREENSHOTS / "failed" / f"{re.sub(r'[^A-Za-z0-9]+', '-', request.node.name)}.png"
-        print(f"{path}\n" + "\n".join(said))  # noqa: T201 - printed with the failure
-        page.screenshot(path=path)
-    context.close()
+    window = Window(browser)
+    yield window.page
+    window.close(request.node)
 
 
 @pytest.fixture(params=["light", "dark"])
@@ -129,16 +144,50 @@ def theme(request: pytest.FixtureRequest) -> Theme:
     return chosen
 
 
+@pytest.fixture(scope="package")
+def windows(browser: Browser) -> list[Window]:
+    """Keep the window that the next test uses, too; none where the last one left it in a state of its own."""
+    return []
+
+
+@contextmanager
+def working(
+    server: JupyterServer, browser: Browser, windows: list[Window], theme: Theme, item: pytest.Item
+) -> Iterator[JupyterPage]:
+    """Work in the window of the test before this one, or in a new one after a failure."""
+    window = windows.pop() if windows else Window(browser)
+    window.said.clear()
+    window.page.set_viewport_size(SIZE)
+    window.page.mouse.move(0, 0)
+    with JupyterPage(server, window.page, theme) as lab:
+        yield lab
+    if lab.is_clean and not item.stash.get(FAILED, False):
+        windows.append(window)
+    else:
+        window.close(item)
+
+
 @pytest.fixture
-def lab(server: JupyterServer, page: Page) -> Iterator[JupyterPage]:
+def lab(
+    server: JupyterServer, browser: Browser, windows: list[Window], request: pytest.FixtureRequest
+) -> Iterator[JupyterPage]:
     """JupyterLab in the light theme; tests that use `themed_lab` run in both themes."""
-    with JupyterPage(server, page) as lab:
+    with working(server, browser, windows, "light", request.node) as lab:
         yield lab
 
 
 @pytest.fixture
-def themed_lab(server: JupyterServer, page: Page, theme: Theme) -> Iterator[JupyterPage]:
-    with JupyterPage(server, page, theme) as lab:
+def themed_lab(
+    server: JupyterServer, browser: Browser, windows: list[Window], theme: Theme, request: pytest.FixtureRequest
+) -> Iterator[JupyterPage]:
+    with working(server, browser, windows, theme, request.node) as lab:
+        yield lab
+
+
+@pytest.fixture
+def fresh_lab(server: JupyterServer, page: Page) -> Iterator[JupyterPage]:
+    """JupyterLab that is loaded for this test alone: it changes what is read at the start."""
+    with JupyterPage(server, page) as lab:
         yield lab
 
 

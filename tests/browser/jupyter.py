@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from playwright.sync_api import ConsoleMessage, Locator, Page, WebSocket
+    from playwright.sync_api import ConsoleMessage, Error, Locator, Page, WebSocket
 
 ROOT = Path(__file__).parents[2]
 SCREENSHOTS = ROOT / "build" / "screenshots"
@@ -55,6 +55,19 @@ AT_REST = """async patience => {
         before = now;
         if (performance.now() - started > 1000 * patience) throw new Error(`the page never came to rest: ${now}`);
     }
+}"""
+
+CLOSE_ALL = """async () => {
+    for (const tab of [...window.jupyterapp?.shell.widgets('main') ?? []]) tab.dispose();
+    await window.jupyterapp?.serviceManager.sessions.shutdownAll();
+}"""
+# the launcher, which JupyterLab shows where nothing is open, goes, and so do the marks of earlier drawings
+OPEN_ALONE = """async ([path, theme]) => {
+    const {commands, shell} = window.jupyterapp;
+    if (document.body.dataset.jpThemeName !== theme) await commands.execute('apputils:change-theme', {theme});
+    const opened = await commands.execute('docmanager:open', {path});
+    for (const tab of [...shell.widgets('main')]) if (tab !== opened) tab.dispose();
+    performance.clearMarks();
 }"""
 
 
@@ -241,19 +254,25 @@ class Kernel:
 
 
 class JupyterPage:
-    """A notebook open in JupyterLab; as a context manager it ends its kernel on exit."""
+    """A notebook open in JupyterLab; as a context manager it ends its kernel on exit.
+
+    What opens first uses the JupyterLab that is in the page: to load it takes longer than most tests.
+    """
 
     def __init__(self, server: JupyterServer, page: Page, theme: Theme = "light") -> None:
         self.server = server
         self.page = page
         self.theme = theme
         self.errors: list[str] = []
+        self.is_clean = True
+        """Whether the next test may use this page, too, as far as is known here."""
+        self._opened = False
         self._kernel: Kernel | None = None
         self._kernel_answered = False
         page.on("console", self._on_console)
-        page.on("pageerror", lambda error: None if NOISE.search(str(error)) else self.errors.append(str(error)))
+        page.on("pageerror", self._on_error)
         page.on("websocket", self._on_websocket)
-        server.setting("themes", {"theme": "JupyterLab Dark" if theme == "dark" else "JupyterLab Light"})
+        server.setting("themes", {"theme": self._theme_name})
 
     def __enter__(self) -> Self:
         return self
@@ -263,14 +282,28 @@ class JupyterPage:
     ) -> None:
         if self._kernel:
             self._kernel.close()
-        self.page.evaluate("async () => await window.jupyterapp?.serviceManager.sessions.shutdownAll()")
+        self.page.evaluate(CLOSE_ALL)
+        for event, heard in (
+            ("console", self._on_console),
+            ("pageerror", self._on_error),
+            ("websocket", self._on_websocket),
+        ):
+            self.page.remove_listener(event, heard)
+
+    @property
+    def _theme_name(self) -> str:
+        return "JupyterLab Dark" if self.theme == "dark" else "JupyterLab Light"
 
     def open(self, name: str) -> Self:
         """Open a notebook of the server's folder and wait until its kernel replies over the page's websocket."""
         self._kernel_answered = False
-        # the name in `workspaces` keeps what an earlier page had open out of this one
-        workspace = secrets.token_hex(4)
-        self.page.goto(f"{self.server.url}/lab/workspaces/{workspace}/tree/{quote(name)}?token={self.server.token}")
+        if not self._opened and self.page.evaluate("window.jupyterapp !== undefined"):
+            self.page.evaluate(OPEN_ALONE, [name, self._theme_name])
+        else:
+            # the name in `workspaces` keeps what an earlier page had open out of this one
+            workspace = secrets.token_hex(4)
+            self.page.goto(f"{self.server.url}/lab/workspaces/{workspace}/tree/{quote(name)}?token={self.server.token}")
+        self._opened = True
         expect(self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell").first).to_be_visible()
         expect(self.page.locator("body")).to_have_attribute(
             "data-jp-theme-light", "false" if self.theme == "dark" else "true"
@@ -286,6 +319,7 @@ class JupyterPage:
 
     def browse(self) -> Self:
         """Open JupyterLab with its file browser and without a document."""
+        self._opened, self.is_clean = True, False  # the next test may not expect a file browser
         self.page.goto(f"{self.server.url}/lab/workspaces/{secrets.token_hex(4)}?token={self.server.token}")
         expect(self.page.locator(".jp-DirListing-item").first).to_be_visible()
         return self
@@ -399,6 +433,10 @@ class JupyterPage:
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error" and not NOISE.search(f"{message.text} {message.location.get('url', '')}"):
             self.errors.append(message.text)
+
+    def _on_error(self, error: Error) -> None:
+        if not NOISE.search(str(error)):
+            self.errors.append(str(error))
 
     def _on_websocket(self, socket: WebSocket) -> None:
         if re.search(r"/api/kernels/[^/]+/channels", socket.url):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.browser.jupyter import JupyterPage
+    from tests.browser.jupyter import JupyterPage, JupyterServer
 
 RUNNING = "[*]:"
 WAITING = "Waiting for the running cell…"
@@ -79,15 +79,16 @@ def test_a_click_is_answered_while_a_cell_runs(lab: JupyterPage, tmp_path: Path)
 
 
 @pytest.fixture
-def no_subshells(lab: JupyterPage) -> Iterator[None]:
+def no_subshells(server: JupyterServer) -> Iterator[None]:
     """Send all messages to the shell that runs the cells."""
-    lab.server.setting("kernels-settings", {"commsOverSubshells": "disabled"})
+    server.setting("kernels-settings", {"commsOverSubshells": "disabled"})
     yield
-    lab.server.setting("kernels-settings", {})
+    server.setting("kernels-settings", {})
 
 
 @pytest.mark.usefixtures("no_subshells")
-def test_clicks_wait_for_the_running_cell_and_are_answered_in_order(lab: JupyterPage, tmp_path: Path) -> None:
+def test_clicks_wait_for_the_running_cell_and_are_answered_in_order(fresh_lab: JupyterPage, tmp_path: Path) -> None:
+    lab = fresh_lab
     busy = BusyLab(lab, tmp_path / "enough")
     root, (first, second, third, fourth, *_) = busy.graph.root, busy.names
     note = root.get_by_role("status").filter(has_text=re.compile(WAITING))

@@ -157,7 +157,10 @@ def test_the_graph_is_alive_while_a_cell_runs(lab: JupyterPage, tmp_path: Path) 
     expect(lab.page.get_by_text("[*]:")).to_have_count(0)
 
 
-def test_a_page_that_was_too_busy_to_start_a_widget_in_time_hears_of_the_kernel(lab: JupyterPage) -> None:
+def test_a_page_that_was_too_busy_to_start_a_widget_in_time_hears_of_the_kernel(
+    fresh_lab: JupyterPage,
+) -> None:
+    lab = fresh_lab
     # anywidget's 2 s are over at once
     lab.page.add_init_script(
         "{ const s = AbortSignal, {timeout} = s; s.timeout = ms => timeout.call(s, ms === 2000 ? 1 : ms); }"

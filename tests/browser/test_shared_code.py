@@ -34,7 +34,8 @@ def state_is_saved(server: JupyterServer) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("state_is_saved")
-def test_ten_widgets_share_one_bundle(lab: JupyterPage) -> None:
+def test_ten_widgets_share_one_bundle(fresh_lab: JupyterPage) -> None:
+    lab = fresh_lab
     name = lab.server.write("ten.ipynb", MODEL, "\n".join(f"display(onnx_nb.{widget})" for widget in TEN))
     lab.open(name).run_all()
     drawn = lab.page.locator(DRAWN)
