@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,11 +41,29 @@ SLOW = {
 """Files that take more than ten seconds; `make test-fast` leaves them to `make test`."""
 
 
+LONG = ("tests/fuzz/", "tests/conformance/", "tests/browser/test_notebooks.py", "tests/browser/", "tests/faults/")
+"""What begins first, in this order: no worker is left with a long file when the others are done."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of the slow files."""
+    """Mark the tests of the slow files, and put long files first."""
     for item in items:
         if item.path.is_relative_to(config.rootpath) and item.path.relative_to(config.rootpath).as_posix() in SLOW:
             item.add_marker("slow")
+    items.sort(key=lambda item: next((at for at, part in enumerate(LONG) if item.nodeid.startswith(part)), len(LONG)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out whole files, but each notebook by itself: together they take longer than any other file."""
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    scheduler = LoadFileScheduling(config, log)
+    file_of = scheduler._split_scope
+    scheduler._split_scope = lambda test: test if "/test_notebooks.py::" in test else file_of(test)
+    return scheduler
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,4 +1,7 @@
-"""What notebook 00 tells its reader to click, clicked. `ONNX_NB_DOCS=1` writes the README's picture too."""
+"""What notebook 00 tells its reader to click, clicked after all of it ran, and in the dark theme.
+
+`ONNX_NB_DOCS=1` writes the README's picture too.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.graph import GraphWidget
@@ -18,9 +22,15 @@ if TYPE_CHECKING:
 NAME = "00-first-light.ipynb"
 
 
+@pytest.mark.parametrize("theme", ["dark"])
 def test_a_reader_finds_the_way_around_and_cuts_a_block_out(themed_lab: JupyterPage) -> None:
-    lab = themed_lab
-    cut = lab.open_fresh(NAME).run_up_to("onnx_nb.ModelGraph(")
+    themed_lab.open_fresh(NAME).run_up_to("onnx_nb.ModelGraph(")
+    click(themed_lab)
+
+
+def click(lab: JupyterPage) -> None:
+    cut = lab.cell_with("onnx_nb.ModelGraph(")
+    lab.kernel.run("g.inputs, g.outputs, g.submodel = [], [], None")
     shown = lab.cell(lab.cell_with("onnx_nb.load(light"))
     lab.widget("summary", within=shown)
     graph = GraphWidget(lab.widget("graph", within=shown))

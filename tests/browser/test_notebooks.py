@@ -1,4 +1,4 @@
-"""The notebooks in JupyterLab: each runs from top to bottom, once, and shows what it was saved with.
+"""The notebooks in JupyterLab: each runs from top to bottom, once, shows what it was saved with, and answers clicks.
 
 `ONNX_NB_DOCS=1` copies the saved notebooks back into notebooks/, so that GitHub shows their results too, and notes in
 docs/coverage.md what their kernels took.
@@ -18,10 +18,25 @@ import pytest
 from playwright.sync_api import expect
 
 from notebooks.navigation import Stop, course
+from tests.browser import (
+    clicks_01,
+    clicks_02,
+    clicks_03,
+    clicks_04,
+    clicks_05,
+    clicks_06,
+    clicks_07,
+    clicks_08,
+    clicks_09,
+    clicks_index,
+    test_notebook_00,
+)
 from tests.browser.jupyter import await_value
 from tests.saved_outputs import differences
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.browser.jupyter import JupyterPage
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
@@ -37,9 +52,25 @@ SHOWN = f"""() => jupyterapp.shell.currentWidget.content.model.sharedModel.cells
     return [outputs.filter(data => data['{WIDGET}']).length, outputs.filter(isPicture).length];
 }})"""
 
+CLICKS: dict[str, Callable[[JupyterPage], None]] = {
+    "": clicks_index.click,
+    "00": test_notebook_00.click,
+    "01": clicks_01.click,
+    "02": clicks_02.click,
+    "03": clicks_03.click,
+    "04": clicks_04.click,
+    "05": clicks_05.click,
+    "06": clicks_06.click,
+    "06b": clicks_06.click_b,
+    "07": clicks_07.click,
+    "08": clicks_08.click,
+    "09": clicks_09.click,
+}
+"""What the reader of each notebook is told to click, by its number."""
+
 
 @pytest.mark.parametrize("stop", course(), ids=lambda stop: stop.path.stem)
-def test_a_notebook_runs_and_shows_what_it_was_saved_with(stop: Stop, lab: JupyterPage) -> None:
+def test_a_notebook_runs_shows_what_it_was_saved_with_and_answers_clicks(stop: Stop, lab: JupyterPage) -> None:
     if "import torch" in stop.path.read_text(encoding="utf-8"):
         pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
     files = names(lab.server.root)
@@ -87,6 +118,7 @@ def test_a_notebook_runs_and_shows_what_it_was_saved_with(stop: Stop, lab: Jupyt
     else:
         found = list(differences(nbformat.read(stop.path, as_version=4), saved))
         assert not found, "\n\n".join(found)
+    CLICKS[stop.number](lab)
 
 
 def pictured(lab: JupyterPage, index: int, live: int) -> bool:

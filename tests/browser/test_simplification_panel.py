@@ -45,9 +45,9 @@ s = onnx_nb.simplify(model, trace=True)
 
 
 class PanelWidget:
-    def __init__(self, lab: JupyterPage) -> None:
+    def __init__(self, lab: JupyterPage, within: Locator | None = None) -> None:
         self.lab = lab
-        self.root = lab.widget("simplification")
+        self.root = lab.widget("simplification", within=within)
         self.root.scroll_into_view_if_needed()
         self.original = GraphWidget(self.root.locator('.onnx-nb[data-widget="reference"]'))
         self.simplified = GraphWidget(self.root.locator('.onnx-nb[data-widget="candidate"]'))

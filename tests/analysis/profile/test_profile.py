@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -27,7 +28,7 @@ LEVELS = {
     "basic": "ORT_ENABLE_BASIC",
     "off": "ORT_DISABLE_ALL",
 }
-EXPORTS = ("bert", "llama", "vit", "whisper", "detr", "mobilevit")
+SMALL = ("bert", "llama", "vit", "whisper", "detr")
 
 
 def traced(path: Path, folder: Path, level: str = "all", runs: int = 2, optimized: Path | None = None) -> Path:
@@ -101,11 +102,16 @@ def test_every_kernel_contains_the_makers_of_its_outputs(name: str, dynamo: bool
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", get_args(Optimization))
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [
+        *itertools.product(["bert", "llama", "vit", "whisper", "resnet50"], get_args(Optimization)),
+        *itertools.product(["detr", "segformer"], ["all"]),
+    ],
+)
 @pytest.mark.parametrize("dynamo", [True, False])
-@pytest.mark.parametrize("name", [*EXPORTS, "resnet50", "segformer"])
 def test_every_kernel_is_mapped_at_every_level(name: str, dynamo: bool, level: str, tmp_path: Path) -> None:
-    check(models.exported(name, dynamo=dynamo, small=name in EXPORTS), level, tmp_path)
+    check(models.exported(name, dynamo=dynamo, small=name in SMALL), level, tmp_path)
 
 
 @pytest.mark.parametrize("level", get_args(Optimization))

@@ -1,10 +1,9 @@
-"""The clicks that notebooks 06 and 06b tell a reader to make."""
+"""What notebooks 06 and 06b tell their reader to click, clicked after all of them ran."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.browser.graph import GraphWidget
@@ -14,10 +13,8 @@ if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
 
 
-def test_a_fault_is_found_by_clicks_in_the_panel(lab: JupyterPage) -> None:
-    pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
-    place = lab.open_fresh("06-pytorch-against-onnx.ipynb").run_up_to("ComparisonPanel(")
-    lab.run_cell(place + 1)  # the graph
+def click(lab: JupyterPage) -> None:
+    place = lab.cell_with("ComparisonPanel(")
     panel = lab.widget("comparison", within=lab.cell(place))
     culprit = "blocks.1.attention → softmax()"
     expect(panel.locator(".onnx-nb-said")).to_contain_text(f"First differs at '{culprit}' (softmax)")
@@ -66,10 +63,9 @@ def test_a_fault_is_found_by_clicks_in_the_panel(lab: JupyterPage) -> None:
     assert lab.errors == []
 
 
-def test_the_nodes_that_a_quantizer_adds_are_gone_through(lab: JupyterPage) -> None:
-    pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
+def click_b(lab: JupyterPage) -> None:
     lab.page.set_viewport_size({"width": 1280, "height": 1150})
-    place = lab.open_fresh("06b-what-precision-costs.ipynb").run_up_to("DiffPanel(")
+    place = lab.cell_with("DiffPanel(")
     pair = PairWidget(lab.widget("pair", within=lab.cell(place)))
 
     pair.root.get_by_label("Filter differences").fill("gelu")

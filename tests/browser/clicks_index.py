@@ -1,4 +1,4 @@
-"""What the index tells its reader to click, done in JupyterLab."""
+"""What the index tells its reader to click, clicked after all of it ran."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
 
 
-def test_what_the_list_of_the_index_says_happens(lab: JupyterPage) -> None:
-    lab.open_fresh("index.ipynb")
-    for text in ("import onnx_nb", "onnx_nb.load("):
-        lab.run(text)
-    place = lab.run("ModelGraph(")
+def click(lab: JupyterPage) -> None:
+    place = lab.cell_with("ModelGraph(")
     graph = GraphWidget(lab.widget("graph", within=lab.cell(place)))
     lab.screenshot("index-graph", graph.root)
     graph.toggle("layers.0/attention")

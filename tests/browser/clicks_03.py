@@ -1,10 +1,9 @@
-"""The clicks that notebook 03 tells a reader to make."""
+"""What notebook 03 tells its reader to click, clicked after all of it ran."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.browser.graph import GraphWidget
@@ -13,12 +12,14 @@ from tests.browser.test_pair import PairWidget
 if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
 
-NAME = "03-dynamic-behaviour-and-custom-operators.ipynb"
+
+def click(lab: JupyterPage) -> None:
+    see_a_lost_factor(lab)
+    see_an_operator_of_ones_own(lab)
 
 
-def test_a_lost_factor_and_one_that_stays_are_seen_by_clicks(lab: JupyterPage) -> None:
-    pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
-    graphs = lab.open_fresh(NAME).run_up_to("g = onnx_nb.ModelGraph(by_size")
+def see_a_lost_factor(lab: JupyterPage) -> None:
+    graphs = lab.cell_with("g = onnx_nb.ModelGraph(by_size")
     panel = lab.cell_with("difference = onnx_nb.diff(")
     pair = PairWidget(lab.widget("pair", within=lab.cell(panel)))
     expect(pair.root).to_contain_text("No differences")
@@ -38,14 +39,8 @@ def test_a_lost_factor_and_one_that_stays_are_seen_by_clicks(lab: JupyterPage) -
     assert lab.errors == []
 
 
-def test_an_operator_of_ones_own_is_unknown_until_it_has_a_body(lab: JupyterPage) -> None:
-    pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
-    lab.open_fresh(NAME)
-    for text in ("import inspect", "photo = plt.imread(", "class Lens(nn.Module)", "sharp = Lens()"):
-        lab.run(text)
-    for text in ("class LensOperator(", "class LensSymbolic("):
-        lab.run(text)
-    own, body = lab.run("g_own = onnx_nb.ModelGraph("), lab.run("g_body = onnx_nb.ModelGraph(")
+def see_an_operator_of_ones_own(lab: JupyterPage) -> None:
+    own, body = lab.cell_with("g_own = onnx_nb.ModelGraph("), lab.cell_with("g_body = onnx_nb.ModelGraph(")
 
     graph = GraphWidget(lab.widget("graph", within=lab.cell(own)))
     call = lab.kernel.evaluate("own.proto.graph.node[-1].name")
