@@ -31,7 +31,8 @@ class GraphWidget:
         expect(root).to_have_attribute("data-state", re.compile("drawn|error"))
         if root.get_attribute("data-state") == "error":
             raise AssertionError(f"the graph shows an error: {root.inner_text()}")
-        root.scroll_into_view_if_needed()
+        # Playwright's own fails where the view is drawn anew in the meantime
+        root.evaluate("root => root.scrollIntoViewIfNeeded()")
         # a canvas of one color is no picture
         await_value(lambda: root.evaluate(f"root => ({COLORS})(root).length > 4"), wanted=True, what="a picture")
         self.expect_drawing_after(0)

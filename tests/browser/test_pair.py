@@ -177,6 +177,7 @@ def test_narrow_cells_stack_the_graphs(themed_lab: JupyterPage, tmp_path: Path) 
     lab.page.set_viewport_size({"width": 700, "height": 1300})
     reference = models.light("squeezenet")
     pair = show(lab, reference, edited(reference, tmp_path))
+    pair.reference.rest()
     upper = pair.reference.root.bounding_box()
     lower = pair.candidate.root.bounding_box()
     assert upper is not None

@@ -135,7 +135,9 @@ def test_a_saved_notebook_shows_tables_where_no_widget_lives(lab: JupyterPage) -
     lab.open(name).run_all()
     for at, kind in enumerate(("capture", "external_data")):
         lab.widget(kind, within=lab.cell(at))
-        expect(lab.cell(at).locator(".onnx-nb-picture")).to_be_hidden()
+        picture = lab.cell(at).locator(".onnx-nb-picture")
+        expect(picture).to_have_count(1)
+        expect(picture).to_be_hidden()
     lab.command("docmanager:save")
 
     # somebody else opens it: no widget state, no trust
