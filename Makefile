@@ -25,6 +25,8 @@ TORCH := torch==2.13.0+cpu
 SHELL := bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# compiled once, not in each of hundreds of kernels and workers
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: binder conformance demo docs test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
 .DELETE_ON_ERROR:
