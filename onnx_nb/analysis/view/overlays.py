@@ -142,7 +142,7 @@ def overlay(
             numbers = np.bincount(node, size[value], minlength=graph.node_count).astype(np.float64)
             by_scope = columns(loaded).arrays[name].astype(np.float64)
     elif isinstance(values, Mapping) and not all(map(_is_number, values.values())):
-        return _labeled(graph, values, label or "")
+        return _labeled(graph, {str(name): value for name, value in values.items()}, label or "")
     elif isinstance(values, Mapping):
         label, reduce = label or "", reduce or "max"
         numbers, unmatched = _named(graph, values)
@@ -157,8 +157,9 @@ def overlay(
         found = values if isinstance(values, Profile) else Profile.read(values, loaded)
         if label in PROFILED:
             texts = {
-                graph.names[node]: kernel.provider if label == "provider" else kernel.op
-                for kernel in sorted(found.kernels, key=lambda kernel: not kernel.edge)  # what was inserted goes first
+                node: kernel.provider if label == "provider" else kernel.op
+                # the last one counts: the longest that was not inserted
+                for kernel in sorted(found.kernels, key=lambda kernel: (not kernel.edge, kernel.median))
                 for node in kernel.nodes
             }
             return _labeled(graph, texts, label)
@@ -301,13 +302,20 @@ def _profiled(graph: Graph, profile: Profile, label: str, reduce: Reduction) -> 
     return numbers, by_scope
 
 
-def _labeled(graph: Graph, values: Mapping[str, Any], label: str) -> Overlay:
-    """Return an overlay of labels, the most frequent first; a scope has the label of all nodes in it, or `SEVERAL`."""
-    texts = {name: str(value) for name, value in values.items()}
+def _labeled(graph: Graph, values: Mapping[str, Any] | Mapping[int, str], label: str) -> Overlay:
+    """Return an overlay of labels, the most frequent first; a scope has the label of all nodes in it, or `SEVERAL`.
+
+    The values are those of names, or of nodes by position, which need no name.
+    """
+    texts = {key: str(value) for key, value in values.items()}
     count = Counter(texts.values())
     labels = [text for text, _ in count.most_common() if text != SEVERAL]
     index = {text: float(number) for number, text in enumerate((*labels, SEVERAL))}
-    numbers, unmatched = _named(graph, {name: index[text] for name, text in texts.items()})
+    by_name = {key: index[text] for key, text in texts.items() if isinstance(key, str)}
+    numbers, unmatched = _named(graph, by_name) if by_name else (np.full(graph.node_count, np.nan), ())
+    for key, text in texts.items():
+        if isinstance(key, int):
+            numbers[key] = index[text]
     most = _by_scope(graph, numbers, "max")
     least = -_by_scope(graph, -numbers, "max")
     by_scope = np.where(np.isnan(most) | (most == least), most, index[SEVERAL])

@@ -8,6 +8,8 @@ import re
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx.numpy_helper
+import onnx.parser
 import onnxruntime
 import pytest
 
@@ -205,3 +207,21 @@ def test_a_profile_colors_by_time_provider_and_kernel() -> None:
         overlay(model, found, label="speed")
     with pytest.raises(OnnxNbError, match="profile is that of another model"):
         overlay(models.detection(), found)
+
+
+def test_a_node_of_several_kernels_has_the_color_of_the_longest() -> None:
+    """onnxruntime runs a MatMul of four axes and an Add as a Gemm between two Reshapes."""
+    weights = [
+        onnx.numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in (("w", (64, 256)), ("b", 256))
+    ]
+    text = (
+        '<ir_version: 10, opset_import: ["": 20]> g (float[1, 32, 48, 64] x) => (float[1, 32, 48, 256] z) '
+        "{ y = MatMul(x, w) z = Add(y, b) }"
+    )
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.extend(weights)
+    found = profile(proto, runs=3)
+    own = [kernel for kernel in found.kernels if 0 in kernel.nodes and not kernel.edge]
+    assert len(own) > 1
+    colors = overlay(proto, found, label="kernel")
+    assert colors.labels[int(colors.nodes[0])] == max(own, key=lambda kernel: kernel.median).op

@@ -1,0 +1,44 @@
+"""What notebook 10 tells its reader to click, clicked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.graph import GraphWidget
+
+if TYPE_CHECKING:
+    from tests.browser.jupyter import JupyterPage
+
+NAME = "10-where-the-time-goes.ipynb"
+
+
+def test_a_reader_sees_which_node_takes_the_time(lab: JupyterPage) -> None:
+    pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
+    last = lab.open_fresh(NAME).run_up_to("g2.overlay(p2")
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(lab.cell_with("g.overlay(p)"))))
+    expect(graph.root.get_by_role("group", name="Colors: seconds")).to_be_visible()
+    graph.click("node_upsample_bicubic2d", "node")
+    inspector = graph.root.get_by_label("Inspector")
+    expect(inspector).to_contain_text("cubic")
+    expect(inspector).to_contain_text("seconds")
+    lab.screenshot("10-seconds", graph.root)
+    scope = graph.scope(is_open=True)
+    graph.toggle(scope)
+    graph.expect("view.state.open.has(view.columns.find(args[0], 'scope').id)", False, scope)
+    lab.screenshot("10-blocks", graph.root)
+
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(last)))
+    only = graph.root.get_by_role("group", name="Colors: kernel").get_by_role("button", name="Transpose")
+    only.click()
+    expect(only).to_have_attribute("aria-pressed", "true")
+    lab.screenshot("10-transpose", graph.root)
+    only.click()
+    expect(only).to_have_attribute("aria-pressed", "false")
+    for node, ran in ("node_permute", "ReorderOutput"), ("node_permute_1", "Transpose"):
+        graph.click(node, "node")
+        expect(graph.root.get_by_label("Inspector")).to_contain_text(f"kernel{ran}")
+    lab.screenshot("10-kernel", graph.root)
+    assert lab.errors == []
