@@ -7,6 +7,8 @@
 # make bench    ours against peers on the same work, written to docs/performance.md
 # make robust   kills, interrupts, races, random messages and random models, fifty times as many as in make test (an hour)
 # make audit    known vulnerabilities of the packages that are installed and bundled; needs the network
+# make routes   a newcomer's first minute: the wheel in a fresh environment with JupyterLab and marimo, no request leaves
+# make links    whether the addresses in the documentation still answer; needs the network
 # make binder   installs what binder/environment.yml says in a fresh environment and runs the first notebook there
 # make fuzz     mutates models for MINUTES (10) and keeps what ends badly in tests/fuzz/finds
 # make conformance  every case that onnx ships, through every verb, written to docs/conformance.md (an hour)
@@ -28,7 +30,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # compiled once, not in each of hundreds of kernels and workers
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: binder conformance demo docs test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
+.PHONY: binder links routes conformance demo docs test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -94,6 +96,12 @@ audit: .venv/installed-test $(FRONTEND)/node_modules/.package-lock.json
 bench: .venv/installed-test torch
 	pip install --quiet netron onnxsim onnxslim
 	python -m benchmarks
+
+routes: tools .venv/installed-test torch
+	ONNX_NB_ROUTES=1 python -m pytest tests/browser/test_routes.py tests/browser/test_site.py
+
+links: .venv/installed-docs torch
+	HF_HUB_OFFLINE=1 python -m sphinx --quiet --builder linkcheck --conf-dir docs . build/links
 
 binder: .venv/installed-test
 	ONNX_NB_BINDER=1 python -m pytest tests/test_binder.py

@@ -72,7 +72,7 @@ def cells(file: str) -> Reply:
     name = path.name if path.parent == Path.cwd() else str(path)
     show = f"import onnx_nb\n\nmodel = onnx_nb.load({name!r})\ng = onnx_nb.ModelGraph(model)\ng"
     compare = "simplified = onnx_nb.simplify(model)\nonnx_nb.compare(model, simplified.model)"
-    return Reply(cells=[show, _cut(model, _shown[path].view), compare])
+    return Reply(cells=[show, _cut(path, _shown[path].view), compare])
 
 
 def _located(path: str, root: str, size: int | None) -> Path:
@@ -107,6 +107,7 @@ def _opened(file: Path, before: Path) -> ModelView:
     model = load(file)
     last = _shown.pop(before, None) or shown
     opened = ModelView(model)
+    opened.graph._submodel_name = ""  # noqa: SLF001 (a tab has no variables)
     if last is not None:
         opened.graph.view, opened.graph.direction = last.view.graph.view, last.view.graph.direction
         last.view.close()
@@ -114,11 +115,11 @@ def _opened(file: Path, before: Path) -> ModelView:
     return opened
 
 
-def _cut(model: Model, opened: ModelView) -> str:
+def _cut(file: Path, opened: ModelView) -> str:
     """Return a cell that extracts what is chosen in the graph or, if that is no submodel yet, about the first half."""
     from onnx_nb.analysis.submodel.extraction import extract, plan_extraction
 
-    inputs, outputs = opened.graph.inputs, opened.graph.outputs
+    model, inputs, outputs = opened.model, opened.graph.inputs, opened.graph.outputs
     if not outputs or plan_extraction(model, inputs, outputs).missing:
         inputs, nodes = [info.name for info in model.inputs], model.proto.graph.node
         middle = sorted(range(len(nodes)), key=lambda index: abs(index - len(nodes) // 2))[:TRIED]
@@ -133,4 +134,5 @@ def _cut(model: Model, opened: ModelView) -> str:
                 continue
             inputs, outputs = read, [name]
             break
-    return f"part = onnx_nb.extract(model, {list(inputs)!r}, {list(outputs)!r})\npart"
+    call = f"onnx_nb.extract(model, {list(inputs)!r}, {list(outputs)!r})"
+    return f"part = {call}  # part.save({f'{file.stem}-part.onnx'!r}) writes it\npart"

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 
+NO_CELL: Final = "Copy Python copies the call; Open in a notebook has it in a cell, to run and to save."
+"""How to get a submodel that no cell can name."""
+
+
 class ModelGraph(GraphWidget):
     """The interactive graph of a model.
 
@@ -66,6 +70,8 @@ class ModelGraph(GraphWidget):
     model: Model
 
     _subject = "model"
+    _submodel_name = "g.submodel"
+    """What a cell would call the submodel; empty where there are no cells."""
     _kind = traitlets.Unicode("graph").tag(sync=True)
     _overlay = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
     """Numbers that color the boxes; ``None`` for the categories of operators."""
@@ -326,8 +332,9 @@ class ModelGraph(GraphWidget):
             self.submodel = submodel
         weights = sum(info.nbytes for info in submodel.initializers.values())
         size = f", {bytes_text(weights)} of weights" if weights else ""
-        text = f"Extracted {count_text(len(submodel.proto.graph.node), 'node')}{size}: g.submodel"
-        return Reply({"message": text}, [packed])
+        text = f"Extracted {count_text(len(submodel.proto.graph.node), 'node')}{size}"
+        where = f": {self._submodel_name}" if self._submodel_name else f". {NO_CELL}"
+        return Reply({"message": f"{text}{where}", "name": self._submodel_name}, [packed])
 
     def _on_discard(self, _call: Call) -> Reply:
         self.submodel = None

@@ -93,10 +93,11 @@ def await_value(look: Callable[[], Any], wanted: Any, what: str) -> None:
 class JupyterServer:
     """`jupyter lab` on a copy of the notebooks, without the user's settings and without network access.
 
-    It serves the pages of Notebook 7, too. Options are those of `ServerApp`.
+    It serves the pages of Notebook 7, too. Options are those of `ServerApp`. Another `python` is one of an environment
+    that has a wheel of onnx_nb, whose extension is served instead of this checkout's.
     """
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(self, folder: Path, *, python: str = sys.executable, **options: Any) -> None:
         self.root = folder / "notebooks"
         shutil.copytree(ROOT / "notebooks", self.root, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
         self.runtime = folder / "runtime"
@@ -118,7 +119,8 @@ class JupyterServer:
         # this checkout's extension, whether or not an older one is installed
         extensions = folder / "labextensions"
         extensions.mkdir()
-        (extensions / "onnx-nb").symlink_to(ROOT / "onnx_nb" / "static" / "labextension")
+        if python == sys.executable:
+            (extensions / "onnx-nb").symlink_to(ROOT / "onnx_nb" / "static" / "labextension")
         settings = {
             "IdentityProvider.token": self.token,
             "JupyterNotebookApp.expose_app_in_browser": True,
@@ -135,7 +137,7 @@ class JupyterServer:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [
-                    sys.executable,
+                    python,
                     *("-m", "jupyterlab", "--no-browser", "--allow-root"),
                     *(f"--{name}={value}" for name, value in settings.items()),
                 ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -56,8 +57,11 @@ def test_a_double_click_shows_a_live_model(themed_lab: JupyterPage) -> None:
     graph.click("r13")
     lab.kernel.expect(f"[each['name'] for each in {GRAPH}.selection]", ["r13"])
     graph.press("Output")
-    graph.extract()
+    pane = graph.extract()
     lab.kernel.expect(f"[v.name for v in {GRAPH}.submodel.outputs]", ["r13"])
+    expect(graph.root).to_contain_text("Open in a notebook has it in a cell")
+    expect(pane.locator("xpath=..").locator("header").first).to_contain_text("Submodel")
+    lab.screenshot(f"document-extracted-{lab.theme}")
     assert lab.kernel.evaluate("__import__('os').getcwd()") == str(lab.server.root)
     assert [url for url in asked if name in url and "/api/contents/" in url and "content=1" in url] == []
     assert [path for path in lab.server.root.rglob(".ipynb_checkpoints/*") if path.suffix == ".onnx"] == []
@@ -106,13 +110,23 @@ def test_a_notebook_is_made_that_shows_cuts_and_compares(lab: JupyterPage) -> No
     assert lab.errors == []
 
 
+FOREIGN = {
+    "light": ("letter.onnx", b"a letter", "it is a text file. Give the path of a model"),
+    "dark": ("packed.onnx.gz", b"\x1f\x8b\x08", "it is a gzip archive. Unpack it first."),
+}
+"""By theme: a file, what is in it, and what the tab says of it."""
+
+
 def test_a_file_that_is_no_model_says_so(themed_lab: JupyterPage) -> None:
     lab = themed_lab
-    path = lab.server.root / f"text-{lab.theme}.onnx"
-    path.write_text("a letter")
+    name, content, said = FOREIGN[lab.theme]
+    path = lab.server.root / name
+    path.write_bytes(content)
     lab.browse().double_click(path.name)
     notice = lab.page.locator(".onnx-nb-notice")
-    expect(notice).to_contain_text(f"{path.name} is not an ONNX model: it is a text file.")
+    what, now = said.split(". ")
+    expect(notice.locator("h2")).to_have_text(re.compile(re.escape(f"{path.name} is not an ONNX model: {what}.")))
+    expect(notice.locator("p")).to_contain_text(now)
     lab.screenshot(f"document-text-{lab.theme}")
     shutil.copyfile(models.light("squeezenet"), path)
     notice.get_by_role("button", name="Open again").click()

@@ -113,7 +113,7 @@ export async function pluginOf(shared: Shared): Promise<object> {
       app.docRegistry.addFileType({
         name: "onnx",
         displayName: "ONNX model",
-        extensions: [".onnx"],
+        extensions: [".onnx", ".ort", ".onnx.gz"], // of the last two, the tab says what to do with them
         mimeTypes: ["application/x-onnx"],
         contentType: "file",
         fileFormat: "base64",

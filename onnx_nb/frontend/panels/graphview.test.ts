@@ -401,7 +401,7 @@ describe("extraction", () => {
   it("shows the submodel next to the graph, and closes it", async () => {
     const view = show();
     choose(view);
-    host.answer = () => Promise.resolve({ columns: packed(), message: "done" });
+    host.answer = () => Promise.resolve({ columns: packed(), message: "done", name: "g.submodel" });
     buttonIn(root, "Extract").click();
     expect(root.getAttribute("aria-busy")).toBe("true");
     const drawn = (): void =>

@@ -430,14 +430,15 @@ export class GraphView {
     this.#pane.append(
       el(
         "header.onnx-nb-bar",
-        el("b", { title: "The model in the kernel" }, "g.submodel"),
+        el("b", { title: "The model in the kernel" }, submodel.name || "Submodel"),
         el("span.onnx-nb-dim.onnx-nb-ellipsis", `${counted(nodes, "node")}, ${bytes(nbytes)}`),
         copyButton(() => call, signal, "Copy Python"),
         button("Close", close, signal, { "aria-label": "Close submodel" }),
       ),
       inner,
     );
-    const host = { ...pageHost(), reason: "This is a submodel; in the kernel it is g.submodel." };
+    const there = submodel.name === "" ? "." : `; in the kernel it is ${submodel.name}.`;
+    const host = { ...pageHost(), reason: `This is a submodel${there}` };
     this.submodel = new GraphView(inner, submodel.columns, host, { nested: true }, signal);
     this.#pane.scrollIntoView?.({ block: "nearest" }); // in a narrow view it is below the graph
   }

@@ -79,7 +79,7 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
         const boundary = targets === undefined ? chosen : await borderOf(targets, round);
         const { inputs, outputs } = namesOf(columns, boundary);
         const reply = await host.extract(inputs, outputs, round);
-        const submodel = { columns: new Columns(await unpack(reply.columns)), boundary };
+        const submodel = { columns: new Columns(await unpack(reply.columns)), boundary, name: reply.name };
         return () => {
           dispatch({ type: "extracted", submodel });
           finished(reply.message);

@@ -105,7 +105,7 @@ describe("a selection of many", () => {
   });
 
   it("shows totals, and is extracted between its border tensors at once, which can be undone", async () => {
-    host.answer = () => Promise.resolve({ columns: packed(), message: "Extracted 2 nodes" });
+    host.answer = () => Promise.resolve({ columns: packed(), message: "Extracted 2 nodes", name: "" });
     host.together = {
       rows: [["MACs", "12 M"]],
       inputs: [target("tensor", "p").id],

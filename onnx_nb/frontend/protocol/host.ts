@@ -13,6 +13,8 @@ export interface ExtractReply {
   /** packed columns of the submodel */
   readonly columns: Uint8Array;
   readonly message: string;
+  /** what a cell calls it; "" where there are no cells */
+  readonly name: string;
 }
 
 /** Origin of an attribute: stated by the node, left at its default, or stated with the default value. */

@@ -66,7 +66,7 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
     async extract(inputs, outputs, signal) {
       const { value, buffers } = await channel.request("extract", { inputs, outputs }, { signal });
       if (buffers[0] === undefined) throw new Error("the kernel sent no submodel");
-      return { ...(value as { message: string }), columns: bytesOf(buffers[0]) };
+      return { ...(value as { message: string; name: string }), columns: bytesOf(buffers[0]) };
     },
     discard: (signal) => channel.value("discard", {}, { signal }),
     select(targets, signal) {

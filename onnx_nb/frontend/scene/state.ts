@@ -27,6 +27,8 @@ export interface Boundary {
 export interface Submodel {
   readonly columns: Columns;
   readonly boundary: Boundary;
+  /** what a cell calls it; "" where there are no cells */
+  readonly name: string;
 }
 
 /** Camera independent of the size of the view: world point in the middle, and screen px per world px. */
