@@ -58,5 +58,7 @@ describe("hearKernel", () => {
 
   it("does nothing without ipywidgets", async () => {
     await hearKernel({ get: () => "" } as unknown as WidgetModel);
+    const model = { get: () => "", widget_manager: { get_model: async () => ({ get: () => "" }) } };
+    expect(await hearKernel(model as unknown as WidgetModel)).toBe(true); // as marimo's, which has no comm
   });
 });

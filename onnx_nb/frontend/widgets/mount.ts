@@ -17,7 +17,7 @@ const heard = new WeakSet<CommModel>();
  */
 export async function hearKernel(model: WidgetModel): Promise<boolean> {
   const raw = await model.widget_manager?.get_model(String(model.get("_own")));
-  if (raw === undefined) return true; // a host with models of its own
+  if (raw === undefined || !("_handle_comm_msg" in raw)) return true; // a host with models of its own, as marimo
   if (raw.comm === undefined || heard.has(raw)) return raw.comm !== undefined;
   heard.add(raw);
   try {
