@@ -14,7 +14,6 @@ from onnx_nb.analysis.errors import ExtractionError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, quoted
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
     from onnx_nb.widgets.graph import ModelView
 
 
@@ -68,7 +67,6 @@ def view(path: str, *, root: str = "", size: int | None = None, before: str = ""
 def cells(file: str) -> Reply:
     """Reply with the source of the cells of *Open in a notebook*: show, cut and compare the model of a tab."""
     path = Path(file)
-    model = _shown[path].view.model
     name = path.name if path.parent == Path.cwd() else str(path)
     show = f"import onnx_nb\n\nmodel = onnx_nb.load({name!r})\ng = onnx_nb.ModelGraph(model)\ng"
     compare = "simplified = onnx_nb.simplify(model)\nonnx_nb.compare(model, simplified.model)"
