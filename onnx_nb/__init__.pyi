@@ -49,6 +49,7 @@ from onnx_nb.analysis.model.model import ModelLike as ModelLike
 from onnx_nb.analysis.model.model import TensorInfo as TensorInfo
 from onnx_nb.analysis.model.model import load as load
 from onnx_nb.analysis.model.tensors import ValueInfo as ValueInfo
+from onnx_nb.analysis.profile.changes import ProfileComparison as ProfileComparison
 from onnx_nb.analysis.profile.profile import profile as profile
 from onnx_nb.analysis.profile.result import Kernel as Kernel
 from onnx_nb.analysis.profile.result import Profile as Profile
@@ -105,6 +106,7 @@ from onnx_nb.widgets.comparison import ComparisonPanel as ComparisonPanel
 from onnx_nb.widgets.diff import DiffPanel as DiffPanel
 from onnx_nb.widgets.graph import ModelGraph as ModelGraph
 from onnx_nb.widgets.graph import ModelView as ModelView
+from onnx_nb.widgets.profile import ProfilePanel as ProfilePanel
 from onnx_nb.widgets.shown_overlay import ShownOverlay as ShownOverlay
 from onnx_nb.widgets.simplification import SimplificationPanel as SimplificationPanel
 from onnx_nb.widgets.summary import ModelSummary as ModelSummary

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, count_text, number_text, printable, quoted, shortened
+from onnx_nb.analysis.formatting import bytes_text, count_text, duration_text, number_text, printable, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import label_of, storage_of
 from onnx_nb.analysis.model.save import together
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.model.auditor import Audit
     from onnx_nb.analysis.model.model import Model
+    from onnx_nb.analysis.profile.changes import ProfileComparison
+    from onnx_nb.analysis.profile.result import Profile
     from onnx_nb.analysis.run.capture import Capture
 
 _PAGE = """<!doctype html>
@@ -231,6 +233,39 @@ def capture_still(capture: Capture) -> str:
     message = "" if first is None else f"<p>{_escaped(first.message, 600)}</p>"
     table = _table(("Value", "Op", "Type", "Min", "Max", "Mean", "NaN, Inf"), 3, values)
     return f"<p><b>{_escaped(repr(capture), 400)}</b></p>{message}{table}{_more(len(values), 'value')}"
+
+
+def profile_still(profile: Profile) -> str:
+    """Return the kernels of a profile as a table, the longest first."""
+    rows = [
+        (
+            row["kernel"],
+            row["op"],
+            duration_text(row["seconds"]),
+            f"± {duration_text(row['spread'])}",
+            f"{row['share']:.1%}",
+        )
+        for row in profile.rows()[:ROWS]
+    ]
+    table = _table(("Kernel", "Op", "Time", "Spread", "Share"), 2, rows)
+    about = " · ".join(profile.facts)
+    head = f"<p><b>{_escaped(profile.message, 600)}</b><br>{_escaped(about, 600)}</p>"
+    return f"{head}{table}{_more(len(profile.kernels), 'kernel')}"
+
+
+def changes_still(found: ProfileComparison) -> str:
+    """Return what differs between two profiles as a table, the largest difference first."""
+    rows = [
+        (
+            row["verdict"],
+            row["name"],
+            row["op"] or row["before_op"],
+            *map(duration_text, (row["before"], row["after"], row["noise"])),
+        )
+        for row in found.rows()[:ROWS]
+    ]
+    table = _table(("", "Nodes", "Op", "Before", "After", "Noise"), 3, rows)
+    return f"<p><b>{_escaped(found.message, 900)}</b></p>{table}{_more(len(found.changes), 'set of nodes')}"
 
 
 def audit_still(audit: Audit) -> str:

@@ -20,6 +20,7 @@ import {
   type Widget,
 } from "./widgets/mount.ts";
 import { diffPage, diffWidget, simplificationPage, simplificationWidget } from "./widgets/pair.ts";
+import { profilePage, profileWidget } from "./widgets/profile.ts";
 import { createReport } from "./widgets/report.ts";
 import { auditPage, auditWidget, capturePage, captureWidget, summaryPage, summaryWidget } from "./widgets/tables.ts";
 
@@ -29,6 +30,7 @@ const WIDGETS: Readonly<Record<string, Widget>> = {
   external_data: auditWidget,
   graph: graphWidget,
   pair: diffWidget,
+  profile: profileWidget,
   simplification: simplificationWidget,
   summary: summaryWidget,
 };
@@ -40,6 +42,7 @@ const PAGES: Readonly<Record<string, Page>> = {
   external_data: auditPage,
   graph: graphPage,
   pair: diffPage,
+  profile: profilePage,
   simplification: simplificationPage,
   summary: summaryPage,
 };

@@ -35,6 +35,8 @@ WIDGETS = {
     "Comparison": ("comparison", "ComparisonPanel"),
     "Diff": ("diff", "DiffPanel"),
     "Simplification": ("simplification", "SimplificationPanel"),
+    "Profile": ("profile", "ProfilePanel"),
+    "ProfileComparison": ("profile", "ProfilePanel"),
     "Summary": ("summary", "ModelSummary"),
     "Audit": ("audit", "AuditPanel"),
 }
@@ -48,7 +50,7 @@ def show(result: Any, **traits: Any) -> Any:
     ----------
     result
         Any `ModelLike`, or a result that has a widget: a `Capture`, a `Comparison`, a `Diff`, a `Simplification`, a
-        `Summary` or an `Audit`.
+        `Profile`, a `ProfileComparison`, a `Summary` or an `Audit`.
     **traits
         Arguments of the widget, such as ``height``.
 

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from tests import models
 from tests.browser.graph import GraphWidget
+from tests.browser.jupyter import await_value
 from tests.browser.test_accessibility import AXE, violations
 
 if TYPE_CHECKING:
@@ -55,6 +56,44 @@ def test_a_capture_is_a_table_that_goes_with_the_graph(themed_lab: JupyterPage, 
     assert len(lines) == lab.kernel.evaluate("len(cap)") + 1
     lab.page.set_viewport_size({"width": 900, "height": 1000})
     lab.screenshot(f"capture-panel-narrow-{lab.theme}", panel)
+    assert lab.errors == []
+
+
+def test_a_profile_goes_with_the_graph_and_shows_what_was_fused(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    cells = (
+        f"import onnx_nb, ipywidgets\ng = onnx_nb.ModelGraph({str(models.detection())!r}, height=400)\n"
+        "p = onnx_nb.profile(g.model, runs=3, threads=1)\npanel = onnx_nb.ProfilePanel(p, graph=g)\n"
+        "fused = next(n for n, k in enumerate(p.kernels) if len(k.nodes) > 1)\nipywidgets.VBox([g, panel])"
+    )
+    lab.open(lab.server.write("profile.ipynb", cells)).run_all()
+    panel, detail = lab.widget("profile"), lab.widget("profile").get_by_label("Kernel", exact=True)
+    expect(panel).to_contain_text(lab.kernel.evaluate("p.facts[0]"))
+    panel.get_by_role("searchbox").first.fill(lab.kernel.evaluate("p.kernels[fused].name"))
+    panel.get_by_role("grid").first.press("ArrowDown")
+    lab.kernel.expect("panel.kernel == fused", True)
+    lab.kernel.expect("[each['id'] for each in g.selection] == list(p.kernels[fused].nodes)", True)
+    expect(detail).to_contain_text("at once")
+    panel.get_by_role("searchbox").first.fill("")
+    lab.screenshot(f"profile-panel-{lab.theme}", panel)
+
+    # a node of the graph chooses its kernel
+    single = lab.kernel.evaluate("next(n for n, k in enumerate(p.kernels) if k.op == 'NonMaxSuppression')")
+    lab.kernel.evaluate(f"setattr(g, 'selection', [dict(panel._nodes_of({single})[0])])")
+    expect(detail).to_contain_text("NonMaxSuppression")
+    panel.get_by_role("button", name="Treemap").click()
+    expect(panel.get_by_role("slider", name="Kernels by scope")).to_be_visible()
+    lab.screenshot(f"profile-treemap-{lab.theme}", panel)
+    panel.get_by_role("button", name="Before and after").click()
+    lab.kernel.evaluate("setattr(panel, 'kernel', fused)")
+    optimized = panel.locator("[data-widget=candidate]")
+    expect(optimized).to_have_attribute("data-state", "drawn")
+    states = "[...document.querySelectorAll('[data-widget=profile] .onnx-nb-graph')].map(each => each.onnxNb.state)"
+    look = f"{states}.filter(({{selection}}) => selection?.kind === 'node').length"
+    await_value(lambda: lab.page.evaluate(look), 2, "the number of graphs in which a node is selected")
+    lab.screenshot(f"profile-pair-{lab.theme}", panel)
+    lab.page.add_script_tag(path=AXE)
+    assert violations(panel) == []
     assert lab.errors == []
 
 

@@ -14,7 +14,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.profile.result import Profile, profile_of
-from onnx_nb.analysis.profile.sessions import Optimization, located, optimized, ran_nodes, settings, with_names
+from onnx_nb.analysis.profile.sessions import Optimization, located, optimized_session, ran_nodes, settings, with_names
 from onnx_nb.analysis.profile.trace import read_trace
 from onnx_nb.analysis.run.session import create, one_feed, run_session
 
@@ -93,7 +93,7 @@ def profile(
     ):
         options.enable_profiling, options.profile_file_prefix = True, str(folder / "run")
         # the names that onnxruntime makes up differ from session to session: the graph must be the one that ran
-        session, ran = optimized(named, **chosen, options=options)
+        session, made = optimized_session(named, **chosen, options=options)
         try:
             for number in range(warmup + runs):
                 if progress is not None:
@@ -104,8 +104,9 @@ def profile(
         trace = read_trace(path, warmup=warmup)
     if progress is not None:
         progress(0.95, "mapping kernels")
-    graph = Graph.of(named)
-    found = located(graph, ran, ran_nodes(trace, ran))
+    graph, ran = Graph.of(named), Graph.of(made)
+    ran_as = ran_nodes(trace, ran)
+    found = located(graph, ran, ran_as)
     used = {details.get("provider", "") for details in trace.details}
     asked = [providers] if isinstance(providers, str) else list(providers or ("CPUExecutionProvider",))
     idle = [provider for provider in asked if provider not in used and provider != "CPUExecutionProvider"]
@@ -113,6 +114,8 @@ def profile(
     shapes = {name: tuple(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)}
     result = profile_of(
         *(loaded, trace, found),
+        optimized=made,
+        ran_as=ran_as,
         optimization=optimization or "",
         notes=notes,
         providers=tuple(asked),

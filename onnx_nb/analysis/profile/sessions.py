@@ -16,7 +16,6 @@ import onnx
 from onnx import TensorProto, helper
 
 from onnx_nb.analysis.formatting import plain_text
-from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, load, with_proto
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.tensors import all_nodes, declared_bytes, graphs_of
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     import onnxruntime
 
+    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.profile.trace import Trace
 
 Optimization = Literal["all", "layout", "extended", "basic", "off"]
@@ -68,14 +68,14 @@ def settings(given: Any, optimization: Optimization | None) -> Iterator[onnxrunt
             setattr(options, name, value)
 
 
-def optimized(
+def optimized_session(
     model: Model,
     *,
     options: onnxruntime.SessionOptions,
     providers: Sequence[str] | None = None,
     threads: int = 0,
-) -> tuple[onnxruntime.InferenceSession, Graph]:
-    """Return a session, and the graph that onnxruntime made of the model for it, without large weights."""
+) -> tuple[onnxruntime.InferenceSession, Model]:
+    """Return a session, and what onnxruntime made of the model for it, without large weights."""
     with working_folder() as folder:
         path = folder / "optimized.onnx"
         if sum(declared_bytes(tensor) for tensor in model.proto.graph.initializer) > _INLINE_LIMIT:
@@ -87,7 +87,7 @@ def optimized(
             tensor.ClearField("raw_data")
             tensor.ClearField("external_data")
             tensor.data_location = TensorProto.EXTERNAL
-    return session, Graph.of(load(proto))
+    return session, load(proto)
 
 
 def with_names(model: Model, *, unique: bool) -> Model:

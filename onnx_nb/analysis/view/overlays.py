@@ -276,7 +276,7 @@ def _profiled(graph: Graph, profile: Profile, label: str, reduce: Reduction) -> 
         "memory": lambda kernel: kernel.memory,
         "gflops": lambda kernel: kernel.rate(kernel.flops),
         "gbs": lambda kernel: kernel.rate(kernel.nbytes),
-        "intensity": lambda kernel: None if kernel.flops is None or not kernel.nbytes else kernel.flops / kernel.nbytes,
+        "intensity": lambda kernel: kernel.intensity,
     }
     if label not in metrics:
         listed = ", ".join(map(repr, (*metrics, *PROFILED)))

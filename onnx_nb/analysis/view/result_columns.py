@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -21,9 +21,11 @@ from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, number_text, quoted, shape_text, shortened
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.operators import CATEGORIES, category
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.run.statistics import Statistics
+from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.simplify.known_graph import identify
 from onnx_nb.analysis.simplify.rounds import rules
 from onnx_nb.analysis.view.columns import Columns
@@ -31,6 +33,8 @@ from onnx_nb.analysis.view.columns import Columns
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison, Point, Which
     from onnx_nb.analysis.compare.diff import Diff
+    from onnx_nb.analysis.profile.changes import ProfileComparison
+    from onnx_nb.analysis.profile.result import Kernel, Profile
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.simplify.editor import Change
@@ -536,3 +540,90 @@ def account(found: Simplification) -> dict[str, Any]:
         "steps": [[step.name, len(step.model.proto.graph.node), step.done] for step in found.steps],
         "path": f"{file.stem}.simplified{file.suffix or '.onnx'}",
     }
+
+
+# ---------------------------------------------------------------- a profile
+
+SPANS: Final = 50_000
+"""Maximum number of executions in a timeline: the longest."""
+
+
+def profile_columns(profile: Profile, compared: ProfileComparison | None = None) -> Columns:
+    """Return the kernels of a profile, its scopes, the run in the middle, and what changed from another profile."""
+    kernels, tree = profile.kernels, scopes(profile.graph)
+    spans = sorted(profile.spans, key=lambda span: -span.seconds)[:SPANS]
+    spans.sort(key=lambda span: span.start)
+    threads = list(dict.fromkeys(span.thread for span in spans))
+
+    def numbers(of: Callable[[Kernel], float | None]) -> Any:
+        return np.asarray([math.nan if (x := of(kernel)) is None else x for kernel in kernels], np.float64)
+
+    arrays: dict[str, Any] = {
+        "seconds": numbers(lambda kernel: kernel.median),
+        "spread": numbers(lambda kernel: kernel.spread),
+        "share": profile.shares,
+        "calls": numbers(lambda kernel: kernel.calls),
+        "gflops": numbers(lambda kernel: kernel.rate(kernel.flops)),
+        "gbs": numbers(lambda kernel: kernel.rate(kernel.nbytes)),
+        "intensity": numbers(lambda kernel: kernel.intensity),
+        "memory": numbers(lambda kernel: kernel.memory),
+        "threads": numbers(lambda kernel: kernel.threads),
+        "category": np.asarray([category(kernel.op) for kernel in kernels], np.uint8),
+        "parent": np.asarray([kernel.parent for kernel in kernels], np.int32),
+        "scope": np.asarray(profile.kernel_scopes, np.int32),
+        "optimized": np.asarray([kernel.optimized for kernel in kernels], np.int32),
+        "node_ptr": np.cumsum([0, *(len(kernel.nodes) for kernel in kernels)]).astype(np.uint32),
+        "node": np.asarray([node for kernel in kernels for node in kernel.nodes], np.int32),
+        "span_kernel": np.asarray([span.kernel for span in spans], np.uint32),
+        "span_start": np.asarray([span.start for span in spans], np.float64),
+        "span_seconds": np.asarray([span.seconds for span in spans], np.float64),
+        "span_thread": np.asarray([threads.index(span.thread) for span in spans], np.uint32),
+        "scope_parent": np.asarray(tree.scope_parent, np.int32),
+    }
+    texts = {name: [getattr(kernel, name) for kernel in kernels] for name in ("name", "op", "provider", "edge", "how")}
+    texts["inside"] = [kernels[kernel.parent].name if kernel.parent >= 0 else "" for kernel in kernels]
+    texts["types"] = [kernel.types for kernel in kernels]
+    texts["node_name"] = [profile.graph.node_label(node) for kernel in kernels for node in kernel.nodes]
+    texts |= {"scope_path": tree.scope_path, "scope_class": tree.scope_class}
+    changes = () if compared is None else compared.changes
+    for name in ("before", "after", "difference", "noise", "nodes"):
+        arrays[f"change_{name}"] = np.asarray([getattr(change, name) for change in changes], np.float64)
+    arrays["change_kernel"] = np.asarray([(*change.kernels[1], -1)[0] for change in changes], np.int32)
+    for name in ("verdict", "name", "op", "before_op"):
+        texts[f"change_{name}"] = [getattr(change, name) for change in changes]
+    meta = {
+        "model": shortened(profile.model.name, LONGEST),
+        "message": profile.message if compared is None else compared.message,
+        "facts": profile.facts,
+        "compared": compared is not None,
+        "pair": profile.optimized is not None,
+        "categories": list(CATEGORIES),
+        "left_out": len(profile.spans) - len(spans),
+    }
+    return Columns.of(arrays, texts, meta)
+
+
+def ran_columns(profile: Profile) -> Columns:
+    """Return which node of the optimized model each node is part of, in the form of a diff without changes."""
+    if profile.optimized is None:
+        raise OnnxNbError("the optimized model is not in a profile that was loaded.", advice="Profile the model again.")
+    graphs = profile.graph, Graph.opened(profile.optimized)
+    node = [np.full(graph.node_count, -1, np.int32) for graph in graphs]
+    for kernel in profile.kernels:
+        if kernel.optimized >= 0 and kernel.nodes and not kernel.edge:
+            node[0][list(kernel.nodes)] = kernel.optimized
+            node[1][kernel.optimized] = kernel.nodes[-1]
+    numbers = {name: number for number, name in enumerate(graphs[1].value_names)}
+    value = np.asarray([numbers.get(name, -1) for name in graphs[0].value_names], np.int32)
+    inserted = [kernel.optimized for kernel in profile.kernels if kernel.edge and kernel.optimized >= 0]
+    states = [np.full(len(each), SAME, np.uint8) for each in node]
+    states[1][inserted] = ONLY
+    values = [np.full(graph.value_count, SAME, np.uint8) for graph in graphs]
+    sides = counterparts(
+        graphs,
+        (node[0], node[1]),
+        (value, inverse(value, graphs[1].value_count)),
+        ((states[0], values[0]), (states[1], values[1])),
+    )
+    counts = {"added": len(inserted)}
+    return Columns(_side_columns(sides), {"changes": [], "total": 0, "message": "", "counts": counts})

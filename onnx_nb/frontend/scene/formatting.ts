@@ -66,6 +66,7 @@ export function magnitude(x: number): string {
 /** Formats a duration: 0.0021 → "2.1 ms". */
 export function seconds(x: number, digits: number): string {
   if (x === 0) return "0 s";
-  const [factor, unit] = x < 1e-3 ? [1e6, "µs"] : x < 1 ? [1e3, "ms"] : [1, "s"];
+  const size = Math.abs(x);
+  const [factor, unit] = size < 1e-3 ? [1e6, "µs"] : size < 1 ? [1e3, "ms"] : [1, "s"];
   return `${written(x * factor, digits)} ${unit}`;
 }

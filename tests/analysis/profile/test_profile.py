@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import re
@@ -31,16 +32,22 @@ LEVELS = {
 SMALL = ("bert", "llama", "vit", "whisper", "detr")
 
 
+@pytest.fixture(scope="module")
+def resnet() -> Profile:
+    """A profile that several tests read; of one thread, since others would spin while they wait."""
+    return profile(models.exported("resnet50", dynamo=True), runs=2, warmup=0, threads=1)
+
+
 def traced(path: Path, folder: Path, level: str = "all", runs: int = 2, optimized: Path | None = None) -> Path:
     """Profile a model by hand, and return the file that onnxruntime wrote."""
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level, options.intra_op_num_threads = 3, 1
     options.enable_profiling, options.profile_file_prefix = True, str(folder / "by-hand")
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[level])
     if optimized is not None:
         options.optimized_model_filepath = str(optimized)
     session = onnxruntime.InferenceSession(path, options)
-    feeds = random_feeds(load(path))
+    feeds = random_feeds(load(path)) if runs else {}
     for _ in range(runs):
         session.run(None, feeds)
     return Path(session.end_profiling())
@@ -63,7 +70,7 @@ def kernel_seconds(path: Path) -> float:
 
 def check(path: Path, level: Any, folder: Path) -> Profile:
     """Compare the profile of a model with a session and an optimized graph made by hand."""
-    found = profile(path, runs=2, warmup=1, optimization=level)
+    found = profile(path, runs=2, warmup=1, optimization=level, threads=1)
     proto = onnx.load(path, load_external_data=False)
     assert found.mapped >= 0.99
     assert found.shares.sum() == pytest.approx(1)
@@ -72,7 +79,7 @@ def check(path: Path, level: Any, folder: Path) -> Profile:
     assert all(inner <= run * 1.01 for inner, run in zip(total, found.run_seconds, strict=True))
 
     optimized = folder / "optimized.onnx"
-    traced(path, folder, level, optimized=optimized)
+    traced(path, folder, level, runs=0, optimized=optimized)
     names = {node.name: node for node in onnx.load(optimized).graph.node if node.name}
     makers = {name: index for index, node in enumerate(proto.graph.node) for name in node.output if name}
     checked = 0
@@ -130,8 +137,8 @@ def test_bodies_of_loops_and_branches_count_once(level: Optimization, tmp_path: 
         assert read.kernel_seconds[0] == pytest.approx(kernel_seconds(by_hand), rel=0.01, abs=2e-6)
 
 
-def test_a_residual_and_its_activation_belong_to_the_convolution_that_adds_them() -> None:
-    found = profile(models.exported("resnet50", dynamo=True), runs=2, warmup=0)
+def test_a_residual_and_its_activation_belong_to_the_convolution_that_adds_them(resnet: Profile) -> None:
+    found = resnet
     ops = {index: node.op_type for index, node in enumerate(found.model.proto.graph.node)}
     sets = [tuple(ops[node] for node in kernel.nodes) for kernel in found.kernels if len(kernel.nodes) > 1]
     assert sorted(set(sets)) == [("Conv", "Add", "Relu"), ("Conv", "Relu")]
@@ -141,7 +148,7 @@ def test_a_residual_and_its_activation_belong_to_the_convolution_that_adds_them(
 
 
 def test_inserted_kernels_stand_on_an_edge() -> None:
-    found = profile(models.detection(), runs=1, warmup=0)
+    found = profile(models.detection(), runs=1, warmup=0, threads=1)
     names = {value for node in found.model.proto.graph.node for value in node.output}
     assert found.inserted
     assert all(kernel.op == "ReorderOutput" and kernel.edge in names for kernel in found.inserted)
@@ -155,8 +162,8 @@ def test_nodes_without_names_and_with_the_same_name_are_told_apart() -> None:
     assert [row["status"] for row in found.rows("node")] == ["measured"] * 4
 
 
-def test_rows_sum_to_the_time_and_sets_are_split_only_on_request() -> None:
-    found = profile(models.exported("resnet50", dynamo=True), runs=3, warmup=1)
+def test_rows_sum_to_the_time_and_sets_are_split_only_on_request(resnet: Profile) -> None:
+    found = resnet
     for by in ("kernel", "operator", "provider"):
         assert sum(row["share"] for row in found.rows(by)) == pytest.approx(1)
     assert found.rows("scope")[0]["kernels"] == len(found.kernels)
@@ -173,8 +180,8 @@ def test_rows_sum_to_the_time_and_sets_are_split_only_on_request() -> None:
     assert found.memory_peak
 
 
-def test_a_message_names_what_takes_the_time() -> None:
-    found = profile(models.exported("resnet50", dynamo=False), runs=2, warmup=0)
+def test_a_message_names_what_takes_the_time(resnet: Profile) -> None:
+    found = resnet
     assert "of 58 kernels, all Conv" in found.message
     assert found.message.endswith("all on CPU.")
     assert "100% mapped" in repr(found)
@@ -182,7 +189,7 @@ def test_a_message_names_what_takes_the_time() -> None:
 
 def test_a_profile_survives_a_file_and_is_refused_for_another_model(tmp_path: Path) -> None:
     path = models.detection()
-    found = profile(path, runs=3)
+    found = profile(path, runs=3, threads=1)
     again = Profile.load(found.save(tmp_path / "profile.json"), path)
     assert again.rows("node") == found.rows("node")
     assert again.message == found.message
@@ -254,6 +261,62 @@ def test_what_cannot_be_profiled_is_named() -> None:
         profile(models.detection(), session_options={})
     with pytest.raises(TypeError, match="'all' or 'layout' or"):
         profile(models.detection(), optimization="most")  # type: ignore[arg-type]
+
+
+def test_the_optimized_model_has_the_node_of_each_kernel(resnet: Profile) -> None:
+    assert resnet.optimized is not None
+    nodes = resnet.optimized.proto.graph.node
+    assert all(nodes[kernel.optimized].op_type == kernel.op for kernel in resnet.kernels)
+    assert all(kernel.types for kernel in resnet.kernels)
+    assert "114 nodes fused into 49 kernels" in resnet.facts
+
+
+def changed(found: Profile, seconds: dict[int, np.ndarray]) -> Profile:
+    """Return a profile with other seconds for some kernels."""
+    kernels = [
+        dataclasses.replace(kernel, seconds=seconds.get(number, kernel.seconds))
+        for number, kernel in enumerate(found.kernels)
+    ]
+    return dataclasses.replace(found, kernels=tuple(kernels))
+
+
+def test_a_difference_within_the_spread_is_noise() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[64, 64] x) => (float[64, 64] z) { a = Sin(x)  b = Cos(a)  z = Tanh(b) }""")
+    measured = profile(proto, runs=5, warmup=0, optimization="off", threads=1)
+    still, wide = np.full(5, 1e-3), np.asarray([1, 2, 3, 4, 5]) * 1e-3
+    before = changed(measured, {0: still, 1: wide, 2: still})
+    after = changed(measured, {0: still + 1e-4, 1: wide + 1e-4, 2: still - 5e-4})
+    rows = before.compare(after).rows()
+    assert [(row["op"], row["verdict"]) for row in rows] == [("Tanh", "faster"), ("Sin", "slower"), ("Cos", "noise")]
+    assert [row["difference"] for row in rows] == pytest.approx([-5e-4, 1e-4, 1e-4])
+    assert rows[2]["noise"] == pytest.approx(2e-3)
+    assert "Only" not in before.compare(after).message
+    assert {row["verdict"] for row in before.compare(before).rows("operator")} == {"noise"}
+    assert list(before.compare(after).to_frame().columns) == list(rows[0])
+    with pytest.raises(OnnxNbError, match="have no node in common"):
+        before.compare(profile(models.detection(), runs=1, threads=1))
+
+
+def test_fused_kernels_are_compared_with_those_of_the_same_nodes() -> None:
+    path = models.exported("bert", dynamo=True, small=True)
+    fused = profile(path, runs=2, warmup=0, threads=1)
+    plain = profile(path, runs=2, warmup=0, threads=1, optimization="off")
+    found = plain.compare(fused)
+    changes = [change for change in found.changes if change.kernels[0] and change.kernels[1]]
+    assert any(change.op == "SkipLayerNormalization" and change.before_op.startswith("Add") for change in changes)
+    for change in changes:
+        sides = [
+            {node for number in numbers for node in side.kernels[number].nodes}
+            for side, numbers in zip((plain, fused), change.kernels, strict=True)
+        ]
+        assert not any(
+            side.kernels[n].edge for side, own in zip((plain, fused), change.kernels, strict=True) for n in own
+        )
+        assert sides[1] <= sides[0] or sides[0] <= sides[1]
+    total = sum(change.after for change in found.changes)
+    assert total == pytest.approx(sum(kernel.median for kernel in fused.kernels), rel=0.2)
+    assert "Only 2 runs" in found.message
 
 
 def test_work_is_ended_by_its_progress() -> None:

@@ -1,0 +1,360 @@
+/** A chart of rectangles, one or more for each kernel: they respond to the pointer and the keyboard. */
+
+import { el, on, onAbort } from "../panels/dom.ts";
+import { drawnAs } from "../panels/still.ts";
+import type { Pen } from "../render/canvas.ts";
+import { documentOf, SvgPen } from "../render/svg.ts";
+import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
+
+/** A rectangle in pixels of the chart. */
+export interface Tile {
+  /** row that it stands for, −1 for one that holds others */
+  readonly row: number;
+  readonly x: number;
+  readonly y: number;
+  readonly w: number;
+  readonly h: number;
+  readonly label: string;
+  /** number of tiles around it */
+  readonly depth?: number;
+}
+
+export interface Layout {
+  /** pixels that it needs; those of the chart if it is missing */
+  readonly height?: number;
+  readonly tiles: readonly Tile[];
+  /** texts outside of tiles: ticks and names of lanes */
+  readonly texts?: readonly { readonly x: number; readonly y: number; readonly text: string }[];
+  /** lines, as x0, y0, x1, y1 */
+  readonly lines?: readonly (readonly [number, number, number, number])[];
+}
+
+/** The part of the horizontal axis in view, from 0 to 1. */
+export type Extent = readonly [from: number, to: number];
+
+export interface TilesOptions {
+  readonly label: string;
+  /** places the tiles; those that are drawn later are on top */
+  readonly arrange: (w: number, h: number, extent: Extent) => Layout;
+  /** index of the color of a row in `categories` */
+  readonly color: (row: number) => number;
+  readonly categories: readonly string[];
+  readonly describe: (row: number) => string;
+  readonly chosen: (row: number) => void;
+  /** dragging over a range shows only that */
+  readonly zooms: boolean;
+}
+
+const WHOLE: Extent = [0, 1];
+/** Pixels that a pointer must move before it drags, and of a tile that has room for a text. */
+const SLOP = 5;
+const ROOM = 26;
+
+export class Tiles {
+  readonly element: HTMLElement;
+  readonly #options: TilesOptions;
+  readonly #canvas = el("canvas", { "aria-hidden": true });
+  readonly #tooltip = el("div.onnx-nb-tooltip", { "aria-hidden": true });
+  #layout: Layout | null = null;
+  #lit: ReadonlySet<number> | null = null;
+  #chosen = -1;
+  #hovered = -1;
+  #extent: Extent = WHOLE;
+  #drag: { readonly from: number; to: number } | null = null;
+  #theme: Theme | null = null;
+  #frame = 0;
+
+  constructor(options: TilesOptions, signal: AbortSignal) {
+    this.#options = options;
+    this.#tooltip.hidden = true;
+    const attributes = { role: "slider", tabindex: 0, "aria-label": options.label, "aria-valuemin": 1 };
+    this.element = el("div.onnx-nb-tiles", attributes, this.#canvas, this.#tooltip);
+    drawnAs(this.#canvas, () => this.#svg());
+    this.#listen(signal);
+    const observer = new ResizeObserver(() => this.#rearrange());
+    observer.observe(this.element);
+    onAbort(signal, () => {
+      observer.disconnect();
+      cancelAnimationFrame(this.#frame);
+    });
+    this.#describe();
+  }
+
+  /** Marks the tiles of a row, without calling `chosen`. */
+  choose(row: number): void {
+    this.#chosen = row;
+    this.#describe();
+    this.#schedule();
+  }
+
+  /** Dims all rows but these; null for none. */
+  light(rows: ReadonlySet<number> | null): void {
+    this.#lit = rows;
+    this.#schedule();
+  }
+
+  redraw(): void {
+    this.#theme = null;
+    this.#schedule();
+  }
+
+  get #size(): [number, number] {
+    return [Math.max(160, this.element.clientWidth || 600), Math.max(80, this.element.clientHeight || 200)];
+  }
+
+  get #placed(): Layout {
+    this.#layout ??= this.#options.arrange(...this.#size, this.#extent);
+    return this.#layout;
+  }
+
+  #rearrange(): void {
+    this.#layout = null;
+    this.#schedule();
+  }
+
+  #zoom(extent: Extent = WHOLE): void {
+    if (!this.#options.zooms) return;
+    this.#extent = extent;
+    this.#rearrange();
+  }
+
+  #schedule(): void {
+    if (this.#frame !== 0) return;
+    this.#frame = requestAnimationFrame(() => {
+      this.#frame = 0;
+      const { height } = this.#placed;
+      if (height !== undefined) this.element.style.maxHeight = `${Math.ceil(height)}px`;
+      const [w, h] = this.#size;
+      const density = globalThis.devicePixelRatio || 1;
+      this.#canvas.width = Math.round(w * density);
+      this.#canvas.height = Math.round(h * density);
+      const pen = this.#canvas.getContext("2d");
+      if (pen === null) return;
+      pen.setTransform(density, 0, 0, density, 0, 0);
+      this.#draw(pen as Pen);
+    });
+  }
+
+  #svg(): string {
+    const { font } = this.#look;
+    const pen = new SvgPen(createMeasure(font));
+    this.#draw(pen);
+    return documentOf(...this.#size, pen.finish());
+  }
+
+  get #look(): Theme {
+    const root = this.element.closest<HTMLElement>(".onnx-nb") ?? this.element;
+    this.#theme ??= readTheme(root, this.#options.categories);
+    return this.#theme;
+  }
+
+  #draw(pen: Pen): void {
+    const { tiles, texts = [], lines = [] } = this.#placed;
+    const theme = this.#look;
+    const { color } = this.#options;
+    pen.font = `11px ${theme.font}`;
+    pen.textBaseline = "middle";
+    pen.strokeStyle = theme.line;
+    pen.lineWidth = 1;
+    for (const [x0, y0, x1, y1] of lines) {
+      pen.beginPath();
+      pen.moveTo(x0, y0);
+      pen.lineTo(x1, y1);
+      pen.stroke();
+    }
+    for (const { row, x, y, w, h, depth = 0 } of tiles) {
+      const dim = this.#lit !== null && row >= 0 && !this.#lit.has(row);
+      pen.globalAlpha = row < 0 ? 1 : dim ? 0.18 : row === this.#hovered ? 1 : 0.82;
+      pen.fillStyle = row < 0 ? theme.scopes[depth % 2] : (theme.categories[color(row)] ?? theme.dim);
+      const gap = w > 3 && h > 3 ? 1 : 0;
+      pen.fillRect(x, y, Math.max(w - gap, 0.6), Math.max(h - gap, 0.6));
+      if (row >= 0) continue;
+      pen.beginPath();
+      pen.rect(x + 0.5, y + 0.5, Math.max(w - 2, 0), Math.max(h - 2, 0));
+      pen.stroke();
+    }
+    pen.globalAlpha = 1;
+    for (const { row, x, y, w, h, label } of tiles) {
+      if (w < ROOM || h < 11 || label === "" || (this.#lit !== null && row >= 0 && !this.#lit.has(row))) continue;
+      const text = fitted(pen, label, w - 8);
+      if (text === "") continue;
+      pen.fillStyle = row < 0 ? theme.dim : theme.dark ? "#0d1117" : "#ffffff";
+      pen.fillText(text, x + 4, y + Math.min(h / 2, 9));
+    }
+    pen.fillStyle = theme.dim;
+    for (const { x, y, text } of texts) pen.fillText(text, x, y);
+    pen.strokeStyle = theme.text;
+    pen.lineWidth = 2;
+    for (const { row, x, y, w, h } of tiles) {
+      if (row < 0 || row !== this.#chosen) continue;
+      pen.beginPath();
+      pen.rect(x, y, Math.max(w - 1, 2), Math.max(h - 1, 2));
+      pen.stroke();
+    }
+    if (this.#drag !== null) {
+      const { from, to } = this.#drag;
+      pen.fillStyle = theme.halo;
+      pen.fillRect(Math.min(from, to), 0, Math.abs(to - from), this.#size[1]);
+    }
+  }
+
+  #describe(): void {
+    const row = this.#chosen;
+    this.element.setAttribute("aria-valuenow", String(Math.max(1, row + 1)));
+    this.element.setAttribute("aria-valuetext", row < 0 ? "no kernel chosen" : this.#options.describe(row));
+  }
+
+  #pick(row: number): void {
+    if (row === this.#chosen) return;
+    this.choose(row);
+    this.#options.chosen(row);
+  }
+
+  /** Returns the row at a point, within two pixels of a thin tile; −1 for none. */
+  #at(px: number, py: number): number {
+    const { tiles } = this.#placed;
+    for (let at = tiles.length - 1; at >= 0; at--) {
+      const { row, x, y, w, h } = tiles[at];
+      const near = w < 4 ? 2 : 0;
+      if (row >= 0 && px >= x - near && px <= x + w + near && py >= y && py <= y + h) return row;
+    }
+    return -1;
+  }
+
+  #listen(signal: AbortSignal): void {
+    const { element } = this;
+    const { describe } = this.#options;
+    const place = (event: MouseEvent): [number, number] => {
+      const { left, top } = element.getBoundingClientRect();
+      return [event.clientX - left, event.clientY - top];
+    };
+    const hover = (row: number, x = 0, y = 0): void => {
+      this.#tooltip.hidden = row < 0;
+      if (row >= 0) {
+        this.#tooltip.textContent = describe(row);
+        const [w, h] = this.#size;
+        const { offsetWidth, offsetHeight } = this.#tooltip;
+        this.#tooltip.style.left = `${Math.max(4, Math.min(x + 12, w - offsetWidth - 4))}px`;
+        this.#tooltip.style.top = `${y + 16 + offsetHeight > h ? Math.max(0, y - offsetHeight - 8) : y + 16}px`;
+      }
+      if (row === this.#hovered) return;
+      this.#hovered = row;
+      this.#schedule();
+    };
+    on(element, "pointermove", signal, (event) => {
+      const [x, y] = place(event);
+      if (this.#drag === null) hover(this.#at(x, y), x, y);
+      else {
+        this.#drag.to = x;
+        hover(-1);
+        this.#schedule();
+      }
+    });
+    on(element, "pointerleave", signal, () => hover(-1));
+    on(element, "pointerdown", signal, (event) => {
+      if (event.button !== 0) return;
+      const [x] = place(event);
+      this.#drag = { from: x, to: x };
+      element.setPointerCapture?.(event.pointerId);
+    });
+    on(element, "pointerup", signal, (event) => {
+      if (this.#drag === null) return;
+      const [from, to] = [this.#drag.from, this.#drag.to].sort((a, b) => a - b);
+      this.#drag = null;
+      const [low, high] = this.#extent;
+      const [w] = this.#size;
+      const share = (x: number): number => low + (Math.max(0, Math.min(w, x)) / w) * (high - low);
+      if (this.#options.zooms && to - from > SLOP) this.#zoom([share(from), share(to)]);
+      else this.#pick(this.#at(...place(event)));
+      this.#schedule();
+    });
+    on(element, "pointercancel", signal, () => {
+      this.#drag = null;
+    });
+    on(element, "dblclick", signal, () => this.#zoom());
+    const step = (by: number): void => {
+      const rows = [...new Set(this.#placed.tiles.map(({ row }) => row).filter((row) => row >= 0))];
+      if (rows.length === 0) return;
+      const at = rows.indexOf(this.#chosen);
+      this.#pick(rows[Math.max(0, Math.min(rows.length - 1, at < 0 ? 0 : at + by))]);
+    };
+    const scale = (factor: number): void => {
+      const [low, high] = this.#extent;
+      const half = Math.min(0.5, ((high - low) / 2) * factor);
+      const middle = Math.max(half, Math.min(1 - half, (low + high) / 2));
+      this.#zoom([middle - half, middle + half]);
+    };
+    const keys: Readonly<Record<string, () => void>> = {
+      ArrowRight: () => step(1),
+      ArrowDown: () => step(1),
+      ArrowLeft: () => step(-1),
+      ArrowUp: () => step(-1),
+      Home: () => step(-Infinity),
+      End: () => step(Infinity),
+      "+": () => scale(0.5),
+      "=": () => scale(0.5),
+      "-": () => scale(2),
+      "0": () => this.#zoom(),
+      Escape: () => this.#pick(-1),
+    };
+    on(element, "keydown", signal, (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      event.stopPropagation(); // nothing typed here is a command to the notebook
+      const act = keys[event.key];
+      if (act === undefined) return;
+      event.preventDefault();
+      act();
+    });
+  }
+}
+
+/** Returns as much of a text as fits, "" if that is next to nothing. */
+function fitted(pen: Pen, text: string, room: number): string {
+  if (text.length * 5 <= room && pen.measureText(text).width <= room) return text;
+  let shown = text.slice(0, Math.max(0, Math.floor(room / 5)));
+  while (shown.length > 2 && pen.measureText(`${shown}…`).width > room) shown = shown.slice(0, -1);
+  return shown.length > 2 ? `${shown}…` : "";
+}
+
+/** Divides a rectangle among weights, largest first, into pieces that are as square as possible. */
+export function squarified(
+  weights: readonly number[],
+  x: number,
+  y: number,
+  w: number,
+  h: number,
+): readonly (readonly [x: number, y: number, w: number, h: number])[] {
+  const places: [number, number, number, number][] = [];
+  let rest = weights.reduce((sum, each) => sum + each, 0);
+  let at = 0;
+  while (at < weights.length) {
+    const side = Math.min(w, h);
+    const scale = rest > 0 ? (w * h) / rest : 0;
+    /** how long the worst piece is for its width, if the row has these weights */
+    const worst = (sum: number, last: number, first: number): number => {
+      const area = sum * scale;
+      return Math.max((side * side * first * scale) / (area * area), (area * area) / (side * side * last * scale));
+    };
+    let end = at + 1;
+    let sum = weights[at];
+    while (end < weights.length && weights[end] > 0) {
+      const next = sum + weights[end];
+      if (worst(next, weights[end], weights[at]) > worst(sum, weights[end - 1], weights[at])) break;
+      sum = next;
+      end++;
+    }
+    if (end < weights.length && weights[end] <= 0) end = weights.length;
+    const thick = side > 0 ? (sum * scale) / side : 0;
+    let along = 0;
+    for (let piece = at; piece < end; piece++) {
+      const long = sum > 0 ? (weights[piece] / sum) * side : 0;
+      places.push(w >= h ? [x, y + along, thick, long] : [x + along, y, long, thick]);
+      along += long;
+    }
+    if (w >= h) [x, w] = [x + thick, Math.max(0, w - thick)];
+    else [y, h] = [y + thick, Math.max(0, h - thick)];
+    rest -= sum;
+    at = end;
+  }
+  return places;
+}

@@ -1,0 +1,440 @@
+/** The panel of a profile: kernels by their time, one run on a timeline, a treemap of scopes, original and optimized. */
+
+import { type Extent, type Layout, squarified, type Tile, Tiles } from "../charts/tiles.ts";
+import type { ProfileData } from "../protocol/profile.ts";
+import { categoryVariable } from "../render/theme.ts";
+import { bytes, counted, plain, seconds, written } from "../scene/formatting.ts";
+import { button, copyButton, el, elide, facts, settle } from "./dom.ts";
+import { download } from "./export.ts";
+import { createTableTabs, numbers, Table, type TableColumn, texts } from "./table.ts";
+
+export interface ProfileOptions {
+  readonly height?: number;
+  /** a person chose a kernel, −1 for none */
+  readonly chosen?: (kernel: number) => void;
+  /** shows original and optimized graph; absent where there is none */
+  readonly pair?: (parent: HTMLElement, chosen: (kernel: number) => void, signal: AbortSignal) => Promise<PairView>;
+}
+
+/** Both graphs, in which the nodes of a kernel are selected. */
+export interface PairView {
+  choose(kernel: number): void;
+}
+
+/** Pixels of a lane of the timeline, at most, and of the axis below. */
+const LANE = 34;
+const AXIS = 18;
+const MINIMUM = 90;
+/** Pixels of the head of a scope in the treemap. */
+const HEAD = 15;
+
+const time = (x: number): string => (Number.isNaN(x) ? "–" : seconds(x, 3));
+const percent = (x: number): string => `${(100 * x).toFixed(1)}%`;
+
+export function createProfile(root: HTMLElement, data: ProfileData, options: ProfileOptions, signal: AbortSignal) {
+  const { about } = data;
+  root.classList.add("onnx-nb-profile");
+  root.style.setProperty("--nb-height", `${options.height ?? 560}px`);
+  let chosen = -1;
+  let pair: PairView | null = null;
+  const live = el("div.onnx-nb-live", { "aria-live": "polite" });
+  const detail = el("aside.onnx-nb-detail", { "aria-label": "Kernel", tabindex: 0 });
+  const describe = (kernel: number): string =>
+    `${data.text("op", kernel)} ${elide(data.text("name", kernel), 80)}: ${time(data.seconds[kernel])}, ${percent(data.share[kernel])}`;
+  const choose = (kernel: number, person: boolean): void => {
+    if (kernel === chosen) return;
+    chosen = kernel;
+    table.choose(kernel);
+    for (const chart of charts) chart.choose(kernel);
+    pair?.choose(kernel);
+    detail.replaceChildren(...detailsOf(data, kernel, signal));
+    detail.scrollTop = 0;
+    if (kernel >= 0) live.textContent = describe(kernel);
+    if (person) options.chosen?.(kernel);
+  };
+  const pick = (kernel: number): void => choose(kernel, true);
+  const light = (kernels: ReadonlySet<number> | null): void => {
+    for (const chart of charts) chart.light(kernels);
+  };
+  const chart = (label: string, arrange: (w: number, h: number, extent: Extent) => Layout, zooms: boolean): Tiles => {
+    const color = (kernel: number): number => data.category[kernel];
+    const { categories } = about;
+    return new Tiles({ label, arrange, color, categories, describe, chosen: pick, zooms }, signal);
+  };
+  const charts = [
+    chart("Kernels of one run, in order", (w, h, extent) => timelineOf(data, w, h, extent), true),
+    chart("Kernels by scope", (w, h) => treemapOf(data, w, h), false),
+  ];
+  const table = new Table(
+    {
+      label: `Kernels of ${elide(about.model, 80)}`,
+      noun: "kernel",
+      count: data.count,
+      columns: kernelColumns(data),
+      sorting: { key: "time", descending: true },
+      chosen: pick,
+      activated: () => detail.focus(),
+    },
+    signal,
+  );
+  const sums = (by: "op" | "scope", noun: string, title: string) => {
+    const { names, members } = by === "op" ? byOperator(data) : byScope(data);
+    const columns = sumColumns(data, title, names, members);
+    const shown = (row: number): void => light(row < 0 ? null : new Set(members[row]));
+    const sorting = { key: "time", descending: true };
+    const label = `${title}s of ${elide(about.model, 80)}`;
+    return [
+      names.length,
+      new Table({ label, noun, count: names.length, columns, sorting, chosen: shown }, signal),
+    ] as const;
+  };
+  const changes = {
+    label: `Changes of ${elide(about.model, 80)}`,
+    noun: "set",
+    count: data.changes,
+    columns: changeColumns(data),
+    chosen: (row: number): void => choose(row < 0 ? -1 : data.of("change_kernel")[row], true),
+  };
+  const tabs = createTableTabs(
+    [
+      ...(about.compared ? [["Changes", data.changes, new Table(changes, signal)] as const] : []),
+      ["Kernels", data.count, table],
+      ["Operators", ...sums("op", "operator", "Operator")],
+      ["Scopes", ...sums("scope", "scope", "Scope")],
+    ],
+    signal,
+    () => light(null),
+  );
+  tabs.show(0);
+
+  const pairPlace = el("div.onnx-nb-profile-pair");
+  const views = [
+    ["Timeline", "One run, kernel by kernel; drag over a range to see it closer, 0 for all"],
+    ["Treemap", "Time of each kernel inside its scopes"],
+    ...(options.pair === undefined ? [] : [["Before and after", "The model beside what onnxruntime made of it"]]),
+  ].map(([name, title], at) => button(name, () => turn(at), signal, { class: "onnx-nb-small", title }));
+  const legend = legendOf(data);
+  const turn = (view: number): void => {
+    views.forEach((each, at) => void each.setAttribute("aria-pressed", String(at === view)));
+    charts.forEach(({ element }, at) => {
+      element.hidden = at !== view;
+    });
+    pairPlace.hidden = view !== 2;
+    legend.hidden = view === 2;
+    root.classList.toggle("onnx-nb-profile-pairing", view === 2);
+    if (view !== 2 || pairPlace.hasChildNodes() || options.pair === undefined) return;
+    pairPlace.append(el("p.onnx-nb-nothing.onnx-nb-dim", "Reading both graphs…"));
+    settle(
+      options.pair(pairPlace, pick, signal),
+      signal,
+      (view) => {
+        pair = view;
+        pair.choose(chosen);
+      },
+      (error) => pairPlace.replaceChildren(el("p.onnx-nb-nothing", { role: "alert" }, String(error))),
+    );
+  };
+  turn(0);
+
+  const csv = (): void => download(new Blob([table.csv()], { type: "text/csv" }), `${about.model} kernels`, "csv");
+  const save = button("Save CSV", csv, signal, { title: "The kernels that are shown, with all digits" });
+  const linked = el("span.onnx-nb-dim.onnx-nb-linked");
+  linked.hidden = true;
+  const left = about.left_out > 0 ? [`${counted(about.left_out, "short execution")} not on the timeline`] : [];
+  const message = el("b.onnx-nb-said", elide(about.message, 900));
+  const more = el("span.onnx-nb-dim", [...about.facts, ...left].join(" · "));
+  root.replaceChildren(
+    el("header.onnx-nb-bar", el("div.onnx-nb-announced", message, more, linked), save),
+    el(
+      "div.onnx-nb-profile-body",
+      el(
+        "div.onnx-nb-profile-left",
+        el("div.onnx-nb-chart-bar", ...views, legend),
+        ...charts.map(({ element }) => element),
+        pairPlace,
+        el(
+          "section.onnx-nb-below",
+          { "aria-label": "Tables" },
+          el("div.onnx-nb-below-bar", ...tabs.buttons, ...tabs.filters),
+          ...tabs.tables,
+        ),
+      ),
+      detail,
+    ),
+    live,
+  );
+  detail.replaceChildren(...detailsOf(data, -1, signal));
+  return {
+    choose: (kernel: number): void => choose(kernel, false),
+    setLinked(text: string): void {
+      linked.textContent = elide(text, 200);
+      linked.hidden = text === "";
+    },
+    redraw(): void {
+      for (const each of charts) each.redraw();
+    },
+  };
+}
+
+// ---------------------------------------------------------------- charts
+
+/** Places the executions of one run: a lane for each thread, and one below for kernels in bodies. */
+export function timelineOf(data: ProfileData, w: number, h: number, [from, to]: Extent): Layout {
+  const { kernel, start, seconds: lasted, thread } = data.spans;
+  const depth = new Uint8Array(data.count);
+  for (let each = 0; each < data.count; each++) {
+    for (let above = data.parent[each]; above >= 0; above = data.parent[above]) depth[each]++;
+  }
+  const keys = Array.from(kernel, (each, at) => thread[at] * 256 + depth[each]);
+  const lanes = [...new Set(keys)].sort((a, b) => a - b);
+  const end = start.reduce((most, each, at) => Math.max(most, each + lasted[at]), 0) || 1;
+  const lane = Math.min(LANE, (h - AXIS) / Math.max(1, lanes.length));
+  const x = (t: number): number => ((t / end - from) / (to - from)) * w;
+  const tiles = [];
+  for (let at = 0; at < kernel.length; at++) {
+    const [left, right] = [x(start[at]), x(start[at] + lasted[at])];
+    if (right < 0 || left > w) continue;
+    const y = lanes.indexOf(keys[at]) * lane;
+    const label = data.text("op", kernel[at]);
+    const [near, far] = [Math.max(0, left), Math.min(w, right)];
+    tiles.push({ row: kernel[at], x: near, y, w: far - near, h: lane, label });
+  }
+  const bottom = Math.min(h - AXIS, lanes.length * lane) + 2;
+  const each = niceStep((to - from) * end, Math.max(2, Math.floor(w / 110)));
+  const texts = [];
+  const lines: [number, number, number, number][] = [];
+  for (let tick = Math.ceil((from * end) / each) * each; tick <= to * end + each / 1e6; tick += each) {
+    if (x(tick) > w - 46) break;
+    texts.push({ x: x(tick) + 3, y: bottom + AXIS / 2, text: time(Math.round(tick * 1e9) / 1e9) });
+    lines.push([x(tick), bottom - 2, x(tick), bottom + 6]);
+  }
+  return { tiles, texts, lines, height: Math.max(MINIMUM, lanes.length * LANE + AXIS) };
+}
+
+/** Returns a round number of which about `count` make up a length. */
+function niceStep(length: number, count: number): number {
+  const raw = length / count;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  return power * ([1, 2, 5].find((each) => each * power >= raw) ?? 10);
+}
+
+/** Places scopes inside each other, and kernels in their scopes, with areas that are their time. */
+export function treemapOf(data: ProfileData, w: number, h: number): Layout {
+  const { scope, scopeParent, seconds: lasted } = data;
+  const inside: number[][] = Array.from(scopeParent, () => []);
+  const below: number[][] = Array.from(scopeParent, () => []);
+  const total = new Float64Array(scopeParent.length);
+  for (let kernel = 0; kernel < data.count; kernel++) {
+    const own = Math.max(0, scope[kernel]);
+    inside[own].push(kernel);
+    for (let above = own; above >= 0; above = scopeParent[above]) total[above] += lasted[kernel];
+  }
+  scopeParent.forEach((parent, child) => {
+    if (parent >= 0 && total[child] > 0) below[parent].push(child);
+  });
+  const tiles: Tile[] = [];
+  const place = (at: number, x: number, y: number, w: number, h: number, depth: number, above: string): void => {
+    const parts = [...below[at].map((each) => ~each), ...inside[at]]
+      .map((part) => [part, part < 0 ? total[~part] : lasted[part]] as const)
+      .sort(([, a], [, b]) => b - a);
+    const sizes = parts.map(([, size]) => size);
+    squarified(sizes, x, y, w, h).forEach(([px, py, pw, ph], number) => {
+      const [part] = parts[number];
+      if (pw * ph < 0.4) return;
+      if (part >= 0) {
+        tiles.push({ row: part, x: px, y: py, w: pw, h: ph, label: data.text("op", part) });
+        return;
+      }
+      const path = data.text("scope_path", ~part);
+      const only = below[~part].length + inside[~part].length === 1;
+      const headed = !only && pw > 44 && ph > 2.2 * HEAD;
+      const label = path.slice(sharedLength(path, above));
+      if (headed) tiles.push({ row: -1, x: px, y: py, w: pw, h: ph, label, depth });
+      const [head, edge] = headed ? [HEAD, 2] : [0, 0];
+      const [wide, high] = [Math.max(0, pw - 2 * edge), Math.max(0, ph - head - edge)];
+      place(~part, px + edge, py + head, wide, high, headed ? depth + 1 : depth, headed ? path : above);
+    });
+  };
+  place(0, 0, 0, w, h, 0, "");
+  return { tiles };
+}
+
+/** Returns the number of characters of the parts that two paths begin with. */
+function sharedLength(path: string, other: string): number {
+  let [at, end] = [0, 0];
+  while (at < other.length && path[at] === other[at]) if (/[/.]/.test(path[at++])) end = at;
+  return at === other.length && /[/.]/.test(path[at] ?? "") ? at + 1 : end;
+}
+
+/** Names the colors, those with most time first. */
+function legendOf(data: ProfileData): HTMLElement {
+  const sums = new Map<number, number>();
+  data.category.forEach((category, kernel) => {
+    sums.set(category, (sums.get(category) ?? 0) + data.share[kernel]);
+  });
+  const listed = [...sums].sort(([, a], [, b]) => b - a).filter(([, share]) => share >= 0.001);
+  const keys = listed.map(([category, share]) => {
+    const name = data.about.categories[category];
+    const patch = el("i", { style: { background: `var(${categoryVariable(name)}, var(--nb-cat-other))` } });
+    return el("span", patch, `${name} ${percent(share)}`);
+  });
+  return el("div.onnx-nb-profile-legend.onnx-nb-dim", ...keys);
+}
+
+// ---------------------------------------------------------------- tables
+
+function barOf(share: number, most: number, color: string): HTMLElement {
+  const width = `${Math.max(1, (100 * share) / (most || 1)).toFixed(1)}%`;
+  return el("span.onnx-nb-hbar", { "aria-hidden": true }, el("i", { style: { width, background: color } }));
+}
+
+function kernelColumns(data: ProfileData): readonly TableColumn[] {
+  const most = data.share.reduce((a, b) => Math.max(a, b), 0);
+  const { categories } = data.about;
+  const color = (kernel: number): string =>
+    `var(${categoryVariable(categories[data.category[kernel]])}, var(--nb-cat-other))`;
+  const providers = new Set(Array.from({ length: data.count }, (_, kernel) => data.text("provider", kernel)));
+  const rate = (name: string, title: string, hint: string, spare: number): TableColumn =>
+    numbers(name, title, [62, 0.4], data.numbers(name), (x) => written(x, 3), { spare, hint });
+  const nodes = Float64Array.from({ length: data.count }, (_, kernel) => data.nodeCount(kernel));
+  const computes = (kernel: number): string => {
+    const [first = "", ...others] = data.nodeNames(kernel);
+    const name = /^\S+ '(.*)'$/.exec(first)?.[1] ?? first;
+    return others.length === 0 ? name : `${name} +${others.length}`;
+  };
+  const where = (kernel: number): string =>
+    [data.text("inside", kernel), data.text("edge", kernel)].filter(Boolean).join(" ");
+  return [
+    texts("kernel", "Kernel", [150, 3], (kernel) => data.text("name", kernel), { names: true }),
+    texts("op", "Op", [84, 1], (kernel) => data.text("op", kernel)),
+    texts("computes", "Computes", [120, 2], computes, { names: true, hint: "Nodes of the model", spare: 3 }),
+    { key: "bar", title: "", width: [90, 0.8], draw: (kernel) => barOf(data.share[kernel], most, color(kernel)) },
+    numbers("time", "Time", [74, 0.4], data.seconds, time, { hint: "Median of the runs, without bodies" }),
+    numbers("spread", "±", [64, 0.3], data.numbers("spread"), time, { spare: 1, hint: "Half the interquartile range" }),
+    numbers("share", "Share", [56, 0.3], data.share, percent),
+    numbers("nodes", "Nodes", [50, 0.2], nodes, plain, { spare: 2, hint: "How many nodes of the model it computes" }),
+    ...(providers.size > 1 ? [texts("provider", "Provider", [84, 1], (kernel) => shortProvider(data, kernel))] : []),
+    rate("gflops", "GFLOP/s", "Billions of floating-point operations a second", 4),
+    rate("gbs", "GB/s", "Billions of bytes read and written a second", 5),
+    rate("intensity", "FLOP/B", "Arithmetic intensity: operations for each byte", 6),
+    numbers("calls", "Calls", [48, 0.2], data.numbers("calls"), plain, { spare: 9 }),
+    numbers("memory", "Memory", [66, 0.3], data.numbers("memory"), (x) => (Number.isNaN(x) ? "–" : bytes(x)), {
+      spare: 8,
+      hint: "In use when it ended",
+    }),
+    texts("where", "Inside, on", [70, 1], where, { spare: 7, names: true }),
+  ];
+}
+
+function shortProvider(data: ProfileData, kernel: number): string {
+  return data.text("provider", kernel).replace("ExecutionProvider", "");
+}
+
+interface Sums {
+  readonly names: readonly string[];
+  readonly members: readonly (readonly number[])[];
+}
+
+function byOperator(data: ProfileData): Sums {
+  const members = new Map<string, number[]>();
+  for (let kernel = 0; kernel < data.count; kernel++) {
+    const op = data.text("op", kernel);
+    const same = members.get(op);
+    if (same === undefined) members.set(op, [kernel]);
+    else same.push(kernel);
+  }
+  return { names: [...members.keys()], members: [...members.values()] };
+}
+
+function byScope(data: ProfileData): Sums {
+  const members: number[][] = Array.from(data.scopeParent, () => []);
+  for (let kernel = 0; kernel < data.count; kernel++) {
+    for (let above = data.scope[kernel]; above >= 0; above = data.scopeParent[above]) members[above].push(kernel);
+  }
+  const listed = members.flatMap((each, scope) => (each.length > 0 && scope > 0 ? [scope] : []));
+  return {
+    names: listed.map((scope) => `${data.text("scope_path", scope)} ${data.text("scope_class", scope)}`.trim()),
+    members: listed.map((scope) => members[scope]),
+  };
+}
+
+function sumColumns(data: ProfileData, title: string, names: Sums["names"], members: Sums["members"]): TableColumn[] {
+  const sum = (of: Float64Array): Float64Array =>
+    Float64Array.from(members, (kernels) => kernels.reduce((total, kernel) => total + of[kernel], 0));
+  const share = sum(data.share);
+  const most = share.reduce((a, b) => Math.max(a, b), 0);
+  return [
+    texts("name", title, [150, 3], (row) => names[row], { names: true }),
+    { key: "bar", title: "", width: [90, 1], draw: (row) => barOf(share[row], most, "var(--nb-accent)") },
+    numbers("time", "Time", [80, 0.5], sum(data.seconds), time),
+    numbers("share", "Share", [64, 0.4], share, percent),
+    numbers(
+      "kernels",
+      "Kernels",
+      [64, 0.4],
+      Float64Array.from(members, ({ length }) => length),
+      plain,
+    ),
+  ];
+}
+
+function changeColumns(data: ProfileData): TableColumn[] {
+  const column = (name: string, title: string, hint = ""): TableColumn =>
+    numbers(name, title, [78, 0.5], data.numbers(`change_${name}`), time, hint === "" ? {} : { hint });
+  const text = (name: string) => (row: number) => data.text(`change_${name}`, row);
+  const ops = (row: number): string => {
+    const [before, after] = [text("before_op")(row), text("op")(row)];
+    return before === after || after === "" ? before : before === "" ? after : `${before} → ${after}`;
+  };
+  return [
+    texts("verdict", "Verdict", [84, 0.4], text("verdict"), { bad: (row) => text("verdict")(row) === "slower" }),
+    texts("name", "Nodes", [150, 2], text("name"), { names: true, hint: "First node of each set" }),
+    texts("op", "Kernels", [110, 2], ops),
+    column("before", "Before"),
+    column("after", "After"),
+    column("difference", "Difference"),
+    column("noise", "Noise", "A smaller difference may be chance"),
+  ];
+}
+
+// ---------------------------------------------------------------- details
+
+function detailsOf(data: ProfileData, kernel: number, signal: AbortSignal): Node[] {
+  if (kernel < 0) return [el("p.onnx-nb-dim", "Choose a kernel for the nodes that it computes.")];
+  const number = (name: string): number => data.numbers(name)[kernel];
+  const name = data.text("name", kernel);
+  const rate = (of: string, unit: string): string =>
+    Number.isNaN(number(of)) ? "" : `${written(number(of), 3)} ${unit}`;
+  const head = el(
+    "div.onnx-nb-dim",
+    "kernel",
+    copyButton(() => name, signal, "Copy name"),
+  );
+  const list = facts([
+    ["operator", data.text("op", kernel)],
+    ["provider", shortProvider(data, kernel)],
+    ["time", `${time(data.seconds[kernel])} ± ${time(number("spread"))}, ${percent(data.share[kernel])}`],
+    ["calls", plain(number("calls"))],
+    ["threads", plain(number("threads"))],
+    ["speed", [rate("gflops", "GFLOP/s"), rate("gbs", "GB/s")].filter(Boolean).join(", ")],
+    ["intensity", rate("intensity", "FLOP/byte")],
+    ["in use after", Number.isNaN(number("memory")) ? "" : bytes(number("memory"))],
+    ["types", data.text("types", kernel)],
+    ["scope", data.scope[kernel] < 0 ? "" : data.text("scope_path", data.scope[kernel])],
+    ["inside", data.text("inside", kernel)],
+  ]);
+  const names = data.nodeNames(kernel);
+  const edge = data.text("edge", kernel);
+  const how = data.text("how", kernel);
+  const title =
+    edge !== ""
+      ? `Inserted by onnxruntime on ${elide(edge, 120)}, between`
+      : names.length === 0
+        ? "Its nodes were not found"
+        : `Computes ${counted(names.length, "node")}${names.length > 1 ? " at once" : ""}`;
+  const nodes = el("ul.onnx-nb-profile-nodes", ...names.map((each) => el("li.onnx-nb-mono", elide(each, 160))));
+  const found = how === "" || how === "edge" ? null : el("p.onnx-nb-dim", `found by ${how}`);
+  return [head, el("h4.onnx-nb-mono", { title: name }, elide(name, 200)), list, el("b", title), nodes, found].filter(
+    (each) => each !== null,
+  );
+}

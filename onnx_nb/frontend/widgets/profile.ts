@@ -1,0 +1,109 @@
+/** Mounts the kernels of a profile, and original and optimized graph side by side. */
+
+import { el } from "../panels/dom.ts";
+import { createGraphPair } from "../panels/graphpair.ts";
+import { createProfile, type PairView } from "../panels/profile.ts";
+import { Columns, type Target } from "../protocol/columns.ts";
+import { PairData, type SideOf } from "../protocol/diff.ts";
+import type { GraphHost } from "../protocol/host.ts";
+import { bakedOf, pageHost, sideHost } from "../protocol/kernel.ts";
+import { bindTrait, loadPacked, type Parts } from "../protocol/model.ts";
+import { ProfileData } from "../protocol/profile.ts";
+import { announceChosen, drawn, type Page, roomBelow, sharing } from "./mount.ts";
+
+const SIDES = ["reference", "candidate"] as const;
+
+/** Shows both graphs; the nodes of a chosen kernel are selected in both. */
+async function showPair(
+  parent: HTMLElement,
+  data: ProfileData,
+  part: Parts,
+  host: (side: SideOf) => GraphHost | Promise<GraphHost>,
+  chosen: (kernel: number) => void,
+  signal: AbortSignal,
+): Promise<PairView> {
+  const [left, right, ran] = await Promise.all([...SIDES, "differences"].map(part));
+  const columns = [new Columns(left), new Columns(right)] as const;
+  const graphs = [await host(0), await host(1)] as const;
+  const root = el("div");
+  parent.replaceChildren(root);
+  let shown = -1;
+  const pair = createGraphPair(
+    root,
+    columns,
+    new PairData(ran),
+    {
+      graphs,
+      selected(side, [first]) {
+        const kernel = first?.kind === "node" ? data.kernelOf(side, first.id) : -1;
+        if (kernel < 0 || kernel === shown) return;
+        chosen(kernel);
+      },
+      synced: () => undefined,
+      compared: (_side, _target, name) => [["runs as", name]],
+    },
+    { height: "300px", synced: true, names: ["as loaded", "as it ran"], titles: ["Original", "Optimized"], tools: [] },
+    signal,
+  );
+  await new Promise<void>((ready) => {
+    const look = (): void => {
+      if (root.dataset.state === "drawn" || signal.aborted) ready();
+      else requestAnimationFrame(look);
+    };
+    look();
+  });
+  return {
+    choose(kernel): void {
+      shown = kernel;
+      const node = (id: number): Target => ({ kind: "node", id });
+      if (kernel < 0) pair.show([[], []]);
+      else {
+        const ran = data.optimized[kernel];
+        pair.show([Array.from(data.nodes(kernel), node), ran < 0 ? [] : [node(ran)]]);
+      }
+    },
+  };
+}
+
+export const profileWidget = sharing(
+  async (part) => new ProfileData(await part("columns")),
+  (data, model, channel, root, signal) => {
+    const part: Parts = (name) => loadPacked(model, channel, name);
+    const view = createProfile(
+      root,
+      data,
+      {
+        height: Number(model.get("height")),
+        chosen: (kernel) => put(kernel),
+        ...(data.about.pair && {
+          pair: (parent, chosen, signal) =>
+            showPair(parent, data, part, (side) => sideHost(channel, { part: SIDES[side] }), chosen, signal),
+        }),
+      },
+      signal,
+    );
+    view.choose(Number(model.get("kernel")));
+    view.setLinked(String(model.get("_linked")));
+    const put = bindTrait<number>(model, "kernel", view.choose, signal);
+    bindTrait<string>(model, "_linked", view.setLinked, signal);
+    drawn(root, signal, view.redraw);
+  },
+);
+
+export const profilePage: Page = async (root, _about, part, signal) => {
+  const data = new ProfileData(await part("columns"));
+  const host = async (side: SideOf): Promise<GraphHost> => pageHost(bakedOf(await part(`baked-${SIDES[side]}`)));
+  const view = createProfile(
+    root,
+    data,
+    {
+      height: roomBelow(root, 98, 420),
+      chosen: (kernel) => kernel >= 0 && announceChosen(root, ...data.nodeNames(kernel)),
+      ...(data.about.pair && {
+        pair: (parent, chosen, signal) => showPair(parent, data, part, host, chosen, signal),
+      }),
+    },
+    signal,
+  );
+  drawn(root, signal, view.redraw);
+};

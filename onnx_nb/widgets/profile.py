@@ -1,0 +1,178 @@
+"""A profile in a cell: kernels by their time, one run on a timeline, a treemap of scopes, original beside optimized."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import label_of
+from onnx_nb.analysis.profile.changes import ProfileComparison
+from onnx_nb.analysis.view.columns import Columns
+from onnx_nb.analysis.view.graph_columns import columns
+from onnx_nb.analysis.view.result_columns import profile_columns, ran_columns
+from onnx_nb.drawing.html import Content, bake, changes_still, profile_still
+from onnx_nb.widgets._base import LinkedWidget
+from onnx_nb.widgets._graphs import SIDES, GraphWidget
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.model.model import Model
+    from onnx_nb.analysis.profile.result import Profile
+    from onnx_nb.widgets._channel import Call
+    from onnx_nb.widgets.graph import ModelGraph
+    from onnx_nb.widgets.shown_overlay import ShownOverlay
+
+
+class ProfilePanel(LinkedWidget, GraphWidget):
+    """Where the time goes: kernels by their time, a timeline, a treemap of scopes, and what onnxruntime fused.
+
+    Parameters
+    ----------
+    profile
+        Result of `onnx_nb.profile` or `Profile.read`, or of `Profile.compare`: then the later profile is shown, and
+        what changed.
+    graph
+        A graph of the model. It is colored by the time; a kernel that is chosen here selects its nodes there, and a
+        node there its kernel here.
+    **traits
+        Traits of the widget by name.
+
+    Raises
+    ------
+    OnnxNbError
+        If the graph is that of another model.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> from onnx_nb import profile
+    >>> found = profile(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2, 4] x, float[4, 4] w) => (float[2, 4] z) { y = MatMul(x, w)  z = Relu(y) }'''), runs=3)
+    >>> panel = ProfilePanel(found, kernel=1)
+    >>> found.kernels[1].op, [each["kind"] for each in panel.selection]
+    ('Relu', ['node'])
+    """
+
+    profile: Profile
+    compared: ProfileComparison | None
+    """What changed from an earlier profile; ``None`` without one."""
+
+    _subject = "profile"
+    _kind = traitlets.Unicode("profile").tag(sync=True)
+
+    kernel = traitlets.Int(-1, min=-1).tag(sync=True)
+    """Index of the chosen kernel in ``profile.kernels``, whose nodes are the `selection`; −1 for none."""
+
+    selection = traitlets.List(traitlets.Dict()).tag(sync=True)
+    """The nodes of the chosen kernel: ``[{"kind": "node", "name": …, "id": …}]``; empty if there is none."""
+
+    height = traitlets.Int(560, min=280).tag(sync=True)
+    """Height of the panel in CSS pixels."""
+
+    _overlay: ShownOverlay | None = None
+
+    def __init__(self, profile: Profile | ProfileComparison, *, graph: ModelGraph | None = None, **traits: Any) -> None:
+        self.compared = profile if isinstance(profile, ProfileComparison) else None
+        self.profile = profile.after if isinstance(profile, ProfileComparison) else profile
+        self._kernel_of = {
+            node: number
+            for number, each in reversed(list(enumerate(self.profile.kernels)))
+            for node in each.nodes
+            if not each.edge
+        }
+        packed = {"columns": profile_columns(self.profile, self.compared).to_bytes()}
+        still = profile_still(self.profile) if self.compared is None else changes_still(self.compared)
+        super().__init__(repr(profile), packed, still, **traits)
+        self.graph = graph
+
+    def _part(self, name: str) -> bytes:
+        """Return a part; the two graphs are packed on first request."""
+        with self._lock:
+            if name not in self._packed and name in (*SIDES, "differences"):
+                found = ran_columns(self.profile) if name == "differences" else columns(self._side(name))
+                if name == "candidate":  # its large weights were left out on purpose
+                    found = Columns(found.arrays, {**found.meta, "faults": []})
+                self._packed[name] = found.to_bytes()
+        return super()._part(name)
+
+    def _content(self, **options: Any) -> Content:
+        parts = {"columns": self._packed["columns"]}
+        if self.profile.optimized is not None:
+            parts |= {name: self._part(name) for name in (*SIDES, "differences")}
+            parts |= {f"baked-{side}": bake(self._side(side), **options) for side in SIDES}
+        return Content(self._alt, {}, self._kind, parts)
+
+    def _side(self, side: str) -> Model:
+        """Return the original for ``"reference"``, the optimized model for ``"candidate"``."""
+        if side == "reference":
+            return self.profile.model
+        if side != "candidate" or self.profile.optimized is None:
+            raise OnnxNbError(f"this profile has no graph {quoted(side)}.", advice="Profile the model again.")
+        return self.profile.optimized
+
+    def _model(self, call: Call) -> Model:
+        return self._side(call.text("part"))
+
+    def _sources(self) -> tuple[Model, ...]:
+        return (self.profile.model,)
+
+    @traitlets.observe("kernel")
+    def _kernel_chosen(self, _change: Any) -> None:
+        self.selection = self._nodes_of(self.kernel)
+
+    @traitlets.observe("selection")
+    def _lead(self, _change: Any = None) -> None:
+        """Choose the kernel of the selection, and select its nodes in the graph."""
+        ids = [each["id"] for each in self.selection if isinstance(each.get("id"), int)]
+        if self.selection != self._nodes_of(self.kernel):
+            names = {str(each.get("name")) for each in self.selection}
+            ids = ids or [node for node, name in enumerate(self.profile.graph.names) if name in names]
+            self.kernel = next((self._kernel_of[node] for node in ids if node in self._kernel_of), -1)
+        if self._graph is None or not self.selection:
+            return
+        if self._kernel_in_graph() != self.kernel:
+            self._graph.selection = [dict(each) for each in self.selection]
+
+    def _follow(self, _change: Any = None) -> None:
+        """Choose here the kernel of the node that is selected in the graph."""
+        if (found := self._kernel_in_graph()) >= 0:
+            self.kernel = found
+
+    def _kernel_in_graph(self) -> int:
+        """Return the kernel of the node that is selected in the graph, or that makes the selected tensor; or −1."""
+        if self._graph is None or not self._graph.selection:
+            return -1
+        first, graph = self._graph.selection[0], self.profile.graph
+        kind, name, index = first.get("kind"), str(first.get("name")), first.get("id")
+        if kind == "tensor" and name in graph.value_names:
+            return self._kernel_of.get(int(graph.producer[graph.value_names.index(name)]), -1)
+        if kind != "node":
+            return -1
+        if not isinstance(index, int):
+            index = graph.names.index(name) if name in graph.names else -1
+        if self.kernel >= 0 and index in self.profile.kernels[self.kernel].nodes:
+            return self.kernel  # an inserted kernel has the nodes of others
+        return self._kernel_of.get(index, -1)
+
+    def _nodes_of(self, kernel: int) -> list[dict[str, Any]]:
+        if not 0 <= kernel < len(self.profile.kernels):
+            return []
+        names = self.profile.graph.names
+        return [{"kind": "node", "name": names[node], "id": node} for node in self.profile.kernels[kernel].nodes]
+
+    def _link_text(self, model: Model) -> str:
+        if Graph.opened(model).names != self.profile.graph.names:
+            message = f"the profile is one of {label_of(self.profile.model)}, not of {label_of(model)}."
+            raise OnnxNbError(message, advice="Link a graph of the model that was profiled.")
+        return f"Linked with the graph of {label_of(model)}"
+
+    def _enter(self, graph: ModelGraph) -> None:
+        self._overlay = graph.overlay(self.profile)
+
+    def _leave(self) -> None:
+        if self._overlay is not None:
+            self._overlay.remove()
+        self._overlay = None
