@@ -59,8 +59,7 @@ def test_a_capture_is_a_table_that_goes_with_the_graph(themed_lab: JupyterPage, 
     assert lab.errors == []
 
 
-def test_a_profile_goes_with_the_graph_and_shows_what_was_fused(themed_lab: JupyterPage) -> None:
-    lab = themed_lab
+def test_a_profile_goes_with_the_graph_and_shows_what_was_fused(lab: JupyterPage) -> None:
     cells = (
         f"import onnx_nb, ipywidgets\ng = onnx_nb.ModelGraph({str(models.detection())!r}, height=400)\n"
         "p = onnx_nb.profile(g.model, runs=3, threads=1)\npanel = onnx_nb.ProfilePanel(p, graph=g)\n"
@@ -75,7 +74,7 @@ def test_a_profile_goes_with_the_graph_and_shows_what_was_fused(themed_lab: Jupy
     lab.kernel.expect("[each['id'] for each in g.selection] == list(p.kernels[fused].nodes)", True)
     expect(detail).to_contain_text("at once")
     panel.get_by_role("searchbox").first.fill("")
-    lab.screenshot(f"profile-panel-{lab.theme}", panel)
+    lab.screenshot("profile-panel", panel)
 
     # a node of the graph chooses its kernel
     single = lab.kernel.evaluate("next(n for n, k in enumerate(p.kernels) if k.op == 'NonMaxSuppression')")
@@ -83,7 +82,7 @@ def test_a_profile_goes_with_the_graph_and_shows_what_was_fused(themed_lab: Jupy
     expect(detail).to_contain_text("NonMaxSuppression")
     panel.get_by_role("button", name="Treemap").click()
     expect(panel.get_by_role("slider", name="Kernels by scope")).to_be_visible()
-    lab.screenshot(f"profile-treemap-{lab.theme}", panel)
+    lab.screenshot("profile-treemap", panel)
     panel.get_by_role("button", name="Before and after").click()
     lab.kernel.evaluate("setattr(panel, 'kernel', fused)")
     optimized = panel.locator("[data-widget=candidate]")
@@ -91,7 +90,7 @@ def test_a_profile_goes_with_the_graph_and_shows_what_was_fused(themed_lab: Jupy
     states = "[...document.querySelectorAll('[data-widget=profile] .onnx-nb-graph')].map(each => each.onnxNb.state)"
     look = f"{states}.filter(({{selection}}) => selection?.kind === 'node').length"
     await_value(lambda: lab.page.evaluate(look), 2, "the number of graphs in which a node is selected")
-    lab.screenshot(f"profile-pair-{lab.theme}", panel)
+    lab.screenshot("profile-pair", panel)
     lab.page.add_script_tag(path=AXE)
     assert violations(panel) == []
     assert lab.errors == []

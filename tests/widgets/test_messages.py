@@ -46,6 +46,7 @@ WIDGETS: dict[str, Callable[[], OnnxWidget]] = {
     "ModelSummary": lambda: onnx_nb.ModelSummary(model()),
     "CapturePanel": lambda: onnx_nb.CapturePanel(onnx_nb.capture(model()), graph=onnx_nb.ModelGraph(model())),
     "ComparisonPanel": lambda: onnx_nb.ComparisonPanel(comparison()),
+    "ProfilePanel": lambda: onnx_nb.ProfilePanel(onnx_nb.profile(model(), runs=1, warmup=0, threads=1)),
     "DiffPanel": lambda: onnx_nb.DiffPanel(model(), model()),
     "SimplificationPanel": lambda: onnx_nb.SimplificationPanel(onnx_nb.simplify(model(), trace=True)),
     "AuditPanel": lambda: onnx_nb.AuditPanel(model()),

@@ -36,7 +36,6 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   root.classList.add("onnx-nb-profile");
   root.style.setProperty("--nb-height", `${options.height ?? 560}px`);
   let chosen = -1;
-  let pair: PairView | null = null;
   const live = el("div.onnx-nb-live", { "aria-live": "polite" });
   const detail = el("aside.onnx-nb-detail", { "aria-label": "Kernel", tabindex: 0 });
   const describe = (kernel: number): string =>
@@ -45,8 +44,7 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
     if (kernel === chosen) return;
     chosen = kernel;
     table.choose(kernel);
-    for (const chart of charts) chart.choose(kernel);
-    pair?.choose(kernel);
+    views.choose(kernel);
     detail.replaceChildren(...detailsOf(data, kernel, signal));
     detail.scrollTop = 0;
     if (kernel >= 0) live.textContent = describe(kernel);
@@ -107,34 +105,7 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   );
   tabs.show(0);
 
-  const pairPlace = el("div.onnx-nb-profile-pair");
-  const views = [
-    ["Timeline", "One run, kernel by kernel; drag over a range to see it closer, 0 for all"],
-    ["Treemap", "Time of each kernel inside its scopes"],
-    ...(options.pair === undefined ? [] : [["Before and after", "The model beside what onnxruntime made of it"]]),
-  ].map(([name, title], at) => button(name, () => turn(at), signal, { class: "onnx-nb-small", title }));
-  const legend = legendOf(data);
-  const turn = (view: number): void => {
-    views.forEach((each, at) => void each.setAttribute("aria-pressed", String(at === view)));
-    charts.forEach(({ element }, at) => {
-      element.hidden = at !== view;
-    });
-    pairPlace.hidden = view !== 2;
-    legend.hidden = view === 2;
-    root.classList.toggle("onnx-nb-profile-pairing", view === 2);
-    if (view !== 2 || pairPlace.hasChildNodes() || options.pair === undefined) return;
-    pairPlace.append(el("p.onnx-nb-nothing.onnx-nb-dim", "Reading both graphs…"));
-    settle(
-      options.pair(pairPlace, pick, signal),
-      signal,
-      (view) => {
-        pair = view;
-        pair.choose(chosen);
-      },
-      (error) => pairPlace.replaceChildren(el("p.onnx-nb-nothing", { role: "alert" }, String(error))),
-    );
-  };
-  turn(0);
+  const views = createViews(root, data, charts, options, pick, signal);
 
   const csv = (): void => download(new Blob([table.csv()], { type: "text/csv" }), `${about.model} kernels`, "csv");
   const save = button("Save CSV", csv, signal, { title: "The kernels that are shown, with all digits" });
@@ -149,9 +120,9 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
       "div.onnx-nb-profile-body",
       el(
         "div.onnx-nb-profile-left",
-        el("div.onnx-nb-chart-bar", ...views, legend),
+        views.bar,
         ...charts.map(({ element }) => element),
-        pairPlace,
+        views.pair,
         el(
           "section.onnx-nb-below",
           { "aria-label": "Tables" },
@@ -172,6 +143,56 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
     },
     redraw(): void {
       for (const each of charts) each.redraw();
+    },
+  };
+}
+
+/** Creates the views above the tables, with a button for each: charts, and both graphs once they are asked for. */
+function createViews(
+  root: HTMLElement,
+  data: ProfileData,
+  charts: readonly Tiles[],
+  options: ProfileOptions,
+  pick: (kernel: number) => void,
+  signal: AbortSignal,
+) {
+  let pair: PairView | null = null;
+  let chosen = -1;
+  const pairPlace = el("div.onnx-nb-profile-pair");
+  const buttons = [
+    ["Timeline", "One run, kernel by kernel; drag over a range to see it closer, 0 for all"],
+    ["Treemap", "Time of each kernel inside its scopes"],
+    ...(options.pair === undefined ? [] : [["Before and after", "The model beside what onnxruntime made of it"]]),
+  ].map(([name, title], at) => button(name, () => turn(at), signal, { class: "onnx-nb-small", title }));
+  const legend = legendOf(data);
+  const turn = (view: number): void => {
+    buttons.forEach((each, at) => void each.setAttribute("aria-pressed", String(at === view)));
+    charts.forEach(({ element }, at) => {
+      element.hidden = at !== view;
+    });
+    pairPlace.hidden = view !== 2;
+    legend.hidden = view === 2;
+    root.classList.toggle("onnx-nb-profile-pairing", view === 2);
+    if (view !== 2 || pairPlace.hasChildNodes() || options.pair === undefined) return;
+    pairPlace.append(el("p.onnx-nb-nothing.onnx-nb-dim", "Reading both graphs…"));
+    settle(
+      options.pair(pairPlace, pick, signal),
+      signal,
+      (view) => {
+        pair = view;
+        pair.choose(chosen);
+      },
+      (error) => pairPlace.replaceChildren(el("p.onnx-nb-nothing", { role: "alert" }, String(error))),
+    );
+  };
+  turn(0);
+  return {
+    bar: el("div.onnx-nb-chart-bar", ...buttons, legend),
+    pair: pairPlace,
+    choose(kernel: number): void {
+      chosen = kernel;
+      for (const chart of charts) chart.choose(kernel);
+      pair?.choose(kernel);
     },
   };
 }
