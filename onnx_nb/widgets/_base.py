@@ -62,7 +62,15 @@ def in_marimo() -> bool:
     return "marimo" in sys.modules and bool(sys.modules["marimo"].running_in_notebook())
 
 
-class SharedCode(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no types
+class _Complete(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no types
+    """A widget whose state is never shortened: a page of ``embed_minimal_html`` would lack the module, a default."""
+
+    def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002
+        state: dict[str, Any] = super().get_state(key)
+        return state
+
+
+class SharedCode(_Complete):
     """A model without a view that holds the bundle. Its own module has the page compile it before a widget comes."""
 
     _model_name = traitlets.Unicode("AnyModel").tag(sync=True)
@@ -98,7 +106,7 @@ class SharedCode(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no 
         return cls._this
 
 
-class OnnxWidget(anywidget.AnyWidget):
+class OnnxWidget(_Complete, anywidget.AnyWidget):
     """Base class of the widgets.
 
     A subclass names its kind in `_kind`; the browser may call each of its methods named ``_on_…``. An unknown

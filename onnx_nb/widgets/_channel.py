@@ -1,8 +1,10 @@
 """Channel between a widget in the browser and the kernel. Every request gets exactly one reply.
 
-The browser sends ``{id, verb, args}``. The kernel replies with ``{id, value}`` and binary buffers, with ``{id, error:
-{type, message, advice}}`` or with ``{id, cancelled: true}``, and before that, at most ten times a second, it sends
-``{id, progress: {fraction, message}}``. ``{id, cancel: true}`` from the browser stops a request while it waits or runs.
+The browser sends ``{id, verb, args}``. The kernel replies with ``{id, value}``, with ``{id, error: {type, message,
+advice}}`` or with ``{id, cancelled: true}``, and before that, at most ten times a second, it sends ``{id, progress:
+{fraction, message}}``. ``{id, cancel: true}`` from the browser stops a request while it waits or runs. Binary buffers
+come with ``{id, value, buffers: count}``; a browser whose host lost them sends the request again with ``text: true``,
+and gets ``{id, value, base64: […]}``.
 One worker thread per widget runs the verbs in order, so a long one does not block the kernel's message loop. Messages
 arrive on the main thread or, while a cell runs, on that of a subshell. A message is untrusted data: a `Call` checks its
 arguments, and a reply that cannot be sent becomes an error that can. Ids and promises are an idea from manzt/quak.
@@ -10,6 +12,7 @@ arguments, and a reply that cannot be sent becomes an error that can. Ids and pr
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import threading
@@ -51,6 +54,8 @@ class Call:
     verb: str
     args: Mapping[str, Any]
     send: Callable[[dict[str, Any], list[bytes]], None]
+    in_text: bool = False
+    """Whether the reply has its buffers as text."""
     stop: threading.Event = field(default_factory=threading.Event)
     _reported: float = 0.0
 
@@ -162,7 +167,8 @@ class Channel:
                     if call.id == content["id"]:
                         call.stop.set()
             return
-        call = Call(content["id"], str(content.get("verb")), content.get("args") or {}, self._widget.send)
+        verb, in_text = str(content.get("verb")), content.get("text") is True
+        call = Call(content["id"], verb, content.get("args") or {}, self._widget.send, in_text)
         with self._lock:
             self._calls.append(call)
             running = call.verb != "ping" and (self._worker is not None or self._start())
@@ -219,7 +225,11 @@ class Channel:
             return {"error": {"type": type(error).__name__, "message": error.message, "advice": error.advice}}, []
         except BaseException as error:  # noqa: BLE001 (the browser must get a reply whatever happens)
             return _fault(call, error), []
-        return {"value": reply.value}, reply.buffers
+        if not reply.buffers:
+            return {"value": reply.value}, []
+        if call.in_text:
+            return {"value": reply.value, "base64": [base64.b64encode(each).decode() for each in reply.buffers]}, []
+        return {"value": reply.value, "buffers": len(reply.buffers)}, reply.buffers
 
 
 def _fault(call: Call, error: BaseException) -> dict[str, Any]:

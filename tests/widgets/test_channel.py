@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 import threading
 from typing import Any
@@ -43,8 +44,20 @@ def test_a_value_and_its_buffers_come_back_under_the_id() -> None:
     browser = Browser()
     Channel(browser, {"double": lambda call: Reply(2 * call.args["n"], [b"xy"])})
     browser.ask({"id": 7, "verb": "double", "args": {"n": 21}})
-    assert browser.wait() == [{"id": 7, "value": 42}]
+    assert browser.wait() == [{"id": 7, "value": 42, "buffers": 1}]
     assert browser.buffers == [[b"xy"]]
+
+
+def test_buffers_that_a_host_lost_come_as_text_when_asked_again() -> None:
+    browser, sent = Browser(), [b"\x00\xff", b""]
+    Channel(browser, {"columns": lambda call: Reply(call.args["part"], sent)})
+    browser.ask({"id": 7, "verb": "columns", "args": {"part": "a"}})
+    assert browser.wait() == [{"id": 7, "value": "a", "buffers": 2}]
+    browser.ask({"id": 7, "verb": "columns", "args": {"part": "a"}, "text": True})
+    again = browser.wait()[1]
+    assert (again["id"], again["value"]) == (7, "a")
+    assert [base64.b64decode(text) for text in again["base64"]] == sent
+    assert browser.buffers[1] == []
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from onnx_nb.analysis.model.model import Model, load, with_proto
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.tensors import all_nodes, declared_bytes, graphs_of
 from onnx_nb.analysis.profile.mapping import UNKNOWN, Place, places
-from onnx_nb.analysis.run.session import create, run_session
+from onnx_nb.analysis.run.session import create, run_session, runtime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,8 +52,7 @@ _CHANGED: Final = (
 @contextlib.contextmanager
 def settings(given: Any, optimization: Optimization | None) -> Iterator[onnxruntime.SessionOptions]:
     """Yield session options with a level of optimization; given ones are put back as they were."""
-    import onnxruntime as ort
-
+    ort = runtime()
     options = given if given is not None else ort.SessionOptions()
     if not isinstance(options, ort.SessionOptions):
         msg = f"profile() takes session_options as onnxruntime.SessionOptions, not {type(given).__name__}."

@@ -123,8 +123,7 @@ def create(
 
     Given ``options`` are changed where another argument asks for it.
     """
-    import onnxruntime as ort
-
+    ort = runtime()
     loaded = load(model)
     check_calls(loaded.proto, label_of(loaded))
     proto, folder, buffers = for_onnxruntime(loaded)
@@ -184,10 +183,19 @@ def create(
     return session
 
 
+def runtime() -> Any:
+    """Return onnxruntime, which is imported when the first model is run."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        advice = "pip install onnxruntime. In a browser (Pyodide) there is none: look at models there and cut them."
+        raise OnnxNbError(f"no model can be run here: {error}.", advice=advice) from error
+    return onnxruntime
+
+
 def release_arena() -> None:
     """Return unused memory of the shared arena to the system."""
-    import onnxruntime as ort
-
+    ort = runtime()
     # only a run can ask for this
     options = ort.RunOptions()
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
@@ -197,8 +205,7 @@ def release_arena() -> None:
 @functools.cache
 def _make_arena() -> None:
     """Create the arena of this process; it grows by the requested bytes, not to the next power of two."""
-    import onnxruntime as ort
-
+    ort = runtime()
     kind = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
     same_as_requested = 1
     ort.create_and_register_allocator(kind, ort.OrtArenaCfg(0, same_as_requested, -1, -1))
@@ -250,8 +257,7 @@ def run_values(
 
 def to_value(array: Any, *, data_type: int = TensorProto.FLOAT) -> onnxruntime.OrtValue:
     """Return an array, or a list of arrays, as onnxruntime's own value."""
-    import onnxruntime as ort
-
+    ort = runtime()
     if isinstance(array, list | tuple):
         return _sequence(array, data_type)
     array = np.asarray(array)

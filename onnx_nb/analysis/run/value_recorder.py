@@ -129,7 +129,7 @@ def run_feed(
 def statistics_pool() -> concurrent.futures.Executor:
     """Return up to four threads for the statistics of large arrays; two cores are left for onnxruntime."""
     spare = min((os.cpu_count() or 1) - 2, 4)
-    return concurrent.futures.ThreadPoolExecutor(spare, "onnx_nb statistics") if spare > 0 else _SameThread()
+    return _Threads(spare, "onnx_nb statistics") if spare > 0 else _SameThread()
 
 
 class _SameThread(concurrent.futures.Executor):
@@ -139,6 +139,16 @@ class _SameThread(concurrent.futures.Executor):
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         future.set_result(fn(*args, **kwargs))
         return future
+
+
+class _Threads(concurrent.futures.ThreadPoolExecutor):
+    """Runs a task when it is submitted if the system allows no more threads."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except RuntimeError:
+            return _SameThread().submit(fn, *args, **kwargs)
 
 
 class Record:

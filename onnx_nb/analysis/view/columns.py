@@ -172,6 +172,9 @@ def _compressed(data: bytes) -> bytes:
         last = number == len(pieces) - 1
         return press.compress(pieces[number]) + press.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
 
-    with ThreadPoolExecutor(min(4, len(pieces))) as pool:  # zlib releases the GIL
-        blocks = list(pool.map(compressed, range(len(pieces))))
+    try:
+        with ThreadPoolExecutor(min(4, len(pieces))) as pool:  # zlib releases the GIL
+            blocks = list(pool.map(compressed, range(len(pieces))))
+    except RuntimeError:  # no thread can start, as in Pyodide
+        return zlib.compress(data, 1)
     return b"\x78\x01" + b"".join(blocks) + struct.pack(">I", zlib.adler32(data))

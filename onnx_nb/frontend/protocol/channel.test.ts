@@ -128,6 +128,20 @@ describe("a request", () => {
     vi.useRealTimers();
   });
 
+  it("is repeated as text if the host lost the buffers of the reply, and later ones ask for text", async () => {
+    const { kernel, channel } = open();
+    const request = channel.bytes("columns", { part: "columns" });
+    const id = idOf(kernel);
+    kernel.answer({ id, value: null, buffers: 1 });
+    expect(kernel.sent[1]).toEqual({ id, verb: "columns", args: { part: "columns" }, text: true });
+    kernel.answer({ id, value: null, base64: [btoa("\u0001\u00ff")] });
+    expect(await request).toEqual(new Uint8Array([1, 255]));
+    const next = channel.value("inspect", {});
+    expect(kernel.sent[2]).toMatchObject({ verb: "inspect", text: true });
+    kernel.answer({ id: idOf(kernel, 2), value: 3 });
+    expect(await next).toBe(3);
+  });
+
   it("ends when the view is closed", async () => {
     const { kernel, channel, closing } = open();
     const request = channel.request("plan", {});

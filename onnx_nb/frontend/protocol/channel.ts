@@ -6,7 +6,7 @@
  * long requests in the kernel, finds out.
  */
 
-import { bytesOf } from "./codec.ts";
+import { bytesOf, bytesOfText } from "./codec.ts";
 
 export interface Comm {
   on(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
@@ -53,6 +53,8 @@ const CELL = "Waiting for the running cell…";
 const KERNEL = "Waiting for the kernel: it does not answer…";
 
 interface Pending {
+  readonly verb: string;
+  readonly args: Readonly<Record<string, unknown>>;
   readonly resolve: (reply: Reply) => void;
   readonly reject: (error: Error) => void;
   readonly progress: Progress | undefined;
@@ -63,10 +65,16 @@ interface Pending {
 interface Answer {
   readonly id: number;
   readonly value?: unknown;
+  /** number of buffers that the kernel sent along */
+  readonly buffers?: number;
+  /** the buffers, if the request asked for text */
+  readonly base64?: readonly string[];
   readonly cancelled?: boolean;
   readonly progress?: { readonly fraction: number; readonly message: string };
   readonly error?: { readonly type: string; readonly message: string; readonly advice: string };
 }
+
+const viewOf = (text: string): DataView => new DataView(bytesOfText(text).buffer);
 
 /** Called with a sentence while requests wait for the kernel, "" otherwise; `live`: there is a kernel. */
 export type Watcher = (waiting: string, live: boolean) => void;
@@ -80,10 +88,12 @@ export class Channel {
   #live = true;
   #waiting = "";
   #pinging = false;
+  /** whether buffers have to come as text, because the host loses those of messages */
+  #text = false;
 
   constructor(comm: Comm, signal: AbortSignal) {
     this.#comm = comm;
-    const receive = (content: unknown, buffers: DataView[]): void => this.#receive(content, buffers);
+    const receive = (content: unknown, buffers?: DataView[]): void => this.#receive(content, buffers ?? []);
     comm.on("msg:custom", receive);
     signal.addEventListener("abort", () => {
       comm.off("msg:custom", receive);
@@ -122,13 +132,13 @@ export class Channel {
     heard();
     try {
       return await new Promise((resolve, reject) => {
-        this.#pending.set(id, { resolve, reject, progress, heard });
+        this.#pending.set(id, { verb, args, resolve, reject, progress, heard });
         const cancel = (): void => {
           this.#send({ id, cancel: true });
           reject(new DOMException("cancelled", "AbortError"));
         };
         signal?.addEventListener("abort", cancel, { signal: settled.signal });
-        if (!this.#send({ id, verb, args })) this.lose();
+        this.#ask(id, verb, args);
       });
     } finally {
       clearTimeout(silence);
@@ -175,6 +185,10 @@ export class Channel {
     return bytesOf(buffer);
   }
 
+  #ask(id: number, verb: string, args: Readonly<Record<string, unknown>>): void {
+    if (!this.#send({ id, verb, args, ...(this.#text && { text: true }) })) this.lose();
+  }
+
   /** Returns false if the kernel of the widget no longer exists: it was restarted, or the widget closed. */
   #send(content: unknown): boolean {
     try {
@@ -198,6 +212,9 @@ export class Channel {
     if (answer.error !== undefined) {
       pending.reject(new KernelError(answer.error.type, answer.error.message, answer.error.advice));
     } else if (answer.cancelled) pending.reject(new DOMException("cancelled", "AbortError"));
-    else pending.resolve({ value: answer.value, buffers });
+    else if ((answer.buffers ?? 0) > buffers.length) {
+      this.#text = true;
+      this.#ask(answer.id, pending.verb, pending.args);
+    } else pending.resolve({ value: answer.value, buffers: answer.base64?.map(viewOf) ?? buffers });
   }
 }

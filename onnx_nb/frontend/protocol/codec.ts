@@ -66,6 +66,15 @@ export function bytesOf(view: DataView): Uint8Array {
   return new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
 }
 
+/** Decodes base64. */
+export function bytesOfText(text: string): Uint8Array<ArrayBuffer> {
+  const characters = atob(text);
+  const bytes = new Uint8Array(characters.length);
+  // not Uint8Array.from: it makes an object of each character, tens of megabytes for a large graph
+  for (let at = 0; at < bytes.length; at++) bytes[at] = characters.charCodeAt(at);
+  return bytes;
+}
+
 /** Returns the bytes of a buffer at an address where any array type can begin; those of messages may be unaligned. */
 export function alignedBytes(view: DataView): ArrayBuffer {
   return bytesOf(view).slice().buffer;

@@ -1,7 +1,7 @@
 /** The model of a widget as every anywidget host provides it, and bindings between its traits and a view. */
 
 import type { Channel, Comm } from "./channel.ts";
-import { bytesOf, free, type Packed, unpack } from "./codec.ts";
+import { bytesOf, bytesOfText, free, type Packed, unpack } from "./codec.ts";
 
 /** Members that every host has; using only these, a widget also works in hosts other than JupyterLab. */
 export interface WidgetModel extends Comm {
@@ -80,11 +80,7 @@ export async function loadPacked(model: WidgetModel, channel: Channel, part: str
 export async function pagePart(part: string): Promise<Packed> {
   const text = textOf(part);
   if (text === null) throw new Error(`this page lacks its part '${part}'`);
-  const characters = atob(text);
-  const bytes = new Uint8Array(characters.length);
-  // not Uint8Array.from: it makes an object of each character, tens of megabytes for a large graph
-  for (let at = 0; at < bytes.length; at++) bytes[at] = characters.charCodeAt(at);
-  return unpack(bytes);
+  return unpack(bytesOfText(text));
 }
 
 /** Returns the content of an element of an exported page, null if the page has none. */

@@ -1,0 +1,70 @@
+"""A kernel that can start no thread and has no onnxruntime, as Pyodide: what runs no model works, the rest says why."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import zlib
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import onnx.reference
+import pytest
+
+import onnx_nb
+from onnx_nb import OnnxNbError
+from onnx_nb.analysis.view.columns import _compressed
+from tests.widgets.test_panels import LOG
+
+
+@pytest.fixture
+def browser(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", full)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+
+
+@pytest.mark.usefixtures("browser")
+def test_a_model_is_shown_clicked_and_extracted_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = onnx_nb.load(onnx.parser.parse_model(LOG))
+    summary, graph = onnx_nb.ModelSummary(model), onnx_nb.ModelGraph(model)
+    sent: list[dict[str, Any]] = []
+    for widget in (summary, graph):
+        monkeypatch.setattr(widget, "send", lambda content, buffers=None: sent.append(content))
+    wanted = {"inputs": ["x"], "outputs": ["b"]}
+    requests = [
+        (summary, "costs", {}),
+        (graph, "columns", {"part": "columns"}),
+        (graph, "inspect", {"kind": "node", "id": 0}),
+        (graph, "plan", wanted),
+        (graph, "extract", wanted),
+        (graph, "capture", {"value": 0}),
+    ]
+    for number, (widget, verb, args) in enumerate(requests):
+        widget._handle_custom_msg({"id": number, "verb": verb, "args": args}, [])
+        assert sent[-1]["id"] == number, f"{verb} was not answered in line"
+    *answered, captured = sent
+    assert [answer["error"] for answer in answered if "error" in answer] == []
+    assert graph.submodel is not None
+    feeds = {"x": np.array([-1, -2, -3, -4], np.float32)}
+    (found,) = onnx.reference.ReferenceEvaluator(graph.submodel.proto).run(None, feeds)
+    np.testing.assert_array_equal(found, np.log(-feeds["x"]))
+    assert captured["error"]["type"] == "OnnxNbError"
+    assert "onnxruntime" in captured["error"]["message"]
+    assert "Pyodide" in captured["error"]["advice"]
+
+
+@pytest.mark.usefixtures("browser")
+def test_columns_of_several_megabytes_are_packed_without_threads() -> None:
+    data = np.random.default_rng(0).bytes(3 << 20)
+    assert zlib.decompress(_compressed(data)) == data
+
+
+@pytest.mark.usefixtures("browser")
+def test_running_a_model_without_onnxruntime_says_what_to_install() -> None:
+    with pytest.raises(OnnxNbError, match="no model can be run here") as raised:
+        onnx_nb.run(onnx.parser.parse_model(LOG), None)
+    assert "pip install onnxruntime" in raised.value.advice
