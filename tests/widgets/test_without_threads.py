@@ -33,7 +33,7 @@ def test_a_model_is_shown_clicked_and_extracted_without_threads(monkeypatch: pyt
     summary, graph = onnx_nb.ModelSummary(model), onnx_nb.ModelGraph(model)
     sent: list[dict[str, Any]] = []
     for widget in (summary, graph):
-        monkeypatch.setattr(widget, "send", lambda content, buffers=None: sent.append(content))
+        monkeypatch.setattr(widget, "send", lambda content, _buffers=None: sent.append(content))
     wanted = {"inputs": ["x"], "outputs": ["b"]}
     requests = [
         (summary, "costs", {}),
