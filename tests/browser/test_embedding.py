@@ -93,7 +93,7 @@ class Kernel:
     def open(self, *args: Any, **kwargs: Any) -> BaseComm:
         waiting = self.waiting
 
-        class Comm(BaseComm):  # type: ignore[misc]  # comm has no types
+        class Comm(BaseComm):
             def publish_msg(
                 self, msg_type: str, data: Any = None, metadata: Any = None, buffers: Any = None, **_: Any
             ) -> None:
@@ -111,7 +111,9 @@ class Kernel:
         message = json.loads(data)
         if message.get("content", {}).get("text"):
             self.sent_as_text.add(message["content"]["verb"])
-        self.manager.get_comm(comm_id).handle_msg({"content": {"data": message}, "buffers": []})
+        comm = self.manager.get_comm(comm_id)
+        assert comm is not None
+        comm.handle_msg({"content": {"data": message}, "buffers": []})
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +170,7 @@ def test_a_graph_is_alive_where_require_js_loads_it_and_buffers_are_lost(
     view.press("Output")
     view.extract()
     page.screenshot(path=SCREENSHOTS / "host-amd-light.png")
+    assert graph.submodel is not None
     assert [node.op_type for node in graph.submodel.proto.graph.node] == ["Relu"]
     assert {"columns", "plan", "extract"} <= kernel.sent_as_text
     page.emulate_media(color_scheme="dark")
