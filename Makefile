@@ -30,9 +30,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # compiled once, not in each of hundreds of kernels and workers
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: binder links routes conformance demo docs test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
+.PHONY: binder checks links routes conformance demo docs test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
 .DELETE_ON_ERROR:
+ifneq ($(MAKECMDGOALS),checks)
 .NOTPARALLEL:
+endif
 
 demo: .venv/installed-demo
 ifeq ($(OPEN),0)
@@ -41,15 +43,19 @@ else
 	python notebooks/run.py
 endif
 
-PYTEST := python -m pytest --numprocesses auto --dist loadfile
+PYTEST := python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # pytest last: its closing line says how it went
 test: test-fast
-	$(PYTEST) --no-loadscope-reorder -m 'slow or browser'
+	$(PYTEST) -m 'slow or browser'
 
 # what a change breaks most often, in three minutes: each step stops at the first failure
-test-fast: tools .venv/installed-test torch lint types frontend bundle-is-current
+test-fast: tools .venv/installed-test torch $(FRONTEND)/node_modules/.package-lock.json
+	$(MAKE) --jobs=2 --output-sync --no-print-directory checks
 	$(PYTEST) -m 'not slow and not browser'
+
+# mypy takes as long as the rest of them
+checks: lint types frontend bundle-is-current
 
 lint: .venv/installed-test
 	ruff check
