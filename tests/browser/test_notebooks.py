@@ -28,6 +28,7 @@ from tests.browser import (
     clicks_07,
     clicks_08,
     clicks_09,
+    clicks_10,
     clicks_index,
     test_notebook_00,
 )
@@ -65,6 +66,7 @@ CLICKS: dict[str, Callable[[JupyterPage], None]] = {
     "07": clicks_07.click,
     "08": clicks_08.click,
     "09": clicks_09.click,
+    "10": clicks_10.click,
 }
 """What the reader of each notebook is told to click, by its number."""
 
