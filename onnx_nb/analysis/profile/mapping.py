@@ -75,7 +75,7 @@ class _Mapping:
         self._nodes = _by_name(graph.names)
         self._values = _by_name(graph.value_names)
         self._constant = graph.constant_values
-        self._shapes = _shape_nodes(graph)
+        self._shapes = shape_nodes(graph)
         self._fixed = (ran.value_kind == INITIALIZER) | ran.constant_values
         self._subgraph = [-1] * len(ran.subgraphs)
         """Subgraph of the model for each subgraph that ran."""
@@ -276,7 +276,7 @@ def _chosen(numbers: Sequence[int], subgraphs: Ints, wanted: int) -> int:
     return found[0] if len(found) == 1 else -1
 
 
-def _shape_nodes(graph: Graph) -> list[bool]:
+def shape_nodes(graph: Graph) -> list[bool]:
     """Return whether each node computes with nothing but shapes of tensors and constants."""
     found = [False] * graph.node_count
     constant = graph.constant_values

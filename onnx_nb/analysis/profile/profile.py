@@ -110,7 +110,12 @@ def profile(
     used = {details.get("provider", "") for details in trace.details}
     asked = [providers] if isinstance(providers, str) else list(providers or ("CPUExecutionProvider",))
     idle = [provider for provider in asked if provider not in used and provider != "CPUExecutionProvider"]
-    notes = (*trace.notes, *(f"{provider} was asked for and ran nothing" for provider in idle))
+    started = session.get_providers()
+    silent = (
+        f"{each} was asked for and {'took no node' if each in started else 'could not be started'}: other providers ran"
+        for each in idle
+    )
+    notes = (*silent, *trace.notes)
     shapes = {name: tuple(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)}
     result = profile_of(
         *(loaded, trace, found),

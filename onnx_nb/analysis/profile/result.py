@@ -25,7 +25,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
-from onnx_nb.analysis.profile.mapping import UNKNOWN, How, Place
+from onnx_nb.analysis.profile.mapping import UNKNOWN, How, Place, shape_nodes
 from onnx_nb.analysis.profile.sessions import (
     Optimization,
     located,
@@ -46,8 +46,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-By = Literal["kernel", "node", "operator", "scope", "provider"]
+By = Literal["kernel", "node", "operator", "scope", "provider", "fallback"]
 Split = Literal["macs"]
+MEMCPY: Final = frozenset(("MemcpyFromHost", "MemcpyToHost"))
+_CPU: Final = "CPUExecutionProvider"
 _MOST: Final = 0.7
 """Share of the time whose kernels `Profile.message` counts."""
 _COLUMNS: Final[Mapping[By, Sequence[str]]] = {
@@ -59,6 +61,7 @@ _COLUMNS: Final[Mapping[By, Sequence[str]]] = {
     "operator": ("op", "kernels", "seconds", "spread", "share"),
     "scope": ("scope", "class", "kernels", "seconds", "spread", "share"),
     "provider": ("provider", "kernels", "nodes", "seconds", "spread", "share"),
+    "fallback": ("kernel", "op", "nodes", "provider", "wanted", "reason", "seconds", "share"),
 }
 
 
@@ -245,11 +248,51 @@ class Profile(Displayed):
             text += "; " + ", ".join(
                 f"{count_text(row['nodes'], 'node')} on {_short(row['provider'])}" for row in by_provider
             )
+            text += self._fallback_text()
         elif by_provider:
             text += f"; all on {_short(by_provider[0]['provider'])}"
         if self.mapped < 0.99:
             text += f"; {1 - self.mapped:.0%} of the time is of unknown nodes"
         return f"{'. '.join((*self.notes, text))}."
+
+    @property
+    def wanted(self) -> str:
+        """The provider that was asked for first; of a profile that does not say, the one that is not the CPU's."""
+        used = dict.fromkeys(kernel.provider for kernel in self.kernels if kernel.provider)
+        return next(iter(self.providers), "") or next((each for each in used if each != _CPU), next(iter(used), ""))
+
+    @property
+    def copies(self) -> tuple[Kernel, ...]:
+        """The kernels that copy a tensor from the memory of one provider to that of another."""
+        return tuple(kernel for kernel in self.kernels if kernel.op in MEMCPY)
+
+    def _fallback_text(self) -> str:
+        rows = self.rows("fallback")
+        text = ""
+        for reason in dict.fromkeys(row["reason"] for row in rows):
+            ops = Counter(row["op"] for row in rows if row["reason"] == reason).most_common()
+            listed = ", ".join(f"{op} ×{count}" if count > 1 else op for op, count in ops[:4])
+            text += f"; {listed}{', …' if len(ops) > 4 else ''}: {reason}"
+        if self.copies:
+            share = sum(float(s) for s, k in zip(self.shares, self.kernels, strict=True) if k.op in MEMCPY)
+            text += f"; {count_text(len(self.copies), 'copy', 'copies')} between providers, {share:.0%} of the time"
+        return text
+
+    def _fallback_rows(self) -> list[dict[str, Any]]:
+        wanted, shapes, found = self.wanted, shape_nodes(self.graph), []
+        for row, number in zip(self.rows(), np.argsort(-self.shares, kind="stable").tolist(), strict=True):
+            kernel = self.kernels[number]
+            if kernel.provider in ("", wanted) or kernel.op in MEMCPY:
+                continue
+            small = bool(kernel.nodes) and all(shapes[node] for node in kernel.nodes)
+            reason = (
+                f"{_short(wanted)} did not take them, usually for want of a kernel for their type, attributes or shape"
+            )
+            if small:
+                reason = "they compute shapes, which onnxruntime leaves on the CPU"
+            about = {**row, "wanted": wanted, "reason": reason}
+            found.append({name: about[name] for name in _COLUMNS["fallback"]})
+        return found
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -276,8 +319,9 @@ class Profile(Displayed):
         Parameters
         ----------
         by
-            ``"kernel"``, ``"node"``, ``"operator"`` (of kernels), ``"scope"`` or ``"provider"``. A scope has the time
-            of the kernels whose nodes are all inside it.
+            ``"kernel"``, ``"node"``, ``"operator"`` (of kernels), ``"scope"``, ``"provider"``, or ``"fallback"``
+            (kernels that are not on the provider that was asked for first, and why). A scope has the time of those
+            kernels whose nodes are all inside it.
         split
             The time of a kernel that computes several nodes is in ``set_seconds`` of each of them, and ``seconds`` is
             None. ``"macs"`` divides it by the multiply-accumulates of the nodes; then ``status`` is "split by MACs".
@@ -289,6 +333,8 @@ class Profile(Displayed):
             return [self._kernel_row(self.kernels[number], float(self.shares[number])) for number in order]
         if by == "scope":
             return self._scope_rows()
+        if by == "fallback":
+            return self._fallback_rows()
         keys = [kernel.op if by == "operator" else kernel.provider for kernel in self.kernels]
         name = "op" if by == "operator" else "provider"
         found = []
@@ -416,7 +462,8 @@ class Profile(Displayed):
             candidate = named if optimization == "off" else _optimized(named, optimization)
             ran = Graph.of(candidate)
             there = ran_nodes(trace, ran, is_other=True)
-            fit = sum(node >= 0 for node in there) / len(there)
+            named_here = [node >= 0 for node, op in zip(there, trace.ops, strict=True) if op not in MEMCPY]
+            fit = sum(named_here) / max(len(named_here), 1)
             if fit > best:
                 best, level, found = fit, optimization, located(graph, ran, there)
                 made, ran_as = candidate, there
@@ -513,7 +560,7 @@ class Profile(Displayed):
             | self._sums(inside)
             for scope, inside in sorted(members.items())
         ]
-        return sorted(found, key=lambda row: -row["share"])
+        return sorted(found, key=lambda row: -row["seconds"])
 
     @functools.cached_property
     def kernel_scopes(self) -> tuple[int, ...]:

@@ -174,7 +174,8 @@ def test_rows_sum_to_the_time_and_sets_are_split_only_on_request(resnet: Profile
     assert sum(row["seconds"] or 0 for row in rows) == pytest.approx(single)
     assert sum(row["seconds"] or 0 for row in split) == pytest.approx(medians)
     for by in get_args(By):
-        assert list(found.to_frame(by).columns) == list(found.rows(by)[0])
+        assert all(list(found.to_frame(by).columns) == list(row) for row in found.rows(by)[:1])
+    assert found.rows("fallback") == []
     conv = max((row for row in found.rows() if row["op"] == "Conv"), key=lambda row: row["seconds"])
     assert 0 < conv["gflops"] < 20 * found.peak[0] / 1e9
     assert found.memory_peak
@@ -317,6 +318,40 @@ def test_fused_kernels_are_compared_with_those_of_the_same_nodes() -> None:
     total = sum(change.after for change in found.changes)
     assert total == pytest.approx(sum(kernel.median for kernel in fused.kernels), rel=0.2)
     assert "Only 2 runs" in found.message
+
+
+TWO_PROVIDERS = """<ir_version: 8, opset_import: ["": 17]>
+ g (float[4, 4] x) => (int64[2, n] i, float[4, 4] c, int64[2] t) {
+   [mm] a = MatMul(x, x)  [nz] i = NonZero(a)  [relu] c = Relu(a)  [sh] s = Shape(a)  [double] t = Add(s, s) }"""
+DATA = Path(__file__).parent / "data"
+"""Stand-ins, written by hand: no GPU was to be had. They have the form of onnxruntime's files, three runs each, and the
+names and operators that it gives to copies between providers; their times are invented."""
+
+
+def test_what_is_not_on_the_provider_asked_for_is_named_with_its_reason() -> None:
+    found = Profile.read(DATA / "cuda_and_cpu.json", onnx.parser.parse_model(TWO_PROVIDERS))
+    assert (found.fit, found.wanted) == (1, "CUDAExecutionProvider")
+    rows = found.rows("fallback")
+    assert [row["op"] for row in rows] == ["NonZero", "Add", "Shape"]
+    assert "want of a kernel" in rows[0]["reason"]
+    assert {row["reason"] for row in rows[1:]} == {"they compute shapes, which onnxruntime leaves on the CPU"}
+    assert "NonZero: CUDA did not take them" in found.message
+    assert [kernel.name for kernel in found.copies] == ["Memcpy", "Memcpy_token_1", "Memcpy_token_2"]
+    assert "3 copies between providers" in found.message
+    assert list(found.to_frame("fallback").columns) == list(rows[0])
+    cpu = Profile.read(DATA / "cpu.json", onnx.parser.parse_model(TWO_PROVIDERS))
+    assert cpu.rows("fallback") == []
+    changes = {change.name: change for change in cpu.compare(found).changes}
+    assert (changes["mm"].verdict, changes["mm"].provider) == ("faster", "CUDAExecutionProvider")
+    assert changes["nz"].verdict == "noise"
+
+
+def test_a_provider_that_ran_nothing_is_named_first() -> None:
+    providers = ["AzureExecutionProvider", "CPUExecutionProvider"]  # the first is built in, and has no kernels
+    found = profile(models.detection(), runs=1, warmup=0, threads=1, providers=providers)
+    assert found.message.startswith("AzureExecutionProvider was asked for and took no node")
+    assert {row["wanted"] for row in found.rows("fallback")} == {"AzureExecutionProvider"}
+    assert len(found.rows("fallback")) == len(found.kernels)
 
 
 def test_work_is_ended_by_its_progress() -> None:
