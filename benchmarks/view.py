@@ -8,7 +8,8 @@ JupyterLab, once with an idle kernel and once while a cell runs; memory is that 
 an exported page.
 
 ``python -m benchmarks.view [rows …]`` prints every figure beside its limit and fails if one does not hold; rows are
-``open``, ``work``, ``memory`` and ``bundle``, by default all.
+``open``, ``document``, ``work``, ``memory`` and ``bundle``, by default all. ``document`` is a double-click on a file in
+the file browser, from the click to ``onnx_nb:drawn``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import importlib.util
 import math
 import os
 import re
+import shutil
 import socket
 import statistics
 import subprocess
@@ -35,6 +37,7 @@ from onnx_nb import ModelGraph, load
 from tests import models
 from tests.browser.conftest import FLAGS, chromium_path
 from tests.browser.jupyter import ROOT, JupyterPage, JupyterServer
+from tests.browser.test_documents import sparse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,6 +71,20 @@ CELL_DRAWN = """index => new Promise((resolve, reject) => {
     jupyterapp.commands.execute('notebook:run-cell');
     setTimeout(() => reject(new Error('not drawn in 60 s')), 60000);
 })"""
+MARKS = ("clicked", "onnx_nb:asked", "onnx_nb:replied", "onnx_nb:drawn")
+# opens a file in a tab of its own with a kernel that runs; resolves with milliseconds until it was drawn
+OPENED = """async path => {
+    const { id } = jupyterapp.shell.currentWidget.context.sessionContext.session.kernel;
+    const marks = () => performance.getEntriesByName('onnx_nb:drawn');
+    const before = marks().length;
+    const started = performance.now();
+    jupyterapp.commands.execute('docmanager:open', {path, factory: 'ONNX model', kernel: {id}});
+    while (marks().length === before) {
+        if (performance.now() - started > 60000) throw new Error('not drawn in 60 s');
+        await new Promise(resolve => setTimeout(resolve, 1));
+    }
+    return marks().at(-1).startTime - started;
+}"""
 # dispatches an action; returns when its picture was on the screen, and the longest task until then
 ACT = """async (root, action) => {
     const marks = () => performance.getEntriesByName('onnx_nb:drawn');
@@ -116,8 +133,8 @@ TURN = """async (root, seconds) => {
 
 def main() -> int:
     """Measure, print, and return whether every limit holds."""
-    rows, _ = command_line(__doc__, ("open", "work", "memory", "bundle"))
-    if importlib.util.find_spec("netron") is None:
+    rows, _ = command_line(__doc__, ("open", "document", "work", "memory", "bundle"))
+    if "open" in rows and importlib.util.find_spec("netron") is None:
         sys.exit("netron is not installed: `make bench` installs it")
     report = Report(__spec__.name, __doc__)
     compileall.compile_dir(ROOT / "onnx_nb", rx=re.compile("/node_modules/"), quiet=1)
@@ -132,6 +149,8 @@ def main() -> int:
                 report.row("bundles", {"onnx_nb": f"{said} kB"}, "380 kB together", holds=sum(sizes) <= 380_000)
             if "open" in rows:
                 opening(playwright, server, report)
+            if "document" in rows:
+                documents(playwright, server, report)
             if "work" in rows:
                 working(playwright, server, report)
             if "memory" in rows:
@@ -260,6 +279,44 @@ def notebook(browser: Browser, server: JupyterServer, model: Path) -> tuple[floa
         second = page.evaluate(CELL_DRAWN, 2) / 1000
     page.close()
     return imports, first, second, before, memory
+
+
+# ---------------------------------------------------------------- a file in a tab
+
+
+def documents(playwright: Playwright, server: JupyterServer, report: Report) -> None:
+    """Double-click a file, which starts a kernel, and open another file with that kernel."""
+    resnet = models.exported("resnet50", dynamo=False)
+    large = [sparse(server.root / f"5 GB{number}.onnx", 5 << 30) for number in ("", " again")]
+    small = [shutil.copyfile(resnet, server.root / f"ResNet-50{number}.onnx") for number in ("", " again")]
+    for first, second in (small, large):
+        times = []
+        for _ in range(RUNS):
+            with launched(playwright) as browser:
+                times.append(document(browser, server, first.name, second.name))
+        cold, started, replied, warm = (statistics.median(each) for each in zip(*times, strict=True))
+        report.most(f"{first.name}: from the double-click to the picture", cold, 3, "s", digits=2)
+        report.row("  of it until the kernel is asked, and replies", {"onnx_nb": f"{started:.2f}, {replied:.2f} s"})
+        report.most(f"{first.name}: in a kernel that has shown another file", warm, 1, "s", digits=2)
+    for path in (*small, *large):
+        path.unlink()
+
+
+def document(browser: Browser, server: JupyterServer, first: str, second: str) -> tuple[float, float, float, float]:
+    """Return the seconds to a picture, until the kernel was asked and replied, and to another picture from it."""
+    page = browser.new_page(viewport=VIEWPORT)
+    with JupyterPage(server, page) as lab:
+        lab.browse()
+        page.wait_for_timeout(5000)  # JupyterLab is still loading
+        page.evaluate("addEventListener('dblclick', () => performance.mark('clicked'), {capture: true, once: true})")
+        lab.double_click(first)
+        page.wait_for_function("performance.getEntriesByName('onnx_nb:drawn').length > 0", timeout=60_000)
+        clicked, *later = (page.evaluate(f"performance.getEntriesByName({mark!r})[0].startTime") for mark in MARKS)
+        asked, replied, drawn = ((each - clicked) / 1000 for each in later)
+        page.wait_for_timeout(1500)  # the picture for the notebook is drawn and sent
+        warm = page.evaluate(OPENED, second) / 1000
+    page.close()
+    return drawn, asked, replied, warm
 
 
 # ---------------------------------------------------------------- working

@@ -69,6 +69,9 @@ _KEYWORDS: Final[Mapping[str, str]] = {
     "subprocess=": "isolate",
 }
 
+EXPORT_KEYWORDS: Final[Mapping[str, str]] = {"dynamo": "exporter=", "f": "model.save(path)"}
+"""Keyword of ``torch.onnx.export`` that `export` does not pass on, and what does its work."""
+
 KEYWORDS: Final = {theirs: ours for ours, names in _KEYWORDS.items() for theirs in names.split()}
 """Keyword argument → its counterparts in onnx_nb; a function has at most one of them."""
 

@@ -137,8 +137,10 @@ export class DocumentView {
     }
     const drive = contents.driveName(path);
     const root = drive === "" || drive === "RTC" ? this.#jupyter.root : "";
+    performance.mark("onnx_nb:asked");
     const given = `root=${literal(root)}, size=${this.#file.size ?? "None"}, before=${literal(this.#path)}`;
     const shown = await evaluate<Shown>(kernel, `view(${literal(localPath)}, ${given})`);
+    performance.mark("onnx_nb:replied");
     if (attempt !== this.#attempt) return null;
     if (isNotice(shown)) return shown;
     const [whole, ...parts] = await Promise.all([shown.widget, ...shown.parts].map((id) => modelOf(manager, id)));
