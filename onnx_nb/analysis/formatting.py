@@ -5,7 +5,6 @@ Names come from files that are not trusted: they may be bytes, thousands of char
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 import os
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 
 def closest(name: str, names: Iterable[str], n: int = 3) -> list[str]:
     """Return at most ``n`` names that are most like ``name``, best first."""
+    import difflib  # only mistakes need it
+
     candidates = dict.fromkeys(names)
     if name and len(candidates) > 2000:
         # difflib takes about 20 µs a name: among many names, first try those that contain the text or share its start.

@@ -55,8 +55,11 @@ function asked(model: WidgetModel): Promise<string> {
   });
 }
 
+/** Has V8 compile every function at once, on a thread of its own, while the kernel works; else it would when drawing. */
+const EAGER = "//# allFunctionsCalledOnLoad\n";
+
 async function imported(code: string): Promise<() => Module> {
-  const url = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
+  const url = URL.createObjectURL(new Blob([EAGER, code], { type: "text/javascript" }));
   try {
     return (await import(url)).default;
   } finally {

@@ -111,7 +111,7 @@ def structural_problems(graph: Graph, duplicates: Iterable[tuple[int, int]]) -> 
             message = f"{named} is of the unknown domain {where}: it needs a custom-op library"
         elif version is None:
             message = f"{named}: its domain {where} is not among the model's opset imports"
-        elif domain in operators.onnx_domains() and operators.schema(op, domain, version) is None:
+        elif operators.schema(op, domain, version) is None and domain in operators.onnx_domains():
             kind, message = "unknown_op", f"{named} does not exist in domain {where} at opset {version}"
         else:
             continue

@@ -36,7 +36,6 @@ from onnx_nb.analysis.formatting import (
     shortened,
 )
 from onnx_nb.analysis.model import tensors, wire
-from onnx_nb.analysis.model.save import Layout, write_model
 from onnx_nb.analysis.model.storage import (
     MEMORY,
     File,
@@ -310,6 +309,8 @@ class Model(Displayed):
         ...     onnx.load(load(proto).save(f"{folder}/copy.onnx")) == proto
         True
         """
+        from onnx_nb.analysis.model.save import Layout, write_model
+
         target = path_of(path)
         if external_data is None:
             external_data = self._inline_bytes() > wire.PROTO_LIMIT
