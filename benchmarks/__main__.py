@@ -1,10 +1,12 @@
 """Run all benchmarks, and write docs/performance.md and docs/growth.svg: ``python -m benchmarks [NAME …]``.
 
-``--write`` writes them from the last results of each, without running anything.
+``--write`` writes them from the last results of each, without running anything. A part without results keeps its
+section of the page, with the day on which it was measured.
 """
 
 from __future__ import annotations
 
+import ast
 import datetime as dt
 import importlib.metadata
 import json
@@ -68,10 +70,15 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def section(content: dict[str, Any]) -> str:
+def heading(text: str) -> str:
+    """Return the heading of the benchmark that begins its docstring so."""
+    return f"## {text.partition(chr(10))[0].rstrip('.')}"
+
+
+def section(content: dict[str, Any], day: dt.date) -> str:
     """Return the Markdown of one benchmark."""
-    title, _, rest = content["text"].partition("\n")
-    lines = [f"## {title.rstrip('.')}", "", re.sub(r"``", "`", rest.strip()), ""]
+    text = re.sub(r"``", "`", content["text"].partition("\n")[2].strip())
+    lines = [heading(content["text"]), "", text, "", f"Measured on {day:%d %B %Y}.", ""]
     rows = content["rows"]
     columns: dict[str, None] = {}
     for row in rows:
@@ -105,24 +112,28 @@ def plot(series: dict[str, dict[str, dict[str, float]]], path: Path) -> None:
     figure.savefig(path, facecolor="white", metadata={"Date": None})
 
 
-def write() -> None:
-    """Write the page from the results that there are."""
-    docs = ROOT / "docs"
-    parts = [
-        "# Performance",
-        INTRODUCTION,
-        f"Measured on {dt.datetime.now(tz=dt.UTC):%d %B %Y}: {machine()}",
-    ]
+def write(docs: Path = ROOT / "docs", results: Path = RESULTS) -> None:
+    """Write the page from the results that there are; the other sections stay as they are."""
+    page = docs / "performance.md"
+    before = page.read_text(encoding="utf-8").strip() if page.exists() else ""
+    sections = {part.partition("\n")[0]: part.strip() for part in re.split(r"^(?=## )", before, flags=re.MULTILINE)}
+    parts = ["# Performance", INTRODUCTION, f"The last part ran on {machine()}"]
     for name in NAMES:
-        file = RESULTS / f"{name}.json"
-        if not file.exists():
+        file = results / f"{name}.json"
+        if file.exists():
+            content = json.loads(file.read_text(encoding="utf-8"))
+            parts.append(section(content, dt.datetime.fromtimestamp(file.stat().st_mtime, tz=dt.UTC).date()))
+            if content.get("series"):
+                plot(content["series"], docs / "growth.svg")
+                parts.append("![CPU time by number of nodes, ours and peers](growth.svg)")
             continue
-        content = json.loads(file.read_text(encoding="utf-8"))
-        parts.append(section(content))
-        if content.get("series"):
-            plot(content["series"], docs / "growth.svg")
-            parts.append("![CPU time by number of nodes, ours and peers](growth.svg)")
-    (docs / "performance.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        source = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
+        known = sections.get(heading(ast.get_docstring(ast.parse(source)) or ""))
+        if known is None:
+            print(f"docs/performance.md has no section of {name}: python -m benchmarks {name}")
+        else:
+            parts.append(known)
+    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 def main() -> int:
