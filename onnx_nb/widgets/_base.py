@@ -28,7 +28,7 @@ import ipywidgets
 import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import closest, quoted
+from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.model.model import label_of
 from onnx_nb.widgets._channel import Call, Channel, Reply, Verb
 
@@ -135,8 +135,10 @@ class OnnxWidget(_Complete, anywidget.AnyWidget):
     def __init__(self, **traits: Any) -> None:
         for name in traits:
             if name not in self.trait_names():
+                import difflib  # only mistakes need it
+
                 public = sorted(known for known in self.trait_names() if not known.startswith("_"))
-                near = closest(name, public, n=1)
+                near = difflib.get_close_matches(name, public, n=1)
                 hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(public)}."
                 raise TypeError(f"{type(self).__name__} has no argument {name!r}. {hint}")
         self._lock, self._of_thread = threading.RLock(), threading.local()

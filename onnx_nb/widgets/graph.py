@@ -16,7 +16,7 @@ import traitlets
 from traitlets import TraitError
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, closest, count_text, quoted
+from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.widgets._base import SharedCode
 from onnx_nb.widgets._channel import Call, Reply, Verb
@@ -407,7 +407,9 @@ _CAMERA = ("x", "y", "zoom")
 def _check_keys(given: Mapping[str, Any], keys: Collection[str], what: str) -> None:
     for key in given:
         if key not in keys:
-            near = closest(str(key), keys, n=1)
+            import difflib  # only mistakes need it
+
+            near = difflib.get_close_matches(str(key), keys, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise TraitError(f"{what} has no {quoted(str(key))}.{hint} It has {', '.join(keys)}.")
 
