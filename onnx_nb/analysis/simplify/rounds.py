@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -191,7 +192,8 @@ class Rounds:
             if problem.kind in ("cycle", "recursion") or (problem.kind == "duplicate_name" and problem.value >= 0):
                 message = f"{label_of(model)}: {problem.message}"
                 raise SimplificationError(message, advice="Repair or export it again.")
-        ids: NodeIds = {(MAIN if each == place else each): listed for each, listed in self.node_ids.items()}
+        # a copy for each function would take the square of their number
+        ids: NodeIds = ChainMap({MAIN: self.node_ids[place]}, self.node_ids)
         net = Editor(model, ids, self._ids.__next__, skipped=self.skipped, prefix=prefix)
         rules = [rule for rule in RULES if self.optimize or rule.name in FOLDING]
         left: Iterable[Unfolded] = ()
