@@ -14,6 +14,7 @@ from onnx_nb.analysis.compare.metrics import ErrorSize as ErrorSize
 from onnx_nb.analysis.compare.metrics import ErrorStats as ErrorStats
 from onnx_nb.analysis.compare.metrics import Worst as Worst
 from onnx_nb.analysis.compare.node_matching import Matching as Matching
+from onnx_nb.analysis.compare.quantization import Quantizer as Quantizer
 from onnx_nb.analysis.cost.costs import Cost as Cost
 from onnx_nb.analysis.cost.costs import Costs as Costs
 from onnx_nb.analysis.cost.costs import UnknownCost as UnknownCost

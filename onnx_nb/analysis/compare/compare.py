@@ -28,7 +28,7 @@ from onnx_nb.analysis.compare.isolated import nodes_between
 from onnx_nb.analysis.compare.lockstep import Option, Recorded, Running, Sample, Side
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
 from onnx_nb.analysis.compare.node_matching import HOW, Matching
-from onnx_nb.analysis.compare.quantization import precision_of
+from onnx_nb.analysis.compare.quantization import Quantizer, precision_of, unrounded, weights
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import count_text, quoted, shape_text
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
@@ -174,6 +174,10 @@ def compare(
         for option in options(*graphs, differing.matching)
         if option.reference in usable[0] and option.candidate in usable[1]
     ]
+    # a value and the same one rounded: a faulty quantizer must not make the first look right
+    before = unrounded(graphs[1])
+    rounds = {(option.reference, before.get(option.candidate)) for option in proposed}
+    proposed = [option for option in proposed if (option.reference, option.candidate) not in rounds]
     if tensors is not None and {option.reference for option in proposed} == usable[0]:
         needed = {option.candidate for option in proposed}
         there[1] = [value for value in there[1] if value in needed]  # the rest need not run
@@ -187,13 +191,14 @@ def compare(
     _, first = next(numbered, (0, None))
     if first is None:
         raise FeedError("no feed was given.", advice="The iterable is empty: a generator can be used only once.")
-    errors, own, misfits = _first(sides, plan, first, done)
+    errors, own, misfits, rounded = _first(sides, plan, first, done)
     feeds_run = 1
     plan = plan._replace(options=tuple(errors), held=held & {option.reference for option in errors})
     for found in _rest(sides, plan, numbered, executor, done):
         feeds_run += 1
         errors = {option: mine | found.errors[option] for option, mine in errors.items() if option in found.errors}
         own = {option: mine | found.isolated[option] for option, mine in own.items() if option in found.isolated}
+        rounded = {node: mine | found.quantizers.get(node, mine) for node, mine in rounded.items()}
         misfits |= {option: f"{why} (feed {feeds_run - 1})" for option, why in found.misfits.items()}
     done.finished()
     if not errors:
@@ -224,6 +229,7 @@ def compare(
             cumulative=errors[option],
             region=tuple(graphs[1].names[node] for node in regions.get(option.candidate, ())),
             precision=precision_of(graphs[1], regions.get(option.candidate, ())),
+            quantizers=_quantizers(graphs, value, regions.get(option.candidate, ()), rounded),
             isolated=errors[option] if held and graphs[1].producer[option.candidate] < 0 else own.get(option),
         )
         for depth, value in enumerate(there[0])
@@ -305,10 +311,10 @@ def _feeds(sides: Sequence[Side], feeds: Any) -> Iterator[dict[str, Any]]:
 
 def _first(
     sides: Sequence[Side], plan: lockstep.Plan, feed: Mapping[str, Any], done: CountedWork
-) -> tuple[dict[Option, ErrorStats], dict[Option, ErrorStats], dict[Option, str]]:
+) -> tuple[dict[Option, ErrorStats], dict[Option, ErrorStats], dict[Option, str], dict[int, Quantizer]]:
     """Run the first feed and decide which values match.
 
-    Return their errors, those of their regions by themselves, and why others cannot be compared.
+    Return their errors, those of their regions by themselves, why others cannot be compared, and the quantizers.
     """
     with working_folder() as folder:
         found = lockstep.run(sides, plan, feed, 0, str(folder), sampled=True, progress=done.reached)
@@ -316,7 +322,7 @@ def _first(
         plan = plan._replace(options=tuple(errors))
         own = lockstep.isolated(sides, plan, found, feed, 0, lambda _, what: done.reached(1.0, what))
         found.held.clear()
-    return errors, own, found.misfits
+    return errors, own, found.misfits, found.quantizers
 
 
 def _matched(  # noqa: PLR0917
@@ -334,6 +340,9 @@ def _matched(  # noqa: PLR0917
     for at in (0, 1):
         sure = {option.of(at) for option in errors if option.reference not in doubtful}
         samples.append({value: sample for value, sample in found.samples[at].items() if value not in sure})
+    before = unrounded(sides[1].graph)
+    for option in errors:
+        samples[1].pop(before.get(option.candidate, -1), None)
     by_values = tuple(matched_by_values((sides[0].graph, sides[1].graph), samples, doubtful))
     if not by_values:
         return errors
@@ -365,6 +374,20 @@ def _rest(
     for number, found in enumerate(results, 2):
         yield found
         done.reached(number, f"{number} feeds done")
+
+
+def _quantizers(
+    graphs: tuple[Graph, Graph], value: int, region: Sequence[int], rounded: Mapping[int, Quantizer]
+) -> tuple[Quantizer, ...]:
+    """Return the quantizers in a region of the candidate that computes a value of the reference."""
+    maker = int(graphs[0].producer[value])
+    model, names = graphs[0].model, graphs[0].value_names
+    read = [names[each] for each in graphs[0].node_inputs(maker).tolist() if each >= 0] if maker >= 0 else []
+
+    def known() -> dict[str, Any]:
+        return {name: model.tensor(name) for name in read if name in model.initializers}
+
+    return (*weights(graphs[1], region, model, known), *(rounded[node] for node in region if node in rounded))
 
 
 # --- differences ----------------------------------------------------------------------------------------------------

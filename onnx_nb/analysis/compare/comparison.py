@@ -21,6 +21,7 @@ import numpy as np
 
 from onnx_nb.analysis.compare.conditions import read_all
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors, Worst, precision
+from onnx_nb.analysis.compare.quantization import EXCESS, Quantizer
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text, shape_text
 from onnx_nb.analysis.model import save
@@ -107,6 +108,8 @@ class Point:
     not known."""
     precision: float = 0.0
     """Relative precision of the coarsest numbers in that region, such as 2⁻⁸ for int8; 0 where it is not known."""
+    quantizers: tuple[Quantizer, ...] = ()
+    """Quantizers of the values and weights in that region."""
     cumulative: _Errors = _Errors()
     """`ErrorStats` with both sides running independently; ``None`` if not known."""
     isolated: _Errors = _Errors()
@@ -128,6 +131,46 @@ class Point:
         """Return the size of these errors, which needs no histograms; ``None`` if not known."""
         held = [vars(self)[f"_{each}"] for each in ((which,) if which else ("isolated", "cumulative"))]
         return next((errors.size for errors in held if errors is not None), None)
+
+    @property
+    def faulty(self) -> Quantizer | None:
+        """The quantizer of its region with the largest error beyond that of a scale that fits, if one is faulty."""
+        return max((each for each in self.quantizers if each.fault), key=lambda each: each.excess, default=None)
+
+    @property
+    def blame(self) -> dict[str, float]:
+        """Shares of the isolated error: "weights", "rounding" and "clipping" of activations, "other"; sum 1.
+
+        What rounding and clipping of the point itself cost is known; the rest is divided between the weights and the
+        quantized inputs of its region by their relative errors. Empty where nothing is quantized.
+
+        Examples
+        --------
+        >>> Point("a", "a", "a", "name", 0).blame
+        {}
+        """
+        size = self.error_size("isolated")
+        if not self.quantizers or size is None or not size.error_norm or size.mismatches:
+            return {}
+        own, inputs, weights = dict.fromkeys(("rounding", "clipping"), 0.0), [0.0, 0.0], 0.0
+        for each in self.quantizers:
+            if each.role == "weight":
+                weights += each.relative**2
+            elif each.name in (self.name, self.reference) and each.count:
+                scaled = size.count / each.count
+                own["clipping"] += each.clipping * scaled
+                own["rounding"] += (each.rounding + each.wrong) * scaled
+            elif each.signal:
+                inputs = [inputs[0] + each.rounding / each.signal, inputs[1] + each.clipping / each.signal]
+        known, whole = sum(own.values()), max(size.error_norm**2, sum(own.values()))
+        rest, parts = whole - known, weights + sum(inputs)
+        found = {
+            "weights": rest * weights / parts if parts else 0.0,
+            "rounding": own["rounding"] + (rest * inputs[0] / parts if parts else 0.0),
+            "clipping": own["clipping"] + (rest * inputs[1] / parts if parts else 0.0),
+            "other": 0.0 if parts else rest,
+        }
+        return {name: share / whole for name, share in found.items()}
 
     def __repr__(self) -> str:
         known = [(which, self.error_size(which)) for which in _WHICH]
@@ -299,7 +342,8 @@ class Comparison(Displayed, Table):
         ----------
         by
             "isolated": the norm of the point's isolated error divided by that of its values, relative to the median of
-            all points of the same `Point.op_type`, or to `Point.precision` if that is larger; "cumulative": the same
+            all points of the same `Point.op_type`, or to `Point.precision` if that is larger, and at least ten where a
+            quantizer is faulty; "cumulative": the same
             ratio of the cumulative error, not relative to a median; or one of `METRICS`, of the isolated errors where
             they are known. Empty means "isolated" where known, else
             "cumulative".
@@ -330,7 +374,11 @@ class Comparison(Displayed, Table):
             usual = {kind: _lower_median(sizes[them]) for kind, them in members.items() if len(them) > 1}
             least = (max(_SMALLEST_MEDIAN, point.precision) for point in self.points)
             usually = (usual.get(point.op_type, overall) for point in self.points)
-            return sizes / list(map(max, usually, least))
+            found = sizes / list(map(max, usually, least))
+            for place, point in enumerate(self.points):
+                if (faulty := point.faulty) is not None:  # its error may be small beside the values
+                    found[place] = max(found[place], STANDS_OUT * max(faulty.excess / EXCESS, 1.0))
+            return found
         if by not in METRICS:
             known = ", ".join(["isolated", "cumulative", *METRICS])
             raise AlignmentError(f"points cannot be ranked by {by!r}.", advice=f"There are: {known}.")
@@ -394,6 +442,15 @@ class Comparison(Displayed, Table):
         found: Histogram | LogHistogram = getattr(self[name].errors(which), kind)
         return found
 
+    @property
+    def quantizers(self) -> tuple[Quantizer, ...]:
+        """The quantizers of all regions, in order of execution, each once."""
+        found: dict[tuple[str, str], Quantizer] = {}
+        for point in self.points:
+            for each in point.quantizers:
+                found.setdefault((each.node, each.name), each)
+        return tuple(found.values())
+
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each point: its fields, then each metric of its cumulative and its isolated errors.
 
@@ -440,7 +497,7 @@ class Comparison(Displayed, Table):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Comparison:
         """Read a file that `save` wrote; raise `ModelFileError` if it is missing or not a comparison."""
-        classes = (Comparison, Point, Unmatched, ErrorStats, Worst, Histogram, LogHistogram)
+        classes = (Comparison, Point, Unmatched, ErrorStats, Worst, Histogram, LogHistogram, Quantizer)
         found: Comparison = save.read(path, "comparison", {each.__name__: each for each in classes})
         return found
 
@@ -509,6 +566,11 @@ def _merged(mine: Point | None, yours: Point | None, feeds: int) -> Point:
             later = tuple(dataclasses.replace(worst, feed=worst.feed + feeds) for worst in other.worst)
             other = dataclasses.replace(other, worst=later)
         both[which] = one.merge(other) if one and other else one or other
+    theirs = {(each.node, each.name): each for each in yours.quantizers} if mine and yours else {}
+    merged = [(each, theirs.get((each.node, each.name))) for each in point.quantizers]
+    both["quantizers"] = tuple(
+        each.merge(other) if other is not None and each.role == "activation" else each for each, other in merged
+    )
     return dataclasses.replace(point, **both)
 
 
@@ -525,7 +587,12 @@ def point_at(graph: Graph, value: int, name: str, matched: str, depth: int, **re
 def explained(comparison: Compared, explain: Callable[[Point], Iterable[str]]) -> Compared:
     """Return the comparison with the differences that ``explain`` finds at a first divergent point without any."""
     first = comparison.first_divergent()
-    texts = [] if first is None or first.difference else list(explain(first)) or _factor(first)
+    if first is None or first.difference:
+        texts = []
+    elif first.faulty is not None:
+        texts = [first.faulty.message]
+    else:
+        texts = list(explain(first)) or _factor(first)
     if first is None or not texts:
         return comparison
     better = dataclasses.replace(first, difference=", ".join(texts))

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.compare.array_errors import as_floats, spread
 from onnx_nb.analysis.compare.isolated import Scale, Settings, isolated_errors
 from onnx_nb.analysis.compare.metrics import ErrorStats, classes_axis
+from onnx_nb.analysis.compare.quantization import Quantizer, activations
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
@@ -202,6 +203,8 @@ class Found:
     dtypes: dict[int, np.dtype[Any]] = field(default_factory=dict)
     """Types of the candidate's tensors."""
     isolated: dict[Option, ErrorStats] = field(default_factory=dict)
+    quantizers: dict[int, Quantizer] = field(default_factory=dict)
+    """Quantizers of activations, by the candidate's nodes."""
 
 
 def run(
@@ -263,9 +266,12 @@ def isolated(  # noqa: PLR0917
     if not usable or not isinstance(side, Running):
         return {}
     model = side.graph.model
+    arrays = {value: functools.partial(unspilled, found.held[option.reference]) for value, option in usable.items()}
+    integers = {value: option.scale for value, option in usable.items() if option.scale[0]}
+    found.quantizers = activations(side.graph, arrays, integers)
     errors = isolated_errors(
         side.graph,
-        {value: functools.partial(unspilled, found.held[option.reference]) for value, option in usable.items()},
+        arrays,
         found.dtypes,
         fed(model, feed),
         Settings(plan.rtol, plan.atol, side.providers, plan.memory_limit // 2, number),

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -23,9 +22,9 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import ErrorStats, between, precision
+from onnx_nb.analysis.compare.operands import INTEGERS, TRANSPARENT, Operand, input_of, weight_of
 from onnx_nb.analysis.formatting import quoted, shape_text
-from onnx_nb.analysis.model import tensors
-from onnx_nb.analysis.model.tensors import attribute, numpy_dtype
+from onnx_nb.analysis.model.tensors import attribute
 from onnx_nb.analysis.pytorch.align import CLOSE, is_weight
 from onnx_nb.analysis.pytorch.drilldown import submodule_nodes
 from onnx_nb.analysis.pytorch.record import to_numpy
@@ -43,13 +42,7 @@ _ROUNDED: Final = 8
 """Maximum difference of a weight as a multiple of its type's precision."""
 _FARTHEST: Final = 10
 """Maximum number of nodes searched for the one that does the work of a layer."""
-_LONGEST: Final = 8
-"""Maximum number of nodes traced between an initializer and its reader."""
-_TRANSPARENT: Final = frozenset((
-    "Identity", "Transpose", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "QuantizeLinear", "DequantizeLinear",
-))  # fmt: skip
-"""Operators through which a weight is traced."""
-_AFTER: Final = _TRANSPARENT - {"Transpose"} | {"Add", "Mul", "QLinearAdd"}
+_AFTER: Final = TRANSPARENT - {"Transpose"} | {"Add", "Mul", "QLinearAdd"}
 """Operators that exporters and quantizers add after the operator of a layer."""
 _BEFORE: Final = frozenset(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Cast", "Identity"))
 """Operators that exporters and quantizers add before it."""
@@ -76,21 +69,6 @@ _FOLDED: Final = {"weight": ("weight", "running_var"), "bias": ("bias", "running
 _RECURRENT: Final = ("LSTM", "GRU", "RNN")
 
 
-class _Operand(NamedTuple):
-    """A weight in the form in which a node reads it."""
-
-    initializer: str
-    """Name of its initializer; empty if the export omits it."""
-    array: NDArray[Any]
-    """Values, dequantized."""
-    steps: NDArray[Any] | None = None
-    """Quantization step of each element, of the shape of ``array``; None if it is not quantized."""
-
-    def map(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> _Operand:
-        """Return the operand with a change of axes or shape applied to its values and steps."""
-        return _Operand(self.initializer, change(self.array), None if self.steps is None else change(self.steps))
-
-
 class _Weight(NamedTuple):
     """A parameter, and the initializer that holds it."""
 
@@ -98,7 +76,7 @@ class _Weight(NamedTuple):
     """Name of the point, such as "encoder.layer.1.dense → weight"."""
     parameters: tuple[str, ...]
     """Names of the parameters in the module; several if they are folded."""
-    held: _Operand
+    held: Operand
     """The weight in the export."""
     expected: NDArray[Any]
     """The same weight computed from the parameters."""
@@ -280,16 +258,16 @@ class WeightFinder:
         graph = self._graph
         path, name = names[0].rpartition(".")[::2]
         label, how = f"{self._parent(names[0])} → {name}", "operator" if len(names) == 1 else "folded"
-        held = _weight_of(graph, node, place)
-        known = _INTEGERS.get(graph.op_type(node))
-        if name == "bias" and held is None and _input_of(graph, node, 2 if known is None else known.bias) < 0:
+        held = weight_of(graph, node, place)
+        known = INTEGERS.get(graph.op_type(node))
+        if name == "bias" and held is None and input_of(graph, node, 2 if known is None else known.bias) < 0:
             add = self._bias_add(call, node)
             if add is None:
                 return
-            both = [_weight_of(graph, add, each) for each in (0, 1)] if add >= 0 else []
+            both = [weight_of(graph, add, each) for each in (0, 1)] if add >= 0 else []
             held = next((each for each in both if each is not None), None)
             if add < 0 and array.any():
-                yield _Weight(label, names, _Operand("", np.zeros_like(array)), array, how, path, node)
+                yield _Weight(label, names, Operand("", np.zeros_like(array)), array, how, path, node)
             elif add < 0:
                 self._left_out |= dict.fromkeys(names, "it is zero, and the export leaves it out")
         if held is None:
@@ -312,7 +290,7 @@ class WeightFinder:
         weight: Any = getattr(part, "weight", None)
         nodes = []
         for node in self._ahead(value, operators) if value >= 0 and weight is not None else ():
-            held = _weight_of(self._graph, node, _LAYERS[call.cls][1][0][1])
+            held = weight_of(self._graph, node, _LAYERS[call.cls][1][0][1])
             if node not in self._workers and held is not None and held.array.size == weight.numel():
                 nodes.append(node)
         return nodes[0] if len(nodes) == 1 else -1
@@ -383,18 +361,18 @@ class WeightFinder:
     def _parent(self, parameter: str) -> str:
         return parameter.rpartition(".")[0] or self._recording.calls[0].root
 
-    def _read(self, name: str) -> tuple[int, _Operand | None]:
+    def _read(self, name: str) -> tuple[int, Operand | None]:
         """Return the first reader of an initializer and the weight as that reader sees it, dequantized if quantized."""
         graph, value = self._graph, self._graph.value(name)
         readers = [node for node in graph.consumers(value).tolist() if node < graph.main_count]
         if not readers:  # read by a subgraph, or unused
-            return -1, None if name.endswith("_quantized") else _Operand(name, graph.model.tensor(name))
+            return -1, None if name.endswith("_quantized") else Operand(name, graph.model.tensor(name))
         if graph.op_type(readers[0]) == "DequantizeLinear":
             value = int(graph.node_outputs(readers[0])[0])
             readers = [node for node in graph.consumers(value).tolist() if node < graph.main_count]
         if not readers:
             return -1, None
-        return readers[0], _weight_of(graph, readers[0], graph.node_inputs(readers[0]).tolist().index(value))
+        return readers[0], weight_of(graph, readers[0], graph.node_inputs(readers[0]).tolist().index(value))
 
     def _by_shape(self) -> Iterator[_Weight]:
         """Yield the weights that a submodule without a rule reads: by shape, then value, then order."""
@@ -425,18 +403,18 @@ class WeightFinder:
                     return sorted(nodes, key=lambda node: int(self._graph.rank[node]))
         return []
 
-    def _operands(self, path: str) -> Iterator[tuple[int, _Operand]]:
+    def _operands(self, path: str) -> Iterator[tuple[int, Operand]]:
         """Yield the nodes of a submodule that read weights without a known parameter, with these weights."""
         for node in self._nodes_of(path):
             if node in self._workers or node >= self._graph.main_count:
                 continue
-            places = (1, 2) if self._graph.op_type(node) in _INTEGERS else range(len(self._graph.node_inputs(node)))
+            places = (1, 2) if self._graph.op_type(node) in INTEGERS else range(len(self._graph.node_inputs(node)))
             for place in places:
-                held = _weight_of(self._graph, node, place)
+                held = weight_of(self._graph, node, place)
                 if held is not None and held.array.size > 1 and held.array.dtype.kind not in "iub":
                     yield node, held
 
-    def _pieces(self, name: str, operands: Sequence[tuple[int, _Operand]]) -> list[_Piece]:
+    def _pieces(self, name: str, operands: Sequence[tuple[int, Operand]]) -> list[_Piece]:
         """Return a whole parameter, or the parts that operators read: query, key and value of an attention."""
         array = to_numpy(self._parameters[name])
         path, label = name.rpartition(".")[::2]
@@ -455,7 +433,7 @@ class WeightFinder:
                 return pieces
         return whole
 
-    def _assigned(self, path: str, pieces: list[_Piece], operands: list[tuple[int, _Operand]]) -> Iterator[_Weight]:
+    def _assigned(self, path: str, pieces: list[_Piece], operands: list[tuple[int, Operand]]) -> Iterator[_Weight]:
         """Yield the weight of each piece: the only one that fits, else the nearest, else the next."""
         fits = {
             (at, to): min(found, key=lambda pair: between(pair[0], pair[1].array))
@@ -486,7 +464,7 @@ class WeightFinder:
                 array, held = fits[at, to]
                 yield _Weight(f"{self._parent(name)} → {label}", (name,), held, array, how, path, operands[to][0])
 
-    def _orientations(self, piece: _Piece, node: int, held: _Operand) -> list[tuple[NDArray[Any], _Operand]]:
+    def _orientations(self, piece: _Piece, node: int, held: Operand) -> list[tuple[NDArray[Any], Operand]]:
         """Return a parameter and a weight in the same shape, in each orientation in which they may be equal."""
         array, shape = piece.array, held.array.shape
         if array.ndim == len(shape) == 2:
@@ -526,175 +504,3 @@ def _fold(conv: torch.nn.Module, norm: torch.nn.Module) -> dict[str, NDArray[Any
     bias = (values(conv, "bias") - values(norm, "running_mean")) * scale + values(norm, "bias")
     kind = to_numpy(conv.weight).dtype  # type: ignore[arg-type]
     return {"weight": weight.astype(kind), "bias": bias.astype(kind)}
-
-
-# --- weights that nodes read ----------------------------------------------------------------------------------------
-
-
-class _Inputs(NamedTuple):
-    """Indices of the inputs of an operator on integers that hold its weight; −1 for those it does not have."""
-
-    weight: int
-    scale: int
-    zero: int
-    bias: int = -1
-    data_scale: int = -1
-    """Scale of the data; its product with that of the weight is the scale of an int32 bias. −1 if the bias is float."""
-    axis: int = -1
-    """Axis of the weight along which the scales differ."""
-
-
-_INTEGERS: Final[Mapping[str, _Inputs]] = {
-    "QLinearConv": _Inputs(3, 4, 5, 8, 1, axis=0),
-    "QLinearMatMul": _Inputs(3, 4, 5),
-    "QGemm": _Inputs(3, 4, 5, 6, 1),
-    "MatMulInteger": _Inputs(1, -1, 3),
-    "ConvInteger": _Inputs(1, -1, 3, axis=0),
-    "DynamicQuantizeMatMul": _Inputs(1, 2, 3, 4),
-    "MatMulIntegerToFloat": _Inputs(1, 3, 5, 6),
-}
-"""Operators on integers; for `_weight_of` their inputs 1 and 2 are weight and bias."""
-
-
-def _weight_of(graph: Graph, node: int, place: int) -> _Operand | None:
-    """Return the weight that a node reads, or None; for operators on integers, 1 is the weight and 2 the bias."""
-    op = graph.op_type(node)
-    known = _INTEGERS.get(op)
-    if op == "QLinearAdd" and place in (0, 1):
-        known, place = _Inputs(3 * place, 3 * place + 1, 3 * place + 2), 1
-    if known is None or place not in (1, 2, known.weight, known.bias):
-        found = _traced(graph, _input_of(graph, node, place))
-        is_table = found is not None and op == "Gather" and found.array.dtype.kind in "iu"
-        return _of_rows(graph, node, found) if found is not None and is_table else found
-    scale = _numbers(graph, node, known.scale) if known.scale >= 0 else _later_scale(graph, node)
-    if scale is None:
-        return None
-    if place not in (2, known.bias):
-        axis = 0 if attribute(graph.nodes[node], "transB", 0) else known.axis
-        found = _traced(graph, _input_of(graph, node, known.weight))
-        return _dequantized(found, scale, _numbers(graph, node, known.zero), axis)
-    found = _traced(graph, _input_of(graph, node, known.bias))
-    if known.data_scale < 0:
-        return found
-    data = _numbers(graph, node, known.data_scale)
-    return None if data is None else _dequantized(found, np.asarray(scale * data), None, -1)
-
-
-def _input_of(graph: Graph, node: int, place: int) -> int:
-    """Return the input of a node at an index; −1 if it has none there."""
-    inputs = graph.node_inputs(node)
-    return int(inputs[place]) if 0 <= place < len(inputs) else -1
-
-
-def _traced(graph: Graph, value: int, longest: int = _LONGEST) -> _Operand | None:
-    """Return the initializer or Constant that a value comes from, as transformed by the nodes in between."""
-    if value < 0 or not longest:
-        return None
-    name, maker = graph.value_names[value], int(graph.producer[value])
-    if maker < 0:
-        return _Operand(name, graph.model.tensor(name)) if name in graph.model.initializers else None
-    proto, op = graph.nodes[maker], graph.op_type(maker)
-    if op == "Constant":
-        tensor = attribute(proto, "value")
-        what = f"the value of Constant {quoted(name)}"
-        return None if tensor is None else _Operand(name, tensors.values(tensor, what))
-    known = op in _TRANSPARENT and maker < graph.main_count
-    read = _traced(graph, _input_of(graph, maker, 0), longest - 1) if known else None
-    if read is None or op == "Identity":
-        return read
-    if op == "Transpose":
-        return read.map(lambda array: array.transpose(attribute(proto, "perm")))
-    if op == "Cast":
-        dtype = numpy_dtype(attribute(proto, "to", 1))
-        with np.errstate(over="ignore"):  # values beyond float16 are infinite there, too
-            return None if dtype is None else read._replace(array=read.array.astype(dtype))
-    if op in ("DequantizeLinear", "QuantizeLinear"):
-        scale, zero, axis = _numbers(graph, maker, 1), _numbers(graph, maker, 2), attribute(proto, "axis", 1)
-        if op == "DequantizeLinear":
-            return _dequantized(read, scale, zero, axis, attribute(proto, "block_size", 0))
-        dtype = np.dtype(np.uint8) if zero is None else zero.dtype
-        scales, zeros = _per_element(scale, read.array.shape, axis), _per_element(zero, read.array.shape, axis)
-        if scale is None or scales is None or zeros is None or dtype.kind not in "iu":
-            return None
-        rounded = np.rint(read.array.astype(np.float64) / scales) + zeros
-        return read._replace(array=rounded.clip(np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype))
-    shape = graph.type_of(value).shape
-    if shape is None or not all(isinstance(size, int) for size in shape):
-        return read if op in ("Squeeze", "Unsqueeze") else None
-    sizes = [int(size) for size in shape]  # type: ignore[arg-type]
-    return read.map(lambda array: array.reshape(sizes)) if math.prod(sizes) == read.array.size else None
-
-
-def _numbers(graph: Graph, node: int, place: int) -> NDArray[Any] | None:
-    """Return the constant that a node reads; None if that input is not constant."""
-    found = _traced(graph, _input_of(graph, node, place))
-    return None if found is None else found.array
-
-
-def _dequantized(
-    read: _Operand | None, scale: NDArray[Any] | None, zero: NDArray[Any] | None, axis: int, block: int = 0
-) -> _Operand | None:
-    """Convert integers to floats, as DequantizeLinear does."""
-    if read is None or scale is None:
-        return None
-    scales, zeros = (_per_element(each, read.array.shape, axis, block) for each in (scale, zero))
-    if scales is None or zeros is None:
-        return None
-    array = ((read.array.astype(np.float64) - zeros) * scales).astype(scale.dtype)
-    return _Operand(read.initializer, array, np.abs(scales))
-
-
-def _per_element(
-    numbers: NDArray[Any] | None, shape: tuple[int, ...], axis: int, block: int = 0
-) -> NDArray[np.float64] | None:
-    """Return the scale or zero point of each element, 0 if there are none; None if their number does not fit."""
-    found = np.asarray(0.0 if numbers is None else numbers).astype(np.float64)
-    if found.size == 1:
-        return np.broadcast_to(found.reshape(()), shape)
-    if not -len(shape) <= axis < len(shape):
-        return None
-    axis %= len(shape)
-    if found.ndim == 1 and len(found) == shape[axis]:
-        return np.broadcast_to(found.reshape([-1 if at == axis else 1 for at in range(len(shape))]), shape)
-    is_blocked = block > 0 and found.ndim == len(shape)
-    return np.repeat(found, block, axis)[tuple(map(slice, shape))] if is_blocked else None
-
-
-def _later_scale(graph: Graph, node: int) -> NDArray[Any] | None:
-    """Return the scale of the weight from the Mul, perhaps by two scales, that converts a node's integers to floats."""
-    for _ in range(3):
-        value = int(graph.node_outputs(node)[0])
-        readers = graph.consumers(value).tolist()
-        if len(readers) != 1 or readers[0] >= graph.main_count:
-            return None
-        node = readers[0]
-        if graph.op_type(node) == "Mul":
-            place = next((at for at, each in enumerate(graph.node_inputs(node).tolist()) if each != value), -1)
-            known, other = _numbers(graph, node, place), _input_of(graph, node, place)
-            maker = int(graph.producer[other]) if other >= 0 else -1
-            if known is not None or maker < 0 or graph.op_type(maker) != "Mul":
-                return known
-            return next((each for at in (0, 1) if (each := _numbers(graph, maker, at)) is not None), None)
-        if graph.op_type(node) != "Cast":
-            return None
-    return None
-
-
-def _of_rows(graph: Graph, node: int, found: _Operand) -> _Operand | None:
-    """Convert to floats a table of integers whose rows a Gather reads."""
-    for _ in range(_LONGEST):
-        readers = graph.consumers(int(graph.node_outputs(node)[0])).tolist()
-        for reader in readers:
-            if graph.op_type(reader) == "DequantizeLinear":
-                scale = _numbers(graph, reader, 1)
-                is_one = scale is not None and scale.size == 1
-                return _dequantized(found, scale, _numbers(graph, reader, 2), -1) if is_one else None
-        if len(readers) != 1 or graph.op_type(readers[0]) not in _TRANSPARENT:
-            break
-        node = readers[0]
-    # the rows are read as integers: onnxruntime's quantizer names the scale after the table
-    base = found.initializer.removesuffix("_quantized")
-    if base == found.initializer or not {f"{base}_scale", f"{base}_zero_point"} <= graph.model.initializers.keys():
-        return None
-    scale, zero = graph.model.tensor(f"{base}_scale"), graph.model.tensor(f"{base}_zero_point")
-    return _dequantized(found, scale, zero, -1) if scale.size == 1 else None

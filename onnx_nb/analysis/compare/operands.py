@@ -1,0 +1,280 @@
+"""The weights that nodes read, as numbers: traced to their initializers and dequantized."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.model import tensors
+from onnx_nb.analysis.model.tensors import attribute, attributes, numpy_dtype
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.graph.graph import Graph
+
+_LONGEST: Final = 8
+"""Maximum number of nodes traced between an initializer and its reader."""
+TRANSPARENT: Final = frozenset((
+    "Identity", "Transpose", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "QuantizeLinear", "DequantizeLinear",
+))  # fmt: skip
+"""Operators through which a weight is traced."""
+
+
+class Operand(NamedTuple):
+    """A weight in the form in which a node reads it."""
+
+    initializer: str
+    """Name of its initializer; empty if the export omits it."""
+    array: NDArray[Any]
+    """Values, dequantized."""
+    steps: NDArray[Any] | None = None
+    """Quantization step of each element, of the shape of ``array``; None if it is not quantized."""
+    integers: NDArray[Any] | None = None
+    """The stored integers, of the same shape; None if it is not quantized."""
+    granularity: str = ""
+    """"tensor", "channel" or "block of 32": how many elements have one scale; empty if it is not quantized."""
+    zero_point: int = 0
+    """The zero point of the first element."""
+    bits: int = 0
+    """Bits of the integers; 0 if it is not quantized."""
+
+    def map(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Operand:
+        """Return the operand with a change of axes or shape applied to its values, steps and integers."""
+        if self.steps is None or self.integers is None:
+            return self._replace(array=change(self.array))
+        return self._replace(
+            array=change(self.array), steps=change(self.steps), integers=change(np.asarray(self.integers))
+        )
+
+
+class _Inputs(NamedTuple):
+    """Indices of the inputs of an operator on integers that hold its weight; −1 for those it does not have."""
+
+    weight: int
+    scale: int
+    zero: int
+    bias: int = -1
+    data_scale: int = -1
+    """Scale of the data; its product with that of the weight is the scale of an int32 bias. −1 if the bias is float."""
+    axis: int = -1
+    """Axis of the weight along which the scales differ."""
+
+
+INTEGERS: Final[Mapping[str, _Inputs]] = {
+    "QLinearConv": _Inputs(3, 4, 5, 8, 1, axis=0),
+    "QLinearMatMul": _Inputs(3, 4, 5),
+    "QGemm": _Inputs(3, 4, 5, 6, 1),
+    "MatMulInteger": _Inputs(1, -1, 3),
+    "ConvInteger": _Inputs(1, -1, 3, axis=0),
+    "DynamicQuantizeMatMul": _Inputs(1, 2, 3, 4),
+    "MatMulIntegerToFloat": _Inputs(1, 3, 5, 6),
+}
+"""Operators on integers; for `weight_of` their inputs 1 and 2 are weight and bias."""
+
+
+_PACKED: Final = {"MatMulNBits": 1, "GatherBlockQuantized": 0}
+"""Operator with several integers in a byte → index of its input that holds them."""
+
+
+def weight_of(graph: Graph, node: int, place: int) -> Operand | None:
+    """Return the weight that a node reads, or None; for operators on integers, 1 is the weight and 2 the bias."""
+    op = graph.op_type(node)
+    known = INTEGERS.get(op)
+    if op in _PACKED:
+        return _of_blocks(graph, node) if place == _PACKED[op] else None
+    if op == "QLinearAdd" and place in (0, 1):
+        known, place = _Inputs(3 * place, 3 * place + 1, 3 * place + 2), 1
+    if known is None or place not in (1, 2, known.weight, known.bias):
+        found = _traced(graph, input_of(graph, node, place))
+        is_table = found is not None and op == "Gather" and found.array.dtype.kind in "iu"
+        return _of_rows(graph, node, found) if found is not None and is_table else found
+    scale = constant_of(graph, node, known.scale) if known.scale >= 0 else _later_scale(graph, node)
+    if scale is None:
+        return None
+    if place not in (2, known.bias):
+        axis = 0 if attribute(graph.nodes[node], "transB", 0) else known.axis
+        found = _traced(graph, input_of(graph, node, known.weight))
+        return _dequantized(found, scale, constant_of(graph, node, known.zero), axis)
+    found = _traced(graph, input_of(graph, node, known.bias))
+    if known.data_scale < 0:
+        return found
+    data = constant_of(graph, node, known.data_scale)
+    return None if data is None else _dequantized(found, np.asarray(scale * data), None, -1)
+
+
+def _of_blocks(graph: Graph, node: int) -> Operand | None:
+    """Return the weight of an operator whose integers have a scale for each block, as a MatMul or Gather reads it."""
+    made = attributes(graph.nodes[node])
+    is_table = graph.op_type(node) == "GatherBlockQuantized"
+    bits, block = int(made.get("bits", 4)), int(made.get("block_size", 128 if is_table else 32))
+    packed = _traced(graph, input_of(graph, node, _PACKED[graph.op_type(node)]))
+    scales, zeros = constant_of(graph, node, 2), constant_of(graph, node, 3)
+    if packed is None or scales is None or bits not in (2, 4, 8):
+        return None
+    middle = 1 << bits - 1 if packed.array.dtype == np.uint8 else 0
+    if is_table:
+        axis = int(made.get("quantize_axis", 1))
+        integers = _unpacked(packed.array, bits) if packed.array.dtype == np.uint8 else packed.array
+        if zeros is not None:
+            zeros = _unpacked(zeros, bits)[tuple(map(slice, scales.shape))] if zeros.dtype == np.uint8 else zeros
+    else:
+        rows, width, axis = int(made["N"]), int(made["K"]), 1
+        integers = _unpacked(packed.array.reshape(rows, -1), bits)[:, :width]
+        scales = scales.reshape(rows, -1)
+        if zeros is not None and zeros.dtype == np.uint8:
+            zeros = _unpacked(zeros.reshape(rows, -1), bits)[:, : scales.shape[1]]
+        elif zeros is not None:
+            zeros = zeros.reshape(scales.shape)
+    zeros = np.full(scales.shape, middle) if zeros is None else zeros
+    read = Operand(packed.initializer, integers)
+    found = _dequantized(read, scales, zeros, axis, block)
+    if found is None:
+        return None
+    found = found._replace(bits=bits)
+    return found if is_table else found.map(np.transpose)
+
+
+def _unpacked(packed: NDArray[Any], bits: int) -> NDArray[np.uint8]:
+    """Return the integers of some bits that bytes hold, the lowest bits first, along the last axis."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    spread = packed[..., None] >> shifts & np.uint8((1 << bits) - 1)
+    return spread.reshape(*packed.shape[:-1], -1)
+
+
+def input_of(graph: Graph, node: int, place: int) -> int:
+    """Return the input of a node at an index; −1 if it has none there."""
+    inputs = graph.node_inputs(node)
+    return int(inputs[place]) if 0 <= place < len(inputs) else -1
+
+
+def _traced(graph: Graph, value: int, longest: int = _LONGEST) -> Operand | None:
+    """Return the initializer or Constant that a value comes from, as transformed by the nodes in between."""
+    if value < 0 or not longest:
+        return None
+    name, maker = graph.value_names[value], int(graph.producer[value])
+    if maker < 0:
+        return Operand(name, graph.model.tensor(name)) if name in graph.model.initializers else None
+    proto, op = graph.nodes[maker], graph.op_type(maker)
+    if op == "Constant":
+        tensor = attribute(proto, "value")
+        what = f"the value of Constant {quoted(name)}"
+        return None if tensor is None else Operand(name, tensors.values(tensor, what))
+    known = op in TRANSPARENT and maker < graph.main_count
+    read = _traced(graph, input_of(graph, maker, 0), longest - 1) if known else None
+    if read is None or op == "Identity":
+        return read
+    if op == "Transpose":
+        return read.map(lambda array: array.transpose(attribute(proto, "perm")))
+    if op == "Cast":
+        dtype = numpy_dtype(attribute(proto, "to", 1))
+        with np.errstate(over="ignore"):  # values beyond float16 are infinite there, too
+            return None if dtype is None else read._replace(array=read.array.astype(dtype))
+    if op in ("DequantizeLinear", "QuantizeLinear"):
+        scale, zero, axis = constant_of(graph, maker, 1), constant_of(graph, maker, 2), attribute(proto, "axis", 1)
+        if op == "DequantizeLinear":
+            return _dequantized(read, scale, zero, axis, attribute(proto, "block_size", 0))
+        dtype = np.dtype(np.uint8) if zero is None else zero.dtype
+        scales, zeros = _per_element(scale, read.array.shape, axis), _per_element(zero, read.array.shape, axis)
+        if scale is None or scales is None or zeros is None or dtype.kind not in "iu":
+            return None
+        rounded = np.rint(read.array.astype(np.float64) / scales) + zeros
+        return read._replace(array=rounded.clip(np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype))
+    shape = graph.type_of(value).shape
+    if shape is None or not all(isinstance(size, int) for size in shape):
+        return read if op in ("Squeeze", "Unsqueeze") else None
+    sizes = [int(size) for size in shape]  # type: ignore[arg-type]
+    return read.map(lambda array: array.reshape(sizes)) if math.prod(sizes) == read.array.size else None
+
+
+def constant_of(graph: Graph, node: int, place: int) -> NDArray[Any] | None:
+    """Return the constant that a node reads; None if that input is not constant."""
+    found = _traced(graph, input_of(graph, node, place))
+    return None if found is None else found.array
+
+
+def _dequantized(
+    read: Operand | None, scale: NDArray[Any] | None, zero: NDArray[Any] | None, axis: int, block: int = 0
+) -> Operand | None:
+    """Convert integers to floats, as DequantizeLinear does."""
+    if read is None or scale is None:
+        return None
+    scales, zeros = (_per_element(each, read.array.shape, axis, block) for each in (scale, zero))
+    if scales is None or zeros is None:
+        return None
+    array = ((read.array.astype(np.float64) - zeros) * scales).astype(scale.dtype)
+    granularity = "tensor" if scale.size == 1 else f"block of {block}" if block else "channel"
+    return Operand(
+        read.initializer,
+        array,
+        np.abs(scales),
+        read.array,
+        granularity,
+        int(zeros.reshape(-1)[:1].sum()),
+        bits_of(read.array.dtype),
+    )
+
+
+def bits_of(dtype: np.dtype[Any]) -> int:
+    """Return the bits of a type of integers, of numpy or ml_dtypes."""
+    digits = "".join(filter(str.isdigit, dtype.name))
+    return int(digits) if "int" in dtype.name and digits else 8
+
+
+def _per_element(
+    numbers: NDArray[Any] | None, shape: tuple[int, ...], axis: int, block: int = 0
+) -> NDArray[np.float64] | None:
+    """Return the scale or zero point of each element, 0 if there are none; None if their number does not fit."""
+    found = np.asarray(0.0 if numbers is None else numbers).astype(np.float64)
+    if found.size == 1:
+        return np.broadcast_to(found.reshape(()), shape)
+    if not -len(shape) <= axis < len(shape):
+        return None
+    axis %= len(shape)
+    if found.ndim == 1 and len(found) == shape[axis]:
+        return np.broadcast_to(found.reshape([-1 if at == axis else 1 for at in range(len(shape))]), shape)
+    is_blocked = block > 0 and found.ndim == len(shape)
+    return np.repeat(found, block, axis)[tuple(map(slice, shape))] if is_blocked else None
+
+
+def _later_scale(graph: Graph, node: int) -> NDArray[Any] | None:
+    """Return the scale of the weight from the Mul, perhaps by two scales, that converts a node's integers to floats."""
+    for _ in range(3):
+        value = int(graph.node_outputs(node)[0])
+        readers = graph.consumers(value).tolist()
+        if len(readers) != 1 or readers[0] >= graph.main_count:
+            return None
+        node = readers[0]
+        if graph.op_type(node) == "Mul":
+            place = next((at for at, each in enumerate(graph.node_inputs(node).tolist()) if each != value), -1)
+            known, other = constant_of(graph, node, place), input_of(graph, node, place)
+            maker = int(graph.producer[other]) if other >= 0 else -1
+            if known is not None or maker < 0 or graph.op_type(maker) != "Mul":
+                return known
+            return next((each for at in (0, 1) if (each := constant_of(graph, maker, at)) is not None), None)
+        if graph.op_type(node) != "Cast":
+            return None
+    return None
+
+
+def _of_rows(graph: Graph, node: int, found: Operand) -> Operand | None:
+    """Convert to floats a table of integers whose rows a Gather reads."""
+    for _ in range(_LONGEST):
+        readers = graph.consumers(int(graph.node_outputs(node)[0])).tolist()
+        for reader in readers:
+            if graph.op_type(reader) == "DequantizeLinear":
+                scale = constant_of(graph, reader, 1)
+                is_one = scale is not None and scale.size == 1
+                return _dequantized(found, scale, constant_of(graph, reader, 2), -1) if is_one else None
+        if len(readers) != 1 or graph.op_type(readers[0]) not in TRANSPARENT:
+            break
+        node = readers[0]
+    # the rows are read as integers: onnxruntime's quantizer names the scale after the table
+    base = found.initializer.removesuffix("_quantized")
+    if base == found.initializer or not {f"{base}_scale", f"{base}_zero_point"} <= graph.model.initializers.keys():
+        return None
+    scale, zero = graph.model.tensor(f"{base}_scale"), graph.model.tensor(f"{base}_zero_point")
+    return _dequantized(found, scale, zero, -1) if scale.size == 1 else None

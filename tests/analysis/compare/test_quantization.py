@@ -1,0 +1,111 @@
+"""What quantizers cost, against numpy and onnxruntime, and whether a faulty one is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import onnx_nb
+from onnx_nb.analysis.compare.operands import weight_of
+from onnx_nb.analysis.graph.graph import Graph
+from tests.faults.quantized import KINDS, NAMED, verdicts
+
+
+def test_planted_faults_are_named_and_the_sound_model_is_not() -> None:
+    made, alarms = verdicts(["conv"], list(KINDS), 2)
+    assert alarms == {"conv": ""}
+    assert len(made) == 2 * len(KINDS) == 10
+    assert sum(not verdict.named for verdict in made) >= NAMED * len(made), made
+    assert sum(not verdict.fault for verdict in made) >= NAMED * len(made), made
+
+
+def rounded(scale: float, zero: int, *, back: int | None = None) -> onnx_nb.Comparison:
+    """The comparison of a Neg with a copy that rounds its result."""
+    names, extra = ("z", "") if back is None else ("w", f", int8 w = {{{back}}}")
+    exact = '<ir_version: 8, opset_import: ["": 17]> g (float[n, 8] x) => (float[n, 8] y) { y = Neg(x) }'
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[n, 8] x) => (float[n, 8] y) <float s = {{{scale}}}, int8 z = {{{zero}}}{extra}>
+        {{ before = Neg(x)  q = QuantizeLinear(before, s, z)  y = DequantizeLinear(q, s, {names}) }}"""
+    return onnx_nb.compare(onnx.parser.parse_model(exact), onnx.parser.parse_model(text), {"x": VALUES})
+
+
+VALUES = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
+
+
+def test_figures_of_a_quantizer_are_those_of_numpy() -> None:
+    scale = 0.01
+    (found,) = rounded(scale, 3).quantizers
+    codes = np.rint(-VALUES / np.float32(scale)) + 3
+    inside = codes.clip(-128, 127)
+    errors = (inside - 3) * scale + VALUES.astype(np.float64)
+    assert found.count == VALUES.size
+    assert [found.low, found.high] == pytest.approx([-1.31, 1.24])
+    far = np.abs(errors) > scale * 1.001
+    assert (found.below, found.above) == (np.sum(far & (codes < -128)), np.sum(far & (codes > 127)))
+    assert found.clipping == pytest.approx((errors[far] ** 2).sum(), rel=1e-4)
+    assert found.rounding == pytest.approx((errors[~far] ** 2).sum(), rel=1e-4)
+    assert found.levels.tolist() == np.bincount((inside + 128).astype(int).ravel(), minlength=256).tolist()
+    assert found.rmse_per_scale == pytest.approx(np.sqrt((errors**2).mean()) / scale, rel=1e-4)
+    assert found.fault == "clipping"
+    assert found.message.startswith(
+        f"quantization of 'y' clips {100 * found.above / found.count:.2g}% of values above 1.24"
+    )
+    twice = found | found
+    assert (twice.count, twice.clipped, twice.excess) == (2 * found.count, found.clipped, found.excess)
+
+
+def test_blame_and_faults_of_one_rounding(tmp_path: Path) -> None:
+    fitting = 2 * float(np.abs(VALUES).max()) / 255
+    c = rounded(fitting, 0)
+    assert c.quantizers[0].fault == ""
+    assert c.quantizers[0].rmse_per_scale == pytest.approx(12**-0.5, rel=0.1)
+    assert c["y"].blame == {
+        "weights": 0.0,
+        "rounding": pytest.approx(1.0),
+        "clipping": 0.0,
+        "other": pytest.approx(0.0, abs=1e-4),
+    }
+    assert rounded(fitting / 4, 0)["y"].blame["clipping"] > 0.9
+    coarse = rounded(4 * fitting, 0)
+    assert coarse.first_divergent() is coarse["y"]
+    assert coarse.quantizers[0].excess == pytest.approx(4, rel=0.1)
+    assert "is too large and uses 23% of its levels" in coarse.message
+    wrong = rounded(fitting, 0, back=9)
+    assert "the zero point 9 instead of 0" in wrong.message
+    wrong.save(tmp_path / "saved")
+    again = onnx_nb.Comparison.load(tmp_path / "saved")
+    assert again.message == wrong.message
+    assert [str(each) for each in again.quantizers] == [str(each) for each in wrong.quantizers]
+
+
+@pytest.mark.parametrize("zeros", [True, False])
+def test_weights_of_blocks_are_those_that_onnxruntime_multiplies_with(zeros: bool) -> None:
+    random = np.random.default_rng(1)
+    arrays: dict[str, np.ndarray] = {
+        "b": random.integers(0, 256, (6, 3, 8), dtype=np.uint8),
+        "s": random.uniform(0.1, 1, (18,)).astype(np.float32),
+        **({"z": random.integers(0, 256, (6 * 2,), dtype=np.uint8)} if zeros else {}),
+    }
+    node = helper.make_node(
+        "MatMulNBits", ["x", *arrays], ["y"], domain="com.microsoft", K=40, N=6, bits=4, block_size=16
+    )
+    ends = [helper.make_tensor_value_info(*each) for each in (("x", 1, [40, 40]), ("y", 1, [40, 6]))]
+    weights = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    proto = helper.make_model(
+        helper.make_graph([node], "g", ends[:1], ends[1:], weights),
+        opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)],
+        ir_version=10,
+    )
+    graph = Graph.of(onnx_nb.load(proto))
+    held = weight_of(graph, 0, 1)
+    assert held is not None
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    (right,) = session.run(None, {"x": np.eye(40, dtype=np.float32)})
+    assert np.allclose(held.array, right, atol=1e-5)
+    assert (held.granularity, held.bits) == ("block of 16", 4)
