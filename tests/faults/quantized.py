@@ -56,7 +56,7 @@ class Sound:
     """A float model, its quantized one, and what the float model computes."""
 
     def __init__(self, name: str) -> None:
-        paths = (_conv(), _conv(quantized=True)) if name == "conv" else (
+        paths = (conv_network(), conv_network(quantized=True)) if name == "conv" else (
             models.exported(name, dynamo=True), models.transformed(name, "qdq"),
         )  # fmt: skip
         self.name, (self.reference, self.candidate) = name, map(onnx.load, paths)
@@ -76,12 +76,16 @@ class Sound:
 
     def value(self, node: onnx.NodeProto) -> NDArray[Any]:
         """Return what a QuantizeLinear should round."""
-        found = self.values.get(node.input[0], np.zeros(1))
+        found = self.values.get(node.input[0].removesuffix("_QuantizeLinear_Input"), np.zeros(1))
         return np.maximum(found, 0) if self.readers.get(node.input[0]) == "Relu" else found
 
     def names_of(self, scale: str) -> set[str]:
         """Return the tensors that have a scale, and what a removed Relu makes of them."""
-        found = {node.input[0] for node in self.candidate.graph.node if scale in node.input[1:2]}
+        found = {
+            node.input[0].removesuffix("_QuantizeLinear_Input")
+            for node in self.candidate.graph.node
+            if scale in node.input[1:2]
+        }
         relus = [node for node in self.reference.graph.node if node.op_type == "Relu"]
         return found | {node.output[0] for node in relus if node.input[0] in found}
 
@@ -194,7 +198,7 @@ def outliers(sound: Sound, at: int) -> Planted:
     nodes = [
         node
         for node in sound.reference.graph.node
-        if node.op_type in ("LayerNormalization", "Conv") and len(node.input) > 2
+        if node.op_type in ("LayerNormalization", "Conv")
         and f"{node.input[1]}_quantized" in there
     ]  # fmt: skip
     node = nodes[at % len(nodes)]
@@ -214,7 +218,7 @@ def calibrate(edit: Edit, values: Arrays) -> None:
     done: set[str] = set()
     try:
         for node in sound.candidate.graph.node:
-            if node.op_type == "QuantizeLinear" and node.input[0] in values:
+            if node.op_type == "QuantizeLinear":
                 if node.input[1] in done or edit.get(node.input[1]).size > 1:
                     continue
                 done.add(node.input[1])
@@ -276,7 +280,7 @@ def verdicts(names: Sequence[str], kinds: Sequence[str], places: int) -> tuple[l
     return made, alarms
 
 
-def _conv(*, quantized: bool = False) -> Path:
+def conv_network(*, quantized: bool = False) -> Path:
     """A small convolutional network, or its quantized version."""
     return models.cached(f"quantized-conv{'-qdq' * quantized}.onnx", _quantize if quantized else _write)
 
@@ -304,9 +308,9 @@ def _write(path: Path) -> None:
 
 def _quantize(path: Path) -> None:
     quantization: Any = importlib.import_module("onnxruntime.quantization")
-    feeds = iter([onnx_nb.random_feeds(_conv(), seed) for seed in range(2)])
+    feeds = iter([onnx_nb.random_feeds(conv_network(), seed) for seed in range(2)])
     reader = type("Reader", (quantization.CalibrationDataReader,), {"get_next": lambda _: next(feeds, None)})()
-    quantization.quantize_static(_conv(), path, reader)
+    quantization.quantize_static(conv_network(), path, reader)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

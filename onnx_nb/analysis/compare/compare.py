@@ -237,7 +237,8 @@ def compare(
     )
     unmatched = (*_unmatched(graphs, errors, misfits, proposed, there), *unknown)
     mine, yours = (side.label if isinstance(side, Dumped) else side.graph.model.name for side in sides)
-    comparison = Comparison(mine, yours, points, unmatched, feeds_run)
+    models = (graphs[0].model, graphs[1].model) if all(isinstance(side, Running) for side in sides) else None
+    comparison = Comparison(mine, yours, points, unmatched, feeds_run, models=models, feed=first if models else None)
     return explained(comparison, functools.partial(_weight_differences, graphs))
 
 

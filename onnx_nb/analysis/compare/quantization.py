@@ -323,8 +323,8 @@ def _site(graph: Graph, node: int, arrays: Mapping[int, object]) -> tuple[_Site,
     """Return the value that a QuantizeLinear rounds with its parameters, and the name of its scale."""
     read, made = input_of(graph, node, 0), graph.node_outputs(node).tolist()
     if graph.op_type(node) == "DynamicQuantizeLinear":
-        zero = np.zeros((), np.uint8)
-        return (_Site(read, None, zero, None, zero, 1), "") if read in arrays else None
+        none = np.zeros((), np.uint8)
+        return (_Site(read, None, none, None, none, 1), "") if read in arrays else None
     name = input_of(graph, node, 1)
     backs = [each for each in graph.consumers(made[0]).tolist() if graph.op_type(each) == "DequantizeLinear"]
     backs.sort(key=lambda each: int(graph.node_outputs(each)[0]) not in arrays)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +16,7 @@ from onnx import helper, numpy_helper
 import onnx_nb
 from onnx_nb.analysis.compare.operands import weight_of
 from onnx_nb.analysis.graph.graph import Graph
-from tests.faults.quantized import KINDS, NAMED, verdicts
+from tests.faults.quantized import KINDS, NAMED, Sound, conv_network, verdicts
 
 
 def test_planted_faults_are_named_and_the_sound_model_is_not() -> None:
@@ -109,3 +111,43 @@ def test_weights_of_blocks_are_those_that_onnxruntime_multiplies_with(zeros: boo
     (right,) = session.run(None, {"x": np.eye(40, dtype=np.float32)})
     assert np.allclose(held.array, right, atol=1e-5)
     assert (held.granularity, held.bits) == ("block of 16", 4)
+
+
+def test_mixed_models_are_those_of_onnxruntime_and_reach_the_target(tmp_path: Path) -> None:
+    quantization: Any = importlib.import_module("onnxruntime.quantization")
+    sound, source = Sound("conv"), conv_network()
+    c = onnx_nb.compare(sound.reference, sound.candidate, sound.feeds)
+    right = onnx_nb.run(sound.reference, sound.feeds)["y"]
+
+    def noise(model: onnx_nb.ModelLike) -> float:
+        error = onnx_nb.run(model, sound.feeds, optimize=False)["y"] - right
+        return float(20 * np.log10(np.linalg.norm(right) / np.linalg.norm(error)))
+
+    before = noise(sound.candidate)
+    names = c.suggest_exclusion(f"{before + 3:.1f} dB")
+    assert 0 < len(names) < 5
+    assert noise(c.mixed(names)) >= before + 3
+    assert c.suggest_exclusion(before - 1) == []
+    for exclude in (names, ["conv0", "relu0"], [node.name for node in sound.reference.graph.node]):
+        feeds = iter([onnx_nb.random_feeds(source, seed) for seed in range(2)])
+        reader = type(
+            "Reader", (quantization.CalibrationDataReader,), {"get_next": lambda _, feeds=feeds: next(feeds, None)}
+        )()
+        quantization.quantize_static(source, tmp_path / "mixed.onnx", reader, nodes_to_exclude=exclude)
+        theirs = onnx_nb.run(tmp_path / "mixed.onnx", sound.feeds, optimize=False)["y"]
+        assert np.array_equal(onnx_nb.run(c.mixed(exclude), sound.feeds, optimize=False)["y"], theirs)
+
+
+def test_what_cannot_be_put_back_to_float_is_said(tmp_path: Path) -> None:
+    sound = Sound("conv")
+    c = onnx_nb.compare(sound.reference, sound.candidate, sound.feeds)
+    with pytest.raises(onnx_nb.OnnxNbError, match=r"'conf1' is no quantized node of .*Closest names: 'conv1'"):
+        c.mixed(["conf1"])
+    with pytest.raises(onnx_nb.OnnxNbError, match="do not reach 500 dB"):
+        c.suggest_exclusion(500)
+    c.save(tmp_path / "saved")
+    with pytest.raises(onnx_nb.OnnxNbError, match="the models of this comparison are not known"):
+        onnx_nb.Comparison.load(tmp_path / "saved").mixed([])
+    plain = onnx_nb.compare(sound.reference, sound.reference, sound.feeds)
+    with pytest.raises(onnx_nb.OnnxNbError, match="has no pairs of QuantizeLinear"):
+        plain.suggest_exclusion("30 dB")
