@@ -207,8 +207,12 @@ def outliers(sound: Sound, at: int) -> Planted:
         array[len(array) // 3] *= 300
         edit.put(name, array, 0)
     calibrate(edit, all_values(edit.reference, sound.feeds))
-    readers = {out for each in sound.reference.graph.node if node.output[0] in each.input for out in each.output}
-    return edit.done({node.output[0], *readers}, "outliers")
+    # exporters merge equal weights: all normalizations may read the same one
+    made = {
+        each.output[0] for each in nodes if each.input[1] == node.input[1] or node.input[2:3] == each.input[2:3] != []
+    }
+    readers = {out for each in sound.reference.graph.node if made.intersection(each.input) for out in each.output}
+    return edit.done(made | readers, "outliers")
 
 
 def calibrate(edit: Edit, values: Arrays) -> None:
@@ -219,7 +223,8 @@ def calibrate(edit: Edit, values: Arrays) -> None:
     try:
         for node in sound.candidate.graph.node:
             if node.op_type == "QuantizeLinear":
-                if node.input[1] in done or edit.get(node.input[1]).size > 1:
+                of_table = node.input[1].removesuffix("_scale") in sound.initializers  # a Gather passes its scale on
+                if of_table or node.input[1] in done or edit.get(node.input[1]).size > 1:
                     continue
                 done.add(node.input[1])
                 value = sound.value(node)
