@@ -46,7 +46,7 @@ def renamed(proto: onnx.ModelProto) -> onnx.ModelProto:
     names: dict[str, str] = {}
 
     def new(name: str) -> str:
-        return names.setdefault(name, f"r{len(names)}") if name else ""
+        return names.setdefault(name, f"q{len(names)}") if name else ""  # no letter of a random model
 
     def graph(of: onnx.GraphProto, prefix: str) -> None:
         for tensor in (*of.input, *of.output, *of.initializer, *of.value_info):
