@@ -121,13 +121,14 @@ class Window:
         self.said: list[str] = []
         self.page.on("console", lambda message: self.said.append(message.text) if message.type == "error" else None)
 
-    def close(self, item: pytest.Item) -> None:
-        """Close it; take a screenshot before if the test failed."""
-        if item.stash.get(FAILED, False):
+    def show_failure(self, item: pytest.Item) -> bool:
+        """Take a screenshot if the test failed; return whether it did."""
+        failed = item.stash.get(FAILED, False)
+        if failed:
             path = SCREENSHOTS / "failed" / f"{re.sub(r'[^A-Za-z0-9]+', '-', item.name)}.png"
             print(f"{path}\n" + "\n".join(self.said))  # noqa: T201 - printed with the failure
             self.page.screenshot(path=path)
-        self.context.close()
+        return failed
 
 
 @pytest.fixture
@@ -135,7 +136,8 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     """Yield a page in a fresh browser context; take a screenshot of it if the test failed."""
     window = Window(browser)
     yield window.page
-    window.close(request.node)
+    window.show_failure(request.node)
+    window.context.close()
 
 
 @pytest.fixture(params=["light", "dark"])
@@ -161,10 +163,11 @@ def working(
     window.page.mouse.move(0, 0)
     with JupyterPage(server, window.page, theme) as lab:
         yield lab
-    if lab.is_clean and not item.stash.get(FAILED, False):
+        failed = window.show_failure(item)
+    if lab.is_clean and not failed:
         windows.append(window)
     else:
-        window.close(item)
+        window.context.close()
 
 
 @pytest.fixture
