@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def click(lab: JupyterPage) -> None:
-    last = lab.cell_with("g2.overlay(p2")
+    last = lab.cell_with("ProfilePanel(")
     graph = GraphWidget(lab.widget("graph", within=lab.cell(lab.cell_with("g.overlay(p)"))))
     expect(graph.root.get_by_role("group", name="Colors: seconds")).to_be_visible()
     graph.click("node_upsample_bicubic2d", "node")
@@ -26,7 +26,7 @@ def click(lab: JupyterPage) -> None:
     graph.expect("view.state.open.has(view.columns.find(args[0], 'scope').id)", False, scope)
     lab.screenshot("10-blocks", graph.root)
 
-    graph = GraphWidget(lab.widget("graph", within=lab.cell(last)))
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(lab.cell_with("g2.overlay(p2"))))
     only = graph.root.get_by_role("group", name="Colors: kernel").get_by_role("button", name="Transpose")
     only.click()
     expect(only).to_have_attribute("aria-pressed", "true")
@@ -37,4 +37,16 @@ def click(lab: JupyterPage) -> None:
         graph.click(node, "node")
         expect(graph.root.get_by_label("Inspector")).to_contain_text(f"kernel{ran}")
     lab.screenshot("10-kernel", graph.root)
+
+    panel = lab.widget("profile", within=lab.cell(last))
+    panel.get_by_role("grid").first.locator("[data-row]").first.click()
+    lab.kernel.expect(
+        "panel.kernel >= 0 and {e['id'] for e in g3.selection} == {*p3.kernels[panel.kernel].nodes}", True
+    )
+    panel.get_by_role("button", name="Treemap").click()
+    expect(panel.get_by_role("slider", name="Kernels by scope")).to_be_visible()
+    lab.screenshot("10-treemap", panel)
+    panel.get_by_role("button", name="Before and after").click()
+    expect(panel.locator("[data-widget=candidate]")).to_have_attribute("data-state", "drawn")
+    lab.screenshot("10-before-and-after", panel)
     assert lab.errors == []
