@@ -118,6 +118,7 @@ class Window:
     def __init__(self, browser: Browser) -> None:
         self.context = browser.new_context(viewport=SIZE, device_scale_factor=1.5)
         self.page = self.context.new_page()
+        self.tests = 0
         self.said: list[str] = []
         self.page.on("console", lambda message: self.said.append(message.text) if message.type == "error" else None)
 
@@ -158,13 +159,15 @@ def working(
 ) -> Iterator[JupyterPage]:
     """Work in the window of the test before this one, or in a new one after a failure."""
     window = windows.pop() if windows else Window(browser)
+    window.tests += 1
     window.said.clear()
     window.page.set_viewport_size(SIZE)
     window.page.mouse.move(0, 0)
     with JupyterPage(server, window.page, theme) as lab:
         yield lab
         failed = window.show_failure(item)
-    if lab.is_clean and not failed:
+    # a page that shows one graph after another grows by some 20 MB with each
+    if lab.is_clean and not failed and window.tests < 25:
         windows.append(window)
     else:
         window.context.close()
