@@ -32,6 +32,7 @@ NAMES = (
     "comparison",
     "compare_torch",
     "alignment",
+    "profile",
     "simplification",
     "simplification_truth",
     "simplification_counts",

@@ -251,8 +251,9 @@ class Profile(Displayed):
             text += self._fallback_text()
         elif by_provider:
             text += f"; all on {_short(by_provider[0]['provider'])}"
-        if self.mapped < 0.99:
-            text += f"; {1 - self.mapped:.0%} of the time is of unknown nodes"
+        copied = sum(float(s) for s, k in zip(self.shares, self.kernels, strict=True) if k.op in MEMCPY and not k.nodes)
+        if (unknown := 1 - self.mapped - copied) > 0.01:
+            text += f"; {unknown:.0%} of the time is of unknown nodes"
         return f"{'. '.join((*self.notes, text))}."
 
     @property
