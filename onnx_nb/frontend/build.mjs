@@ -112,5 +112,9 @@ async function notices(results) {
 if (process.argv.includes("--watch")) await (await context({ ...widgets, sourcemap: "inline" })).watch();
 else {
   const results = await Promise.all([build(widgets), build(labextension)]);
+  // esbuild leaves regular expressions as they are, and one such character doubles the memory of the whole text in V8
+  const bundle = here("../static/widget.js");
+  const escaped = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  await writeFile(bundle, (await readFile(bundle, "utf8")).replace(/[\u0080-\uffff]/g, escaped));
   await Promise.all([extend(results[1]), notices(results)]);
 }
