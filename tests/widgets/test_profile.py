@@ -37,7 +37,10 @@ def test_the_columns_hold_every_kernel_and_span(found: Profile) -> None:
     assert packed.arrays["share"].sum() == pytest.approx(1)
     ends, nodes = packed.arrays["node_ptr"].tolist(), packed.arrays["node"].tolist()
     assert [tuple(nodes[a:b]) for a, b in itertools.pairwise(ends)] == [k.nodes for k in found.kernels]
-    assert packed.arrays["span_kernel"].tolist() == [span.kernel for span in found.spans]
+    starts = packed.arrays["span_start"].tolist()
+    shown = zip(starts, packed.arrays["span_kernel"].tolist(), packed.arrays["span_seconds"].tolist(), strict=True)
+    assert sorted(shown) == sorted((span.start, span.kernel, span.seconds) for span in found.spans)
+    assert starts == sorted(starts)
     assert packed.meta["message"] == found.message
     assert len(packed.arrays["change_after"]) == 0
 
