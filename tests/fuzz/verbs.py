@@ -146,6 +146,15 @@ def _compare(given: Given) -> None:
     onnx_nb.compare(model, model, feeds).rows()
 
 
+def _profile(given: Given) -> None:
+    model = given.model
+    found = onnx_nb.profile(model, runs=1, warmup=0)
+    found.message.encode()
+    found.rows("node")
+    found.save(given.folder / "profile.json")
+    onnx_nb.Profile.load(given.folder / "profile.json", model)
+
+
 LOOK: Final[Mapping[str, Callable[[Given], object]]] = {
     "look": _look,
     "weights": _weights,
@@ -161,6 +170,7 @@ LOOK: Final[Mapping[str, Callable[[Given], object]]] = {
     "graph": lambda given: onnx_nb.ModelGraph(given.model),
     "html": lambda given: onnx_nb.ModelGraph(given.model).to_html(given.folder / "page.html", statistics=True),
     "diff_panel": lambda given: onnx_nb.DiffPanel(given.model, given.model).to_html(given.folder / "diff.html"),
+    "report": lambda given: onnx_nb.report(given.folder / "report.html", {"Model": given.model}),
     "summary_panel": lambda given: onnx_nb.ModelSummary(given.model),
     "audit_panel": lambda given: onnx_nb.AuditPanel(given.model),
     "graphviz": _graphviz,
@@ -179,10 +189,11 @@ RUN: Final[Mapping[str, Callable[[Given], object]]] = {
     "capture": _capture,
     "capture_subprocess": _capture_in_a_subprocess,
     "compare": _compare,
+    "profile": _profile,
 }
 """Verbs that run the model, or nodes of it: its own loops and sizes may last; their errors and crashes are judged."""
 
-KERNELS: Final = ("run", "capture", "compare")
+KERNELS: Final = ("run", "capture", "compare", "profile")
 """Verbs that run all kernels of a model in this process, and end with it where a kernel crashes."""
 
 VERBS: Final[Mapping[str, Callable[[Given], object]]] = dict(itertools.chain(LOOK.items(), RUN.items()))

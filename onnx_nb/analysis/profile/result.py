@@ -37,6 +37,7 @@ from onnx_nb.analysis.profile.sessions import (
 )
 from onnx_nb.analysis.profile.trace import OWNERS, Span, Trace, read_trace
 from onnx_nb.analysis.results import Displayed, data_frame
+from onnx_nb.analysis.run.feeds import FILE_LIMIT, check_file
 from onnx_nb.analysis.scopes.scopes import Scopes, scopes
 
 if TYPE_CHECKING:
@@ -411,6 +412,7 @@ class Profile(Displayed):
         """
         loaded, source = load(model), path_of(path)
         try:
+            check_file(source, FILE_LIMIT)
             found = json.loads(source.read_bytes())
             if found["names"] != _digest(loaded):
                 message = f"{quoted(path_text(source))} is a profile of a model with other nodes than {loaded.name}."
@@ -425,7 +427,7 @@ class Profile(Displayed):
             spans = tuple(Span(*each) for each in found["spans"])
         except OSError as error:
             raise OnnxNbError(f"{quoted(path_text(source))} cannot be read: {error.strerror or error}.") from error
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             advice = "Files of onnxruntime are read by Profile.read(path, model)."
             raise OnnxNbError(f"{quoted(path_text(source))} is not a saved profile.", advice=advice) from error
         return cls(model=loaded, kernels=tuple(kernels), spans=spans, **about)

@@ -17,6 +17,7 @@ import numpy as np
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, path_text, quoted
+from onnx_nb.analysis.run.feeds import FILE_LIMIT, check_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _EVENT: Final = re.compile(
-    rb'\s*\{"cat" ?: ?"(\w+)" ?, ?"pid" ?: ?\d+ ?, ?"tid" ?: ?(\d+) ?, ?"dur" ?: ?(-?\d+) ?, ?"ts" ?: ?(\d+) ?, ?'
+    rb'\s*\{"cat" ?: ?"(\w+)" ?, ?"pid" ?: ?\d+ ?, ?"tid" ?: ?(\d{1,18}) ?, ?"dur" ?: ?(-?\d{1,18}) ?, ?'
+    rb'"ts" ?: ?(\d{1,18}) ?, ?'
     rb'"ph" ?: ?"X" ?, ?'
     rb'"name" ?: ?"((?:[^"\\]|\\.)*)"'
 )
 _OP: Final = re.compile(rb'"op_name" ?: ?"([^"]*)"')
-_INDEX: Final = re.compile(rb'"node_index" ?: ?"(\d+)"')
+_INDEX: Final = re.compile(rb'"node_index" ?: ?"(\d{1,18})"')
 OWNERS: Final = frozenset(("If", "Loop", "Scan", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"))
 """Operators whose kernels run others."""
 _KERNEL: Final = "_kernel_time"
@@ -147,6 +149,7 @@ def read_trace(path: Path, *, warmup: int = 0) -> Trace:
 
 def _events(path: Path) -> _Events:
     try:
+        check_file(path, FILE_LIMIT)
         data = path.read_bytes()
     except OSError as error:
         message = f"{quoted(path_text(path))} cannot be read: {error.strerror or error}."
@@ -179,26 +182,27 @@ def _events(path: Path) -> _Events:
 def _parsed(path: Path, data: bytes) -> list[tuple[Any, ...]]:
     """Return category, thread, length, start, name, operator and index of each event, and where the rest is."""
     found = list[tuple[Any, ...]]()
-    for line in data.splitlines():
-        if match := _EVENT.match(line):
-            category, thread, lasted, start, name = match.groups()
-            op_name, number = _OP.search(line, match.end()), _INDEX.search(line, match.end())
-            text = json.loads(b'"%s"' % name) if b"\\" in name else name.decode("utf-8", "replace")
-            numbers = int(thread), int(lasted), int(start)
-            rest = op_name[1].decode() if op_name else "", int(number[1]) if number else -1, line
-            found.append((category.decode(), *numbers, text, *rest))
-    if found:
-        return found
-    try:  # as another program wrote it
-        events = json.loads(data)
+    try:
+        for line in data.splitlines():
+            if match := _EVENT.match(line):
+                category, thread, lasted, start, name = match.groups()
+                op_name, number = _OP.search(line, match.end()), _INDEX.search(line, match.end())
+                text = json.loads(b'"%s"' % name) if b"\\" in name else name.decode("utf-8", "replace")
+                numbers = int(thread), int(lasted), int(start)
+                rest = op_name[1].decode() if op_name else "", int(number[1]) if number else -1, line
+                found.append((category.decode(), *numbers, text, *rest))
+        if found:
+            return found
+        events = json.loads(data)  # as another program wrote it
         events = events["traceEvents"] if isinstance(events, dict) else events
         for event in events:
             if event.get("ph", "X") == "X" and "cat" in event:
                 args = event.get("args") or {}
                 numbers = int(event.get("tid", 0)), int(event["dur"]), int(event["ts"])
                 op, index = str(args.get("op_name", "")), int(args.get("node_index", -1))
+                np.asarray((*numbers, index), np.int64)  # raises
                 found.append((str(event["cat"]), *numbers, str(event["name"]), op, index, event))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         advice = "Use the file that InferenceSession.end_profiling() returns."
         raise OnnxNbError(f"{quoted(path_text(path))} is not a profile of onnxruntime.", advice=advice) from error
     return found
@@ -269,10 +273,10 @@ def _details(events: _Events, kernel: NDArray[np.int64], shown: NDArray[np.int64
             details = (json.loads(source.rstrip().rstrip(b",")) if isinstance(source, bytes) else source).get(
                 "args", {}
             )
-        except ValueError:
-            continue  # the last line of a truncated file
-        workers = (details.get("thread_scheduling_stats") or {}).get("sub_threads") or {}
-        runs = {name: int(worker.get("num_run", 0)) for name, worker in workers.items()}
+            workers = (details.get("thread_scheduling_stats") or {}).get("sub_threads") or {}
+            runs = {name: int(worker.get("num_run", 0)) for name, worker in workers.items()}
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+            continue  # the last line of a truncated file, or a damaged one
         details["threads"] = 1 + sum(number > before.get(name, number) for name, number in runs.items())
         before = runs
         found[kernel[event]] = details

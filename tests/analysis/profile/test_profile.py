@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
+import math
+import os
 import re
 from pathlib import Path
 from typing import Any, get_args
@@ -233,6 +236,39 @@ def test_a_profile_of_another_model_says_how_many_names_fit(tmp_path: Path) -> N
     assert 0 < found.fit < 1
     assert f"{found.fit:.0%} of the names" in found.message
     assert found.unmapped
+
+
+EVENT = b'{"cat" : "Node","pid" :1,"tid" :1,"dur" :%s,"ts" :2,"ph" : "X","name" :"Neg_0_kernel_time","args" : %s},\n'
+RUN = b'{"cat" : "Session","pid" :1,"tid" :1,"dur" :10,"ts" :1,"ph" : "X","name" :"model_run","args" : {}}\n]'
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[" * 100_000,
+        b'[{"cat":"Node","name":"a_kernel_time","dur":1e999,"ts":0}]',
+        b'[{"cat":"Node","name":"a_kernel_time","dur":%s,"ts":0}]' % (b"9" * 30),
+        b"[\n" + EVENT % (b"9" * 400, b"{}") + RUN,
+        b"[\n" + EVENT % (b"5", b"[" * 100_000) + RUN,
+        b"[\n" + EVENT % (b"5", b"[]") + RUN,
+        b"[\n" + (EVENT % (b"5", b"{}")).replace(b"Neg_0", rb"\x") + RUN,
+        None,
+    ],
+    ids=["empty", "nested", "infinite", "long number", "long line", "nested event", "no object", "escape", "fifo"],
+)
+def test_a_hostile_profile_is_read_or_refused(data: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    if data is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(data)
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Neg(x) }'
+    for read in (Profile.read, Profile.load):
+        with contextlib.suppress(OnnxNbError):  # whatever else it raises is a fault
+            found = read(path, onnx.parser.parse_model(text))
+            assert math.isfinite(found.seconds)
+            found.rows()
 
 
 def test_a_file_in_another_writing_is_read(tmp_path: Path) -> None:
