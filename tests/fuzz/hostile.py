@@ -83,6 +83,16 @@ def large_input() -> ModelProto:
     return model([N("Relu", ["x"], ["y"])], inputs=[value("x", ["n", 10**13])])
 
 
+def negative_dimension() -> ModelProto:
+    """Return a Slice of a dimension that is −1, as some exporters write one that is free."""
+    nodes = [N("Slice", ["x", "begin", "end", "axes"], ["s"]), N("Relu", ["s"], ["y"])]
+    ends = {"begin": 0, "end": 1, "axes": 1}
+    weights = [numpy_helper.from_array(np.asarray([number]), name) for name, number in ends.items()]
+    made = model(nodes, weights, [value("x", [2, -1])])
+    made.graph.output[0].CopyFrom(value("y", ["n", "m"]))  # without a shape, the checker ends before it infers types
+    return made
+
+
 def map_input() -> ModelProto:
     """Return an open dimension and a map among the inputs, for which no random values exist."""
     kind = TypeProto()
@@ -151,6 +161,15 @@ BUILT: Final[Mapping[str, Callable[[], ModelProto]]] = {
     each.__name__: each
     for each in (
         *(chained_functions, multiplying_functions, recursive_function, endless_loop, doubling_loop),
-        *(large_input, map_input, high_rank, long_symbol, many_constants, lying_range, nested_loops),
+        *(
+            large_input,
+            negative_dimension,
+            map_input,
+            high_rank,
+            long_symbol,
+            many_constants,
+            lying_range,
+            nested_loops,
+        ),
     )
 }

@@ -131,7 +131,10 @@ class TypeTable:
 
 
 def _bounded(proto: TypeProto) -> TypeProto:
-    """Remove from a type what is too large to be repeated at each value: a rank above `RANK`, megabytes of a symbol."""
+    """Remove from a type what is too large to be repeated at each value: a rank above `RANK`, megabytes of a symbol.
+
+    A negative dimension, which some exporters write for one that is free, ends the process in onnx's inference.
+    """
     inner = unwrapped(proto)
     for kind in ("tensor_type", "sparse_tensor_type"):
         if inner.HasField(kind):
@@ -139,7 +142,7 @@ def _bounded(proto: TypeProto) -> TypeProto:
             if len(tensor.shape.dim) > RANK:
                 tensor.ClearField("shape")
             for dim in tensor.shape.dim:
-                if len(dim.dim_param) > LONGEST_SYMBOL:
+                if len(dim.dim_param) > LONGEST_SYMBOL or dim.dim_value < 0:
                     dim.Clear()
     return proto
 

@@ -6,6 +6,7 @@ with the files. `convert` and `inline` write a new copy of the model. `check` co
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,10 +28,7 @@ from onnx_nb.analysis.model.storage import (
     refer,
     references,
 )
-from onnx_nb.analysis.model.tensors import (
-    may_be_shape,
-    placed,
-)
+from onnx_nb.analysis.model.tensors import all_nodes, graphs_of, may_be_shape, placed
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.auditor import Audit
@@ -266,6 +264,7 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
     proto = ModelProto()
     try:
         proto.CopyFrom(loaded.proto)
+        _free_negative_dimensions(proto)
         for tensor, place in placed(proto):
             if tensor.data_location != TensorProto.EXTERNAL:
                 continue
@@ -292,3 +291,14 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
                 advice="Export the model again, or repair what it names.",
             ) from error
     return audited
+
+
+def _free_negative_dimensions(proto: ModelProto) -> None:
+    """Free dimensions that some exporters write as −1: onnx's inference of a Slice of one ends the process."""
+    nodes = itertools.chain(proto.graph.node, *(function.node for function in proto.functions))
+    graphs = (proto.graph, *(body for node in all_nodes(nodes) for _, body in graphs_of(node)))
+    declared = [info for graph in graphs for infos in (graph.input, graph.output, graph.value_info) for info in infos]
+    for info in itertools.chain(declared, *(function.value_info for function in proto.functions)):
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.dim_value < 0:
+                dim.Clear()

@@ -92,17 +92,19 @@ def optimized_session(
 def with_names(model: Model, *, unique: bool) -> Model:
     """Return a model whose nodes all have names: onnxruntime's own for those without, different ones if ``unique``."""
     proto = copy.deepcopy(model.proto)
-    taken = Counter(node.name for node in all_nodes(proto.graph.node))
+    taken = Counter(plain_text(node.name) for node in all_nodes(proto.graph.node))
     if all(taken) and (not unique or len(taken) == taken.total()):
         return model
     for graph in (proto.graph, *(g for node in all_nodes(proto.graph.node) for _, g in graphs_of(node))):
         index = 0
         for node in graph.node:
-            name = node.name or f"{plain_text(node.op_type)}_{index}"
-            index += node.op_type != "Constant"  # onnxruntime makes weights of them before it counts
-            while unique and name != node.name and taken[name]:
+            given = plain_text(node.name)
+            name = given or f"{plain_text(node.op_type)}_{index}"
+            # onnxruntime makes weights of constants before it counts
+            index += plain_text(node.op_type) != "Constant"
+            while unique and name != given and taken[name]:
                 name += "_"
-            if unique and node.name and taken[name] > 1:
+            if unique and given and taken[name] > 1:
                 taken[name] -= 1
                 number = 2
                 while taken[f"{name}_{number}"]:
