@@ -263,19 +263,19 @@ def test_notebook_7_opens_a_model_in_a_page_of_its_own(nested: JupyterServer, pa
         page.goto(f"{nested.url}/tree/in a folder?token={nested.token}")
         with page.context.expect_page() as opened:
             tree.double_click(name)
-        lab = JupyterPage(nested, opened.value, theme)
-        graph = GraphWidget(lab.document())
-        assert "/user/ada/edit/" in lab.page.url
-        assert "factory" not in lab.page.url
-        graph.click("r13")
-        lab.kernel.expect(f"[each['name'] for each in {GRAPH}.selection]", ["r13"])
-        lab.screenshot(f"document-notebook-7-{theme}")
-        lab.page.reload()
-        GraphWidget(lab.document()).expect_selection("r13")
-        with page.context.expect_page() as made:
-            lab.page.get_by_role("button", name="Open in a notebook").click()
-        expect(made.value.locator(".jp-Cell").nth(2)).to_be_visible()
-        assert lab.errors == []
+        with JupyterPage(nested, opened.value, theme) as lab:
+            graph = GraphWidget(lab.document())
+            assert "/user/ada/edit/" in lab.page.url
+            assert "factory" not in lab.page.url
+            graph.click("r13")
+            lab.kernel.expect(f"[each['name'] for each in {GRAPH}.selection]", ["r13"])
+            lab.screenshot(f"document-notebook-7-{theme}")
+            lab.page.reload()
+            GraphWidget(lab.document()).expect_selection("r13")
+            with page.context.expect_page() as made:
+                lab.page.get_by_role("button", name="Open in a notebook").click()
+            expect(made.value.locator(".jp-Cell").nth(2)).to_be_visible()
+            assert lab.errors == []
 
 
 def test_a_tab_leaves_the_kernel_of_a_notebook_running(lab: JupyterPage) -> None:
