@@ -84,7 +84,10 @@ def bundle(result: Any, include: Any = None, exclude: Any = None) -> tuple[dict[
         known = _loaded(result)
         if _is_terminal():
             return {"text/plain": repr(known)}, {}
-        shown = widget_of(known)._repr_mimebundle_(include=include, exclude=exclude)
+        widget = widget_of(known)
+        if type(widget).__name__ == "ModelView":  # no variable holds it
+            widget.graph._submodel_name = ""  # noqa: SLF001 (its own)
+        shown = widget._repr_mimebundle_(include=include, exclude=exclude)
     except OnnxNbError as error:
         return {"text/plain": f"{type(error).__name__}: {error}"}, {}
     except Exception as error:  # IPython would report it and still print a whole proto

@@ -106,6 +106,9 @@ def _opened(file: Path, before: Path) -> ModelView:
     last = _shown.pop(before, None) or shown
     opened = ModelView(model)
     opened.graph._submodel_name = ""  # noqa: SLF001 (a tab has no variables)
+    opened.graph._unnamed_submodel = (  # noqa: SLF001
+        "Copy Python copies the call; Open in a notebook has it in a cell, to run and to save."
+    )
     if last is not None:
         opened.graph.view, opened.graph.direction = last.view.graph.view, last.view.graph.direction
         last.view.close()

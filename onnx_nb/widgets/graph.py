@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 
-NO_CELL: Final = "Copy Python copies the call; Open in a notebook has it in a cell, to run and to save."
 """How to get a submodel that no cell can name."""
 
 
@@ -70,7 +69,9 @@ class ModelGraph(GraphWidget):
 
     _subject = "model"
     _submodel_name = "g.submodel"
-    """What a cell would call the submodel; empty where there are no cells."""
+    """What a cell would call the submodel; empty where no variable holds the graph."""
+    _unnamed_submodel = "Copy Python copies the call, to run it in a cell."
+    """What to do where the submodel has no name."""
     _kind = traitlets.Unicode("graph").tag(sync=True)
     _overlay = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
     """Numbers that color the boxes; ``None`` for the categories of operators."""
@@ -332,7 +333,7 @@ class ModelGraph(GraphWidget):
         weights = sum(info.nbytes for info in submodel.initializers.values())
         size = f", {bytes_text(weights)} of weights" if weights else ""
         text = f"Extracted {count_text(len(submodel.proto.graph.node), 'node')}{size}"
-        where = f": {self._submodel_name}" if self._submodel_name else f". {NO_CELL}"
+        where = f": {self._submodel_name}" if self._submodel_name else f". {self._unnamed_submodel}"
         return Reply({"message": f"{text}{where}", "name": self._submodel_name}, [packed])
 
     def _on_discard(self, _call: Call) -> Reply:
@@ -373,6 +374,7 @@ class ModelView(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
 
         self.model = load(model)
         self.graph = ModelGraph(self.model, **traits)
+        self.graph._submodel_name = "view.graph.submodel"  # noqa: SLF001 (its own)
         self.summary = ModelSummary(self.model, expanded=False, theme=self.graph.theme)
         super().__init__([self.summary, self.graph])
 

@@ -24,6 +24,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import onnx_nb
 from tests import models
 from tests.analysis.submodel.test_extraction import BRANCHES
+from tests.widgets.test_widgets import ask
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -184,6 +185,27 @@ def test_models_and_results_show_widgets_and_their_text(name: str) -> None:
     data, _ = result._repr_mimebundle_()
     assert WIDGET in data
     assert data["text/plain"] == repr(result)
+
+
+def test_a_submodel_has_the_name_that_a_cell_has_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[onnx_nb.ModelView] = []
+    shown = onnx_nb.ModelView._repr_mimebundle_
+
+    def noted(view: onnx_nb.ModelView, **options: Any) -> Any:
+        made.append(view)
+        return shown(view, **options)
+
+    monkeypatch.setattr(onnx_nb.ModelView, "_repr_mimebundle_", noted)
+    model = onnx_nb.load(
+        onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { y = Exp(x) z = Neg(y) }'
+        )
+    )
+    model._repr_mimebundle_()
+    named = onnx_nb.ModelView(model)
+    for view, end in (made[0], ". Copy Python copies the call, to run it in a cell."), (named, ": view.graph.submodel"):
+        content, _ = ask(view.graph, "extract", inputs=["x"], outputs=["y"])
+        assert content["value"]["message"] == f"Extracted 1 node{end}"
 
 
 def test_a_terminal_gets_text_only() -> None:
