@@ -111,6 +111,7 @@ def export(
         message = f"export takes no {theirs}=, as torch.onnx.export does: it returns a model."
         raise ExportError(message, advice=f"Use {EXPORT_KEYWORDS[theirs]} instead.")
     module, args, kwargs = checked_arguments(module, args, kwargs)
+    arguments = labeled_arguments(type(module), args, kwargs)
     if opset is not None:
         options["opset_version"] = opset
     running: list[torch.nn.Module] = []
@@ -123,20 +124,20 @@ def export(
                 model = load(program)
             else:
                 file: Any = io.BytesIO()
-                with _flattened(module, args, kwargs) as (tensors, names), torch.no_grad():
+                with _flattened(module, args, kwargs, arguments) as (tensors, names), torch.no_grad():
                     # verbose writes the Python stack into doc_string
                     options = {"input_names": names, "verbose": True, **options}
                     torch.onnx.export(module, tensors, file, dynamo=False, **options)
                 model = load(file.getvalue())
     except Exception as error:
-        _check_axes(options, [*_input_names(module, args, kwargs, options), *(options.get("output_names") or ())])
+        _check_axes(options, [*_input_names(arguments, options), *(options.get("output_names") or ())])
         reason, path = _reason(module, running, args, kwargs, error)
         message = f"{reason} torch's {exporter} exporter cannot export {type(module).__name__}."
         failed = ExportError(message, advice=f"Try the other exporter: {other}.")
         failed.module = path
         raise failed from error
     ports = [port.name for port in (*model.proto.graph.input, *model.proto.graph.output)]
-    _check_axes(options, ports, _input_names(module, args, kwargs, options))
+    _check_axes(options, ports, _input_names(arguments, options))
     traced = [str(one.message) for one in caught if one.category.__name__ == "TracerWarning"]
     if traced:  # it may explain an error
         more = f" ({count_text(len(traced) - 1, 'more such place')})" if len(traced) > 1 else ""
@@ -145,7 +146,7 @@ def export(
     if decided:
         more = f" ({count_text(len(decided) - 1, 'more such place')})" if len(decided) > 1 else ""
         warnings.warn(f"{next(iter(decided.values()))}{more}", stacklevel=3)
-    if lost := _lost_arguments(module, args, kwargs, model, options.get("input_names")):
+    if lost := _lost_arguments(arguments, model, options.get("input_names")):
         more = f" ({count_text(len(lost) - 1, 'more such argument')})" if len(lost) > 1 else ""
         warnings.warn(f"{lost[0]}{more}", stacklevel=3)
     got = next((entry.version for entry in model.proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
@@ -167,30 +168,26 @@ def _check_axes(options: Mapping[str, Any], names: Sequence[str], lost: Sequence
             raise ExportError(message, advice=f"{closest_text(name, names)} {known}".strip())
 
 
-def _input_names(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], options: Mapping[str, Any]
-) -> list[str]:
+def _input_names(arguments: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
     """Return what the exporters name the inputs: a name that was asked for replaces the one of the argument."""
-    labels = [label.replace(".", "_") for label, _ in tensors_in(labeled_arguments(type(module), args, kwargs))]
+    labels = [label.replace(".", "_") for label, _ in tensors_in(arguments)]
     given = list(options.get("input_names") or ())
     return [*given, *labels[len(given) :]]
 
 
-def _lost_arguments(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], model: Model, names: Sequence[str] | None
-) -> list[str]:
+def _lost_arguments(arguments: Mapping[str, Any], model: Model, names: Sequence[str] | None) -> list[str]:
     """Return a sentence for each argument that has no effect as an input of the exported model."""
     found = [
         f"argument {quoted(label)} has no input in the model: its value {value!r} became part of the graph. "
         "Pass it as a tensor, and compute with the tensor; or bind it before the export if it never changes."
-        for label, value in labeled_arguments(type(module), args, kwargs).items()
+        for label, value in arguments.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
     graph = Graph.opened(model)
     inputs = [graph.value_names[value] for value in graph.inputs]
     read = {name for name, value in zip(inputs, graph.inputs, strict=True) if len(graph.consumers(value))}
     read |= {graph.value_names[value] for value in graph.outputs}
-    for place, (label, _) in enumerate(tensors_in(labeled_arguments(type(module), args, kwargs))):
+    for place, (label, _) in enumerate(tensors_in(arguments)):
         # the exporters write "pair.0" and "pair_0"; a given name replaces either
         known = {label, label.replace(".", "_"), f"input.{label}", *list(names or ())[place : place + 1]}
         if known.isdisjoint(read):
@@ -237,7 +234,7 @@ def _decisions() -> Iterator[dict[tuple[str, int], str]]:
 
 @contextlib.contextmanager
 def _flattened(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: Mapping[str, Any]
 ) -> Iterator[tuple[tuple[torch.Tensor, ...], list[str]]]:
     """Patch a module to take and return flat tuples of tensors; yield its tensors and the names of its inputs.
 
@@ -245,7 +242,7 @@ def _flattened(
     """
     import torch
 
-    found = tensors_in(labeled_arguments(type(module), args, kwargs))
+    found = tensors_in(arguments)
     names = [label if not label[:1].isdigit() else f"input.{label}" for label, _ in found]
     forward, own = module.forward, module.__dict__.get("forward")
 
