@@ -93,6 +93,9 @@ from onnx_nb.analysis.submodel.extraction import MissingInput as MissingInput
 from onnx_nb.analysis.submodel.extraction import extract as extract
 from onnx_nb.analysis.submodel.extraction import plan_extraction as plan_extraction
 from onnx_nb.analysis.submodel.partition import partition as partition
+from onnx_nb.analysis.submodel.reduction import Reduction as Reduction
+from onnx_nb.analysis.submodel.reduction import Trial as Trial
+from onnx_nb.analysis.submodel.reduction import reduce as reduce
 from onnx_nb.analysis.view.inspection import Inspection as Inspection
 from onnx_nb.analysis.view.inspection import Selection as Selection
 from onnx_nb.analysis.view.overlays import Overlay as Overlay

@@ -24,8 +24,8 @@ def test_every_public_name_is_what_its_module_calls_so() -> None:
             assert pickle.loads(pickle.dumps(value)) is value  # noqa: S301 (our own bytes)
 
 
-ALIASES = {"Ints", "Longs", "Floats", "Column", "Number", "Dims", "Key", "NodeIds"}
-"""Names of arrays, numbers and tuples of them."""
+ALIASES = {"Ints", "Longs", "Floats", "Column", "Number", "Dims", "Key", "NodeIds", "Check"}
+"""Names of arrays, numbers, tuples of them, and functions."""
 LITERALS = {"Fault", "What", "Verdict", "Origin", "Scale", "Reduction", "How"}
 OTHERS = {
     *[

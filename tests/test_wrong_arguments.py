@@ -50,6 +50,7 @@ VALID: dict[str, dict[str, Any]] = {
     "random_feeds": {"model": MODEL},
     "read_feeds": {"model": MODEL},
     "record": {"module": MODULE, "args": (X,)},
+    "reduce": {"model": MODEL, "check": lambda part, _: not part.proto.graph.node},
     "report": {"path": PATH, "parts": {"Model": MODEL}},
     "rules": {},
     "run": {"model": MODEL},

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.profile.result import Profile
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.simplify.simplify import Simplification
+    from onnx_nb.analysis.submodel.reduction import Reduction
 
 Look = Literal["", "title", "good", "bad", "faint"]
 
@@ -212,6 +213,21 @@ def of_extract(made: Mapping[str, Any]) -> list[Block]:
     return of_model(made["submodel"], made.get("file"))
 
 
+def of_reduce(made: Mapping[str, Any]) -> list[Block]:
+    """Return the blocks of a `Reduction`."""
+    found: Reduction = made["reduction"]
+    rows = [
+        (each.phase, each.result, each.why, f"{each.nodes:,}", f"{each.inputs:,}", duration_text(each.seconds))
+        for each in found.trials
+    ]
+    looks: list[Look] = ["bad" if each.result == "fails" else "" for each in found.trials]
+    blocks: list[Block] = [Text(found.message, "title")]
+    blocks.append(Table("Calls of the check", ("", "", "", "nodes", "inputs", "time"), rows, looks, left=3))
+    if made.get("file"):
+        blocks.append(Text(f"Wrote {made['file']}: model.onnx, inputs.npz and run.py, which shows the failure", "good"))
+    return blocks
+
+
 def of_simplify(made: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a `Simplification`."""
     from onnx_nb.analysis.simplify.rounds import rules
@@ -341,6 +357,7 @@ BLOCKS: Final[Mapping[str, Callable[[Mapping[str, Any]], list[Block]]]] = {
     "show": of_show,
     "summary": of_summary,
     "extract": of_extract,
+    "reduce": of_reduce,
     "simplify": of_simplify,
     "diff": of_diff,
     "compare": of_compare,

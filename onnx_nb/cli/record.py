@@ -21,7 +21,7 @@ FORMAT: Final = 1
 def record(command: str, made: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a verb made as plain JSON."""
     page = {"page": made["page"]} if "page" in made else {}
-    file = {"file": made.get("file")} if command in ("extract", "simplify") else {}
+    file = {"file": made.get("file")} if command in ("extract", "reduce", "simplify") else {}
     found: dict[str, Any] = _plain({**head(command), **_RECORDS[command](made), **file, **page})
     return found
 
@@ -96,6 +96,20 @@ def _summary(made: Mapping[str, Any]) -> dict[str, Any]:
             for e in found.scopes
         ],
         "problems": [{"kind": kind, "message": message} for kind, message in found.faults],
+    }
+
+
+def _reduce(made: Mapping[str, Any]) -> dict[str, Any]:
+    found = made["reduction"]
+    return {
+        **_model(found.model),
+        "message": found.message,
+        "labels": found.nodes,
+        "total": found.total,
+        "flaky": found.flaky,
+        "minimal": found.minimal,
+        "interrupted": found.interrupted,
+        "trials": found.rows(),
     }
 
 
@@ -182,6 +196,7 @@ _RECORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "show": lambda _made: {},
     "summary": _summary,
     "extract": lambda made: _model(made["submodel"]),
+    "reduce": _reduce,
     "simplify": _simplify,
     "diff": _diff,
     "compare": _compare,

@@ -112,6 +112,8 @@ def _status(name: str, made: dict[str, Any], *, exit_code: bool) -> int:
             bad = exit_code and bool(made["d"])
         case "simplify":
             bad = made["s"].verdict == "wrong"
+        case "reduce" if made["reduction"].interrupted:
+            return INTERRUPTED
         case "audit":
             bad = not made["audit"].ok
         case _:

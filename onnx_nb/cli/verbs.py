@@ -252,6 +252,22 @@ def extract(
     return script
 
 
+def reduce(
+    model: str, *, check: str, feeds: str | None = None, save: str | None = None, data_dir: str | None = None
+) -> Script:
+    """Find the smallest part of a model on which a command still fails.
+
+    The command is run on smaller and smaller parts, with {model} as the path of a .onnx file and {feeds} as that of a
+    .npz file with its inputs. It exits with 0 where all is right and with 125 where it cannot tell; anything else, also
+    a crash, is the failure. The folder has the smallest part, its inputs, and a script that shows the failure.
+    """
+    script = Script()
+    found = script.call("onnx_nb.reduce", _loaded(script, model, data_dir), check, feeds=feeds, into="reduction")
+    if save:
+        script.call(f"{found}.save", save, into="file")
+    return script
+
+
 def simplify(
     model: str,
     *,
@@ -460,6 +476,17 @@ VERBS: Final[Mapping[str, Verb]] = {
                 _DATA_DIR,
             ),
             "submodel",
+        ),
+        Verb(
+            "reduce",
+            reduce,
+            (
+                _argument("model"),
+                _option("--check", required=True, metavar="COMMAND", help='Such as "python check.py {model} {feeds}".'),
+                _FEEDS,
+                _file("--save", "-o", text="Write model.onnx, inputs.npz and run.py to this folder."),
+                _DATA_DIR,
+            ),
         ),
         Verb(
             "simplify",

@@ -67,6 +67,7 @@ LINES = {
     "show": "show one.onnx -o page.html",
     "summary": "summary one.onnx --shape n=2",
     "extract": "extract one.onnx --inputs a --outputs b -o part.onnx",
+    "reduce": "reduce one.onnx --check 'sh -c \"! grep -q Relu {model}\"' -o part",
     "simplify": "simplify one.onnx -o simple.onnx --page page.html",
     "diff": "diff one.onnx other.onnx --page page.html",
     "compare": "compare one.onnx other.onnx --fail 'sqnr < 30' --page page.html",

@@ -1,0 +1,599 @@
+"""Find the smallest part of a model on which a check still fails, by bisection over captured values.
+
+The nodes are in order of execution: the last that the failure needs is found first, then the first, then those between
+(QuickXplain, Junker 2004). A part runs on the values that its inputs had in the whole model, so that it needs none of
+the nodes before it.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import math
+import os
+import shlex
+import subprocess
+import tempfile
+import textwrap
+import time
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import onnx
+
+from onnx_nb.analysis import results
+from onnx_nb.analysis.arguments import known_arguments
+from onnx_nb.analysis.errors import CaptureError, ExtractionError, ModelFileError, OnnxNbError
+from onnx_nb.analysis.formatting import count_text, quoted, shortened
+from onnx_nb.analysis.graph.dataflow import Flow
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
+from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.progress import stage
+from onnx_nb.analysis.run.capture import capture
+from onnx_nb.analysis.run.session import one_feed
+from onnx_nb.analysis.submodel.assembly import assemble
+from onnx_nb.analysis.submodel.extraction import ports
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.progress import Progress
+    from onnx_nb.analysis.run.capture import Capture
+
+Check = Callable[[Model, dict[str, Any]], bool]
+"""A function of a submodel and its feeds that is true where all is right, and false where the fault shows."""
+
+_UNKNOWN: Final = 125
+"""Exit code of a command that cannot tell, as for ``git bisect run``."""
+_NOT_FOUND: Final = (126, 127)
+"""Exit codes of a shell that finds no such command."""
+_FEW: Final = 32
+"""Nodes; each of so few is left out once more in the end, as the check may not be monotone."""
+_AGAIN: Final = 2
+"""Calls of the check on the smallest part in the end, to find out whether it always fails."""
+_FAILING: Final = 8
+"""Maximum number of nodes that may fail in the capture."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One call of the check."""
+
+    phase: str
+    """"whole", "end", "start", "between" or "again"."""
+    nodes: int
+    inputs: int
+    outputs: int
+    result: str
+    """"fails", "passes", "raises" (the check itself did) or "no model" (the nodes could not be made a model)."""
+    seconds: float
+    why: str
+    """The error that was raised, or the last line that a command wrote; empty if there is none."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reduction(results.Table):
+    """The smallest part of a model on which a check fails, with its inputs. Made by `reduce`."""
+
+    model: Model
+    """The part, as a model that runs."""
+    feeds: Mapping[str, Any]
+    """The value of each of its inputs in the whole model."""
+    nodes: tuple[str, ...]
+    """Its nodes, as ``Conv '/stem/Conv'``, without constant ones."""
+    total: int
+    """Number of nodes of the whole model."""
+    trials: tuple[Trial, ...]
+    """Calls of the check, in order."""
+    failures: tuple[int, int]
+    """How often the check failed on the part, and how often it was called on it; they differ if the check is flaky."""
+    minimal: bool
+    """Whether the check passes without any single one of the nodes."""
+    interrupted: bool
+    """Whether the search was interrupted, so that a smaller part may fail."""
+    note: str
+    """What else limited the search; empty if nothing did."""
+    check: Check | str
+    """The check that was given."""
+
+    @property
+    def flaky(self) -> bool:
+        """Whether the check did not fail each time it was called on the part."""
+        return self.failures[0] < self.failures[1]
+
+    @property
+    def message(self) -> str:
+        """The nodes on which the check fails, and how far they can be trusted."""
+        named = ", ".join(self.nodes[:4]) + (f" and {len(self.nodes) - 4} more" if len(self.nodes) > 4 else "")
+        calls = count_text(sum(trial.result != "no model" for trial in self.trials), "call")
+        text = f"The check fails on {len(self.nodes)} of {count_text(self.total, 'node')}: {named} ({calls})."
+        if self.flaky:
+            text += f" But it is flaky: on this part it failed in {self.failures[0]} of {self.failures[1]} calls."
+        raised = [trial.why for trial in self.trials if trial.result == "raises"]
+        if raised:
+            text += (
+                f" It raised in {count_text(len(raised), 'call')}, which count as passed: {shortened(raised[-1], 120)}"
+            )
+        if self.interrupted:
+            text += " The search was interrupted: a smaller part may fail."
+        return f"{text} {self.note}".rstrip()
+
+    def __repr__(self) -> str:
+        return f"Reduction({len(self.nodes)} of {count_text(self.total, 'node')}, {len(self.trials)} trials)"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        shown = results.display(self.model, include, exclude)
+        data, metadata = shown if isinstance(shown, tuple) else (shown, {})
+        return {**data, "text/plain": self.message}, metadata
+
+    _columns = ("phase", "nodes", "inputs", "outputs", "result", "seconds", "why")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each call of the check."""
+        return [{name: getattr(trial, name) for name in self._columns} for trial in self.trials]
+
+    def save(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> Path:
+        """Write a folder that shows the failure, and return its path.
+
+        Parameters
+        ----------
+        folder
+            Receives ``model.onnx``, ``inputs.npz`` and ``run.py``, which exits with 1 if the check still fails.
+        progress
+            As for `reduce`.
+
+        Raises
+        ------
+        ModelFileError
+            If a file cannot be written.
+        """
+        place = Path(folder)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"folder {quoted(str(place))} cannot be made: {error.strerror or error}."
+            raise ModelFileError(message, advice="Choose another folder.") from error
+        self.model.save(place / "model.onnx")
+        with together(stage(progress, 0.5, 1.0)) as files:
+            files.add(place / "inputs.npz", [_npz(self.feeds)])
+            files.add(place / "run.py", [_script(self).encode()])
+        return place
+
+
+@known_arguments
+def reduce(
+    model: ModelLike,
+    check: Check | str,
+    feeds: Any = None,
+    *,
+    providers: Sequence[str] | None = None,
+    subprocess: bool = False,
+    progress: Progress | None = None,
+) -> Reduction:
+    """Find the smallest part of a model on which a check still fails.
+
+    The check is called on fewer and fewer nodes: about log2(n) times if one of n nodes is at fault, and about twice
+    log2(n) for each other node that the failure needs. Each part is a model with inputs from a run of the whole.
+
+    Parameters
+    ----------
+    model
+        Any `ModelLike`; it is not changed.
+    check
+        A function of a `Model` and its feeds (a dict of arrays). It returns ``True`` where all is right, and ``False``
+        where the fault shows. An error that it raises on a part counts as passed, since it may be another fault. Or a
+        command, such as ``"python check.py {model} {feeds}"``, where ``{model}`` and ``{feeds}`` are the paths of a
+        .onnx and a .npz file: it exits with 0 where all is right, with 125 where it cannot tell, and with anything
+        else, or by a signal, where the fault shows.
+    feeds
+        One feed of the whole model, as `read_feeds` takes it; random values if ``None``.
+    providers
+        Execution providers of the run that finds the inputs, best first; the CPU if ``None``.
+    subprocess
+        Do this run in a separate process, for a model that crashes.
+    progress
+        Called before each step with the fraction done and the next step; an error that it raises ends the search.
+
+    Returns
+    -------
+    Reduction
+        After Ctrl-C, the smallest part found so far.
+
+    Raises
+    ------
+    OnnxNbError
+        If the check does not fail on the whole model, or raises there.
+    FeedError
+        If a feed does not fit the model.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] y) { a = Neg(x)  b = Log(a)  c = Exp(b)  y = Neg(c) }''')
+    >>> def check(part, feeds):
+    ...     return not any(np.isnan(each).any() for each in onnx_nb.run(part, feeds).values())
+    >>> import onnx_nb
+    >>> found = reduce(model, check, {"x": np.array([1, -1], np.float32)})
+    >>> print(found.message)
+    The check fails on 1 of 4 nodes: Log (6 calls).
+    >>> found.feeds
+    {'a': array([-1.,  1.], dtype=float32)}
+    """
+    loaded = load(model)
+    feed = one_feed(loaded, feeds)
+    search = _Search(loaded, check, feed, progress)
+    search.check_whole()
+    interrupted = False
+    try:
+        search.captured(providers, subprocess=subprocess, progress=stage(progress, 0.0, 0.2))
+        search.run()
+    except KeyboardInterrupt:
+        interrupted = True
+    return search.result(interrupted=interrupted)
+
+
+class _Search:
+    """Calls of a check on parts of a model."""
+
+    def __init__(self, model: Model, check: Check | str, feed: dict[str, Any], progress: Progress | None) -> None:
+        self.graph = Graph.of(model)
+        self._check, self._given, self._feed = _Command(check) if isinstance(check, str) else check, check, feed
+        self._progress = progress
+        self._flow = Flow.of(self.graph)
+        needed = self._flow.ancestors(self.graph.outputs.tolist())
+        self._nodes = [node for node in self._flow.sorted(needed) if self._flow.runtime[node]]
+        self._trials: list[Trial] = []
+        self._known: dict[frozenset[int], bool] = {}
+        self._capture: Capture | None = None
+        self._phase = "whole"
+        self._best: tuple[list[int], Model, dict[str, Any]] = (self._nodes, model, feed)
+        self._failures, self._minimal, self._note = (1, 1), False, ""
+        self._error: Exception | None = None
+
+    def check_whole(self) -> None:
+        """Call the check on the whole model, where it has to fail."""
+        _, model, feed = self._best
+        outputs = len(self.graph.outputs)
+        result, why = self._call(model, feed, len(self._nodes), outputs)
+        if result == "raises":
+            if isinstance(self._error, OnnxNbError) and isinstance(self._given, str):
+                raise self._error
+            message = f"the check raises on the whole of {label_of(model)}: {why}"
+            advice = "Return True or False; where the error is the fault that you look for, catch it and return False."
+            raise OnnxNbError(f"{message.rstrip('.')}.", advice=advice) from self._error
+        if result == "passes":
+            message = f"the check does not fail on the whole of {label_of(model)}."
+            advice = "Give the feeds with which it fails. It returns False, or exits with 1, where the fault shows."
+            raise OnnxNbError(message, advice=advice)
+        self._known[frozenset(self._nodes)] = True
+
+    def captured(self, providers: Sequence[str] | None, *, subprocess: bool, progress: Progress | None) -> None:
+        """Run the model and keep its values, except those behind nodes that fail."""
+        graph, failing = self.graph, list[int]()
+        while True:
+            behind = self._behind(failing)
+            values = [
+                graph.value_names[value]
+                for node in self._nodes
+                if node not in behind
+                for value in graph.node_outputs(node).tolist()
+                if value >= 0
+            ]
+            if failing:
+                labels = graph.node_labels(failing)
+                self._note = f"Nodes behind {labels} have no values, and were only left out together."
+            if not values:
+                return
+            try:
+                self._capture = capture(
+                    graph.model,
+                    self._feed,
+                    tensors=values,
+                    keep="*",
+                    providers=providers,
+                    subprocess=subprocess,
+                    progress=progress,
+                )
+            except CaptureError as error:
+                node = graph.names.index(error.node) if error.node in graph.names and error.node else -1
+                if node < 0 or node in failing or len(failing) == _FAILING:
+                    why = shortened(error.message, 200).rstrip(".")
+                    self._note = f"No value was captured, so that all parts begin at the inputs: {why}."
+                    return
+                failing.append(node)
+            else:
+                return
+
+    def _behind(self, failing: Iterable[int]) -> set[int]:
+        found = set(failing)
+        for node in self._nodes:
+            if any(self._flow.producer[value] in found for value in self._flow.reads(node)):
+                found.add(node)
+        return found
+
+    def run(self) -> None:
+        """Find the last node that the failure needs, the first, and those between; then try each of few again."""
+        nodes = self._nodes
+        self._phase = "end"
+        last = self._first_failing(len(nodes) - 1, lambda count: nodes[: count + 1])
+        left = nodes[: last + 1]
+        self._phase = "start"
+        if not self._fails(left[-1:]):
+            dropped = self._first_failing(last, lambda count: left[last - count :])
+            left = left[last - dropped :]
+        else:
+            left = left[-1:]
+        self._phase = "between"
+        if len(left) > 2 and not self._fails([left[0], left[-1]]):
+            needed = self._needed(frozenset((left[0], left[-1])), known=True, among=left[1:-1])
+            self._fails([left[0], *needed, left[-1]])
+        smallest = self._best[0]
+        while 1 < len(smallest) <= _FEW:
+            if not any(self._fails([each for each in smallest if each != node]) for node in smallest):
+                break
+            smallest = self._best[0]
+        self._minimal = len(smallest) <= _FEW
+        self._phase = "again"
+        nodes, model, feed = self._best
+        again = [self._call(model, feed, len(nodes), len(model.outputs))[0] for _ in range(_AGAIN)]
+        self._failures = (1 + again.count("fails"), 1 + _AGAIN)
+
+    def _first_failing(self, most: int, part: Callable[[int], list[int]]) -> int:
+        """Return the smallest number whose part fails, by bisection; that of ``most`` is known to fail."""
+        low, high = -1, most
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._fails(part(middle)) else (middle, high)
+        return high
+
+    def _needed(self, base: frozenset[int], among: list[int], *, known: bool) -> list[int]:
+        """Return the nodes that fail together with others; ``known`` if these others alone are known to pass."""
+        if not known and self._fails(base):
+            return []
+        if len(among) <= 1:
+            return among
+        first, second = among[: len(among) // 2], among[len(among) // 2 :]
+        right = self._needed(base.union(first), second, known=False)
+        left = self._needed(base.union(right), first, known=not right)
+        return [*left, *right]
+
+    def _fails(self, some: Iterable[int]) -> bool:
+        """Return whether the check fails on some nodes; a part that is no model does not."""
+        nodes = self._flow.sorted(some)
+        key = frozenset(nodes)
+        if key in self._known:
+            return self._known[key]
+        try:
+            model, feed = self._part(nodes)
+        except OnnxNbError as error:
+            self._trials.append(Trial(self._phase, len(nodes), 0, 0, "no model", 0.0, error.message))
+            self._known[key] = False
+            return False
+        result, _ = self._call(model, feed, len(nodes), len(model.outputs))
+        self._known[key] = result == "fails"
+        if self._known[key] and len(nodes) < len(self._best[0]):
+            self._best = nodes, model, feed
+        return self._known[key]
+
+    def _part(self, nodes: list[int]) -> tuple[Model, dict[str, Any]]:
+        """Return nodes, with the constant ones that they read, as a model, and the values of its inputs."""
+        graph, flow = self.graph, self._flow
+        inputs, outputs = ports(graph, nodes)
+        constants = [
+            value
+            for node in nodes
+            for value in flow.reads(node)
+            if flow.producer[value] >= 0 and not flow.runtime[flow.producer[value]]
+        ]
+        feed = {graph.value_names[value]: self._value(value) for value in inputs}
+        known = {}
+        for value in (*inputs, *outputs):
+            name = graph.value_names[value]
+            array = feed.get(name)
+            if array is None and self._capture is not None and name in self._capture.array_names:
+                array = self._capture[name]
+            if isinstance(array, np.ndarray) and not graph.type_of(value).dtype:
+                element = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+                known[value] = onnx.helper.make_tensor_type_proto(element, [None] * array.ndim)
+        name = f"{graph.model.name}, {count_text(len(nodes), 'node')} of {len(self._nodes)}"
+        members = {*nodes, *flow.ancestors(constants)}
+        return assemble(graph.model, members, inputs, outputs, name=name, types=known), feed
+
+    def _value(self, value: int) -> Any:
+        name = self.graph.value_names[value]
+        if self._flow.producer[value] < 0:
+            return self._feed.get(name)
+        if self._capture is None or name not in self._capture.array_names:
+            raise ExtractionError(f"{quoted(name)} has no value.")
+        array = self._capture[name]
+        if not isinstance(array, np.ndarray):
+            raise ExtractionError(f"{quoted(name)} is a sequence, which is no input that can be saved.")
+        return array
+
+    def _call(self, model: Model, feed: Mapping[str, Any], nodes: int, outputs: int) -> tuple[str, str]:
+        if self._progress is not None:
+            smallest = math.log2(len(self._best[0])) / max(math.log2(len(self._nodes)), 1.0)
+            what = f"the check on {count_text(nodes, 'node')}; the smallest that fails has {len(self._best[0])}"
+            self._progress(0.2 + 0.8 * (1 - smallest) * 0.99, what)
+        began, why = time.perf_counter(), ""
+        try:
+            right = self._check(model, dict(feed))
+        except Exception as error:  # noqa: BLE001 (a person's function, which may raise anything)
+            self._error = error
+            result, why = "raises", f"{type(error).__name__}: {error}"
+        else:
+            if not isinstance(right, bool | np.bool_):
+                message = f"the check returns {type(right).__name__}, not True or False."
+                raise OnnxNbError(message, advice="Return True where all is right, and False where the fault shows.")
+            result, why = ("passes" if right else "fails"), getattr(self._check, "said", "")
+        seconds = time.perf_counter() - began
+        self._trials.append(Trial(self._phase, nodes, len(feed), outputs, result, seconds, why))
+        return result, why
+
+    def result(self, *, interrupted: bool) -> Reduction:
+        """Return the smallest part that was found."""
+        nodes, model, feed = self._best
+        return Reduction(
+            model=model,
+            feeds=feed,
+            nodes=tuple(self.graph.node_label(node) for node in nodes),
+            total=len(self._nodes),
+            trials=tuple(self._trials),
+            failures=self._failures,
+            minimal=self._minimal,
+            interrupted=interrupted,
+            note=self._note,
+            check=self._given,
+        )
+
+
+class _Command:
+    """The check that runs a command."""
+
+    def __init__(self, command: str) -> None:
+        self._command, self._words = command, shlex.split(command)
+        self.said = ""
+        """The last line that it wrote to standard error, or else to standard output."""
+        if not any("{model}" in word for word in self._words):
+            message = f"{quoted(command)} does not say where the model goes."
+            raise OnnxNbError(message, advice='Write {model} for its path, such as "python check.py {model} {feeds}".')
+
+    def __call__(self, model: Model, feeds: dict[str, Any]) -> bool:
+        with tempfile.TemporaryDirectory(prefix="onnx_nb-") as folder:
+            paths = {"{model}": str(Path(folder, "model.onnx")), "{feeds}": str(Path(folder, "inputs.npz"))}
+            model.save(paths["{model}"])
+            Path(paths["{feeds}"]).write_bytes(_npz(feeds))
+            line = [_replaced(word, paths) for word in self._words]
+            try:
+                ran = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            except OSError as error:
+                message = f"{quoted(self._words[0])} cannot be run: {error.strerror or error}"
+                raise OnnxNbError(f"{message}.", advice="Is it installed, and on the PATH?") from error
+        lines = (ran.stderr.strip() or ran.stdout.strip()).decode(errors="replace").splitlines()
+        self.said = shortened(lines[-1].strip(), 200) if lines else ""
+        if ran.returncode == _UNKNOWN or ran.returncode in _NOT_FOUND:
+            message = f"{quoted(shortened(self._command, 80))} exits with {ran.returncode}"
+            raise OnnxNbError(f"{message}: {self.said}" if self.said else f"{message}.")
+        return ran.returncode == 0
+
+
+def _replaced(word: str, paths: Mapping[str, str]) -> str:
+    for name, path in paths.items():
+        word = word.replace(name, path)
+    return word
+
+
+def _npz(feeds: Mapping[str, Any]) -> bytes:
+    """Return arrays as a .npz file; optional inputs that are absent are left out."""
+    data = io.BytesIO()
+    arrays = {}
+    for name, array in feeds.items():
+        if isinstance(array, list | tuple):
+            message = f"input {quoted(name)} is a sequence, which no .npz file holds."
+            raise ModelFileError(message, advice="Save .model and .feeds by yourself.")
+        if array is not None:
+            arrays[name] = np.asarray(array).astype(str) if np.asarray(array).dtype.kind == "O" else np.asarray(array)
+    np.savez(data, allow_pickle=False, **arrays)
+    return data.getvalue()
+
+
+# --- the script -----------------------------------------------------------------------------------------------------
+
+_SCRIPT: Final = '''"""Check model.onnx on inputs.npz: {what}
+
+Exits with 1 if the check still fails.
+"""
+
+from pathlib import Path
+
+import onnx_nb
+{check}
+
+here = Path(__file__).parent
+{run}
+print("passes" if right else "fails")
+raise SystemExit(not right)
+'''
+_CALLED: Final = """model = onnx_nb.load(here / "model.onnx")
+feeds = next(onnx_nb.read_feeds(model, here / "inputs.npz"))
+right = check(model, feeds)"""
+_COMMAND: Final = """paths = {{"{{model}}": str(here / "model.onnx"), "{{feeds}}": str(here / "inputs.npz")}}
+command = {words!r}
+for name, path in paths.items():
+    command = [word.replace(name, path) for word in command]
+right = subprocess.run(command).returncode == 0"""
+
+
+def _script(found: Reduction) -> str:
+    what = f"{count_text(len(found.nodes), 'node')} of {found.total}.".replace("\\", "/").replace('"', "'")
+    if isinstance(found.check, str):
+        run = _COMMAND.format(words=shlex.split(found.check))
+        return _SCRIPT.format(what=what, check="import subprocess", run=run).replace("import onnx_nb\nimport", "import")
+    return _SCRIPT.format(what=what, check=_source(found.check), run=_CALLED)
+
+
+def _source(check: Check) -> str:
+    """Return the source of a function, after what it reads from its module; how to get it, if it is not found."""
+    function = inspect.unwrap(check)
+    defined = _defined(function)
+    if isinstance(defined, ast.FunctionDef):
+        arguments = defined.args
+        for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            each.annotation = None  # may need names that only a type checker imports
+        defined.returns, defined.decorator_list = None, []
+        body = ast.unparse(defined) + ("" if defined.name == "check" else f"\n\n\ncheck = {defined.name}")
+    elif defined is not None:
+        body = f"check = {ast.unparse(defined)}"
+    else:
+        body = 'def check(model, feeds):\n    raise NotImplementedError("the source of the check was not found")'
+    lines = []
+    for name, value in _read_by(function).items():
+        module, own = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+        if name == "onnx_nb" or name == getattr(function, "__name__", ""):
+            continue
+        if isinstance(value, types.ModuleType):
+            lines.append(f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}"))
+        elif isinstance(value, bool | int | float | str | bytes | tuple | None):
+            lines.append(f"{name} = {value!r}")
+        elif module not in (None, "__main__", "builtins") and own and "<" not in own and "." not in own:
+            lines.append(f"from {module} import {own}" + ("" if own == name else f" as {name}"))
+        else:
+            lines.append(f"{name} = ...  # {type(value).__name__}: the check reads it; write it here")
+    return "\n".join([*lines, "", "", body])
+
+
+def _defined(function: Any) -> ast.FunctionDef | ast.Lambda | None:
+    """Return the definition of a function; None if it is not found."""
+    try:
+        text = textwrap.dedent(inspect.getsource(function)).strip()
+    except (OSError, TypeError):
+        return None
+    if text.count("lambda") != 1 or function.__name__ != "<lambda>":
+        tree = ast.parse(text)
+        return next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
+    text = text[text.index("lambda") :]
+    for end in range(len(text), 0, -1):  # what follows it on its lines
+        try:
+            found = ast.parse(text[:end], mode="eval").body
+        except SyntaxError:
+            continue
+        return found if isinstance(found, ast.Lambda) else None
+    return None
+
+
+def _read_by(function: Any) -> dict[str, Any]:
+    """Return what a function, or one inside it, reads from its module and from functions around it."""
+    try:
+        known = inspect.getclosurevars(function)
+    except (TypeError, ValueError):
+        return {}
+    found: dict[str, Any] = {**known.globals, **known.nonlocals}
+    inner = [each for each in function.__code__.co_consts if isinstance(each, types.CodeType)]
+    for code in inner:
+        found |= {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+    return found
