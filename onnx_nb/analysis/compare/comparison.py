@@ -19,17 +19,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 import numpy as np
 
-from onnx_nb.analysis.compare.conditions import Condition, read_all
+from onnx_nb.analysis.compare.conditions import read_all
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors, Worst, precision
-from onnx_nb.analysis.compare.mixed import Mixer, smallest, sqnr
+from onnx_nb.analysis.compare.mixed import WhatIf
 from onnx_nb.analysis.compare.quantization import EXCESS, Quantizer
-from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
+from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text, shape_text
 from onnx_nb.analysis.model import save
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.results import Displayed, Table
-from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 
 if TYPE_CHECKING:
@@ -196,7 +195,7 @@ class Unmatched:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Displayed, Table):
+class Comparison(Displayed, WhatIf, Table):
     """The result of `compare`; ``c["name"]`` is a `Point`, by its name or by the tensor's on either side.
 
     Examples
@@ -431,64 +430,6 @@ class Comparison(Displayed, Table):
         known = [point for point in self.points if point.error_size(which) and (point.output or not outputs)]
         return [point for point in known if any(test.holds(point.errors(which)) for test in tests)]
 
-    def mixed(self, exclude: Iterable[str]) -> Model:
-        """Return the quantized model with some nodes put back to float, with the scales that it has.
-
-        Parameters
-        ----------
-        exclude
-            Names of nodes of the reference, as in ``quantize_static(nodes_to_exclude=…)``.
-
-        Raises
-        ------
-        OnnxNbError
-            If the candidate is no QDQ model, a name is not that of a quantized node, or the models are not known.
-        """
-        return Mixer(*self._known_models()).mixed(exclude)
-
-    def suggest_exclusion(self, target: str | float) -> list[str]:
-        """Return few nodes that have to stay in float for the outputs to reach a signal to noise ratio.
-
-        Points are put back to float, the one with the largest isolated error first, until the target is reached on the
-        first feed; then those that are not needed are quantized again. Each step runs a mixed model.
-
-        Parameters
-        ----------
-        target
-            Smallest SQNR of all outputs, such as ``"30 dB"`` or ``30``.
-
-        Returns
-        -------
-        list of str
-            Names of nodes of the reference, ready for ``quantize_static(nodes_to_exclude=…)`` and `mixed`.
-
-        Raises
-        ------
-        OnnxNbError
-            If all quantized nodes in float do not reach it, or for the reasons of `mixed`.
-        """
-        bound = Condition.read(f"sqnr >= {str(target).strip()}").bound
-        reference, candidate = self._known_models()
-        mixer, feed = Mixer(reference, candidate), dict(self.feed or {})
-        right = sessions.run(reference, feed)
-        makers = {name: node.name for node in reference.proto.graph.node for name in node.output}
-        units: dict[frozenset[str], None] = {}
-        for point in sorted(self.points, key=lambda point: -_isolated_size(point)):
-            own = {makers.get(point.reference, "")} & mixer.nodes.keys()
-            around = {each for one in point.quantizers for each in mixer.touching(one.name)}
-            units |= {frozenset(some): None for some in (own | around,) if point.quantizers and some}
-        units[frozenset(mixer.nodes)] = None
-        found = smallest(list(units), lambda nodes: sqnr(right, mixer.mixed(nodes), feed) >= bound)
-        if found is None:
-            message = f"the outputs do not reach {bound:g} dB with all quantized nodes in float."
-            raise OnnxNbError(message, advice="What differs is not only quantization: see c.message.")
-        return [node.name for node in reference.proto.graph.node if node.name in found]
-
-    def _known_models(self) -> tuple[Model, Model]:
-        if self.models is None:
-            raise OnnxNbError("the models of this comparison are not known.", advice="Call compare(…) of both again.")
-        return self.models
-
     def histogram(self, name: str, kind: Kind = "absolute", which: Which | None = None) -> Histogram | LogHistogram:
         """Return the histogram of a point's errors.
 
@@ -613,11 +554,6 @@ class Comparison(Displayed, Table):
 _COLUMNS: Final = (
     "name", "op_type", "reference", "candidate", "matched", "depth", "node", "scope", "source", "output", "difference",
 )  # fmt: skip
-
-
-def _isolated_size(point: Point) -> float:
-    size = point.error_size("isolated")
-    return size.rel_l2 if size is not None and not math.isnan(size.rel_l2) else 0.0
 
 
 def _lower_median(values: Floats) -> float:

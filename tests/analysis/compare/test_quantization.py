@@ -138,6 +138,30 @@ def test_mixed_models_are_those_of_onnxruntime_and_reach_the_target(tmp_path: Pa
         assert np.array_equal(onnx_nb.run(c.mixed(exclude), sound.feeds, optimize=False)["y"], theirs)
 
 
+def test_curve_of_regions_in_float_is_that_of_mixed_models() -> None:
+    sound = Sound("conv")
+    c = onnx_nb.compare(sound.reference, sound.candidate, sound.feeds)
+    right = onnx_nb.run(sound.reference, sound.feeds)["y"].astype(np.float64)
+    curve = c.exclusion_curve()
+    assert [step.name for step in curve.steps[:1]] == [""]
+    assert len(curve.steps) > 3
+    for count in (0, 2, len(curve.steps) - 1):
+        found = onnx_nb.run(c.mixed(curve.nodes(count)), sound.feeds, optimize=False)["y"].astype(np.float64)
+        step, error = curve.steps[count], float(np.linalg.norm(found - right))
+        ratio = 20 * np.log10(np.linalg.norm(right) / error) if error else np.inf
+        assert step.sqnr == pytest.approx(ratio, abs=0.01 if ratio < 100 else np.inf)
+        logs = [each - np.log(np.exp(each).sum(axis=1, keepdims=True)) for each in (right, found)]
+        divergence = (np.exp(logs[0]) * (logs[0] - logs[1])).sum(axis=1).mean()
+        assert step.kl == pytest.approx(divergence, rel=0.01, abs=1e-12)
+        assert step.top1 == (right.argmax(axis=1) == found.argmax(axis=1)).mean()
+    chosen = c.exclusion_curve(["conv1", curve.steps[1].name], count=1)
+    assert [step.name for step in chosen.steps] == ["", "conv1"]
+    assert c.nodes_to_exclude(["conv1"]) == chosen.nodes() == list(chosen.steps[1].nodes)
+    assert chosen.rows()[1] | {"regions": 1, "nodes": len(chosen.nodes())} == chosen.rows()[1]
+    with pytest.raises(onnx_nb.OnnxNbError, match=r"'conf1' is no quantized region or node .*'conv1'"):
+        c.exclusion_curve(["conf1"])
+
+
 def test_what_cannot_be_put_back_to_float_is_said(tmp_path: Path) -> None:
     sound = Sound("conv")
     c = onnx_nb.compare(sound.reference, sound.candidate, sound.feeds)
