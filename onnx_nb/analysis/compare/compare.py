@@ -23,7 +23,7 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare import lockstep
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained, point_at
 from onnx_nb.analysis.compare.diff import diff
-from onnx_nb.analysis.compare.dumps import Dump, Dumped, dumped, is_dump
+from onnx_nb.analysis.compare.dumps import Dump, Dumped, different_feeds, dumped, is_dump
 from onnx_nb.analysis.compare.isolated import nodes_between
 from onnx_nb.analysis.compare.lockstep import Option, Recorded, Running, Sample, Side
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
@@ -104,9 +104,9 @@ def compare(
         The side assumed to be correct: any `ModelLike`, or a `Capture` that kept arrays.
     candidate
         The side that should compute the same: simplified, in float16, quantized, or a `Capture` that kept arrays. One
-        of the two may also be arrays that another runtime computed, by the names of the other side's tensors: a dict,
-        or a list with one for each feed, a ``.npz`` file, a folder of ``.npy`` or ``.pb`` files named after tensors, or
-        a ``.json`` file of polygraphy's results.
+        of the two may also be arrays that another runtime computed, by the names of the other side's tensors or nodes:
+        a dict, or an iterable with one for each feed, a ``.npz`` file, a folder of ``.npy`` or ``.pb`` files named
+        after tensors, or a ``.json`` file of polygraphy's results. `Comparison.notes` says what is unlike the model.
     feeds
         Feeds of the reference, as `read_feeds` takes them; the errors of several feeds are merged. Inputs that have
         another type in the candidate, such as float16, are cast; inputs of another name are passed by position. If
@@ -157,7 +157,7 @@ def compare(
     limit = available_memory() // 2 if memory_limit is None else memory_limit
     if limit <= 0:
         raise AlignmentError(f"memory_limit is {limit}.", advice="Pass a number of bytes, or leave it out.")
-    sides, unknown = _sides((reference, candidate), limit, providers)
+    sides, unknown, notes = _sides((reference, candidate), limit, providers)
     graphs = sides[0].graph, sides[1].graph
     differing = diff(graphs[0].model, graphs[1].model, weights=False)
     # the values of each side, in order of execution
@@ -238,7 +238,10 @@ def compare(
     unmatched = (*_unmatched(graphs, errors, misfits, proposed, there), *unknown)
     mine, yours = (side.label if isinstance(side, Dumped) else side.graph.model.name for side in sides)
     models = (graphs[0].model, graphs[1].model) if all(isinstance(side, Running) for side in sides) else None
-    comparison = Comparison(mine, yours, points, unmatched, feeds_run, models=models, feed=first if models else None)
+    notes += _dump_notes(sides, errors, unmatched)
+    comparison = Comparison(
+        mine, yours, points, unmatched, feeds_run, models=models, feed=first if models else None, notes=tuple(notes)
+    )
     return explained(comparison, functools.partial(_weight_differences, graphs))
 
 
@@ -247,8 +250,8 @@ def compare(
 
 def _sides(
     given: tuple[Any, Any], limit: int, providers: Sequence[str] | None
-) -> tuple[list[Side], tuple[Unmatched, ...]]:
-    """Return both sides, and the arrays that have no name of a tensor."""
+) -> tuple[list[Side], tuple[Unmatched, ...], list[str]]:
+    """Return both sides, the arrays of a dump that are not compared, and notes on the others."""
     roles: tuple[Literal["reference", "candidate"], ...] = ("reference", "candidate")
     sides: list[Side | None] = [None, None]
     for at, role in enumerate(roles):
@@ -265,16 +268,16 @@ def _sides(
             message = f"{side.label} kept no arrays."
             raise AlignmentError(message, advice='Capture with keep="*", or pass the model itself.')
     unknown: list[Unmatched] = []
+    notes: list[str] = []
     for at, role in zip((0, 1), roles, strict=True):
         if sides[at] is None:
             other = sides[1 - at]
             if other is None:
                 message = "both sides are arrays, and no model says in which order they are computed."
                 raise AlignmentError(message, advice="Pass the model of one of them, with feeds=.")
-            sides[at], names = dumped(other.graph, values(other.graph), given[at])
-            reason = f"{other.graph.model.name} has no tensor of that name"
-            unknown += [Unmatched(name, role, reason) for name in names]
-    return [side for side in sides if side is not None], tuple(unknown)
+            sides[at], unfit, notes = dumped(other.graph, values(other.graph), given[at])
+            unknown += [Unmatched(name, role, reason) for name, reason in unfit.items()]
+    return [side for side in sides if side is not None], tuple(unknown), notes
 
 
 def _feeds(sides: Sequence[Side], feeds: Any) -> Iterator[dict[str, Any]]:
@@ -389,6 +392,27 @@ def _quantizers(
         return {name: model.tensor(name) for name in read if name in model.initializers}
 
     return (*weights(graphs[1], region, model, known), *(rounded[node] for node in region if node in rounded))
+
+
+def _dump_notes(
+    sides: Sequence[Side], errors: Mapping[Option, ErrorStats], unmatched: Sequence[Unmatched]
+) -> Iterator[str]:
+    """Yield notes on the feeds and on the arrays of a dump that are not compared."""
+    for role, side in zip(("reference", "candidate"), sides, strict=True):
+        if not isinstance(side, Dumped):
+            continue
+        graph = sides[0].graph
+        inputs = {graph.value_names[each.reference]: found for each, found in errors.items() if _is_fed(sides, each)}
+        yield from different_feeds(inputs, side.label)
+        left = [each for each in unmatched if each.side == role]
+        if left:
+            many = f"{len(left)} of {count_text(len(left) + len(errors), 'array')}"
+            more = f", and {len(left) - 1} more" if left[1:] else ""
+            yield f"In {side.label}, {many} are not compared: {quoted(left[0].name)} ({left[0].reason}){more}."
+
+
+def _is_fed(sides: Sequence[Side], option: Option) -> bool:
+    return all(side.graph.producer[option.of(at)] < 0 for at, side in enumerate(sides))
 
 
 # --- differences ----------------------------------------------------------------------------------------------------

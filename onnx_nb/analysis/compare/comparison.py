@@ -225,6 +225,8 @@ class Comparison(Displayed, WhatIf, Table):
     """Reference and candidate, if both ran; a saved comparison does not have them."""
     feed: Mapping[str, Any] | None = dataclasses.field(default=None, kw_only=True)
     """The first feed, in the form that the reference takes."""
+    notes: tuple[str, ...] = dataclasses.field(default=(), kw_only=True)
+    """What is remarkable about arrays of another runtime: feeds that differ, types, layout, arrays left out."""
 
     def __getitem__(self, name: str) -> Point:
         found = self._by_name.get(name)
@@ -300,7 +302,11 @@ class Comparison(Displayed, WhatIf, Table):
 
     @property
     def message(self) -> str:
-        """The first difference between the sides, its size, and its cause if attributes or weights prove it."""
+        """The first difference between the sides, its size, its cause if attributes or weights prove it, and notes."""
+        return " ".join([self._verdict, *self.notes])
+
+    @property
+    def _verdict(self) -> str:
         if not self.points:
             return "No value of one side was found on the other."
         sizes = self._sizes("isolated" if self.has_isolated else "cumulative")

@@ -7,10 +7,11 @@ import io
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +20,7 @@ from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import label_of
-from onnx_nb.analysis.model.tensors import listed
+from onnx_nb.analysis.model.tensors import fits, listed, numpy_dtype
 from onnx_nb.analysis.run.feeds import (
     FILE_LIMIT,
     UNREADABLE,
@@ -32,12 +33,16 @@ from onnx_nb.analysis.run.feeds import (
 )
 
 if TYPE_CHECKING:
+    from onnx_nb.analysis.compare.metrics import ErrorStats
     from onnx_nb.analysis.model.model import Model
 
 _FILES: Final = (".npz", ".npy", ".json")
 
+_FED: Final = 1e-2
+"""Distance relative to the norm beyond which two inputs are not the same but for rounding."""
+
 Arrays = Mapping[str, NDArray[Any]]
-Dump = Arrays | Sequence[Arrays] | str | os.PathLike[str]
+Dump = Arrays | Iterable[Arrays] | str | os.PathLike[str]
 """Arrays by name, one mapping for each feed; or a file or folder of them."""
 
 
@@ -48,40 +53,124 @@ def is_dump(given: object) -> TypeGuard[Dump]:
         return path.suffix in _FILES or os.path.isdir(path)  # noqa: PTH112  # Path.is_dir raises if it is too long
     if isinstance(given, list | tuple):
         return bool(given) and all(isinstance(each, Mapping) for each in given)
-    return isinstance(given, Mapping)
+    return isinstance(given, Mapping | Iterator)
 
 
 class Dumped(Recorded):
     """Arrays whose names are those of a model's values."""
 
-    def __init__(self, model: Model, arrays: Sequence[Arrays], label: str, names: Mapping[int, str]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        arrays: Sequence[Arrays],
+        label: str,
+        names: Mapping[int, str],
+        turned: frozenset[str] = frozenset(),
+    ) -> None:
         self.graph, self.feeds, self.label = Graph.of(model), len(arrays), label
         self.names = dict(names)
-        self._arrays = arrays
+        self._arrays, self._turned = arrays, turned
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Dumped, (self.graph.model, self._arrays, self.label, self.names)
+        return Dumped, (self.graph.model, self._arrays, self.label, self.names, self._turned)
 
     def array(self, name: str, number: int) -> Any:
-        """Return the array of a value for one feed."""
-        return np.asarray(self._arrays[number][name])
+        """Return the array of a value for one feed, with its channels where the model has them."""
+        array = np.asarray(self._arrays[number][name])
+        value = next((value for value, each in self.names.items() if each == name), -1)
+        array = _typed(array, self.graph.type_of(value).elem_type if value >= 0 else 0)
+        return np.moveaxis(array, -1, 1) if name in self._turned else array
 
 
-def dumped(graph: Graph, values: Mapping[str, int], given: Dump) -> tuple[Dumped, list[str]]:
-    """Find the values of a graph that arrays are named after; also return the names of all others.
+def dumped(graph: Graph, values: Mapping[str, int], given: Dump) -> tuple[Dumped, dict[str, str], list[str]]:
+    """Find the values of a graph that arrays are named after.
 
-    A name may have other characters in place of signs, as in the name of a file.
+    A name may have other characters in place of signs, as in the name of a file, or be that of a node with one output.
+    Also return the reasons why other arrays are not compared, by name, and notes on what differs from the model.
     """
     arrays, label = _read(given)
+    names, unfit = _named(graph, values, arrays, label)
+    side = Dumped(graph.model, arrays, label, names)
+    other_kind, turned = dict[str, str](), dict[str, bool | None]()
+    types: dict[str, str] = {}
+    for value, name in names.items():
+        array, kind = side.array(name, 0), graph.type_of(value)
+        wanted = numpy_dtype(kind.elem_type)
+        if wanted is not None and _kind(wanted) != _kind(array.dtype):
+            other_kind[name] = f"it is {array.dtype.name}, and {wanted.name} in {label_of(graph.model)}"
+            continue
+        if wanted is not None and wanted != array.dtype and wanted.kind != "O":
+            types[name] = f"{array.dtype.name} instead of {wanted.name}"
+        if kind.shape is not None and array.ndim > 2:
+            straight, moved = fits(kind.shape, array.shape), fits(kind.shape, np.moveaxis(array, -1, 1).shape)
+            turned[name] = None if straight and moved else moved
+    known = {each for each in turned.values() if each is not None}
+    # as many channels as rows and columns: as in all the others
+    last = [name for name, each in turned.items() if each or (each is None and known == {True})]
+    kept = {value: name for value, name in names.items() if name not in other_kind}
+    notes = []
+    if last:
+        notes.append(f"{_few(last, len(kept), label)} channels last, turned to compare.")
+    for text, several in _by_text(types).items():
+        notes.append(f"{_few(several, len(kept), label)} {text}.")
+    return Dumped(graph.model, arrays, label, kept, frozenset(last)), unfit | other_kind, notes
+
+
+def different_feeds(names: Mapping[str, ErrorStats], label: str) -> list[str]:
+    """Return a note on graph inputs whose values in a dump are not those that the model was fed."""
+    wrong = {name: each for name, each in names.items() if each.mismatches or each.rel_l2 > _FED}
+    if not wrong:
+        return []
+    inputs = listed(wrong, lambda name: f"{quoted(name)} (by {wrong[name].rel_l2:.1g} of its norm)")
+    return [f"The sides were not fed the same: in {label}, the input {inputs} is another, and so may be all values."]
+
+
+def _few(names: Sequence[str], count: int, label: str) -> str:
+    several = f"{'all ' if len(names) == count else ''}{len(names)} arrays, such as {quoted(names[0])}"
+    return f"In {label}, {several if len(names) > 1 else quoted(names[0])}:"
+
+
+def _by_text(texts: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        found.setdefault(text, []).append(name)
+    return found
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    """Return "float", "integer", "complex", "bool" or "text"."""
+    if dtype.isbuiltin == 2:  # the types of ml_dtypes
+        return "float" if "float" in dtype.name else "integer"
+    return {"f": "float", "i": "integer", "u": "integer", "c": "complex", "b": "bool"}.get(dtype.kind, "text")
+
+
+def _typed(array: NDArray[Any], elem_type: int) -> NDArray[Any]:
+    """Return an array that numpy's files hold as untyped bytes in the model's type, or as bfloat16."""
+    if array.dtype.kind != "V" or array.dtype.names is not None:
+        return array
+    wanted = numpy_dtype(elem_type)
+    if wanted is not None and wanted.isbuiltin == 2 and wanted.itemsize == array.dtype.itemsize:
+        return array.view(wanted)
+    return array.view(ml_dtypes.bfloat16) if array.dtype.itemsize == 2 else array
+
+
+def _named(
+    graph: Graph, values: Mapping[str, int], arrays: Sequence[Arrays], label: str
+) -> tuple[dict[int, str], dict[str, str]]:
+    """Return the name of the array of each value, and the reasons why others have none."""
+    nodes = {name: graph.node_outputs(node).tolist() for node, name in enumerate(graph.names[: graph.main_count])}
+    alone = {name: made[0] for name, made in nodes.items() if name and len(made) == 1 and made[0] in values.values()}
     plain: dict[str, list[int]] = {}
     for name, value in values.items():
         plain.setdefault(_plain(name), []).append(value)
     names: dict[int, str] = {}
-    unknown = []
+    unknown: dict[str, str] = {}
     every = dict.fromkeys(name for each in arrays for name in each)
     for name in sorted(every, key=lambda name: name not in values):  # exact names first
         several = plain.get(_plain(name), [])
         value = values.get(name, several[0] if len(several) == 1 else -1)
+        if value < 0 and not several and alone.get(name, -1) not in names:
+            value = alone.get(name, -1)
         lacking = [number for number, each in enumerate(arrays) if name not in each]
         if value in names:
             both = f"{quoted(names[value])} and {quoted(name)}"
@@ -90,14 +179,17 @@ def dumped(graph: Graph, values: Mapping[str, int], given: Dump) -> tuple[Dumped
         if lacking:
             message = f"{quoted(name)} of {label} is missing in feed {lacking[0]}."
             raise AlignmentError(message, advice="Give the same names for every feed.")
-        if value < 0:
-            unknown.append(name)
-        else:
+        if value >= 0:
             names[value] = name
+            continue
+        of = label_of(graph.model)
+        unknown[name] = f"{of} has no tensor of that name"
+        if several:
+            unknown[name] = f"{of} has several of such a name: {listed(quoted(graph.value_names[v]) for v in several)}"
     if not names:
         message = f"no array of {label} has the name of a tensor of {label_of(graph.model)}."
         raise AlignmentError(message, advice=closest_text(next(iter(every)), values) or "See model.tensor_names().")
-    return Dumped(graph.model, arrays, label, names), unknown
+    return names, unknown
 
 
 def _plain(name: str) -> str:
@@ -113,8 +205,11 @@ def _read(given: Dump) -> tuple[list[Arrays], str]:
         found = _polygraphy(path) if path.suffix == ".json" else [_from_path(path)]
         label = path.name
     else:
-        found, label = [given] if isinstance(given, Mapping) else list(given), "the arrays"
+        found, label = [given] if isinstance(given, Mapping) else list(given), "the dump"
     for arrays in found:
+        if not isinstance(arrays, Mapping):
+            message = f"an element of {label} is {type(arrays).__name__}, not a dict of arrays."
+            raise AlignmentError(message, advice="Give a dict of numpy arrays for each feed.")
         for name, array in arrays.items():
             if not hasattr(array, "__array__"):
                 message = f"{quoted(str(name))} in {label} is {type(array).__name__}, not an array."
@@ -144,7 +239,7 @@ def _polygraphy(path: Path) -> list[Arrays]:
     """Read the results of the only runner in a file of polygraphy's ``RunResults.save``."""
     size = check_file(path, FILE_LIMIT)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=lambda pairs: _once(pairs, path))
         runners = [(str(name), list(iterations)) for name, iterations in content["lst"]]
         if len(runners) == 1:
             return [
@@ -156,6 +251,15 @@ def _polygraphy(path: Path) -> list[Arrays]:
     many = f"{count_text(len(runners), 'runner')} ({listed(name for name, _ in runners)})" if runners else "no runner"
     message = f"{quoted(str(path))} has the results of {many}, not of one."
     raise FeedError(message, advice="Save those of the runner to compare in a file of their own.")
+
+
+def _once(pairs: Sequence[tuple[str, Any]], path: Path) -> dict[str, Any]:
+    """Return pairs as a dict; JSON may have a name twice, and Python would use the last one."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
+        raise AlignmentError(f"{quoted(str(path))} has {quoted(name)} twice.", advice="Leave out one of them.")
+    return found
 
 
 def _encoded(array: Any, size: int, path: Path) -> NDArray[Any]:

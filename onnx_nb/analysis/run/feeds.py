@@ -222,7 +222,11 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
             for member in members:
                 with archive.open(member) as packed:
                     array = read_npy(cast("BinaryIO", packed), member.file_size, path)
-                found[member.filename.removesuffix(".npy")] = array
+                name = member.filename.removesuffix(".npy")
+                if name in found:
+                    message = f"{_quoted(path)} has two arrays called {quoted(name)}."
+                    raise FeedError(message, advice="Leave out one of them.")
+                found[name] = array
     except UNREADABLE as error:
         raise unreadable(path, f"a {path.suffix} file", error) from error
     return found
