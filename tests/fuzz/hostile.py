@@ -93,6 +93,32 @@ def negative_dimension() -> ModelProto:
     return made
 
 
+def negative_sizes() -> dict[str, ModelProto]:
+    """Return models that compute a negative dimension, of which a Slice reads: onnx's inference ends the process."""
+    ends = {"begin": [0], "end": [1], "axes": [2], "sizes": [1, 1, -5, 2], "less": [1, 1, -1, 1]}
+    ends |= {"pads": [0, 0, -9, 0, 0, 0, 0, 0]}
+    weights = [numpy_helper.from_array(np.asarray(numbers), name) for name, numbers in ends.items()]
+    grow, part = N("Expand", ["x", "sizes"], ["q"]), N("Slice", ["q", "begin", "end", "axes"], ["s"])
+    inside = helper.make_graph([grow, part], "then", [], [value("s")])
+    other = helper.make_graph([N("Neg", ["x"], ["o"])], "else", [], [value("o")])
+    flag = value("flag", [], TensorProto.BOOL)
+    grown = helper.make_function("f", "Grown", ["a", "b"], ["c"], [N("Expand", ["a", "b"], ["c"])], OPSETS)
+    cases: dict[str, list[NodeProto]] = {
+        "Expand": [N("Expand", ["x", "sizes"], ["p"]), N("Relu", ["p"], ["q"]), part],
+        "Pad": [N("Pad", ["x", "pads"], ["q"]), part],
+        "MaxPool": [N("MaxPool", ["x"], ["q"], kernel_shape=[9, 1]), part],
+        "computed": [N("Shape", ["x"], ["n"]), N("Mul", ["n", "less"], ["m"]), N("Expand", ["x", "m"], ["q"]), part],
+        "function": [N("Grown", ["x", "sizes"], ["q"], domain="f"), part],
+        "branch": [N("If", ["flag"], ["s"], then_branch=inside, else_branch=other)],
+    }
+    made = {}
+    for name, nodes in cases.items():
+        inputs = [value("x", [1, 1, 1, 2]), *([flag] if name == "branch" else [])]
+        made[name] = model([*nodes, N("Relu", ["s"], ["y"])], weights, inputs, [grown])
+        made[name].graph.output[0].CopyFrom(value("y", ["a", "b", "c", "d"]))
+    return made
+
+
 def map_input() -> ModelProto:
     """Return an open dimension and a map among the inputs, for which no random values exist."""
     kind = TypeProto()

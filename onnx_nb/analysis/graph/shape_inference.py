@@ -98,7 +98,9 @@ class Inference:
     unbound: tuple[str, ...]
     """Symbols in the shapes of the inputs whose sizes are unknown."""
     problems: tuple[Problem, ...]
-    """The first node that onnx's inference rejects."""
+    """The first node that onnx's inference rejects, and the `fatal` one."""
+    fatal: Problem | None = None
+    """A Slice of a negative dimension, on which onnx's inference of whole models ends the process."""
 
     @classmethod
     def of_nothing(cls, graph: Graph) -> Inference:
@@ -156,6 +158,11 @@ class Walk:
         """Distinct opset imports; a function has its own."""
         self._scope = 0
         self._problem: Problem | None = None
+        self._fatal: Problem | None = None
+        self._negative_cases: set[int] = set()
+        """Cases of which an output has a negative dimension, by onnx's arithmetic."""
+        self._negative: dict[int, int] = {}
+        """The node that first made a negative dimension, for each value that may have it."""
         self._nodes: Collection[int] | None = None
 
     def run(self, nodes: Collection[int] | None = None) -> Inference:
@@ -172,7 +179,8 @@ class Walk:
             self._case_of,
             self._trips,
             tuple(dict.fromkeys(dim for dim in dims if isinstance(dim, str))),
-            (self._problem,) if self._problem is not None else (),
+            tuple(each for each in (self._problem, self._fatal) if each is not None),
+            self._fatal,
         )
 
     def _bound(self, kind: ValueType, symbols: Mapping[str, int]) -> int:
@@ -227,9 +235,25 @@ class Walk:
                 self._index[key] = _UNSETTLED
                 self._index[(*key, *self._declared_types(made))] = number
         self._case_of[node] = number
+        if self._negative or self._negative_cases:
+            self._pass_negative(node, number, read, made)
         for value, kind, known in zip(made, *self._made[number], strict=True):
             if value >= 0:
                 self._type_of[value], self._value_of[value] = kind, known
+
+    def _pass_negative(self, node: int, number: int, read: Sequence[int], made: Sequence[int]) -> None:
+        """Note that outputs have negative dimensions, or may have those of an input."""
+        graph, by = self._graph, self._negative
+        inner = [value for body in graph.bodies(node) for value in graph.subgraphs[body].outputs.tolist()]
+        maker = next((by[value] for value in (*read, *inner) if value in by), -1)
+        if maker >= 0 and graph.operators[self._op[node]] == ("Slice", "") and self._fatal is None and read[0] in by:
+            label, source = graph.node_label(node), graph.node_label(by[read[0]])
+            message = f"onnx and onnxruntime end the process on {label}: {source} makes a negative dimension"
+            self._fatal = Problem("inference", message, node)
+        if number in self._negative_cases:
+            maker = node
+        if maker >= 0:
+            by.update(dict.fromkeys([value for value in made if value >= 0], maker))
 
     def _declared_types(self, made: Sequence[int]) -> list[int]:
         return [self._declared[value] if value >= 0 else _LEFT_OUT for value in made]
@@ -406,6 +430,8 @@ class Walk:
                 self._refused(node, " ".join(str(error).split()) or type(error).__name__)
             return []
         found = {name: kind for name, kind in results[0].items() if results[-1].get(name) == kind}
+        if any(dim.dim_value < 0 for kind in found.values() for dim in unwrapped(kind).tensor_type.shape.dim):
+            self._negative_cases.add(len(self._cases))
         made = [self._table.add(found[name]) if name in found else _NOTHING for name in proto.output]
         if op == "Dropout" and version < 10:
             made = made[:1] * len(made)  # onnx infers no shape for the mask, which was a float in these versions

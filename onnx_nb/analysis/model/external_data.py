@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import onnx
 from google.protobuf.message import EncodeError
@@ -21,7 +22,7 @@ from onnx_nb.analysis.formatting import count_text, plain_text, shortened
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.functions import check_calls, check_nodes
 from onnx_nb.analysis.model.model import ModelLike, label_of, load, storage_of
-from onnx_nb.analysis.model.save import PAGE, Layout, working_folder, write_model
+from onnx_nb.analysis.model.save import PAGE, Layout, ending, python_command, working_folder, write_model
 from onnx_nb.analysis.model.storage import (
     embed,
     path_of,
@@ -282,15 +283,42 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
         path = folder / "model.onnx"
         path.write_bytes(data)
         (folder / "weights").touch()
-        try:
-            onnx.checker.check_model(path, full_check=full)
-        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
-            said = shortened(str(error).replace(str(folder), "").strip(), 1000)
-            raise ModelFileError(
-                f"onnx's checker refuses {label_of(loaded)}: {said.rstrip('.')}.",
-                advice="Export the model again, or repair what it names.",
-            ) from error
+        said = _refusal(path) if full else _refused(path, full=False)
+        if said:
+            said = shortened(said.replace(str(folder), "").strip(), 1000).rstrip(".")
+            message = f"onnx's checker refuses {label_of(loaded)}: {said}."
+            raise ModelFileError(message, advice="Export the model again, or repair what it names.")
     return audited
+
+
+_CHECKER: Final = """
+import onnx.checker
+try:
+    onnx.checker.check_model(sys.argv[1], full_check=True)
+except Exception as error:
+    sys.exit(str(error))
+"""
+
+
+def _refusal(path: Path) -> str:
+    """Return why onnx's checker refuses a model or the types in it; inference may end the process, so not this one."""
+    try:
+        command = python_command(_CHECKER, str(path))
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    except OSError:  # no process can be started, as in a browser
+        return _refused(path, full=True)
+    said = done.stderr.decode("utf-8", "replace").strip()
+    last = "".join(f": {line}" for line in said.splitlines()[-1:])
+    return f"it {ending(done.returncode)}{last}" if done.returncode < 0 else said if done.returncode else ""
+
+
+def _refused(path: Path, *, full: bool) -> str:
+    """Return why onnx's checker refuses a model; empty if it does not."""
+    try:
+        onnx.checker.check_model(path, full_check=full)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+        return str(error)
+    return ""
 
 
 def _free_negative_dimensions(proto: ModelProto) -> None:

@@ -16,6 +16,7 @@ import platform
 import re
 import secrets
 import shutil
+import signal
 import stat
 import sys
 import tempfile
@@ -352,6 +353,33 @@ def working_folder() -> Iterator[Path]:
     """Make a folder among the system's temporary files, which `temporary_folder` removes even after a kill."""
     with ExitStack() as cleanup:
         yield temporary_folder(None, cleanup)
+
+
+_CHILD: Final = """
+import ctypes, json, os, signal, sys
+sys.path[:], parent = json.loads(sys.argv.pop(1))
+if sys.platform == "linux":
+    # a native call may hold the interpreter's lock, so that no thread of Python could end the process
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)
+"""
+
+
+def python_command(program: str, *arguments: str) -> list[str]:
+    """Return the command that runs a program in a Python of its own, which ends with this process (on Linux)."""
+    here = Path.cwd().resolve()
+    path = [each for each in sys.path if Path(each).resolve() != here]
+    # A file in the working folder may have the name of a module that Python or a package imports: it comes last.
+    path += [str(here)] * (len(path) < len(sys.path))
+    given = json.dumps([path, os.getpid()])
+    return [sys.executable, "-P", "-X", "utf8", "-c", _CHILD + program, given, *arguments]
+
+
+def ending(code: int) -> str:
+    """Return how a process ended, by its exit code."""
+    name = next((known.name for known in signal.Signals if known == -code), "unknown")
+    return f"was ended by signal {-code} ({name})" if code < 0 else f"ended with status {code}"
 
 
 # with the machine: a folder shared by machines or containers may not share its locks

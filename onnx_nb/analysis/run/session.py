@@ -118,10 +118,12 @@ def create(
     shared_arena: bool = False,
     written_to: Path | None = None,
     options: onnxruntime.SessionOptions | None = None,
+    checked: bool = False,
 ) -> onnxruntime.InferenceSession:
     """Create an onnxruntime session, also of a model over 2 GB; weights are not read twice.
 
-    Given ``options`` are changed where another argument asks for it.
+    Given ``options`` are changed where another argument asks for it. If ``checked``, the model is part of one that
+    `check_dimensions` accepted, and declares no sizes that this one does not.
     """
     ort = runtime()
     loaded = load(model)
@@ -163,6 +165,8 @@ def create(
     data = _serialized(loaded, proto)
     if b"Einsum" in data or b"num_outputs" in data:
         check_nodes(proto, label_of(loaded))
+    if b"Slice" in data and not checked:
+        check_dimensions(Graph.opened(loaded))
     if _MARKED in data:
         data = _serialized(loaded, _with_marks(proto))
     wanted = list(providers or ["CPUExecutionProvider"])
@@ -181,6 +185,12 @@ def create(
         message = f"{', '.join(map(quoted, missing))} could not be started, and {loaded.name} would run without."
         raise OnnxNbError(message, advice="Are its driver and libraries installed? Or leave it out of providers=.")
     return session
+
+
+def check_dimensions(graph: Graph) -> None:
+    """Raise `ModelFileError` for a model on which onnxruntime's type inference ends the process."""
+    if ("Slice", "") in graph.operators and (fatal := graph.inference.fatal) is not None:
+        raise ModelFileError(f"{fatal.message}.", advice="Correct the sizes there, or export the model again.")
 
 
 def runtime() -> Any:

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import ctypes
 import functools
 import importlib
 import io
 import itertools
-import json
 import os
 import pickle
 import queue
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import traceback
@@ -39,7 +36,7 @@ from onnx import TensorProto
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.save import temporary_folder
+from onnx_nb.analysis.model.save import ending, python_command, temporary_folder
 from onnx_nb.analysis.model.tensors import RANK, dtype_name
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.statistics import Statistics
@@ -486,13 +483,12 @@ def _run_remote(token: str, payload: bytes, feed: Mapping[str, Any]) -> bytes:
 # --- in a process of its own ------------------------------------------------------------------------------------------
 
 _CHILD: Final = """
-import importlib.util, json, sys
-sys.path[:], package = json.loads(sys.argv[1])
-spec = importlib.util.spec_from_file_location("onnx_nb", package)
+import importlib.util
+spec = importlib.util.spec_from_file_location("onnx_nb", sys.argv[1])
 sys.modules["onnx_nb"] = module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 from onnx_nb.analysis.run import value_recorder
-value_recorder.serve(int(sys.argv[2]))
+value_recorder.serve()
 """
 """Program of the other process. It runs this very package, even if ``sys.path`` leads to another one."""
 
@@ -520,12 +516,7 @@ def run_in_subprocess(job: Job, feeds: Iterator[dict[str, Any]], store: Store, w
 def _started(output: IO[bytes]) -> subprocess.Popen[bytes]:
     """Start the other process, whose errors and prints go to a file."""
     try:
-        here = Path.cwd().resolve()
-        path = [each for each in sys.path if Path(each).resolve() != here]
-        # A file in the working folder may have the name of a module that Python or a package imports: it comes last.
-        path += [str(here)] * (len(path) < len(sys.path))
-        arguments = json.dumps([path, str(Path(__file__).parents[2] / "__init__.py")]), str(os.getpid())
-        command = [sys.executable, "-P", "-c", _CHILD, *arguments]
+        command = python_command(_CHILD, str(Path(__file__).parents[2] / "__init__.py"))
         return subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output)
     except OSError as error:
         message = f"no process for the capture can be started: {error.strerror}."
@@ -550,11 +541,7 @@ def _received(stream: BinaryIO) -> Any:
 
 def _death(graph: Graph, nodes: list[int], code: int, output: IO[bytes]) -> CaptureError:
     """Describe how the process ended, and the nodes that it was running."""
-    if code < 0:
-        name = next((known.name for known in signal.Signals if known == -code), "unknown")
-        how = f"was ended by signal {-code} ({name})"
-    else:
-        how = f"ended with status {code}"
+    how = ending(code)
     output.seek(max(0, output.seek(0, os.SEEK_END) - 10_000))
     lines = output.read().decode("utf-8", "replace").strip().splitlines()
     reason = f": {shortened(lines[-1], 300)}" if lines else ""
@@ -567,14 +554,9 @@ def _death(graph: Graph, nodes: list[int], code: int, output: IO[bytes]) -> Capt
     return CaptureError(message, advice=advice, node=graph.names[nodes[0]])
 
 
-def serve(parent: int) -> None:
+def serve() -> None:
     """Run the feeds that arrive on stdin and reply on stdout, as the other process, until its parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both processes: the parent decides
-    if sys.platform == "linux":
-        # a native call may hold the interpreter's lock, so that the thread below could not end the process
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        if os.getppid() != parent:
-            os._exit(1)
     stdin, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # what is printed must not come between the replies

@@ -460,6 +460,7 @@ class _SessionMaker:
         self.graph = graph
         self._wanted = wanted
         self._providers = providers
+        sessions.check_dimensions(graph.opened(graph.model))
         self.overridable = frozenset(graph.overridable.tolist())
         """Weights that are also graph inputs."""
         proto = graph.model.proto
@@ -537,7 +538,9 @@ class _SessionMaker:
         if len(nodes) > 1:
             name += f" … {graph.node_label(nodes[-1])}"
         model = with_proto(graph.model, proto, name)
-        session = sessions.create(model, optimize=False, providers=self._providers, transient=True, shared_arena=True)
+        session = sessions.create(
+            model, optimize=False, providers=self._providers, transient=True, shared_arena=True, checked=True
+        )
         if self._may_be_optional:
             for value, entry in zip(outputs, session.get_outputs(), strict=True):
                 if entry.type.startswith("optional("):
@@ -553,7 +556,8 @@ class _SessionMaker:
         else:
             proto.graph.node.append(self.graph.node(int(self.graph.producer[value])))
         proto.graph.output.add(name=name)
-        session = sessions.create(with_proto(self.graph.model, proto, quoted(name)), optimize=False, transient=True)
+        model = with_proto(self.graph.model, proto, quoted(name))
+        session = sessions.create(model, optimize=False, transient=True, checked=True)
         return sessions.run_values(session, {}, name=quoted(name))[name]
 
     def _new_proto(self, name: str) -> ModelProto:

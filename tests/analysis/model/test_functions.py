@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,6 +84,35 @@ def test_a_split_into_another_number_of_outputs_is_refused(parts: int) -> None:
     with pytest.raises(onnx_nb.ModelFileError, match=rf"Split 'y0' of .* num_outputs is {parts}, and it has 6 outputs"):
         onnx_nb.run(proto, {"x": np.zeros(6, np.float32)})
     assert any("num_outputs" in each.message for each in onnx_nb.Graph.of(onnx_nb.load(proto)).problems)
+
+
+SURVIVOR = """
+import json, onnx_nb
+from tests.fuzz import hostile
+check = onnx_nb.external_data.check
+verbs = {"run": onnx_nb.run, "capture": onnx_nb.capture, "check": lambda model: check(model, full=True)}
+for name, model in hostile.negative_sizes().items():
+    for verb, act in verbs.items():
+        try:
+            act(model)
+            print(json.dumps([name, verb, ""]))
+        except onnx_nb.ModelFileError as error:
+            print(json.dumps([name, verb, str(error)]))
+"""
+
+
+def test_a_slice_of_a_negative_dimension_ends_no_process() -> None:
+    command = [sys.executable, "-c", SURVIVOR]
+    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False)
+    said = {(name, verb): text for name, verb, text in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 0, (said, done.stderr)
+    assert {name for name, _ in said} == hostile.negative_sizes().keys()
+    for (name, verb), text in said.items():
+        if verb != "check":
+            makes = "Expand" if name in ("computed", "function", "branch") else name
+            assert f"end the process on Slice: {makes} makes a negative dimension" in text, (name, verb)
+        else:  # onnx's checker follows no branch, and computes no sizes
+            assert bool(text) == (name not in ("computed", "branch")), (name, text)
 
 
 @pytest.mark.parametrize("equation", ["ij->ji", "ij", "...ij->...ji", "i...->...i", " i j -> j i ", "ii->"])
