@@ -88,6 +88,9 @@ def random_feeds(
     kinds = _fed(graph)
     sizes = _input_shapes(graph, kinds, shapes or {})
     for name, shape in sizes.items():
+        if 16 * elements([size for size in shape if size]) >= 1 << 63:  # bytes of complex numbers; numpy's limit
+            message = f"numpy has no array of the shape {dimensions_text(shape)} that input {quoted(name)} declares."
+            raise FeedError(message, advice="Choose smaller sizes by shapes=.")
         if 8 * elements(shape) > FEED_LIMIT:
             message = f"random values for input {quoted(name)} of shape {dimensions_text(shape)} would take"
             advice = "Give it in feeds, or choose smaller sizes by shapes=."
@@ -201,7 +204,9 @@ def _random(random: np.random.Generator, types: Inference, name: str, kind: Type
     if dtype is None:
         message = f"no random values are made for input {quoted(name)}, which is {type_text(kind)}."
         raise FeedError(message, advice="Give it in feeds.")
-    allowed, is_mask = _allowed_values(types, name, shape), "mask" in name.lower()
+    # the rules are for numbers
+    allowed = None if dtype.kind == "O" else _allowed_values(types, name, shape)
+    is_mask = "mask" in name.lower()
     if isinstance(allowed, np.ndarray):
         return allowed.astype(dtype)
     if dtype.kind == "O":
