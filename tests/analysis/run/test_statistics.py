@@ -207,6 +207,27 @@ def test_more_values_than_are_taken_at_once(name: str) -> None:
         assert (found.mean, found.std) == (0.1, 0.0)
 
 
+def test_large_float32_arrays_to_the_precision_of_their_values() -> None:
+    random = np.random.default_rng(0)
+    normal, peak = random.standard_normal(200_000).astype(np.float32), np.float32(2.0**41)
+    for name, values in {
+        "normal": normal,
+        "rectified": np.maximum(normal, 0),
+        "shifted": normal + np.float32(0.9),
+        "far": normal + np.float32(1000),
+        "wide": np.exp(4 * normal),
+        "sparse": normal * (random.random(normal.size) < 0.001),
+        "periodic": np.tile(normal[:64], 3125),
+        "ramp": np.linspace(0, 1, normal.size, dtype=np.float32),
+        "huge": normal * peak * peak,
+        "tiny": normal / peak / peak,
+        "float16": normal.astype(np.float16),
+    }.items():
+        found, (mean, std) = Statistics.of(values), longdouble_moments(values)
+        assert abs(found.mean - mean) < 1e-7 * std, name
+        assert abs(found.std - std) < 1e-7 * std, name
+
+
 @pytest.mark.parametrize(
     "view",
     [
