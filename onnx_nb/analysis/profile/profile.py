@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.profile.result import Profile, profile_of
 from onnx_nb.analysis.profile.sessions import Optimization, located, optimized_session, ran_nodes, settings, with_names
 from onnx_nb.analysis.profile.trace import read_trace
-from onnx_nb.analysis.run.session import create, one_feed, run_session
+from onnx_nb.analysis.run.session import one_feed, run_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,17 +82,10 @@ def profile(
     feed = one_feed(loaded, feeds)
     named = with_names(loaded, unique=True)
     chosen: dict[str, Any] = {"providers": providers, "threads": threads or 0}
-    with settings(session_options, optimization) as options:
-        began = time.perf_counter()
-        create(named, **chosen, options=options)
-        load_seconds = time.perf_counter() - began
-    with (
-        working_folder() as folder,
-        settings(session_options, optimization) as options,
-    ):
+    with working_folder() as folder, settings(session_options, optimization) as options:
         options.enable_profiling, options.profile_file_prefix = True, str(folder / "run")
         # the names that onnxruntime makes up differ from session to session: the graph must be the one that ran
-        session, made = optimized_session(named, **chosen, options=options)
+        session, made = optimized_session(named, **chosen, options=options, is_given=session_options is not None)
         try:
             for number in range(warmup + runs):
                 if progress is not None:
@@ -125,7 +117,6 @@ def profile(
         notes=notes,
         providers=tuple(asked),
         shapes=shapes,
-        load_seconds=load_seconds,
     )
     if progress is not None:
         progress(1.0, "done")

@@ -603,7 +603,6 @@ def profile_of(
     notes: tuple[str, ...],
     providers: tuple[str, ...] = (),
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-    load_seconds: float | None = None,
     fit: float = 1.0,
 ) -> Profile:
     """Return the profile of a trace whose kernels have been found in the model."""
@@ -641,7 +640,7 @@ def profile_of(
         spans=tuple(trace.spans),
         run_seconds=tuple(trace.run_seconds[-len(trace.seconds) :].tolist()),
         first_run_seconds=float(trace.run_seconds[0]),
-        load_seconds=trace.load_seconds if load_seconds is None else load_seconds,
+        load_seconds=trace.load_seconds,
         providers=providers,
         optimization=optimization,
         shapes=dict(shapes or {}),

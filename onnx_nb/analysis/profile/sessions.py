@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import os
 import re
 import time
 from collections import Counter
@@ -73,15 +74,22 @@ def optimized_session(
     options: onnxruntime.SessionOptions,
     providers: Sequence[str] | None = None,
     threads: int = 0,
+    is_given: bool = False,
 ) -> tuple[onnxruntime.InferenceSession, Model]:
-    """Return a session, and what onnxruntime made of the model for it, without large weights."""
+    """Return a session, and what onnxruntime made of the model for it, without large weights.
+
+    Options that are given, not made for this, keep no entry if there is another way.
+    """
     with working_folder() as folder:
         path = folder / "optimized.onnx"
-        if sum(declared_bytes(tensor) for tensor in model.proto.graph.initializer) > _INLINE_LIMIT:
+        nbytes = sum(declared_bytes(tensor) for tensor in model.proto.graph.initializer)
+        if not is_given or nbytes > _INLINE_LIMIT:
             options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
+        if os.name == "posix":  # what the weights hold is not asked for, and writing it takes longer than optimizing
+            (folder / "weights").symlink_to(os.devnull)
         session = create(model, providers=providers, threads=threads, options=options, written_to=path)
         proto = onnx.load(path, load_external_data=False)
-    for tensor in proto.graph.initializer:  # what they hold is not asked for
+    for tensor in proto.graph.initializer:
         if declared_bytes(tensor) > _SMALL:
             tensor.ClearField("raw_data")
             tensor.ClearField("external_data")
