@@ -10,11 +10,11 @@ from onnx_nb.analysis.compare.diff import Counterparts as Counterparts
 from onnx_nb.analysis.compare.diff import Diff as Diff
 from onnx_nb.analysis.compare.diff import Difference as Difference
 from onnx_nb.analysis.compare.diff import diff as diff
+from onnx_nb.analysis.compare.exclusion import ExclusionCurve as ExclusionCurve
+from onnx_nb.analysis.compare.exclusion import ExclusionStep as ExclusionStep
 from onnx_nb.analysis.compare.metrics import ErrorSize as ErrorSize
 from onnx_nb.analysis.compare.metrics import ErrorStats as ErrorStats
 from onnx_nb.analysis.compare.metrics import Worst as Worst
-from onnx_nb.analysis.compare.mixed import ExclusionCurve as ExclusionCurve
-from onnx_nb.analysis.compare.mixed import ExclusionStep as ExclusionStep
 from onnx_nb.analysis.compare.node_matching import Matching as Matching
 from onnx_nb.analysis.compare.quantization import Quantizer as Quantizer
 from onnx_nb.analysis.cost.costs import Cost as Cost

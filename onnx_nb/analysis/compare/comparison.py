@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 import numpy as np
 
 from onnx_nb.analysis.compare.conditions import read_all
+from onnx_nb.analysis.compare.exclusion import WhatIf
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors, Worst, precision
-from onnx_nb.analysis.compare.mixed import WhatIf
 from onnx_nb.analysis.compare.quantization import EXCESS, Quantizer
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text, shape_text

@@ -1,4 +1,4 @@
-"""Put parts of a quantized model back to float, and find the fewest nodes that have to stay in float.
+"""Put parts of a quantized model back to float.
 
 A mixed model is what onnxruntime's ``quantize_static`` makes with ``nodes_to_exclude`` and the same scales: a tensor is
 rounded unless all nodes that touch it are excluded, a weight unless all of its readers are.
@@ -6,34 +6,33 @@ rounded unless all nodes that touch it are excluded, a weight unless all of its 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis.compare.conditions import Condition
-from onnx_nb.analysis.compare.metrics import classes_axis
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import closest_text, count_text, quoted
+from onnx_nb.analysis.formatting import closest_text, quoted
 from onnx_nb.analysis.model.model import label_of, with_proto
-from onnx_nb.analysis.results import Table
-from onnx_nb.analysis.run import session as sessions
-from onnx_nb.analysis.run.feeds import read_feeds
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.comparison import Point
     from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
 
 _QUANTIZED: Final = "_quantized"
 _RENAMED: Final = "_QuantizeLinear_Input"
 """Suffix of a model's output before it is rounded."""
-_PRUNED: Final = 24
-"""Maximum number of units that are tried without, once the target is reached."""
+
+
+class _Site(NamedTuple):
+    """A place where a tensor or weight of the float model is quantized."""
+
+    output: str
+    """Output of the DequantizeLinear."""
+    tensor: str
+    """The tensor or weight of the float model."""
+    source: str
+    """What the quantized model reads there once it is in float."""
+    is_weight: bool
 
 
 class Mixer:
@@ -67,9 +66,30 @@ class Mixer:
         for name, node in self.nodes.items():
             for tensor in (*node.input, *node.output):
                 self._touching.setdefault(tensor, set()).add(name)
-
         self.makers = {name: node.name for node in reference.proto.graph.node for name in node.output}
         """Names of the float model's nodes, by the tensors that they write."""
+        self._written = {name: node for node in graph.node for name in node.output}
+        self._sites = {site.output: site for node in graph.node if (site := self._site(node)) is not None}
+        restored = [node for node in self.nodes.values() if node.op_type in ("Relu", "Clip") and node.name not in there]
+        names = [(name, node) for node in restored for name in (node.output[0], node.output[0] + _RENAMED)]
+        self._restored = {name: node for name, node in names if name in self._written}
+        """Activations that the quantizer left out because rounding clips as they do, by the tensors they belong to."""
+        self.touched_by = {site.tensor: self.touching(site.tensor) for site in self._sites.values()}
+        """Nodes that all have to be in float for a tensor or weight to be in float."""
+
+    def _site(self, node: NodeProto) -> _Site | None:
+        """Return where a DequantizeLinear has a quantized tensor or weight of the float model, if it has one."""
+        if node.op_type != "DequantizeLinear":
+            return None
+        maker = self._written.get(node.input[0])
+        if maker is not None:
+            known = maker.op_type == "QuantizeLinear"
+            tensor, source = maker.input[0].removesuffix(_RENAMED), maker.input[0]
+        else:
+            tensor = node.input[0].removesuffix(_QUANTIZED)
+            known = tensor in self.reference.initializers
+            source = f"{tensor} in float"  # a dequantized bias may have the name of the bias
+        return _Site(node.output[0], tensor, source, maker is None) if known and self.touching(tensor) else None
 
     def touching(self, tensor: str) -> frozenset[str]:
         """Return the quantized nodes that read or write a tensor or a weight of the float model."""
@@ -96,26 +116,9 @@ class Mixer:
         proto = ModelProto()
         proto.CopyFrom(self.candidate.proto)
         graph = proto.graph
-        makers = {name: node for node in graph.node for name in node.output}
-        known = {tensor.name for tensor in graph.initializer}
-        source: dict[str, str] = {}
-        for node in graph.node:
-            if node.op_type != "DequantizeLinear":
-                continue
-            maker = makers.get(node.input[0])
-            if maker is not None and maker.op_type == "QuantizeLinear":
-                tensor = maker.input[0].removesuffix(_RENAMED)
-                if self._is_free(tensor, excluded):
-                    source[node.output[0]] = maker.input[0]
-            elif maker is None:
-                tensor = node.input[0].removesuffix(_QUANTIZED)
-                if tensor in self.reference.initializers and self._is_free(tensor, excluded):
-                    free = f"{tensor} in float"  # a dequantized bias may have the name of the bias
-                    source[node.output[0]] = free
-                    if free not in known:
-                        known.add(free)
-                        graph.initializer.append(numpy_helper.from_array(self.reference.tensor(tensor), free))
-        self._restore(graph.node, makers, source)
+        source = {site.output: site.source for site in self._sites.values() if self.touched_by[site.tensor] <= excluded}
+        self._add_weights(graph, source)
+        self._restore(graph.node, set(source.values()))
         outputs = {value.name for value in graph.output}
         for node in graph.node:
             if node.output and node.output[0] in outputs and node.output[0] in source:
@@ -129,26 +132,68 @@ class Mixer:
     def _is_quantized(self, node: NodeProto) -> bool:
         return any(name in self._rounded or name + _RENAMED in self._rounded for name in node.output)
 
-    def _is_free(self, tensor: str, excluded: frozenset[str]) -> bool:
-        touching = self.touching(tensor)
-        return bool(touching) and touching <= excluded
+    def _add_weights(self, graph: Any, outputs: Collection[str]) -> None:
+        """Add the float weights of sites, and the bounds of activations that may be restored."""
+        free = {site.source: site.tensor for site in self._sites.values() if site.is_weight and site.output in outputs}
+        bounds = {name for node in self._restored.values() for name in node.input[1:]}
+        free |= {name: name for name in bounds if name in self.reference.initializers}
+        there = {tensor.name for tensor in graph.initializer}
+        for name in free.keys() - there:
+            graph.initializer.append(numpy_helper.from_array(self.reference.tensor(free[name]), name))
 
-    def _restore(self, nodes: Any, makers: Mapping[str, NodeProto], source: Mapping[str, str]) -> None:
-        """Put back activations that the quantizer left out because rounding clips as they do."""
-        there = {node.name for node in nodes}
-        free = set(source.values())
-        for node in self.nodes.values():
-            name = node.output[0] if node.output[0] in free else node.output[0] + _RENAMED
-            if node.op_type not in ("Relu", "Clip") or node.name in there or name not in free or name not in makers:
+    def _restore(self, nodes: Any, free: Collection[str]) -> None:
+        """Put back activations that the quantizer left out."""
+        for name, node in self._restored.items():
+            if name not in free:
                 continue
             before = f"{name} before {node.op_type}"
-            maker = makers[name]
+            place = next(at for at, each in enumerate(nodes) if name in each.output)
+            maker = nodes[place]
             maker.output[list(maker.output).index(name)] = before
             made = NodeProto()
             made.CopyFrom(node)
             made.input[0], made.output[0] = before, name
-            place = next(at for at, each in enumerate(nodes) if before in each.output)
             nodes.insert(place + 1, made)
+
+    def switchable(self) -> Model:
+        """Return the quantized model with an input for each quantized tensor, `flag_of`: whether it is in float."""
+        proto = ModelProto()
+        proto.CopyFrom(self.candidate.proto)
+        graph = proto.graph
+        self._add_weights(graph, self._sites)
+        kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
+        for node in graph.node:
+            site = self._sites.get(node.output[0]) if node.op_type == "DequantizeLinear" else None
+            if site is not None:
+                node.CopyFrom(self._switch(node, site, kinds.get(node.input[1], TensorProto.FLOAT)))
+        for tensor in self.touched_by:
+            graph.input.append(helper.make_tensor_value_info(flag_of(tensor), TensorProto.BOOL, []))
+        _remove_unused(proto)
+        return with_proto(self.candidate, proto, f"{self.candidate.name} with switches")
+
+    def _switch(self, node: NodeProto, site: _Site, elem_type: int) -> NodeProto:
+        """Return an If in place of a DequantizeLinear, which rounds nothing where the tensor is in float."""
+        free, back = NodeProto(op_type="Identity", input=[site.source]), NodeProto()
+        if site.source in self._restored:
+            free.CopyFrom(self._restored[site.source])
+            free.input[0] = site.source
+        back.CopyFrom(node)
+        rounding = [back]
+        if not site.is_weight:
+            rounding.insert(0, NodeProto())
+            rounding[0].CopyFrom(self._written[node.input[0]])
+            back.input[0] = rounding[0].output[0] = f"{site.output} rounded"
+        bodies = {}
+        for key, nodes in (("then_branch", [free]), ("else_branch", rounding)):
+            name = f"{site.output} {key}"
+            nodes[-1].output[:] = [name]
+            bodies[key] = helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(name, elem_type, None)])
+        return helper.make_node("If", [flag_of(site.tensor)], [site.output], site.output, **bodies)
+
+
+def flag_of(tensor: str) -> str:
+    """Return the input of `Mixer.switchable` that says whether a tensor of the float model is in float."""
+    return f"{tensor} is in float"
 
 
 def _remove_unused(proto: ModelProto) -> None:
@@ -175,307 +220,3 @@ def _read_inside(node: NodeProto) -> Iterable[str]:
         yield from _read_inside(inner)
     for body in bodies:
         yield from (value.name for value in body.output)
-
-
-def smallest(units: Sequence[frozenset[str]], reaches: Callable[[frozenset[str]], bool]) -> frozenset[str] | None:
-    """Return nodes of few units that reach a target: the first ones, without those that are not needed.
-
-    None if all of them do not reach it.
-    """
-
-    def union(some: Iterable[frozenset[str]]) -> frozenset[str]:
-        return frozenset[str]().union(*some)
-
-    if reaches(frozenset()):
-        return frozenset()
-    low, high = 0, 1
-    while high < len(units) and not reaches(union(units[:high])):
-        low, high = high, high * 2
-    high = min(high, len(units))
-    if high == len(units) and not reaches(union(units)):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if reaches(union(units[:middle])) else (middle, high)
-    chosen = list(units[:high])
-    for unit in chosen[:-1][::-1][:_PRUNED]:
-        less = [each for each in chosen if each is not unit]
-        if union(less) != union(chosen) and reaches(union(less)):
-            chosen = less
-    return union(chosen)
-
-
-@dataclass(frozen=True)
-class ExclusionStep:
-    """What the outputs are like once one more region is in float."""
-
-    name: str
-    """Point or node that is put back to float in this step; empty for the quantized model itself."""
-    nodes: tuple[str, ...]
-    """Names of the reference's nodes that this step puts back."""
-    sqnr: float
-    """Signal to noise ratio, in dB, of the worst output."""
-    kl: float
-    """Mean Kullback-Leibler divergence, in nats, of the softmax of the worst output from that of the reference.
-
-    Over the axis of the classes: 1 where there are four or more, else the last."""
-    top1: float
-    """Fraction of the rows of the worst output whose largest value is at the same index."""
-
-
-@dataclass(frozen=True, repr=False)
-class ExclusionCurve(Table):
-    """The errors of the outputs against the number of regions that are in float: what putting them back gains.
-
-    Examples
-    --------
-    >>> curve = ExclusionCurve((ExclusionStep("", (), 18.0, 0.02, 0.9), ExclusionStep("y", ("mm",), 31.0, 0.001, 1.0)))
-    >>> curve
-    ExclusionCurve(18.0 dB, with 1 region in float 31.0 dB)
-    >>> curve.nodes(1)
-    ['mm']
-    """
-
-    steps: tuple[ExclusionStep, ...] = ()
-    """The quantized model, then a step for each region that is put back, in addition to those before it."""
-
-    def nodes(self, count: int | None = None) -> list[str]:
-        """Return the nodes of the first regions, all if ``count`` is None, for `mixed` and ``nodes_to_exclude``."""
-        return [name for step in self.steps[: None if count is None else count + 1] for name in step.nodes]
-
-    @property
-    def _columns(self) -> list[str]:
-        return ["regions", "name", "nodes", "sqnr", "kl", "top1"]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each step: how many regions and nodes are in float, the region added last, the errors."""
-        rows, nodes = [], 0
-        for number, step in enumerate(self.steps):
-            nodes += len(step.nodes)
-            known = {"regions": number, "name": step.name, "nodes": nodes}
-            rows.append(known | {"sqnr": step.sqnr, "kl": step.kl, "top1": step.top1})
-        return rows
-
-    def __repr__(self) -> str:
-        found = [f"{step.sqnr:.1f} dB" for step in self.steps[:1]]
-        more = count_text(len(self.steps) - 1, "region")
-        found += [f"with {more} in float {self.steps[-1].sqnr:.1f} dB"] if len(self.steps) > 1 else []
-        return f"ExclusionCurve({', '.join(found)})"
-
-
-class Outcome(NamedTuple):
-    """How far the outputs of a mixed model are from those of the reference."""
-
-    sqnr: float
-    kl: float
-    top1: float
-
-
-class Runs:
-    """Runs of mixed models on some feeds."""
-
-    def __init__(self, mixer: Mixer, feeds: Iterable[Mapping[str, Any]]) -> None:
-        self.mixer = mixer
-        self._feeds = [(feed, sessions.run(mixer.reference, feed)) for feed in feeds]
-
-    def outcome(self, nodes: Iterable[str]) -> Outcome:
-        """Return the errors of the outputs with some nodes of the reference in float."""
-        model = self.mixer.mixed(nodes)
-        found = [(right, sessions.run(model, feed, optimize=False)) for feed, right in self._feeds]
-        return _outcome(found)
-
-
-def _outcome(found: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Outcome:
-    """Return the errors of outputs over all feeds, of the worst output each."""
-    squares: dict[str, list[float]] = {}
-    rows: dict[str, list[float]] = {}
-    for right, actual in found:
-        for name, array in right.items():
-            if getattr(array, "dtype", np.dtype(object)).kind != "f" or not array.size:
-                continue
-            mine, yours = array.astype(np.float64), actual[name].astype(np.float64)
-            both = squares.setdefault(name, [0.0, 0.0])
-            both[0] += float(np.vdot(mine, mine))
-            both[1] += float(np.vdot(mine - yours, mine - yours))
-            axis = classes_axis(array)
-            if axis is None or array.shape[axis] < 2:
-                continue
-            logs = [_log_softmax(each, axis) for each in (mine, yours)]
-            apart = (np.exp(logs[0]) * (logs[0] - logs[1])).sum(axis=axis)
-            same = mine.argmax(axis=axis) == yours.argmax(axis=axis)
-            sums = rows.setdefault(name, [0.0, 0.0, 0])
-            for at, each in enumerate((apart.sum(), same.sum(), same.size)):
-                sums[at] += float(each)
-    ratios = [_ratio(*both) for both in squares.values()]
-    return Outcome(
-        min(ratios, default=math.inf),
-        max((sums[0] / sums[2] for sums in rows.values()), default=math.nan),
-        min((sums[1] / sums[2] for sums in rows.values()), default=math.nan),
-    )
-
-
-def _ratio(signal: float, noise: float) -> float:
-    if math.isnan(noise):
-        return -math.inf
-    return 10 * math.log10(signal / noise) if signal and noise else math.inf if not noise else -math.inf
-
-
-def _log_softmax(array: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    shifted = array - array.max(axis=axis, keepdims=True)
-    found: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
-    return found
-
-
-def units(mixer: Mixer, points: Iterable[Point]) -> dict[str, frozenset[str]]:
-    """Return the nodes that put each point back to float, by its name, the largest isolated error first."""
-
-    def size(point: Point) -> float:
-        found = point.error_size("isolated")
-        return found.rel_l2 if found is not None and not math.isnan(found.rel_l2) else 0.0
-
-    found: dict[str, frozenset[str]] = {}
-    for point in sorted(points, key=size, reverse=True):
-        own = {mixer.makers.get(point.reference, "")} & mixer.nodes.keys()
-        around = {each for one in point.quantizers for each in mixer.touching(one.name)}
-        if point.quantizers and (own or around):
-            found[point.name] = mixer.completed(own | around)
-    return found
-
-
-def curve(
-    ordered: Iterable[tuple[str, frozenset[str]]], runs: Runs, count: int, progress: Progress | None
-) -> ExclusionCurve:
-    """Return the curve of putting back the nodes of regions one after another, of those that add any."""
-    report = progress or (lambda _done, _what: None)
-    steps = [ExclusionStep("", (), *runs.outcome(()))]
-    excluded: set[str] = set()
-    for name, nodes in ordered:
-        if len(steps) > count:
-            break
-        if nodes <= excluded:
-            continue
-        report(len(steps) / (count + 1), f"{quoted(name)} in float")
-        added = tuple(each for each in runs.mixer.nodes if each in nodes - excluded)
-        excluded |= nodes
-        steps.append(ExclusionStep(name, added, *runs.outcome(excluded)))
-    return ExclusionCurve(tuple(steps))
-
-
-class WhatIf:
-    """Base of comparisons: what the candidate would compute with parts of it in float."""
-
-    points: tuple[Point, ...]
-    models: tuple[Model, Model] | None
-    feed: Mapping[str, Any] | None
-
-    def mixed(self, exclude: Iterable[str]) -> Model:
-        """Return the quantized model with some nodes put back to float, with the scales that it has.
-
-        Parameters
-        ----------
-        exclude
-            Names of nodes of the reference, as in ``quantize_static(nodes_to_exclude=…)``.
-
-        Raises
-        ------
-        OnnxNbError
-            If the candidate is no QDQ model, a name is not that of a quantized node, or the models are not known.
-        """
-        return Mixer(*self._known_models()).mixed(exclude)
-
-    def suggest_exclusion(self, target: str | float) -> list[str]:
-        """Return few nodes that have to stay in float for the outputs to reach a signal to noise ratio.
-
-        Points are put back to float, the one with the largest isolated error first, until the target is reached on the
-        first feed; then those that are not needed are quantized again. Each step runs a mixed model.
-
-        Parameters
-        ----------
-        target
-            Smallest SQNR of all outputs, such as ``"30 dB"`` or ``30``.
-
-        Returns
-        -------
-        list of str
-            Names of nodes of the reference, ready for ``quantize_static(nodes_to_exclude=…)`` and `mixed`.
-
-        Raises
-        ------
-        OnnxNbError
-            If all quantized nodes in float do not reach it, or for the reasons of `mixed`.
-        """
-        bound = Condition.read(f"sqnr >= {str(target).strip()}").bound
-        runs, regions = self._what_if(None)
-        units = [*dict.fromkeys(regions.values()), frozenset(runs.mixer.nodes)]
-        found = smallest(units, lambda nodes: runs.outcome(nodes).sqnr >= bound)
-        if found is None:
-            message = f"the outputs do not reach {bound:g} dB with all quantized nodes in float."
-            raise OnnxNbError(message, advice="What differs is not only quantization: see c.message.")
-        return [name for name in runs.mixer.nodes if name in found]
-
-    def nodes_to_exclude(self, names: Iterable[str]) -> list[str]:
-        """Return the nodes of the reference that have to stay in float for regions to be in float.
-
-        Parameters
-        ----------
-        names
-            Names of points that have quantizers, or of quantized nodes of the reference.
-
-        Raises
-        ------
-        OnnxNbError
-            If one of them is not quantized, or for the reasons of `mixed`.
-        """
-        mixer = Mixer(*self._known_models())
-        regions = units(mixer, self.points)
-        found = {node for name in names for node in mixer.nodes_of(name, regions)}
-        return [name for name in mixer.nodes if name in found]
-
-    def exclusion_curve(
-        self,
-        order: Iterable[str] | None = None,
-        *,
-        count: int | None = None,
-        feeds: Any = None,
-        progress: Progress | None = None,
-    ) -> ExclusionCurve:
-        """Put regions back to float one after another, and return the errors of the outputs after each.
-
-        Parameters
-        ----------
-        order
-            Names of points that have quantizers, or of quantized nodes of the reference; by default all such points,
-            the one with the largest isolated error first.
-        count
-            Maximum number of regions that are put back; all if ``None``.
-        feeds
-            Feeds of the reference, as `read_feeds` takes them; the first one of the comparison if ``None``.
-        progress
-            Called before each step with the fraction done and what comes next. If it raises, the work ends.
-
-        Returns
-        -------
-        ExclusionCurve
-            The first step is the quantized model. Regions that are in float already have no step.
-
-        Raises
-        ------
-        OnnxNbError
-            If a name is that of no quantized region, or for the reasons of `mixed`.
-        """
-        runs, regions = self._what_if(feeds)
-        names = list(regions if order is None else order)
-        ordered = [(name, runs.mixer.nodes_of(name, regions)) for name in names]
-        return curve(ordered, runs, len(names) if count is None else count, progress)
-
-    def _what_if(self, feeds: Any) -> tuple[Runs, dict[str, frozenset[str]]]:
-        """Return runs of mixed models, and the nodes that put each point back to float, the worst first."""
-        reference, candidate = self._known_models()
-        given = [dict(self.feed or {})] if feeds is None else read_feeds(reference, feeds)
-        mixer = Mixer(reference, candidate)
-        return Runs(mixer, given), units(mixer, self.points)
-
-    def _known_models(self) -> tuple[Model, Model]:
-        if self.models is None:
-            raise OnnxNbError("the models of this comparison are not known.", advice="Call compare(…) of both again.")
-        return self.models

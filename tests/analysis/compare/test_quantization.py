@@ -167,6 +167,10 @@ def test_what_cannot_be_put_back_to_float_is_said(tmp_path: Path) -> None:
     c = onnx_nb.compare(sound.reference, sound.candidate, sound.feeds)
     with pytest.raises(onnx_nb.OnnxNbError, match=r"'conf1' is no quantized node of .*Closest names: 'conv1'"):
         c.mixed(["conf1"])
+    sound.candidate.graph.node[-1].output[0] = "almost"
+    sound.candidate.graph.initializer.append(numpy_helper.from_array(np.asarray(1.01, np.float32), "factor"))
+    sound.candidate.graph.node.append(helper.make_node("Mul", ["almost", "factor"], ["y"]))
+    c = onnx_nb.compare(sound.reference, sound.candidate, sound.feeds)
     with pytest.raises(onnx_nb.OnnxNbError, match="do not reach 500 dB"):
         c.suggest_exclusion(500)
     c.save(tmp_path / "saved")
