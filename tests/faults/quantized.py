@@ -1,7 +1,8 @@
 """``python -m tests.faults.quantized``: a table of what `compare` says of faults planted into QDQ models.
 
 Ends with 1 if the goals do not hold: the faulty tensor is named first for 95 of 100, the kind of fault for 90, and
-nothing is named in sound models.
+nothing is named in sound models. With ``--exclusion``: how many nodes `suggest_exclusion` leaves in float, against
+greedy search; ends with 1 if they are more than 1.2 times as many.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import functools
 import importlib
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -25,6 +27,8 @@ from tests import models
 
 MODELS: Final = ("resnet50", "bert", "vit", "conv")
 NAMED, KIND = 0.95, 0.9
+EXCLUDED: Final = 1.2
+"""Maximum number of suggested nodes, as a multiple of those of greedy search."""
 STEP: Final = 7
 """Places between one fault and the next."""
 _MATRICES: Final = ("MatMul", "Gemm", "Conv")
@@ -285,6 +289,65 @@ def verdicts(names: Sequence[str], kinds: Sequence[str], places: int) -> tuple[l
     return made, alarms
 
 
+class Excluded(NamedTuple):
+    """How many nodes stay in float for a target, by our suggestion and by greedy search."""
+
+    model: str
+    target: float
+    """SQNR in dB."""
+    ours: int
+    greedy: int
+    """Fewest of both searches; 0 if neither reached it."""
+    seconds: float
+    """CPU seconds of the suggestion."""
+
+
+def exclusions(sound: Sound, gains: Sequence[float]) -> list[Excluded]:
+    """Compare suggestions with greedy search, for targets so many dB above the quantized model."""
+    c = onnx_nb.compare(sound.reference, sound.candidate, sound.feeds)
+    start = c.exclusion_curve(count=0, order=()).steps[0].sqnr
+    targets = [start + gain for gain in gains]
+    searched = [greedy(c, max(targets), whole=whole) for whole in (False, True)]
+    found = []
+    for target in targets:
+        began = time.process_time()
+        ours = c.suggest_exclusion(target)
+        seconds = time.process_time() - began
+        steps = [count for way in searched for count, ratio in way if ratio >= target]
+        found.append(Excluded(sound.name, target, len(ours), min(steps, default=0), seconds))
+    return found
+
+
+def greedy(c: onnx_nb.Comparison, target: float, *, whole: bool) -> list[tuple[int, float]]:
+    """Return the number of nodes in float and the SQNR after each step of greedy search.
+
+    Each step runs the mixed model with each node in turn, and keeps the one with which the outputs are best; with
+    ``whole``, each tensor with all nodes that touch it, and the most dB for a node. It ends where no step gains any.
+    """
+    runs = c._runs(None)
+    mixer = runs.mixer
+    moves = {*mixer.touched_by.values()} if whole else {mixer.completed({name}) for name in mixer.nodes}
+    excluded, ratio = frozenset[str](), runs.outcome(()).sqnr
+    found = [(0, ratio)]
+    while ratio < target and len(excluded) < len(mixer.nodes):
+        best = (-np.inf, ratio, excluded)
+        for nodes in moves:
+            if nodes <= excluded:
+                continue
+            after = runs.outcome(excluded | nodes).sqnr
+            gain = (after - ratio) / len(nodes - excluded) if whole else after
+            best = max(best, (gain, after, excluded | nodes), key=lambda each: each[0])
+        if len(found) > _PATIENCE and best[1] <= found[-_PATIENCE][1]:
+            break
+        _, ratio, excluded = best
+        found.append((len(excluded), ratio))
+    return found
+
+
+_PATIENCE: Final = 5
+"""Steps without any gain after which greedy search gives up."""
+
+
 def conv_network(*, quantized: bool = False) -> Path:
     """A small convolutional network, or its quantized version."""
     return models.cached(f"quantized-conv{'-qdq' * quantized}.onnx", _quantize if quantized else _write)
@@ -324,7 +387,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(MODELS))
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS), metavar="KIND")
     parser.add_argument("--places", type=int, default=5, help="places of each kind of fault in each model")
+    parser.add_argument("--exclusion", action="store_true", help="compare c.suggest_exclusion with greedy search")
+    parser.add_argument("--gains", nargs="+", type=float, default=[0.5, 1, 2, 3, 6], metavar="DB")
     chosen = parser.parse_args(arguments)
+    if chosen.exclusion:
+        return _print_exclusions(chosen.models or MODELS, chosen.gains)
     made, alarms = verdicts(chosen.models or MODELS, chosen.kinds, chosen.places)
     for title in ("model", "kind"):
         print(f"\n{title:12} faults   named    kind")
@@ -340,6 +407,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sum(not getattr(verdict, judged) for verdict in made) / max(len(made), 1) for judged in ("named", "fault")
     ]
     return int(any(alarms.values()) or shares[0] < NAMED or shares[1] < KIND)
+
+
+def _print_exclusions(names: Sequence[str], gains: Sequence[float]) -> int:
+    print(f"model     {'gain':>6} {'target':>9} {'ours':>5} {'greedy':>6} {'ratio':>6}  CPU s")
+    failed = False
+    for name in names:
+        for gain, each in zip(gains, exclusions(Sound(name), gains), strict=True):
+            ratio = each.ours / each.greedy if each.greedy else 0.0
+            failed |= ratio > EXCLUDED
+            print(
+                f"{name:9} {gain:6.1f} {each.target:6.1f} dB {each.ours:5} {each.greedy or '-':>6} {ratio:6.2f} "
+                f"{each.seconds:6.1f}",
+                flush=True,
+            )
+    return int(failed)
 
 
 def _row(name: str, some: list[Verdict]) -> str:

@@ -7,7 +7,7 @@ others being in float, says which nodes to put back (`Search`); runs of mixed mo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,6 +19,7 @@ from onnx_nb.analysis.compare.metrics import classes_axis
 from onnx_nb.analysis.compare.mixed import Mixer, flag_of
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, quoted
+from onnx_nb.analysis.progress import stage
 from onnx_nb.analysis.results import Table
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.feeds import read_feeds
@@ -28,39 +29,14 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Point
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
+    from onnx_nb.analysis.run.statistics import Floats
 
 _PARTS: Final = 12
 """Number of parts of a model, from one of which on it runs again."""
+_TRIED: Final = 4
+"""Number of the most promising additions that are tried at each step."""
 _PRUNED: Final = 48
 """Maximum number of nodes in vain that are tried without, once the target is reached."""
-
-
-def smallest(units: Sequence[frozenset[str]], reaches: Callable[[frozenset[str]], bool]) -> frozenset[str] | None:
-    """Return nodes of few units that reach a target: the first ones, without those that are not needed.
-
-    None if all of them do not reach it.
-    """
-
-    def union(some: Iterable[frozenset[str]]) -> frozenset[str]:
-        return frozenset[str]().union(*some)
-
-    if reaches(frozenset()):
-        return frozenset()
-    low, high = 0, 1
-    while high < len(units) and not reaches(union(units[:high])):
-        low, high = high, high * 2
-    high = min(high, len(units))
-    if high == len(units) and not reaches(union(units)):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if reaches(union(units[:middle])) else (middle, high)
-    chosen = list(units[:high])
-    for unit in chosen[:-1][::-1][:_PRUNED]:
-        less = [each for each in chosen if each is not unit]
-        if union(less) != union(chosen) and reaches(union(less)):
-            chosen = less
-    return union(chosen)
 
 
 @dataclass(frozen=True)
@@ -127,6 +103,8 @@ class Outcome(NamedTuple):
     sqnr: float
     kl: float
     top1: float
+    noise: Floats
+    """Power of the error of each output divided by that of the output."""
 
 
 class Runs:
@@ -141,29 +119,24 @@ class Runs:
         self.executed = 0
         """Number of parts that have run, for each feed."""
         self._right = [(feed, sessions.run(mixer.reference, feed, optimize=False)) for feed in feeds]
+        places = [len(mixer.rounded) * part // _PARTS for part in range(1, _PARTS)]
+        at = dict.fromkeys(mixer.rounded[place] for place in places if mixer.rounded)
         model = mixer.switchable()
-        rounded = [node.output[0] for node in model.proto.graph.node if node.op_type == "If"]
-        at = [rounded[len(rounded) * part // _PARTS] for part in range(1, _PARTS)]
         self._parts: list[tuple[Any, list[str], str]] = []
-        for part in partition(model, list(dict.fromkeys(at))):
+        for part in partition(model, list(at)) if at else [model]:
             read = [value.name for value in part.proto.graph.input if value.name not in part.initializers]
-            self._parts.append((sessions.create(part, optimize=False), read, part.name))
+            self._parts.append((sessions.create(part, optimize=False, transient=True), read, part.name))
         self._values = [dict(feed) for feed, _ in self._right]
         self._flags: dict[str, bool] = {}
-
-    @property
-    def count(self) -> int:
-        """Number of parts."""
-        return len(self._parts)
 
     def outcome(self, nodes: Iterable[str]) -> Outcome:
         """Return the errors of the outputs with some nodes of the reference in float."""
         excluded = self.mixer.completed(nodes)
         free = {tensor for tensor, touching in self.mixer.touched_by.items() if touching <= excluded}
-        return _outcome(self.outputs(free))
+        return self.with_tensors(free)
 
-    def outputs(self, free: Collection[str]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-        """Return the outputs of the reference and of the model with some tensors in float, for each feed."""
+    def with_tensors(self, free: Collection[str]) -> Outcome:
+        """Return the errors of the outputs with some tensors and weights of the reference in float."""
         flags = {flag_of(tensor): tensor in free for tensor in self.mixer.touched_by}
         changed = {name for name, flag in flags.items() if self._flags.get(name) != flag}
         places = [at for at, (_, read, _) in enumerate(self._parts) if changed.intersection(read) or not self._flags]
@@ -174,7 +147,12 @@ class Runs:
                 given = {each: np.asarray(flags[each]) if each in flags else values[each] for each in read}
                 values.update(sessions.run_session(session, given, name=name))
         self._flags = flags
-        return [(right, values) for (_, right), values in zip(self._right, self._values, strict=True)]
+        return _outcome((right, values) for (_, right), values in zip(self._right, self._values, strict=True))
+
+    def in_order(self, tensors: Iterable[str]) -> list[str]:
+        """Return tensors in the order of the parts in which they are rounded."""
+        first = {name: at for at, (_, read, _) in reversed([*enumerate(self._parts)]) for name in read}
+        return sorted(tensors, key=lambda tensor: first[flag_of(tensor)])
 
 
 def _outcome(found: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Outcome:
@@ -198,18 +176,20 @@ def _outcome(found: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Ou
             sums = rows.setdefault(name, [0.0, 0.0, 0])
             for at, each in enumerate((apart.sum(), same.sum(), same.size)):
                 sums[at] += float(each)
-    ratios = [_ratio(*both) for both in squares.values()]
+    noise = np.asarray([_ratio(*both) for both in squares.values()])
+    worst = float(noise.max(initial=0.0))
     return Outcome(
-        min(ratios, default=math.inf),
+        -10 * math.log10(worst) if worst else math.inf,  # of infinite noise minus infinity
         max((sums[0] / sums[2] for sums in rows.values()), default=math.nan),
         min((sums[1] / sums[2] for sums in rows.values()), default=math.nan),
+        noise,
     )
 
 
 def _ratio(signal: float, noise: float) -> float:
     if math.isnan(noise):
-        return -math.inf
-    return 10 * math.log10(signal / noise) if signal and noise else math.inf if not noise else -math.inf
+        return math.inf
+    return noise / signal if signal else math.inf if noise else 0.0
 
 
 def _log_softmax(array: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
@@ -218,15 +198,81 @@ def _log_softmax(array: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     return found
 
 
+class Search:
+    """Puts nodes back to float one after another: first those that gain most for the number of nodes."""
+
+    def __init__(self, runs: Runs, progress: Progress | None = None) -> None:
+        self.runs, self.excluded = runs, frozenset[str]()
+        report = progress or (lambda _done, _what: None)
+        touched = runs.mixer.touched_by
+        tensors = runs.in_order(touched.keys() - runs.mixer.exact)
+        self._costs: dict[str, Floats] = {}
+        """What rounding a tensor and nothing else does to the outputs: `Outcome.noise`."""
+        for number, tensor in enumerate(tensors):
+            report(number / len(tensors), f"only {quoted(tensor)} rounded")
+            self._costs[tensor] = runs.with_tensors(touched.keys() - {tensor}).noise
+        self._of_node: dict[str, list[str]] = {}
+        for tensor in tensors:
+            for node in touched[tensor]:
+                self._of_node.setdefault(node, []).append(tensor)
+
+    def steps(self, bound: float = math.inf) -> Iterator[tuple[str, Outcome]]:
+        """Put nodes back until the outputs reach a ratio in dB; yield a tensor that is put back, and the errors.
+
+        The first step is the quantized model. With a bound, some of the most promising nodes are tried at each step.
+        """
+        outcome = self.runs.outcome(())
+        yield "", outcome
+        every = frozenset(self.runs.mixer.nodes)
+        while outcome.sqnr < bound and self.excluded != every:
+            tried: list[tuple[bool, float, int, str, frozenset[str], Outcome]] = []
+            for tensor, nodes in self._promising(outcome.noise, bound) or [("", every)]:
+                found = self.runs.outcome(self.excluded | nodes)
+                gain = (found.sqnr - outcome.sqnr) / len(nodes - self.excluded)
+                tried.append((found.sqnr >= bound, gain, -len(tried), tensor, nodes, found))
+            *_, tensor, nodes, outcome = max(tried, key=lambda each: each[:3])
+            self.excluded |= nodes
+            yield tensor, outcome
+
+    def _promising(self, noise: Floats, bound: float) -> list[tuple[str, frozenset[str]]]:
+        """Return the tensors whose nodes should gain most for their number, with these nodes."""
+        touched, excluded = self.runs.mixer.touched_by, self.excluded
+        weights = np.where(noise > 10 ** (-bound / 10), noise, 0.0)
+        weights = np.nan_to_num(weights / weights.max(initial=np.finfo(float).tiny), nan=1.0)
+        found: dict[frozenset[str], tuple[float, str]] = {}
+        for tensor, nodes in touched.items():
+            added = nodes - excluded
+            if not added or tensor not in self._costs or added in found:
+                continue
+            freed = {each for node in added for each in self._of_node[node] if touched[each] - excluded <= added}
+            gain = sum(float(self._costs[each] @ weights) for each in freed)
+            found[added] = gain / len(added), tensor
+        best = sorted(found.items(), key=lambda each: -each[1][0])[: 1 if math.isinf(bound) else _TRIED]
+        return [(tensor, added) for added, (_, tensor) in best]
+
+    def pruned(self, bound: float) -> frozenset[str]:
+        """Return the nodes in float without those that are not needed to reach a ratio in dB."""
+        touched = self.runs.mixer.touched_by
+
+        def loss(node: str) -> float:
+            freed = [each for each in self._of_node.get(node, ()) if touched[each] <= self.excluded]
+            return sum(float(self._costs[each].max(initial=0.0)) for each in freed)
+
+        left, in_vain = self.excluded, 0
+        for node in sorted(left, key=loss):
+            less = left - self.runs.mixer.completed({node})
+            if in_vain < _PRUNED and node in left:
+                if self.runs.outcome(less).sqnr >= bound:
+                    left = less
+                else:
+                    in_vain += 1
+        return left
+
+
 def units(mixer: Mixer, points: Iterable[Point]) -> dict[str, frozenset[str]]:
-    """Return the nodes that put each point back to float, by its name, the largest isolated error first."""
-
-    def size(point: Point) -> float:
-        found = point.error_size("isolated")
-        return found.rel_l2 if found is not None and not math.isnan(found.rel_l2) else 0.0
-
+    """Return the nodes that put each point back to float, by its name."""
     found: dict[str, frozenset[str]] = {}
-    for point in sorted(points, key=size, reverse=True):
+    for point in points:
         own = {mixer.makers.get(point.reference, "")} & mixer.nodes.keys()
         around = {each for one in point.quantizers for each in mixer.touching(one.name)}
         if point.quantizers and (own or around):
@@ -234,23 +280,16 @@ def units(mixer: Mixer, points: Iterable[Point]) -> dict[str, frozenset[str]]:
     return found
 
 
-def curve(
-    ordered: Iterable[tuple[str, frozenset[str]]], runs: Runs, count: int, progress: Progress | None
-) -> ExclusionCurve:
-    """Return the curve of putting back the nodes of regions one after another, of those that add any."""
-    report = progress or (lambda _done, _what: None)
-    steps = [ExclusionStep("", (), *runs.outcome(()))]
-    excluded: set[str] = set()
+def _in_order(
+    runs: Runs, ordered: Iterable[tuple[str, frozenset[str]]]
+) -> Iterator[tuple[str, frozenset[str], Outcome]]:
+    """Put the nodes of regions back one after another; skip those that are in float already."""
+    excluded = frozenset[str]()
+    yield "", excluded, runs.outcome(excluded)
     for name, nodes in ordered:
-        if len(steps) > count:
-            break
-        if nodes <= excluded:
-            continue
-        report(len(steps) / (count + 1), f"{quoted(name)} in float")
-        added = tuple(each for each in runs.mixer.nodes if each in nodes - excluded)
-        excluded |= nodes
-        steps.append(ExclusionStep(name, added, *runs.outcome(excluded)))
-    return ExclusionCurve(tuple(steps))
+        if not nodes <= excluded:
+            excluded |= nodes
+            yield name, excluded, runs.outcome(excluded)
 
 
 class WhatIf:
@@ -275,16 +314,22 @@ class WhatIf:
         """
         return Mixer(*self._known_models()).mixed(exclude)
 
-    def suggest_exclusion(self, target: str | float) -> list[str]:
+    def suggest_exclusion(
+        self, target: str | float, *, feeds: Any = None, progress: Progress | None = None
+    ) -> list[str]:
         """Return few nodes that have to stay in float for the outputs to reach a signal to noise ratio.
 
-        Points are put back to float, the one with the largest isolated error first, until the target is reached on the
-        first feed; then those that are not needed are quantized again. Each step runs a mixed model.
+        What each tensor does to the outputs if it alone is rounded says which nodes to try first; runs of mixed models
+        decide which to put back, and in the end which can be quantized after all.
 
         Parameters
         ----------
         target
             Smallest SQNR of all outputs, such as ``"30 dB"`` or ``30``.
+        feeds
+            Feeds of the reference, as `read_feeds` takes them; the first one of the comparison if ``None``.
+        progress
+            Called with the fraction of the tensors that were tried and the next one. If it raises, the work ends.
 
         Returns
         -------
@@ -297,12 +342,12 @@ class WhatIf:
             If all quantized nodes in float do not reach it, or for the reasons of `mixed`.
         """
         bound = Condition.read(f"sqnr >= {str(target).strip()}").bound
-        runs, regions = self._what_if(None)
-        units = [*dict.fromkeys(regions.values()), frozenset(runs.mixer.nodes)]
-        found = smallest(units, lambda nodes: runs.outcome(nodes).sqnr >= bound)
-        if found is None:
+        runs = self._runs(feeds)
+        search = Search(runs, progress)
+        if all(outcome.sqnr < bound for _, outcome in search.steps(bound)):
             message = f"the outputs do not reach {bound:g} dB with all quantized nodes in float."
             raise OnnxNbError(message, advice="What differs is not only quantization: see c.message.")
+        found = search.pruned(bound)
         return [name for name in runs.mixer.nodes if name in found]
 
     def nodes_to_exclude(self, names: Iterable[str]) -> list[str]:
@@ -338,8 +383,8 @@ class WhatIf:
         Parameters
         ----------
         order
-            Names of points that have quantizers, or of quantized nodes of the reference; by default all such points,
-            the one with the largest isolated error first.
+            Names of points that have quantizers, or of quantized nodes of the reference; by default those first that
+            gain most for the number of nodes, as in `suggest_exclusion`.
         count
             Maximum number of regions that are put back; all if ``None``.
         feeds
@@ -357,17 +402,32 @@ class WhatIf:
         OnnxNbError
             If a name is that of no quantized region, or for the reasons of `mixed`.
         """
-        runs, regions = self._what_if(feeds)
-        names = list(regions if order is None else order)
-        ordered = [(name, runs.mixer.nodes_of(name, regions)) for name in names]
-        return curve(ordered, runs, len(names) if count is None else count, progress)
+        runs = self._runs(feeds)
+        moves: Iterable[tuple[str, frozenset[str], Outcome]]
+        if order is None:
+            names = {one.name: point.name for point in reversed(self.points) for one in point.quantizers}
+            search = Search(runs, stage(progress, 0.0, 0.5))
+            moves = ((names.get(tensor, tensor), search.excluded, outcome) for tensor, outcome in search.steps())
+        else:
+            regions = units(runs.mixer, self.points)
+            moves = _in_order(runs, [(name, runs.mixer.nodes_of(name, regions)) for name in order])
+        report = stage(progress, 0.0 if order is not None else 0.5, 1.0) or (lambda _done, _what: None)
+        steps: list[ExclusionStep] = []
+        before = frozenset[str]()
+        for name, excluded, outcome in moves:
+            report(len(excluded) / max(len(runs.mixer.nodes), 1), f"{quoted(name)} in float" if name else "quantized")
+            added = tuple(node for node in runs.mixer.nodes if node in excluded - before)
+            before = excluded
+            steps.append(ExclusionStep(name, added, *outcome[:3]))
+            if count is not None and len(steps) > count:
+                break
+        return ExclusionCurve(tuple(steps))
 
-    def _what_if(self, feeds: Any) -> tuple[Runs, dict[str, frozenset[str]]]:
-        """Return runs of mixed models, and the nodes that put each point back to float, the worst first."""
+    def _runs(self, feeds: Any) -> Runs:
         reference, candidate = self._known_models()
-        given = [dict(self.feed or {})] if feeds is None else read_feeds(reference, feeds)
-        mixer = Mixer(reference, candidate)
-        return Runs(mixer, given), units(mixer, self.points)
+        return Runs(
+            Mixer(reference, candidate), [dict(self.feed or {})] if feeds is None else read_feeds(reference, feeds)
+        )
 
     def _known_models(self) -> tuple[Model, Model]:
         if self.models is None:

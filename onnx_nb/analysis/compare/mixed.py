@@ -76,6 +76,12 @@ class Mixer:
         """Activations that the quantizer left out because rounding clips as they do, by the tensors they belong to."""
         self.touched_by = {site.tensor: self.touching(site.tensor) for site in self._sites.values()}
         """Nodes that all have to be in float for a tensor or weight to be in float."""
+        wide = {tensor.name for tensor in graph.initializer if tensor.data_type == TensorProto.INT32}
+        dequantized = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "DequantizeLinear"}
+        self.rounded = [site.output for site in self._sites.values() if not site.is_weight]
+        """Tensors of the quantized model that are dequantized while it runs, in order."""
+        self.exact = {site.tensor for site in self._sites.values() if dequantized[site.output] in wide}
+        """Weights, such as biases, that are rounded to 32 bits."""
 
     def _site(self, node: NodeProto) -> _Site | None:
         """Return where a DequantizeLinear has a quantized tensor or weight of the float model, if it has one."""

@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 import onnx_nb
 from onnx_nb.analysis.compare.operands import weight_of
 from onnx_nb.analysis.graph.graph import Graph
-from tests.faults.quantized import KINDS, NAMED, Sound, conv_network, verdicts
+from tests.faults.quantized import EXCLUDED, KINDS, NAMED, Sound, conv_network, exclusions, verdicts
 
 
 def test_planted_faults_are_named_and_the_sound_model_is_not() -> None:
@@ -160,6 +160,44 @@ def test_curve_of_regions_in_float_is_that_of_mixed_models() -> None:
     assert chosen.rows()[1] | {"regions": 1, "nodes": len(chosen.nodes())} == chosen.rows()[1]
     with pytest.raises(onnx_nb.OnnxNbError, match=r"'conf1' is no quantized region or node .*'conv1'"):
         c.exclusion_curve(["conf1"])
+
+
+def test_few_nodes_are_suggested_and_only_what_lies_behind_a_change_runs() -> None:
+    sound = Sound("conv")
+    for each in exclusions(sound, (1, 6, 10)):
+        assert 0 < each.ours <= EXCLUDED * each.greedy, each
+    c = onnx_nb.compare(sound.reference, sound.candidate, sound.feeds)
+    runs = c._runs(None)
+    before = runs.outcome(()).sqnr
+    parts = runs.executed
+    assert runs.outcome(["classify"]).sqnr > before
+    assert parts < runs.executed < parts + 4
+    last = runs.executed
+    runs.outcome(["classify", "conv0", "relu0"])
+    assert runs.executed == last + parts
+
+
+def test_bounds_of_activations_that_quantization_removed_are_put_back(tmp_path: Path) -> None:
+    quantization: Any = importlib.import_module("onnxruntime.quantization")
+    text = """<ir_version: 9, opset_import: ["": 17]>
+        g (float[1, 3, 8, 8] x, float[4, 3, 3, 3] w) => (float[1, 4, 5, 5] y) <float low = {0}, float high = {6}>
+        { c = Conv(x, w)  r = Clip(c, low, high)  y = MaxPool<kernel_shape = [2, 2]>(r) }"""
+    proto = onnx.parser.parse_model(text)
+    random = np.random.default_rng(0)
+    proto.graph.initializer.append(numpy_helper.from_array(random.normal(size=(4, 3, 3, 3)).astype(np.float32), "w"))
+    del proto.graph.input[1]
+    for node in proto.graph.node:
+        node.name = f"a {node.op_type}"
+    onnx.save(proto, tmp_path / "exact.onnx")
+    feed = {"x": 4 * random.normal(size=(1, 3, 8, 8)).astype(np.float32)}
+    feeds = iter([feed])
+    reader = type("Reader", (quantization.CalibrationDataReader,), {"get_next": lambda _: next(feeds, None)})()
+    quantization.quantize_static(tmp_path / "exact.onnx", tmp_path / "q.onnx", reader)
+    c = onnx_nb.compare(tmp_path / "exact.onnx", tmp_path / "q.onnx", feed)
+    assert not any(node.op_type == "Clip" for node in onnx.load(tmp_path / "q.onnx").graph.node)
+    found = onnx_nb.run(c.mixed(["a Conv", "a MaxPool"]), feed, optimize=False)["y"]
+    assert np.array_equal(found, onnx_nb.run(tmp_path / "exact.onnx", feed, optimize=False)["y"])
+    assert c.exclusion_curve(["a Conv", "a MaxPool"]).steps[-1].sqnr == np.inf
 
 
 def test_what_cannot_be_put_back_to_float_is_said(tmp_path: Path) -> None:
