@@ -71,6 +71,8 @@ from onnx_nb.analysis.pytorch.record import ModuleCall as ModuleCall
 from onnx_nb.analysis.pytorch.record import Recording as Recording
 from onnx_nb.analysis.pytorch.record import Slot as Slot
 from onnx_nb.analysis.pytorch.record import record as record
+from onnx_nb.analysis.run.calibration import Calibration as Calibration
+from onnx_nb.analysis.run.calibration import Range as Range
 from onnx_nb.analysis.run.capture import Capture as Capture
 from onnx_nb.analysis.run.capture import NodeCost as NodeCost
 from onnx_nb.analysis.run.capture import Stop as Stop

@@ -26,6 +26,7 @@ from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, INITIALIZER, NODE
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.progress import CountedWork, count_of
 from onnx_nb.analysis.results import Displayed, Table
+from onnx_nb.analysis.run.calibration import FLOATS, Calibration, Method, calibrated
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.nonfinite import NonFinite
 from onnx_nb.analysis.run.session import original_nodes, with_explicit_casts
@@ -58,6 +59,7 @@ def capture(
     stop_at: Predicate | None = None,
     bodies: bool = False,
     times: bool = False,
+    ranges: bool = False,
     memory_limit: int | None = None,
     providers: Sequence[str] | None = None,
     executor: concurrent.futures.Executor | None = None,
@@ -89,6 +91,8 @@ def capture(
         more for this, in windows of their own: their random numbers differ from those of the node's own run.
     times
         Run each node by itself, so that `Capture.nodes` has the node's own time instead of a share of its window's.
+    ranges
+        Also count values in 2,048 bins, and by channel, as `Capture.calibrate` needs for percentiles and entropy.
     memory_limit
         Bytes that values may take; half of the available memory if ``None``. Windows shrink down to one node to stay
         below it, and arrays to keep go to memory-mapped files in a temporary folder. Values that are needed at the same
@@ -137,7 +141,8 @@ def capture(
     if limit <= 0:
         raise CaptureError(f"memory_limit is {limit}.", advice="Give a number of bytes, or leave it out.")
     kept = keep if keep is None or callable(keep) else frozenset(named(graph, keep, wanted, "keep"))
-    job = Job(loaded, tuple(wanted), kept, stop_at, limit, None if providers is None else tuple(providers), times)
+    given_providers = None if providers is None else tuple(providers)
+    job = Job(loaded, tuple(wanted), kept, stop_at, limit, given_providers, times, ranges)
     refuse_faults(graph, lambda: job.windows(reuse=False).runs)
     job, translate = _with_casts(graph, job)
     if subprocess and executor is not None:
@@ -286,6 +291,56 @@ class Capture(Displayed, Table):
     def histogram(self, name: str) -> Histogram:
         """Return the histogram of a value's finite numbers."""
         return self.statistics(name).histogram
+
+    def calibrate(
+        self,
+        method: Method = "minmax",
+        *,
+        percentile: float = 99.999,
+        symmetric: bool = False,
+        levels: int = 128,
+    ) -> Calibration:
+        """Compute the range of each float tensor for quantization, from the statistics of all feeds.
+
+        Parameters
+        ----------
+        method
+            "minmax": the extremes. "percentile": clips the same share on both sides. "entropy": the symmetric range
+            whose values, quantized, have the distribution nearest to that of all values (the smallest KL divergence, as
+            in TensorRT). The last two need ``capture(…, ranges=True)``.
+        percentile
+            Percent of values that "percentile" keeps.
+        symmetric
+            Whether ranges are symmetric about 0; those of "entropy" are, but for an end beyond all values.
+        levels
+            Levels that "entropy" quantizes to.
+
+        Returns
+        -------
+        Calibration
+
+        Raises
+        ------
+        CaptureError
+            If the capture was made without ``ranges=True``, or has no float tensor.
+
+        Examples
+        --------
+        >>> import onnx.parser
+        >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Exp(x) }'
+        >>> feeds = [{"x": np.array(each, np.float32)} for each in ((0, -1), (0.5, 3))]
+        >>> found = capture(onnx.parser.parse_model(text), feeds).calibrate()
+        >>> found["x"].low, found["x"].high
+        (-1.0, 3.0)
+        """
+        floats = {
+            name: found
+            for name, value in self._values.items()
+            if self._graph.value_subgraph[value] == 0
+            and self._partial.records[value].dtype in FLOATS
+            and (found := self._partial.records[value].settled()) is not None
+        }
+        return calibrated(self.model, floats, method, percentile=percentile, symmetric=symmetric, levels=levels)
 
     @functools.cached_property
     def nodes(self) -> tuple[NodeCost, ...]:

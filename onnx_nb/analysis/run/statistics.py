@@ -8,8 +8,8 @@ Mean and standard deviation merge by Chan's formula, scaled so that no square le
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,6 +19,9 @@ from onnx_nb.analysis.formatting import count_text
 
 BINS: Final = 128
 """Maximum number of bins of a histogram."""
+
+FINE: Final = 2048
+"""Maximum number of bins of a histogram that thresholds are computed from."""
 
 _CHUNK: Final = 1 << 16
 """Values processed at a time: their float64 copies stay in a core's own cache."""
@@ -66,6 +69,8 @@ class Histogram:
     """Start of the first bin, in bin widths."""
     counts: NDArray[np.int64]
     """Values in each bin, read-only; neither the first nor the last is 0. Shape (n,); (0,) if there is no value."""
+    marks: Mapping[str, float] = field(default_factory=dict)
+    """Numbers to mark in a drawing, such as the thresholds of a `Calibration`; a merge drops them."""
 
     def __post_init__(self) -> None:
         self.counts.flags.writeable = False
@@ -89,7 +94,7 @@ class Histogram:
         """Number of values counted."""
         return int(self.counts.sum())
 
-    def merge(self, other: Histogram) -> Histogram:
+    def merge(self, other: Histogram, bins: int = BINS) -> Histogram:
         """Return the histogram of the values of both; exact, and independent of the order of merges."""
         if not len(self.counts) or not len(other.counts):
             return self if len(self.counts) else other
@@ -98,7 +103,7 @@ class Histogram:
         low = min(part.first >> exponent - part.exponent for part in parts)
         high = max(part.first + len(part.counts) - 1 >> exponent - part.exponent for part in parts)
         coarser = 0
-        while (high >> coarser) - (low >> coarser) >= BINS:
+        while (high >> coarser) - (low >> coarser) >= bins:
             coarser += 1
         exponent, low, high = exponent + coarser, low >> coarser, high >> coarser
         counts = np.zeros(high - low + 1, np.int64)
@@ -220,6 +225,81 @@ class Statistics:
 
     def __hash__(self) -> int:
         return hash((self.count, self.nan, self.posinf, self.neginf, self.zeros, self.histogram))
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges(Statistics):
+    """Statistics with the numbers that thresholds are computed from: a fine histogram, and a range for each channel.
+
+    Examples
+    --------
+    >>> found = Ranges.of(np.array([[1.0, -2.0], [3.0, 0.5]]))
+    >>> found.lows, found.highs, len(found.fine.counts)
+    ((1.0, -2.0), (3.0, 0.5), 1281)
+    >>> Ranges.of(np.ones((1, 2))).merge(Ranges.of(np.zeros((1, 2)))).lows
+    (0.0, 0.0)
+    """
+
+    fine: Histogram = EMPTY
+    """The histogram in at most `FINE` bins."""
+    lows: tuple[float, ...] = ()
+    """Minimum of each channel, the second of four dimensions or more, else the last; NaN if it has no finite value.
+    Empty for scalars, or if the number of channels varies."""
+    highs: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, array: Any, *, progress: Callable[[float], None] | None = None) -> Ranges:
+        """Compute all of an array."""
+        array = np.asarray(array)
+        plain = Statistics.of(array, progress=progress)
+        known = {each.name: getattr(plain, each.name) for each in fields(plain)}
+        kind = _computable(array.dtype)
+        if kind is None or kind.kind == "c" or not plain.finite:
+            return cls(**known)
+        lows: tuple[float, ...] = ()
+        highs: tuple[float, ...] = ()
+        if array.ndim:
+            axis = 1 if array.ndim >= 4 else array.ndim - 1
+            rows = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1).astype(kind, copy=False)
+            if plain.nonfinite:
+                rows = np.where(np.isfinite(rows), rows, np.nan)
+            # these ignore NaN
+            lows, highs = (tuple(map(float, ufunc.reduce(rows, axis=1))) for ufunc in (np.fmin, np.fmax))
+        return cls(**known, fine=_fine(array, kind, plain.min, plain.max), lows=lows, highs=highs)
+
+    def merge(self, other: Statistics) -> Ranges:
+        """Return those of the values of both."""
+        plain = super().merge(other)
+        known = {each.name: getattr(plain, each.name) for each in fields(Statistics)}
+        if not isinstance(other, Ranges):
+            return Ranges(**known)
+        both = self if not other.count else other if not self.count else None
+        if both is None:
+            alike = len(self.lows) == len(other.lows)
+            lows = tuple(map(float, np.fmin(self.lows, other.lows))) if alike else ()
+            highs = tuple(map(float, np.fmax(self.highs, other.highs))) if alike else ()
+        else:
+            lows, highs = both.lows, both.highs
+        return Ranges(**known, fine=self.fine.merge(other.fine, FINE), lows=lows, highs=highs)
+
+    __or__ = merge
+
+
+def _fine(array: NDArray[Any], kind: np.dtype[Any], low: Number, high: Number) -> Histogram:
+    """Return a histogram in the narrowest `FINE` bins."""
+    largest = max(abs(low), abs(high))
+    exponent = max(math.frexp(largest)[1] - _DEPTH, _FINEST) if largest else _FINEST
+    if low < high and (half := high / 2 - low / 2):
+        exponent = max(exponent, math.frexp(half)[1] + 1 - FINE.bit_length())
+    while _floor(high, exponent) - _floor(low, exponent) >= FINE:
+        exponent += 1
+    first = _floor(low, exponent)
+    counts = np.zeros(_floor(high, exponent) - first + 1, np.int64)
+    for piece in _pieces(array):
+        chunk = piece.astype(kind, copy=False).astype(np.float64)
+        chunk = np.floor(np.ldexp(chunk[np.isfinite(chunk)], -exponent)) - first
+        counts += np.bincount(chunk.astype(np.intp), minlength=len(counts))
+    return Histogram(exponent, first, counts)
 
 
 class _Moments(NamedTuple):

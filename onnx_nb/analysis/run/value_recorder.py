@@ -39,7 +39,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.save import ending, python_command, temporary_folder
 from onnx_nb.analysis.model.tensors import RANK, dtype_name
 from onnx_nb.analysis.run import session as sessions
-from onnx_nb.analysis.run.statistics import Statistics
+from onnx_nb.analysis.run.statistics import Ranges, Statistics
 from onnx_nb.analysis.run.windows import WINDOW_BYTES, Sink, Windows
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class Job(NamedTuple):
     memory_limit: int
     providers: tuple[str, ...] | None
     times: bool
+    ranges: bool = False
+    """Whether statistics have what thresholds are computed from."""
 
     def windows(self, *, reuse: bool) -> Windows:
         """Return the windows that run the model."""
@@ -151,7 +153,7 @@ class _Threads(concurrent.futures.ThreadPoolExecutor):
 class Record:
     """The statistics of one value so far."""
 
-    __slots__ = ("_pending", "_statistics", "dtype", "nbytes", "shape")
+    __slots__ = ("_measure", "_pending", "_statistics", "dtype", "nbytes", "shape")
 
     def __init__(
         self, dtype: str, shape: tuple[int, ...] | None, nbytes: int, statistics: Statistics | None = None
@@ -163,13 +165,14 @@ class Record:
         self._statistics = statistics
         self._pending: NDArray[Any] | concurrent.futures.Future[Statistics] | None = None
 
-    def add(self, array: NDArray[Any], pool: concurrent.futures.Executor) -> None:
+    def add(self, array: NDArray[Any], pool: concurrent.futures.Executor, measure: Callable[[Any], Statistics]) -> None:
         """Add an array, whose memory may be reused once it is `settled`."""
         self.settled()
+        self._measure = measure
         if array.nbytes <= SMALL:
             self._pending = array.copy()
         else:
-            self._pending = pool.submit(Statistics.of, array)
+            self._pending = pool.submit(measure, array)
 
     def merge(self, other: Record) -> None:
         """Add the statistics of another feed."""
@@ -181,7 +184,7 @@ class Record:
         """Return the statistics so far; None if the value has no numbers."""
         pending, self._pending = self._pending, None
         if pending is not None:
-            new = Statistics.of(pending) if isinstance(pending, np.ndarray) else pending.result()
+            new = self._measure(pending) if isinstance(pending, np.ndarray) else pending.result()
             self._statistics = new if self._statistics is None else self._statistics.merge(new)
         return self._statistics
 
@@ -224,7 +227,7 @@ class _Recorder(Sink):
             shape = content.shape if isinstance(content, np.ndarray) else None
             record = self.found.records[value] = Record(dtype, shape, sum(array.nbytes for array in arrays))
         for array in arrays:
-            record.add(array, self._pool)
+            record.add(array, self._pool, Ranges.of if self._job.ranges else Statistics.of)
             if array.nbytes > SMALL:
                 self._waiting.append((record, array.nbytes))
         if content is None:

@@ -1,0 +1,431 @@
+"""Ranges for quantization: thresholds from merged statistics, and the calibration tables of onnxruntime.
+
+Entropy is that of TensorRT (Migacz, "8-bit inference with TensorRT", 2017) on a histogram about zero, as onnxruntime
+has it: of the candidate ranges, the one whose values, quantized to few levels, diverge least from all values.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnx_nb.analysis import results
+from onnx_nb.analysis.errors import CaptureError, OnnxNbError
+from onnx_nb.analysis.formatting import closest_text, count_text, quoted
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.model.model import label_of, load
+from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.model.tensors import listed
+from onnx_nb.analysis.run.feeds import FILE_LIMIT, UNREADABLE, check_file, unreadable
+from onnx_nb.analysis.run.statistics import EMPTY, Histogram, Ranges, Statistics
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.model.model import Model, ModelLike
+
+Method = Literal["minmax", "percentile", "entropy"]
+FLOATS: Final = ("float32", "float16", "bfloat16", "float64")
+"""Types of tensors that are calibrated."""
+
+_METHODS: Final[Mapping[str, str]] = {"minmax": "MinMax", "percentile": "Percentile", "entropy": "Entropy"}
+"""Our names → the members of onnxruntime's ``CalibrationMethod``."""
+_STEPS: Final = 64
+"""Candidate ranges of the entropy method are apart by their size divided by this."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The range of a tensor."""
+
+    name: str
+    low: float
+    """Values below it are clipped."""
+    high: float
+    min: float = math.nan
+    """Minimum of all values; NaN if the range is from a file."""
+    max: float = math.nan
+    clipped: float = math.nan
+    """Share of values outside the range, to the accuracy of the histogram; NaN if the range is from a file."""
+    nonfinite: int = 0
+    """Number of NaN and infinite values, which count for no range."""
+    channel_lows: tuple[float, ...] = ()
+    """Minimum of each channel, if the capture was made with ``ranges=True``."""
+    channel_highs: tuple[float, ...] = ()
+    counts: Histogram = EMPTY
+    """Histogram of all values."""
+
+    @property
+    def histogram(self) -> Histogram:
+        """The histogram of all values, with the ends of the range as `Histogram.marks`."""
+        return replace(self.counts, marks={"low": self.low, "high": self.high})
+
+
+class Calibration(results.Table):
+    """The range of each tensor of a model, by name. Made by `Capture.calibrate`, or by `load` from a file."""
+
+    def __init__(self, method: str, ranges: Mapping[str, Range], model: Model | None = None) -> None:
+        self.method: Final = method
+        """"minmax", "percentile", "entropy", or "" if a file does not say."""
+        self._ranges = dict(ranges)
+        self._model = model
+
+    def __getitem__(self, name: str) -> Range:
+        found = self._ranges.get(name)
+        if found is None:
+            raise OnnxNbError(f"tensor {quoted(str(name))} has no range.", advice=closest_text(str(name), self._ranges))
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._ranges
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ranges)
+
+    def __len__(self) -> int:
+        return len(self._ranges)
+
+    def __repr__(self) -> str:
+        return f"Calibration({count_text(len(self), 'range')}{', ' if self.method else ''}{self.method})"
+
+    _columns = ("name", "low", "high", "min", "max", "clipped", "nonfinite", "channels")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each tensor: its range, its extremes, the share that is clipped, the number of channels."""
+        return [
+            {name: getattr(each, name) for name in self._columns[:-1]} | {"channels": len(each.channel_lows)}
+            for each in self._ranges.values()
+        ]
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of float tensors of the model that have no range; empty if the model is not known."""
+        if self._model is None:
+            return []
+        graph = Graph.of(self._model)
+        return [
+            name
+            for value, name in enumerate(graph.value_names)
+            if graph.value_subgraph[value] == 0
+            and name not in self._ranges
+            and name not in self._model.initializers
+            and graph.type_of(value).dtype in FLOATS
+            and not graph.constant_values[value]
+        ]
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the ranges as onnxruntime does, and return the path.
+
+        Parameters
+        ----------
+        path
+            By its suffix: ``.json`` for ``quantize_static(…, calibration_cache_path=path, calibrate_method=…)`` with
+            the same method, ``.cache`` (text) or ``.flatbuffers`` for its TensorRT provider, which know one
+            number a tensor, the larger end.
+
+        Raises
+        ------
+        OnnxNbError
+            If the suffix is another.
+        ModelFileError
+            If the file cannot be written.
+        """
+        place = Path(path)
+        data = _WRITERS.get(place.suffix)
+        if data is None:
+            raise _unknown_suffix(place)
+        with together() as files:
+            files.add(place, [data(self)])
+        return place
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], model: ModelLike | None = None) -> Calibration:
+        """Read a calibration table of onnxruntime or TensorRT.
+
+        Parameters
+        ----------
+        path
+            A ``.json``, ``.flatbuffers`` or ``.cache`` file of onnxruntime. The last two have one number a tensor, so
+            that their ranges are symmetric.
+        model
+            The model that the table has to fit.
+
+        Raises
+        ------
+        OnnxNbError
+            If the table is that of another model: it has names that are no tensors of this one.
+        FeedError
+            If the file cannot be read.
+        """
+        place = Path(path)
+        reader = _READERS.get(place.suffix)
+        if reader is None:
+            raise _unknown_suffix(place)
+        size = check_file(place, FILE_LIMIT)
+        try:
+            method, ranges = reader(place.read_bytes()[:size])
+        except (*UNREADABLE, AttributeError, RecursionError, struct.error, IndexError) as error:
+            raise unreadable(place, "a calibration table", error) from error
+        odd = [name for name, (low, high) in ranges.items() if not (math.isfinite(low) and math.isfinite(high))]
+        if odd:
+            message = f"{quoted(str(place))} has no finite range of {listed(odd)}."
+            raise OnnxNbError(message, advice="Calibrate again.")
+        loaded = None if model is None else load(model)
+        if loaded is not None:
+            _check_names(place, ranges, loaded)
+        return cls(method, {name: Range(name, low, high) for name, (low, high) in ranges.items()}, loaded)
+
+
+def _check_names(place: Path, ranges: Mapping[str, Any], model: Model) -> None:
+    known = set(Graph.of(model).value_names)
+    unknown = [name for name in ranges if name not in known]
+    if unknown:
+        many = f"{len(unknown)} of its {count_text(len(ranges), 'name')}"
+        message = f"{quoted(str(place))} is of another model: {label_of(model)} has no tensor of {many}, such as"
+        raise OnnxNbError(f"{message} {quoted(unknown[0])}.", advice=closest_text(unknown[0], known))
+
+
+def _unknown_suffix(place: Path) -> OnnxNbError:
+    return OnnxNbError(f"{quoted(str(place))} is no calibration table.", advice=f"Use {', '.join(_WRITERS)}.")
+
+
+# --- thresholds -----------------------------------------------------------------------------------------------------
+
+
+def calibrated(
+    model: Model,
+    statistics: Mapping[str, Statistics],
+    method: str,
+    *,
+    percentile: float,
+    symmetric: bool,
+    levels: int,
+) -> Calibration:
+    """Compute the range of each tensor from its statistics."""
+    if method not in _METHODS:
+        raise CaptureError(f"there is no method {quoted(method)}.", advice=f"There are: {', '.join(_METHODS)}.")
+    if not 50 < percentile <= 100:
+        raise CaptureError(f"percentile is {percentile:g}.", advice="It is more than 50, and at most 100.")
+    if levels < 4:
+        raise CaptureError(f"levels is {levels}.", advice="8 bits have 256, of which TensorRT uses 128 about zero.")
+    ranges = {}
+    for name, found in statistics.items():
+        if not found.finite:
+            continue
+        if method != "minmax" and not isinstance(found, Ranges):
+            message = f"a {method} needs more than the statistics of this capture."
+            raise CaptureError(message, advice="Capture with ranges=True.")
+        least, most = float(found.min), float(found.max)
+        low, high = least, most
+        if isinstance(found, Ranges) and method == "percentile":
+            low, high = _percentiles(found.fine, percentile, symmetric=symmetric)
+        elif isinstance(found, Ranges) and method == "entropy":
+            high = entropy_threshold(found.fine, levels)
+            low = -high
+        if symmetric:
+            high = max(abs(low), abs(high))
+            low = -high
+        else:
+            low, high = max(low, least), min(high, most)
+        lows, highs = (found.lows, found.highs) if isinstance(found, Ranges) else ((), ())
+        fine = found.fine if isinstance(found, Ranges) else found.histogram
+        inside = 1.0 if low <= least and high >= most else _share(fine, low, high)
+        ranges[name] = Range(name, low, high, least, most, 1 - inside, found.nonfinite, lows, highs, found.histogram)
+    if not ranges:
+        raise CaptureError("no float tensor with finite values was captured.", advice="Capture with other tensors=.")
+    return Calibration(method, ranges, model)
+
+
+def _percentiles(fine: Histogram, percentile: float, *, symmetric: bool) -> tuple[float, float]:
+    """Return the ends that leave the same share out on both sides; if symmetric, that share of magnitudes."""
+    if symmetric:
+        counts, width = _magnitudes(fine)
+        high = _quantile(counts, np.arange(len(counts) + 1) * width, percentile / 100)
+        return -high, high
+    outside = (100 - percentile) / 200
+    return _quantile(fine.counts, fine.edges, outside), _quantile(fine.counts, fine.edges, 1 - outside)
+
+
+def _quantile(counts: NDArray[Any], edges: NDArray[Any], share: float) -> float:
+    """Return a quantile, with values spread evenly in a bin."""
+    below = np.concatenate(([0.0], np.cumsum(counts) / counts.sum()))
+    at = min(max(int(np.searchsorted(below, share, side="left")) - 1, 0), len(counts) - 1)
+    inside = (share - below[at]) / (below[at + 1] - below[at])
+    return float(edges[at] + (edges[at + 1] - edges[at]) * min(max(inside, 0.0), 1.0))
+
+
+def _share(histogram: Histogram, low: float, high: float) -> float:
+    """Return the share of values in a range."""
+    edges = histogram.edges
+    below = np.concatenate(([0.0], np.cumsum(histogram.counts) / histogram.total))
+    ends = np.interp([low, high], edges, below)
+    return float(ends[1] - ends[0])
+
+
+def _magnitudes(fine: Histogram) -> tuple[NDArray[np.int64], float]:
+    """Return the counts of magnitudes, and the width of a bin; zero is an edge of the bins."""
+    places = fine.first + np.arange(len(fine.counts))
+    magnitudes = np.where(places < 0, -1 - places, places)
+    return np.bincount(magnitudes, fine.counts).astype(np.int64), math.ldexp(1, fine.exponent)
+
+
+def entropy_threshold(fine: Histogram, levels: int) -> float:
+    """Return the magnitude at which clipping and rounding to levels diverge least from the distribution of values."""
+    places = fine.first + np.arange(len(fine.counts))
+    half = int(max(-places[0], places[-1] + 1))
+    counts = np.zeros(2 * half, np.int64)
+    counts[places[0] + half : places[-1] + 1 + half] = fine.counts
+    width = math.ldexp(1, fine.exponent)
+    best, size = (math.inf, half), max(levels // 2, 1)
+    while size <= half:
+        found = divergence(
+            counts[half - size : half + size], counts[: half - size].sum(), counts[half + size :].sum(), levels
+        )
+        best = min(best, (found, size))
+        size += max(size // _STEPS, 1)
+    whole = divergence(counts, 0, 0, levels), half
+    return min(best, whole)[1] * width
+
+
+def divergence(inside: NDArray[np.int64], left: int, right: int, levels: int) -> float:
+    """Return the KL divergence of values clipped to some bins from the same bins quantized to levels."""
+    clipped = inside.astype(np.float64)
+    clipped[0] += left
+    clipped[-1] += right
+    filled = clipped > 0
+    level = np.minimum(np.arange(len(inside)) // max(len(inside) // levels, 1), levels - 1)
+    sums = np.bincount(level, inside, minlength=levels)
+    many = np.bincount(level, filled, minlength=levels)
+    quantized = np.where(filled, (sums / np.maximum(many, 1))[level], 0.0)
+    mine, yours = _smoothed(clipped), _smoothed(quantized)
+    if mine is None or yours is None:
+        return math.inf
+    return float(np.sum(mine * np.log(mine / yours)))
+
+
+def _smoothed(counts: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Return a distribution without zeros; None if there are too few values for one."""
+    empty = counts == 0
+    zeros = int(empty.sum())
+    if zeros == len(counts):
+        return None
+    share = 1e-4 * zeros / (len(counts) - zeros)
+    smooth = np.where(empty, 1e-4, counts - share)
+    return smooth / smooth.sum() if smooth.min() > 0 else None
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+_Found = tuple[str, dict[str, tuple[float, float]]]
+
+
+def _json(calibration: Calibration) -> bytes:
+    def number(value: float) -> dict[str, Any]:
+        return {"data": float(np.float32(value)), "dtype": "float32", "CLS": "numpy.array"}
+
+    ranges = (calibration[name] for name in calibration)
+    content = {
+        "CLS": "TensorsData",
+        "data": {
+            each.name: {"lowest": number(each.low), "highest": number(each.high), "CLS": "TensorData"}
+            for each in ranges
+        },
+        "calibration_method": {
+            "CLS": "CalibrationMethod",
+            "value": f"CalibrationMethod.{_METHODS.get(calibration.method, 'MinMax')}",
+        },
+        "smooth_quant": False,
+    }
+    return json.dumps(content).encode()
+
+
+def _from_json(data: bytes) -> _Found:
+    """Read what ``save_tensors_data`` or ``write_calibration_table`` wrote."""
+    content = json.loads(data)
+    method = content.get("calibration_method", {}).get("value", "") if "data" in content else ""
+    tensors = content["data"] if "data" in content and "calibration_method" in content else content
+    ours = {theirs: mine for mine, theirs in _METHODS.items()}.get(str(method).rpartition(".")[2], "")
+
+    def number(value: Any) -> float:
+        return float(np.asarray(value["data"] if isinstance(value, dict) else value).reshape(()))
+
+    return ours, {str(name): (number(each["lowest"]), number(each["highest"])) for name, each in tensors.items()}
+
+
+def _larger(calibration: Calibration) -> list[tuple[str, str]]:
+    """Return the number of each tensor in a TensorRT table: the larger end, as onnxruntime writes it."""
+    ranges = (calibration[name] for name in sorted(calibration))
+    return [(each.name, str(max(float(np.float32(each.low)), float(np.float32(each.high))))) for each in ranges]
+
+
+def _text(calibration: Calibration) -> bytes:
+    return "".join(f"{name} {value}\n" for name, value in _larger(calibration)).encode()
+
+
+def _symmetric(name: str, value: str) -> tuple[str, tuple[float, float]]:
+    number = float(value)
+    return name, (-abs(number), abs(number))
+
+
+def _from_text(data: bytes) -> _Found:
+    lines = [line.rpartition(" ") for line in data.decode().splitlines() if line.strip()]
+    return "", dict(_symmetric(name, value) for name, _, value in lines)
+
+
+def _flatbuffers(calibration: Calibration) -> bytes:
+    """Return a ``TrtTable`` of onnxruntime: a vector of tables of two strings."""
+    import flatbuffers  # type: ignore[import-untyped]  # a dependency of onnxruntime
+
+    builder = flatbuffers.Builder(1024)
+    pairs = []
+    for name, value in _larger(calibration):
+        both = builder.CreateString(name), builder.CreateString(value)
+        builder.StartObject(2)
+        for slot, text in enumerate(both):
+            builder.PrependUOffsetTRelativeSlot(slot, text, 0)
+        pairs.append(builder.EndObject())
+    builder.StartVector(4, len(pairs), 4)
+    for pair in pairs:
+        builder.PrependUOffsetTRelative(pair)
+    vector = builder.EndVector()
+    builder.StartObject(1)
+    builder.PrependUOffsetTRelativeSlot(0, vector, 0)
+    builder.Finish(builder.EndObject())
+    return bytes(builder.Output())
+
+
+def _from_flatbuffers(data: bytes) -> _Found:
+    def offset(at: int) -> int:
+        return at + int(struct.unpack_from("<I", data, at)[0])
+
+    def slot(table: int, number: int) -> int:
+        """Return where a field of a table points to."""
+        layout = table - int(struct.unpack_from("<i", data, table)[0])
+        place = int(struct.unpack_from("<H", data, layout + 4 + 2 * number)[0])
+        if layout < 0 or not place:
+            raise ValueError("a field is missing")
+        return offset(table + place)
+
+    def text(at: int) -> str:
+        length = int(struct.unpack_from("<I", data, at)[0])
+        if at + 4 + length > len(data):
+            raise ValueError("a text is longer than the file")
+        return data[at + 4 : at + 4 + length].decode()
+
+    vector = slot(offset(0), 0)
+    count = int(struct.unpack_from("<I", data, vector)[0])
+    if count * 4 > len(data):
+        raise ValueError("there are more names than bytes")
+    tables = [offset(vector + 4 + 4 * number) for number in range(count)]
+    return "", dict(_symmetric(text(slot(table, 0)), text(slot(table, 1))) for table in tables)
+
+
+_WRITERS: Final = {".json": _json, ".flatbuffers": _flatbuffers, ".cache": _text}
+_READERS: Final = {".json": _from_json, ".flatbuffers": _from_flatbuffers, ".cache": _from_text}

@@ -1,0 +1,231 @@
+"""Ranges for quantization against onnxruntime's own calibraters, on the same feeds."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnxruntime import quantization
+from onnxruntime.quantization import calibrate as theirs
+from onnxruntime.quantization.CalTableFlatBuffers.TrtTable import TrtTable
+from onnxruntime.quantization.quant_utils import write_calibration_table
+
+import onnx_nb
+from onnx_nb import Calibration, CaptureError, FeedError, OnnxNbError, capture
+from onnx_nb.analysis.run.calibration import divergence, entropy_threshold
+from onnx_nb.analysis.run.statistics import FINE, Histogram, Ranges
+
+RANDOM = np.random.default_rng(3)
+FEEDS = [{"x": RANDOM.standard_t(4, (4, 3, 6, 6)).astype(np.float32)} for _ in range(4)]
+
+
+def network() -> onnx.ModelProto:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    net (float[n, 3, 6, 6] x) => (float[n, 5] y) <float[8, 3, 3, 3] w, float[8, 5] v> {
+        [conv] a = Conv<pads = [1, 1, 1, 1]>(x, w)
+        [relu] b = Relu(a)
+        [pool] c = GlobalAveragePool(b)
+        [flat] d = Flatten(c)
+        [head] y = MatMul(d, v) }""")
+    del model.graph.initializer[:]
+    for name, shape in (("w", (8, 3, 3, 3)), ("v", (8, 5))):
+        model.graph.initializer.append(
+            onnx.numpy_helper.from_array(RANDOM.normal(0, 0.4, shape).astype(np.float32), name)
+        )
+    return model
+
+
+class Reader(theirs.CalibrationDataReader):  # type: ignore[misc]
+    """Our feeds as onnxruntime takes them."""
+
+    def __init__(self) -> None:
+        self.feeds = iter(FEEDS)
+
+    def get_next(self) -> Any:
+        return next(self.feeds, None)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("calibration") / "net.onnx"
+    onnx.save(onnx.shape_inference.infer_shapes(network()), place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def captured(path: Path) -> onnx_nb.Capture:
+    return capture(path, FEEDS, ranges=True)
+
+
+def calibrater(kind: Any, path: Path, **options: Any) -> dict[str, tuple[float, float]]:
+    made = kind(path, augmented_model_path=path.with_name("augmented.onnx"), **options)
+    made.augment_graph()
+    made.create_inference_session()
+    made.collect_data(Reader())
+    ranges = {name: [np.asarray(end).item() for end in each.range_value] for name, each in made.compute_data().items()}
+    return {name: (low, high) for name, (low, high) in ranges.items()}
+
+
+def test_extremes_make_the_quantized_model_that_onnxruntime_makes(
+    path: Path, captured: onnx_nb.Capture, tmp_path: Path
+) -> None:
+    found = captured.calibrate()
+    assert found.missing == []
+    wanted = calibrater(theirs.MinMaxCalibrater, path)
+    assert set(found) == set(wanted)
+    for name, (low, high) in wanted.items():
+        assert (found[name].low, found[name].high, found[name].clipped) == (low, high, 0)
+    cache = found.save(tmp_path / "cache.json")
+    quantization.quantize_static(path, tmp_path / "ours.onnx", None, calibration_cache_path=cache)
+    quantization.quantize_static(path, tmp_path / "theirs.onnx", Reader())
+    assert onnx.load(tmp_path / "ours.onnx") == onnx.load(tmp_path / "theirs.onnx")
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_percentiles_are_those_of_all_values_and_near_onnxruntimes(
+    symmetric: bool, path: Path, captured: onnx_nb.Capture
+) -> None:
+    found = captured.calibrate("percentile", percentile=98, symmetric=symmetric)
+    wanted = calibrater(
+        theirs.PercentileCalibrater, path, percentile=98, num_bins=2048, symmetric=symmetric, method="percentile"
+    )
+    for name, (low, high) in wanted.items():
+        kept = [onnx_nb.capture(path, feed, keep=name)[name] for feed in FEEDS] if name in "xa" else []
+        width = max(abs(low), abs(high), found[name].max, -found[name].min) / 512
+        if symmetric:  # which theirs is not where it reaches beyond all values on one side
+            assert found[name].high == -found[name].low == pytest.approx(max(high, -low), abs=2 * width), name
+        else:
+            assert [found[name].low, found[name].high] == pytest.approx([low, high], abs=2 * width), name
+        if kept:
+            values = np.concatenate([each.ravel() for each in kept])
+            share = np.percentile(np.abs(values), 98)
+            ends = [-share, share] if symmetric else np.percentile(values, [1, 99])
+            assert np.allclose([found[name].low, found[name].high], ends, atol=width)
+            outside = np.mean((values < found[name].low) | (values > found[name].high))
+            assert found[name].clipped == pytest.approx(outside, abs=0.005)
+
+
+def slow_divergence(inside: list[int], left: int, right: int, levels: int) -> float:
+    """Follow the description of TensorRT's calibration step by step."""
+    p = [float(each) for each in inside]
+    p[0] += left
+    p[-1] += right
+    many = len(inside) // levels
+    q = [0.0] * len(inside)
+    for level in range(levels):
+        stop = (level + 1) * many if level < levels - 1 else len(inside)
+        filled = [at for at in range(level * many, stop) if p[at]]
+        for at in filled:
+            q[at] = sum(inside[level * many : stop]) / len(filled)
+    for each in (p, q):
+        zeros = sum(number == 0 for number in each)
+        for at, number in enumerate(each):
+            each[at] = number - 1e-4 * zeros / (len(each) - zeros) if number else 1e-4
+    return sum(a / sum(p) * math.log((a / sum(p)) / (b / sum(q))) for a, b in zip(p, q, strict=True))
+
+
+def test_entropy_is_that_of_tensorrt_and_the_threshold_near_onnxruntimes() -> None:
+    counts = RANDOM.poisson(40 * np.exp(-np.abs(np.arange(-20, 20)) / 6)).astype(np.int64)
+    for half in (8, 11, 20):
+        part = counts[20 - half : 20 + half]
+        sides = int(counts[: 20 - half].sum()), int(counts[20 + half :].sum())
+        assert divergence(part, *sides, 8) == pytest.approx(slow_divergence(part.tolist(), *sides, 8), rel=1e-9)
+    values = np.append(RANDOM.normal(0, 1, 60_000), [-19.5, 17.0]).astype(np.float32)
+    found = entropy_threshold(Ranges.of(values).fine, 128)
+    collector = theirs.HistogramCollector("entropy", False, 1024, 128, 99.9, "same")
+    collector.collect({"x": [values]})
+    assert 3 < found < 6  # all but a few of the normal values, and not the two outliers
+    assert found == pytest.approx(float(collector.compute_entropy()["x"][1]), rel=0.25)
+    assert entropy_threshold(Histogram(0, 0, np.ones(3, np.int64)), 128) == 3  # fewer bins than levels
+
+
+def test_fine_histograms_and_channels_merge_exactly_and_in_other_processes(
+    path: Path, captured: onnx_nb.Capture
+) -> None:
+    with concurrent.futures.ProcessPoolExecutor(2) as executor:
+        spread = capture(path, FEEDS, ranges=True, executor=executor)
+    assert spread.calibrate("percentile").rows() == captured.calibrate("percentile").rows()
+    values = np.concatenate([feed["x"] for feed in FEEDS])
+    fine = captured.statistics("x").fine  # type: ignore[attr-defined]
+    assert FINE // 4 < len(fine.counts) <= FINE
+    assert fine.counts.tolist() == np.histogram(values.astype(np.float64), fine.edges)[0].tolist()
+    found = captured.calibrate()["x"]
+    assert found.channel_lows == tuple(values.min((0, 2, 3)).tolist())
+    assert found.channel_highs == tuple(values.max((0, 2, 3)).tolist())
+    part = Ranges.of(np.array([[1, np.nan], [np.inf, np.nan]])) | Ranges.of(np.array([[-3.0, np.nan]]))
+    assert str((part.lows, part.highs)) == "((-3.0, nan), (1.0, nan))"
+    marked = captured.calibrate("percentile", percentile=90)["a"]
+    assert marked.histogram.marks == {"low": marked.low, "high": marked.high}
+    assert marked.histogram.total == captured.statistics("a").count
+
+
+def test_tables_are_read_and_written_as_onnxruntime_does(captured: onnx_nb.Capture, path: Path, tmp_path: Path) -> None:
+    found = captured.calibrate("entropy")
+    data = theirs.load_tensors_data(found.save(tmp_path / "ours.json"))
+    assert data.calibration_method is theirs.CalibrationMethod.Entropy
+    assert {name: each.range_value for name, each in data.items()} == {
+        name: (np.float32(found[name].low), np.float32(found[name].high)) for name in found
+    }
+    theirs.save_tensors_data(data, tmp_path / "theirs.json")
+    write_calibration_table(data.data, str(tmp_path))
+    for name in ("theirs.json", "calibration.json"):
+        again = Calibration.load(tmp_path / name, path)
+        assert again.method == ("entropy" if name == "theirs.json" else "")
+        assert [(each["low"], each["high"]) for each in again.rows()] == [
+            (float(low), float(high)) for low, high in (each.range_value for each in data.values())
+        ]
+    for suffix in (".cache", ".flatbuffers"):
+        ours = found.save(tmp_path / f"ours{suffix}").read_bytes()
+        if suffix == ".cache":
+            assert ours == (tmp_path / "calibration.cache").read_bytes()
+        else:
+            table = TrtTable.GetRootAsTrtTable(bytearray(ours), 0)
+            pairs = {table.Dict(at).Key(): table.Dict(at).Value() for at in range(table.DictLength())}
+            assert {name.decode() for name in pairs} == set(found)
+        for file in (f"ours{suffix}", f"calibration{suffix}"):
+            again = Calibration.load(tmp_path / file, path)
+            assert set(again) == set(found)
+            assert again["x"].high == -again["x"].low == pytest.approx(max(found["x"].low, found["x"].high))
+
+
+def test_what_is_wrong_is_named(captured: onnx_nb.Capture, path: Path, tmp_path: Path) -> None:
+    cache = captured.calibrate().save(tmp_path / "net.json")
+    other = network()
+    other.graph.node[0].output[0] = other.graph.node[1].input[0] = "elsewhere"
+    with pytest.raises(OnnxNbError, match=r"is of another model: net has no tensor of 1 of its 6 names, such as 'a'"):
+        Calibration.load(cache, other)
+    half = Calibration.load(cache, path)
+    assert half.missing == []
+    (tmp_path / "less.cache").write_text("x 1.5\n")
+    assert Calibration.load(tmp_path / "less.cache", path).missing == ["a", "b", "c", "d", "y"]
+    with pytest.raises(OnnxNbError, match="tensor 'z' has no range"):
+        half["z"]
+    with pytest.raises(OnnxNbError, match=r"Use .json, .flatbuffers, .cache"):
+        half.save(tmp_path / "table.txt")
+    for text in ("{", "[]", '{"x": {"lowest": [1, 2], "highest": 3}}', '{"x": {}}'):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(FeedError, match="cannot be read as a calibration table"):
+            Calibration.load(tmp_path / "bad.json")
+    data = captured.calibrate().save(tmp_path / "good.flatbuffers").read_bytes()
+    for number in range(0, len(data), 7):  # damaged and cut off
+        for wrong in (data[:number], data[:number] + b"\xff\xff\xff\x7f" + data[number + 4 :]):
+            (tmp_path / "bad.flatbuffers").write_bytes(wrong)
+            with contextlib.suppress(OnnxNbError):  # and no other error
+                Calibration.load(tmp_path / "bad.flatbuffers", path)
+    (tmp_path / "nan.cache").write_text("x nan\n")
+    with pytest.raises(OnnxNbError, match="no finite range of 'x'"):
+        Calibration.load(tmp_path / "nan.cache")
+    plain = capture(path, FEEDS[0])
+    with pytest.raises(CaptureError, match="Capture with ranges=True"):
+        plain.calibrate("entropy")
+    with pytest.raises(CaptureError, match="percentile is 20"):
+        captured.calibrate("percentile", percentile=20)
+    with pytest.raises(CaptureError, match="no method 'best'"):
+        captured.calibrate("best")  # type: ignore[arg-type]
