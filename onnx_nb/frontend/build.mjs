@@ -12,6 +12,9 @@ import { build, context } from "esbuild";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
+/** Words of stylesheets by the sign that takes their place in the bundle. */
+const FREQUENT = { "^": ".onnx-nb-", "~": "var(--nb-" };
+
 const common = {
   absWorkingDir: here("."),
   bundle: true,
@@ -22,12 +25,18 @@ const common = {
   loader: { ".svg": "text" },
   plugins: [
     {
-      // a stylesheet and what it imports are one text in the bundle
+      // a stylesheet and what it imports are one text in the bundle, where a sign stands for each frequent word
       name: "css as text",
       setup({ onLoad }) {
         onLoad({ filter: /\.css$/ }, async ({ path }) => {
           const { outputFiles } = await build({ entryPoints: [path], bundle: true, minify: true, write: false });
-          return { contents: outputFiles[0].text, loader: "text" };
+          let [css, words] = [outputFiles[0].text, ""];
+          for (const [sign, word] of Object.entries(FREQUENT)) {
+            if (css.includes(sign)) throw new Error(`${path} has the sign ${sign}, which stands for ${word}`);
+            css = css.replaceAll(word, sign);
+            words += `.replaceAll(${JSON.stringify(sign)},${JSON.stringify(word)})`;
+          }
+          return { contents: `export default ${JSON.stringify(css)}${words}`, loader: "js" };
         });
       },
     },
