@@ -13,7 +13,15 @@ import { build, context } from "esbuild";
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
 /** Words of stylesheets by the sign that takes their place in the bundle. */
-const FREQUENT = { "^": ".onnx-nb-", "~": "var(--nb-" };
+const FREQUENT = {
+  "?": ":1px solid var(--nb-line)",
+  "^": ".onnx-nb-",
+  "!": ".onnx-nb",
+  "~": "var(--nb-",
+  $: "background:",
+  "&": "{display:",
+  "<": "border",
+};
 
 const common = {
   absWorkingDir: here("."),

@@ -9,10 +9,11 @@ import traitlets
 
 from onnx_nb.analysis.compare.metrics import METRICS
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.formatting import count_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
 from onnx_nb.analysis.view.inspection import found_in
+from onnx_nb.analysis.view.quantizer_columns import curve_steps
 from onnx_nb.analysis.view.result_columns import comparison_columns, detail_columns, notable
 from onnx_nb.drawing.html import Content
 from onnx_nb.widgets._base import LinkedWidget
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import os
 
     from onnx_nb.analysis.compare.comparison import Comparison
+    from onnx_nb.analysis.compare.exclusion import ExclusionCurve
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.drilldown import Reproduction
@@ -68,7 +70,10 @@ class ComparisonPanel(LinkedWidget):
     _subject = "comparison"
     _kind = traitlets.Unicode("comparison").tag(sync=True)
     _actions = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    """Actions on a point in addition to viewing it: ``"reproduce"``, ``"drill"``."""
+    """Actions in addition to viewing: ``"reproduce"`` and ``"drill"`` on a point, ``"float"`` on a quantized region."""
+
+    _steps = traitlets.List(traitlets.Dict()).tag(sync=True)
+    """Steps of `curve` as JSON."""
 
     point = traitlets.Unicode().tag(sync=True)
     """Name of the chosen point, whose tensor is the `selection`; empty for none."""
@@ -85,11 +90,18 @@ class ComparisonPanel(LinkedWidget):
     drilled: Comparison | None = None
     """The comparison that *Drill down* last computed, operation by operation."""
 
+    curve: ExclusionCurve | None = None
+    """The regions that were put back to float, in this order, and what each gained: ``panel.curve.nodes()`` are names
+    for ``quantize_static(nodes_to_exclude=…)`` and `Comparison.mixed`."""
+
     _overlay: ShownOverlay | None = None
 
     def __init__(self, comparison: Comparison, *, graph: ModelGraph | None = None, **traits: Any) -> None:
         self.comparison = comparison
         self._inside: dict[str, Comparison] = {}
+        self._curves: list[ExclusionCurve | None] = []
+        """Earlier ones of `curve`, to which *Undo* goes back."""
+        self._region = {each.name: point.name for point in comparison.points[::-1] for each in point.quantizers}
         self._torch: Any = comparison  # only a `TorchComparison` has actions
         first = notable(comparison)
         alt = f"Comparison of {comparison.reference} and {comparison.candidate}: {comparison.message}"
@@ -98,6 +110,7 @@ class ComparisonPanel(LinkedWidget):
         actions = []
         if isinstance(comparison, TorchComparison) and comparison.recording is not None:
             actions = ["reproduce", *(["drill"] if comparison.has_module else [])]
+        actions += ["float"] if comparison.models is not None and comparison.quantizers else []
         super().__init__(alt, {"columns": packed}, _actions=actions, **given, **traits)
         self.graph = graph
 
@@ -113,10 +126,12 @@ class ComparisonPanel(LinkedWidget):
         details = options.get("limit", DETAILS)
         columns = comparison_columns(self.comparison, details=details, progress=options.get("progress"))
         parts = {"points": columns.to_bytes()}
-        return Content(f"{self.comparison.reference} and {self.comparison.candidate}", {}, "comparison", parts)
+        about = {"steps": self._steps}
+        return Content(f"{self.comparison.reference} and {self.comparison.candidate}", about, "comparison", parts)
 
     def _verbs(self) -> dict[str, Verb]:
         off = {"reproduce", "drill"} - set(self._actions)
+        off |= set() if "float" in self._actions else {"float", "worst", "suggest", "undo"}
         return {name: verb for name, verb in super()._verbs().items() if name not in off}
 
     def _on_detail(self, call: Call) -> Reply:
@@ -144,15 +159,68 @@ class ComparisonPanel(LinkedWidget):
         self._inside[name] = self.drilled = drilled
         return Reply(buffers=[packed])
 
+    def put_back(self, *names: str, progress: Progress | None = None) -> ExclusionCurve:
+        """Put regions of a quantized model back to float, in addition to those that are, and show what that gains.
+
+        Parameters
+        ----------
+        names
+            Names of points that have quantizers, or of quantized nodes of the reference.
+        progress
+            Called before each step with the fraction done and what comes next.
+
+        Raises
+        ------
+        OnnxNbError
+            If a name is that of no quantized region, or for the reasons of `Comparison.mixed`.
+        """
+        known = () if self.curve is None else (step.name for step in self.curve.steps[1:])
+        return self._to(self.comparison.exclusion_curve([*known, *names], progress=progress))
+
+    def _to(self, curve: ExclusionCurve) -> ExclusionCurve:
+        self._curves.append(self.curve)
+        self.curve, self._steps = curve, curve_steps(curve)
+        return curve
+
+    def _on_float(self, call: Call) -> Reply:
+        name, count = call.text("name"), call.number("count")
+        known = [] if self.curve is None else [step.name for step in self.curve.steps[1 : count + 1]]
+        return self._changed(self.comparison.exclusion_curve([*known, name], progress=call.progress), -2)
+
+    def _on_worst(self, call: Call) -> Reply:
+        return self._changed(self.comparison.exclusion_curve(progress=call.progress))
+
+    def _on_suggest(self, call: Call) -> Reply:
+        nodes = self.comparison.suggest_exclusion(call.text("target"), progress=call.progress)
+        return self._changed(self.comparison.exclusion_curve(nodes, progress=call.progress))
+
+    def _on_undo(self, _call: Call) -> Reply:
+        with self._lock:
+            self.curve = self._curves.pop() if self._curves else None
+            self._steps = curve_steps(self.curve)
+        return Reply({"message": ""})
+
+    def _changed(self, curve: ExclusionCurve, before: int = 0) -> Reply:
+        """Show a curve, and say what it gains over one of its steps."""
+        with self._lock:
+            self._to(curve)
+        steps, many = curve.steps, count_text(len(curve.nodes()), "node")
+        gain = f"the outputs have {steps[-1].sqnr:.1f} dB instead of {steps[max(before, -len(steps))].sqnr:.1f} dB"
+        return Reply({"message": f"With {many} in float {gain}."})
+
+    def _point_of(self, name: str) -> str:
+        """Return the point of a tensor, or the one whose region quantizes it; empty if there is none."""
+        return self.comparison[name].name if name in self.comparison else self._region.get(name, "")
+
     @traitlets.observe("point")
     def _point_chosen(self, _change: Any) -> None:
-        self.selection = self._of_point(self.point)
+        if self._point_of(self._selected_name) != self.point or not self.point:
+            self.selection = self._of_point(self.point)
 
     @traitlets.observe("selection")
     def _tensor_selected(self, _change: Any) -> None:
-        name = self._selected_name
         if self.selection != self._of_point(self.point):
-            self.point = self.comparison[name].name if name in self.comparison else ""
+            self.point = self._point_of(self._selected_name)
 
     def _of_point(self, name: str) -> list[dict[str, Any]]:
         """Return the tensor of a point as a selection: the candidate's, else the reference's."""
@@ -182,10 +250,13 @@ class ComparisonPanel(LinkedWidget):
         return max(found_in(names, model) for names in sides)
 
     def _tensor(self, model: Model) -> dict[str, Any] | None:
-        if self.point not in self.comparison:
-            return None
-        values, point = Graph.of(model).value_names, self.comparison[self.point]
-        found = (tensor for tensor in (point.candidate, point.reference) if tensor in values)
+        name, values = self._selected_name, Graph.of(model).value_names
+        if name in self.comparison:
+            point = self.comparison[name]
+            names = [point.candidate, point.reference]
+        else:  # a weight: as the quantizer named it, or as it was
+            names = [f"{name}_quantized", name]
+        found = (tensor for tensor in names if tensor in values)
         return next(({"kind": "tensor", "name": tensor} for tensor in found), None)
 
     def _selected(self, tensor: str) -> dict[str, Any] | None:

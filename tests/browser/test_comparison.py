@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import re
 from typing import TYPE_CHECKING
 
+import onnx
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.graph import GraphWidget
 from tests.browser.jupyter import ROOT, await_rest
 from tests.browser.test_accessibility import AXE, violations
+from tests.faults.quantized import Sound, clipped
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -166,6 +169,70 @@ def test_a_click_and_a_drag_on_the_plot(lab: JupyterPage) -> None:
     expect(panel.get_by_label("Errors of the point")).to_contain_text(lab.kernel.evaluate("c.names[4]"))
     whole.click()
     expect(whole).to_be_hidden()
+    assert lab.errors == []
+
+
+def test_a_region_goes_back_to_float(themed_lab: JupyterPage, tmp_path: Path) -> None:
+    lab = themed_lab
+    sound = Sound("conv")
+    planted = clipped(sound, 2)
+    for name, proto in (("float", planted.reference), ("int8", planted.candidate)):
+        onnx.save(proto, tmp_path / f"{name}.onnx")
+    code = f"""
+import ipywidgets, onnx_nb
+exact, rough = (onnx_nb.load({str(tmp_path)!r} + f"/{{name}}.onnx") for name in ("float", "int8"))
+c = onnx_nb.compare(exact, rough, onnx_nb.random_feeds(exact, 0))
+g = onnx_nb.ModelGraph(rough, height=300)
+panel = onnx_nb.ComparisonPanel(c, graph=g)
+ipywidgets.VBox([g, panel])"""
+    lab.open(lab.server.write("float.ipynb", code)).run_all()
+    panel = lab.widget("comparison")
+    expect(panel.locator("header")).to_contain_text("First differs at 'r1' (Relu)")
+    panel.scroll_into_view_if_needed()
+    lab.screenshot(f"quantized-{lab.theme}", panel)
+    panel.get_by_role("button", name="Scales (13)").click()
+    scales = panel.get_by_role("grid", name="Quantizers")
+    row = scales.locator("[data-row]").first
+    expect(row).to_contain_text("quantization of 'r1' clips 9.9% of values above 0.906")
+    row.click()
+    detail = panel.get_by_label("The quantizer")
+    expect(detail.get_by_role("img", name="Values before and after rounding, 9.89 % of them clipped")).to_be_visible()
+    lab.kernel.expect("(panel.point, g.selection[0]['name'])", ["r1", "r1_DequantizeLinear_Output"])
+    lab.screenshot(f"quantized-scales-{lab.theme}", panel)
+    lab.page.add_script_tag(path=AXE)
+    assert violations(panel) == []
+
+    detail.get_by_role("button", name="Put back to float").click()
+    expect(panel.get_by_role("status").first).to_contain_text(
+        "With 4 nodes in float the outputs have 37.8 dB instead of 13.7 dB."
+    )
+    wanted = "onnx_nb.compare(exact, c.mixed(panel.curve.nodes()), c.feed)['y'].cumulative.sqnr"
+    assert lab.kernel.evaluate(f"abs(panel.curve.steps[-1].sqnr - {wanted}) < 0.01")
+    panel.get_by_role("button", name="In float (1)").click()
+    curve = panel.get_by_label("Outputs against regions in float").first
+    expect(curve.get_by_role("status")).to_contain_text("1 region, 4 nodes in float: 37.8 dB")
+    lab.screenshot(f"quantized-float-{lab.theme}", panel)
+    curve.get_by_role("button", name="Undo").click()
+    expect(panel.get_by_role("button", name="In float (0)")).to_be_visible()
+    assert lab.kernel.evaluate("panel.curve") is None
+    curve.get_by_label("SQNR that the outputs").fill("about 40")
+    curve.get_by_role("button", name="Suggest").click()
+    expect(panel.get_by_role("alert")).to_contain_text("about 40")
+    curve.get_by_label("SQNR that the outputs").fill("40 dB")
+    curve.get_by_role("button", name="Suggest").click()
+    expect(panel.get_by_role("status").first).to_contain_text("nodes in float the outputs have 4")
+    lab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    curve.get_by_role("button", name="Copy nodes_to_exclude").click()
+    expect(curve.get_by_role("button", name="Copied")).to_be_visible()
+    copied = lab.page.evaluate("navigator.clipboard.readText()")
+    nodes = lab.kernel.evaluate("c.suggest_exclusion('40 dB')")
+    assert copied.partition("=")[0] == "nodes_to_exclude"
+    assert sorted(ast.literal_eval(copied.partition("=")[2])) == sorted(nodes)
+    curve.get_by_role("button", name="Worst first").click()
+    expect(panel.get_by_role("button", name="In float (6)")).to_be_visible()
+    lab.page.set_viewport_size({"width": 900, "height": 1000})
+    lab.screenshot(f"quantized-curve-{lab.theme}", panel)
+    assert violations(panel) == []
     assert lab.errors == []
 
 

@@ -20,6 +20,7 @@ from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.result_columns import SPARK, comparison_columns, detail_columns, notable, sections
 from onnx_nb.widgets._channel import Call, Cancelled
+from tests.faults.quantized import Sound, clipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -274,3 +275,75 @@ def test_a_module_is_drilled_into_and_isolated_from_the_panel() -> None:
         call.args = args
         with pytest.raises(OnnxNbError, match=said):
             panel._on_detail(call)
+
+
+@pytest.fixture(scope="module")
+def quantized() -> Comparison:
+    """The comparison of a small network with a quantized one, of which a range clips."""
+    sound = Sound("conv")
+    planted = clipped(sound, 2)
+    return compare(planted.reference, planted.candidate, sound.feeds)
+
+
+def test_quantizers_are_columns_with_the_worst_first(quantized: Comparison) -> None:
+    packed = columns_in(ComparisonPanel(quantized))
+    assert sorted(packed.texts("quantizer_name")) == sorted(each.name for each in quantized.quantizers)
+    assert packed.texts("quantizer_name")[0] == "r1"
+    assert "clips 9.9% of values above 0.906" in packed.texts("quantizer_message")[0]
+    by_name = {each.name: each for each in quantized.quantizers}
+    ends = packed.arrays["quantizer_end"]
+    for row, name in enumerate(packed.texts("quantizer_name")):
+        quantizer = by_name[name]
+        assert packed.arrays["quantizer_clipped"][row] == quantizer.clipped
+        assert quantized.points[packed.arrays["quantizer_region"][row]].quantizers.count(quantizer) == 1
+        before, after = (packed.arrays[f"quantizer_{side}"][ends[row] - 96 : ends[row]] for side in ("before", "after"))
+        assert before.sum() == after.sum() == quantizer.count
+        beyond = before[:16].sum() + before[-16:].sum()
+        assert after[:16].sum() + after[-16:].sum() == 0
+        assert beyond >= quantizer.below + quantizer.above
+        # rounding leaves a value in its interval, so only values beyond move, to the outermost levels
+        assert np.abs(before - after)[17:79].max() <= 1
+    assert packed.arrays["blame_clipping"][quantized.names.index("r1")] > 0.99
+    assert not any(name.startswith(("quantizer", "blame")) for name in columns_in(ComparisonPanel(comparison())).arrays)
+
+
+def test_regions_go_back_to_float_and_undo_returns(quantized: Comparison) -> None:
+    panel = ComparisonPanel(quantized)
+    sent: list[Any] = []
+    verbs = panel._verbs()
+
+    def ask(verb: str, **given: Any) -> str:
+        return str(verbs[verb](Call(1, verb, given, lambda content, _: sent.append(content))).value["message"])
+
+    assert ask("float", name="r1", count=0) == "With 4 nodes in float the outputs have 37.8 dB instead of 13.7 dB."
+    assert panel.curve is not None
+    mixed = compare(quantized.models[0], quantized.mixed(panel.curve.nodes()), quantized.feed)  # type: ignore[index]
+    assert mixed["y"].cumulative is not None
+    assert panel.curve.steps[-1].sqnr == pytest.approx(mixed["y"].cumulative.sqnr, abs=0.01)
+    panel.put_back("r3")
+    assert [step["name"] for step in panel._steps] == ["", "r1", "r3"]
+    # a step that is chosen before the last one is what the next region goes to
+    ask("float", name="x", count=1)
+    assert [step["name"] for step in panel._steps] == ["", "r1", "x"]
+    ask("undo")
+    assert [step["name"] for step in panel._steps] == ["", "r1", "r3"]
+    ask("suggest", target="40 dB")
+    assert sorted(panel.curve.nodes()) == sorted(quantized.suggest_exclusion("40 dB"))
+    ask("worst")
+    assert panel.curve.steps == quantized.exclusion_curve().steps
+    for _ in range(5):
+        ask("undo")
+    assert panel._steps == []
+    with pytest.raises(OnnxNbError, match="no quantized region or node"):
+        ask("float", name="nothing", count=0)
+    assert "float" not in ComparisonPanel(comparison())._verbs()
+
+
+def test_a_quantizer_leads_to_its_tensor_in_the_graph(quantized: Comparison) -> None:
+    assert quantized.models is not None
+    graph = ModelGraph(quantized.models[1])
+    panel = ComparisonPanel(quantized, graph=graph)
+    panel.selection = [{"kind": "tensor", "name": "w2"}]
+    assert (panel.point, graph.selection) == ("r2", [{"kind": "tensor", "name": "w2_quantized"}])
+    panel.selection = [{"kind": "tensor", "name": "r1"}]
+    assert (panel.point, graph.selection[0]["name"]) == ("r1", "r1_DequantizeLinear_Output")

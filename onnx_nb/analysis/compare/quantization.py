@@ -71,6 +71,8 @@ _SAMPLED: Final = {"activation": 1 << 15, "weight": 1 << 17}
 """Maximum number of values that are rounded."""
 _FEWEST_CLIPPED: Final = 0.002
 """Minimum share of clipped values of a faulty quantizer: a few belong to any calibration."""
+_INTERVALS: Final = 64
+"""Maximum number of intervals in the histogram of a quantizer's range."""
 _LOST: Final = 4
 """Levels below which a channel is lost."""
 _FAR: Final = 12.0
@@ -110,6 +112,9 @@ class Quantizer:
     """Values that are clipped because they are too large."""
     levels: Longs = field(default_factory=lambda: np.zeros(0, np.int64))
     """Values on each level, of integers of at most eight bits; shape (2**bits,)."""
+    spread: Longs = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Values before rounding in at most 64 intervals of levels, and half as many beyond: a quarter on either side, of
+    which the outermost have all values further away. Each channel counts in its own scale."""
     signal: float = 0.0
     """Sum of squares of the values."""
     rounding: float = 0.0
@@ -238,7 +243,9 @@ class Quantizer:
         """Return the quantizer over the values of both."""
         sums = ("count", "below", "above", "signal", "rounding", "clipping", "wrong", "fitted", "by_channel")
         counts: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in sums}
-        counts["levels"] = self.levels + other.levels if len(self.levels) == len(other.levels) else self.levels
+        for name in ("levels", "spread"):
+            mine, yours = getattr(self, name), getattr(other, name)
+            counts[name] = mine + yours if len(mine) == len(yours) else mine
         return replace(self, **counts, lost=min(self.lost, other.lost))
 
     __or__ = merge
@@ -531,6 +538,7 @@ def _measured(rounded: _Rounded, ends: tuple[int, int], *, is_symmetric: bool, i
         "below": int(np.count_nonzero(too_small)),
         "above": int(np.count_nonzero(too_large)),
         "levels": np.bincount(places, minlength=bins) if bins <= 256 else np.zeros(0, np.int64),
+        "spread": _spread(rounded, ends),
         "signal": float(np.vdot(real, real)),
         "rounding": float(squares[~far].sum()),
         "clipping": float(squares[clipped].sum()),
@@ -540,6 +548,18 @@ def _measured(rounded: _Rounded, ends: tuple[int, int], *, is_symmetric: bool, i
         "channels": marked,
         "lost": lost,
     }
+
+
+def _spread(rounded: _Rounded, ends: tuple[int, int]) -> Longs:
+    """Return the counts of values in intervals of levels, which rounding does not leave."""
+    inside = min(_INTERVALS, ends[1] - ends[0] + 1)
+    beyond = inside // 4
+    steps = np.maximum(rounded.steps, np.finfo(np.float32).tiny)
+    levels = (rounded.real - rounded.back) / steps + (rounded.codes - ends[0] + 0.5)
+    places = np.floor(levels * (inside / (ends[1] - ends[0] + 1))).ravel()
+    return np.bincount(
+        np.clip(places + beyond, 0, inside + 2 * beyond - 1).astype(np.int64), minlength=inside + 2 * beyond
+    )
 
 
 def _odd_channels(

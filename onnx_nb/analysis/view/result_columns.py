@@ -29,6 +29,7 @@ from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.simplify.known_graph import identify
 from onnx_nb.analysis.simplify.rounds import rules
 from onnx_nb.analysis.view.columns import Columns
+from onnx_nb.analysis.view.quantizer_columns import quantizer_columns
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison, Point, Which
@@ -144,7 +145,8 @@ def comparison_columns(comparison: Comparison, *, details: int = 0, progress: Pr
     """Return all points as columns, with packed details of the worst in at most ``details`` bytes."""
     points, missing = comparison.points, comparison.unmatched
     best = [point.isolated or point.cumulative for point in points]
-    arrays = _metric_columns(points, progress) | _sparks(best)
+    of_quantizers, texts_of_quantizers = quantizer_columns(comparison)
+    arrays = _metric_columns(points, progress) | _sparks(best) | of_quantizers
     packed, rows = _details(comparison, details, progress)
     arrays |= {
         "output": np.asarray([point.output for point in points], np.uint8),
@@ -179,7 +181,7 @@ def comparison_columns(comparison: Comparison, *, details: int = 0, progress: Pr
     texts["shape"] = ["" if size is None else shape_text(size.shape) for size in sizes]
     texts["dtype"] = ["" if size is None else " → ".join(dict.fromkeys(size.dtypes)) for size in sizes]
     texts |= {f"missing_{name}": [getattr(each, name) for each in missing] for name in ("name", "reason", "op_type")}
-    return Columns.of(arrays, texts, meta)
+    return Columns.of(arrays, texts | texts_of_quantizers, meta)
 
 
 def _metric_columns(points: Sequence[Point], progress: Progress | None) -> dict[str, Any]:

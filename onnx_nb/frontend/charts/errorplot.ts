@@ -11,6 +11,8 @@ import { plain } from "../scene/formatting.ts";
 export interface ErrorPlotOptions {
   /** name of the plotted metric */
   readonly metric: string;
+  /** accessible name */
+  readonly label?: string;
   /** row of the first divergent point, −1 for none */
   readonly first: number;
   /** describes a point in one line, and in a tooltip */
@@ -58,7 +60,12 @@ export class ErrorPlot {
       title: "Back to all points (0)",
     });
     this.#showAll.hidden = true;
-    const label = { role: "slider", tabindex: 0, "aria-label": "Errors against depth", "aria-valuemin": 1 };
+    const label = {
+      role: "slider",
+      tabindex: 0,
+      "aria-label": options.label ?? "Errors against depth",
+      "aria-valuemin": 1,
+    };
     this.#plot = el("div.onnx-nb-depth-plot", label, this.#ground, this.#over);
     const note = options.note === "" ? null : el("div.onnx-nb-depth-note.onnx-nb-dim", options.note);
     this.element = el("div.onnx-nb-depth", this.#plot, note, this.#showAll, this.#tooltip);

@@ -4,10 +4,19 @@ import { ErrorPlot, type ErrorSeries } from "../charts/errorplot.ts";
 import { spark } from "../charts/histogram.ts";
 import { type Details, type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
 import { counted, magnitude, plain } from "../scene/formatting.ts";
-import { button, el, elide, on, svg } from "./dom.ts";
+import { button, el, elide, fillings, on, svg } from "./dom.ts";
 import { download } from "./export.ts";
 import { createMenu, item, type Menu } from "./menu.ts";
 import { createPointDetail, figure } from "./pointdetail.ts";
+import {
+  blameColumns,
+  type Change,
+  createWhatIf,
+  quantizerColumns,
+  quantizerDetail,
+  type Step,
+  type WhatIf,
+} from "./quantizers.ts";
 import { createTableTabs, csvOf, numbers, type RowColumn, Table, type TableColumn, texts } from "./table.ts";
 import { createTaskBar, type OnProgress, type TaskBar } from "./task.ts";
 
@@ -25,6 +34,11 @@ export interface ComparisonOptions {
   readonly reproduce?: (name: string, signal: AbortSignal, progress: OnProgress) => Promise<string>;
   /** shows the operations in a point's module, and returns "" */
   readonly drill?: (name: string, signal: AbortSignal, progress: OnProgress) => Promise<string>;
+  /** a person chose a quantizer */
+  readonly rounded?: (tensor: string) => void;
+  /** changes which regions are in float */
+  readonly change?: Change;
+  readonly steps?: readonly Step[];
   /** a button that leads back */
   readonly back?: { readonly text: string; readonly go: () => void };
 }
@@ -57,14 +71,25 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   };
   const pick = (row: number): void => choose(row, true);
   const turned = (metric: string): void => options.turned?.(metric);
+  const known = points.quantizers > 0 && (options.change !== undefined || (options.steps ?? []).length > 1);
+  const whatIf = known
+    ? createWhatIf(
+        options.change ?? null,
+        task,
+        (name) => points.rowOf(name) >= 0 && pick(points.rowOf(name)),
+        (regions) => tabs?.buttons.at(-1)?.replaceChildren(`In float (${plain(regions)})`),
+        signal,
+      )
+    : null;
   const chart = createErrorSection(points, options.metric ?? "rel_l2", { chosen: pick, turned }, signal);
   const detail = createPointDetail(
     points,
     options.detail,
     () => root.classList.contains("onnx-nb-dark"),
-    (row, round) => pointActions(points.text("name", row), options, task, round),
+    (row, round) => pointActions(points, row, options, task, whatIf, round),
     signal,
   );
+  const scales = createScales(points, options, whatIf, title, signal);
   const table = new Table(
     {
       label: `Points of ${title}`,
@@ -79,13 +104,24 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   );
   const unmatched = { label: `Unmatched values of ${title}`, noun: "value", count: points.missing };
   const missing = new Table({ ...unmatched, columns: missingColumns(points) }, signal);
+  const turn = (tab: number): void => {
+    const floats = whatIf !== null && tab === 3;
+    chart.element.hidden = floats;
+    if (whatIf !== null) whatIf.chart.hidden = !floats;
+    if (scales !== null) scales.detail.hidden = tab !== 2;
+    detail.element.hidden = scales !== null && tab === 2;
+  };
   const tabs = createTableTabs(
     [
       ["Points", points.count, table],
       ["Unmatched", points.missing, missing],
+      ...(scales === null ? [] : [["Scales", points.quantizers, scales.table] as const]),
+      ...(whatIf === null ? [] : [["In float", 0, whatIf.pane] as const]),
     ],
     signal,
+    turn,
   );
+  whatIf?.show(options.steps ?? []);
   tabs.show(points.count === 0 && points.missing > 0 ? 1 : 0);
   tabs.buttons[1].disabled = points.missing === 0;
   const content = {
@@ -105,7 +141,11 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   const nothing = el("p.onnx-nb-nothing.onnx-nb-dim", "There is nothing to show.");
   const body =
     points.count > 0
-      ? [el("div.onnx-nb-comparison-left", chart.element, below), detail.element]
+      ? [
+          el("div.onnx-nb-comparison-left", chart.element, whatIf?.chart ?? null, below),
+          detail.element,
+          ...(scales === null ? [] : [scales.detail]),
+        ]
       : [points.missing > 0 ? below : nothing];
   root.replaceChildren(
     headerOf(points, options.back, linked, goToFirst, save.element, signal),
@@ -117,6 +157,8 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     /** Chooses a point by name, "" for none. */
     choose: (name: string): void => choose(points.rowOf(name), false),
     setMetric: chart.setMetric,
+    /** Shows which regions are in float. */
+    setSteps: (steps: readonly Step[]): void => whatIf?.show(steps),
     /** Shows the name of the linked graph, "" for none. */
     setLinked(text: string): void {
       linked.textContent = elide(text, 200);
@@ -124,6 +166,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     },
     redraw(): void {
       chart.plot.redraw();
+      whatIf?.redraw();
       detail.redraw();
     },
     svg: content.svg,
@@ -161,12 +204,53 @@ function headerOf(
   );
 }
 
+/** Creates the table of quantizers and the pane of the chosen one; null where nothing is quantized. */
+function createScales(
+  points: Points,
+  { rounded }: ComparisonOptions,
+  whatIf: WhatIf | null,
+  title: string,
+  signal: AbortSignal,
+) {
+  if (points.quantizers === 0) return null;
+  const detail = el("aside.onnx-nb-detail", { "aria-label": "The quantizer", tabindex: 0, hidden: true });
+  const filling = fillings(signal);
+  const show = (row: number): void => {
+    const round = filling();
+    const region = row < 0 ? "" : points.text("name", points.of("quantizer_region")[row]);
+    const parts =
+      row < 0
+        ? [el("p.onnx-nb-dim", "Choose a tensor to see how it is rounded.")]
+        : quantizerDetail(points, row, floatAction(region, whatIf, round), round);
+    detail.replaceChildren(...parts);
+  };
+  const chosen = (row: number): void => {
+    show(row);
+    if (row >= 0) rounded?.(points.text("quantizer_name", row));
+  };
+  const options = { label: `Quantizers of ${title}`, noun: "quantizer", count: points.quantizers };
+  const activated = (): void => detail.focus();
+  const table = new Table({ ...options, columns: quantizerColumns(points), chosen, activated }, signal);
+  show(-1);
+  return { table, detail };
+}
+
+function floatAction(region: string, whatIf: WhatIf | null, signal: AbortSignal): HTMLElement[] {
+  if (whatIf === null) return [];
+  const title = `Put ${elide(region, 80)} back to float, and run what lies behind it`;
+  return [button("Put back to float", () => whatIf.put(region), signal, { class: "onnx-nb-small onnx-nb-act", title })];
+}
+
 function pointActions(
-  name: string,
+  points: Points,
+  row: number,
   { reproduce, drill }: ComparisonOptions,
   task: TaskBar,
+  whatIf: WhatIf | null,
   signal: AbortSignal,
 ): HTMLElement[] {
+  const name = points.text("name", row);
+  const quantized = points.quantizers > 0 && points.of("quantizer_region").includes(row as never);
   const actions = [
     [
       "Drill down",
@@ -176,11 +260,15 @@ function pointActions(
     ],
     ["Reproduce", "Extract its part of the model, with torch's inputs and outputs", "Extracting", reproduce],
   ] as const;
-  return actions.flatMap(([text, title, doing, work]) => {
-    if (work === undefined) return [];
-    const run = (): void => task.run(`${doing} ${elide(name, 80)}…`, (ended, progress) => work(name, ended, progress));
-    return button(text, run, signal, { class: "onnx-nb-small onnx-nb-act", title, "aria-disabled": task.busy });
-  });
+  const own = quantized ? floatAction(name, whatIf, signal) : [];
+  return own.concat(
+    actions.flatMap(([text, title, doing, work]) => {
+      if (work === undefined) return [];
+      const run = (): void =>
+        task.run(`${doing} ${elide(name, 80)}…`, (ended, progress) => work(name, ended, progress));
+      return button(text, run, signal, { class: "onnx-nb-small onnx-nb-act", title, "aria-disabled": task.busy });
+    }),
+  );
 }
 
 function saveMenu(
@@ -381,7 +469,7 @@ function pointColumns(points: Points): readonly TableColumn[] {
   const ran = { hint: "‖Δ‖/‖x‖ where each side ran by itself", ...(!isolated && { bad }) };
   const odd = { hint: "NaN or Inf on one side only, or texts that differ", bad };
   return [
-    texts("point", "Point", [226, 3], (row) => points.text("name", row), { names: true }),
+    texts("point", "Point", [points.quantizers > 0 ? 130 : 226, 3], (row) => points.text("name", row), { names: true }),
     // names of torch modules contain their kind, so this column can be left out
     texts("op", "Op", [72, 0.9], (row) => points.text("op_type", row) || "input", { spare: 0.5 }),
     texts("matched", "Matched", [56, 0.3], (row) => points.text("matched", row), { spare: 3, hint: matching }),
@@ -391,6 +479,7 @@ function pointColumns(points: Points): readonly TableColumn[] {
           numbers("isolated", "Isolated", [58, 0.4], worstOf(points, "isolated"), size, { hint: ISOLATED, bad }),
         ]
       : []),
+    ...blameColumns(points),
     numbers("cumulative", "Cumulative", [80, 0.4], worstOf(points, "cumulative"), size, ran),
     numbers("max_abs", "max |Δ|", [58, 0.4], bestOf(points, "max_abs"), magnitude, { spare: 1, hint: largest }),
     numbers("sqnr", "SQNR dB", [58, 0.4], bestOf(points, "sqnr"), (x) => figure("sqnr", x), { spare: 2, hint: NOISE }),

@@ -605,7 +605,7 @@ function field(text: string): string {
 
 /** Tables in one place, with a button for each; `shown` is called with the index of the visible one. */
 export function createTableTabs(
-  tabs: readonly (readonly [name: string, count: number, table: Table])[],
+  tabs: readonly (readonly [name: string, count: number, table: Pick<Table, "element" | "filter">])[],
   signal: AbortSignal,
   shown: (tab: number) => void = () => undefined,
 ) {

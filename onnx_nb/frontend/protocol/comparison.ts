@@ -42,6 +42,8 @@ export class Points extends PackedTable {
   /** log10 of the ends of all small histograms */
   readonly sparkEnds = this.column("spark_ends");
   readonly bars = this.count === 0 ? 0 : this.column("sparks").length / this.count;
+  /** number of quantizers, faulty ones first */
+  readonly quantizers = this.has("quantizer_name") ? this.column("quantizer_name").length : 0;
 
   // the first of the points with the same name
   readonly #rowOf = new Map(
@@ -58,6 +60,11 @@ export class Points extends PackedTable {
   numbers(which: Which, metric: string): Float64Array {
     const name = `${which}_${metric}`;
     return this.has(name) ? this.column(name, Float64Array) : new Float64Array(this.count).fill(Number.NaN);
+  }
+
+  /** Returns a column of numbers. */
+  of(name: string): TypedArray {
+    return this.column(name);
   }
 
   state(which: Which, row: number): number {

@@ -1,6 +1,7 @@
 /** Mounts the points of a comparison. */
 
 import { type ComparisonOptions, type ComparisonView, createComparison } from "../panels/comparison.ts";
+import type { Step } from "../panels/quantizers.ts";
 import { unpack } from "../protocol/codec.ts";
 import { type Details, detailsOf, Points } from "../protocol/comparison.ts";
 import { bindTrait } from "../protocol/model.ts";
@@ -65,6 +66,17 @@ export const comparisonWidget = sharing(
           },
         }),
         ...(actions.includes("drill") && { drill }),
+        ...(actions.includes("float") && {
+          async change(verb, given, ended, progress) {
+            const options = { signal: ended, progress };
+            return (await channel.value<{ message: string }>(verb, given, options)).message;
+          },
+        }),
+        steps: model.get("_steps") as readonly Step[],
+        rounded: (tensor) => {
+          model.set("selection", [{ kind: "tensor", name: tensor }]);
+          model.save_changes();
+        },
       },
       signal,
     );
@@ -73,11 +85,12 @@ export const comparisonWidget = sharing(
     const putPoint = bindTrait<string>(model, "point", view.choose, signal);
     const putMetric = bindTrait<string>(model, "metric", view.setMetric, signal);
     bindTrait<string>(model, "_linked", view.setLinked, signal);
+    bindTrait<readonly Step[]>(model, "_steps", view.setSteps, signal);
     drawn(root, signal, () => (drilled ?? view).redraw());
   },
 );
 
-export const comparisonPage: Page = async (root, _about, part, signal) => {
+export const comparisonPage: Page = async (root, about, part, signal) => {
   const points = new Points(await part("points"));
   const lacking =
     "This page was written without the histograms of this point: panel.to_html(path, limit=…) takes more.";
@@ -87,7 +100,10 @@ export const comparisonPage: Page = async (root, _about, part, signal) => {
     const row = points.rowOf(name);
     if (row >= 0) announceChosen(root, ...sides.map((side) => points.text(side, row)));
   };
-  const view = createComparison(root, points, { height: roomBelow(root, 98, 420), detail, chosen }, signal);
+  const { steps } = about as { steps: readonly Step[] };
+  const rounded = (tensor: string): void => announceChosen(root, tensor);
+  const options = { height: roomBelow(root, 98, 420), detail, chosen, rounded, steps };
+  const view = createComparison(root, points, options, signal);
   if (points.about.notable >= 0) view.choose(points.text("name", points.about.notable));
   drawn(root, signal, view.redraw);
   return {

@@ -1,0 +1,96 @@
+"""Quantizers of a comparison as packed columns, and what putting regions back to float gains as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from onnx_nb.analysis.formatting import shortened
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.compare.comparison import Comparison
+    from onnx_nb.analysis.compare.exclusion import ExclusionCurve
+    from onnx_nb.analysis.compare.quantization import Quantizer
+
+SHARES: Final = ("weights", "rounding", "clipping")
+"""Parts of `Point.blame` that are columns."""
+NUMBERS: Final = ("zero_point", "low", "high", "clipped", "used", "rmse_per_scale", "relative", "excess")
+"""Numbers of a quantizer that are columns."""
+TEXTS: Final = ("name", "node", "role", "dtype", "granularity", "fault", "message")
+LONGEST: Final = 300
+"""Maximum number of characters of a message."""
+
+
+def quantizer_columns(comparison: Comparison) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """Return arrays and texts of all quantizers, and the shares of each point's error; none where nothing is quantized.
+
+    ``frontend/protocol/comparison.ts`` reads them.
+    """
+    points = comparison.points
+    # the worst fault first, then those without one in order of execution
+    quantizers = sorted(comparison.quantizers, key=lambda each: -each.excess if each.fault else 0.0)
+    if not quantizers:
+        return {}, {}
+    row = {each.name: place for place, each in reversed(list(enumerate(points)))}
+    region = {id(each): place for place, point in reversed(list(enumerate(points))) for each in point.quantizers}
+    own = {each.reference: place for place, each in reversed(list(enumerate(points)))} | row
+
+    def numbers(of: Callable[[Quantizer], float]) -> Any:
+        return np.asarray([of(each) for each in quantizers], np.float64)
+
+    blame = [point.blame for point in points]
+    spread = [each.spread for each in quantizers]
+    arrays: dict[str, Any] = {
+        f"blame_{share}": np.asarray([each.get(share, math.nan) for each in blame], np.float64) for share in SHARES
+    }
+    for name in NUMBERS:
+        arrays[f"quantizer_{name}"] = numbers(lambda each, name=name: getattr(each, name))  # type: ignore[misc]
+    arrays |= {
+        "quantizer_scale": numbers(lambda each: float(each.scale[1])),
+        "quantizer_least": numbers(lambda each: float(each.scale[0])),
+        "quantizer_above": numbers(lambda each: each.above / each.count if each.count else 0.0),
+        "quantizer_point": np.asarray([own.get(each.name, region[id(each)]) for each in quantizers], np.int32),
+        "quantizer_region": np.asarray([region[id(each)] for each in quantizers], np.int32),
+        "quantizer_end": np.cumsum([len(each) for each in spread], dtype=np.uint32),
+        "quantizer_before": np.concatenate(spread).astype(np.float64),
+        "quantizer_after": np.concatenate([_rounded(each) for each in quantizers]).astype(np.float64),
+    }
+    texts = {
+        f"quantizer_{name}": [shortened(str(getattr(each, name)), LONGEST) for each in quantizers] for name in TEXTS
+    }
+    return arrays, texts
+
+
+def _rounded(quantizer: Quantizer) -> Any:
+    """Return the counts of `Quantizer.spread` after rounding, of the integers themselves where they are known."""
+    counts = np.array(quantizer.spread)
+    beyond = len(counts) // 6
+    inside = len(counts) - 2 * beyond
+    if len(quantizer.levels) and inside:
+        counts[:] = 0
+        counts[beyond : beyond + inside] = quantizer.levels.reshape(inside, -1).sum(axis=1)
+    elif beyond:
+        counts[beyond] += counts[:beyond].sum()
+        counts[-beyond - 1] += counts[-beyond:].sum()
+        counts[:beyond] = counts[-beyond:] = 0
+    return counts
+
+
+def curve_steps(curve: ExclusionCurve | None) -> list[dict[str, Any]]:
+    """Return the steps of a curve as JSON, where a number that is not finite is ``None``."""
+    return (
+        []
+        if curve is None
+        else [
+            {"name": step.name, "nodes": list(step.nodes)}
+            | {name: _finite(getattr(step, name)) for name in ("sqnr", "kl", "top1")}
+            for step in curve.steps
+        ]
+    )
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

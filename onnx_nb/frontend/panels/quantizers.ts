@@ -1,0 +1,334 @@
+/**
+ * What quantization costs: a table of the quantizers, the values of the chosen one before and after rounding, and what
+ * the outputs gain if regions are put back to float.
+ */
+
+import { ErrorPlot } from "../charts/errorplot.ts";
+import type { Points } from "../protocol/comparison.ts";
+import { counted, magnitude, plain, written } from "../scene/formatting.ts";
+import { button, copyButton, el, elide, facts, fillings, on, svg } from "./dom.ts";
+import { figure } from "./pointdetail.ts";
+import { numbers, Table, type TableColumn, texts } from "./table.ts";
+import type { OnProgress, TaskBar } from "./task.ts";
+
+/** The outputs with one more region in float, as of `analysis/view/quantizer_columns.py`; null for no finite number. */
+export interface Step {
+  readonly name: string;
+  readonly nodes: readonly string[];
+  readonly sqnr: number | null;
+  readonly kl: number | null;
+  readonly top1: number | null;
+}
+
+/** Changes what is in float, and returns a message. */
+export type Change = (
+  verb: "float" | "worst" | "suggest" | "undo",
+  given: Readonly<Record<string, string | number>>,
+  signal: AbortSignal,
+  progress: OnProgress,
+) => Promise<string>;
+
+const percent = (x: number): string => (Number.isNaN(x) ? "" : x > 0 && x < 0.001 ? "<0.1 %" : figure("outside", x));
+
+/** Returns columns with the shares of quantization in the isolated error of each point. */
+export function blameColumns(points: Points): readonly TableColumn[] {
+  if (points.quantizers === 0) return [];
+  const column = (share: string, title: string, what: string): TableColumn =>
+    numbers(share, title, [64, 0.4], points.of(`blame_${share}`), percent, {
+      hint: `Share of ${what} in the isolated error`,
+      spare: 0.4,
+    });
+  return [
+    column("weights", "Weights", "rounded weights"),
+    column("rounding", "Rounding", "rounded activations"),
+    column("clipping", "Clipping", "clipped activations"),
+  ];
+}
+
+export function quantizerColumns(points: Points): readonly TableColumn[] {
+  const text = (name: string) => (row: number) => points.text(`quantizer_${name}`, row);
+  const fault = text("fault");
+  const number = (
+    key: string,
+    title: string,
+    hint: string,
+    name = key,
+    write?: (x: number) => string,
+    faults = "",
+  ): TableColumn =>
+    numbers(key, title, [Math.max(66, 7 * title.length + 8), 0.4], points.of(`quantizer_${name}`), write, {
+      hint,
+      bad: (row) => fault(row) !== "" && faults.includes(fault(row)),
+    });
+  return [
+    texts("tensor", "Tensor", [130, 2], text("name"), { names: true }),
+    texts("type", "Type", [122, 0.5], (row) => `${text("dtype")(row)} ${text("role")(row)}`, { spare: 1 }),
+    texts("per", "Per", [62, 0.4], text("granularity"), { spare: 2, hint: "What has a scale of its own" }),
+    number("scale", "Scale", "The largest one", "scale", (x) => written(x, 3), "coarse outliers"),
+    number("zero", "Zero point", "The integer that stands for 0", "zero_point", plain),
+    number("clipped", "Clipped", "Values beyond the range of the integers", "clipped", percent, "clipping"),
+    number("used", "Used", "Levels between the smallest and the largest value", "used", percent, "coarse"),
+    number("rmse", "RMSE ÷ scale", "0.29 where values are anywhere between two levels", "rmse_per_scale", (x) =>
+      written(x, 3),
+    ),
+    texts("wrong", "What is wrong", [150, 4], (row) => (fault(row) === "" ? "" : text("message")(row)), {
+      bad: () => true,
+    }),
+  ];
+}
+
+/** Returns what the pane shows of a quantizer. */
+export function quantizerDetail(
+  points: Points,
+  row: number,
+  actions: readonly HTMLElement[],
+  signal: AbortSignal,
+): Node[] {
+  const text = (name: string): string => points.text(`quantizer_${name}`, row);
+  const of = (name: string): number => points.of(`quantizer_${name}`)[row];
+  const name = text("name");
+  const [least, scale] = [of("least"), of("scale")];
+  return [
+    el(
+      "div.onnx-nb-dim",
+      text("role"),
+      copyButton(() => name, signal, "Copy name"),
+    ),
+    el("h4.onnx-nb-mono", { title: name }, elide(name, 200)),
+    el(text("fault") === "" ? "p.onnx-nb-dim" : "p.onnx-nb-difference", text("message")),
+    el("div.onnx-nb-row", ...actions),
+    ...rangeOf(points, row),
+    facts([
+      ["type", `${text("dtype")}, a scale per ${text("granularity")}`],
+      ["scale", least === scale ? written(scale, 4) : `${written(least, 3)} to ${written(scale, 3)}`],
+      ["zero point", plain(of("zero_point"))],
+      ["range", `${written(of("low"), 4)} to ${written(of("high"), 4)}`],
+      ["clipped", `${percent(of("clipped"))}, ${percent(of("above"))} above`],
+      ["used levels", percent(of("used"))],
+      ["RMSE ÷ scale", written(of("rmse_per_scale"), 3)],
+      ["‖Δ‖/‖x‖", magnitude(of("relative"))],
+      ["× a fitting scale", magnitude(of("excess"))],
+      ["node", text("node")],
+      ["region", points.text("name", points.of("quantizer_region")[row])],
+    ]),
+  ];
+}
+
+/** Ratio of the tallest bar to the lowest one above which heights are logarithmic. */
+const STEEP = 300;
+
+/** Draws values before and after rounding over each other, between the ends of the integers. */
+function rangeOf(points: Points, row: number): Node[] {
+  const ends = points.of("quantizer_end");
+  const [from, to] = [row === 0 ? 0 : ends[row - 1], ends[row]];
+  if (from === to) return [];
+  const [before, after] = ["before", "after"].map((name) => points.of(`quantizer_${name}`).slice(from, to));
+  const counts = [...before, ...after];
+  const most = Math.max(...counts);
+  const steep = Math.min(...counts.map((count) => count || most)) * STEEP < most;
+  const high = (count: number): number => 60 * (steep ? Math.log1p(count) / Math.log1p(most) : count / most) || 0;
+  const bars = (counts: ArrayLike<number>, inset: number): string =>
+    Array.from(counts, (count, at) =>
+      count === 0 ? "" : `M${at + inset} 60v${-high(count).toFixed(1)}h${1 - 2 * inset}V60z`,
+    ).join("");
+  const width = before.length;
+  const path = (kind: string, d: string): SVGElement => svg("path", { class: `onnx-nb-${kind}`, d });
+  const marks = [width / 6, (5 * width) / 6].map((x) => `M${x - 0.15} 0h0.3V60h-0.3z`).join("");
+  const whole = points.text("quantizer_granularity", row) === "tensor";
+  const [low, top] = ["low", "high"].map((name) => written(points.of(`quantizer_${name}`)[row], 3));
+  const label = `Values before and after rounding, ${percent(points.of("quantizer_clipped")[row])} of them clipped`;
+  return [
+    el(
+      "div.onnx-nb-errors-part",
+      el(
+        "h5",
+        el("span.onnx-nb-key.onnx-nb-key-before", "float"),
+        el("span.onnx-nb-key.onnx-nb-key-after", "quantized"),
+        el("span.onnx-nb-dim", steep ? "heights logarithmic" : ""),
+      ),
+      svg(
+        "svg",
+        {
+          class: "onnx-nb-range",
+          viewBox: `0 0 ${width} 60`,
+          preserveAspectRatio: "none",
+          role: "img",
+          "aria-label": label,
+        },
+        path("before", bars(before, 0)),
+        path("after", bars(after, 0.25)),
+        path("ends", marks),
+      ),
+      el(
+        "div.onnx-nb-scale-ends.onnx-nb-range-ends",
+        el("span", whole ? low : "lowest"),
+        el("span", whole ? top : "highest"),
+      ),
+    ),
+  ];
+}
+
+const MEASURES = [
+  ["sqnr", "SQNR, dB", false],
+  ["kl", "KL divergence", true],
+  ["top1", "top-1 agreement", false],
+] as const;
+
+export type WhatIf = ReturnType<typeof createWhatIf>;
+
+/**
+ * Creates a curve of the outputs against the number of regions in float, and a table of these regions.
+ *
+ * @param change null without a kernel
+ * @param chosen is called with the name of the region of a step
+ */
+export function createWhatIf(
+  change: Change | null,
+  task: TaskBar,
+  chosen: (name: string) => void,
+  updated: (regions: number) => void,
+  signal: AbortSignal,
+) {
+  const filling = fillings(signal);
+  let steps: readonly Step[] = [];
+  let at = 0;
+  let plot: ErrorPlot | null = null;
+  const number = (key: "sqnr" | "kl" | "top1"): Float64Array => Float64Array.from(steps, (step) => step[key] ?? NaN);
+  const select = el("select.onnx-nb-field.onnx-nb-metric", { "aria-label": "Measure of the outputs" });
+  for (const [key, label] of MEASURES) select.append(el("option", { value: key }, label));
+  const run = (text: string, verb: Parameters<Change>[0], given: Parameters<Change>[1] = {}): void =>
+    task.run(text, (ended, progress) => change?.(verb, given, ended, progress) ?? Promise.resolve(""));
+  const act = (text: string, title: string, press: () => void): HTMLElement =>
+    button(text, press, signal, { class: "onnx-nb-small onnx-nb-act", title });
+  const field = el("input.onnx-nb-field.onnx-nb-target", {
+    value: "30 dB",
+    "aria-label": "SQNR that the outputs have to reach",
+    spellcheck: "false",
+  });
+  const suggest = (): void => run("Searching for the fewest nodes…", "suggest", { target: field.value });
+  on(field, "keydown", signal, (event) => {
+    event.stopPropagation();
+    if (event.key === "Enter") suggest();
+  });
+  on(select, "keydown", signal, (event) => event.stopPropagation());
+  on(select, "change", signal, () => update());
+  const nodes = (): readonly string[] => steps.slice(0, at + 1).flatMap((step) => step.nodes);
+  const copy = copyButton(
+    () =>
+      `nodes_to_exclude=[${nodes()
+        .map((name) => JSON.stringify(name))
+        .join(", ")}]`,
+    signal,
+    "Copy nodes_to_exclude",
+  );
+  const said = el("span.onnx-nb-dim", { role: "status" });
+  const tools =
+    change === null
+      ? []
+      : [
+          act("Worst first", "Put all regions back, the worst first, and measure the outputs after each", () =>
+            run("Putting regions back to float…", "worst"),
+          ),
+          el("span.onnx-nb-row", field, act("Suggest", "Find few nodes with which the outputs reach this", suggest)),
+          act("Undo", "Back to what was in float before", () => run("Going back…", "undo")),
+        ];
+  const graph = el("div");
+  const chart = el(
+    "section.onnx-nb-chart",
+    { "aria-label": "Outputs against regions in float", hidden: true },
+    el(
+      "div.onnx-nb-chart-bar",
+      select,
+      ...tools,
+      copy,
+      said,
+      el("span.onnx-nb-dim.onnx-nb-order", "regions in float →"),
+    ),
+    graph,
+  );
+  const [element, filter] = [el("div.onnx-nb-steps"), el("div.onnx-nb-filter")];
+  const say = (row: number): string => {
+    const step = steps[row];
+    if (step === undefined) return "Nothing is in float: put a region back, or let the kernel find some.";
+    const [, sqnr, kl, top1] = [0, ...MEASURES.map(([key]) => step[key] ?? NaN)];
+    const many = row === 0 ? "nothing" : `${counted(row, "region")}, ${counted(nodes().length, "node")}`;
+    const rest = Number.isNaN(kl) ? "" : `, KL ${magnitude(kl)}, top-1 ${percent(top1)}`;
+    return `${many} in float: ${figure("sqnr", sqnr)} dB${rest}`;
+  };
+  const choose = (row: number, table: Table): void => {
+    if (row < 0) return;
+    at = row;
+    table.choose(row);
+    plot?.choose(row);
+    said.textContent = say(row);
+    if (row > 0) chosen(steps[row].name);
+  };
+  const update = (): void => {
+    const round = filling();
+    const [key, label, logarithmic] = MEASURES.find(([key]) => key === select.value) ?? MEASURES[0];
+    const name = (row: number): string => steps[row].name || "all quantized";
+    const table = new Table(
+      {
+        label: "Regions in float",
+        noun: "step",
+        count: steps.length,
+        columns: [
+          numbers(
+            "float",
+            "In float",
+            [60, 0.3],
+            Float64Array.from(steps, (_, row) => row),
+            plain,
+          ),
+          texts("region", "Region", [150, 3], name, { names: true }),
+          texts("nodes", "Nodes", [100, 2], (row) => steps[row].nodes.join(", "), { spare: 1 }),
+          numbers("sqnr", "SQNR dB", [72, 0.4], number("sqnr"), (x) => figure("sqnr", x)),
+          numbers("kl", "KL", [64, 0.4], number("kl"), magnitude),
+          numbers("top1", "Top-1", [64, 0.4], number("top1"), percent),
+        ],
+        chosen: (row) => choose(row, table),
+      },
+      round,
+    );
+    plot = new ErrorPlot(
+      { count: steps.length, series: [{ which: "cumulative", numbers: number(key) }], logarithmic, parts: [], odd: "" },
+      {
+        metric: label,
+        label: "Outputs against regions in float",
+        first: -1,
+        describe: (row) => `${name(row)}: ${say(row)}`,
+        tooltip: (row) => [
+          el("b", elide(name(row), 70)),
+          el("div", `${plain(row)} in float: ${figure(key, number(key)[row])}`),
+        ],
+        chosen: (row) => choose(row, table),
+        note: steps.length > 1 ? "" : "Nothing is in float.",
+      },
+      round,
+    );
+    graph.replaceChildren(plot.element);
+    element.replaceChildren(table.element);
+    filter.replaceChildren(table.filter);
+    at = Math.min(at, Math.max(0, steps.length - 1));
+    if (steps.length > 0) {
+      table.choose(at);
+      plot.choose(at);
+    }
+    said.textContent = say(at);
+  };
+  return {
+    chart,
+    /** for `createTableTabs` */
+    pane: { element, filter },
+    /** Shows what is in float now. */
+    show(now: readonly Step[]): void {
+      steps = now;
+      at = Math.max(0, steps.length - 1);
+      update();
+      updated(at);
+    },
+    redraw: (): void => plot?.redraw(),
+    /** Puts a region back to float, in addition to those up to the chosen step. */
+    put: (name: string): void => run(`Putting ${elide(name, 80)} back to float…`, "float", { name, count: at }),
+  };
+}
