@@ -22,6 +22,7 @@ from onnx_nb.analysis.cost.costs import Costs as Costs
 from onnx_nb.analysis.cost.costs import UnknownCost as UnknownCost
 from onnx_nb.analysis.cost.costs import costs as costs
 from onnx_nb.analysis.cost.memory import Alive as Alive
+from onnx_nb.analysis.cost.memory import Cache as Cache
 from onnx_nb.analysis.cost.memory import Memory as Memory
 from onnx_nb.analysis.cost.summary import DtypeTotal as DtypeTotal
 from onnx_nb.analysis.cost.summary import LargeWeight as LargeWeight

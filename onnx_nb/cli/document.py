@@ -174,6 +174,9 @@ def of_summary(made: Mapping[str, Any]) -> list[Block]:
         numbers = (("MACs", found.macs), ("FLOPs", found.flops), ("activations, bytes", found.activation_bytes))
         known = [(name, scaled_text(number)) for name, number in numbers if number is not None]
         blocks.append(Table("Cost of a run", ("", ""), known))
+        for cache in found.caches:
+            curve = ", ".join(f"{bytes_text(row['nbytes'])} at {row['tokens']:,}" for row in cache.rows())
+            blocks.append(Text(f"  KV cache: {curve} tokens ({cache.length})"))
         if found.unbound:
             sizes = " ".join(f"--shape {name}=1" for name in found.unbound[:4])
             blocks.append(Text(f"  Dimensions without a size count as unknown: add {sizes}", "faint"))

@@ -17,7 +17,7 @@ from onnx import TensorProto
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.cost import flops
-from onnx_nb.analysis.cost.memory import Memory, accesses, liveness
+from onnx_nb.analysis.cost.memory import Cache, Memory, accesses, caches, liveness
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, count_text, plain_text, quoted, scaled_text, shortened
 from onnx_nb.analysis.graph.dataflow import depths, upward
@@ -114,6 +114,8 @@ class Costs:
     """Number of nodes in each scope with an unknown cost, for macs, flops and activation_bytes."""
     unbound: tuple[str, ...]
     """Dimensions of inputs without a known size: bind them by ``shapes={"batch": 1}``."""
+    caches: tuple[Cache, ...]
+    """The KV caches among the inputs, with their bytes for each token: one for each symbol of a length."""
     _nbytes: Column
     """Bytes of each value; NaN if unknown."""
 
@@ -339,6 +341,7 @@ def _counted(found: Inference) -> Costs:
         scope_sums={metric: sums[metric] for metric in _METRICS},
         scope_unknown=unknown,
         unbound=found.unbound,
+        caches=caches(found),
         _nbytes=_sizes(found),
     )
 

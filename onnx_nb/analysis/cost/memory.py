@@ -8,21 +8,31 @@ its plan writes over inputs, and holds memory that a later tensor of the same sh
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from onnx import TensorProto
 
-from onnx_nb.analysis.formatting import bytes_text
+from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
+from onnx_nb.analysis.model.tensors import declared_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from onnx_nb.analysis.graph.graph import Graph
+    from onnx_nb.analysis.graph.shape_inference import Inference
     from onnx_nb.analysis.model.protofields import Ints
 
 _VIEWS: Final = frozenset(("Reshape", "Identity", "Flatten", "Squeeze", "Unsqueeze", "Dropout"))
 """Operators whose first output is their first input."""
+_CACHE_NAME: Final = re.compile("past|cache", re.IGNORECASE)
+"""Part of the names of inputs that exporters give to caches of keys and values."""
+_LENGTHS: Final = (128, 512, 2048, 8192, 32768)
+"""Tokens for which `Cache.rows` counts by default."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +64,74 @@ class Memory:
     unknown: int
     """Tensors of unknown size, which are counted as empty: with any, the peak is a lower bound."""
 
+    @property
+    def message(self) -> str:
+        """The peak, in a sentence."""
+        bound = "at least " if self.unknown else ""
+        held = count_text(len(self.alive_at_peak), "tensor")
+        return f"Peak {bound}{bytes_text(self.peak)} in {held} while {quoted(self.peak_node)} runs"
+
     def __repr__(self) -> str:
         bound = "≥ " if self.unknown else ""
         rest = f"{bytes_text(self.weight_bytes)} of weights, {bytes_text(self.input_bytes)} of inputs"
         return f"Memory({bound}{bytes_text(self.peak)} at its peak, {rest})"
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Inputs that hold keys and values of earlier tokens, as ``past_key_values.0.key``: a KV cache."""
+
+    length: str
+    """Symbol of the number of tokens that they hold."""
+    bytes_per_token: int
+    """Bytes of all inputs for each token."""
+    inputs: tuple[str, ...]
+    counted_as_one: tuple[str, ...]
+    """Other dimensions of unknown size, such as the batch, which count as 1."""
+
+    def nbytes(self, tokens: int) -> int:
+        """Return the bytes of the cache when it holds a number of tokens."""
+        return self.bytes_per_token * tokens
+
+    def rows(self, lengths: Sequence[int] = _LENGTHS) -> list[dict[str, int]]:
+        """Return the bytes for each length: the curve of the cache."""
+        return [{"tokens": tokens, "nbytes": self.nbytes(tokens)} for tokens in lengths]
+
+    def __repr__(self) -> str:
+        inputs = count_text(len(self.inputs), "input")
+        return f"Cache({bytes_text(self.bytes_per_token)} for each token of {quoted(self.length)}, {inputs})"
+
+
+def caches(found: Inference) -> tuple[Cache, ...]:
+    """Return the caches among the inputs, one for each symbol of a length; the one that grows fastest first.
+
+    An input belongs to a cache if its name has "past" or "cache" and it has three axes or more, of which one, not the
+    first (the batch), is a symbol. Its length may be bound in ``found``.
+    """
+    graph = found.graph
+    members: dict[str, list[tuple[str, int, list[str]]]] = {}
+    for value in graph.inputs.tolist():
+        declared, bound = graph.type_of(value), found.type_of(value).shape
+        shape = declared.shape or ()
+        free = [axis for axis, dim in enumerate(shape) if axis > 0 and isinstance(dim, str)]
+        known = declared.elem_type not in (TensorProto.UNDEFINED, TensorProto.STRING)
+        if len(shape) < 3 or len(free) != 1 or not known or not _CACHE_NAME.search(graph.value_names[value]):
+            continue
+        others = [dim for axis, dim in enumerate(bound or shape) if axis != free[0]]
+        sizes = [dim for dim in others if isinstance(dim, int)]
+        each = declared_bytes(TensorProto(data_type=declared.elem_type, dims=sizes))
+        open_dims = ["?" if dim is None else dim for dim in others if not isinstance(dim, int)]
+        members.setdefault(str(shape[free[0]]), []).append((graph.value_names[value], each, open_dims))
+    made = [
+        Cache(
+            length=symbol,
+            bytes_per_token=sum(each for _, each, _ in inputs),
+            inputs=tuple(name for name, _, _ in inputs),
+            counted_as_one=tuple(dict.fromkeys(dim for _, _, dims in inputs for dim in dims)),
+        )
+        for symbol, inputs in members.items()
+    ]
+    return tuple(sorted(made, key=lambda cache: -cache.bytes_per_token))
 
 
 def liveness(graph: Graph, nbytes: NDArray[np.float64], weight_bytes: float) -> Memory:

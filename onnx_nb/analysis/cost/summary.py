@@ -12,6 +12,7 @@ import numpy as np
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.cost.costs import Cost, Costs, costs
+from onnx_nb.analysis.cost.memory import Cache
 from onnx_nb.analysis.formatting import path_text, plain_text, shape_text
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import Graph
@@ -110,6 +111,8 @@ class Summary(Displayed, Table):
     """The most expensive scopes at the top of the graph, at most twenty, in data-flow order."""
     unbound: tuple[str, ...] = ()
     """Dimensions of inputs without a known size: bind them by ``shapes={"batch": 1}``."""
+    caches: tuple[Cache, ...] = ()
+    """The KV caches among the inputs, whose bytes grow with the length of the sequence."""
 
     @property
     def macs(self) -> int | None:
@@ -194,7 +197,7 @@ def with_costs(summary: Summary, counted: Costs) -> Summary:
     paths, classes = tree.scope_path, tree.scope_class
     costs_of = {group: counted.of_scope(group) for group in sorted(top[:LISTED])}
     rows = (ScopeCost(paths[g], classes[g], c.macs, c.parameters, c.activation_bytes) for g, c in costs_of.items())
-    return replace(summary, cost=counted.total, scopes=tuple(rows), unbound=counted.unbound)
+    return replace(summary, cost=counted.total, scopes=tuple(rows), unbound=counted.unbound, caches=counted.caches)
 
 
 def outline(model: ModelLike) -> Summary:

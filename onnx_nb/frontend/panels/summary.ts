@@ -37,6 +37,8 @@ export interface SummaryData {
   readonly scopes?: readonly (readonly [string, string, number | null, number, number | null])[];
   /** dimensions of inputs whose size is unknown */
   readonly unbound?: readonly string[];
+  /** symbol of the number of tokens, bytes for each of them, inputs, symbols that count as 1 */
+  readonly caches?: readonly (readonly [string, number, readonly string[], readonly string[]])[];
 }
 
 /** `analysis.costs.Cost`: sums over the nodes of known cost, and the number of the others. */
@@ -51,6 +53,8 @@ export interface CostData {
 
 /** Rows of a longer table before its button is pressed. */
 const SHOWN = 8;
+/** Tokens for which the bytes of a cache are shown. */
+const TOKENS = [512, 2048, 8192, 32_768, 131_072];
 /** Maximum number of rows of a table. */
 const MOST = 5000;
 
@@ -156,6 +160,14 @@ function cardsOf(summary: SummaryData, options: SummaryOptions, signal: AbortSig
     bar(size / Math.max(1, nbytes), "var(--nb-accent)", bytes(size)),
   ]);
   if (summary.cost) card("cost of a run", ...costCard(summary, summary.cost, options, signal));
+  for (const [length, each, , one] of summary.caches ?? []) {
+    const given = [length, ...one.map((dim) => `${dim} = 1`)].map((dim) => elide(dim, 40)).join(", ");
+    add(`KV cache · ${bytes(each)} a token · ${given}`, ["tokens", "bytes", ""], TOKENS, (tokens) => [
+      number(plain(tokens)),
+      number(bytes(tokens * each)),
+      bar(tokens / TOKENS[TOKENS.length - 1], "var(--nb-accent)", bytes(tokens * each)),
+    ]);
+  }
   add("functions", ["name", "nodes"], functions, ([name, count]) => [name, number(plain(count))]);
   add("metadata", ["key", "value"], metadata, ([key, value]) => [key, mono(value, 120)]);
   if (doc.trim() !== "") card("description", el("div.onnx-nb-doc", doc.slice(0, 20_000)));

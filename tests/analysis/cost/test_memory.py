@@ -6,11 +6,12 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import onnx.parser
 import onnxruntime
 import pytest
 
-from onnx_nb import costs, load, random_feeds
+from onnx_nb import costs, load, random_feeds, summarize
 from tests import models
 
 
@@ -86,3 +87,33 @@ def test_an_unknown_size_makes_the_peak_a_lower_bound() -> None:
     assert math.isnan(found.mem_access[0])
     assert found.rows()[0]["mem_access"] is None
     assert repr(costs(model, {"n": 250}).memory) == "Memory(2.0 kB at its peak, 0 B of weights, 1.0 kB of inputs)"
+
+
+def test_the_bytes_of_a_cache_are_those_of_its_arrays() -> None:
+    past = ", ".join(
+        f"{dtype}[batch, {heads}, past_length, 64] past_key_values_{layer}_{kind}"
+        for layer, dtype, heads in ((0, "float16", 8), (1, "float", 2))
+        for kind in ("key", "value")
+    )
+    cross = "float[batch, 4, encoder_length, 32] past_key_values_0_encoder_key"
+    other = "int64[batch, past_length] past_mask, float[batch, 3, past_length, 5] image, int64[n] cache_position"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g ({past}, {cross}, {other}) => (float[n] z)'
+        "{ z = Cast<to = 1>(cache_position) }"
+    )
+    own, encoder = costs(model, {"batch": 3}).caches
+    assert (own.length, encoder.length) == ("past_length", "encoder_length")
+    assert encoder.inputs == ("past_key_values_0_encoder_key",)
+    for tokens in (1, 77, 512):
+        arrays = [np.zeros((3, 8, tokens, 64), np.float16)] * 2 + [np.zeros((3, 2, tokens, 64), np.float32)] * 2
+        assert own.nbytes(tokens) == sum(array.nbytes for array in arrays)
+        assert encoder.nbytes(tokens) == np.zeros((3, 4, tokens, 32), np.float32).nbytes
+    assert own.counted_as_one == ()
+    assert costs(model).caches[0].counted_as_one == ("batch",)
+    assert own.nbytes(512) == 3 * costs(model, {"past_length": 9}).caches[0].rows()[1]["nbytes"]
+    assert repr(own) == "Cache(9.2 kB for each token of 'past_length', 4 inputs)"
+    assert summarize(model, {"batch": 3}).caches == (own, encoder)
+
+
+def test_a_model_without_past_has_no_cache() -> None:
+    assert costs(onnx.parser.parse_model(CHAIN % ", ".join(["1"] * 100))).caches == ()
