@@ -83,9 +83,7 @@ def _summary(made: Mapping[str, Any]) -> dict[str, Any]:
         "flops": found.flops,
         "activation_bytes": found.activation_bytes,
         "unbound": found.unbound,
-        "caches": [
-            {"length": e.length, "bytes_per_token": e.bytes_per_token, "inputs": e.inputs} for e in found.caches
-        ],
+        "caches": _rows(found.caches, "length", "bytes_per_token", "inputs"),
         "operators": _rows(found.op_counts, "op", "domain", "category", "count"),
         "weights": [{"dtype": e.dtype, "parameters": e.parameters, "bytes": e.nbytes} for e in found.by_dtype],
         "scopes": [

@@ -13,7 +13,7 @@ from onnx_nb.analysis.model.model import label_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.graph_columns import columns
-from onnx_nb.analysis.view.result_columns import profile_columns, ran_columns
+from onnx_nb.analysis.view.result_columns import profile_columns, ran_columns, resource_columns
 from onnx_nb.drawing.html import Content, bake, changes_still, profile_still
 from onnx_nb.widgets._base import LinkedWidget
 from onnx_nb.widgets._graphs import SIDES, GraphWidget
@@ -67,7 +67,8 @@ class ProfilePanel(LinkedWidget, GraphWidget):
     """Index of the chosen kernel in ``profile.kernels``, whose nodes are the `selection`; −1 for none."""
 
     selection = traitlets.List(traitlets.Dict()).tag(sync=True)
-    """The nodes of the chosen kernel: ``[{"kind": "node", "name": …, "id": …}]``; empty if there is none."""
+    """The nodes of the chosen kernel: ``[{"kind": "node", "name": …, "id": …}]``; empty if there is none. Or a tensor
+    that is alive at the peak: ``[{"kind": "tensor", "name": …}]``."""
 
     height = traitlets.Int(560, min=280).tag(sync=True)
     """Height of the panel in CSS pixels."""
@@ -89,8 +90,10 @@ class ProfilePanel(LinkedWidget, GraphWidget):
         self.graph = graph
 
     def _part(self, name: str) -> bytes:
-        """Return a part; the two graphs are packed on first request."""
+        """Return a part; the two graphs, and what takes a measurement, are packed on first request."""
         with self._lock:
+            if name == "resources" and name not in self._packed:
+                self._packed[name] = resource_columns(self.profile).to_bytes()
             if name not in self._packed and name in (*SIDES, "differences"):
                 found = ran_columns(self.profile) if name == "differences" else columns(self._side(name))
                 if name == "candidate":  # its large weights were left out on purpose
@@ -99,7 +102,7 @@ class ProfilePanel(LinkedWidget, GraphWidget):
         return super()._part(name)
 
     def _content(self, **options: Any) -> Content:
-        parts = {"columns": self._packed["columns"]}
+        parts = {name: self._part(name) for name in ("columns", "resources")}
         if self.profile.optimized is not None:
             parts |= {name: self._part(name) for name in (*SIDES, "differences")}
             parts |= {f"baked-{side}": bake(self._side(side), **options) for side in SIDES}
@@ -121,11 +124,18 @@ class ProfilePanel(LinkedWidget, GraphWidget):
 
     @traitlets.observe("kernel")
     def _kernel_chosen(self, _change: Any) -> None:
+        if self._has_tensor() and self._kernel_at(self.selection) == self.kernel:
+            return  # the kernel follows a tensor that stays selected
         self.selection = self._nodes_of(self.kernel)
 
     @traitlets.observe("selection")
     def _lead(self, _change: Any = None) -> None:
-        """Choose the kernel of the selection, and select its nodes in the graph."""
+        """Choose the kernel of the selection, and select its nodes in the graph; or the tensor that is selected."""
+        if self._has_tensor():
+            self.kernel = self._kernel_at(self.selection)
+            if self._graph is not None:
+                self._graph.selection = [dict(each) for each in self.selection]
+            return
         ids = [each["id"] for each in self.selection if isinstance(each.get("id"), int)]
         if self.selection != self._nodes_of(self.kernel):
             names = {str(each.get("name")) for each in self.selection}
@@ -143,9 +153,15 @@ class ProfilePanel(LinkedWidget, GraphWidget):
 
     def _kernel_in_graph(self) -> int:
         """Return the kernel of the node that is selected in the graph, or that makes the selected tensor; or −1."""
-        if self._graph is None or not self._graph.selection:
+        return -1 if self._graph is None else self._kernel_at(self._graph.selection)
+
+    def _has_tensor(self) -> bool:
+        return bool(self.selection) and self.selection[0].get("kind") == "tensor"
+
+    def _kernel_at(self, selection: list[dict[str, Any]]) -> int:
+        if not selection:
             return -1
-        first, graph = self._graph.selection[0], self.profile.graph
+        first, graph = selection[0], self.profile.graph
         kind, name, index = first.get("kind"), str(first.get("name")), first.get("id")
         if kind == "tensor" and name in graph.value_names:
             return self._kernel_of.get(int(graph.producer[graph.value_names.index(name)]), -1)

@@ -103,3 +103,27 @@ def test_changes_are_listed_with_their_noise(found: Profile) -> None:
     assert packed.texts("change_verdict") == [change.verdict for change in panel.compared.changes]
     assert packed.arrays["change_noise"].tolist() == [change.noise for change in panel.compared.changes]
     assert panel.profile is other
+
+
+def test_the_curve_of_memory_is_that_of_the_costs_at_the_shapes_that_ran(found: Profile) -> None:
+    packed, memory = part(ProfilePanel(found), "resources"), onnx_nb.costs(found.model, found.shapes).memory
+    assert packed.arrays["step_bytes"].tolist() == memory.alive.tolist()
+    assert packed.arrays["step_bytes"].max() == memory.peak
+    for node, kernel in zip(memory.order.tolist(), packed.arrays["step_kernel"].tolist(), strict=True):
+        assert (node in found.kernels[kernel].nodes) if kernel >= 0 else all(node not in k.nodes for k in found.kernels)
+    held = zip(packed.texts("tensor"), packed.arrays["held_bytes"].tolist(), strict=True)
+    assert list(held) == [(each.tensor, each.nbytes) for each in memory.alive_at_peak]
+    assert tuple(packed.meta["speeds"]) == found.peak
+
+
+def test_a_tensor_that_is_alive_at_the_peak_is_selected_in_the_graph(found: Profile) -> None:
+    graph = ModelGraph(found.model)
+    panel = ProfilePanel(found, graph=graph)
+    name = next(each.tensor for each in found.costs.memory.alive_at_peak)
+    panel.selection = [{"kind": "tensor", "name": name}]
+    assert graph.selection[0]["name"] == panel.selection[0]["name"] == name
+    maker = found.graph.producer[found.graph.value_names.index(name)]
+    assert maker in found.kernels[panel.kernel].nodes
+    panel.kernel = next(n for n, kernel in enumerate(found.kernels) if kernel.nodes and n != panel.kernel)
+    assert [each["kind"] for each in panel.selection] == ["node"] * len(found.kernels[panel.kernel].nodes)
+    assert graph.selection == panel.selection

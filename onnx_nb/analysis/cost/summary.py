@@ -6,19 +6,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.cost.costs import Cost, Costs, costs
-from onnx_nb.analysis.cost.memory import Cache
 from onnx_nb.analysis.formatting import path_text, plain_text, shape_text
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.tensors import dtype_name, elements
 from onnx_nb.analysis.results import Displayed, Table
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.cost.memory import Cache
 
 LISTED = 20
 """Maximum number of weights, and of scopes, that are listed."""

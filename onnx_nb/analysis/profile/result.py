@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from onnx_nb.analysis.arguments import known_arguments
-from onnx_nb.analysis.cost.costs import costs
+from onnx_nb.analysis.cost.costs import Costs, costs
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, duration_text, path_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
@@ -218,6 +218,11 @@ class Profile(Displayed):
         """The graph whose flat nodes `Kernel.nodes` names."""
         return Graph.opened(self.model)
 
+    @functools.cached_property
+    def costs(self) -> Costs:
+        """What the model costs for the shapes that ran: ``p.costs.memory`` is its memory, counted."""
+        return costs(self.model, self.shapes or None)
+
     @property
     def memory_peak(self) -> int | None:
         """Most bytes in use in onnxruntime's arena after a kernel; None if the profile does not say."""
@@ -243,7 +248,7 @@ class Profile(Displayed):
         place = f" in {quoted(shortened(scopes(self.graph).scope_path[scope], 60))}" if scope else ""
         share = float(self.shares[order[:count]].sum())
         time = f"{share:.0%} of {duration_text(self.seconds)}"
-        text = f"{time} in {count} of {count_text(len(order), 'kernel')}, {which}{place}"
+        text = f"{time} in {count:,} of {count_text(len(order), 'kernel')}, {which}{place}"
         by_provider = [row for row in self.rows("provider") if row["provider"]]
         if len(by_provider) > 1:
             text += "; " + ", ".join(
@@ -517,7 +522,7 @@ class Profile(Displayed):
 
     def _node_rows(self, split: Split | None) -> list[dict[str, Any]]:
         graph, tree = self.graph, scopes(self.graph)
-        macs = None if split is None else (costs(self.model, self.shapes) if self.shapes else costs(self.model)).macs
+        macs = None if split is None else self.costs.macs
         alone, together = np.full(graph.node_count, np.nan), np.full(graph.node_count, np.nan)
         kernels: dict[int, list[Kernel]] = {}
         status = [""] * graph.node_count

@@ -605,6 +605,20 @@ def profile_columns(profile: Profile, compared: ProfileComparison | None = None)
     return Columns.of(arrays, texts, meta)
 
 
+def resource_columns(profile: Profile) -> Columns:
+    """Return what kernels are measured against: speeds of this machine, and the memory of a run as counted."""
+    memory = profile.costs.memory
+    kernels = {node: number for number, kernel in enumerate(profile.kernels) for node in kernel.nodes}
+    on_cpu = any(kernel.provider in ("", "CPUExecutionProvider") for kernel in profile.kernels)
+    arrays: dict[str, Any] = {
+        "step_kernel": np.asarray([kernels.get(node, -1) for node in memory.order.tolist()], np.int32),
+        "step_bytes": memory.alive,
+        "held_bytes": np.asarray([each.nbytes for each in memory.alive_at_peak], np.float64),
+    }
+    texts = {"tensor": [each.tensor for each in memory.alive_at_peak]}
+    return Columns.of(arrays, texts, {"speeds": profile.peak if on_cpu else (0, 0), "message": memory.message})
+
+
 def ran_columns(profile: Profile) -> Columns:
     """Return which node of the optimized model each node is part of, in the form of a diff without changes."""
     if profile.optimized is None:

@@ -25,8 +25,8 @@ export interface Layout {
   readonly tiles: readonly Tile[];
   /** texts outside of tiles: ticks and names of lanes */
   readonly texts?: readonly { readonly x: number; readonly y: number; readonly text: string }[];
-  /** lines, as x0, y0, x1, y1 */
-  readonly lines?: readonly (readonly [number, number, number, number])[];
+  /** lines, as x0, y0, x1, y1, and true for one that matters more than an axis */
+  readonly lines?: readonly (readonly [number, number, number, number, boolean?])[];
 }
 
 /** The part of the horizontal axis in view, from 0 to 1. */
@@ -95,7 +95,7 @@ export class Tiles {
 
   redraw(): void {
     this.#theme = null;
-    this.#schedule();
+    this.#rearrange();
   }
 
   get #size(): [number, number] {
@@ -154,14 +154,16 @@ export class Tiles {
     const { color } = this.#options;
     pen.font = `11px ${theme.font}`;
     pen.textBaseline = "middle";
-    pen.strokeStyle = theme.line;
-    pen.lineWidth = 1;
-    for (const [x0, y0, x1, y1] of lines) {
+    for (const [x0, y0, x1, y1, bold] of lines) {
+      pen.strokeStyle = bold ? theme.text : theme.line;
+      pen.lineWidth = bold ? 1.5 : 1;
       pen.beginPath();
       pen.moveTo(x0, y0);
       pen.lineTo(x1, y1);
       pen.stroke();
     }
+    pen.strokeStyle = theme.line;
+    pen.lineWidth = 1;
     for (const { row, x, y, w, h, depth = 0 } of tiles) {
       const dim = this.#lit !== null && row >= 0 && !this.#lit.has(row);
       pen.globalAlpha = row < 0 ? 1 : dim ? 0.18 : row === this.#hovered ? 1 : 0.82;

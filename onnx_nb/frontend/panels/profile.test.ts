@@ -2,9 +2,9 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import { squarified } from "../charts/tiles.ts";
 import type { TypedArray } from "../protocol/codec.ts";
-import { ProfileData } from "../protocol/profile.ts";
+import { ProfileData, ResourceData } from "../protocol/profile.ts";
 import { packedOf } from "../protocol/testing.ts";
-import { createProfile, type ProfileOptions, timelineOf, treemapOf } from "./profile.ts";
+import { createProfile, memoryOf, type ProfileOptions, rooflineOf, timelineOf, treemapOf } from "./profile.ts";
 import { buttonIn, furnish } from "./testing.ts";
 
 const EVIL = "<img src=x onerror=alert(1)>";
@@ -14,7 +14,6 @@ function profileOf(seconds = [4e-3, 3e-3, 2e-3, 1e-3], changes = 0): ProfileData
   const count = seconds.length;
   const f8 = (numbers: number[]): Float64Array => Float64Array.from(numbers);
   const total = seconds.reduce((sum, each) => sum + each, 0);
-  const none = f8(seconds.map(() => Number.NaN));
   const parent = Int32Array.from(seconds, (_, row) => (row === 2 ? 1 : -1));
   const ends = seconds.map((_, row) => row + 2);
   const starts = seconds.map((_, row) =>
@@ -24,7 +23,7 @@ function profileOf(seconds = [4e-3, 3e-3, 2e-3, 1e-3], changes = 0): ProfileData
     ["seconds", f8(seconds)],
     ["share", f8(seconds.map((each) => each / total))],
     ...["spread", "calls", "threads"].map((name) => [name, f8(seconds.map(() => 1))] as const),
-    ...["gflops", "gbs", "intensity", "memory"].map((name) => [name, none] as const),
+    ...["gflops", "gbs", "intensity", "memory"].map((name) => [name, f8(seconds.map(() => Number.NaN))] as const),
     ["category", new Uint8Array(count)],
     ["parent", parent],
     ["scope", Int32Array.from(seconds, (_, row) => 1 + (row % 2))],
@@ -127,6 +126,79 @@ describe("the timeline", () => {
   it("shows a part at full width", () => {
     const { tiles } = timelineOf(profileOf(), 1000, 200, [0, 0.4]);
     expect(tiles[0].w).toBeCloseTo(1000);
+  });
+});
+
+/** Returns speeds of 100 GFLOP/s and 10 GB/s, and three steps, with most memory in the second. */
+function resources(): ResourceData {
+  const arrays = new Map<string, TypedArray>([
+    ["step_kernel", Int32Array.of(0, 1, -1)],
+    ["step_bytes", Float64Array.of(50, 200, 100)],
+    ["held_bytes", Float64Array.of(150, 50)],
+  ]);
+  return new ResourceData(packedOf(arrays, { tensor: [EVIL, "y"] }, { speeds: [1e11, 1e10], message: "Peak 200 B" }));
+}
+
+describe("the roofline", () => {
+  it("places a kernel that is as fast as the machine on the roof, and others below it", () => {
+    const data = profileOf();
+    // on the slope, on the flat part, below it; and one that computes nothing
+    data.numbers("intensity").set([1, 100, 100, 0]);
+    data.numbers("gflops").set([10, 100, 10, 0]);
+    const { tiles, texts = [], lines = [] } = rooflineOf(data, resources(), 800, 400);
+    const [flat, slope] = lines.filter(([, , , , bold]) => bold);
+    const middle = new Map(tiles.map(({ row, x, y, w, h }) => [row, [x + w / 2, y + h / 2]]));
+    expect([...middle.keys()].sort()).toEqual([0, 1, 2]);
+    const [x0, y0, x1, y1] = slope;
+    const [x, y] = middle.get(0) ?? [];
+    expect(y).toBeCloseTo(y0 + ((x - x0) / (x1 - x0)) * (y1 - y0));
+    expect(middle.get(1)?.[1]).toBeCloseTo(flat[1]);
+    expect(middle.get(2)?.[1]).toBeGreaterThan(flat[1]);
+    expect(texts.map(({ text }) => text)).toContain("1 kernel without arithmetic");
+  });
+
+  it("says so where no kernel computes anything", () => {
+    const { tiles, texts } = rooflineOf(profileOf(), resources(), 800, 400);
+    expect(tiles).toEqual([]);
+    expect(texts?.[0].text).toBe("4 kernels without arithmetic");
+  });
+});
+
+describe("the memory", () => {
+  it("is as high as the bytes that are alive at each step", () => {
+    const { tiles } = memoryOf(profileOf(), resources(), 300, 115, [0, 1]);
+    expect(tiles.map(({ row, x, h }) => [row, x, h])).toEqual([
+      [0, 0, 25],
+      [1, 100, 100],
+      [-1, 200, 50],
+    ]);
+    const zoomed = memoryOf(profileOf(), resources(), 300, 115, [1 / 3, 2 / 3]);
+    expect(zoomed.tiles.map(({ x, w }) => [x, w])[0].map(Math.round)).toEqual([0, 300]);
+  });
+
+  it("lists who is alive at the peak, and selects a tensor", async () => {
+    const chosen: string[] = [];
+    const { root } = shown(profileOf(), {
+      resources: () => Promise.resolve(resources()),
+      tensor: (n) => chosen.push(n),
+    });
+    buttonIn(root, "Memory curve").click();
+    await Promise.resolve();
+    await Promise.resolve();
+    const aside = root.querySelector("aside");
+    expect(aside?.textContent).toContain("Peak 200 B");
+    buttonIn(root, EVIL).click();
+    expect(chosen).toEqual([EVIL]);
+    expect(root.querySelector("img")).toBeNull();
+    buttonIn(root, "Timeline").click();
+    expect(aside?.textContent).not.toContain("Peak 200 B");
+  });
+
+  it("says why it cannot be shown", async () => {
+    const { root } = shown(profileOf(), { resources: () => Promise.reject(new Error("the kernel is gone")) });
+    buttonIn(root, "Memory curve").click();
+    await new Promise((done) => setTimeout(done));
+    expect(root.querySelector("[role=alert]")?.textContent).toContain("the kernel is gone");
   });
 });
 

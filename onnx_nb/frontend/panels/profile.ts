@@ -1,7 +1,7 @@
 /** The panel of a profile: kernels by their time, one run on a timeline, a treemap of scopes, original and optimized. */
 
 import { type Extent, type Layout, squarified, type Tile, Tiles } from "../charts/tiles.ts";
-import type { ProfileData } from "../protocol/profile.ts";
+import type { ProfileData, ResourceData } from "../protocol/profile.ts";
 import { categoryVariable } from "../render/theme.ts";
 import { bytes, counted, plain, seconds, written } from "../scene/formatting.ts";
 import { button, copyButton, el, elide, facts, settle } from "./dom.ts";
@@ -12,6 +12,10 @@ export interface ProfileOptions {
   readonly height?: number;
   /** a person chose a kernel, −1 for none */
   readonly chosen?: (kernel: number) => void;
+  /** a person chose a tensor that is alive at the peak */
+  readonly tensor?: (name: string) => void;
+  /** reads what kernels are measured against, which takes a moment; absent where there is no kernel to ask */
+  readonly resources?: () => Promise<ResourceData>;
   /** shows original and optimized graph; absent where there is none */
   readonly pair?: (parent: HTMLElement, chosen: (kernel: number) => void, signal: AbortSignal) => Promise<PairView>;
 }
@@ -25,8 +29,11 @@ export interface PairView {
 const LANE = 34;
 const AXIS = 18;
 const MINIMUM = 90;
-/** Pixels of the head of a scope in the treemap. */
+/** Pixels of the head of a scope in the treemap, and left of a vertical axis. */
 const HEAD = 15;
+const LEFT = 44;
+/** Maximum number of tensors that are listed as alive at the peak. */
+const HELD = 200;
 
 const time = (x: number): string => (Number.isNaN(x) ? "–" : seconds(x, 3));
 const percent = (x: number): string => `${(100 * x).toFixed(1)}%`;
@@ -45,12 +52,13 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
     chosen = kernel;
     table.choose(kernel);
     views.choose(kernel);
-    detail.replaceChildren(...detailsOf(data, kernel, signal));
+    explain();
     detail.scrollTop = 0;
     if (kernel >= 0) live.textContent = describe(kernel);
     if (person) options.chosen?.(kernel);
   };
   const pick = (kernel: number): void => choose(kernel, true);
+  const explain = (): void => detail.replaceChildren(...views.held(), ...detailsOf(data, chosen, signal));
   const light = (kernels: ReadonlySet<number> | null): void => {
     for (const chart of charts) chart.light(kernels);
   };
@@ -62,6 +70,12 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   const charts = [
     chart("Kernels of one run, in order", (w, h, extent) => timelineOf(data, w, h, extent), true),
     chart("Kernels by scope", (w, h) => treemapOf(data, w, h), false),
+    ...(options.resources === undefined
+      ? []
+      : [
+          chart("Speed of kernels by their intensity", (w, h) => views.laid((r) => rooflineOf(data, r, w, h)), false),
+          chart("Memory by step", (w, h, extent) => views.laid((r) => memoryOf(data, r, w, h, extent)), true),
+        ]),
   ];
   const table = new Table(
     {
@@ -105,7 +119,7 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   );
   tabs.show(0);
 
-  const views = createViews(root, data, charts, options, pick, signal);
+  const views = createViews(root, data, charts, options, pick, () => explain(), signal);
 
   const csv = (): void => download(new Blob([table.csv()], { type: "text/csv" }), `${about.model} kernels`, "csv");
   const save = button("Save CSV", csv, signal, { title: "The kernels that are shown, with all digits" });
@@ -134,7 +148,7 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
     ),
     live,
   );
-  detail.replaceChildren(...detailsOf(data, -1, signal));
+  explain();
   return {
     choose: (kernel: number): void => choose(kernel, false),
     setLinked(text: string): void {
@@ -154,26 +168,46 @@ function createViews(
   charts: readonly Tiles[],
   options: ProfileOptions,
   pick: (kernel: number) => void,
+  explain: () => void,
   signal: AbortSignal,
 ) {
+  let resources: ResourceData | string = "";
+  let current = 0;
   let pair: PairView | null = null;
   let chosen = -1;
   const pairPlace = el("div.onnx-nb-profile-pair");
   const buttons = [
     ["Timeline", "One run, kernel by kernel; drag over a range to see it closer, 0 for all"],
     ["Treemap", "Time of each kernel inside its scopes"],
+    ...(charts.length < 4
+      ? []
+      : [
+          ["Roofline", "Speed of each kernel, larger for more time, against what this machine can do"],
+          ["Memory curve", "Bytes alive at each node, counted without optimization; drag to see a range closer"],
+        ]),
     ...(options.pair === undefined ? [] : [["Before and after", "The model beside what onnxruntime made of it"]]),
-  ].map(([name, title], at) => button(name, () => turn(at), signal, { class: "onnx-nb-small", title }));
+  ].map(([name, title], at) => button(name, () => press(at), signal, { class: "onnx-nb-small", title }));
   const legend = legendOf(data);
   const turn = (view: number): void => {
+    current = view;
+    const paired = view === charts.length;
+    if ((view === 2 || view === 3) && !paired && resources === "") {
+      resources = "Measuring this machine…";
+      const loaded = (found: ResourceData | string): void => {
+        resources = found;
+        for (const chart of charts) chart.redraw();
+        explain();
+      };
+      settle(options.resources?.() ?? Promise.reject(), signal, loaded, (error) => loaded(String(error)));
+    }
     buttons.forEach((each, at) => void each.setAttribute("aria-pressed", String(at === view)));
     charts.forEach(({ element }, at) => {
       element.hidden = at !== view;
     });
-    pairPlace.hidden = view !== 2;
-    legend.hidden = view === 2;
-    root.classList.toggle("onnx-nb-profile-pairing", view === 2);
-    if (view !== 2 || pairPlace.hasChildNodes() || options.pair === undefined) return;
+    pairPlace.hidden = !paired;
+    legend.hidden = paired;
+    root.classList.toggle("onnx-nb-profile-pairing", paired);
+    if (!paired || pairPlace.hasChildNodes() || options.pair === undefined) return;
     pairPlace.append(el("p.onnx-nb-nothing.onnx-nb-dim", "Reading both graphs…"));
     settle(
       options.pair(pairPlace, pick, signal),
@@ -186,7 +220,29 @@ function createViews(
     );
   };
   turn(0);
+  const press = (view: number): void => {
+    turn(view);
+    explain();
+  };
+  const laid = (arrange: (found: ResourceData) => Layout): Layout =>
+    typeof resources === "string" ? { tiles: [] } : arrange(resources);
+  /** The tensors that are alive at the peak, beside the curve. */
+  const held = (): Node[] => {
+    if ((current !== 2 && current !== 3) || charts.length < 4 || resources === "") return [];
+    if (typeof resources === "string") return [el("p", { role: "alert" }, elide(resources, 400))];
+    if (current === 2) return [];
+    const { about, held } = resources;
+    const tensors = Array.from(held.subarray(0, HELD), (size, at) => {
+      const name = (resources as ResourceData).text("tensor", at);
+      const title = `Select ${elide(name, 160)} in the graph`;
+      const show = button(elide(name, 80), () => options.tensor?.(name), signal, { class: "onnx-nb-link", title });
+      return el("li", show, el("span.onnx-nb-dim", ` ${bytes(size)}`), barOf(size, held[0], "var(--nb-accent)"));
+    });
+    return [el("b", about.message), el("ul.onnx-nb-profile-nodes", ...tensors)];
+  };
   return {
+    laid,
+    held,
     bar: el("div.onnx-nb-chart-bar", ...buttons, legend),
     pair: pairPlace,
     choose(kernel: number): void {
@@ -278,6 +334,68 @@ export function treemapOf(data: ProfileData, w: number, h: number): Layout {
   };
   place(0, 0, 0, w, h, 0, "");
   return { tiles };
+}
+
+/** Places kernels by intensity and speed, on logarithmic axes, below what the machine can do. */
+export function rooflineOf(data: ProfileData, { about }: ResourceData, w: number, h: number): Layout {
+  const [intensity, gflops] = [data.numbers("intensity"), data.numbers("gflops")];
+  const [most, wide] = about.speeds.map((speed) => speed / 1e9);
+  const shown = Array.from({ length: data.count }, (_, kernel) => kernel)
+    .filter((kernel) => intensity[kernel] > 0 && gflops[kernel] > 0)
+    .sort((a, b) => data.share[b] - data.share[a]);
+  const moving = data.count - shown.length;
+  const note = moving > 0 ? `${counted(moving, "kernel")} without arithmetic` : "";
+  if (shown.length === 0) return { tiles: [], texts: [{ x: 8, y: 14, text: note }] };
+  const roofs = most > 0;
+  const scale = (each: number[], from: number, to: number) => {
+    const logs = each.map(Math.log10);
+    const low = Math.floor(logs.reduce((a, b) => Math.min(a, b)));
+    const high = Math.max(low + 1, Math.ceil(logs.reduce((a, b) => Math.max(a, b))));
+    const at = (x: number): number => from + ((Math.log10(x) - low) / (high - low)) * (to - from);
+    return [at, Array.from({ length: high - low + 1 }, (_, step) => 10 ** (low + step))] as const;
+  };
+  const [x, xTicks] = scale([...shown.map((k) => intensity[k]), ...(roofs ? [most / wide] : [])], LEFT, w - 28);
+  const [y, yTicks] = scale([...shown.map((k) => gflops[k]), ...(roofs ? [most] : [])], h - AXIS - 4, HEAD);
+  const lines: [number, number, number, number, boolean?][] = [];
+  const texts = [
+    ...xTicks.map((tick) => ({ x: x(tick) - 4, y: h - 8, text: written(tick, 3) })),
+    ...yTicks.map((tick) => ({ x: 2, y: y(tick), text: written(tick, 3) })),
+    { x: LEFT + 6, y: HEAD - 7, text: "GFLOP/s over FLOP/byte" },
+    { x: w - 6 * note.length - 8, y: h - AXIS - 10, text: note },
+  ];
+  lines.push([LEFT, HEAD, LEFT, h - AXIS], [LEFT, h - AXIS, w, h - AXIS]);
+  if (roofs) {
+    const [ridge, left] = [most / wide, Math.max(xTicks[0], yTicks[0] / wide)];
+    lines.push([x(ridge), y(most), w, y(most), true], [x(left), y(left * wide), x(ridge), y(most), true]);
+    const room = Math.min(x(ridge), w - 90);
+    texts.push({ x: room, y: y(most) - 8, text: `${written(most, 3)} GFLOP/s` });
+    texts.push({ x: x(left) + 6, y: y(left * wide) - 16, text: `${written(wide, 3)} GB/s` });
+  }
+  const tiles = shown.map((row) => {
+    const side = Math.max(6, Math.min(34, Math.sqrt(data.share[row]) * 48));
+    const [px, py] = [x(intensity[row]) - side / 2, y(gflops[row]) - side / 2];
+    return { row, x: px, y: py, w: side, h: side, label: data.text("op", row) };
+  });
+  return { tiles, texts, lines };
+}
+
+/** Places the bytes that are alive at each step of a run, in order. */
+export function memoryOf(
+  data: ProfileData,
+  { about, kernel, alive }: ResourceData,
+  w: number,
+  h: number,
+  [from, to]: Extent,
+): Layout {
+  const most = alive.reduce((a, b) => Math.max(a, b), 0) || 1;
+  const [wide, high] = [w / (to - from) / alive.length, h - HEAD];
+  const tiles: Tile[] = [];
+  for (let step = Math.floor(from * alive.length); step < to * alive.length; step++) {
+    const [x, tall] = [step * wide - (from / (to - from)) * w, (alive[step] / most) * high];
+    const label = kernel[step] < 0 ? "" : data.text("op", kernel[step]);
+    tiles.push({ row: kernel[step], x, y: h - tall, w: wide, h: tall, label });
+  }
+  return { tiles, texts: [{ x: 4, y: 7, text: about.message }], lines: [[0, HEAD, w, HEAD]] };
 }
 
 /** Returns the number of characters of the parts that two paths begin with. */

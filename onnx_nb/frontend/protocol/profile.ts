@@ -16,6 +16,26 @@ interface About {
   readonly left_out: number;
 }
 
+/** What the kernels are measured against: speeds of this machine, and the memory of a run as counted. */
+export class ResourceData extends PackedTable {
+  readonly about: {
+    /** FLOP/s and bytes/s of this machine; 0 where no kernel ran on its CPU */
+    readonly speeds: readonly [flops: number, bytes: number];
+    /** what is counted, in words */
+    readonly message: string;
+  };
+  /** kernel of each step of a run without optimization, −1 for none, and the bytes that are alive then */
+  readonly kernel = this.column("step_kernel", Int32Array);
+  readonly alive = this.column("step_bytes", Float64Array);
+  /** bytes of the tensors that are alive at the peak, the largest first; their names are in `tensor` */
+  readonly held = this.column("held_bytes", Float64Array);
+
+  constructor(packed: Packed) {
+    super(packed);
+    this.about = packed.meta as ResourceData["about"];
+  }
+}
+
 export class ProfileData extends PackedTable {
   readonly about: About;
   readonly count = this.column("name").length;

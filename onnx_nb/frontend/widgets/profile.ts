@@ -8,7 +8,7 @@ import { PairData, type SideOf } from "../protocol/diff.ts";
 import type { GraphHost } from "../protocol/host.ts";
 import { bakedOf, pageHost, sideHost } from "../protocol/kernel.ts";
 import { bindTrait, loadPacked, type Parts } from "../protocol/model.ts";
-import { ProfileData } from "../protocol/profile.ts";
+import { ProfileData, ResourceData } from "../protocol/profile.ts";
 import { announceChosen, drawn, type Page, roomBelow, sharing } from "./mount.ts";
 
 const SIDES = ["reference", "candidate"] as const;
@@ -75,6 +75,8 @@ export const profileWidget = sharing(
       {
         height: Number(model.get("height")),
         chosen: (kernel) => put(kernel),
+        tensor: (name) => select([{ kind: "tensor", name }]),
+        resources: async () => new ResourceData(await part("resources")),
         ...(data.about.pair && {
           pair: (parent, chosen, signal) =>
             showPair(parent, data, part, (side) => sideHost(channel, { part: SIDES[side] }), chosen, signal),
@@ -85,6 +87,7 @@ export const profileWidget = sharing(
     view.choose(Number(model.get("kernel")));
     view.setLinked(String(model.get("_linked")));
     const put = bindTrait<number>(model, "kernel", view.choose, signal);
+    const select = bindTrait<object[]>(model, "selection", () => undefined, signal);
     bindTrait<string>(model, "_linked", view.setLinked, signal);
     drawn(root, signal, view.redraw);
   },
@@ -99,6 +102,8 @@ export const profilePage: Page = async (root, _about, part, signal) => {
     {
       height: roomBelow(root, 98, 420),
       chosen: (kernel) => kernel >= 0 && announceChosen(root, ...data.nodeNames(kernel)),
+      tensor: (name) => announceChosen(root, name),
+      resources: async () => new ResourceData(await part("resources")),
       ...(data.about.pair && {
         pair: (parent, chosen, signal) => showPair(parent, data, part, host, chosen, signal),
       }),
