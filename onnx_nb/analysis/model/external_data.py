@@ -33,6 +33,7 @@ from onnx_nb.analysis.model.tensors import all_nodes, graphs_of, may_be_shape, p
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.auditor import Audit
+    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
 
 
@@ -252,7 +253,13 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
     >>> check(onnx.parser.parse_model(text))
     Audit('g': 0 of 0 tensors outside, 0 B in 0 files, no problems)
     """
-    loaded = load(model)
+    return accepted(load(model), full=full, apart=full, checksums=checksums, progress=progress)
+
+
+def accepted(
+    loaded: Model, *, full: bool, apart: bool, checksums: bool = False, progress: Progress | None = None
+) -> Audit:
+    """Check a model as `check` does; ``apart``, onnx's checker runs in a process of its own, which it may end."""
     audited = audit(loaded, checksums=checksums, progress=progress)
     errors = [problem for problem in audited.problems if problem.severity == "error"]
     if errors:
@@ -283,7 +290,7 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
         path = folder / "model.onnx"
         path.write_bytes(data)
         (folder / "weights").touch()
-        said = _refusal(path) if full else _refused(path, full=False)
+        said = _refusal(path) if apart else _refused(path, full=full)
         if said:
             said = shortened(said.replace(str(folder), "").strip(), 1000).rstrip(".")
             message = f"onnx's checker refuses {label_of(loaded)}: {said}."

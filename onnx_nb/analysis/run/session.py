@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import onnxruntime
     from numpy.typing import NDArray
 
+    from onnx_nb.analysis.graph.diagnostics import Problem
     from onnx_nb.analysis.model.model import ModelLike
 
 Value: TypeAlias = "onnxruntime.OrtValue"
@@ -187,9 +188,14 @@ def create(
     return session
 
 
+def fatal_problem(graph: Graph) -> Problem | None:
+    """Return the problem of a graph on which native type inference ends the process; types are inferred if need be."""
+    return graph.inference.fatal if ("Slice", "") in graph.operators else None
+
+
 def check_dimensions(graph: Graph) -> None:
     """Raise `ModelFileError` for a model on which onnxruntime's type inference ends the process."""
-    if ("Slice", "") in graph.operators and (fatal := graph.inference.fatal) is not None:
+    if (fatal := fatal_problem(graph)) is not None:
         raise ModelFileError(f"{fatal.message}.", advice="Correct the sizes there, or export the model again.")
 
 

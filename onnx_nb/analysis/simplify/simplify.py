@@ -679,7 +679,8 @@ def _largest(value: Any) -> float:
 def _complaint(model: Model) -> str:
     """Return the reason why onnx's checker, with its inference of types, rejects a model; empty if it does not."""
     try:
-        external_data.check(model, full=True)
+        # a process of its own takes longer than the check
+        external_data.accepted(model, full=True, apart=session.fatal_problem(Graph.opened(model)) is not None)
     except OnnxNbError as error:
         return str(error)
     return ""
