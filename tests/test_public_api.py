@@ -26,7 +26,7 @@ def test_every_public_name_is_what_its_module_calls_so() -> None:
 
 ALIASES = {"Ints", "Longs", "Floats", "Column", "Number", "Dims", "Key", "NodeIds", "Check"}
 """Names of arrays, numbers, tuples of them, and functions."""
-LITERALS = {"Fault", "What", "Verdict", "Origin", "Scale", "Reduction", "How"}
+LITERALS = {"Fault", "What", "Verdict", "Origin", "Scale", "Aggregate", "How"}
 OTHERS = {
     *[
         "Any",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.submodel.extraction import ExtractionPlan
-    from onnx_nb.analysis.view.overlays import Overlay, Reduction, Scale, Source
+    from onnx_nb.analysis.view.overlays import Aggregate, Overlay, Scale, Source
     from onnx_nb.drawing.graphviz import Direction, Theme
     from onnx_nb.drawing.html import Content
     from onnx_nb.widgets.shown_overlay import ShownOverlay
@@ -201,7 +201,7 @@ class ModelGraph(GraphWidget):
         *,
         label: str | None = None,
         scale: Scale | None = None,
-        reduce: Reduction | None = None,
+        reduce: Aggregate | None = None,
     ) -> ShownOverlay | None:
         """Color the boxes by numbers, and scopes by the sum or the maximum over their nodes.
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import numbers as numeric
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -19,8 +21,11 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest, count_text, quoted
 from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model.model import ModelLike, cached, load
+from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.profile.result import Kernel, Profile
+from onnx_nb.analysis.run.feeds import FILE_LIMIT, check_file, unreadable
 from onnx_nb.analysis.run.random_feeds import feed_shapes
 from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
 from onnx_nb.analysis.view.graph_columns import columns
@@ -31,11 +36,19 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison, Which
     from onnx_nb.analysis.run.capture import Capture
 
-    Source: TypeAlias = Mapping[str, Any] | Capture | Comparison | Costs | Profile | str | os.PathLike[str]
+    Source: TypeAlias = (
+        Mapping[str, Any] | Sequence[Any] | Capture | Comparison | Costs | Profile | str | os.PathLike[str]
+    )
     Floats: TypeAlias = NDArray[np.float64]
 
 Scale = Literal["linear", "log"]
-Reduction = Literal["sum", "max"]
+Tool = Literal["model_explorer", "netron"]
+Aggregate = Literal["sum", "max"]
+
+_NETRON: Final = "netron:attachment"
+"""Signature of an attachment of Netron."""
+_FROM_TORCH: Final = ("max_abs_diff", "max_rel_diff")
+"""Numbers of torch's ``VerificationInfo``."""
 
 OWN: Final = ("parameters", "weight bytes", "MACs", "activation bytes")
 """Labels of the numbers that every model has; open dimensions have the sizes that `random_feeds` chooses."""
@@ -55,7 +68,7 @@ class Overlay:
 
     label: str
     scale: Scale
-    reduce: Reduction
+    reduce: Aggregate
     nodes: NDArray[np.float64]
     """Number of each flat node of `Graph.opened`."""
     scopes: NDArray[np.float64]
@@ -64,6 +77,55 @@ class Overlay:
     """Names that are not in the model."""
     labels: tuple[str, ...]
     """Labels of an overlay by category: its numbers are indices into them. Empty for numbers."""
+    structure: Graph
+    """The graph of the model that it is of."""
+
+    def by_name(self) -> dict[str, float | str]:
+        """Return the number or label of each node that has one, by the name of its first output.
+
+        `overlay` takes such a dict. Nodes inside functions, whose values have no name in the model, are left out.
+        """
+        graph = self.structure
+        names = ((node, graph.node_outputs(node)) for node in np.flatnonzero(~np.isnan(self.nodes)).tolist())
+        found = {node: graph.value_names[outputs[0]] for node, outputs in names if len(outputs) and outputs[0] >= 0}
+        known = set(Graph.of(graph.model).value_names)
+        numbers = {name: float(self.nodes[node]) for node, name in found.items() if name in known}
+        return {name: self.labels[int(n)] for name, n in numbers.items()} if self.labels else {**numbers}
+
+    def save(self, path: str | os.PathLike[str], tool: Tool) -> Path:
+        """Write the numbers or labels for another tool, and return the path.
+
+        Parameters
+        ----------
+        path
+            The .json file to write.
+        tool
+            "model_explorer": node data of Model Explorer; or "netron": an attachment of Netron. `overlay` reads both.
+
+        Raises
+        ------
+        ModelFileError
+            If the file cannot be written.
+        """
+        largest = np.finfo(np.float64).max  # JSON has no infinity
+        values = {
+            name: value if isinstance(value, str) else float(np.clip(value, -largest, largest))
+            for name, value in self.by_name().items()
+        }
+        label = self.label or "value"
+        if tool == "netron":
+            rows = [{"kind": "value", "target": name, "name": label, "value": value} for name, value in values.items()]
+            one, other = ("metadata", "metrics") if self.labels else ("metrics", "metadata")
+            content: dict[str, Any] = {"signature": _NETRON, one: rows, other: []}
+        elif tool == "model_explorer":
+            content = {"name": label, "results": {name: {"value": value} for name, value in values.items()}}
+            if not self.labels:
+                content["gradient"] = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#d62728"}]
+        else:
+            raise OnnxNbError(f"overlays are not written for {quoted(tool)}.", advice='"netron" or "model_explorer".')
+        with together() as files:
+            files.add(Path(path), [json.dumps(content, indent=1).encode()])
+        return Path(path)
 
     def to_json(self) -> dict[str, Any]:
         """Return the description of the numbers, without them."""
@@ -84,7 +146,7 @@ def overlay(
     *,
     label: str | None = None,
     scale: Scale | None = None,
-    reduce: Reduction | None = None,
+    reduce: Aggregate | None = None,
 ) -> Overlay:
     """Return an overlay: a number for each node of a model, aggregated per scope.
 
@@ -95,7 +157,9 @@ def overlay(
     values
         One of: a number by name of node or tensor (a node has the largest of its outputs), or a label of any other
         type; a `Capture`; a `Comparison` with the model as a side; `Costs` of the model; a `Profile` of it, or the path
-        of one that onnxruntime wrote; or one of `OWN`, such as ``"MACs"``.
+        of one that onnxruntime wrote; one of `OWN`, such as ``"MACs"``; or what other tools made: a list of torch's
+        ``VerificationInfo``, the errors of onnxruntime's ``qdq_loss_debug``, and the path of a ``.json`` file with node
+        data of Model Explorer or an attachment of Netron. A weight stands for the nodes that read it.
     label
         Name of the numbers in the legend. It selects the number of a capture: ``"seconds"`` (the default),
         ``"bytes"``, ``"std"``, ``"mean"``, ``"min"``, ``"max"``, ``"nonfinite"`` or ``"zeros"``; or of a comparison:
@@ -103,7 +167,8 @@ def overlay(
         costs: ``"macs"`` (the default), ``"flops"``, ``"parameters"``, ``"parameter_bytes"``, ``"activation_bytes"``;
         or of a profile: ``"seconds"`` (the default), ``"provider"``, ``"kernel"`` (the operator that ran),
         ``"memory"``, ``"gflops"``, ``"gbs"``, ``"intensity"`` (FLOPs for each byte). Nodes that one kernel computes all
-        have its number; in their scope it counts once.
+        have its number; in their scope it counts once. Or ``"max_abs_diff"`` (the default) or ``"max_rel_diff"`` of
+        torch, ``"qdq_err"`` (the default) or ``"xmodel_err"`` of onnxruntime, or one of the names in a file.
     scale
         ``"linear"`` or ``"log"``; by default chosen from the numbers.
     reduce
@@ -129,6 +194,9 @@ def overlay(
     graph = Graph.opened(loaded)
     unmatched: tuple[str, ...] = ()
     by_scope = None
+    foreign = _foreign(graph, values, label)
+    if foreign is not None:
+        label, values = foreign
     if isinstance(values, Costs):
         label, reduce = label or "macs", reduce or "sum"
         numbers, by_scope = _costed(graph, values, label)
@@ -166,14 +234,90 @@ def overlay(
         label = label or "seconds"
         reduce = reduce or ("sum" if label == "seconds" else "max")
         numbers, by_scope = _profiled(graph, found, label, reduce)
-        return Overlay(label, scale or _scale(numbers), reduce, numbers, by_scope, (), ())
+        return Overlay(label, scale or _scale(numbers), reduce, numbers, by_scope, (), (), graph)
     else:
-        takes = "a dict by name, a Capture, a Comparison, Costs, a Profile, the path of a profile, or one of "
+        takes = "a dict by name, a Capture, a Comparison, Costs, a Profile, the path of a profile, a list of "
+        takes += "VerificationInfo, or one of "
         takes += ", ".join(OWN)
         raise TypeError(f"overlay() takes values as {takes}, not {type(values).__name__}.")
     if by_scope is None or reduce != "sum":
         by_scope = _by_scope(graph, numbers, reduce)
-    return Overlay(label, scale or _scale(numbers), reduce, numbers, by_scope, unmatched, ())
+    return Overlay(label, scale or _scale(numbers), reduce, numbers, by_scope, unmatched, (), graph)
+
+
+def _foreign(graph: Graph, values: Any, label: str | None) -> tuple[str, dict[str, Any]] | None:
+    """Return the label and the numbers or labels by name in what another tool made; None if no other tool did."""
+    if isinstance(values, list | tuple) and values:
+        rows = [each if isinstance(each, Mapping) else getattr(each, "__dict__", {}) for each in values]
+        if all("name" in row and _FROM_TORCH[0] in row for row in rows):
+            label = _one_of(label, _FROM_TORCH, "verification infos")
+            return label, {str(row["name"]): float(row[label]) for row in rows}
+    if isinstance(values, Mapping) and values and all(isinstance(each, Mapping) for each in values.values()):
+        known = dict.fromkeys(str(name) for each in values.values() for name in each)
+        if known.keys() & {"qdq_err", "xmodel_err"}:
+            label = _one_of(label, tuple(known), "errors of quantization")
+            return label, {str(name): float(each[label]) for name, each in values.items() if label in each}
+    if not isinstance(values, str | os.PathLike) or Path(values).suffix != ".json":
+        return None
+    path = Path(values)
+    if not path.is_file():
+        return None
+    check_file(path, FILE_LIMIT)
+    with path.open("rb") as file:
+        if file.read(64).lstrip()[:1] != b"{":
+            return None  # a profile of onnxruntime is a list
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise unreadable(path, "a .json file", error) from error
+    try:
+        if content.get("signature") == _NETRON:
+            return _from_netron(content, label)
+        graphs = {"": content} if "results" in content else content
+        if graphs and all(isinstance(each, dict) and "results" in each for each in graphs.values()):
+            return _from_model_explorer(graph, graphs, label)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise unreadable(path, "an overlay", error) from error
+    return None
+
+
+def _one_of(label: str | None, known: Sequence[str], what: str) -> str:
+    """Return a label that is known, the first by default."""
+    if label is None:
+        return known[0]
+    if label not in known:
+        listed = ", ".join(map(repr, known))
+        raise OnnxNbError(f"{what} have no numbers {quoted(label)}.", advice=f"They have {listed}.")
+    return label
+
+
+def _from_netron(content: Mapping[str, Any], label: str | None) -> tuple[str, dict[str, Any]]:
+    """Return the rows with one name in an attachment of Netron; numbers may be written as text."""
+    rows = [
+        row
+        for row in (*content.get("metrics", ()), *content.get("metadata", ()))
+        if row.get("kind") in ("node", "value", "tensor") and row.get("target")
+    ]
+    label = _one_of(
+        label, tuple(dict.fromkeys(str(row["name"]) for row in rows)) or ("",), "the rows of the attachment"
+    )
+    return label, _as_numbers({str(row["target"]): row["value"] for row in rows if row["name"] == label})
+
+
+def _from_model_explorer(graph: Graph, graphs: Mapping[str, Any], label: str | None) -> tuple[str, dict[str, Any]]:
+    """Return the node data of the graph in a file that has most of its names; keys are outputs or nodes."""
+    known = {*graph.names, *graph.value_names}
+    best = max(graphs.values(), key=lambda each: len(known.intersection(each["results"])))
+    found = {str(name): each["value"] if isinstance(each, Mapping) else each for name, each in best["results"].items()}
+    return label or str(best.get("name") or ""), _as_numbers(found)
+
+
+def _as_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as numbers if all are, or are written as such."""
+    try:
+        return {name: float(value) for name, value in values.items()}
+    except (TypeError, ValueError):
+        return {name: str(value) for name, value in values.items()}
 
 
 def _costed(graph: Graph, found: Costs, metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -198,7 +342,10 @@ def _named(graph: Graph, values: Mapping[str, float]) -> tuple[NDArray[np.float6
             nodes.setdefault(name, []).append(node)
     makers: dict[str, list[int]] = {}
     for value, name in enumerate(graph.value_names):
-        makers.setdefault(name, []).append(int(graph.producer[value]))
+        if graph.value_kind[value] == INITIALIZER and name in values:
+            makers.setdefault(name, []).extend(graph.consumers(value).tolist())
+        else:
+            makers.setdefault(name, []).append(int(graph.producer[value]))
     numbers = np.full(graph.node_count, np.nan)
     unmatched = []
     for name, number in values.items():
@@ -269,7 +416,7 @@ def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, int]]:
     return cached(loaded, run_costs, made)
 
 
-def _profiled(graph: Graph, profile: Profile, label: str, reduce: Reduction) -> tuple[Floats, Floats]:
+def _profiled(graph: Graph, profile: Profile, label: str, reduce: Aggregate) -> tuple[Floats, Floats]:
     """Return a number of each node's kernels, and of each scope: those of the kernels inside it."""
     metrics: dict[str, Callable[[Kernel], float | None]] = {
         "seconds": lambda kernel: kernel.median,
@@ -321,10 +468,10 @@ def _labeled(graph: Graph, values: Mapping[str, Any] | Mapping[int, str], label:
     by_scope = np.where(np.isnan(most) | (most == least), most, index[SEVERAL])
     if SEVERAL in count or np.any(by_scope == index[SEVERAL]):
         labels.append(SEVERAL)
-    return Overlay(label, "linear", "max", numbers, by_scope, unmatched, tuple(labels))
+    return Overlay(label, "linear", "max", numbers, by_scope, unmatched, tuple(labels), graph)
 
 
-def _by_scope(graph: Graph, numbers: NDArray[np.float64], reduce: Reduction) -> NDArray[np.float64]:
+def _by_scope(graph: Graph, numbers: NDArray[np.float64], reduce: Aggregate) -> NDArray[np.float64]:
     tree = scopes(graph)
     known = ~np.isnan(numbers)
     count = len(tree.scope_parent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx.numpy_helper
@@ -225,3 +225,85 @@ def test_a_node_of_several_kernels_has_the_color_of_the_longest() -> None:
     assert len(own) > 1
     colors = overlay(proto, found, label="kernel")
     assert colors.labels[int(colors.nodes[0])] == max(own, key=lambda kernel: kernel.median).op
+
+
+@pytest.fixture
+def small() -> Model:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) <float[2] w = {1, 2}>
+    { [first] a = Mul(x, w)  [second] b = Relu(a)  [third] y = Neg(b) }"""
+    return load(onnx.parser.parse_model(text))
+
+
+def test_verification_infos_of_torch_are_an_overlay(small: Model) -> None:
+    torch = pytest.importorskip("torch", reason="there is no CPU build of torch for this Python here")
+    from torch.onnx.verification import VerificationInfo
+
+    pairs = {"a": (1.0, 1.5), "b": (4.0, 4.0), "y": (-4.0, -2.0)}
+    infos = [VerificationInfo.from_tensors(name, *map(torch.tensor, pair)) for name, pair in pairs.items()]
+    for given in (infos, [each.asdict() for each in infos]):
+        found = overlay(small, given)
+        assert (found.label, found.nodes.tolist()) == ("max_abs_diff", [0.5, 0.0, 2.0])
+        assert overlay(small, given, label="max_rel_diff").nodes[2] == pytest.approx(0.5)
+    with pytest.raises(OnnxNbError, match="verification infos have no numbers 'abs'"):
+        overlay(small, infos, label="abs")
+    with pytest.raises(TypeError, match="a list of VerificationInfo"):
+        overlay(small, [1])
+
+
+def test_errors_of_onnxruntimes_qdq_loss_debug_are_an_overlay(small: Model) -> None:
+    from onnxruntime.quantization import qdq_loss_debug
+
+    value = np.array([1, 2, 3], np.float32)
+    names = ("a", "b")
+    matched = {name: {"pre_qdq": [value], "post_qdq": [value + 0.1], "float": [value - 0.2]} for name in names}
+    errors = qdq_loss_debug.compute_activation_error(matched)
+    for label in ("qdq_err", "xmodel_err"):
+        found = overlay(small, errors, label=label)
+        assert found.nodes[:2].tolist() == [errors[name][label] for name in names]
+    assert overlay(small, errors).label == "qdq_err"
+    weights = qdq_loss_debug.compute_weight_error({"w": {"float": value, "dequantized": value + 0.1}})
+    assert overlay(small, weights).nodes[0] == weights["w"]  # the node that reads the weight
+
+
+@pytest.mark.parametrize("tool", ["netron", "model_explorer"])
+def test_overlays_are_written_for_other_tools_and_read_again(small: Model, tool: Any, tmp_path: Path) -> None:
+    for values in ({"a": 0.25, "b": 3.0}, {"a": "CPU", "y": "CUDA"}):
+        path = overlay(small, values, label="measured").save(tmp_path / "overlay.json", tool)
+        again = overlay(small, path)
+        assert (again.label, again.by_name()) == ("measured", values)
+    infinite = overlay(small, overlay(small, {"b": math.inf}).save(tmp_path / "overlay.json", tool)).by_name()
+    assert infinite == {"b": np.finfo(np.float64).max}
+    with pytest.raises(OnnxNbError, match="not written for 'excel'"):
+        overlay(small, {"a": 1}).save(tmp_path / "overlay.json", "excel")  # type: ignore[arg-type]
+
+
+def test_files_of_other_tools_are_an_overlay(small: Model, tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    rows = [
+        {"kind": "model", "target": "", "name": "total", "value": 7},
+        {"kind": "node", "target": "second", "name": "time", "value": "12.5", "type": "us"},
+        {"kind": "value", "target": "y", "name": "time", "value": "3"},
+        {"kind": "tensor", "target": "w", "name": "sparsity", "value": 0.5},
+    ]
+    notes = [{"kind": "node", "target": "first", "name": "device", "value": "NPU"}]
+    path.write_text(json.dumps({"signature": "netron:attachment", "metrics": rows, "metadata": notes}))
+    assert overlay(small, path).by_name() == {"b": 12.5, "y": 3}
+    assert overlay(small, str(path), label="sparsity").by_name() == {"a": 0.5}
+    assert overlay(small, path, label="device").by_name() == {"a": "NPU"}
+    with pytest.raises(OnnxNbError, match=r"no numbers 'speed'\. They have 'time', 'sparsity', 'device'"):
+        overlay(small, path, label="speed")
+    # several graphs, as `ModelNodeData` of Model Explorer writes them: that with the names of the model
+    graphs = {
+        "main": {"name": "my data", "results": {"a": {"value": 1}, "third": {"value": 2, "bgColor": "red"}}},
+        "other": {"name": "not mine", "results": {"z": {"value": 3}}},
+    }
+    path.write_text(json.dumps(graphs))
+    found = overlay(small, path)
+    assert (found.label, found.by_name()) == ("my data", {"a": 1, "y": 2})
+    path.write_text(json.dumps({"results": {"elsewhere": {"value": 1}}}))
+    with pytest.raises(OnnxNbError, match="no node or tensor of the model has any of the names, such as 'elsewhere'"):
+        overlay(small, path)
+    for text in ("{", '{"results": {"a": {}}}', '{"results": [1]}', '{"signature": "netron:attachment", "metrics": 3}'):
+        path.write_text(text)
+        with pytest.raises(OnnxNbError, match="cannot be read as"):
+            overlay(small, path)
