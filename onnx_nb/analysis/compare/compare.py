@@ -26,7 +26,7 @@ from onnx_nb.analysis.compare.diff import diff
 from onnx_nb.analysis.compare.dumps import Dump, Dumped, different_feeds, dumped, is_dump
 from onnx_nb.analysis.compare.isolated import nodes_between
 from onnx_nb.analysis.compare.lockstep import Option, Recorded, Running, Sample, Side
-from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
+from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, by_norm
 from onnx_nb.analysis.compare.node_matching import HOW, Matching
 from onnx_nb.analysis.compare.quantization import Quantizer, precision_of, unrounded, weights
 from onnx_nb.analysis.errors import AlignmentError, FeedError
@@ -197,7 +197,9 @@ def compare(
     for found in _rest(sides, plan, numbered, executor, done):
         feeds_run += 1
         errors = {option: mine | found.errors[option] for option, mine in errors.items() if option in found.errors}
-        own = {option: mine | found.isolated[option] for option, mine in own.items() if option in found.isolated}
+        own = {
+            option: _merged(mine, found.isolated[option]) for option, mine in own.items() if option in found.isolated
+        }
         rounded = {node: mine | found.quantizers.get(node, mine) for node, mine in rounded.items()}
         misfits |= {option: f"{why} (feed {feeds_run - 1})" for option, why in found.misfits.items()}
     done.finished()
@@ -315,7 +317,7 @@ def _feeds(sides: Sequence[Side], feeds: Any) -> Iterator[dict[str, Any]]:
 
 def _first(
     sides: Sequence[Side], plan: lockstep.Plan, feed: Mapping[str, Any], done: CountedWork
-) -> tuple[dict[Option, ErrorStats], dict[Option, ErrorStats], dict[Option, str], dict[int, Quantizer]]:
+) -> tuple[dict[Option, ErrorStats], dict[Option, ErrorStats | LazyErrors], dict[Option, str], dict[int, Quantizer]]:
     """Run the first feed and decide which values match.
 
     Return their errors, those of their regions by themselves, why others cannot be compared, and the quantizers.
@@ -324,9 +326,14 @@ def _first(
         found = lockstep.run(sides, plan, feed, 0, str(folder), sampled=True, progress=done.reached)
         errors = _matched(sides, plan, feed, found, str(folder), done)
         plan = plan._replace(options=tuple(errors))
-        own = lockstep.isolated(sides, plan, found, feed, 0, lambda _, what: done.reached(1.0, what))
+        own = lockstep.isolated(sides, plan, found, feed, 0, lambda _, what: done.reached(1.0, what), keep=True)
         found.held.clear()
     return errors, own, found.misfits, found.quantizers
+
+
+def _merged(*errors: ErrorStats | LazyErrors) -> ErrorStats:
+    one, other = (each.stats if isinstance(each, LazyErrors) else each for each in errors)
+    return one | other
 
 
 def _matched(  # noqa: PLR0917

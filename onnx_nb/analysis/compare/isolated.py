@@ -89,7 +89,7 @@ def isolated_errors(
     feeds: Mapping[str, Any],
     settings: Settings,
     *,
-    keep: bool,
+    keep: float,
     uncut: Collection[int] = (),
     scales: Mapping[int, Scale] | None = None,
     progress: Progress | None = None,
@@ -98,7 +98,8 @@ def isolated_errors(
 
     ``references`` maps a tensor to a function that returns its correct value, ``dtypes`` to the type in the model,
     ``scales`` to its scale if it holds integers that stand for real numbers. No region begins at the tensors in
-    ``uncut``. The tensors are divided, in the order in which they are computed, into batches that fit into memory.
+    ``uncut``. Statistics of at most ``keep`` bytes of arrays are computed when somebody reads them, the rest now. The
+    tensors are divided, in the order in which they are computed, into batches that fit into memory.
     Regions that read a sequence or an absent optional of the feeds are left out.
     """
     references = {value: references[value] for value in references if value in dtypes and graph.producer[value] >= 0}
@@ -117,12 +118,16 @@ def isolated_errors(
 
     found: dict[int, ErrorStats | LazyErrors] = {}
     report = progress or (lambda _done, _what: None)
+    # where no node is in a body that may not run, onnxruntime has already run each with these sizes
+    checked = graph.main_count == len(graph.nodes) and not graph.model.proto.functions
     for values in _batches(graph, references, begins, tensors, settings.memory_limit):
         report(len(found) / len(references), f"{count_text(len(values), 'region')}, each on the reference's values")
         nodes, inputs = nodes_between(graph, values, begins)
         arrays = {graph.value_names[value]: right(value) for value in inputs}
         model = _regions(graph, nodes, arrays, values, begins)
-        create = functools.partial(sessions.create, optimize=False, providers=settings.providers, transient=True)
+        create = functools.partial(
+            sessions.create, optimize=False, providers=settings.providers, transient=True, checked=checked
+        )
         try:
             session = create(model)
         except OnnxNbError:  # onnxruntime checks known sizes also in branches of If that do not run
@@ -137,7 +142,9 @@ def isolated_errors(
             if array.shape == reference.shape:
                 axis = classes_axis(reference) if value in outputs else None
                 actual = scales[value].real(array) if value in scales else array
-                found[value] = settings.errors(reference, actual, keep=keep, argmax=axis)
+                is_lazy = reference.nbytes + actual.nbytes <= keep and not isinstance(reference, np.memmap)
+                keep -= is_lazy * (reference.nbytes + actual.nbytes)
+                found[value] = settings.errors(reference, actual, keep=is_lazy, argmax=axis)
     return found
 
 

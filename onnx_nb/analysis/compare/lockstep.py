@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.array_errors import as_floats, spread
 from onnx_nb.analysis.compare.isolated import Scale, Settings, isolated_errors
-from onnx_nb.analysis.compare.metrics import ErrorStats, classes_axis
+from onnx_nb.analysis.compare.metrics import ErrorStats, LazyErrors, classes_axis
 from onnx_nb.analysis.compare.quantization import Quantizer, activations
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import quoted, shape_text
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 
 _SAMPLED: Final = 64
 """Number of elements of each value in its `Sample`."""
+
+
+_UNREAD: Final = 1 << 26
+"""Maximum number of bytes of arrays that stay in memory until somebody reads the statistics of their errors."""
 
 
 class Option(NamedTuple):
@@ -202,7 +206,7 @@ class Found:
     """Values of the reference, for `unspilled`."""
     dtypes: dict[int, np.dtype[Any]] = field(default_factory=dict)
     """Types of the candidate's tensors."""
-    isolated: dict[Option, ErrorStats] = field(default_factory=dict)
+    isolated: dict[Option, ErrorStats | LazyErrors] = field(default_factory=dict)
     quantizers: dict[int, Quantizer] = field(default_factory=dict)
     """Quantizers of activations, by the candidate's nodes."""
 
@@ -259,8 +263,13 @@ def isolated(  # noqa: PLR0917
     feed: Mapping[str, Any],
     number: int,
     progress: Callable[[float, str], None] | None = None,
-) -> dict[Option, ErrorStats]:
-    """Return the errors of the candidate's regions on the values held; none where no node produces the value."""
+    *,
+    keep: bool = False,
+) -> dict[Option, ErrorStats | LazyErrors]:
+    """Return the errors of the candidate's regions on the values held; none where no node produces the value.
+
+    With ``keep``, some arrays stay in memory until their statistics are read.
+    """
     side = sides[1]
     usable = {option.candidate: option for option in plan.options if option.reference in found.held}
     if not usable or not isinstance(side, Running):
@@ -275,11 +284,11 @@ def isolated(  # noqa: PLR0917
         found.dtypes,
         fed(model, feed),
         Settings(plan.rtol, plan.atol, side.providers, plan.memory_limit // 2, number),
-        keep=False,
+        keep=min(_UNREAD, plan.memory_limit // 8) if keep else 0,
         scales={value: scale_of(model, option) for value, option in usable.items() if option.scale[0]},
         progress=progress,
     )
-    return {usable[value]: each for value, each in errors.items() if isinstance(each, ErrorStats)}
+    return {usable[value]: each for value, each in errors.items()}
 
 
 def scale_of(model: Model, option: Option) -> Scale:

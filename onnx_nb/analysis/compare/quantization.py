@@ -6,6 +6,7 @@ that is four times too large stands out, though its error is small beside the va
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -75,6 +76,8 @@ _INTERVALS: Final = 64
 """Maximum number of intervals in the histogram of a quantizer's range."""
 _LOST: Final = 4
 """Levels below which a channel is lost."""
+_FEWEST_LOST: Final = 0.25
+"""Minimum share of lost channels of a faulty quantizer."""
 _FAR: Final = 12.0
 """Factor over the median range of all channels from which a channel is an outlier."""
 _NATURAL: Final = {"Softmax": (0.0, 1.0), "Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0)}
@@ -85,7 +88,8 @@ _NATURAL: Final = {"Softmax": (0.0, 1.0), "Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 
 class Quantizer:
     """How a tensor is quantized, and what that costs on the reference's values.
 
-    Numbers are over at most some ten thousand evenly spaced values. Sums of squares and counts add up over feeds.
+    Numbers are over evenly spaced values, about 32,768 of a tensor and 131,072 of a weight. Sums of squares and counts
+    add up over feeds.
     """
 
     name: str
@@ -345,7 +349,12 @@ def _site(graph: Graph, node: int, arrays: Mapping[int, object]) -> tuple[_Site,
     zero: NDArray[Any] = np.zeros(1, np.uint8) if given is None else given
     pair = scale, zero
     if backs:
-        back = constant_of(graph, backs[0], 1), constant_of(graph, backs[0], 2)
+        read_back = [input_of(graph, backs[0], place) for place in (1, 2)]
+        same = [each == input_of(graph, node, place) for place, each in enumerate(read_back, 1)]
+        back = (
+            scale if same[0] else constant_of(graph, backs[0], 1),
+            zero if same[1] else constant_of(graph, backs[0], 2),
+        )
         pair = (scale if back[0] is None else back[0]), (np.zeros_like(zero) if back[1] is None else back[1])
     axis = int(attributes(graph.nodes[node]).get("axis", 1))
     return _Site(value, scale, zero, *pair, axis), graph.value_names[name]
@@ -572,11 +581,12 @@ def _odd_channels(
     used = ranges > 0
     if is_wide or np.count_nonzero(used) < 4:
         return (), 0.0
-    outliers = np.flatnonzero(ranges > _FAR * np.median(ranges[used]))
     lost = np.count_nonzero(used & (ranges < _LOST * step)) / np.count_nonzero(used)
-    return (tuple(outliers.tolist()), float(lost)) if len(outliers) and lost >= 0.25 else ((), 0.0)
+    outliers = np.flatnonzero(ranges > _FAR * np.median(ranges[used])) if lost >= _FEWEST_LOST else ()
+    return (tuple(map(int, outliers)), float(lost)) if len(outliers) else ((), 0.0)
 
 
+@functools.cache
 def levels_of(dtype: np.dtype[Any]) -> tuple[int, int]:
     """Return the smallest and the largest integer of a type of numpy or ml_dtypes."""
     found = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
