@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,6 +41,16 @@ def test_points_below_a_bound_are_those_of_the_formula(comparison: onnx_nb.Compa
     assert [point.name for point in found] == [*expected, "broken"]
     assert comparison.failed(f"sqnr<{bound}") == found
     assert [point.name for point in comparison.failed(f"sqnr >= {bound}")] == [n for n in NOISE if n not in expected]
+
+
+def test_bounds_can_change_on_a_saved_comparison(comparison: onnx_nb.Comparison, tmp_path: Path) -> None:
+    comparison.save(tmp_path / "saved")
+    saved = onnx_nb.Comparison.load(tmp_path / "saved")
+    several: list[dict[str, Any]] = [{"sqnr": "< 20 dB"}, {"sqnr": "< 80 dB", "cosine": "< 0.99"}, {"cosine": "< 0.5"}]
+    for bounds in several:
+        names = [point.name for point in comparison.failed(**bounds)]
+        assert [point.name for point in saved.failed(**bounds)] == names
+    assert [point.name for point in saved.failed(sqnr="< 10 dB")] == ["broken"]
 
 
 def test_conditions_are_joined_by_or_and_can_look_at_outputs_only(comparison: onnx_nb.Comparison) -> None:
