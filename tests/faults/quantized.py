@@ -326,7 +326,10 @@ def greedy(c: onnx_nb.Comparison, target: float, *, whole: bool) -> list[tuple[i
     """
     runs = c._runs(None)
     mixer = runs.mixer
-    moves = {*mixer.touched_by.values()} if whole else {mixer.completed({name}) for name in mixer.nodes}
+    order = {name: place for place, name in enumerate(mixer.nodes)}
+    sets = mixer.touched_by.values() if whole else (mixer.completed({name}) for name in mixer.nodes)
+    # in the order of the model, so that least of it runs again
+    moves = sorted({*sets}, key=lambda nodes: sorted(map(order.__getitem__, nodes)))
     excluded, ratio = frozenset[str](), runs.outcome(()).sqnr
     found = [(0, ratio)]
     while ratio < target and len(excluded) < len(mixer.nodes):
