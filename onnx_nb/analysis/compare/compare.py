@@ -28,7 +28,7 @@ from onnx_nb.analysis.compare.isolated import nodes_between
 from onnx_nb.analysis.compare.lockstep import Option, Recorded, Running, Sample, Side
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, by_norm
 from onnx_nb.analysis.compare.node_matching import HOW, Matching
-from onnx_nb.analysis.compare.quantization import Quantizer, precision_of, unrounded, weights
+from onnx_nb.analysis.compare.quantization import DEQUANTIZED, Quantizer, precision_of, unrounded, weights
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import count_text, quoted, shape_text
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.progress import Progress
 
-DEQUANTIZED: Final = "_DequantizeLinear_Output"
-"""Suffix that onnxruntime's quantization appends to the name of a value for its dequantized copy."""
 QUANTIZED: Final = "_quantized"
 """Suffix that it appends to the name of the quantized copy, where operators compute on integers."""
 
@@ -398,7 +396,10 @@ def _quantizers(
     def known() -> dict[str, Any]:
         return {name: model.tensor(name) for name in read if name in model.initializers}
 
-    return (*weights(graphs[1], region, model, known), *(rounded[node] for node in region if node in rounded))
+    def named(name: str) -> Any:
+        return model.tensor(name) if name in model.initializers else None
+
+    return (*weights(graphs[1], region, named, known), *(rounded[node] for node in region if node in rounded))
 
 
 def _dump_notes(

@@ -22,7 +22,7 @@ import numpy as np
 from onnx_nb.analysis.compare.conditions import read_all
 from onnx_nb.analysis.compare.exclusion import WhatIf
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors, Worst, precision
-from onnx_nb.analysis.compare.quantization import EXCESS, Quantizer
+from onnx_nb.analysis.compare.quantization import DEQUANTIZED, EXCESS, Quantizer
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text, shape_text
 from onnx_nb.analysis.model import save
@@ -158,7 +158,7 @@ class Point:
         for each in self.quantizers:
             if each.role == "weight":
                 weights += each.relative**2
-            elif each.name in (self.name, self.reference) and each.count:
+            elif each.name in (self.name, self.reference, self.candidate.removesuffix(DEQUANTIZED)) and each.count:
                 scaled = size.count / each.count
                 own["clipping"] += each.clipping * scaled
                 own["rounding"] += (each.rounding + each.wrong) * scaled

@@ -24,7 +24,6 @@ from onnx_nb.analysis.model.tensors import attributes, listed
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.model.protofields import Longs
     from onnx_nb.analysis.run.statistics import Floats
 
@@ -57,6 +56,11 @@ def precision_of(graph: Graph, nodes: Iterable[int]) -> float:
             of_weights = [_BITS[kind] for name in read if name in known and (kind := known[name].dtype) in _BITS]
             bits += of_weights or [8]
     return 2.0 ** -min(bits) if bits else 0.0
+
+
+def quantizes(graph: Graph) -> bool:
+    """Return whether any node of a model rounds to integers, or reads such weights."""
+    return any(op in _PACKED or "Quantize" in op or "QLinear" in op or op == "QGemm" for op, _ in graph.operators)
 
 
 # --- what it costs --------------------------------------------------------------------------------------------------
@@ -298,7 +302,7 @@ def activations(
         if array.dtype.kind != "f" or not array.size:
             continue
         op = graph.op_type(node) if value >= 0 else graph.op_type(_maker(graph, input_of(graph, node, 0)))
-        label = names[site.value].removesuffix(_DEQUANTIZED)
+        label = names[site.value].removesuffix(DEQUANTIZED)
         measured = _activation(label, graph.names[node], site, array, op)
         if measured is not None:
             found[node] = replace(measured, shared=scale_name in seen) if scale_name in seen else measured
@@ -306,7 +310,8 @@ def activations(
     return found
 
 
-_DEQUANTIZED: Final = "_DequantizeLinear_Output"
+DEQUANTIZED: Final = "_DequantizeLinear_Output"
+"""Suffix that onnxruntime's quantization appends to the name of a value for its dequantized copy."""
 
 
 class _Site(NamedTuple):
@@ -448,12 +453,15 @@ def weight_quantizer(graph: Graph, node: int, held: Operand, right: NDArray[Any]
 
 
 def weights(
-    graph: Graph, nodes: Iterable[int], reference: Model, known: Callable[[], Mapping[str, NDArray[Any]]]
+    graph: Graph,
+    nodes: Iterable[int],
+    named: Callable[[str], NDArray[Any] | None],
+    known: Callable[[], Mapping[str, NDArray[Any]]],
 ) -> list[Quantizer]:
     """Return the quantizers of the weights that nodes read, against the weights of the reference.
 
-    A weight of the reference has the name that onnxruntime's quantizer derives its names from; ``known`` returns
-    others that may be meant, if one has the only fitting shape.
+    ``named`` returns the weight of the reference with the name that onnxruntime's quantizer derives its names from, if
+    there is one; ``known`` returns others that may be meant, if one has the only fitting shape.
     """
     found = []
     for node in nodes:
@@ -464,7 +472,7 @@ def weights(
             if held is None or held.integers is None:
                 continue
             name = _BASE.sub("", held.initializer)
-            right = reference.tensor(name) if name in reference.initializers else None
+            right = named(name)
             if right is not None:
                 right = _turned(right, held.array)
             else:

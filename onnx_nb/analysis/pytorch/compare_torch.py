@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,8 +23,9 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.compare import QUANTIZED
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained, point_at
-from onnx_nb.analysis.compare.isolated import Settings, isolated_errors, unconfirmed
+from onnx_nb.analysis.compare.isolated import Settings, isolated_errors, nodes_between, unconfirmed
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, by_peak, classes_axis
+from onnx_nb.analysis.compare.quantization import activations, precision_of, quantizes, weights
 from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
@@ -422,6 +424,7 @@ def _compared(  # noqa: PLR0917
                 distances[value, number] = by_peak(found.size)
 
     is_small = recording.nbytes <= min(SMALL, settings.memory_limit)
+    unread = math.inf if is_small else 0.0
     at_once = _run_at_once(graph, given, wanted, settings) if is_small else {}
     for value, array in at_once.items():
         compare(value, array, keep=True)
@@ -441,12 +444,13 @@ def _compared(  # noqa: PLR0917
         references = {value: functools.partial(recording.value, number) for value, number in numbers.items()}
         doubtful = {value for value, match in pairs.values() if match.how in ("inputs", "value", "order")}
         run_regions = functools.partial(isolated_errors, graph, dtypes=dtypes, feeds=given, settings=settings)
-        own = run_regions(references, keep=is_small, progress=stage(progress, 0.5, 1.0))
-        wrong = unconfirmed(graph, own, doubtful, lambda: run_regions(references, keep=is_small, uncut=doubtful))
+        own = run_regions(references, keep=unread, progress=stage(progress, 0.5, 1.0))
+        wrong = unconfirmed(graph, own, doubtful, lambda: run_regions(references, keep=unread, uncut=doubtful))
         if wrong:
             pairs = {number: pair for number, pair in pairs.items() if pair[0] not in wrong}
             references = {value: reference for value, reference in references.items() if value not in wrong}
-            own = run_regions(references, keep=is_small)
+            own = run_regions(references, keep=unread)
+    quantized = _quantization(graph, references, run, pairs) if isolated else {}
     begins = _Begins(recording, graph, pairs, candidates)
     points = []
     attributes = {(call.path, call.index): call.attributes for call in recording.calls}
@@ -479,6 +483,7 @@ def _compared(  # noqa: PLR0917
             between=begins.of(number),
             cumulative=cumulative,
             isolated=own.get(value, cumulative if node is None else None),
+            **quantized.get(value, {}),
         )
         points.append(point)
     if progress is not None:
@@ -487,6 +492,36 @@ def _compared(  # noqa: PLR0917
     rest = tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in aligned.unmatched)
     found = TorchComparison(*names, tuple(points), rest, 1, recording, aligned, graph.model, given, run, settings)
     return found, begins
+
+
+def _quantization(
+    graph: Graph, references: Mapping[int, Callable[[], NDArray[Any]]], run: Run | None, pairs: Pairs
+) -> dict[int, dict[str, Any]]:
+    """Return `Point.precision` and `Point.quantizers` of tensors, by their numbers; empty if nothing is quantized."""
+    if not quantizes(graph):
+        return {}
+    rounded = activations(graph, references, {})
+    module = None if run is None else run[0]
+    tensors = {} if module is None else dict([*module.named_parameters(), *module.named_buffers()])
+
+    def named(name: str) -> NDArray[Any] | None:
+        return np.asarray(tensors[name].detach().cpu()) if name in tensors else None
+
+    def of_module(path: str) -> dict[str, NDArray[Any]]:
+        names = [name for name in tensors if name.rpartition(".")[0] == path]
+        return {name: np.asarray(tensors[name].detach().cpu()) for name in names}
+
+    found: dict[int, dict[str, Any]] = {}
+    for value, match in pairs.values():
+        if value not in references or graph.producer[value] < 0:
+            continue
+        nodes = sorted(nodes_between(graph, [value], references)[0], key=graph.rank.item)
+        of_weights = weights(graph, nodes, named, functools.partial(of_module, match.path))
+        found[value] = {
+            "precision": precision_of(graph, nodes),
+            "quantizers": (*of_weights, *(rounded[node] for node in nodes if node in rounded)),
+        }
+    return found
 
 
 class _Begins:

@@ -403,6 +403,16 @@ def test_a_quantized_model_is_compared_by_the_alignment_of_its_export(name: str,
     # eight bits, and none is the value of another place
     assert all(point.isolated is not None and point.isolated.rel_l2 < 0.05 for point in found.points)
     assert any(point.cumulative is not None and point.cumulative.rel_l2 > 1e-3 for point in found.points)
+    rounded = {each.name for each in found.quantizers if each.role == "activation"}
+    assert len(rounded) >= 0.5 * len(surviving) if kind == "static" else rounded
+    if (name, kind) == ("conv_bn", "static"):
+        proto = onnx.load(quantized)
+        most = max((each for each in found.quantizers if each.role == "activation"), key=lambda each: each.count)
+        scale = next(node.input[1] for node in proto.graph.node if node.name == most.node)
+        tensor = next(each for each in proto.graph.initializer if each.name == scale)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(4 * onnx.numpy_helper.to_array(tensor), scale))
+        wrong = onnx_nb.compare_torch(recording, model=proto, alignment=alignment)
+        assert most.name in [each.name for each in wrong.quantizers if each.fault == "coarse"]
 
 
 def test_float16_overflow_is_reported_once_without_warnings(recwarn: pytest.WarningsRecorder) -> None:
