@@ -195,9 +195,11 @@ def _tensor_bundle(proto: Any) -> dict[str, Any]:
 
 
 def _loaded(result: Any) -> Any:
-    """Return a model or a result unchanged, and anything else as a `Model`."""
+    """Return a model or a result unchanged, the part that a `Reduction` found, and anything else as a `Model`."""
     from onnx_nb.analysis.model.model import load
 
+    if type(result).__name__ == "Reduction":
+        return result.model
     return result if isinstance(result, Displayed) else load(_model_around(result))
 
 

@@ -19,6 +19,7 @@ from onnx.reference.ops import op_erf
 
 import onnx_nb
 from onnx_nb import OnnxNbError, reduce
+from onnx_nb.notebook.display import widget_of
 from tests.conformance.cases import same_bits
 from tests.dags import FEEDS, all_values, dags, run
 from tests.depth import examples
@@ -71,6 +72,8 @@ def test_a_wrong_kernel_among_300_nodes_is_found_by_bisection() -> None:
     assert len(found.trials) <= math.ceil(math.log2(COUNT)) + 4  # the whole, the node by itself, and that again twice
     assert not runtimes_agree(found.model, dict(found.feeds))
     assert found.message == f"The check fails on 1 of 300 nodes: Erf 'n137' ({len(found.trials)} calls)."
+    assert found._repr_mimebundle_()[0]["text/plain"] == found.message
+    assert type(widget_of(found)).__name__ == "ModelView"
 
 
 @pytest.mark.parametrize("order", [(40, 221), (221, 222), (0, 299)])
