@@ -32,7 +32,7 @@ export function savePicture(what: Saving, picture: Picture, at: Position, announ
   }
   const { camera, view } = at;
   const canvas = el("canvas");
-  [canvas.width, canvas.height] = [Math.round(2 * view.w), Math.round(2 * (view.h + scaleHeight(picture)))];
+  [canvas.width, canvas.height] = [Math.round(2 * view.w), Math.round(2 * (view.h + scaleHeight(picture, view.w)))];
   const context = canvas.getContext("2d");
   if (context === null) return;
   draw(context, picture, camera, view, 2);

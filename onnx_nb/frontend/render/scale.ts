@@ -6,27 +6,44 @@ import { labelColor } from "./theme.ts";
 
 /** Pixels of the strip, and of what is on it. */
 const STRIP = 36;
+const ROW = 20;
+/** Labels that are listed. */
+const LABELS = 24;
 const SIDE = 14;
 const FONT = 11.5;
 const RAMP = { width: 220, height: 10, steps: 44 } as const;
 
-/** Returns the pixels that the scale takes below a picture: 0 if no numbers color it. */
-export function scaleHeight({ overlay }: Picture): number {
-  return overlay === null ? 0 : STRIP;
+/** Returns the pixels that the scale takes below a picture of this width: 0 if no numbers color it. */
+export function scaleHeight(picture: Picture, width: number): number {
+  return picture.overlay === null ? 0 : STRIP + ROW * Math.max(0, ...placed(picture, width).map(({ row }) => row));
+}
+
+/** Places the labels of an overlay in rows, after its name. */
+function placed({ overlay, measure }: Picture, width: number) {
+  let [x, row] = [2 * SIDE + measure(overlay?.data.label || "value", FONT, true), 0];
+  const labels = overlay?.data.labels ?? [];
+  const names = labels.slice(0, LABELS).map((name) => (name.length > 40 ? `${name.slice(0, 39)}…` : name || "none"));
+  return [...names, ...(labels.length > LABELS ? [`and ${labels.length - LABELS} more`] : [])].map((text) => {
+    const wide = RAMP.height + SIDE / 2 + measure(text, FONT, false);
+    if (x + wide + SIDE > width && x > SIDE) [x, row] = [SIDE, row + 1];
+    x += wide + SIDE;
+    return { text, row, x: x - wide - SIDE };
+  });
 }
 
 /** Draws the label, the colors and the smallest and the largest number below a view. */
-export function drawScale(pen: Pen, { overlay, theme, measure }: Picture, view: Size, dpr: number): void {
+export function drawScale(pen: Pen, picture: Picture, view: Size, dpr: number): void {
+  const { overlay, theme, measure } = picture;
   if (overlay === null) return;
   const { label, reduce } = overlay.data;
   const { from, to } = overlay.range;
   pen.setTransform(dpr, 0, 0, dpr, 0, dpr * view.h);
   pen.fillStyle = theme.background;
-  pen.fillRect(0, 0, view.w, STRIP);
+  pen.fillRect(0, 0, view.w, scaleHeight(picture, view.w));
   pen.fillStyle = theme.line;
   pen.fillRect(0, 0, view.w, 1);
   pen.textBaseline = "middle";
-  const middle = STRIP / 2;
+  let middle = STRIP / 2;
   let x = SIDE;
   const write = (text: string, color: string, bold: boolean): void => {
     pen.font = `${bold ? "600 " : ""}${FONT}px ${theme.font}`;
@@ -37,12 +54,12 @@ export function drawScale(pen: Pen, { overlay, theme, measure }: Picture, view: 
   write(label || "value", theme.text, true);
   const { labels } = overlay.data;
   if (labels !== undefined) {
-    labels.forEach((name, at) => {
-      if (x > view.w) return;
-      pen.fillStyle = labelColor(labels, at).fill;
-      pen.fillRect(x, middle - RAMP.height / 2, RAMP.height, RAMP.height);
-      x += RAMP.height + SIDE / 2;
-      write(name.length > 40 ? `${name.slice(0, 39)}…` : name, theme.text, false);
+    placed(picture, view.w).forEach(({ text, row, x: left }, at) => {
+      middle = STRIP / 2 + ROW * row;
+      pen.fillStyle = at < LABELS ? labelColor(labels, at).fill : theme.background;
+      pen.fillRect(left, middle - RAMP.height / 2, RAMP.height, RAMP.height);
+      x = left + RAMP.height + SIDE / 2;
+      write(text, theme.text, false);
     });
     pen.textBaseline = "alphabetic";
     return;

@@ -28,7 +28,7 @@ export function toSvg(picture: Picture, shown?: { readonly camera: Camera; reado
     pen = drawn(view);
   }
   const title = `<title>${xml(picture.columns.meta.name || "model")}</title>`;
-  return documentOf(Math.ceil(view.w), Math.ceil(view.h + scaleHeight(picture)), title + pen.finish());
+  return documentOf(Math.ceil(view.w), Math.ceil(view.h + scaleHeight(picture, view.w)), title + pen.finish());
 }
 
 /** Returns an SVG document of this size. */
