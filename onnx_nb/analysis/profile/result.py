@@ -231,7 +231,7 @@ class Profile(Displayed):
 
     @functools.cached_property
     def peak(self) -> tuple[float, float]:
-        """FLOP/s of a large MatMul and bytes/s of a large Neg on this machine, measured at first use."""
+        """FLOP/s of a MatMul and bytes/s of a copy on this machine, measured at first use: its roofline."""
         return measured_peak()
 
     @property
