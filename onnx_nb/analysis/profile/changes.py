@@ -2,11 +2,18 @@
 
 Kernels of two profiles are compared where they compute the same nodes. Where one profile fused what the other ran by
 itself, the smallest sets of nodes are compared that each profile computes by kernels of its own.
+
+A set is slower or faster if four tests agree: the rank test of Mann and Whitney on its runs, corrected for the number
+of sets (Benjamini and Hochberg) and for runs that resemble the one before; a difference beyond the spread of both; at
+least 5%; and, between profiles of equal settings, a ratio that stands out from those of all sets, which share the drift
+of the machine and what differs from session to session. Between other settings a common factor may be their effect: it
+is left in.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -19,7 +26,7 @@ from onnx_nb.analysis.results import Displayed, data_frame
 from onnx_nb.analysis.scopes.scopes import scopes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -35,7 +42,19 @@ _COLUMNS: Final = (
 _RESOLUTION: Final = 1e-6
 """Seconds in which onnxruntime counts."""
 _FEW: Final = 5
-"""Runs below which a spread says little."""
+"""Runs below which nothing is called slower or faster."""
+_CHANCE: Final = 0.05
+"""Share of false alarms among the changes that are called so; without any real change, the chance of one."""
+_LEAST: Final = 0.05
+"""Share of the time below which a difference is not worth a name."""
+_MANY: Final = 10
+"""Sets from which the drift of the machine is estimated."""
+_TICKS: Final = 20
+"""Resolutions of the clock that a set takes at least whose ratio is used for that."""
+_OUTLYING: Final = 6.0
+"""Standard deviations of the ratios of all sets, beyond which one of them stands out."""
+_TO_DEVIATION: Final = 1.4826
+"""Standard deviation of a normal distribution over its median absolute deviation."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +62,7 @@ class Change:
     """Time that a set of nodes took before and after."""
 
     verdict: Verdict
-    """``"noise"`` if the difference is within the spread of both."""
+    """``"noise"`` if the difference may be chance."""
     name: str
     """First node of the set, or the operator or scope."""
     op: str
@@ -54,16 +73,13 @@ class Change:
     """Median of the seconds of a run; 0 if nothing ran."""
     after: float
     noise: float
-    """Seconds that the spread of both explains."""
+    """Seconds that the spread of both and the resolution of the clock explain."""
     kernels: tuple[tuple[int, ...], tuple[int, ...]]
     """Indices of the kernels before and after."""
     before_provider: str
     provider: str
-
-    @property
-    def difference(self) -> float:
-        """Seconds that it takes longer after."""
-        return self.after - self.before
+    difference: float
+    """Seconds that it takes longer after, beyond `ProfileComparison.drift`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +94,62 @@ class ProfileComparison(Displayed):
         """A change for each set of nodes, the largest difference first, noise last."""
         return self._changes("nodes")
 
+    @functools.cached_property
+    def differences(self) -> tuple[str, ...]:
+        """What differs between the two besides times, in words: settings, versions, shapes and the model."""
+        about = [
+            {
+                "providers": ", ".join(profile.providers),
+                "optimization": profile.optimization,
+                "shapes": ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in profile.shapes.items()),
+                "nodes": str(profile.graph.node_count),
+                **profile.made_with,
+            }
+            for profile in (self.before, self.after)
+        ]
+        found = [
+            f"{name} {value} → {about[1][name]}"
+            for name, value in about[0].items()
+            if value and about[1].get(name) and value != about[1][name]
+        ]
+        if about[0]["nodes"] == about[1]["nodes"] and self.before.graph.names != self.after.graph.names:
+            found.append("names of nodes")
+        return tuple(found)
+
+    @property
+    def drift(self) -> float:
+        """Factor by which the machine was slower after: the median of all sets; 1 if settings differ or sets are few.
+
+        Between profiles of different settings it may be the effect of these.
+        """
+        return self._common[2]
+
+    @functools.cached_property
+    def _common(self) -> tuple[NDArray[np.float64], NDArray[np.float64], float, float]:
+        """Factors that all sets share, of each run before and after; the drift; and the spread of the ratios' logs."""
+        runs = [np.ones(len(profile.kernel_seconds)) for profile in (self.before, self.after)]
+        both = {name: own for name, own in self._members("nodes").items() if all(own)}
+        times = self._times(both)
+        medians = [np.median(each, axis=0) for each in times]
+        long = np.minimum(*medians) >= _TICKS * _RESOLUTION
+        if np.count_nonzero(long) < _MANY:
+            return runs[0], runs[1], 1.0, 0.0
+        for side, (each, median) in enumerate(zip(times, medians, strict=True)):
+            shared = np.median(each[:, long] / median[long], axis=1)
+            runs[side] = np.where(shared > 0, shared, 1.0)
+        if self.differences:
+            return runs[0], runs[1], 1.0, 0.0
+        before, after = (np.median(each[:, long] / run[:, None], axis=0) for each, run in zip(times, runs, strict=True))
+        ratios = np.log(np.maximum(after, _RESOLUTION) / np.maximum(before, _RESOLUTION))
+        middle = float(np.median(ratios))
+        spread = _TO_DEVIATION * float(np.median(np.abs(ratios - middle)))
+        return runs[0], runs[1], math.exp(middle), spread
+
     @property
     def message(self) -> str:
         """What got slower or faster, in a sentence."""
         before, after = self.before, self.after
-        noise = _noise(before.kernel_seconds, after.kernel_seconds, 1)
+        noise = _noise(before.kernel_seconds[:, None], after.kernel_seconds[:, None])[0] + _RESOLUTION
         difference = after.seconds - before.seconds
         times = f"{duration_text(before.seconds)} → {duration_text(after.seconds)}"
         if abs(difference) <= noise:
@@ -90,6 +157,8 @@ class ProfileComparison(Displayed):
         else:
             ratio = max(before.seconds, after.seconds) / max(min(before.seconds, after.seconds), 1e-12)
             text = f"{times}: {ratio:.2f}× {'slower' if difference > 0 else 'faster'}"
+        if abs(math.log(self.drift)) > math.log1p(_LEAST):
+            text += f", with settings equal and all sets together {self.drift:.2f}× as long, which is the machine"
         real = [change for change in self.changes if change.verdict != "noise"]
         for word, sign in (("slower", 1), ("faster", -1)):
             same = [change for change in real if change.difference * sign > 0]
@@ -100,9 +169,11 @@ class ProfileComparison(Displayed):
                 text += f"; {count_text(len(same), 'set')} of nodes {word}, {most}"
         if quiet := len(self.changes) - len(real):
             text += f"; {quiet:,} within the noise"
+        if self.differences:
+            text += f". What differs: {'; '.join(self.differences)}"
         runs = min(len(before.run_seconds), len(after.run_seconds))
         if runs < _FEW:
-            text += f". Only {count_text(runs, 'run')}: the noise is hardly known"
+            text += f". Only {count_text(runs, 'run')}: a change is known from noise by {_FEW} or more of each"
         return f"{text}."
 
     def rows(self, by: ChangeBy = "nodes") -> list[dict[str, Any]]:
@@ -134,7 +205,8 @@ class ProfileComparison(Displayed):
         times = f"{duration_text(self.before.seconds)} → {duration_text(self.after.seconds)}"
         return f"ProfileComparison({times}: {said})"
 
-    def _changes(self, by: ChangeBy) -> tuple[Change, ...]:
+    def _members(self, by: ChangeBy) -> dict[str, tuple[list[int], list[int]]]:
+        """Return the kernels before and after of each set of nodes, operator or scope."""
         sides = (self.before, self.after)
         sets = _node_sets(sides) if by == "nodes" else None
         members: dict[str, tuple[list[int], list[int]]] = {}
@@ -142,18 +214,70 @@ class ProfileComparison(Displayed):
             for number in range(len(profile.kernels)):
                 for name in _keys(profile, number, by) if sets is None else (sets[side][number],):
                     members.setdefault(name, ([], []))[side].append(number)
-        found = [self._change(name, *both) for name, both in members.items()]
+        return members
+
+    def _times(self, members: Mapping[str, tuple[list[int], list[int]]]) -> list[NDArray[np.float64]]:
+        """Return the seconds of each run (row) of each member (column), before and after."""
+        found = []
+        for side, profile in enumerate((self.before, self.after)):
+            times = np.zeros((len(profile.kernel_seconds), len(members)))
+            for column, own in enumerate(members.values()):
+                for number in own[side]:
+                    times[:, column] += profile.kernels[number].seconds
+            found.append(times)
+        return found
+
+    def _changes(self, by: ChangeBy) -> tuple[Change, ...]:
+        members = self._members(by)
+        times = self._times(members)
+        ticks = np.asarray([max(map(len, own)) for own in members.values()]) * _RESOLUTION
+        noise, real = self._tested(times, ticks)
+        medians = np.stack([np.median(each, axis=0) for each in times], axis=1).tolist()
+        found = [
+            self._change(name, own, (first, then), float(noise[number]), is_real=bool(real[number]))
+            for number, ((name, own), (first, then)) in enumerate(zip(members.items(), medians, strict=True))
+        ]
         return tuple(sorted(found, key=lambda change: (change.verdict == "noise", -abs(change.difference))))
 
-    def _change(self, name: str, before: Sequence[int], after: Sequence[int]) -> Change:
-        sides = [[profile.kernels[n] for n in own] for profile, own in ((self.before, before), (self.after, after))]
-        times = [np.sum([kernel.seconds for kernel in own], axis=0) if own else np.zeros(1) for own in sides]
-        medians = [float(np.median(each)) for each in times]
-        noise = _noise(times[0], times[1], max(len(before), len(after)))
-        difference = medians[1] - medians[0]
-        verdict: Verdict = "noise" if abs(difference) <= noise else "slower" if difference > 0 else "faster"
-        if verdict != "noise" and not (before and after):
-            verdict = "only before" if before else "only after"
+    def _tested(
+        self, times: Sequence[NDArray[np.float64]], ticks: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the noise of each column's difference, and whether that is more than chance.
+
+        ``ticks`` are the seconds that the clock may be wrong about a column.
+        """
+        runs_before, runs_after, drift, spread = self._common
+        before, after = times[0] / runs_before[:, None], times[1] / (runs_after[:, None] * drift)
+        noise = _noise(before, after) + ticks
+        if min(len(before), len(after)) < _FEW:
+            return noise, np.zeros(len(ticks), np.bool_)
+        first, then = np.median(before, axis=0), np.median(after, axis=0)
+        beyond = np.maximum(np.abs(then - first) - ticks, 0)
+        ratio = np.log1p(beyond / np.maximum(np.minimum(first, then), _RESOLUTION))
+        compared = (first > 0) & (then > 0)
+        found = np.zeros(len(ticks), np.bool_)
+        found[compared] = _discoveries(rank_test(before[:, compared], after[:, compared]))
+        is_large = (np.abs(then - first) > noise) & (ratio > max(math.log1p(_LEAST), _OUTLYING * spread))
+        return noise, found & is_large
+
+    def _change(
+        self,
+        name: str,
+        numbers: tuple[Sequence[int], Sequence[int]],
+        medians: tuple[float, float],
+        noise: float,
+        *,
+        is_real: bool,
+    ) -> Change:
+        profiles = self.before, self.after
+        sides = [[profile.kernels[n] for n in own] for profile, own in zip(profiles, numbers, strict=True)]
+        difference = medians[1] - medians[0] * self.drift
+        verdict: Verdict = "noise"
+        if not all(numbers):
+            if abs(difference) > noise:
+                verdict = "only before" if numbers[0] else "only after"
+        elif is_real:
+            verdict = "slower" if difference > 0 else "faster"
         graphs = self.before.graph, self.after.graph
         nodes = {
             graph.names[n] for graph, own in zip(graphs, sides, strict=True) for kernel in own for n in kernel.nodes
@@ -168,9 +292,10 @@ class ProfileComparison(Displayed):
             before=medians[0],
             after=medians[1],
             noise=noise,
-            kernels=(tuple(before), tuple(after)),
+            kernels=(tuple(numbers[0]), tuple(numbers[1])),
             before_provider=providers[0],
             provider=providers[1],
+            difference=difference,
         )
 
 
@@ -178,10 +303,61 @@ def _joined(kernels: Sequence[Kernel], what: str) -> str:
     return ", ".join(dict.fromkeys(getattr(kernel, what) for kernel in kernels))
 
 
-def _noise(before: NDArray[np.float64], after: NDArray[np.float64], kernels: int) -> float:
-    """Return the seconds that two medians may differ by chance: both spreads, at least the clock's resolution."""
-    spreads = (np.subtract(*np.quantile(each, (0.75, 0.25))) / 2 for each in (before, after))
-    return float(max(sum(spreads), _RESOLUTION * kernels))
+def _noise(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the seconds that the medians of each column may differ by chance: half of both interquartile ranges."""
+    spreads = [np.subtract(*np.quantile(each, (0.75, 0.25), axis=0)) / 2 for each in (before, after)]
+    total: NDArray[np.float64] = np.add(*spreads)
+    return total
+
+
+def rank_test(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return for each column the two-sided p-value of the test of Mann and Whitney, by its normal approximation.
+
+    Runs that resemble the one before say less: the variance grows by what their ranks have in common.
+    """
+    first, then = len(before), len(after)
+    total = first + then
+    ranks, ties = _ranks(np.concatenate((before, after)))
+    statistic = ranks[first:].sum(axis=0) - then * (total + 1) / 2
+    variance = first * then / 12 * (total + 1 - ties / (total * (total - 1)))
+    repeated = min(max((_repeated(before) + _repeated(after)) / 2, 0.0), 0.9)
+    variance *= (1 + repeated) / (1 - repeated)
+    deviations = np.maximum(np.abs(statistic) - 0.5, 0) / np.sqrt(np.where(variance > 0, variance, np.inf))
+    return np.asarray([math.erfc(each / math.sqrt(2)) for each in deviations.tolist()])
+
+
+def _ranks(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the rank of each value in its column, the mean of equal ones, and the sum of t³ − t over these."""
+    order = np.argsort(values, axis=0, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=0)
+    place = np.arange(len(values))[:, None]
+    is_new = np.ones(values.shape, np.bool_)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    first = np.maximum.accumulate(np.where(is_new, place, 0), axis=0)
+    is_last = np.ones(values.shape, np.bool_)
+    is_last[:-1] = is_new[1:]
+    last = np.minimum.accumulate(np.where(is_last, place, len(values))[::-1], axis=0)[::-1]
+    ranks = np.empty(values.shape)
+    np.put_along_axis(ranks, order, (first + last) / 2 + 1, axis=0)
+    ties: NDArray[np.float64] = ((last - first + 1.0) ** 2 - 1).sum(axis=0)
+    return ranks, ties
+
+
+def _repeated(values: NDArray[np.float64]) -> float:
+    """Return how much the rank of a run resembles that of the run before: the mean of the columns' correlations."""
+    ranks = _ranks(values)[0]
+    ranks -= ranks.mean(axis=0)
+    square = (ranks**2).sum(axis=0)
+    some = square > 0
+    each = (ranks[1:] * ranks[:-1]).sum(axis=0)[some] / square[some]
+    return float(each.mean()) + 1 / len(values) if each.size else 0.0  # independent ranks have −1/n
+
+
+def _discoveries(chances: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which p-values are more than chance, by the procedure of Benjamini and Hochberg."""
+    order = np.sort(chances)
+    passed = np.flatnonzero(order <= _CHANCE * np.arange(1, len(order) + 1) / max(len(order), 1))
+    return chances <= (order[passed[-1]] if passed.size else -1.0)
 
 
 def _keys(profile: Profile, number: int, by: ChangeBy) -> tuple[str, ...]:

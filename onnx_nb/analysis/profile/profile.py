@@ -13,7 +13,15 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.profile.result import Profile, profile_of
-from onnx_nb.analysis.profile.sessions import Optimization, located, optimized_session, ran_nodes, settings, with_names
+from onnx_nb.analysis.profile.sessions import (
+    Optimization,
+    located,
+    made_with,
+    optimized_session,
+    ran_nodes,
+    settings,
+    with_names,
+)
 from onnx_nb.analysis.profile.trace import read_trace
 from onnx_nb.analysis.run.session import one_feed, run_session
 
@@ -85,6 +93,7 @@ def profile(
     with working_folder() as folder, settings(session_options, optimization) as options:
         options.enable_profiling, options.profile_file_prefix = True, str(folder / "run")
         # the names that onnxruntime makes up differ from session to session: the graph must be the one that ran
+        about = made_with(options, threads)
         session, made = optimized_session(named, **chosen, options=options, is_given=session_options is not None)
         try:
             for number in range(warmup + runs):
@@ -117,6 +126,7 @@ def profile(
         notes=notes,
         providers=tuple(asked),
         shapes=shapes,
+        made_with=about,
     )
     if progress is not None:
         progress(1.0, "done")

@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -174,6 +174,8 @@ class Profile(Displayed):
     """What a reader should know: a truncated file, names that do not fit, a provider that ran nothing."""
     optimized: Model | None = None
     """What onnxruntime made of the model, without large weights; None for a profile that was loaded."""
+    made_with: Mapping[str, str] = field(default_factory=dict)
+    """Optimization, threads, execution, version of onnxruntime and cores, in words; empty if unknown."""
 
     @functools.cached_property
     def kernel_seconds(self) -> NDArray[np.float64]:
@@ -360,7 +362,9 @@ class Profile(Displayed):
     def compare(self, after: Profile) -> ProfileComparison:
         """Compare with a later profile: other threads, providers or versions, or the model simplified.
 
-        Nodes are paired by their names, and a difference within the spread of both is called noise.
+        Nodes are paired by their names. A difference that may be chance is called noise: a rank test of the runs,
+        corrected for the number of kernels, decides, from five runs of each. Between profiles of equal settings, the
+        drift of the machine, which all kernels share, is no difference of any of them.
 
         Parameters
         ----------
@@ -397,11 +401,12 @@ class Profile(Displayed):
         """Write the profile to a JSON file, which `Profile.load` reads; the model is not in it."""
         about = {name: getattr(self, name) for name in _SAVED}
         kernels = [
-            {field.name: getattr(kernel, field.name) for field in fields(kernel)} | {"seconds": kernel.seconds.tolist()}
+            {each.name: getattr(kernel, each.name) for each in fields(kernel)} | {"seconds": kernel.seconds.tolist()}
             for kernel in self.kernels
         ]
         spans = [[span.kernel, span.start, span.seconds, span.thread] for span in self.spans]
-        found = {"onnx_nb profile": 1, "names": _digest(self.model), **about, "kernels": kernels, "spans": spans}
+        found = {"onnx_nb profile": 1, "names": _digest(self.model), **about, "made_with": dict(self.made_with)}
+        found |= {"kernels": kernels, "spans": spans}
         target = path_of(path)
         target.write_text(json.dumps(found), "utf-8")
         return target
@@ -429,6 +434,7 @@ class Profile(Displayed):
             about: dict[str, Any] = {
                 name: tuple(found[name]) if isinstance(found[name], list) else found[name] for name in _SAVED
             }
+            about["made_with"] = {str(name): str(value) for name, value in found.get("made_with", {}).items()}
             spans = tuple(Span(*each) for each in found["spans"])
         except OSError as error:
             raise OnnxNbError(f"{quoted(path_text(source))} cannot be read: {error.strerror or error}.") from error
@@ -609,6 +615,7 @@ def profile_of(
     providers: tuple[str, ...] = (),
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     fit: float = 1.0,
+    made_with: Mapping[str, str] | None = None,
 ) -> Profile:
     """Return the profile of a trace whose kernels have been found in the model."""
     counted = costs(model, shapes) if shapes else costs(model)
@@ -652,6 +659,7 @@ def profile_of(
         fit=fit,
         notes=notes,
         optimized=optimized,
+        made_with=made_with or {},
     )
 
 

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import functools
 import os
+import platform
 import re
 import time
 from collections import Counter
@@ -121,6 +122,23 @@ def with_names(model: Model, *, unique: bool) -> Model:
             node.name = name
             taken[name] += not taken[name]
     return with_proto(model, proto)
+
+
+def made_with(options: onnxruntime.SessionOptions, threads: int | None) -> dict[str, str]:
+    """Return in words what decides on the times of a session, besides its model, providers and feeds."""
+    ort = runtime()
+    level = options.graph_optimization_level
+    chosen = threads or options.intra_op_num_threads
+    is_parallel = options.execution_mode == ort.ExecutionMode.ORT_PARALLEL
+    return {
+        "optimization": next(
+            name for name, long in _LEVELS.items() if getattr(ort.GraphOptimizationLevel, long) == level
+        ),
+        "threads": str(chosen) if chosen else "one for each core",
+        "execution": "parallel" if is_parallel else "sequential",
+        "onnxruntime": str(ort.__version__),
+        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}",
+    }
 
 
 def ran_nodes(trace: Trace, ran: Graph, *, is_other: bool = False) -> list[int]:
