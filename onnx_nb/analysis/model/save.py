@@ -464,6 +464,8 @@ def _packed(content: Any, arrays: dict[str, list[NDArray[Any]]], filled: dict[st
     if dataclasses.is_dataclass(content):
         fields = {each.name: getattr(content, each.name) for each in dataclasses.fields(content)}
         return {"": type(content).__name__, **{key: _packed(value, arrays, filled) for key, value in fields.items()}}
+    if isinstance(content, Mapping):
+        return {"": "mapping", "items": {key: _packed(value, arrays, filled) for key, value in content.items()}}
     if isinstance(content, tuple):
         return [_packed(value, arrays, filled) for value in content]
     return content
@@ -481,4 +483,6 @@ def _unpacked(tree: Any, arrays: Mapping[str, NDArray[Any]], classes: Mapping[st
         return arrays[tree["type"]][start : start + int(np.prod(shape))].reshape(shape)
     if kind == "complex":
         return complex(*tree["parts"])
+    if kind == "mapping":
+        return {key: _unpacked(value, arrays, classes) for key, value in tree["items"].items()}
     return classes[kind](**{key: _unpacked(value, arrays, classes) for key, value in tree.items()})
