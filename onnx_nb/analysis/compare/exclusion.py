@@ -35,6 +35,8 @@ _PARTS: Final = 12
 """Number of parts of a model, from one of which on it runs again."""
 _TRIED: Final = 4
 """Number of the most promising additions that are tried at each step."""
+_TRIED_FIRST: Final = 96
+"""The same at the first step, and fewer the more nodes are in float: there an estimate off by little costs most."""
 _PRUNED: Final = 48
 """Maximum number of nodes in vain that are tried without, once the target is reached."""
 
@@ -226,15 +228,17 @@ class Search:
         every = frozenset(self.runs.mixer.nodes)
         while outcome.sqnr < bound and self.excluded != every:
             tried: list[tuple[bool, float, int, str, frozenset[str], Outcome]] = []
-            for tensor, nodes in self._promising(outcome.noise, bound) or [("", every)]:
+            several = 1 if math.isinf(bound) else max(_TRIED, _TRIED_FIRST // (1 + len(self.excluded)))
+            for tensor, nodes in self._promising(outcome.noise, bound, several) or [("", every)]:
                 found = self.runs.outcome(self.excluded | nodes)
-                gain = (found.sqnr - outcome.sqnr) / len(nodes - self.excluded)
-                tried.append((found.sqnr >= bound, gain, -len(tried), tensor, nodes, found))
+                reached = found.sqnr >= bound
+                gain = (1.0 if reached else found.sqnr - outcome.sqnr) / len(nodes - self.excluded)
+                tried.append((reached, gain, -len(tried), tensor, nodes, found))
             *_, tensor, nodes, outcome = max(tried, key=lambda each: each[:3])
             self.excluded |= nodes
             yield tensor, outcome
 
-    def _promising(self, noise: Floats, bound: float) -> list[tuple[str, frozenset[str]]]:
+    def _promising(self, noise: Floats, bound: float, several: int) -> list[tuple[str, frozenset[str]]]:
         """Return the tensors whose nodes should gain most for their number, with these nodes."""
         touched, excluded = self.runs.mixer.touched_by, self.excluded
         weights = np.where(noise > 10 ** (-bound / 10), noise, 0.0)
@@ -247,7 +251,7 @@ class Search:
             freed = {each for node in added for each in self._of_node[node] if touched[each] - excluded <= added}
             gain = sum(float(self._costs[each] @ weights) for each in freed)
             found[added] = gain / len(added), tensor
-        best = sorted(found.items(), key=lambda each: -each[1][0])[: 1 if math.isinf(bound) else _TRIED]
+        best = sorted(found.items(), key=lambda each: -each[1][0])[:several]
         return [(tensor, added) for added, (_, tensor) in best]
 
     def pruned(self, bound: float) -> frozenset[str]:

@@ -102,7 +102,7 @@ class Quantizer:
     """The candidate's node that rounds it, or that reads the weight."""
     role: Literal["activation", "weight"]
     dtype: str
-    """Type of the integers, such as "int8" or "uint4"."""
+    """Type of the integers, such as "int8" or "uint4"; or "float8_e4m3fn"."""
     granularity: str
     """"tensor", "channel" or "block of 32"."""
     scale: Floats
@@ -199,8 +199,9 @@ class Quantizer:
 
     @property
     def bits(self) -> int:
-        """Bits of its integers."""
-        return int("".join(filter(str.isdigit, self.dtype)) or 8)
+        """Bits of its integers or floats."""
+        found = re.search(r"\d+", self.dtype)
+        return int(found[0]) if found else 8
 
     @property
     def message(self) -> str:
@@ -384,15 +385,17 @@ def _activation(name: str, node: str, site: _Site, array: NDArray[Any], op: str)
             for each in (site.scale, site.zero, site.back_scale, site.back_zero)
         )
     sample = _sampled(rows, "activation")
-    codes = np.rint(sample / scale) + zero
-    codes = np.clip(codes, lowest, highest)
+    rounding = _rounding(site.zero.dtype)
+    codes = np.clip(rounding(np.clip(sample / scale, -(2.0**24), 2.0**24)) + zero, lowest, highest)
     back = (codes - back_zero) * back_scale
+    steps = np.abs(back_scale) * _spacing(codes, site.zero.dtype)
     natural = next((ends for key, ends in _NATURAL.items() if key in op), None)
     if natural is not None:
         lows, highs = np.minimum(lows, natural[0]), np.maximum(highs, natural[1])
     measured = _measured(
-        _Rounded(sample, back, codes, np.broadcast_to(np.abs(back_scale), sample.shape), lows, highs),
+        _Rounded(sample, back, codes, np.broadcast_to(steps, sample.shape), lows, highs),
         (lowest, highest),
+        site.zero.dtype,
         is_symmetric=float(np.ravel(zero)[0]) == (lowest + highest + 1) // 2,
         is_wide=is_wide,
     )
@@ -425,15 +428,19 @@ def weight_quantizer(graph: Graph, node: int, held: Operand, right: NDArray[Any]
         for key, array in {"x": right, "y": held.array, "q": held.integers, "s": held.steps}.items()
     }
     real = rows["x"].astype(np.float64)
-    ends = (
-        levels_of(held.integers.dtype) if held.integers.dtype.name.endswith(str(held.bits)) else (0, 2**held.bits - 1)
-    )
+    dtype = held.integers.dtype
+    is_float = not _is_integer(dtype)
+    is_whole = is_float or dtype.name.endswith(str(held.bits))
+    ends: tuple[float, float] = levels_of(dtype) if is_whole else (0, 2**held.bits - 1)
     if not np.isfinite(real).all() or not real.size:
         return None
-    rounded = _Rounded(real, rows["y"], rows["q"].astype(np.float64), rows["s"], real.min(axis=1), real.max(axis=1))
+    codes = rows["q"].astype(np.float64)
+    apart = rows["s"] * _spacing(codes, dtype)
+    rounded = _Rounded(real, rows["y"], codes, apart, real.min(axis=1), real.max(axis=1))
     middle = (ends[0] + ends[1] + 1) // 2
     is_wide = held.granularity != "tensor"
-    measured = _measured(rounded, ends, is_symmetric=held.zero_point in (0, middle), is_wide=is_wide)
+    is_symmetric = held.zero_point in (0, middle)
+    measured = _measured(rounded, ends, dtype, is_symmetric=is_symmetric, is_wide=is_wide)
     norm = float(np.vdot(real, real))
     factor = float(np.vdot(rows["y"].astype(np.float64), real)) / norm if norm else 1.0
     steps = rows["s"]
@@ -441,7 +448,7 @@ def weight_quantizer(graph: Graph, node: int, held: Operand, right: NDArray[Any]
         held.initializer.removesuffix("_quantized"),
         graph.names[node],
         "weight",
-        f"{'u' if ends[0] == 0 else ''}int{held.bits}",
+        dtype.name if is_float else f"{'u' if ends[0] == 0 else ''}int{held.bits}",
         held.granularity,
         np.asarray([steps.min(), steps.max()], np.float64),
         held.zero_point,
@@ -526,8 +533,11 @@ class _Rounded(NamedTuple):
     highs: NDArray[Any]
 
 
-def _measured(rounded: _Rounded, ends: tuple[int, int], *, is_symmetric: bool, is_wide: bool) -> dict[str, Any]:
+def _measured(
+    rounded: _Rounded, ends: tuple[float, float], dtype: np.dtype[Any], *, is_symmetric: bool, is_wide: bool
+) -> dict[str, Any]:
     """Return the fields of a quantizer that its values decide."""
+    rounding, is_float = _rounding(dtype), not _is_integer(dtype)
     real, codes = rounded.real, rounded.codes
     errors = (rounded.back - real).astype(np.float64)
     squares = errors * errors
@@ -542,20 +552,23 @@ def _measured(rounded: _Rounded, ends: tuple[int, int], *, is_symmetric: bool, i
     def fit(lows: NDArray[Any], highs: NDArray[Any]) -> float:
         widths = 2 * np.maximum(-lows, highs) if is_symmetric else highs - lows
         steps = np.maximum(widths / span, np.finfo(np.float32).tiny).reshape(-1, 1)
-        rest = real - steps * np.rint(real / steps)
+        rest = real - steps * rounding(real / steps)
         return float(np.vdot(rest, rest))
 
     by_channel = fit(lows, highs)
     whole = fit(lows.min(keepdims=True), highs.max(keepdims=True)) if not is_wide else by_channel
-    marked, lost = _odd_channels(wrongs, squares.sum(axis=1), ranges, float(rounded.steps.max()), is_wide=is_wide)
-    bins = span + 1
-    places = (codes - ends[0]).astype(np.int64).ravel()
+    step = float(rounded.steps.min() if is_float else rounded.steps.max())
+    marked, lost = _odd_channels(wrongs, squares.sum(axis=1), ranges, step, is_wide=is_wide)
+    bins = int(span) + 1
+    has_levels = bins <= 256 and not is_float
     return {
         "count": real.size,
         "below": int(np.count_nonzero(too_small)),
         "above": int(np.count_nonzero(too_large)),
-        "levels": np.bincount(places, minlength=bins) if bins <= 256 else np.zeros(0, np.int64),
-        "spread": _spread(rounded, ends),
+        "levels": np.bincount((codes - ends[0]).astype(np.int64).ravel(), minlength=bins)
+        if has_levels
+        else np.zeros(0, np.int64),
+        "spread": np.zeros(0, np.int64) if is_float else _spread(rounded, ends),
         "signal": float(np.vdot(real, real)),
         "rounding": float(squares[~far].sum()),
         "clipping": float(squares[clipped].sum()),
@@ -567,9 +580,9 @@ def _measured(rounded: _Rounded, ends: tuple[int, int], *, is_symmetric: bool, i
     }
 
 
-def _spread(rounded: _Rounded, ends: tuple[int, int]) -> Longs:
+def _spread(rounded: _Rounded, ends: tuple[float, float]) -> Longs:
     """Return the counts of values in intervals of levels, which rounding does not leave."""
-    inside = min(_INTERVALS, ends[1] - ends[0] + 1)
+    inside = min(_INTERVALS, int(ends[1] - ends[0]) + 1)
     beyond = inside // 4
     steps = np.maximum(rounded.steps, np.finfo(np.float32).tiny)
     levels = (rounded.real - rounded.back) / steps + (rounded.codes - ends[0] + 0.5)
@@ -595,10 +608,34 @@ def _odd_channels(
 
 
 @functools.cache
-def levels_of(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Return the smallest and the largest integer of a type of numpy or ml_dtypes."""
-    found = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
-    return int(found.min), int(found.max)
+def levels_of(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Return the smallest and the largest finite number of a type of numpy or ml_dtypes."""
+    if _is_integer(dtype):
+        integers = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+        return int(integers.min), int(integers.max)
+    floats = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return float(floats.min), float(floats.max)
+
+
+def _is_integer(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iu" or "int" in dtype.name
+
+
+def _rounding(dtype: np.dtype[Any]) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Return the function that rounds numbers of levels to a type: to integers, or to floats of eight bits."""
+    if _is_integer(dtype):
+        return np.rint
+    lowest, highest = levels_of(dtype)
+    return lambda levels: levels.clip(lowest, highest).astype(dtype).astype(np.float64)
+
+
+def _spacing(codes: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | float:
+    """Return the distance of a type's numbers around each code: 1 between integers."""
+    if _is_integer(dtype):
+        return 1.0
+    found = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    exponents = np.floor(np.log2(np.maximum(np.abs(codes), float(found.smallest_normal))))
+    return np.asarray(2.0 ** (exponents - found.nmant))
 
 
 def _rows(array: NDArray[Any], axis: int) -> NDArray[Any]:

@@ -11,7 +11,7 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import onnx_nb
 from onnx_nb.analysis.compare.operands import weight_of
@@ -84,6 +84,39 @@ def test_blame_and_faults_of_one_rounding(tmp_path: Path) -> None:
     again = onnx_nb.Comparison.load(tmp_path / "saved")
     assert again.message == wrong.message
     assert [str(each) for each in again.quantizers] == [str(each) for each in wrong.quantizers]
+
+
+@pytest.mark.parametrize("kind", ["FLOAT8E4M3FN", "FLOAT8E5M2"])
+@pytest.mark.parametrize("scale", [0.01, 0.002])
+def test_floats_of_eight_bits_cost_what_numpy_says(kind: str, scale: float) -> None:
+    elem_type, dtype = getattr(TensorProto, kind), helper.tensor_dtype_to_np_dtype(getattr(TensorProto, kind))
+    matrix = np.random.default_rng(1).normal(size=(8, 6)).astype(np.float32)
+    exact = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["": 19]>
+        g (float[64, 8] x, float[8, 6] w) => (float[64, 6] y) { h = Neg(x)  y = MatMul(h, w) }""")
+    exact.graph.initializer.append(numpy_helper.from_array(matrix, "w"))
+    del exact.graph.input[1]
+    candidate = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["": 19]>
+        g (float[64, 8] x) => (float[64, 6] y) <float s = {{{scale}}}> {{ h = Neg(x)  q = QuantizeLinear(h, s, z)
+        h_DequantizeLinear_Output = DequantizeLinear(q, s, z)  m = DequantizeLinear(w_quantized, s, z)
+        y = MatMul(h_DequantizeLinear_Output, m) }}""")
+    limit = 448.0 if kind == "FLOAT8E4M3FN" else 57344.0
+
+    def codes(values: np.ndarray) -> np.ndarray:
+        return (values / np.float32(scale)).clip(-limit, limit).astype(dtype)
+
+    candidate.graph.initializer.extend(
+        helper.make_tensor(name, elem_type, array.shape, array.tobytes(), raw=True)
+        for name, array in (("z", np.zeros((), dtype)), ("w_quantized", codes(matrix)))
+    )
+    c = onnx_nb.compare(exact, candidate, {"x": VALUES})
+    found = {each.name: each for each in c.quantizers}
+    for name, values in (("h", -VALUES), ("w", matrix)):
+        errors = codes(values).astype(np.float64) * scale - values
+        beyond = np.abs(values) > limit * scale * (1 + 2.0**-5)
+        assert found[name].squares == pytest.approx((errors**2).sum(), rel=1e-3)
+        assert found[name].clipping == pytest.approx((errors[beyond] ** 2).sum(), rel=0.05, abs=1e-9)
+        assert (found[name].wrong, found[name].bits, found[name].dtype) == (0, 8, dtype.name)
+        assert found[name].fault == ("clipping" if beyond.mean() > 0.01 else "")
 
 
 @pytest.mark.parametrize("zeros", [True, False])
