@@ -40,6 +40,11 @@ OUTPUT, CONSTANT, FAULTY_VALUE = 1, 2, 4
 """Flags of a value: graph output; weight or result of a folded node; has a problem."""
 
 VERSION = 1
+_NARROW = (
+    *("node_op", "node_scope", "node_module", "node_attributes", "value_dtype", "value_shape", "value_literal"),
+    *("scope_class", "scope_nodes", "scope_repeat", "scope_differs", "scope_difference"),
+)
+"""Columns of numbers that are small in most graphs: a page holds them as they are sent."""
 LITERAL_LIMIT = 4
 """Maximum number of elements of a constant that is displayed as numbers."""
 LISTED = 12
@@ -71,6 +76,7 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
         **_scope_columns(graph, tree, sizes, table),
     }
     arrays |= _differences(graph, tree, arrays, table)
+    arrays |= {name: _narrow(arrays[name]) for name in _NARROW}
     proto = graph.model.proto
     producer = (plain_text(proto.producer_name), plain_text(proto.producer_version))
     meta = {
@@ -97,6 +103,11 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
         ],
     }
     return Columns(table.arrays() | arrays, meta)
+
+
+def _narrow(numbers: NDArray[np.uint32]) -> NDArray[Any]:
+    """Return numbers in the narrowest type that holds them."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
 def _operator_columns(graph: Graph, table: StringTable) -> dict[str, NDArray[Any]]:

@@ -86,12 +86,12 @@ const SHORT = 100;
 /** Packed columns by name; a column of texts holds indices of texts, each of which is decoded on first use. */
 export class PackedTable {
   readonly #arrays: ReadonlyMap<string, TypedArray>;
-  readonly #texts: (string | undefined)[];
+  /** few of hundreds of thousands are ever used */
+  readonly #texts: (string | undefined)[] = [];
   readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
   constructor({ arrays }: Packed) {
     this.#arrays = arrays;
-    this.#texts = new Array<string | undefined>(arrays.get("string_ptr")?.length ?? 0);
   }
 
   /** @param index undefined, as read from beyond the end of a column, yields "" */

@@ -3,7 +3,7 @@
  * (producers, consumers, children of a scope). Nothing here changes after it is built.
  */
 
-import { type Packed, PackedTable } from "./codec.ts";
+import { free, type Packed, PackedTable } from "./codec.ts";
 
 /** Kinds of a value, as in `Graph.value_kind`. */
 export const VALUE = { NODE_OUTPUT: 0, GRAPH_INPUT: 1, INITIALIZER: 2, DANGLING: 3, BODY_INPUT: 4 } as const;
@@ -57,6 +57,9 @@ export interface Rows {
   readonly items: Uint32Array;
 }
 
+/** Numbers from 0, as narrow as their largest allows. */
+export type Numbers = Uint8Array | Uint16Array | Uint32Array;
+
 export class Columns extends PackedTable {
   readonly meta: Meta;
 
@@ -67,13 +70,13 @@ export class Columns extends PackedTable {
   /** defaults of the op's attributes; "strides 1…" is any number of ones */
   readonly opDefaults = this.column("op_defaults", Uint32Array);
 
-  readonly nodeOp = this.column("node_op", Uint32Array);
+  readonly nodeOp = this.#narrow("node_op");
   readonly nodeName = this.column("node_name", Uint32Array);
-  readonly nodeScope = this.column("node_scope", Uint32Array);
+  readonly nodeScope = this.#narrow("node_scope");
   /** name of the module of which the node is all; 0, the empty text, for most */
-  readonly nodeModule = this.column("node_module", Uint32Array);
+  readonly nodeModule = this.#narrow("node_module");
   readonly nodeFlags = this.column("node_flags", Uint8Array);
-  readonly nodeAttributes = this.column("node_attributes", Uint32Array);
+  readonly nodeAttributes = this.#narrow("node_attributes");
   readonly nodeBody = this.column("node_body", Int32Array);
   readonly inPtr = this.column("in_ptr", Uint32Array);
   readonly inValue = this.column("in_value", Int32Array);
@@ -83,9 +86,9 @@ export class Columns extends PackedTable {
   readonly valueName = this.column("value_name", Uint32Array);
   readonly valueKind = this.column("value_kind", Uint8Array);
   readonly valueFlags = this.column("value_flags", Uint8Array);
-  readonly valueDtype = this.column("value_dtype", Uint32Array);
-  readonly valueShape = this.column("value_shape", Uint32Array);
-  readonly valueLiteral = this.column("value_literal", Uint32Array);
+  readonly valueDtype = this.#narrow("value_dtype");
+  readonly valueShape = this.#narrow("value_shape");
+  readonly valueLiteral = this.#narrow("value_literal");
   readonly graphInputs = this.column("graph_inputs", Int32Array);
   readonly graphOutputs = this.column("graph_outputs", Int32Array);
   /** result of a body, and the output of its owner that it becomes */
@@ -95,17 +98,17 @@ export class Columns extends PackedTable {
   readonly scopeParent = this.column("scope_parent", Int32Array);
   readonly scopeName = this.column("scope_name", Uint32Array);
   readonly scopePath = this.column("scope_path", Uint32Array);
-  readonly scopeClass = this.column("scope_class", Uint32Array);
+  readonly scopeClass = this.#narrow("scope_class");
   readonly scopeKind = this.column("scope_kind", Uint8Array);
   readonly scopeNode = this.column("scope_node", Int32Array);
-  readonly scopeNodes = this.column("scope_nodes", Uint32Array);
+  readonly scopeNodes = this.#narrow("scope_nodes");
   readonly scopeParams = this.column("scope_params", Float64Array);
   readonly scopeBytes = this.column("scope_bytes", Float64Array);
-  readonly scopeRepeat = this.column("scope_repeat", Uint32Array);
+  readonly scopeRepeat = this.#narrow("scope_repeat");
   /** number of repeated members that differ from most; 1 for a member that does */
-  readonly scopeDiffers = this.column("scope_differs", Uint32Array);
+  readonly scopeDiffers = this.#narrow("scope_differs");
   /** in what a member differs, or which members of a repeat differ */
-  readonly scopeDifference = this.column("scope_difference", Uint32Array);
+  readonly scopeDifference = this.#narrow("scope_difference");
 
   /** all texts in UTF-8: text i is between stringPtr[i] and stringPtr[i + 1] */
   readonly stringBytes = this.column("string_bytes", Uint8Array);
@@ -166,9 +169,15 @@ export class Columns extends PackedTable {
     each((value, node) => {
       items[ptr[value]++] = node;
     });
+    free(last.buffer);
     ptr.copyWithin(1, 0);
     ptr[0] = 0;
     return { ptr, items };
+  }
+
+  #narrow(name: string): Numbers {
+    if (this.column(name) instanceof Uint8Array) return this.column(name, Uint8Array);
+    return this.column(name) instanceof Uint16Array ? this.column(name, Uint16Array) : this.column(name, Uint32Array);
   }
 
   opOf(node: number): string {

@@ -3,7 +3,7 @@
  * stays responsive.
  */
 
-import { attributePairs, type Columns, type Target } from "../protocol/columns.ts";
+import { attributePairs, type Columns, type Numbers, type Target } from "../protocol/columns.ts";
 import { chains, trace } from "./chain.ts";
 import { globOf, type Matcher, shapeOf } from "./pattern.ts";
 import { type Field, type Kind, kindsOf, parse, plainValue, type Query, QueryError, type Term } from "./query.ts";
@@ -342,7 +342,7 @@ class Judge {
   }
 
   /** Matches a tensor itself, or a node by its outputs. */
-  #typed(rank: Ranks, column: Uint32Array): Verdicts {
+  #typed(rank: Ranks, column: Numbers): Verdicts {
     const fits = (value: number): boolean => rank(column[value]) !== NO;
     return [never, (node) => (this.#makes(node, fits) ? NEAR : NO), (value) => (fits(value) ? OWN : NO)];
   }

@@ -156,10 +156,16 @@ def test_columns_are_those_of_the_graph(name: str) -> None:
 
 def test_every_column_that_the_browser_takes_is_there() -> None:
     folder = models.ROOT / "onnx_nb" / "frontend" / "protocol"
-    wanted = set(re.findall(r'this\.column\("(\w+)"', (folder / "columns.ts").read_text()))
+    wanted = set(re.findall(r'this\.(?:column|#narrow)\("(\w+)"', (folder / "columns.ts").read_text()))
     arrays = columns(models.control_flow()).arrays
     assert wanted == set(arrays)
     assert len(wanted) > 30
+
+
+def test_small_numbers_are_narrow() -> None:
+    arrays = columns(models.chain(1_000)).arrays
+    assert (arrays["node_op"].dtype, arrays["node_attributes"].dtype) == (np.uint8, np.uint16)
+    assert arrays["string_ptr"].dtype == np.uint32
 
 
 def test_flags() -> None:
