@@ -191,7 +191,13 @@ class TorchComparison(Comparison):
         )
         # what is known about the same tensors, or about the first that differs here
         known_here = {each.candidate: each.difference for each in self.points if each.difference}
-        points = [dataclasses.replace(each, difference=known_here.pop(each.candidate, "")) for each in found.points]
+        points = [
+            # replacing computes all statistics, of which few are asked for
+            dataclasses.replace(each, difference=difference)
+            if (difference := known_here.pop(each.candidate, ""))
+            else each
+            for each in found.points
+        ]
         found = dataclasses.replace(found, points=tuple(points))
         inside = [
             each.difference for each in self.points if each.candidate in known_here and self._is_inside(each, path)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.pytorch.align import Pairs
     from onnx_nb.analysis.pytorch.record import Recording, Run
 
-SMALL: Final = 1 << 25
+SMALL: Final = 1 << 28
 """Maximum bytes of recorded values for a run in one session, and for arrays to be kept for `Settings.errors`."""
 MOST_OPERATIONS: Final = 2000
 """Maximum number of operations of a submodule that `drill` accepts."""
