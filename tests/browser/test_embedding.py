@@ -43,7 +43,7 @@ FILES = {
 """Ends of addresses, and the files that are there."""
 TEXT = """<ir_version: 8, opset_import: ["": 17]> g (float[2, 3] x) => (float[2, 3] y)
     { a = Sigmoid(x) b = Relu(a) c = Exp(b) y = Neg(c) }"""
-PAGE = """<!DOCTYPE html><meta charset="utf-8"><body><div id="cell" style="width: 900px"></div>
+PAGE = """<!DOCTYPE html><meta charset="utf-8"><body><div id="cell"></div>
 <script src="https://host/require.min.js"></script>
 <script src="https://host/embed-amd.js"></script>"""
 # a manager with a live kernel, which loses the buffers of messages as Colab's may
@@ -78,6 +78,29 @@ LIVE = """() => new Promise((resolve, reject) => requirejs(["@jupyter-widgets/ht
     })();
     resolve();
 }, reject))"""
+
+MARKS = {
+    '{"body": {"data-jp-theme-light": "false"}}': True,
+    '{"body": {"data-jp-theme-light": "true"}}': False,
+    '{"body": {"class": "vscode-dark"}}': True,
+    '{"body": {"data-vscode-theme-kind": "vscode-light"}}': False,
+    '{"body": {"data-vscode-theme-kind": "vscode-high-contrast"}}': True,
+    '{"body": {"class": "vscode-high-contrast vscode-high-contrast-light"}}': False,
+    '{"html": {"theme": "dark"}}': True,
+    '{"html": {"theme": "light"}}': False,
+    '{"html": {"data-theme": "dark"}}': True,
+    '{"#cell": {"class": "theme--dark", "style": "background: #1e1e1e"}}': True,
+    '{"body": {"class": "theme--light", "style": "background: white"}}': False,
+}
+"""What JupyterLab and Voilà, VS Code, Colab, Sphinx, Solara and Panel write into a page, and whether it says dark."""
+MARK = """marks => {
+    const set = Object.entries(JSON.parse(marks)).flatMap(([where, attributes]) => Object.entries(attributes)
+        .map(([name, value]) => ({element: document.querySelector(where), name, value})));
+    const before = set.map(({element, name}) => element.getAttribute(name));
+    for (const {element, name, value} of set) element.setAttribute(name, value);
+    return () => set.forEach(({element, name}, at) =>
+        before[at] === null ? element.removeAttribute(name) : element.setAttribute(name, before[at]));
+}"""
 
 
 class Kernel:
@@ -177,6 +200,13 @@ def test_a_graph_is_alive_where_require_js_loads_it_and_buffers_are_lost(
     expect(view.root).to_have_class(re.compile("onnx-nb-dark"))
     view.rest()
     page.screenshot(path=SCREENSHOTS / "host-amd-dark.png")
+    for mark, dark in MARKS.items():
+        # against what the system wishes, so that only the mark can be the reason
+        page.emulate_media(color_scheme="light" if dark else "dark")
+        unmark = page.evaluate_handle(MARK, mark)
+        classes = re.compile(r"onnx-nb-dark" if dark else r"^(?!.*onnx-nb-dark)")
+        expect(view.root, mark).to_have_class(classes)
+        unmark.evaluate("unmark => unmark()")
 
 
 @pytest.mark.usefixtures("scripts")

@@ -71,11 +71,12 @@ export class SceneLoader {
     return this.brief ? this.#measures.brief : this.#measures.full;
   }
 
-  /** Takes the font of the page; lays out boxes again if it has changed. */
+  /** Takes the font of the page; lays out boxes again if it has changed, or was not loaded before. */
   setFont(font: string): void {
-    if (font === this.#font) return;
-    this.#font = font;
     const full = createMeasure(font);
+    const width = (measure?: Measure): number | undefined => measure?.("kernel_shape", 100, false);
+    if (font === this.#font && width(full) === width(this.#measures?.full)) return;
+    this.#font = font;
     this.#measures = { full, brief: briefly(full) };
     if (this.#loaded !== null || this.busy) this.load(null);
   }

@@ -144,6 +144,7 @@ export class Viewport {
       this.#options.restyled();
     };
     watchTheme(this.#root, restyle, signal);
+    document.fonts?.addEventListener("loadingdone", restyle, { signal });
     this.#readStyle();
     const observer = new ResizeObserver(() => this.resize());
     observer.observe(this.element);

@@ -74,6 +74,9 @@ describe("watchTheme", () => {
   afterEach(() => {
     document.body.removeAttribute("data-jp-theme-light");
     document.body.className = "";
+    document.body.removeAttribute("data-vscode-theme-kind");
+    document.body.style.backgroundColor = "";
+    document.documentElement.removeAttribute("theme");
   });
 
   const look = (prepare: (root: HTMLElement) => void): [dark: boolean, own: boolean] => {
@@ -90,6 +93,21 @@ describe("watchTheme", () => {
     expect(look(() => document.body.setAttribute("data-jp-theme-light", "true"))).toEqual([false, false]);
     document.body.removeAttribute("data-jp-theme-light");
     expect(look(() => document.body.classList.add("vscode-dark"))).toEqual([true, false]);
+    document.body.className = "vscode-high-contrast vscode-high-contrast-light";
+    expect(look(() => undefined)).toEqual([false, false]);
+    document.body.className = "vscode-reduce-motion";
+    expect(look(() => undefined)).toEqual([false, true]);
+    expect(look(() => (document.body.dataset.vscodeThemeKind = "vscode-high-contrast"))).toEqual([true, false]);
+  });
+
+  it("follows Colab, and the color that other pages paint around it, with its own colors", () => {
+    document.body.style.backgroundColor = "rgb(18, 18, 18)";
+    expect(look(() => undefined)).toEqual([true, true]);
+    expect(look(() => document.documentElement.setAttribute("theme", "light"))).toEqual([false, true]);
+    document.body.style.backgroundColor = "rgb(255, 255, 255)";
+    expect(look(() => document.documentElement.setAttribute("theme", "dark"))).toEqual([true, true]);
+    document.documentElement.removeAttribute("theme");
+    expect(look(() => undefined)).toEqual([false, true]);
   });
 
   it("follows data-theme, with its own colors if the page disagrees", () => {

@@ -72,46 +72,82 @@ const OWN = "onnx-nb-own-theme";
 
 /** Keeps the root's classes consistent with the page's theme and calls `changed` whenever it changes. */
 export function watchTheme(root: HTMLElement, changed: () => void, signal: AbortSignal): void {
-  const apply = (): void => {
+  const apply = (): boolean => {
+    const before = root.className;
     const { dark, own } = detect(root);
     root.classList.toggle(DARK, dark);
     root.classList.toggle(OWN, own);
+    return root.className !== before;
   };
   const turn = (): void => {
     apply();
     changed();
   };
-  apply();
-  const observer = new MutationObserver(turn);
+  const page: readonly Node[] = [document.body, document.documentElement];
+  const observer = new MutationObserver((seen) => {
+    // a page may have several themes that are dark
+    if (apply() || seen.some(({ target }) => page.includes(target))) changed();
+  });
   const watched = {
     attributes: true,
-    attributeFilter: ["data-theme", "data-jp-theme-light", "data-jp-theme-name", "class"],
+    attributeFilter: ["data-theme", "data-jp-theme-light", "data-jp-theme-name", "class", "theme"],
   };
-  observer.observe(document.body, watched);
-  observer.observe(document.documentElement, watched);
-  observer.observe(root, { attributes: true, attributeFilter: ["data-theme"] });
+  const place = (): void => {
+    for (const element of outwards(root)) observer.observe(element, watched);
+  };
+  apply();
+  place();
+  for (const element of page) observer.observe(element, watched);
+  if (!root.isConnected) {
+    const placed = new ResizeObserver(() => {
+      placed.disconnect();
+      place();
+      if (apply()) changed();
+    });
+    placed.observe(root);
+  }
   if (typeof matchMedia === "function") {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", turn, { signal });
   }
   signal.addEventListener("abort", () => observer.disconnect(), { once: true });
 }
 
-/** Returns whether to draw dark, and whether that overrides the page (then `--jp-*` variables are ignored). */
+/** Returns an element and those around it, also around the shadow roots that it is in. */
+function* outwards(element: Element): Generator<Element> {
+  for (let at: Element | undefined | null = element; at; ) {
+    yield at;
+    at = at.parentElement ?? (at.getRootNode() as Partial<ShadowRoot>).host;
+  }
+}
+
+/** Returns whether to draw dark, and whether that overrides the page (then its own variables are ignored). */
 function detect(root: HTMLElement): { dark: boolean; own: boolean } {
-  const { body } = document;
-  const isDark = new Map([
-    ["vscode-dark", true],
-    ["vscode-high-contrast", true],
-    ["vscode-light", false],
-  ]);
-  const vscode = [...isDark.keys()].find((name) => body.classList.contains(name)) ?? "";
-  const jupyter = body.dataset.jpThemeLight;
-  const page = jupyter === undefined ? isDark.get(vscode) : jupyter === "false";
+  const page = pageTheme();
   const chosen = root.closest<HTMLElement>("[data-theme=light], [data-theme=dark]")?.dataset.theme;
   if (chosen !== undefined) return { dark: chosen === "dark", own: page !== (chosen === "dark") };
   if (page !== undefined) return { dark: page, own: false };
-  const dark = typeof matchMedia === "function" && matchMedia("(prefers-color-scheme: dark)").matches;
-  return { dark, own: true };
+  const colab = document.documentElement.getAttribute("theme");
+  const system = typeof matchMedia === "function" && matchMedia("(prefers-color-scheme: dark)").matches;
+  return { dark: colab === null ? (darkAround(root) ?? system) : colab === "dark", own: true };
+}
+
+/** Returns whether JupyterLab or VS Code, whose colors are variables, has a dark theme; undefined elsewhere. */
+function pageTheme(): boolean | undefined {
+  const { dataset, className } = document.body;
+  if (dataset.jpThemeLight !== undefined) return dataset.jpThemeLight === "false";
+  const kinds = `${dataset.vscodeThemeKind} ${className}`;
+  if (!/vscode-(light|dark|high)/.test(kinds)) return undefined;
+  // that of light high contrast has the class of the dark one, too
+  return !/vscode-(high-contrast-)?light/.test(kinds);
+}
+
+/** Returns whether what the page paints behind an element is dark; undefined if it paints nothing. */
+function darkAround(root: HTMLElement): boolean | undefined {
+  for (const element of outwards(root)) {
+    const color = /^rgb\((\d+), (\d+), (\d+)\)$/.exec(getComputedStyle(element).backgroundColor);
+    if (color && element !== root) return luminance([+color[1], +color[2], +color[3]]) < EVEN;
+  }
+  return undefined;
 }
 
 /** Measures text by a table of single characters, so that 100,000 labels need no text layout. */
