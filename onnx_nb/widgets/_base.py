@@ -248,7 +248,8 @@ class PackedWidget(OnnxWidget):
         shell = get_ipython()
         if getattr(shell, "kernel", None) is not None:
             # for the first HTML of a page JupyterLab loads what sets formulas, which takes longer than to draw a graph
-            from_page = "deletedCells" in (shell.get_parent().get("metadata") or {})
+            asked = getattr(shell, "get_parent", dict)()  # Solara's shell has none
+            from_page = "deletedCells" in (asked.get("metadata") or {})
             if from_page and not self._still:
                 empty = {"image/gif": _EMPTY_GIF + self._picture_id, "text/plain": self._alt}
                 display(empty, raw=True, display_id=f"onnx_nb-{self._picture_id}")

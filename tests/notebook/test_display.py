@@ -77,7 +77,11 @@ def test_the_picture_is_empty_in_a_page_that_will_draw_it_and_a_text_elsewhere(m
         kernel = SimpleNamespace(kernel=object(), get_parent=lambda metadata=metadata: {"metadata": metadata})
         monkeypatch.setattr("IPython.get_ipython", lambda kernel=kernel: kernel)
         graph.show_picture()
-    page, elsewhere = said
+    # the shell of Solara knows no request
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=object()))
+    graph.show_picture()
+    page, elsewhere, solara = said
+    assert solara.data == elsewhere.data
     assert base64.b64decode(page["image/gif"]).startswith(b"GIF89a")
     assert page["text/plain"] == "Graph of branches: 9 nodes"
     assert "Graph of branches: 9 nodes" in elsewhere.data
