@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import zlib
@@ -14,6 +15,7 @@ import pytest
 
 import onnx_nb
 from onnx_nb import OnnxNbError
+from onnx_nb.analysis.run.value_recorder import SMALL, Record, statistics_pool
 from onnx_nb.analysis.view.columns import _compressed
 from tests.widgets.test_panels import LOG
 
@@ -55,6 +57,33 @@ def test_a_model_is_shown_clicked_and_extracted_without_threads(monkeypatch: pyt
     assert captured["error"]["type"] == "OnnxNbError"
     assert "onnxruntime" in captured["error"]["message"]
     assert "Pyodide" in captured["error"]["advice"]
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_statistics_are_those_of_numpy_where_the_system_allows_few_threads(
+    monkeypatch: pytest.MonkeyPatch, allowed: int
+) -> None:
+    start, asked = threading.Thread.start, []
+
+    def limited(thread: threading.Thread) -> None:
+        asked.append(thread)
+        if len(asked) > allowed:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    arrays = np.random.default_rng(0).normal(size=(6, SMALL // 4 + 1)).astype(np.float32)
+    records = [Record("float32", arrays.shape[1:], arrays[0].nbytes) for _ in arrays]
+    with statistics_pool() as pool:
+        for record, array in zip(records, arrays, strict=True):
+            record.add(array, pool)
+        found = [record.settled() for record in records]
+    assert len(asked) > allowed, "no thread was refused"
+    for statistics, array in zip(found, arrays, strict=True):
+        assert statistics is not None
+        assert (statistics.min, statistics.max) == (array.min(), array.max())
+        assert statistics.mean == pytest.approx(array.mean(dtype=np.float64))
 
 
 @pytest.mark.usefixtures("browser")
