@@ -8,6 +8,7 @@
 # make robust   kills, interrupts, races, random messages and random models, fifty times as many as in make test (an hour)
 # make audit    known vulnerabilities of the packages that are installed and bundled; needs the network
 # make routes   a newcomer's first minute: the wheel in a fresh environment with JupyterLab and marimo, no request leaves
+# make hosts    Voilà, Panel, Solara and marimo with the wheel in fresh environments (three minutes, 2 GB)
 # make links    whether the addresses in the documentation still answer; needs the network
 # make binder   installs what binder/environment.yml says in a fresh environment and runs the first notebook there
 # make fuzz     mutates models for MINUTES (10) and keeps what ends badly in tests/fuzz/finds
@@ -30,7 +31,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # compiled once, not in each of hundreds of kernels and workers
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: binder checks links routes conformance demo docs test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
+.PHONY: binder checks links routes hosts conformance demo docs test test-fast bundle faults robust audit bench fuzz clean lint types frontend bundle-is-current tools torch
 .DELETE_ON_ERROR:
 ifneq ($(MAKECMDGOALS),checks)
 .NOTPARALLEL:
@@ -105,6 +106,9 @@ bench: .venv/installed-test torch
 
 routes: tools .venv/installed-test torch
 	ONNX_NB_ROUTES=1 python -m pytest tests/browser/test_routes.py tests/browser/test_site.py
+
+hosts: tools .venv/installed-test torch
+	ONNX_NB_HOSTS=1 python -m pytest tests/browser/test_hosts.py
 
 links: .venv/installed-docs torch
 	HF_HUB_OFFLINE=1 python -m sphinx --quiet --builder linkcheck --conf-dir docs . build/links

@@ -275,6 +275,9 @@ def test_notebook_7_opens_a_model_in_a_page_of_its_own(nested: JupyterServer, pa
             with page.context.expect_page() as made:
                 lab.page.get_by_role("button", name="Open in a notebook").click()
             expect(made.value.locator(".jp-Cell").nth(2)).to_be_visible()
+            with JupyterPage(nested, made.value, theme) as cells:
+                cells.run_cell(0)
+                cells.screenshot(f"cells-notebook-7-{theme}")
             assert lab.errors == []
 
 

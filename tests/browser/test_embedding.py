@@ -43,7 +43,7 @@ FILES = {
 """Ends of addresses, and the files that are there."""
 TEXT = """<ir_version: 8, opset_import: ["": 17]> g (float[2, 3] x) => (float[2, 3] y)
     { a = Sigmoid(x) b = Relu(a) c = Exp(b) y = Neg(c) }"""
-PAGE = """<!DOCTYPE html><meta charset="utf-8"><body><div id="cell"></div>
+PAGE = """<!DOCTYPE html><html style="color-scheme: light dark"><meta charset="utf-8"><body><div id="cell"></div>
 <script src="https://host/require.min.js"></script>
 <script src="https://host/embed-amd.js"></script>"""
 # a manager with a live kernel, which loses the buffers of messages as Colab's may
@@ -89,6 +89,7 @@ MARKS = {
     '{"html": {"theme": "dark"}}': True,
     '{"html": {"theme": "light"}}': False,
     '{"html": {"data-theme": "dark"}}': True,
+    '{"html": {"style": "color-scheme: light", "class": "plain"}}': False,
     '{"#cell": {"class": "theme--dark", "style": "background: #1e1e1e"}}': True,
     '{"body": {"class": "theme--light", "style": "background: white"}}': False,
 }

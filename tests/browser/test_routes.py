@@ -11,9 +11,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
-import time
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,8 +18,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests import models
+from tests.browser.fresh import environment, free_port, served
 from tests.browser.graph import GraphWidget
-from tests.browser.jupyter import PATIENCE, ROOT, SCREENSHOTS, JupyterPage, JupyterServer
+from tests.browser.jupyter import ROOT, SCREENSHOTS, JupyterPage, JupyterServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,16 +54,7 @@ pytestmark = pytest.mark.skipif(not os.environ.get("ONNX_NB_ROUTES"), reason="`m
 @pytest.fixture(scope="module")
 def fresh() -> Path:
     """Return the Python of an environment into which pip put the wheel, JupyterLab and marimo."""
-    shutil.rmtree(HOME / "dist", ignore_errors=True)
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(HOME / "dist")]
-    subprocess.run(build, cwd=ROOT, check=True)
-    (wheel,) = (HOME / "dist").glob("*.whl")
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    if not PYTHON.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(HOME / "venv")], check=True)
-    install = [str(PYTHON), "-m", "pip", "install", "--quiet"]
-    subprocess.run([*install, str(wheel), "jupyterlab", "marimo"], check=True, env=clean)
-    subprocess.run([*install, "--force-reinstall", "--no-deps", str(wheel)], check=True, env=clean)
+    environment(HOME, "jupyterlab", "marimo")
     where = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = Path(subprocess.run([PYTHON, "-c", where], check=True, capture_output=True, text=True).stdout.strip())
     (packages / "sitecustomize.py").write_text(WATCH)
@@ -154,28 +143,11 @@ if __name__ == "__main__":
 def test_a_cell_of_marimo(fresh: Path, asked: None, page: Page, theme: Theme, tmp_path: Path) -> None:
     shutil.copyfile(models.light("squeezenet"), tmp_path / "m.onnx")
     (tmp_path / "notebook.py").write_text(NOTEBOOK)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"http://127.0.0.1:{port}"
+    port = free_port()
     line = [str(fresh), "-m", "marimo", "run", "notebook.py", "--headless", "--no-token", "--host", "127.0.0.1"]
-    home = {name: str(tmp_path) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")}
-    with (tmp_path / "log").open("wb") as log:
-        server = subprocess.Popen(
-            [*line, "--port", str(port)], cwd=tmp_path, env=os.environ | home, stdout=log, stderr=log
-        )
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                urllib.request.urlopen(f"{address}/health").close()  # noqa: S310 (its own server)
-                break
-            except OSError:
-                assert time.monotonic() < deadline, (tmp_path / "log").read_text()
-                assert server.poll() is None, (tmp_path / "log").read_text()
-                time.sleep(0.2)
+    with served([*line, "--port", str(port)], tmp_path, port):
         page.emulate_media(color_scheme=theme)
-        page.goto(address)
+        page.goto(f"http://127.0.0.1:{port}")
         root = page.locator('.onnx-nb[data-widget="graph"][data-state="drawn"]')
         root.wait_for()
         graph = GraphWidget(root)
@@ -183,6 +155,3 @@ def test_a_cell_of_marimo(fresh: Path, asked: None, page: Page, theme: Theme, tm
         graph.press("Output")
         graph.extract()
         page.screenshot(path=SCREENSHOTS / f"route-marimo-{theme}.png")
-    finally:
-        server.terminate()
-        server.wait()

@@ -90,7 +90,14 @@ export function watchTheme(root: HTMLElement, changed: () => void, signal: Abort
   });
   const watched = {
     attributes: true,
-    attributeFilter: ["data-theme", "data-jp-theme-light", "data-jp-theme-name", "class", "theme"],
+    attributeFilter: [
+      "data-theme",
+      "data-jp-theme-light",
+      "data-jp-theme-name",
+      "data-vscode-theme-kind",
+      "class",
+      "theme",
+    ],
   };
   const place = (): void => {
     for (const element of outwards(root)) observer.observe(element, watched);
@@ -141,13 +148,25 @@ function pageTheme(): boolean | undefined {
   return !/vscode-(high-contrast-)?light/.test(kinds);
 }
 
-/** Returns whether what the page paints behind an element is dark; undefined if it paints nothing. */
+/** Returns whether what the page paints behind an element is dark; undefined if that cannot be known. */
 function darkAround(root: HTMLElement): boolean | undefined {
   for (const element of outwards(root)) {
-    const color = /^rgb\((\d+), (\d+), (\d+)\)$/.exec(getComputedStyle(element).backgroundColor);
-    if (color && element !== root) return luminance([+color[1], +color[2], +color[3]]) < EVEN;
+    const dark = element === root ? undefined : isDark(getComputedStyle(element).backgroundColor);
+    if (dark !== undefined) return dark;
   }
-  return undefined;
+  // inside another page nothing is painted; the window itself is white, unless its page supports dark
+  if (window.parent !== window) return undefined;
+  const probe = document.createElement("i");
+  probe.style.color = "Canvas";
+  document.body.append(probe);
+  const dark = isDark(getComputedStyle(probe).color);
+  probe.remove();
+  return dark;
+}
+
+function isDark(color: string): boolean | undefined {
+  const rgb = /^rgb\((\d+), (\d+), (\d+)\)$/.exec(color);
+  return rgb ? luminance([+rgb[1], +rgb[2], +rgb[3]]) < EVEN : undefined;
 }
 
 /** Measures text by a table of single characters, so that 100,000 labels need no text layout. */
