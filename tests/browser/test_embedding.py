@@ -91,9 +91,10 @@ MARKS = {
     '{"html": {"data-theme": "dark"}}': True,
     '{"html": {"style": "color-scheme: light", "class": "plain"}}': False,
     '{"#cell": {"class": "theme--dark", "style": "background: #1e1e1e"}}': True,
+    '{"body": {"class": "dark", "style": "background: color(srgb 0.1 0.1 0.12)"}}': True,
     '{"body": {"class": "theme--light", "style": "background: white"}}': False,
 }
-"""What JupyterLab and Voilà, VS Code, Colab, Sphinx, Solara and Panel write into a page, and whether it says dark."""
+"""What JupyterLab and Voilà, VS Code, Colab, Sphinx, Solara, marimo and Panel write into a page; whether it is dark."""
 MARK = """marks => {
     const set = Object.entries(JSON.parse(marks)).flatMap(([where, attributes]) => Object.entries(attributes)
         .map(([name, value]) => ({element: document.querySelector(where), name, value})));

@@ -73,9 +73,6 @@ class Host(NamedTuple):
     asks: frozenset[str] = frozenset()
     """The machines that the host's own pages ask for, above all for fonts."""
 
-    follows: str = ""
-    """The file of marimo's settings that chooses a theme."""
-
 
 HOSTS = {
     "voila": Host(
@@ -142,9 +139,10 @@ def test_an_app_is_alive(name: str, python: Path, page: Page, theme: Theme, tmp_
             route.abort()
 
     page.route(re.compile(r"^https?://(?!127\.0\.0\.1[:/])"), outside)
-    # the system wishes the other theme, except in marimo, which follows the system
-    other: Theme = "light" if theme == "dark" else "dark"
-    page.emulate_media(color_scheme=theme if name == "marimo" else other)
+    # where marimo looks for a choice of theme
+    (tmp_path / "pyproject.toml").write_text(f'[tool.marimo.display]\ntheme = "{theme}"\n')
+    # against what the system wishes, so that only the host can be the reason
+    page.emulate_media(color_scheme="light" if theme == "dark" else "dark")
     with served([str(python), "-m", *line], tmp_path, port):
         page.goto(address if name != "panel" else f"{address}app")
         graph = GraphWidget(page.locator('.onnx-nb[data-widget="graph"][data-state="drawn"]'))

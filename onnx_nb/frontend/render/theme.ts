@@ -164,9 +164,12 @@ function darkAround(root: HTMLElement): boolean | undefined {
   return dark;
 }
 
+/** Returns whether a computed color is dark; undefined if it is transparent, or given in another way. */
 function isDark(color: string): boolean | undefined {
-  const rgb = /^rgb\((\d+), (\d+), (\d+)\)$/.exec(color);
-  return rgb ? luminance([+rgb[1], +rgb[2], +rgb[3]]) < EVEN : undefined;
+  const [, form, ...rgb] = /^(rgb|color\(srgb).([\d.]+),? ([\d.]+),? ([\d.]+)\)$/.exec(color) ?? [];
+  if (form === undefined) return undefined;
+  const [r, g, b] = rgb.map((part) => Number(part) * (form === "rgb" ? 1 : 255));
+  return luminance([r, g, b]) < EVEN;
 }
 
 /** Measures text by a table of single characters, so that 100,000 labels need no text layout. */
