@@ -114,7 +114,7 @@ def test_an_app_is_alive(name: str, python: Path, page: Page, theme: Theme, tmp_
     host = HOSTS[name]
     shutil.copyfile(models.light("squeezenet"), tmp_path / "model.onnx")
     (tmp_path / "app.py").write_text(host.app.replace("THEME", theme.replace("light", "default")))
-    cell = {
+    cell: dict[str, object] = {
         "cell_type": "code",
         "id": "app",
         "execution_count": None,
