@@ -248,7 +248,7 @@ class PackedWidget(OnnxWidget):
         shell = get_ipython()
         if getattr(shell, "kernel", None) is not None:
             # for the first HTML of a page JupyterLab loads what sets formulas, which takes longer than to draw a graph
-            asked = getattr(shell, "get_parent", dict)()  # Solara's shell has none
+            asked: dict[str, Any] = getattr(shell, "get_parent", dict)()  # Solara's shell has none
             from_page = "deletedCells" in (asked.get("metadata") or {})
             if from_page and not self._still:
                 empty = {"image/gif": _EMPTY_GIF + self._picture_id, "text/plain": self._alt}

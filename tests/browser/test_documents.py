@@ -32,6 +32,14 @@ SHOWN = "__import__('onnx_nb.notebook.document', fromlist=['view'])._shown"
 GRAPH = f"next(iter({SHOWN}.values())).view.graph"
 
 
+# the kernel of a notebook that was just opened
+READY = """async () => {
+    const { sessionContext } = jupyterapp.shell.currentWidget;
+    await sessionContext.ready;
+    await sessionContext.session.kernel.info;
+}"""
+
+
 def copied(lab: JupyterPage, name: str) -> Path:
     """Copy squeezenet into the server's folder under another name."""
     path = lab.server.root / name
@@ -99,11 +107,7 @@ def test_a_notebook_is_made_that_shows_cuts_and_compares(lab: JupyterPage) -> No
     lab.page.get_by_role("button", name="Open in a notebook").click()
     expect(lab.page.locator(".jp-NotebookPanel .jp-Cell").nth(2)).to_be_visible()
     assert (lab.server.root / "made.ipynb").exists()
-    lab.page.evaluate("""async () => {
-        const { sessionContext } = jupyterapp.shell.currentWidget;
-        await sessionContext.ready;
-        await sessionContext.session.kernel.info;
-    }""")
+    lab.page.evaluate(READY)
     lab.run_all()
     kinds = [lab.widget(kind, within=lab.page.locator(".jp-NotebookPanel")) for kind in ("graph", "comparison")]
     assert len(kinds) == 2
@@ -276,7 +280,13 @@ def test_notebook_7_opens_a_model_in_a_page_of_its_own(nested: JupyterServer, pa
                 lab.page.get_by_role("button", name="Open in a notebook").click()
             expect(made.value.locator(".jp-Cell").nth(2)).to_be_visible()
             with JupyterPage(nested, made.value, theme) as cells:
+                cells.page.evaluate(READY)
                 cells.run_cell(0)
+                graph = GraphWidget(cells.widget("graph"))
+                graph.click("r13")
+                graph.press("Output")
+                graph.extract()
+                cells.kernel.expect("[each.name for each in g.submodel.outputs]", ["r13"])
                 cells.screenshot(f"cells-notebook-7-{theme}")
             assert lab.errors == []
 

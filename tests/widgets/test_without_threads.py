@@ -15,6 +15,7 @@ import pytest
 
 import onnx_nb
 from onnx_nb import OnnxNbError
+from onnx_nb.analysis.run.statistics import Statistics
 from onnx_nb.analysis.run.value_recorder import SMALL, Record, statistics_pool
 from onnx_nb.analysis.view.columns import _compressed
 from tests.widgets.test_panels import LOG
@@ -77,7 +78,7 @@ def test_statistics_are_those_of_numpy_where_the_system_allows_few_threads(
     records = [Record("float32", arrays.shape[1:], arrays[0].nbytes) for _ in arrays]
     with statistics_pool() as pool:
         for record, array in zip(records, arrays, strict=True):
-            record.add(array, pool)
+            record.add(array, pool, Statistics.of)
         found = [record.settled() for record in records]
     assert len(asked) > allowed, "no thread was refused"
     for statistics, array in zip(found, arrays, strict=True):
