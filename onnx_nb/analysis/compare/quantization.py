@@ -51,7 +51,7 @@ def precision_of(graph: Graph, nodes: Iterable[int]) -> float:
         elif op == "Cast":
             target = int(attributes(graph.nodes[node]).get("to", 0))
             bits += [_BITS[target]] if target in (TensorProto.FLOAT16, TensorProto.BFLOAT16) else []
-        elif "Quantize" in op or "QLinear" in op or op.endswith("Integer") or op == "QGemm":
+        elif "uantize" in op or "QLinear" in op or op.endswith("Integer") or op == "QGemm":
             read = [names[value] for value in graph.node_inputs(node).tolist() if value >= 0]
             of_weights = [_BITS[kind] for name in read if name in known and (kind := known[name].dtype) in _BITS]
             bits += of_weights or [8]
@@ -60,7 +60,7 @@ def precision_of(graph: Graph, nodes: Iterable[int]) -> float:
 
 def quantizes(graph: Graph) -> bool:
     """Return whether any node of a model rounds to integers, or reads such weights."""
-    return any(op in _PACKED or "Quantize" in op or "QLinear" in op or op == "QGemm" for op, _ in graph.operators)
+    return any(op in _PACKED or "uantize" in op or "QLinear" in op or op == "QGemm" for op, _ in graph.operators)
 
 
 # --- what it costs --------------------------------------------------------------------------------------------------

@@ -86,6 +86,59 @@ def test_blame_and_faults_of_one_rounding(tmp_path: Path) -> None:
     assert [str(each) for each in again.quantizers] == [str(each) for each in wrong.quantizers]
 
 
+FORMATS: dict[str, list[tuple[str, str, str, dict[str, Any]]]] = {
+    "block": [
+        ("DequantizeLinear", "w_quantized blocks", "m", {"axis": 0, "block_size": 16}),
+        ("MatMul", "h m", "y", {}),
+    ],
+    "dynamic": [
+        ("DynamicQuantizeLinear", "h", "q s z", {}),
+        ("MatMulInteger", "q w_quantized z", "i", {}),
+        ("Cast", "i", "f", {"to": TensorProto.FLOAT}),
+        ("Mul", "s w_scale", "both", {}),
+        ("Mul", "f both", "y", {}),
+    ],
+    "operator": [
+        ("QuantizeLinear", "h h_scale zero", "h_quantized", {}),
+        ("QLinearMatMul", "h_quantized h_scale zero w_quantized w_scale zero y_scale zero", "y_quantized", {}),
+        ("DequantizeLinear", "y_quantized y_scale zero", "y", {}),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_blame_of_every_format_is_what_each_part_costs_in_numpy(name: str) -> None:
+    random = np.random.default_rng(3)
+    matrix, x = random.normal(size=(32, 8)).astype(np.float32), random.normal(size=(64, 32)).astype(np.float32)
+    scale, h_scale = (np.abs(each).max() / np.float32(127) for each in (matrix, x))
+    rows = np.abs(matrix).reshape(2, 16, 8).max(axis=1) / np.float32(127)
+    each = np.repeat(rows, 16, axis=0) if name == "block" else scale
+    integers = np.rint(matrix / each)
+    weights = {
+        "w_quantized": integers.astype(np.int8), "w_scale": scale, "blocks": rows, "h_scale": h_scale,
+        "y_scale": np.abs(x @ matrix).max() / np.float32(127), "zero": np.zeros((), np.int8),
+    }  # fmt: skip
+
+    def model(nodes: list[tuple[str, str, str, dict[str, Any]]], arrays: dict[str, Any]) -> onnx.ModelProto:
+        made = [helper.make_node(op, read.split(), to.split(), **rest) for op, read, to, rest in nodes]
+        ends = [helper.make_tensor_value_info(*end) for end in (("x", 1, [64, 32]), ("y", 1, [64, 8]))]
+        held = [numpy_helper.from_array(np.asarray(array), key) for key, array in arrays.items()]
+        graph = helper.make_graph([helper.make_node("Neg", ["x"], ["h"]), *made], "g", ends[:1], ends[1:], held)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+    used = {read for _, reads, _, _ in FORMATS[name] for read in reads.split()}
+    candidate = model(FORMATS[name], {key: array for key, array in weights.items() if key in used})
+    c = onnx_nb.compare(model([("MatMul", "h w", "y", {})], {"w": matrix}), candidate, {"x": x})
+    held = next(each for each in c.quantizers if each.role == "weight")
+    assert held.squares == pytest.approx(((integers * each - matrix.astype(np.float64)) ** 2).sum(), rel=1e-3)
+    assert c.first_divergent() is None
+    by_weights = float((np.square(x @ (integers * each - matrix))).sum())
+    step = {"block": 0.0, "dynamic": np.ptp(x) / 255, "operator": h_scale}[name]
+    by_values = float(np.square((np.rint(x / step) * step - x) @ matrix).sum()) if step else 0.0
+    assert c["y"].blame["weights"] == pytest.approx(by_weights / (by_weights + by_values), abs=0.15)
+    assert sum(c["y"].blame.values()) == pytest.approx(1)
+
+
 @pytest.mark.parametrize("kind", ["FLOAT8E4M3FN", "FLOAT8E5M2"])
 @pytest.mark.parametrize("scale", [0.01, 0.002])
 def test_floats_of_eight_bits_cost_what_numpy_says(kind: str, scale: float) -> None:
