@@ -12,6 +12,7 @@ import onnx
 
 import onnx_nb
 from tests import models
+from tests.faults.quantized import Sound, clipped
 
 
 class Card(NamedTuple):
@@ -52,6 +53,14 @@ def _with_epsilon(model: onnx.ModelProto, place: int) -> onnx.ModelProto:
     return model
 
 
+def _quantization(path: Path) -> object:
+    sound = Sound("conv")
+    planted = clipped(sound, 2)
+    panel = onnx_nb.ComparisonPanel(onnx_nb.compare(planted.reference, planted.candidate, sound.feeds))
+    panel.put_back("r1", "r2", "r3")
+    return panel.to_html(path)
+
+
 def _simplification(path: Path) -> object:
     model = onnx_nb.load(models.exported("bert", dynamo=False))
     return onnx_nb.SimplificationPanel(onnx_nb.simplify(model)).to_html(path)
@@ -87,6 +96,11 @@ CARDS: Final[Mapping[str, Card]] = {
         "Which layer is wrong after export.",
         "An epsilon was changed in the export of a transformer: the panel names the module and the attribute.",
         _export,
+    ),
+    "quantization": Card(
+        "Which layer quantization hurts.",
+        "A range that clips a tenth of the values: every scale, and what the outputs gain if regions go back to float.",
+        _quantization,
     ),
     "simplification": Card(
         "What a simplifier did.",

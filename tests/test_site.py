@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,10 @@ def test_the_answers_to_how_do_i_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     args = (torch.randn(2, 5, 16),)
     onnx_nb.export(net, args, input_names=["x"], dynamic_shapes=({0: "batch"},)).save(tmp_path / "model.onnx")
     onnx_nb.simplify(tmp_path / "model.onnx").model.save(tmp_path / "other.onnx")
+    quantization: Any = importlib.import_module("onnxruntime.quantization")
+    feeds = iter([{"x": args[0].numpy()}])
+    reader = type("Reader", (quantization.CalibrationDataReader,), {"get_next": lambda _: next(feeds, None)})()
+    quantization.quantize_static(tmp_path / "model.onnx", tmp_path / "int8.onnx", reader)
     monkeypatch.chdir(tmp_path)
     text = DOCS.joinpath("how-to.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {"net": net, "args": args, "feeds": {"x": args[0].numpy()}}
@@ -44,5 +49,5 @@ def test_the_answers_to_how_do_i_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
         np.testing.assert_allclose(
             onnx_nb.run("model.onnx", names["feeds"])[names["model"].outputs[0].name], net(*args), rtol=1e-4, atol=1e-5
         )
-    for written in ("block.onnx", "smaller.onnx", "big.onnx", "report.html"):
+    for written in ("block.onnx", "smaller.onnx", "big.onnx", "report.html", "mixed.onnx"):
         assert tmp_path.joinpath(written).stat().st_size > 0

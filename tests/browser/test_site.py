@@ -52,8 +52,8 @@ def test_the_gallery_is_live_without_a_kernel_and_without_a_network(
     page, theme = offline, request.node.callspec.params["offline"]
     page.goto((site / "docs" / "gallery.html").as_uri())
     frames = page.locator(".live-pages iframe")
-    expect(frames).to_have_count(6)
-    for place in range(6):
+    expect(frames).to_have_count(7)
+    for place in range(7):
         frames.nth(place).scroll_into_view_if_needed()
         widgets = frames.nth(place).content_frame.locator(".onnx-nb")
         expect(widgets.first).to_be_visible()

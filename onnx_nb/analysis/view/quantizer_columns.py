@@ -80,7 +80,7 @@ def _rounded(quantizer: Quantizer) -> Any:
 
 
 def curve_steps(curve: ExclusionCurve | None) -> list[dict[str, Any]]:
-    """Return the steps of a curve as JSON, where a number that is not finite is ``None``."""
+    """Return the steps of a curve as JSON, where a number that is not finite is a text for JavaScript."""
     return (
         []
         if curve is None
@@ -92,5 +92,5 @@ def curve_steps(curve: ExclusionCurve | None) -> list[dict[str, Any]]:
     )
 
 
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
+def _finite(number: float) -> float | str:
+    return number if math.isfinite(number) else str(number).replace("inf", "Infinity").replace("nan", "NaN")

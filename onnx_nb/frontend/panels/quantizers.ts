@@ -11,13 +11,13 @@ import { figure } from "./pointdetail.ts";
 import { numbers, Table, type TableColumn, texts } from "./table.ts";
 import type { OnProgress, TaskBar } from "./task.ts";
 
-/** The outputs with one more region in float, as of `analysis/view/quantizer_columns.py`; null for no finite number. */
+/** The outputs with one more region in float, as of `analysis/view/quantizer_columns.py`; a number that is not finite is a text. */
 export interface Step {
   readonly name: string;
   readonly nodes: readonly string[];
-  readonly sqnr: number | null;
-  readonly kl: number | null;
-  readonly top1: number | null;
+  readonly sqnr: number | string;
+  readonly kl: number | string;
+  readonly top1: number | string;
 }
 
 /** Changes what is in float, and returns a message. */
@@ -61,7 +61,7 @@ export function quantizerColumns(points: Points): readonly TableColumn[] {
       bad: (row) => fault(row) !== "" && faults.includes(fault(row)),
     });
   return [
-    texts("tensor", "Tensor", [130, 2], text("name"), { names: true }),
+    texts("tensor", "Tensor", [170, 3], text("name"), { names: true }),
     texts("type", "Type", [122, 0.5], (row) => `${text("dtype")(row)} ${text("role")(row)}`, { spare: 1 }),
     texts("per", "Per", [62, 0.4], text("granularity"), { spare: 2, hint: "What has a scale of its own" }),
     number("scale", "Scale", "The largest one", "scale", (x) => written(x, 3), "coarse outliers"),
@@ -193,7 +193,7 @@ export function createWhatIf(
   let steps: readonly Step[] = [];
   let at = 0;
   let plot: ErrorPlot | null = null;
-  const number = (key: "sqnr" | "kl" | "top1"): Float64Array => Float64Array.from(steps, (step) => step[key] ?? NaN);
+  const number = (key: "sqnr" | "kl" | "top1"): Float64Array => Float64Array.from(steps, (step) => Number(step[key]));
   const select = el("select.onnx-nb-field.onnx-nb-metric", { "aria-label": "Measure of the outputs" });
   for (const [key, label] of MEASURES) select.append(el("option", { value: key }, label));
   const run = (text: string, verb: Parameters<Change>[0], given: Parameters<Change>[1] = {}): void =>
@@ -250,7 +250,7 @@ export function createWhatIf(
   const say = (row: number): string => {
     const step = steps[row];
     if (step === undefined) return "Nothing is in float: put a region back, or let the kernel find some.";
-    const [, sqnr, kl, top1] = [0, ...MEASURES.map(([key]) => step[key] ?? NaN)];
+    const [, sqnr, kl, top1] = [0, ...MEASURES.map(([key]) => Number(step[key]))];
     const many = row === 0 ? "nothing" : `${counted(row, "region")}, ${counted(nodes().length, "node")}`;
     const rest = Number.isNaN(kl) ? "" : `, KL ${magnitude(kl)}, top-1 ${percent(top1)}`;
     return `${many} in float: ${figure("sqnr", sqnr)} dB${rest}`;
@@ -291,7 +291,13 @@ export function createWhatIf(
       round,
     );
     plot = new ErrorPlot(
-      { count: steps.length, series: [{ which: "cumulative", numbers: number(key) }], logarithmic, parts: [], odd: "" },
+      {
+        count: steps.length,
+        series: [{ which: "cumulative", numbers: number(key).map((x) => (Number.isFinite(x) ? x : Number.NaN)) }],
+        logarithmic,
+        parts: [],
+        odd: "",
+      },
       {
         metric: label,
         label: "Outputs against regions in float",
