@@ -33,6 +33,7 @@ NAMES = (
     "compare_torch",
     "alignment",
     "profile",
+    "mapping",
     "simplification",
     "simplification_truth",
     "simplification_counts",
