@@ -619,11 +619,11 @@ def profile_of(
 ) -> Profile:
     """Return the profile of a trace whose kernels have been found in the model."""
     counted = costs(model, shapes) if shapes else costs(model)
-    uses = Counter(place.nodes for place in found)
+    uses, owners = Counter(place.nodes for place in found), {*trace.parents}
     kernels = []
     for number, (place, details) in enumerate(zip(found, trace.details, strict=True)):
         sizes = [details.get(key) for key in ("activation_size", "parameter_size", "output_size")]
-        owns = any(parent == number for parent in trace.parents) or trace.ops[number] in OWNERS
+        owns = number in owners or trace.ops[number] in OWNERS
         countable = place.nodes and not place.edge and uses[place.nodes] == 1 and not owns
         flops = float(counted.flops[list(place.nodes)].sum()) if countable else math.nan
         shape = {"inputs": details.get("input_type_shape", []), "outputs": details.get("output_type_shape", [])}
