@@ -20,7 +20,11 @@ FUSIONS: list[Rule] = []
 """Rules in the order in which they are tried on a node."""
 
 JOINED_AT_MOST: Final = 1 << 20
-"""Maximum bytes of a weight that is concatenated with others."""
+"""Maximum bytes of a weight that is concatenated with others.
+
+What is joined is a copy, in memory and in the new file, and saves nodes rather than time: onnxruntime takes as long for
+the parts on their own (0.92 to 1.16 of their CPU time joined, for weights from 16 KiB to 4 MiB and 1 to 128 rows).
+"""
 RANDOM: Final = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
