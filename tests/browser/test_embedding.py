@@ -106,17 +106,23 @@ MARK = """marks => {
 
 
 class Kernel:
-    """This process as a kernel: its widgets' messages wait until the page takes them."""
+    """This process as a kernel: its widgets' messages wait until each page takes them."""
 
     def __init__(self, page: Page) -> None:
         self.manager = CommManager()
-        self.waiting: deque[dict[str, Any]] = deque()
+        self.pages: list[deque[dict[str, Any]]] = []
         self.sent_as_text: set[str] = set()
-        page.expose_function("fromKernel", self.take)
+        self.attach(page)
+
+    def attach(self, page: Page) -> None:
+        """Give a page all messages from now on."""
+        waiting: deque[dict[str, Any]] = deque()
+        self.pages.append(waiting)
+        page.expose_function("fromKernel", lambda: self.take(waiting))
         page.expose_function("toKernel", self.give)
 
     def open(self, *args: Any, **kwargs: Any) -> BaseComm:
-        waiting = self.waiting
+        pages = self.pages
 
         class Comm(BaseComm):
             def publish_msg(
@@ -124,13 +130,13 @@ class Kernel:
             ) -> None:
                 sent = [base64.b64encode(each).decode() for each in buffers or ()]
                 about = {"type": msg_type, "id": self.comm_id, "data": data, "metadata": metadata or {}}
-                waiting.append({**about, "buffers": sent})
+                for waiting in pages:
+                    waiting.append({**about, "buffers": sent})
 
         return Comm(*args, **kwargs)
 
-    def take(self) -> str:
-        taken = [self.waiting.popleft() for _ in range(len(self.waiting))]
-        return json.dumps(taken)
+    def take(self, waiting: deque[dict[str, Any]]) -> str:
+        return json.dumps([waiting.popleft() for _ in range(len(waiting))])
 
     def give(self, comm_id: str, data: str) -> None:
         message = json.loads(data)
@@ -176,14 +182,18 @@ def serve(route: Route) -> None:
         route.fulfill(status=404)
 
 
-@pytest.mark.usefixtures("scripts")
-def test_a_graph_is_alive_where_require_js_loads_it_and_buffers_are_lost(
-    page: Page, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def open_page(page: Page) -> None:
     page.route("https://**/*", serve)
     page.route("**/page", lambda route: route.fulfill(body=PAGE, content_type="text/html"))
     page.goto("https://host/page")
     page.evaluate(LIVE)
+
+
+@pytest.mark.usefixtures("scripts")
+def test_a_graph_is_alive_where_require_js_loads_it_and_buffers_are_lost(
+    page: Page, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_page(page)
     model = onnx_nb.load(onnx.parser.parse_model(TEXT))
     monkeypatch.setattr(_base, "COLUMNS_IN_STATE", 0)  # as if the model were too large to be saved in the notebook
     graph = onnx_nb.ModelGraph(model)
@@ -209,6 +219,28 @@ def test_a_graph_is_alive_where_require_js_loads_it_and_buffers_are_lost(
         classes = re.compile(r"onnx-nb-dark" if dark else r"^(?!.*onnx-nb-dark)")
         expect(view.root, mark).to_have_class(classes)
         unmark.evaluate("unmark => unmark()")
+
+
+@pytest.mark.usefixtures("scripts")
+def test_a_panel_goes_with_a_graph_in_another_page_of_its_kernel(page: Page, kernel: Kernel) -> None:
+    """Colab has a page and a manager of widgets for each output."""
+    other = page.context.new_page()
+    kernel.attach(other)
+    model = onnx_nb.load(onnx.parser.parse_model(TEXT))
+    for each in (page, other):
+        open_page(each)
+    graph = onnx_nb.ModelGraph(model)
+    linked = onnx_nb.CapturePanel(onnx_nb.capture(model), graph=graph)
+    page.evaluate("show", graph.model_id)
+    other.evaluate("show", linked.model_id)
+    view, panel = GraphWidget(page.locator("#cell .onnx-nb").first), other.locator("#cell .onnx-nb")
+    view.click("b", "tensor")
+    expect(panel.get_by_label("Value", exact=True).get_by_text("b", exact=True).first).to_be_visible()
+    panel.get_by_role("searchbox").fill("c")
+    panel.get_by_role("grid").focus()
+    other.keyboard.press("ArrowDown")
+    view.expect_selection("c")
+    other.screenshot(path=SCREENSHOTS / "host-other-page.png")
 
 
 @pytest.mark.usefixtures("scripts")
