@@ -117,3 +117,12 @@ def test_the_bytes_of_a_cache_are_those_of_its_arrays() -> None:
 
 def test_a_model_without_past_has_no_cache() -> None:
     assert costs(onnx.parser.parse_model(CHAIN % ", ".join(["1"] * 100))).caches == ()
+
+
+def test_a_message_names_the_node_at_the_peak_if_it_has_a_name() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[250] x) => (float[250] z) { y = Relu(x)  z = Neg(y) }'
+    )
+    assert costs(model).memory.message == "Peak 2.0 kB in 2 tensors"
+    model.graph.node[1].name = "last"
+    assert costs(model).memory.message == "Peak 2.0 kB in 2 tensors while 'last' runs"
