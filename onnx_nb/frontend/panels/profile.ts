@@ -100,16 +100,9 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
       new Table({ label, noun, count: names.length, columns, sorting, chosen: shown }, signal),
     ] as const;
   };
-  const changes = {
-    label: `Changes of ${elide(about.model, 80)}`,
-    noun: "set",
-    count: data.changes,
-    columns: changeColumns(data),
-    chosen: (row: number): void => choose(row < 0 ? -1 : data.of("change_kernel")[row], true),
-  };
   const tabs = createTableTabs(
     [
-      ...(about.compared ? [["Changes", data.changes, new Table(changes, signal)] as const] : []),
+      ...(about.compared ? [["Changes", data.changes, changesOf(data, pick, signal)] as const] : []),
       ["Kernels", data.count, table],
       ["Operators", ...sums("op", "operator", "Operator")],
       ["Scopes", ...sums("scope", "scope", "Scope")],
@@ -515,6 +508,12 @@ function sumColumns(data: ProfileData, title: string, names: Sums["names"], memb
       plain,
     ),
   ];
+}
+
+function changesOf(data: ProfileData, pick: (kernel: number) => void, signal: AbortSignal): Table {
+  const chosen = (row: number): void => pick(row < 0 ? -1 : data.of("change_kernel")[row]);
+  const label = `Changes of ${elide(data.about.model, 80)}`;
+  return new Table({ label, noun: "set", count: data.changes, columns: changeColumns(data), chosen }, signal);
 }
 
 function changeColumns(data: ProfileData): TableColumn[] {
