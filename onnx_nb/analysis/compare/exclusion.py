@@ -7,9 +7,11 @@ others being in float, says which nodes to put back (`Search`); runs of mixed mo
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,6 +130,7 @@ class Runs:
         for part in partition(model, list(at)) if at else [model]:
             read = [value.name for value in part.proto.graph.input if value.name not in part.initializers]
             self._parts.append((sessions.create(part, optimize=False, transient=True), read, part.name))
+        self._lock = threading.Lock()
         self._values = [dict(feed) for feed, _ in self._right]
         self._flags: dict[str, bool] = {}
 
@@ -139,17 +142,20 @@ class Runs:
 
     def with_tensors(self, free: Collection[str]) -> Outcome:
         """Return the errors of the outputs with some tensors and weights of the reference in float."""
-        flags = {flag_of(tensor): tensor in free for tensor in self.mixer.touched_by}
-        changed = {name for name, flag in flags.items() if self._flags.get(name) != flag}
-        places = [at for at, (_, read, _) in enumerate(self._parts) if changed.intersection(read) or not self._flags]
-        self._flags = {}  # until all parts have run
-        for session, read, name in self._parts[min(places, default=len(self._parts)) :]:
-            self.executed += 1
-            for values in self._values:
-                given = {each: np.asarray(flags[each]) if each in flags else values[each] for each in read}
-                values.update(sessions.run_session(session, given, name=name))
-        self._flags = flags
-        return _outcome((right, values) for (_, right), values in zip(self._right, self._values, strict=True))
+        with self._lock:
+            flags = {flag_of(tensor): tensor in free for tensor in self.mixer.touched_by}
+            changed = {name for name, flag in flags.items() if self._flags.get(name) != flag}
+            places = [
+                at for at, (_, read, _) in enumerate(self._parts) if changed.intersection(read) or not self._flags
+            ]
+            self._flags = {}  # until all parts have run
+            for session, read, name in self._parts[min(places, default=len(self._parts)) :]:
+                self.executed += 1
+                for values in self._values:
+                    given = {each: np.asarray(flags[each]) if each in flags else values[each] for each in read}
+                    values.update(sessions.run_session(session, given, name=name))
+            self._flags = flags
+            return _outcome((right, values) for (_, right), values in zip(self._right, self._values, strict=True))
 
     def in_order(self, tensors: Iterable[str]) -> list[str]:
         """Return tensors in the order of the parts in which they are rounded."""
@@ -296,6 +302,10 @@ def _in_order(
             yield name, excluded, runs.outcome(excluded)
 
 
+_RUNS: Final[WeakKeyDictionary[WhatIf, Runs]] = WeakKeyDictionary()
+"""Runs on the first feed: a person puts one region back after another."""
+
+
 class WhatIf:
     """Base of comparisons: what the candidate would compute with parts of it in float."""
 
@@ -429,9 +439,11 @@ class WhatIf:
 
     def _runs(self, feeds: Any) -> Runs:
         reference, candidate = self._known_models()
-        return Runs(
-            Mixer(reference, candidate), [dict(self.feed or {})] if feeds is None else read_feeds(reference, feeds)
-        )
+        if feeds is not None:
+            return Runs(Mixer(reference, candidate), read_feeds(reference, feeds))
+        if self not in _RUNS:
+            _RUNS[self] = Runs(Mixer(reference, candidate), [dict(self.feed or {})])
+        return _RUNS[self]
 
     def _known_models(self) -> tuple[Model, Model]:
         if self.models is None:
