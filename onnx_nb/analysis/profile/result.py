@@ -310,6 +310,11 @@ class Profile(Displayed):
         run = f"a run takes {duration_text(float(np.median(self.run_seconds)))}"
         found = [f"{run} ± {duration_text(spread)} ({count_text(len(self.run_seconds), 'run')})"]
         found.append(f"the first took {duration_text(self.first_run_seconds)}")
+        busy = self.seconds / (float(np.median(self.run_seconds)) or math.nan)
+        if busy > 1:  # as in parallel execution
+            found.append(f"kernels overlap: together they take {busy:.2f}× as long as a run")
+        elif not math.isnan(busy):
+            found.append(f"kernels take {busy:.0%} of a run")
         if not math.isnan(self.load_seconds):
             found.append(f"loading {duration_text(self.load_seconds)}")
         if self.memory_peak:

@@ -404,6 +404,17 @@ def test_the_rank_test_has_the_chances_of_all_ways_to_divide_the_runs() -> None:
     assert error[is_small].max() < 0.03  # with ties, others are in large steps
 
 
+def test_kernels_that_overlap_are_named() -> None:
+    options = onnxruntime.SessionOptions()
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
+    found = profile(models.detection(), runs=1, warmup=0, threads=1, session_options=options)
+    assert found.mapped == pytest.approx(1)
+    assert found.made_with["execution"] == "parallel"
+    slow, fast = (dataclasses.replace(found, run_seconds=(found.seconds * factor,)) for factor in (4, 0.5))
+    assert "kernels take 25% of a run" in slow.facts
+    assert "kernels overlap: together they take 2.00× as long as a run" in fast.facts
+
+
 def test_what_differs_between_two_profiles_is_named(tmp_path: Path) -> None:
     first = profile(models.detection(), runs=1, warmup=0, threads=1)
     loaded = Profile.load(first.save(tmp_path / "saved.json"), first.model)
