@@ -696,6 +696,5 @@ def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
     if foreign is not None:
         plain = plain.view({1: torch.uint8, 2: torch.int16}[plain.element_size()])
     array: NDArray[Any] = plain.numpy()
-    if not array.flags.c_contiguous:
-        array = array.copy()  # torch wakes its threads for it, and takes many times the CPU time
+    array = array if plain.is_contiguous() else array.copy()  # copying in torch wakes its threads, which takes longer
     return array if foreign is None else array.view(foreign)

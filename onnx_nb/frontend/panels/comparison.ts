@@ -90,20 +90,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     signal,
   );
   const scales = createScales(points, options, whatIf, title, signal);
-  const table = new Table(
-    {
-      label: `Points of ${title}`,
-      noun: "point",
-      count: points.count,
-      columns: pointColumns(points),
-      ...(about.isolated && { sorting: { key: "score", descending: true } }),
-      chosen: pick,
-      activated: () => detail.element.focus(),
-    },
-    signal,
-  );
-  const unmatched = { label: `Unmatched values of ${title}`, noun: "value", count: points.missing };
-  const missing = new Table({ ...unmatched, columns: missingColumns(points) }, signal);
+  const [table, missing] = tablesOf(points, title, pick, () => detail.element.focus(), signal);
   const turn = (tab: number): void => {
     const floats = whatIf !== null && tab === 3;
     chart.element.hidden = floats;
@@ -171,6 +158,23 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     },
     svg: content.svg,
   };
+}
+
+/** Creates the tables of the points and of the values without one. */
+function tablesOf(
+  points: Points,
+  title: string,
+  chosen: (row: number) => void,
+  activated: () => void,
+  signal: AbortSignal,
+): [Table, Table] {
+  const sorting = points.about.isolated ? { sorting: { key: "score", descending: true } } : {};
+  const matched = { label: `Points of ${title}`, noun: "point", count: points.count, ...sorting };
+  const unmatched = { label: `Unmatched values of ${title}`, noun: "value", count: points.missing };
+  return [
+    new Table({ ...matched, columns: pointColumns(points), chosen, activated }, signal),
+    new Table({ ...unmatched, columns: missingColumns(points) }, signal),
+  ];
 }
 
 function headerOf(

@@ -6,7 +6,7 @@ import { categoryVariable } from "../render/theme.ts";
 import { bytes, counted, plain, seconds, written } from "../scene/formatting.ts";
 import { button, copyButton, el, elide, facts, settle } from "./dom.ts";
 import { download } from "./export.ts";
-import { createTableTabs, numbers, Table, type TableColumn, texts } from "./table.ts";
+import { createTableTabs, numbers, Table, type TableColumn, type TableOptions, texts } from "./table.ts";
 
 export interface ProfileOptions {
   readonly height?: number;
@@ -77,28 +77,22 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
           chart("Memory by step", (w, h, extent) => views.laid((r) => memoryOf(data, r, w, h, extent)), true),
         ]),
   ];
-  const table = new Table(
-    {
-      label: `Kernels of ${elide(about.model, 80)}`,
-      noun: "kernel",
-      count: data.count,
-      columns: kernelColumns(data),
-      sorting: { key: "time", descending: true },
-      chosen: pick,
-      activated: () => detail.focus(),
-    },
-    signal,
-  );
+  const tableOf = (noun: string, title: string, rest: Omit<TableOptions, "label" | "noun" | "sorting">) =>
+    new Table(
+      { label: `${title}s of ${elide(about.model, 80)}`, noun, sorting: { key: "time", descending: true }, ...rest },
+      signal,
+    );
+  const table = tableOf("kernel", "Kernel", {
+    count: data.count,
+    columns: kernelColumns(data),
+    chosen: pick,
+    activated: () => detail.focus(),
+  });
   const sums = (by: "op" | "scope", noun: string, title: string) => {
     const { names, members } = by === "op" ? byOperator(data) : byScope(data);
     const columns = sumColumns(data, title, names, members);
     const shown = (row: number): void => light(row < 0 ? null : new Set(members[row]));
-    const sorting = { key: "time", descending: true };
-    const label = `${title}s of ${elide(about.model, 80)}`;
-    return [
-      names.length,
-      new Table({ label, noun, count: names.length, columns, sorting, chosen: shown }, signal),
-    ] as const;
+    return [names.length, tableOf(noun, title, { count: names.length, columns, chosen: shown })] as const;
   };
   const tabs = createTableTabs(
     [

@@ -193,7 +193,6 @@ export function createWhatIf(
   let steps: readonly Step[] = [];
   let at = 0;
   let plot: ErrorPlot | null = null;
-  const number = (key: "sqnr" | "kl" | "top1"): Float64Array => Float64Array.from(steps, (step) => Number(step[key]));
   const select = el("select.onnx-nb-field.onnx-nb-metric", { "aria-label": "Measure of the outputs" });
   for (const [key, label] of MEASURES) select.append(el("option", { value: key }, label));
   const run = (text: string, verb: Parameters<Change>[0], given: Parameters<Change>[1] = {}): void =>
@@ -265,53 +264,9 @@ export function createWhatIf(
   };
   const update = (): void => {
     const round = filling();
-    const [key, label, logarithmic] = MEASURES.find(([key]) => key === select.value) ?? MEASURES[0];
-    const name = (row: number): string => steps[row].name || "all quantized";
-    const table = new Table(
-      {
-        label: "Regions in float",
-        noun: "step",
-        count: steps.length,
-        columns: [
-          numbers(
-            "float",
-            "In float",
-            [60, 0.3],
-            Float64Array.from(steps, (_, row) => row),
-            plain,
-          ),
-          texts("region", "Region", [150, 3], name, { names: true }),
-          texts("nodes", "Nodes", [100, 2], (row) => steps[row].nodes.join(", "), { spare: 1 }),
-          numbers("sqnr", "SQNR dB", [72, 0.4], number("sqnr"), (x) => figure("sqnr", x)),
-          numbers("kl", "KL", [64, 0.4], number("kl"), magnitude),
-          numbers("top1", "Top-1", [64, 0.4], number("top1"), percent),
-        ],
-        chosen: (row) => choose(row, table),
-      },
-      round,
-    );
-    plot = new ErrorPlot(
-      {
-        count: steps.length,
-        series: [{ which: "cumulative", numbers: number(key).map((x) => (Number.isFinite(x) ? x : Number.NaN)) }],
-        logarithmic,
-        parts: [],
-        odd: "",
-      },
-      {
-        metric: label,
-        label: "Outputs against regions in float",
-        first: -1,
-        describe: (row) => `${name(row)}: ${say(row)}`,
-        tooltip: (row) => [
-          el("b", elide(name(row), 70)),
-          el("div", `${plain(row)} in float: ${figure(key, number(key)[row])}`),
-        ],
-        chosen: (row) => choose(row, table),
-        note: steps.length > 1 ? "" : "Nothing is in float.",
-      },
-      round,
-    );
+    const measure = MEASURES.find(([key]) => key === select.value) ?? MEASURES[0];
+    const table = stepsTable(steps, (row) => choose(row, table), round);
+    plot = stepsPlot(steps, measure, say, (row) => choose(row, table), round);
     graph.replaceChildren(plot.element);
     element.replaceChildren(table.element);
     filter.replaceChildren(table.filter);
@@ -337,4 +292,58 @@ export function createWhatIf(
     /** Puts a region back to float, in addition to those up to the chosen step. */
     put: (name: string): void => run(`Putting ${elide(name, 80)} back to float…`, "float", { name, count: at }),
   };
+}
+
+const nameOf = (step: Step): string => step.name || "all quantized";
+const measured = (steps: readonly Step[], key: (typeof MEASURES)[number][0]): Float64Array =>
+  Float64Array.from(steps, (step) => Number(step[key]));
+
+/** Creates a table of the regions in the order in which they came to be in float. */
+function stepsTable(steps: readonly Step[], chosen: (row: number) => void, signal: AbortSignal): Table {
+  const places = Float64Array.from(steps, (_, row) => row);
+  return new Table(
+    {
+      label: "Regions in float",
+      noun: "step",
+      count: steps.length,
+      columns: [
+        numbers("float", "In float", [60, 0.3], places, plain),
+        texts("region", "Region", [150, 3], (row) => nameOf(steps[row]), { names: true }),
+        texts("nodes", "Nodes", [100, 2], (row) => steps[row].nodes.join(", "), { spare: 1 }),
+        numbers("sqnr", "SQNR dB", [72, 0.4], measured(steps, "sqnr"), (x) => figure("sqnr", x)),
+        numbers("kl", "KL", [64, 0.4], measured(steps, "kl"), magnitude),
+        numbers("top1", "Top-1", [64, 0.4], measured(steps, "top1"), percent),
+      ],
+      chosen,
+    },
+    signal,
+  );
+}
+
+/** Creates the curve of a measure of the outputs. */
+function stepsPlot(
+  steps: readonly Step[],
+  [key, label, logarithmic]: (typeof MEASURES)[number],
+  say: (row: number) => string,
+  chosen: (row: number) => void,
+  signal: AbortSignal,
+): ErrorPlot {
+  const values = measured(steps, key);
+  const finite = values.map((x) => (Number.isFinite(x) ? x : Number.NaN));
+  return new ErrorPlot(
+    { count: steps.length, series: [{ which: "cumulative", numbers: finite }], logarithmic, parts: [], odd: "" },
+    {
+      metric: label,
+      label: "Outputs against regions in float",
+      first: -1,
+      describe: (row) => `${nameOf(steps[row])}: ${say(row)}`,
+      tooltip: (row) => [
+        el("b", elide(nameOf(steps[row]), 70)),
+        el("div", `${plain(row)} in float: ${figure(key, values[row])}`),
+      ],
+      chosen,
+      note: steps.length > 1 ? "" : "Nothing is in float.",
+    },
+    signal,
+  );
 }
