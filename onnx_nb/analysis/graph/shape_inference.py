@@ -244,7 +244,13 @@ class Walk:
     def _pass_negative(self, node: int, number: int, read: Sequence[int], made: Sequence[int]) -> None:
         """Note that outputs have negative dimensions, or may have those of an input."""
         graph, by = self._graph, self._negative
-        inner = [value for body in graph.bodies(node) for value in graph.subgraphs[body].outputs.tolist()]
+        bodies = [graph.subgraphs[body].outputs.tolist() for body in graph.bodies(node)]
+        if graph.operators[self._op[node]] == ("If", ""):  # onnx frees a dimension in which its branches differ
+            for value, *ends in zip(made, *bodies, strict=False):
+                if value >= 0 and all(end in by for end in ends):
+                    by[value] = by[ends[0]]
+            return
+        inner = [value for outputs in bodies for value in outputs]
         maker = next((by[value] for value in (*read, *inner) if value in by), -1)
         if maker >= 0 and graph.operators[self._op[node]] == ("Slice", "") and self._fatal is None and read[0] in by:
             label, source = graph.node_label(node), graph.node_label(by[read[0]])
