@@ -37,7 +37,7 @@ def test_the_statistics_of_a_page_are_those_of_numpy(tmp_path: Path) -> None:
     assert sorted(names) == sorted(g.model.initializers)
     for row in (0, len(names) // 2, len(names) - 1):
         array = g.model.tensor(names[row]).astype(np.float64)
-        assert baked.arrays["mean"][row] == pytest.approx(array.mean(), rel=1e-9, abs=1e-12)
+        assert baked.arrays["mean"][row] == pytest.approx(array.mean(), rel=1e-9, abs=1e-7 * array.std())
         assert baked.arrays["max"][row] == array.max()
         begin, end = baked.arrays["ptr"][row : row + 2]
         counts = baked.arrays["bins"][begin:end]

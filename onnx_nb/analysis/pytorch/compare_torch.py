@@ -456,7 +456,7 @@ def _compared(  # noqa: PLR0917
             pairs = {number: pair for number, pair in pairs.items() if pair[0] not in wrong}
             references = {value: reference for value, reference in references.items() if value not in wrong}
             own = run_regions(references, keep=unread)
-    quantized = _quantization(graph, references, run, pairs) if isolated else {}
+    quantized = _quantization(graph, references, run, recording, pairs) if isolated else {}
     begins = _Begins(recording, graph, pairs, candidates)
     points = []
     attributes = {(call.path, call.index): call.attributes for call in recording.calls}
@@ -501,7 +501,11 @@ def _compared(  # noqa: PLR0917
 
 
 def _quantization(
-    graph: Graph, references: Mapping[int, Callable[[], NDArray[Any]]], run: Run | None, pairs: Pairs
+    graph: Graph,
+    references: Mapping[int, Callable[[], NDArray[Any]]],
+    run: Run | None,
+    recording: Recording,
+    pairs: Pairs,
 ) -> dict[int, dict[str, Any]]:
     """Return `Point.precision` and `Point.quantizers` of tensors, by their numbers; empty if nothing is quantized."""
     if not quantizes(graph):
@@ -509,6 +513,10 @@ def _quantization(
     rounded = activations(graph, references, {})
     module = None if run is None else run[0]
     tensors = {} if module is None else dict([*module.named_parameters(), *module.named_buffers()])
+    if ("BatchNormalization", "") not in graph.operators:  # folded into the weights before: torch has other ones
+        read = {call.inputs[0].value for call in recording.calls if "BatchNorm" in call.cls and call.inputs}
+        folded = {call.path for call in recording.calls if any(slot.value in read for slot in call.outputs)}
+        tensors = {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[0] not in folded}
 
     def named(name: str) -> NDArray[Any] | None:
         return np.asarray(tensors[name].detach().cpu()) if name in tensors else None
