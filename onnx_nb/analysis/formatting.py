@@ -99,6 +99,15 @@ def number_text(number: complex, digits: int = 7) -> str:
     return text.replace("-", "−").replace("inf", "∞").replace("nan", "NaN")
 
 
+def decibels_text(ratio: float) -> str:
+    """Return a ratio in dB with one decimal, with the typographic signs of `number_text`.
+
+    >>> decibels_text(18.04), decibels_text(float("inf")), decibels_text(-3)
+    ('18.0 dB', '∞ dB', '−3.0 dB')
+    """
+    return f"{ratio:.1f} dB".replace("-", "−").replace("inf", "∞").replace("nan", "NaN")
+
+
 def shape_text(shape: Iterable[int | str | None]) -> str:
     """Return a shape as ``1×3×224``: ``?`` for an unknown dimension, "scalar" for rank 0."""
     first = [*itertools.islice(shape, 17)]

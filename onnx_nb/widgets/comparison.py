@@ -9,7 +9,7 @@ import traitlets
 
 from onnx_nb.analysis.compare.metrics import METRICS
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import count_text, quoted
+from onnx_nb.analysis.formatting import count_text, decibels_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
 from onnx_nb.analysis.view.inspection import found_in
@@ -205,8 +205,8 @@ class ComparisonPanel(LinkedWidget):
         with self._lock:
             self._to(curve)
         steps, many = curve.steps, count_text(len(curve.nodes()), "node")
-        gain = f"the outputs have {steps[-1].sqnr:.1f} dB instead of {steps[max(before, -len(steps))].sqnr:.1f} dB"
-        return Reply({"message": f"With {many} in float {gain}."})
+        now, then = (decibels_text(steps[at].sqnr) for at in (-1, max(before, -len(steps))))
+        return Reply({"message": f"With {many} in float the outputs have {now} instead of {then}."})
 
     def _point_of(self, name: str) -> str:
         """Return the point of a tensor, or the one whose region quantizes it; empty if there is none."""

@@ -20,7 +20,7 @@ from onnx_nb.analysis.compare.conditions import Condition
 from onnx_nb.analysis.compare.metrics import classes_axis
 from onnx_nb.analysis.compare.mixed import Mixer, flag_of
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import count_text, quoted
+from onnx_nb.analysis.formatting import count_text, decibels_text, quoted
 from onnx_nb.analysis.progress import stage
 from onnx_nb.analysis.results import Table
 from onnx_nb.analysis.run import session as sessions
@@ -95,9 +95,9 @@ class ExclusionCurve(Table):
         return rows
 
     def __repr__(self) -> str:
-        found = [f"{step.sqnr:.1f} dB" for step in self.steps[:1]]
+        found = [decibels_text(step.sqnr) for step in self.steps[:1]]
         more = count_text(len(self.steps) - 1, "region")
-        found += [f"with {more} in float {self.steps[-1].sqnr:.1f} dB"] if len(self.steps) > 1 else []
+        found += [f"with {more} in float {decibels_text(self.steps[-1].sqnr)}"] if len(self.steps) > 1 else []
         return f"ExclusionCurve({', '.join(found)})"
 
 
@@ -115,7 +115,7 @@ class Runs:
     """Runs of mixed models on some feeds, each in the same sessions: only what lies behind a change runs again.
 
     The model is divided into parts with an input for each quantized tensor that says whether it is rounded. What a part
-    computes stays until an input of it, or of an earlier part, changes.
+    computes stays until an input of it, or of an earlier part, changes. An outcome that is known does not run again.
     """
 
     def __init__(self, mixer: Mixer, feeds: Iterable[Mapping[str, Any]]) -> None:
@@ -133,6 +133,8 @@ class Runs:
         self._lock = threading.Lock()
         self._values = [dict(feed) for feed, _ in self._right]
         self._flags: dict[str, bool] = {}
+        self._known: dict[bytes, Outcome] = {}
+        """Outcomes by the flags of all tensors."""
 
     def outcome(self, nodes: Iterable[str]) -> Outcome:
         """Return the errors of the outputs with some nodes of the reference in float."""
@@ -144,6 +146,9 @@ class Runs:
         """Return the errors of the outputs with some tensors and weights of the reference in float."""
         with self._lock:
             flags = {flag_of(tensor): tensor in free for tensor in self.mixer.touched_by}
+            key = bytes(flags.values())
+            if key in self._known:
+                return self._known[key]
             changed = {name for name, flag in flags.items() if self._flags.get(name) != flag}
             places = [
                 at for at, (_, read, _) in enumerate(self._parts) if changed.intersection(read) or not self._flags
@@ -155,7 +160,9 @@ class Runs:
                     given = {each: np.asarray(flags[each]) if each in flags else values[each] for each in read}
                     values.update(sessions.run_session(session, given, name=name))
             self._flags = flags
-            return _outcome((right, values) for (_, right), values in zip(self._right, self._values, strict=True))
+            found = _outcome((right, values) for (_, right), values in zip(self._right, self._values, strict=True))
+            self._known[key] = found
+            return found
 
     def in_order(self, tensors: Iterable[str]) -> list[str]:
         """Return tensors in the order of the parts in which they are rounded."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
 
 _QUANTIZED: Final = "_quantized"
+_WEIGHTS_ONLY: Final = frozenset(("MatMulNBits", "GatherBlockQuantized", "DequantizeLinear"))
+"""Operators of models with only their weights quantized, if there is no QuantizeLinear."""
 _RENAMED: Final = "_QuantizeLinear_Input"
 """Suffix of a model's output before it is rounded."""
 
@@ -43,8 +45,13 @@ class Mixer:
         graph = candidate.proto.graph
         self._rounded = {node.input[0]: node for node in graph.node if node.op_type == "QuantizeLinear"}
         if not self._rounded or not any(node.op_type == "DequantizeLinear" for node in graph.node):
-            message = f"{label_of(candidate)} has no pairs of QuantizeLinear and DequantizeLinear."
-            raise OnnxNbError(message, advice="Quantize with quant_format=QuantFormat.QDQ.")
+            message = f"{label_of(candidate)} has no pairs of QuantizeLinear and DequantizeLinear"
+            advice = "Quantize with quant_format=QuantFormat.QDQ."
+            if weights := sorted({node.op_type for node in graph.node} & _WEIGHTS_ONLY):
+                verb = "rounds" if len(weights) == 1 else "round"
+                message += f": {' and '.join(weights)} {verb} weights, and no activation is rounded between its nodes"
+                advice = "c.quantizers says what each weight costs: leave out the nodes that read the worst."
+            raise OnnxNbError(f"{message}.", advice=advice)
         there = {node.name for node in graph.node}
         readers: dict[str, list[NodeProto]] = {}
         for node in reference.proto.graph.node:

@@ -139,6 +139,102 @@ def test_blame_of_every_format_is_what_each_part_costs_in_numpy(name: str) -> No
     assert sum(c["y"].blame.values()) == pytest.approx(1)
 
 
+def packed(matrix: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the bytes, the scales and the values of four bits for each block along the last axis."""
+    blocks = matrix.reshape(len(matrix), -1, block)
+    scales = np.abs(blocks).max(axis=2) / np.float32(7)
+    codes = (np.rint(blocks / scales[..., None]).clip(-8, 7) + 8).astype(np.uint8)
+    values = ((codes.astype(np.float64) - 8) * scales[..., None]).reshape(matrix.shape)
+    return codes[..., ::2] | codes[..., 1::2] << 4, scales, values
+
+
+@pytest.mark.parametrize("op", ["MatMulNBits", "GatherBlockQuantized"])
+def test_blame_of_packed_weights_is_what_they_cost_in_numpy(op: str) -> None:
+    random = np.random.default_rng(4)
+    matrix = random.normal(size=(12, 32)).astype(np.float32)
+    data, scales, values = packed(matrix, 16)
+    if op == "MatMulNBits":
+        x, held = random.normal(size=(20, 32)).astype(np.float32), matrix.T
+        exact, right, rough = helper.make_node("MatMul", ["h", "w"], ["y"]), x @ matrix.T, x @ values.T
+        made = {"K": 32, "N": 12, "bits": 4, "block_size": 16}
+        reads = ["h", "w_Q4G16", "scales"]
+    else:
+        x, held, data = random.integers(0, 12, 40), matrix, data.reshape(12, -1)
+        exact, right, rough = helper.make_node("Gather", ["w", "h"], ["y"]), matrix[x], values[x]
+        made = {"bits": 4, "block_size": 16, "gather_axis": 0, "quantize_axis": 1}
+        reads = ["w_Q4G16", "h", "scales"]
+
+    def model(node: onnx.NodeProto, arrays: dict[str, np.ndarray]) -> onnx.ModelProto:
+        kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+        ends = [helper.make_tensor_value_info(*end) for end in (("x", kind, x.shape), ("y", 1, right.shape))]
+        weights = [numpy_helper.from_array(np.ascontiguousarray(array), name) for name, array in arrays.items()]
+        first = helper.make_node("Identity", ["x"], ["h"])
+        graph = helper.make_graph([first, node], "g", ends[:1], ends[1:], weights)
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+    node = helper.make_node(op, reads, ["y"], domain="com.microsoft", **made)
+    c = onnx_nb.compare(model(exact, {"w": held}), model(node, {"w_Q4G16": data, "scales": scales}), {"x": x})
+    (found,) = c.quantizers
+    assert (found.name, found.dtype, found.granularity, found.fault) == ("w", "uint4", "block of 16", "")
+    assert found.squares == pytest.approx(np.square(values - matrix).sum(), rel=1e-3)
+    assert c["y"].blame["weights"] > 0.99
+    assert c["y"].cumulative is not None
+    assert c["y"].cumulative.sqnr == pytest.approx(
+        10 * np.log10(np.square(right).sum() / np.square(rough - right).sum()), abs=0.05
+    )
+    with pytest.raises(onnx_nb.OnnxNbError, match=f"{op} rounds? weights"):
+        c.mixed([])
+
+
+def test_blame_of_a_convolution_of_integers_is_what_each_part_costs_in_numpy() -> None:
+    random = np.random.default_rng(5)
+    kernel, x = random.normal(size=(6, 4, 3, 3)).astype(np.float32), random.normal(size=(2, 4, 9, 9)).astype(np.float32)
+
+    def convolved(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        windows = np.lib.stride_tricks.sliding_window_view(values.astype(np.float64), (3, 3), axis=(2, 3))
+        return np.einsum("nchwij,ocij->nohw", windows, weights)
+
+    right = convolved(x, kernel)
+    scales = np.abs(kernel).max(axis=(1, 2, 3)) / np.float32(127)
+    steps = {"h": np.abs(x).max() / np.float32(127), "y": np.float32(np.abs(right).max() / 127)}
+    wide = scales.reshape(-1, 1, 1, 1)
+    integers = np.rint(kernel / wide)
+    arrays = {
+        "w_quantized": integers.astype(np.int8), "w_scale": scales, "zeros": np.zeros(6, np.int8),
+        "zero": np.zeros((), np.int8), **{f"{key}_scale": step for key, step in steps.items()},
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("QuantizeLinear", ["h", "h_scale", "zero"], ["h_quantized"]),
+        helper.make_node(
+            "QLinearConv",
+            ["h_quantized", "h_scale", "zero", "w_quantized", "w_scale", "zeros", "y_scale", "zero"],
+            ["y_quantized"],
+        ),
+        helper.make_node("DequantizeLinear", ["y_quantized", "y_scale", "zero"], ["y"]),
+    ]
+
+    def model(nodes: list[onnx.NodeProto], arrays: dict[str, Any]) -> onnx.ModelProto:
+        ends = [helper.make_tensor_value_info(*end) for end in (("x", 1, x.shape), ("y", 1, right.shape))]
+        weights = [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()]
+        made = [helper.make_node("Neg", ["x"], ["minus"]), helper.make_node("Neg", ["minus"], ["h"]), *nodes]
+        graph = helper.make_graph(made, "g", ends[:1], ends[1:], weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+    c = onnx_nb.compare(
+        model([helper.make_node("Conv", ["h", "w"], ["y"])], {"w": kernel}), model(nodes, arrays), {"x": x}
+    )
+    found = {each.name: each for each in c.quantizers}
+    rounded = {key: np.rint(array / steps[key]) * steps[key] - array for key, array in (("h", x), ("y", right))}
+    assert found["w"].granularity == "channel"
+    assert found["w"].squares == pytest.approx(np.square(integers * wide - kernel).sum(), rel=1e-3)
+    assert found["h"].squares == pytest.approx(np.square(rounded["h"]).sum(), rel=1e-3)
+    by_weights = np.square(convolved(x, integers * wide - kernel)).sum()
+    by_values = np.square(convolved(rounded["h"], kernel)).sum() + np.square(rounded["y"]).sum()
+    assert c.first_divergent() is None
+    assert c["y"].blame["weights"] == pytest.approx(by_weights / (by_weights + by_values), abs=0.15)
+
+
 @pytest.mark.parametrize("kind", ["FLOAT8E4M3FN", "FLOAT8E5M2"])
 @pytest.mark.parametrize("scale", [0.01, 0.002])
 def test_floats_of_eight_bits_cost_what_numpy_says(kind: str, scale: float) -> None:
@@ -261,6 +357,14 @@ def test_few_nodes_are_suggested_and_only_what_lies_behind_a_change_runs() -> No
     last = runs.executed
     runs.outcome(["classify", "conv0", "relu0"])
     assert runs.executed == last + parts
+    c.exclusion_curve(["conv1", "conv2"])
+    last = runs.executed
+    c.exclusion_curve(["conv1", "conv2", "classify"])
+    assert runs.executed < last + 4  # what the first two gain is known
+    c.exclusion_curve(count=0)
+    last = runs.executed
+    c.exclusion_curve(count=0)
+    assert runs.executed == last  # what each tensor costs is known, too
 
 
 def test_bounds_of_activations_that_quantization_removed_are_put_back(tmp_path: Path) -> None:
@@ -301,5 +405,5 @@ def test_what_cannot_be_put_back_to_float_is_said(tmp_path: Path) -> None:
     with pytest.raises(onnx_nb.OnnxNbError, match="the models of this comparison are not known"):
         onnx_nb.Comparison.load(tmp_path / "saved").mixed([])
     plain = onnx_nb.compare(sound.reference, sound.reference, sound.feeds)
-    with pytest.raises(onnx_nb.OnnxNbError, match="has no pairs of QuantizeLinear"):
+    with pytest.raises(onnx_nb.OnnxNbError, match=r"has no pairs of QuantizeLinear and DequantizeLinear\. "):
         plain.suggest_exclusion("30 dB")
