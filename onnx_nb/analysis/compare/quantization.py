@@ -6,19 +6,28 @@ that is four times too large stands out, though its error is small beside the va
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
 from onnx_nb.analysis.compare.operands import INTEGERS, Operand, constant_of, input_of, weight_of
+from onnx_nb.analysis.compare.rounding import (
+    FEWEST_LEVELS,
+    Rounded,
+    costs_of,
+    is_integer,
+    levels_of,
+    rounding_to,
+    rows_of,
+    sampled,
+    spacing,
+)
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.model.tensors import attributes, listed
 
@@ -72,18 +81,10 @@ a few channels, and the others are lost."""
 
 EXCESS: Final = 2.5
 """Factor over the error of a fitted scale above which a quantizer is faulty."""
-_SAMPLED: Final = {"activation": 1 << 15, "weight": 1 << 17}
-"""Maximum number of values that are rounded."""
+_TOGETHER: Final = 1 << 18
+"""Number of values of equal arrays that are judged at once."""
 _FEWEST_CLIPPED: Final = 0.002
 """Minimum share of clipped values of a faulty quantizer: a few belong to any calibration."""
-_INTERVALS: Final = 64
-"""Maximum number of intervals in the histogram of a quantizer's range."""
-_LOST: Final = 4
-"""Levels below which a channel is lost."""
-_FEWEST_LOST: Final = 0.25
-"""Minimum share of lost channels of a faulty quantizer."""
-_FAR: Final = 12.0
-"""Factor over the median range of all channels from which a channel is an outlier."""
 _NATURAL: Final = {"Softmax": (0.0, 1.0), "Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0)}
 """Operators whose scale quantizers derive from the range of the function, whatever its values."""
 
@@ -228,7 +229,7 @@ class Quantizer:
                 levels = "" if math.isnan(self.used) else f" and uses {self.used:.0%} of its levels"
                 return f"the scale {self.scale[1]:.3g} of {what} is too large{levels}{better}"
             case "outliers":
-                lost = f"{self.lost:.0%} of the channels have fewer than {_LOST} levels"
+                lost = f"{self.lost:.0%} of the channels have fewer than {FEWEST_LEVELS} levels"
                 verb = "set" if len(self.channels) > 1 else "sets"
                 return f"{channels} of {what} {verb} the scale {self.scale[1]:.2g} for all: {lost}{better}"
         return f"rounding {what} to {self.dtype} costs {self.relative:.1e} of its norm"
@@ -290,11 +291,13 @@ def activations(
     """
     found: dict[int, Quantizer] = {}
     seen: set[str] = set()
+    waiting: dict[object, list[_Task]] = {}
     names = graph.value_names
     sites = [(int(graph.producer[value]), value, pair) for value, pair in scales.items() if value in arrays]
     rounding = ("QuantizeLinear", "DynamicQuantizeLinear")
     sites += [(node, -1, ("", "")) for node in range(graph.main_count) if graph.op_type(node) in rounding]
-    for node, value, pair in sorted(sites, key=lambda site: int(graph.rank[site[0]])):
+    sites.sort(key=lambda site: int(graph.rank[site[0]]))
+    for node, value, pair in sites:
         read = _site(graph, node, arrays) if value < 0 else _known_site(graph, value, pair)
         if read is None:
             continue
@@ -304,11 +307,16 @@ def activations(
             continue
         op = graph.op_type(node) if value >= 0 else graph.op_type(_maker(graph, input_of(graph, node, 0)))
         label = names[site.value].removesuffix(DEQUANTIZED)
-        measured = _activation(label, graph.names[node], site, array, op)
-        if measured is not None:
-            found[node] = replace(measured, shared=scale_name in seen) if scale_name in seen else measured
+        task = _task(label, graph.names[node], site, array, op)
+        if task is not None:
+            batch = waiting.setdefault(task.kind, [])
+            batch.append(task._replace(at=node, shared=scale_name in seen))
+            if len(batch) * array.size >= _TOGETHER:
+                found |= _judged(waiting.pop(task.kind))
         seen |= {scale_name} - {""}
-    return found
+    for batch in waiting.values():
+        found |= _judged(batch)
+    return {node: found[node] for node, *_ in sites if node in found}
 
 
 DEQUANTIZED: Final = "_DequantizeLinear_Output"
@@ -366,57 +374,110 @@ def _site(graph: Graph, node: int, arrays: Mapping[int, object]) -> tuple[_Site,
     return _Site(value, scale, zero, *pair, axis), graph.value_names[name]
 
 
-def _activation(name: str, node: str, site: _Site, array: NDArray[Any], op: str) -> Quantizer | None:
+class _Task(NamedTuple):
+    """An activation to judge."""
+
+    name: str
+    node: str
+    rows: NDArray[np.float32]
+    """Values by channel, shape (channels, n)."""
+    numbers: tuple[NDArray[np.float64], ...]
+    """Scale and zero point of the QuantizeLinear, then of the DequantizeLinear: shape (channels, 1) or (1, 1)."""
+    dtype: np.dtype[Any]
+    is_wide: bool
+    """Whether each channel has a scale."""
+    natural: tuple[float, float] | None
+    """Ends of the range of the function that makes the values, if the scale comes from them."""
+    at: int = -1
+    """Index of the node."""
+    shared: bool = False
+
+    @property
+    def is_symmetric(self) -> bool:
+        lowest, highest = levels_of(self.dtype)
+        return float(self.numbers[1][0, 0]) == (lowest + highest + 1) // 2
+
+    @property
+    def kind(self) -> object:
+        """Return what all tasks share that are judged at once."""
+        return self.rows.shape, self.dtype, self.is_wide, self.natural, self.is_symmetric
+
+
+def _task(name: str, node: str, site: _Site, array: NDArray[Any], op: str) -> _Task | None:
     is_wide = site.scale is not None and site.scale.size > 1
     axis = site.axis if is_wide else 1 if array.ndim >= 4 else -1
-    rows = _rows(array, axis).astype(np.float32, copy=False)
-    lows, highs = rows.min(axis=1), rows.max(axis=1)
-    if not (np.isfinite(lows).all() and np.isfinite(highs).all()):
-        return None
-    lowest, highest = levels_of(site.zero.dtype)
+    rows = rows_of(array, axis).astype(np.float32, copy=False)
     if site.scale is None or site.back_scale is None:  # DynamicQuantizeLinear: what fits the values
-        low, high = min(float(lows.min()), 0.0), max(float(highs.max()), 0.0)
-        scale = np.asarray((high - low) / 255 or 1.0)
+        low, high = min(float(rows.min()), 0.0), max(float(rows.max()), 0.0)
+        if not math.isfinite(high - low):
+            return None
+        scale = np.full((1, 1), (high - low) / 255 or 1.0)
         zero = np.rint(-low / scale)
-        back_scale, back_zero = scale, zero
+        numbers = scale, zero, scale, zero
+    elif is_wide:
+        given = (site.scale, site.zero, site.back_scale, site.back_zero)
+        if not all(each.size in (1, len(rows)) for each in given):
+            return None
+        wide = (each.astype(np.float64).reshape(-1, 1) for each in given)
+        numbers = tuple(np.broadcast_to(each, (len(rows), 1)) for each in wide)  # type: ignore[assignment]
     else:
-        scale, zero, back_scale, back_zero = (
-            np.asarray(each, np.float64).reshape(-1, 1) if is_wide else np.asarray(each, np.float64).reshape(-1)[0]
-            for each in (site.scale, site.zero, site.back_scale, site.back_zero)
-        )
-    sample = _sampled(rows, "activation")
-    rounding = _rounding(site.zero.dtype)
+        given = (site.scale, site.zero, site.back_scale, site.back_zero)
+        numbers = tuple(each.reshape(-1)[:1, None].astype(np.float64) for each in given)  # type: ignore[assignment]
+    natural = next((ends for key, ends in _NATURAL.items() if key in op), None)
+    return _Task(name, node, rows, numbers, site.zero.dtype, is_wide, natural)
+
+
+def _judged(tasks: list[_Task]) -> dict[int, Quantizer]:
+    """Return the quantizers of activations of one kind, by node: small arrays cost less together."""
+    first = tasks[0]
+    rows = first.rows[None] if len(tasks) == 1 else np.stack([task.rows for task in tasks])
+    lows, highs = rows.min(axis=2), rows.max(axis=2)
+    if not (np.isfinite(lows).all() and np.isfinite(highs).all()):
+        finite = [task for task in tasks if np.isfinite(task.rows.min()) and np.isfinite(task.rows.max())]
+        return _judged(finite) if finite else {}
+    scale, zero, back_scale, back_zero = (np.stack([task.numbers[place] for task in tasks]) for place in range(4))
+    lowest, highest = levels_of(first.dtype)
+    sample = sampled(rows, "activation")
+    rounding = rounding_to(first.dtype)
     codes = np.clip(rounding(np.clip(sample / scale, -(2.0**24), 2.0**24)) + zero, lowest, highest)
     back = (codes - back_zero) * back_scale
-    steps = np.abs(back_scale) * _spacing(codes, site.zero.dtype)
-    natural = next((ends for key, ends in _NATURAL.items() if key in op), None)
-    if natural is not None:
-        lows, highs = np.minimum(lows, natural[0]), np.maximum(highs, natural[1])
-    measured = _measured(
-        _Rounded(sample, back, codes, np.broadcast_to(steps, sample.shape), lows, highs),
+    steps = np.abs(back_scale) * spacing(codes, first.dtype)
+    if first.natural is not None:
+        lows, highs = np.minimum(lows, first.natural[0]), np.maximum(highs, first.natural[1])
+    all_measured = costs_of(
+        Rounded(sample, back, codes, np.broadcast_to(steps, sample.shape), lows, highs),
         (lowest, highest),
-        site.zero.dtype,
-        is_symmetric=float(np.ravel(zero)[0]) == (lowest + highest + 1) // 2,
-        is_wide=is_wide,
+        first.dtype,
+        is_symmetric=first.is_symmetric,
+        is_wide=first.is_wide,
     )
-    apart = []
-    if not np.array_equal(scale, back_scale):
-        apart.append(f"the scale {np.ravel(back_scale)[0]:.3g} is {np.ravel(back_scale / scale)[0]:.3g} times as large")
-    if not np.array_equal(zero, back_zero):
-        apart.append(f"the zero point {int(np.ravel(back_zero)[0])} instead of {int(np.ravel(zero)[0])}")
-    return Quantizer(
-        name,
-        node,
-        "activation",
-        site.zero.dtype.name,
-        "channel" if is_wide else "tensor",
-        np.asarray([np.min(scale), np.max(scale)], np.float64),
-        int(np.ravel(zero)[0]),
-        float(np.min((lowest - zero) * scale)),
-        float(np.max((highest - zero) * scale)),
-        disagreement=", ".join(apart),
-        **measured,
-    )
+    both = (1, 2)
+    ranges = np.stack([scale.min(axis=both), scale.max(axis=both)], axis=1)
+    ends = ((lowest - zero) * scale).min(axis=both).tolist(), ((highest - zero) * scale).max(axis=both).tolist()
+    wrong = (scale != back_scale).any(axis=both).tolist(), (zero != back_zero).any(axis=both).tolist()
+    found = {}
+    for at, (task, measured) in enumerate(zip(tasks, all_measured, strict=True)):
+        apart = []
+        if wrong[0][at]:
+            now, then = back_scale[at, 0, 0], scale[at, 0, 0]
+            apart.append(f"the scale {now:.3g} is {now / then:.3g} times as large")
+        if wrong[1][at]:
+            apart.append(f"the zero point {int(back_zero[at, 0, 0])} instead of {int(zero[at, 0, 0])}")
+        found[task.at] = Quantizer(
+            task.name,
+            task.node,
+            "activation",
+            first.dtype.name,
+            "channel" if first.is_wide else "tensor",
+            ranges[at],
+            int(zero[at, 0, 0]),
+            ends[0][at],
+            ends[1][at],
+            disagreement=", ".join(apart),
+            shared=task.shared,
+            **measured,
+        )
+    return found
 
 
 def weight_quantizer(graph: Graph, node: int, held: Operand, right: NDArray[Any]) -> Quantizer | None:
@@ -424,23 +485,24 @@ def weight_quantizer(graph: Graph, node: int, held: Operand, right: NDArray[Any]
     if held.steps is None or held.integers is None or held.bits > 8:
         return None
     rows = {
-        key: _sampled(_rows(array, _output_axis(graph, node, right.ndim)), "weight")
+        key: sampled(rows_of(array, _output_axis(graph, node, right.ndim)), "weight")
         for key, array in {"x": right, "y": held.array, "q": held.integers, "s": held.steps}.items()
     }
     real = rows["x"].astype(np.float64)
     dtype = held.integers.dtype
-    is_float = not _is_integer(dtype)
+    is_float = not is_integer(dtype)
     is_whole = is_float or dtype.name.endswith(str(held.bits))
     ends: tuple[float, float] = levels_of(dtype) if is_whole else (0, 2**held.bits - 1)
     if not np.isfinite(real).all() or not real.size:
         return None
     codes = rows["q"].astype(np.float64)
-    apart = rows["s"] * _spacing(codes, dtype)
-    rounded = _Rounded(real, rows["y"], codes, apart, real.min(axis=1), real.max(axis=1))
+    apart = rows["s"] * spacing(codes, dtype)
+    rounded = Rounded(real, rows["y"], codes, apart, real.min(axis=1), real.max(axis=1))
     middle = (ends[0] + ends[1] + 1) // 2
     is_wide = held.granularity != "tensor"
     is_symmetric = held.zero_point in (0, middle)
-    measured = _measured(rounded, ends, dtype, is_symmetric=is_symmetric, is_wide=is_wide)
+    rounded = Rounded(*(each[None] for each in rounded))
+    (measured,) = costs_of(rounded, ends, dtype, is_symmetric=is_symmetric, is_wide=is_wide)
     norm = float(np.vdot(real, real))
     factor = float(np.vdot(rows["y"].astype(np.float64), real)) / norm if norm else 1.0
     steps = rows["s"]
@@ -518,134 +580,3 @@ def _output_axis(graph: Graph, node: int, ndim: int) -> int:
     if ndim > 2 or "Conv" in graph.op_type(node):
         return 0 if "Conv" in graph.op_type(node) else -1
     return 0 if attributes(graph.nodes[node]).get("transB", 0) else -1
-
-
-class _Rounded(NamedTuple):
-    """Values by channel, as rows of (channels, n)."""
-
-    real: NDArray[Any]
-    back: NDArray[Any]
-    """What they are after rounding."""
-    codes: NDArray[Any]
-    steps: NDArray[Any]
-    lows: NDArray[Any]
-    """Smallest value of each channel, of all values."""
-    highs: NDArray[Any]
-
-
-def _measured(
-    rounded: _Rounded, ends: tuple[float, float], dtype: np.dtype[Any], *, is_symmetric: bool, is_wide: bool
-) -> dict[str, Any]:
-    """Return the fields of a quantizer that its values decide."""
-    rounding, is_float = _rounding(dtype), not _is_integer(dtype)
-    real, codes = rounded.real, rounded.codes
-    errors = (rounded.back - real).astype(np.float64)
-    squares = errors * errors
-    far = np.abs(errors) > rounded.steps * 1.001
-    too_small, too_large = far & (codes <= ends[0]) & (errors > 0), far & (codes >= ends[1]) & (errors < 0)
-    clipped = too_small | too_large
-    wrong = far & ~clipped
-    wrongs = (squares * wrong).sum(axis=1)
-    lows, highs = np.minimum(rounded.lows, 0.0), np.maximum(rounded.highs, 0.0)
-    ranges, span = highs - lows, ends[1] - ends[0]
-
-    def fit(lows: NDArray[Any], highs: NDArray[Any]) -> float:
-        widths = 2 * np.maximum(-lows, highs) if is_symmetric else highs - lows
-        steps = np.maximum(widths / span, np.finfo(np.float32).tiny).reshape(-1, 1)
-        rest = real - steps * rounding(real / steps)
-        return float(np.vdot(rest, rest))
-
-    by_channel = fit(lows, highs)
-    whole = fit(lows.min(keepdims=True), highs.max(keepdims=True)) if not is_wide else by_channel
-    step = float(rounded.steps.min() if is_float else rounded.steps.max())
-    marked, lost = _odd_channels(wrongs, squares.sum(axis=1), ranges, step, is_wide=is_wide)
-    bins = int(span) + 1
-    has_levels = bins <= 256 and not is_float
-    return {
-        "count": real.size,
-        "below": int(np.count_nonzero(too_small)),
-        "above": int(np.count_nonzero(too_large)),
-        "levels": np.bincount((codes - ends[0]).astype(np.int64).ravel(), minlength=bins)
-        if has_levels
-        else np.zeros(0, np.int64),
-        "spread": np.zeros(0, np.int64) if is_float else _spread(rounded, ends),
-        "signal": float(np.vdot(real, real)),
-        "rounding": float(squares[~far].sum()),
-        "clipping": float(squares[clipped].sum()),
-        "wrong": float(wrongs.sum()),
-        "fitted": whole,
-        "by_channel": by_channel,
-        "channels": marked,
-        "lost": lost,
-    }
-
-
-def _spread(rounded: _Rounded, ends: tuple[float, float]) -> Longs:
-    """Return the counts of values in intervals of levels, which rounding does not leave."""
-    inside = min(_INTERVALS, int(ends[1] - ends[0]) + 1)
-    beyond = inside // 4
-    steps = np.maximum(rounded.steps, np.finfo(np.float32).tiny)
-    levels = (rounded.real - rounded.back) / steps + (rounded.codes - ends[0] + 0.5)
-    places = np.floor(levels * (inside / (ends[1] - ends[0] + 1))).ravel()
-    return np.bincount(
-        np.clip(places + beyond, 0, inside + 2 * beyond - 1).astype(np.int64), minlength=inside + 2 * beyond
-    )
-
-
-def _odd_channels(
-    wrongs: NDArray[Any], squares: NDArray[Any], ranges: NDArray[Any], step: float, *, is_wide: bool
-) -> tuple[tuple[int, ...], float]:
-    """Return the channels that are wrong or outliers, and the share of those that are lost because of them."""
-    if wrongs.sum() > squares.sum() / 2:
-        bad = np.flatnonzero(wrongs > squares.sum() / len(wrongs) / 10)
-        return (tuple(bad.tolist()) if len(bad) <= max(1, len(wrongs) // 4) else ()), 0.0
-    used = ranges > 0
-    if is_wide or np.count_nonzero(used) < 4:
-        return (), 0.0
-    lost = np.count_nonzero(used & (ranges < _LOST * step)) / np.count_nonzero(used)
-    outliers = np.flatnonzero(ranges > _FAR * np.median(ranges[used])) if lost >= _FEWEST_LOST else ()
-    return (tuple(map(int, outliers)), float(lost)) if len(outliers) else ((), 0.0)
-
-
-@functools.cache
-def levels_of(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """Return the smallest and the largest finite number of a type of numpy or ml_dtypes."""
-    if _is_integer(dtype):
-        integers = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
-        return int(integers.min), int(integers.max)
-    floats = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    return float(floats.min), float(floats.max)
-
-
-def _is_integer(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "iu" or "int" in dtype.name
-
-
-def _rounding(dtype: np.dtype[Any]) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return the function that rounds numbers of levels to a type: to integers, or to floats of eight bits."""
-    if _is_integer(dtype):
-        return np.rint
-    lowest, highest = levels_of(dtype)
-    return lambda levels: levels.clip(lowest, highest).astype(dtype).astype(np.float64)
-
-
-def _spacing(codes: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | float:
-    """Return the distance of a type's numbers around each code: 1 between integers."""
-    if _is_integer(dtype):
-        return 1.0
-    found = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    exponents = np.floor(np.log2(np.maximum(np.abs(codes), float(found.smallest_normal))))
-    return np.asarray(2.0 ** (exponents - found.nmant))
-
-
-def _rows(array: NDArray[Any], axis: int) -> NDArray[Any]:
-    """Return an array as rows, one for each channel."""
-    if not array.ndim:
-        return array.reshape(1, 1)
-    return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
-
-
-def _sampled(rows: NDArray[Any], role: str) -> NDArray[Any]:
-    """Return evenly spaced columns."""
-    width = max(16, _SAMPLED[role] // max(len(rows), 1))
-    return rows[:, :: max(1, rows.shape[1] // width)]

@@ -1,0 +1,178 @@
+"""What rounding costs: errors of arrays that are rounded to integers or small floats, and what is odd about them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.model.protofields import Longs
+
+_SAMPLED: Final = {"activation": 1 << 15, "weight": 1 << 17}
+"""Maximum number of values that are rounded."""
+_INTERVALS: Final = 64
+"""Maximum number of intervals in the histogram of a quantizer's range."""
+_FEWEST_LOST: Final = 0.25
+"""Minimum share of lost channels of a faulty quantizer."""
+_FAR: Final = 12.0
+"""Factor over the median range of all channels from which a channel is an outlier."""
+FEWEST_LEVELS: Final = 4
+"""Levels below which a channel is lost."""
+
+
+class Rounded(NamedTuple):
+    """Values of tensors of equal shape by channel, shape (tensors, channels, n)."""
+
+    real: NDArray[Any]
+    back: NDArray[Any]
+    """What they are after rounding."""
+    codes: NDArray[Any]
+    steps: NDArray[Any]
+    lows: NDArray[Any]
+    """Smallest value of each channel, of all values, shape (tensors, channels)."""
+    highs: NDArray[Any]
+
+
+def costs_of(
+    rounded: Rounded, ends: tuple[float, float], dtype: np.dtype[Any], *, is_symmetric: bool, is_wide: bool
+) -> list[dict[str, Any]]:
+    """Return the fields of each tensor's quantizer that its values decide."""
+    rounding, is_float = rounding_to(dtype), not is_integer(dtype)
+    real, codes = rounded.real, rounded.codes
+    errors = (rounded.back - real).astype(np.float64)
+    squares = errors * errors
+    far = np.abs(errors) > rounded.steps * 1.001
+    both = (1, 2)
+    below = above = np.zeros(len(real), np.int64)
+    clipping, wrongs = np.zeros(len(real)), np.zeros(real.shape[:2])
+    rounded_squares = squares.sum(axis=2)
+    all_squares = rounded_squares
+    if far.any():
+        too_small, too_large = far & (codes <= ends[0]) & (errors > 0), far & (codes >= ends[1]) & (errors < 0)
+        clipped = too_small | too_large
+        below, above = np.count_nonzero(too_small, axis=both), np.count_nonzero(too_large, axis=both)
+        clipping = squares.sum(axis=both, where=clipped)
+        wrongs = squares.sum(axis=2, where=far & ~clipped)
+        rounded_squares = squares.sum(axis=2, where=~far)
+    lows, highs = np.minimum(rounded.lows, 0.0), np.maximum(rounded.highs, 0.0)
+    ranges, span = highs - lows, ends[1] - ends[0]
+
+    def fit(lows: NDArray[Any], highs: NDArray[Any]) -> NDArray[Any]:
+        widths = 2 * np.maximum(-lows, highs) if is_symmetric else highs - lows
+        steps = np.maximum(widths / span, np.finfo(np.float32).tiny)[..., None]
+        return _norms(real - steps * rounding(real / steps))
+
+    by_channel = fit(lows, highs)
+    whole = by_channel if is_wide else fit(lows.min(axis=1, keepdims=True), highs.max(axis=1, keepdims=True))
+    step = (rounded.steps.min if is_float else rounded.steps.max)(axis=both).tolist()
+    bins = int(span) + 1
+    has_levels = bins <= 256 and not is_float
+    nothing = np.zeros((len(real), 0), np.int64)
+    numbers = {
+        "below": below,
+        "above": above,
+        "signal": _norms(real),
+        "rounding": rounded_squares.sum(axis=1),
+        "clipping": clipping,
+        "wrong": wrongs.sum(axis=1),
+        "fitted": whole,
+        "by_channel": by_channel,
+    }
+    lists = {name: each.tolist() for name, each in numbers.items()}
+    levels = _counts(codes - ends[0], bins) if has_levels else nothing
+    spread = nothing if is_float else _spread(rounded, ends)
+    odd = (_odd_channels(wrongs[at], all_squares[at], ranges[at], step[at], is_wide=is_wide) for at in range(len(real)))
+    return [
+        {name: each[at] for name, each in lists.items()}
+        | {"count": real[at].size, "levels": levels[at], "spread": spread[at], "channels": marked, "lost": lost}
+        for at, (marked, lost) in enumerate(odd)
+    ]
+
+
+def _norms(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the sum of squares of each tensor."""
+    flat = values.reshape(len(values), -1)
+    found: NDArray[Any] = np.matmul(flat[:, None], flat[:, :, None])[:, 0, 0]
+    return found
+
+
+def _counts(places: NDArray[Any], bins: int) -> Longs:
+    """Return how often each tensor has each place, shape (tensors, bins)."""
+    flat = places.reshape(len(places), -1).astype(np.int64)
+    flat += np.arange(len(flat))[:, None] * bins
+    return np.bincount(flat.ravel(), minlength=len(flat) * bins).reshape(-1, bins)
+
+
+def _spread(rounded: Rounded, ends: tuple[float, float]) -> Longs:
+    """Return the counts of values in intervals of levels, which rounding does not leave."""
+    inside = min(_INTERVALS, int(ends[1] - ends[0]) + 1)
+    beyond = inside // 4
+    steps = np.maximum(rounded.steps, np.finfo(np.float32).tiny)
+    levels = (rounded.real - rounded.back) / steps + (rounded.codes - ends[0] + 0.5)
+    places = np.floor(levels * (inside / (ends[1] - ends[0] + 1)))
+    return _counts(np.clip(places + beyond, 0, inside + 2 * beyond - 1), inside + 2 * beyond)
+
+
+def _odd_channels(
+    wrongs: NDArray[Any], squares: NDArray[Any], ranges: NDArray[Any], step: float, *, is_wide: bool
+) -> tuple[tuple[int, ...], float]:
+    """Return the channels that are wrong or outliers, and the share of those that are lost because of them."""
+    if wrongs.sum() > squares.sum() / 2:
+        bad = np.flatnonzero(wrongs > squares.sum() / len(wrongs) / 10)
+        return (tuple(bad.tolist()) if len(bad) <= max(1, len(wrongs) // 4) else ()), 0.0
+    used = ranges > 0
+    if is_wide or np.count_nonzero(used) < 4:
+        return (), 0.0
+    lost = np.count_nonzero(used & (ranges < FEWEST_LEVELS * step)) / np.count_nonzero(used)
+    outliers = np.flatnonzero(ranges > _FAR * np.median(ranges[used])) if lost >= _FEWEST_LOST else ()
+    return (tuple(map(int, outliers)), float(lost)) if len(outliers) else ((), 0.0)
+
+
+@functools.cache
+def levels_of(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Return the smallest and the largest finite number of a type of numpy or ml_dtypes."""
+    if is_integer(dtype):
+        integers = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+        return int(integers.min), int(integers.max)
+    floats = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return float(floats.min), float(floats.max)
+
+
+def is_integer(dtype: np.dtype[Any]) -> bool:
+    """Return whether a type of numpy or ml_dtypes holds integers."""
+    return dtype.kind in "iu" or "int" in dtype.name
+
+
+def rounding_to(dtype: np.dtype[Any]) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Return the function that rounds numbers of levels to a type: to integers, or to floats of eight bits."""
+    if is_integer(dtype):
+        return np.rint
+    lowest, highest = levels_of(dtype)
+    return lambda levels: levels.clip(lowest, highest).astype(dtype).astype(np.float64)
+
+
+def spacing(codes: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | float:
+    """Return the distance of a type's numbers around each code: 1 between integers."""
+    if is_integer(dtype):
+        return 1.0
+    found = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    exponents = np.floor(np.log2(np.maximum(np.abs(codes), float(found.smallest_normal))))
+    return np.asarray(2.0 ** (exponents - found.nmant))
+
+
+def rows_of(array: NDArray[Any], axis: int) -> NDArray[Any]:
+    """Return an array as rows, one for each channel."""
+    if not array.ndim:
+        return array.reshape(1, 1)
+    return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+
+
+def sampled(rows: NDArray[Any], role: str) -> NDArray[Any]:
+    """Return evenly spaced columns."""
+    width = max(16, _SAMPLED[role] // max(rows.shape[-2], 1))
+    return rows[..., :: max(1, rows.shape[-1] // width)]
