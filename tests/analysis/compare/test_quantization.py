@@ -154,9 +154,10 @@ def test_blame_of_packed_weights_is_what_they_cost_in_numpy(op: str) -> None:
     matrix = random.normal(size=(12, 32)).astype(np.float32)
     data, scales, values = packed(matrix, 16)
     if op == "MatMulNBits":
-        x, held = random.normal(size=(20, 32)).astype(np.float32), matrix.T
+        x: np.ndarray = random.normal(size=(20, 32)).astype(np.float32)
+        held = matrix.T
         exact, right, rough = helper.make_node("MatMul", ["h", "w"], ["y"]), x @ matrix.T, x @ values.T
-        made = {"K": 32, "N": 12, "bits": 4, "block_size": 16}
+        made: dict[str, Any] = {"K": 32, "N": 12, "bits": 4, "block_size": 16}
         reads = ["h", "w_Q4G16", "scales"]
     else:
         x, held, data = random.integers(0, 12, 40), matrix, data.reshape(12, -1)
@@ -193,7 +194,7 @@ def test_blame_of_a_convolution_of_integers_is_what_each_part_costs_in_numpy() -
 
     def convolved(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
         windows = np.lib.stride_tricks.sliding_window_view(values.astype(np.float64), (3, 3), axis=(2, 3))
-        return np.einsum("nchwij,ocij->nohw", windows, weights)
+        return np.asarray(np.einsum("nchwij,ocij->nohw", windows, weights))
 
     right = convolved(x, kernel)
     scales = np.abs(kernel).max(axis=(1, 2, 3)) / np.float32(127)
