@@ -78,8 +78,8 @@ def _located(path: str, root: str, size: int | None) -> Path:
     name = path.rsplit("/", 1)[-1]
     places = [*([Path(root).expanduser() / path] if root else []), Path.cwd() / name]
     for place in dict.fromkeys(places):
-        if place.is_file() and size in (None, place.stat().st_size):
-            return Path(os.path.normpath(place))
+        if (place.is_file() and size in (None, place.stat().st_size)) or (place.is_dir() and size is None):
+            return Path(os.path.normpath(place))  # `load` says what a folder is
     other = next((place for place in places if place.is_file()), None)
     if other is not None:
         message = f"{quoted(str(other))} has {bytes_text(other.stat().st_size)} where the kernel runs, and"

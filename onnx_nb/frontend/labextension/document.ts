@@ -28,7 +28,6 @@ import {
   unexpected,
 } from "./notices.ts";
 import type { Shared } from "./plugin.ts";
-import css from "./style.css";
 
 export interface Jupyter {
   readonly app: Application;
@@ -71,7 +70,7 @@ export class DocumentView {
     this.#panel = panel;
     this.#context = context;
     panel.addClass("onnx-nb-document");
-    panel.node.append(el("style", css), this.#notice);
+    panel.node.append(this.#notice);
     this.#wait("Starting the kernel …");
     this.#manager = this.#widgetManager();
     this.#begin().catch((error) => this.#say(unexpected(error)));

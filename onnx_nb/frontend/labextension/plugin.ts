@@ -1,8 +1,10 @@
 /** The plugin: what a .onnx file is, the tab that opens it, and the tabs that are opened again after a reload. */
 
+import { el } from "../panels/dom.ts";
 import { DocumentView, type Jupyter } from "./document.ts";
 import icon from "./icon.svg";
 import type { Application, Context, Dialogs, DocumentWidget, LuminoWidget, Modules, RenderMime } from "./jupyter.d.ts";
+import css from "./style.css";
 
 const FACTORY = "ONNX model";
 
@@ -59,6 +61,7 @@ export async function pluginOf(shared: Shared): Promise<object> {
     requires: [IRenderMimeRegistry],
     optional: [ILayoutRestorer, apputils.ISessionContextDialogs],
     activate(app: Application, rendermime: RenderMime, restorer: Restorer | null, given: Dialogs | null): void {
+      document.head.append(el("style", css));
       const dialogs = given ?? new apputils.SessionContextDialogs();
       const root = PageConfig.getOption("serverRoot");
       const jupyter: Jupyter = { app, dialogs, rendermime, root, shared, fail: apputils.showErrorMessage };

@@ -66,7 +66,6 @@ export function createCapture(
   const csv = (): void => download(new Blob([table.csv()], { type: "text/csv" }), `${about.model} values`, "csv");
   const save = button("Save CSV", csv, signal, { title: "The rows that are shown, with all digits" });
   const linked = el("div.onnx-nb-dim.onnx-nb-linked");
-  linked.hidden = true;
   const go = (name: string): void => {
     table.choose(rowOf.get(name) ?? -1);
     show(table.row);
@@ -107,7 +106,6 @@ export function createCapture(
     /** Shows the name of the linked graph, "" for none. */
     setLinked(text: string): void {
       linked.textContent = elide(text, 200);
-      linked.hidden = text === "";
     },
   };
 }

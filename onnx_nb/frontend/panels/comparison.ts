@@ -118,7 +118,6 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   };
   const save = saveMenu(points, content, options, task, signal);
   const linked = el("span.onnx-nb-dim.onnx-nb-linked");
-  linked.hidden = true;
   const goToFirst = (): void => {
     chosen = -1; // scroll it into view again
     pick(about.first);
@@ -149,7 +148,6 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     /** Shows the name of the linked graph, "" for none. */
     setLinked(text: string): void {
       linked.textContent = elide(text, 200);
-      linked.hidden = text === "";
     },
     redraw(): void {
       chart.plot.redraw();

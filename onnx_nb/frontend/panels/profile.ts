@@ -111,7 +111,6 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   const csv = (): void => download(new Blob([table.csv()], { type: "text/csv" }), `${about.model} kernels`, "csv");
   const save = button("Save CSV", csv, signal, { title: "The kernels that are shown, with all digits" });
   const linked = el("span.onnx-nb-dim.onnx-nb-linked");
-  linked.hidden = true;
   const left = about.left_out > 0 ? [`${counted(about.left_out, "short execution")} not on the timeline`] : [];
   const message = el("b.onnx-nb-said", elide(about.message, 900));
   const more = el("span.onnx-nb-dim", [...about.facts, ...left].join(" · "));
@@ -140,7 +139,6 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
     choose: (kernel: number): void => choose(kernel, false),
     setLinked(text: string): void {
       linked.textContent = elide(text, 200);
-      linked.hidden = text === "";
     },
     redraw(): void {
       for (const each of charts) each.redraw();

@@ -177,7 +177,8 @@ class Still {
         range.setStart(node, from);
         range.setEnd(node, to);
         let end = to;
-        if (cut !== null && rect.right > cut.right + 0.5) {
+        // a line that the page ends in dots has two rectangles: with them, and of all of it
+        if (cut !== null && range.getBoundingClientRect().right > cut.right + 0.5) {
           // a measure of one character leaves room for the dots
           const room = Number.parseFloat(style.fontSize);
           while (end > from && range.getBoundingClientRect().right > cut.right - room) range.setEnd(node, --end);

@@ -88,6 +88,26 @@ describe("a request", () => {
     expect(channel.live).toBe(false);
   });
 
+  it.each(["restarting", "dead", undefined])("hears at once that a kernel ended: %s", async (status) => {
+    const slots = new Set<(sender: unknown, status: string) => void>();
+    const signal = { connect: (slot: never) => slots.add(slot), disconnect: (slot: never) => slots.delete(slot) };
+    const kernel = new Kernel();
+    kernel.widget_manager = { kernel: { status: "idle", statusChanged: signal, disposed: signal } };
+    const closing = new AbortController();
+    const channel = new Channel(kernel, closing.signal);
+    const before = channel.request("picture", {}).catch((error: unknown) => error);
+    const say = (each: string): void => {
+      for (const slot of slots) slot(kernel, each);
+    };
+    for (const each of ["busy", "idle", "unknown"]) say(each); // "unknown" as while the page connects again
+    expect(channel.live).toBe(true);
+    say(status as string);
+    expect(await before).toMatchObject({ name: "KernelGone" });
+    expect(channel.live).toBe(false);
+    closing.abort();
+    expect(slots.size).toBe(0);
+  });
+
   it("waits for a kernel that does not listen, says so, and is answered then", async () => {
     vi.useFakeTimers();
     const { kernel, channel, closing } = open();

@@ -13,7 +13,19 @@ export interface Comm {
   off(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
   send(content: unknown): void;
   /** in JupyterLab it has a kernel */
-  readonly widget_manager?: { readonly kernel?: { readonly status: string } | null } | undefined;
+  readonly widget_manager?: { readonly kernel?: Kernel | null } | undefined;
+}
+
+/** A kernel as JupyterLab has it, with its signals. */
+export interface Kernel {
+  readonly status: string;
+  readonly statusChanged?: Signal<string>;
+  readonly disposed?: Signal<unknown>;
+}
+
+interface Signal<T> {
+  connect(slot: (sender: unknown, value: T) => void): unknown;
+  disconnect(slot: (sender: unknown, value: T) => void): unknown;
 }
 
 export interface Reply {
@@ -95,8 +107,14 @@ export class Channel {
     this.#comm = comm;
     const receive = (content: unknown, buffers?: DataView[]): void => this.#receive(content, buffers ?? []);
     comm.on("msg:custom", receive);
+    const { statusChanged, disposed } = comm.widget_manager?.kernel ?? {};
+    const heed = (_: unknown, status: unknown): void => {
+      if (/^(undefined|restarting|dead)$/.test(String(status))) this.lose();
+    };
+    for (const each of [statusChanged, disposed]) each?.connect(heed);
     signal.addEventListener("abort", () => {
       comm.off("msg:custom", receive);
+      for (const each of [statusChanged, disposed]) each?.disconnect(heed);
       for (const { reject } of this.#pending.values()) reject(new DOMException("the view was closed", "AbortError"));
     });
   }

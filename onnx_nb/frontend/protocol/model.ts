@@ -1,6 +1,6 @@
 /** The model of a widget as every anywidget host provides it, and bindings between its traits and a view. */
 
-import type { Channel, Comm } from "./channel.ts";
+import { type Channel, type Comm, NO_KERNEL } from "./channel.ts";
 import { bytesOf, bytesOfText, free, type Packed, unpack } from "./codec.ts";
 
 /** Members that every host has; using only these, a widget also works in hosts other than JupyterLab. */
@@ -49,6 +49,22 @@ export function bindTrait<T>(
     model.set(name, value);
     model.save_changes();
   };
+}
+
+/** Shows with which graph a view is linked: the kernel links them, as long as there is one. */
+export function bindLinked(
+  model: WidgetModel,
+  channel: Channel,
+  show: (text: string) => void,
+  signal: AbortSignal,
+): void {
+  const update = (): void => {
+    const linked = String(model.get("_linked"));
+    show(linked === "" || channel.live ? linked : NO_KERNEL);
+  };
+  update();
+  bindTrait(model, "_linked", update, signal);
+  channel.watch(update, signal);
 }
 
 /** Compares plain data; two buffers are different even if they hold the same bytes. */

@@ -4,7 +4,7 @@ import { type ComparisonOptions, type ComparisonView, createComparison } from ".
 import type { Step } from "../panels/quantizers.ts";
 import { unpack } from "../protocol/codec.ts";
 import { type Details, detailsOf, Points } from "../protocol/comparison.ts";
-import { bindTrait } from "../protocol/model.ts";
+import { bindLinked, bindTrait } from "../protocol/model.ts";
 import { announceChosen, drawn, type Page, roomBelow, sharing } from "./mount.ts";
 
 type Detail = ComparisonOptions["detail"];
@@ -81,10 +81,9 @@ export const comparisonWidget = sharing(
       signal,
     );
     view.choose(String(model.get("point")));
-    view.setLinked(String(model.get("_linked")));
     const putPoint = bindTrait<string>(model, "point", view.choose, signal);
     const putMetric = bindTrait<string>(model, "metric", view.setMetric, signal);
-    bindTrait<string>(model, "_linked", view.setLinked, signal);
+    bindLinked(model, channel, view.setLinked, signal);
     bindTrait<readonly Step[]>(model, "_steps", view.setSteps, signal);
     drawn(root, signal, () => (drilled ?? view).redraw());
   },

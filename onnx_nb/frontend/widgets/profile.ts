@@ -7,7 +7,7 @@ import { Columns, type Target } from "../protocol/columns.ts";
 import { PairData, type SideOf } from "../protocol/diff.ts";
 import type { GraphHost } from "../protocol/host.ts";
 import { bakedOf, pageHost, sideHost } from "../protocol/kernel.ts";
-import { bindTrait, loadPacked, type Parts } from "../protocol/model.ts";
+import { bindLinked, bindTrait, loadPacked, type Parts } from "../protocol/model.ts";
 import { ProfileData, ResourceData } from "../protocol/profile.ts";
 import { announceChosen, drawn, type Page, roomBelow, sharing } from "./mount.ts";
 
@@ -85,10 +85,9 @@ export const profileWidget = sharing(
       signal,
     );
     view.choose(Number(model.get("kernel")));
-    view.setLinked(String(model.get("_linked")));
     const put = bindTrait<number>(model, "kernel", view.choose, signal);
     const select = bindTrait<object[]>(model, "selection", () => undefined, signal);
-    bindTrait<string>(model, "_linked", view.setLinked, signal);
+    bindLinked(model, channel, view.setLinked, signal);
     drawn(root, signal, view.redraw);
   },
 );

@@ -5,7 +5,7 @@ import { type CaptureAbout, createCapture } from "../panels/capture.ts";
 import { createSummary, type Shapes, type SummaryData } from "../panels/summary.ts";
 import { Digest } from "../protocol/capture.ts";
 import { failureText } from "../protocol/host.ts";
-import { bindTrait } from "../protocol/model.ts";
+import { bindLinked, bindTrait } from "../protocol/model.ts";
 import type { Named } from "../protocol/viewstate.ts";
 import { announceChosen, drawn, type Page, roomBelow, sharing, type Widget } from "./mount.ts";
 
@@ -19,7 +19,7 @@ export const auditWidget = sharing(
 
 export const captureWidget = sharing(
   async (part) => new Digest(await part("columns")),
-  (digest, model, _channel, root, signal) => {
+  (digest, model, channel, root, signal) => {
     const options = {
       height: Number(model.get("height")),
       chosen: (name: string) => put(name === "" ? [] : [{ kind: "tensor", name }]),
@@ -27,9 +27,8 @@ export const captureWidget = sharing(
     const view = createCapture(root, digest, digest.meta as unknown as CaptureAbout, options, signal);
     const choose = ([first]: readonly Named[]): void => view.choose(first?.name ?? "");
     choose(model.get("selection") as Named[]);
-    view.setLinked(String(model.get("_linked")));
     const put = bindTrait<readonly Named[]>(model, "selection", choose, signal);
-    bindTrait<string>(model, "_linked", view.setLinked, signal);
+    bindLinked(model, channel, view.setLinked, signal);
     drawn(root, signal);
   },
 );
