@@ -183,6 +183,10 @@ def test_nothing_of_a_large_file_goes_over_the_wire_or_is_copied(lab: JupyterPag
 
 def test_a_file_and_a_kernel_that_go_away(lab: JupyterPage) -> None:
     path = copied(lab, "fleeting.onnx")
+    # the tab looks at its file every 4 s
+    lab.page.add_init_script(
+        "{ const { setInterval } = window; window.setInterval = (f, ms, ...args) => setInterval(f, ms / 10, ...args); }"
+    )
     lab.browse().double_click(path.name).document()
     notice = lab.page.locator(".onnx-nb-notice")
     path.rename(path.with_name("hidden"))
@@ -251,6 +255,45 @@ def test_a_drive_of_shared_editing_shows_the_same_file(lab: JupyterPage) -> None
     expect(lab.page.locator(".jp-NotebookPanel .jp-Cell").nth(2)).to_be_visible()
     assert (lab.server.root / "shared" / "together.ipynb").exists()
     assert lab.errors == []
+
+
+def test_what_no_tab_can_show_is_said_in_it(lab: JupyterPage) -> None:
+    """A path that only the page knows, weights that are missing, and folders."""
+    copied(lab, "far/away.onnx")
+    folder = copied(lab, "folder.onnx/inner.onnx").parent
+    model = onnx.load(models.light("squeezenet"))
+    onnx.save(
+        model, lab.server.root / "broken.onnx", save_as_external_data=True, location="lost.data", size_threshold=0
+    )
+    (lab.server.root / "lost.data").unlink()
+    notice = lab.page.locator(".onnx-nb-document:visible .onnx-nb-notice")
+    lab.browse().page.evaluate("""() => {
+        const { contents } = jupyterapp.serviceManager;
+        contents.addDrive(new contents.defaultDrive.constructor({ name: 'Cloud' }));
+    }""")
+    lab.command("docmanager:open", {"path": "Cloud:far/away.onnx"})
+    expect(notice.locator("h2")).to_contain_text(f"sees no file 'away.onnx': it looked for '{lab.server.root}/away.")
+    expect(notice.locator("p")).to_contain_text("Choose a kernel that runs where the file is, or copy the file into")
+    lab.screenshot("document-far")
+    before = lab.page.evaluate("jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.id")
+
+    lab.command("docmanager:open", {"path": "broken.onnx", "kernel": {"id": before}})
+    graph = GraphWidget(lab.document())
+    expect(graph.root.locator(".onnx-nb-warn")).to_contain_text("external data in 'lost.data', which is not in")
+    graph.root.get_by_role("button", name=re.compile("^[0-9]+ fault")).click()
+    expect(graph.root.locator(".onnx-nb-warn li").first).to_contain_text("Put the file there")
+    lab.screenshot("document-broken")
+
+    # a double-click goes into a folder; one that took the place of a file is called one
+    lab.double_click(folder.name)
+    expect(lab.page.locator(".jp-DirListing-itemName").get_by_text("inner.onnx", exact=True)).to_be_visible()
+    (lab.server.root / "broken.onnx").unlink()
+    folder.rename(lab.server.root / "broken.onnx")
+    notice.get_by_role("button", name="Open again").click()
+    expect(notice.locator("h2")).to_contain_text("broken.onnx' is a folder.")
+    expect(notice.locator("p")).to_have_text("Models in it: 'inner.onnx'.")
+    lab.screenshot("document-folder")
+    shutil.rmtree(lab.server.root / "broken.onnx")
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,8 @@
-"""What is shown goes on, or says what to do: kernels end, views are hidden, doubled and zoomed, notebooks are reopened."""
+"""What is shown goes on, or says what to do: kernels end, views are hidden, doubled and zoomed, notebooks reopened."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -42,6 +43,7 @@ FITS = """
     return [w === canvas.clientWidth, h === canvas.clientHeight, canvas.width === Math.round(w * devicePixelRatio),
             [...Array(boxes.count).keys()].every(box => boxes.x[box] >= x && boxes.y[box] >= y
                 && boxes.x[box] + boxes.w[box] <= x + w / k && boxes.y[box] + boxes.h[box] <= y + h / k)];"""
+SEEN = "image => image.complete && image.naturalWidth > 300 && image.naturalHeight > 200"
 KERNEL = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
 
 
@@ -100,6 +102,16 @@ def test_a_graph_and_its_panel_outlive_views_zoom_and_kernels(lab: JupyterPage) 
     graph.extract()
     lab.kernel.expect("[each.name for each in g.submodel.outputs]", ["r13"])
     expect(panel).to_contain_text("Linked with the graph of light_squeezenet.onnx")
+
+    # a page that is loaded again asks the kernel, which kept them
+    lab.command("docmanager:save")
+    lab.page.reload()
+    lab.widget("graph")
+    panel = lab.widget("capture", within=lab.cell(1))
+    graph = GraphWidget(lab.widget("graph", within=lab.cell(0)))
+    graph.expect_selection("r13")
+    graph.click("r5")
+    lab.kernel.expect("[each['name'] for each in g.selection]", ["r5"])
 
     # a new kernel knows nothing of them: both say so at once, and stay what they were
     lab.page.evaluate(f"() => {KERNEL}.restart()")
@@ -163,6 +175,9 @@ def test_what_was_hidden_is_drawn_in_the_size_of_its_place(lab: JupyterPage) -> 
     assert left["x"] + left["width"] <= right["x"] + 1
     assert abs(left["width"] - right["width"]) < 4
     lab.screenshot("survival-abreast")
+
+    lab.command("kernelmenu:shutdown")
+    expect(graph.root).to_contain_text(GONE)
     assert lab.errors == []
 
 
@@ -203,6 +218,7 @@ def test_a_saved_notebook_is_reopened_with_and_without_state_and_trust(lab: Jupy
                 text = json.dumps(changed)
             copy.write_text(text, encoding="utf-8")
             if kernel:  # the kernel of the first one, which has run nothing
+                lab.page.evaluate("jupyterapp.shell.currentWidget.dispose()")  # it has the same pictures
                 lab.command("docmanager:open", {"path": copy.name, "kernel": {"id": kernel}})
             else:
                 kernel = lab.open(copy.name).page.evaluate(f"{KERNEL}.id")
@@ -223,8 +239,7 @@ def reopened(lab: JupyterPage, state: str, trust: str) -> None:
     for cell in (graph, panel):
         picture = cell.locator("img.onnx-nb-picture")
         expect(picture).to_be_visible()
-        size = "image => image.complete && image.naturalWidth > 300 && image.naturalHeight > 200"
-        await_value(lambda picture=picture: picture.evaluate(size), wanted=True, what="a picture")
+        await_value(functools.partial(picture.evaluate, SEEN), wanted=True, what="a picture")
         expect(cell.locator(".onnx-nb")).to_have_count(0)
     expect(panel.get_by_text("As a table")).to_be_visible()
     if trust == "trusted":

@@ -78,6 +78,15 @@ def test_a_broken_file_is_refused_with_advice(tmp_path: Path) -> None:
     }
 
 
+def test_a_folder_is_called_one(model: Path) -> None:
+    folder = model.rename(model.parent / "inner.onnx").parent.rename(model.parents[1] / "folder.onnx")
+    assert value(document.view("folder.onnx", root=str(folder.parent))) == {
+        "what": f"'{folder}' is a folder.",
+        "now": "Models in it: 'inner.onnx'.",
+        "actions": ["again"],
+    }
+
+
 def test_a_model_whose_weights_are_missing_is_shown(tmp_path: Path) -> None:
     weight = numpy_helper.from_array(np.zeros(1000, np.float32), "w")
     node = helper.make_node("Add", ["x", "w"], ["y"])
