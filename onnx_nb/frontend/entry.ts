@@ -14,6 +14,7 @@ import {
   type Mount,
   mount,
   type Page,
+  release,
   rootIn,
   style,
   type View,
@@ -52,7 +53,10 @@ export default () => {
   let channel: Channel | undefined;
   let view: View | undefined;
   const channelOf = (model: WidgetModel): Channel => {
-    channel ??= new Channel(model, closing.signal);
+    if (channel === undefined) {
+      channel = new Channel(model, closing.signal);
+      channel.reconnected = () => release(model);
+    }
     return channel;
   };
   const viewOf = (model: WidgetModel): View => {

@@ -170,6 +170,8 @@ class Channel:
         verb, in_text = str(content.get("verb")), content.get("text") is True
         call = Call(content["id"], verb, content.get("args") or {}, self._widget.send, in_text)
         with self._lock:
+            if any(other.id == call.id and other.in_text == in_text for other in self._calls):
+                return  # sent again by a page that lost its connection
             self._calls.append(call)
             running = call.verb != "ping" and (self._worker is not None or self._start())
             if running:

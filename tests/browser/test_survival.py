@@ -44,6 +44,12 @@ FITS = """
             [...Array(boxes.count).keys()].every(box => boxes.x[box] >= x && boxes.y[box] >= y
                 && boxes.x[box] + boxes.w[box] <= x + w / k && boxes.y[box] + boxes.h[box] <= y + h / k)];"""
 SEEN = "image => image.complete && image.naturalWidth > 300 && image.naturalHeight > 200"
+# nothing that the page sends arrives
+LOSING = """() => {
+    const { send } = WebSocket.prototype;
+    WebSocket.prototype.send = () => undefined;
+    globalThis.keep = () => { WebSocket.prototype.send = send; };
+}"""
 KERNEL = "jupyterapp.shell.currentWidget.sessionContext.session.kernel"
 
 
@@ -94,9 +100,13 @@ def test_a_graph_and_its_panel_outlive_views_zoom_and_kernels(lab: JupyterPage) 
     await_value(lambda: lab.page.evaluate("devicePixelRatio"), 1.5, "the zoom")
     session.detach()
 
-    # the page loses its connection, and gets a new one to the same kernel
+    # the page loses its connection, and with it a click, and gets a new one to the same kernel
+    lab.page.evaluate(LOSING)
+    graph.click("r7", "tensor")
+    lab.page.evaluate("keep()")
     lab.command("kernelmenu:reconnect-to-kernel")
-    lab.cell(0)
+    graph.expect_selection("r5")  # as the kernel knows it
+    graph.rest()
     graph.click("r13")
     expect(panel.get_by_label("Value", exact=True)).to_contain_text("r13")  # the kernel has answered
     graph.press("Output")

@@ -48,6 +48,23 @@ def test_a_value_and_its_buffers_come_back_under_the_id() -> None:
     assert browser.buffers == [[b"xy"]]
 
 
+def test_a_request_that_is_sent_again_while_it_is_worked_on_is_answered_once() -> None:
+    browser, begun, go = Browser(), threading.Semaphore(0), threading.Event()
+
+    def slow(_call: Call) -> Reply:
+        begun.release()
+        assert go.wait(60)
+        return Reply("done")
+
+    Channel(browser, {"slow": slow})
+    browser.ask({"id": 7, "verb": "slow"})
+    assert begun.acquire(timeout=60)
+    browser.ask({"id": 7, "verb": "slow"})  # by a page that lost its connection
+    go.set()
+    browser.ask({"id": 8, "verb": "slow"})
+    assert browser.wait(2) == [{"id": 7, "value": "done"}, {"id": 8, "value": "done"}]
+
+
 def test_buffers_that_a_host_lost_come_as_text_when_asked_again() -> None:
     browser, sent = Browser(), [b"\x00\xff", b""]
     Channel(browser, {"columns": lambda call: Reply(call.args["part"], sent)})

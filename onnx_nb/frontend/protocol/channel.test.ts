@@ -108,6 +108,26 @@ describe("a request", () => {
     expect(slots.size).toBe(0);
   });
 
+  it("sends again what was lost with the connection", async () => {
+    let connected = (_sender: unknown, _status: string): void => undefined;
+    const signal = { connect: (slot: typeof connected) => (connected = slot), disconnect: () => undefined };
+    const kernel = new Kernel();
+    kernel.widget_manager = { kernel: { status: "idle", connectionStatusChanged: signal } };
+    const channel = new Channel(kernel, new AbortController().signal);
+    const reconnected = vi.fn();
+    channel.reconnected = reconnected;
+    const lost = channel.value("plan", { outputs: ["y"] });
+    connected(kernel, "connecting");
+    expect(kernel.sent).toHaveLength(1);
+    connected(kernel, "connected");
+    expect(kernel.sent.map(({ verb }) => verb)).toEqual(["plan", "ping"]);
+    kernel.answer({ id: idOf(kernel, 1) });
+    await vi.waitFor(() => expect(reconnected).toHaveBeenCalledOnce());
+    expect(kernel.sent[2]).toEqual(kernel.sent[0]);
+    kernel.answer({ id: idOf(kernel), value: "planned" });
+    expect(await lost).toBe("planned");
+  });
+
   it("waits for a kernel that does not listen, says so, and is answered then", async () => {
     vi.useFakeTimers();
     const { kernel, channel, closing } = open();

@@ -20,6 +20,7 @@ export interface Comm {
 export interface Kernel {
   readonly status: string;
   readonly statusChanged?: Signal<string>;
+  readonly connectionStatusChanged?: Signal<string>;
   readonly disposed?: Signal<unknown>;
 }
 
@@ -98,6 +99,8 @@ export class Channel {
   // two browser tabs may share one widget in the kernel: a random start keeps their ids apart
   #next = Math.floor(Math.random() * 2 ** 40);
   #live = true;
+  /** called after the connection was lost and made again */
+  reconnected: () => unknown = () => undefined;
   #waiting = "";
   #pinging = false;
   /** whether buffers have to come as text, because the host loses those of messages */
@@ -107,14 +110,16 @@ export class Channel {
     this.#comm = comm;
     const receive = (content: unknown, buffers?: DataView[]): void => this.#receive(content, buffers ?? []);
     comm.on("msg:custom", receive);
-    const { statusChanged, disposed } = comm.widget_manager?.kernel ?? {};
+    const { statusChanged, connectionStatusChanged, disposed } = comm.widget_manager?.kernel ?? {};
+    const signals = [statusChanged, connectionStatusChanged, disposed];
     const heed = (_: unknown, status: unknown): void => {
       if (/^(undefined|restarting|dead)$/.test(String(status))) this.lose();
+      if (status === "connected" && this.#live) void this.#resume();
     };
-    for (const each of [statusChanged, disposed]) each?.connect(heed);
+    for (const each of signals) each?.connect(heed);
     signal.addEventListener("abort", () => {
       comm.off("msg:custom", receive);
-      for (const each of [statusChanged, disposed]) each?.disconnect(heed);
+      for (const each of signals) each?.disconnect(heed);
       for (const { reject } of this.#pending.values()) reject(new DOMException("the view was closed", "AbortError"));
     });
   }
@@ -182,6 +187,17 @@ export class Channel {
       clearTimeout(late);
       this.#pinging = false;
     }
+  }
+
+  /** Sends again what may have been lost with the connection; the kernel ignores what it is working on. */
+  async #resume(): Promise<void> {
+    try {
+      await this.request("ping", {}); // what the kernel had to say comes before the reply
+    } catch {
+      return;
+    }
+    for (const [id, { verb, args }] of this.#pending) this.#ask(id, verb, args);
+    this.reconnected();
   }
 
   #turn(waiting: string, live: boolean): void {

@@ -20,6 +20,9 @@ export interface WidgetModel extends Comm {
 export interface CommModel {
   readonly comm?: { on_msg(heard: (message: unknown) => unknown): void; send(content: unknown): unknown };
   _handle_comm_msg(message: unknown): Promise<unknown>;
+  /** number of messages to which the kernel has not replied; later ones wait */
+  _pending_msgs?: number;
+  _handle_status?(message: { content: { execution_state: string } }): void;
 }
 
 /**

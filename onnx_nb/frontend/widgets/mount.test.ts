@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
 import type { CommModel, WidgetModel } from "../protocol/model.ts";
-import { hearKernel } from "./mount.ts";
+import { hearKernel, release } from "./mount.ts";
 
 /** Returns a model of anywidget and ipywidgets, which passes nothing on before `ready` and nothing if that fails. */
 function late(ready: Promise<void>): {
@@ -60,5 +60,20 @@ describe("hearKernel", () => {
     await hearKernel({ get: () => "" } as unknown as WidgetModel);
     const model = { get: () => "", widget_manager: { get_model: async () => ({ get: () => "" }) } };
     expect(await hearKernel(model as unknown as WidgetModel)).toBe(true); // as marimo's, which has no comm
+  });
+});
+
+describe("release", () => {
+  it("has ipywidgets send what waits for a reply that was lost, and nothing else", async () => {
+    const status = vi.fn();
+    const raw = { _pending_msgs: 2, _handle_status: status };
+    const model = { get: () => "mine", widget_manager: { get_model: () => Promise.resolve(raw) } };
+    await release(model as unknown as WidgetModel);
+    expect(raw._pending_msgs).toBe(1); // the idle kernel takes it away
+    expect(status).toHaveBeenCalledExactlyOnceWith({ content: { execution_state: "idle" } });
+    raw._pending_msgs = 0;
+    await release(model as unknown as WidgetModel);
+    await release({ get: () => "" } as unknown as WidgetModel);
+    expect(status).toHaveBeenCalledOnce();
   });
 });

@@ -32,6 +32,14 @@ export async function hearKernel(model: WidgetModel): Promise<boolean> {
   return true;
 }
 
+/** Sends what ipywidgets holds back: it waits for the reply to a message that was lost with the connection. */
+export async function release(model: WidgetModel): Promise<void> {
+  const raw = await model.widget_manager?.get_model(String(model.get("_own")));
+  if (!raw?._pending_msgs) return;
+  raw._pending_msgs = 1;
+  raw._handle_status?.({ content: { execution_state: "idle" } });
+}
+
 export interface Mount {
   readonly model: WidgetModel;
   readonly el: HTMLElement;
