@@ -178,7 +178,7 @@ def test_a_saved_notebook_shows_tables_where_no_widget_lives(lab: JupyterPage) -
         expect(picture).to_be_hidden()
     lab.command("docmanager:save")
 
-    # somebody else opens it: no widget state, no trust
+    # opened again: no widget state
     saved = json.loads((lab.server.root / name).read_text(encoding="utf-8"))
     saved["metadata"].pop("widgets", None)
     (lab.server.root / "still-elsewhere.ipynb").write_text(json.dumps(saved), encoding="utf-8")
