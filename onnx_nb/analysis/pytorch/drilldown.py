@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -36,7 +36,7 @@ from onnx_nb.analysis.run.windows import Windows
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.pytorch.align import Pairs
-    from onnx_nb.analysis.pytorch.record import Recording, Run
+    from onnx_nb.analysis.pytorch.record import FunctionCall, Recording, Run
 
 SMALL: Final = 1 << 28
 """Maximum bytes of recorded values for a run in one session, and for arrays to be kept for `Settings.errors`."""
@@ -71,6 +71,9 @@ def compare_operations(  # noqa: PLR0917
             for slot, new in zip(mine, yours, strict=False):
                 if named.get(slot.value) in tensors:
                     known[new.value] = tensors[named[slot.value]]
+    for older, newer in _same_functions(recording, again):
+        if named.get(older) in tensors:
+            known.setdefault(newer, tensors[named[older]])
     makers = {value: int(graph.producer[value]) for value in tensors.values()}
     wanted = [value for value, maker in makers.items() if maker >= 0 and not graph.folded[maker]]
     arrays: dict[int, NDArray[Any]] = {}
@@ -126,6 +129,26 @@ def compare_operations(  # noqa: PLR0917
         )
         points.append(point)
     return Comparison(reference, part.model.name, tuple(points))
+
+
+def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[int, int]]:
+    """Yield the value of each function call, and the operation's of the same line of Python that is equal to it."""
+
+    def line(run: Recording, made: FunctionCall) -> tuple[str, int, str]:
+        return run.calls[made.call].path, run.calls[made.call].index, made.source
+
+    made = defaultdict[tuple[str, int, str], list[int]](list)
+    for operation in again.functions:
+        made[line(again, operation)].append(operation.value)
+    for function in recording.functions:
+        values = made.get(line(recording, function), [])
+        wanted = recording.value(function.value)
+        for place, value in enumerate(values):
+            array = again.value(value)
+            if array.size == wanted.size and array.dtype == wanted.dtype and array.tobytes() == wanted.tobytes():
+                del values[: place + 1]
+                yield function.value, value
+                break
 
 
 _SCRIPT: Final = '''"""Run model.onnx on the inputs of {path} in torch, and compare with its outputs in torch."""
