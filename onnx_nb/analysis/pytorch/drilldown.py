@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 SMALL: Final = 1 << 28
 """Maximum bytes of recorded values for a run in one session, and for arrays to be kept for `Settings.errors`."""
+_ROUNDED: Final = 1e-4
+"""Most distance, relative to the norm, between the results of an operation in two runs of torch."""
 MOST_OPERATIONS: Final = 2000
 """Maximum number of operations of a submodule that `drill` accepts."""
 
@@ -132,7 +134,7 @@ def compare_operations(  # noqa: PLR0917
 
 
 def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[int, int]]:
-    """Yield the value of each function call, and the operation's of the same line of Python that is equal to it."""
+    """Yield the value of each function call, and that of the operation on the same line of Python that is near it."""
 
     def line(run: Recording, made: FunctionCall) -> tuple[str, int, str]:
         return run.calls[made.call].path, run.calls[made.call].index, made.source
@@ -144,11 +146,22 @@ def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[in
         values = made.get(line(recording, function), [])
         wanted = recording.value(function.value)
         for place, value in enumerate(values):
-            array = again.value(value)
-            if array.size == wanted.size and array.dtype == wanted.dtype and array.tobytes() == wanted.tobytes():
+            if _is_near(wanted, again.value(value)):
                 del values[: place + 1]
                 yield function.value, value
                 break
+
+
+def _is_near(wanted: NDArray[Any], array: NDArray[Any]) -> bool:
+    """Return whether two arrays have the same elements, apart from what the steps of attention round otherwise."""
+    if array.size != wanted.size or array.dtype != wanted.dtype:
+        return False
+    if array.tobytes() == wanted.tobytes():
+        return True
+    one, other = wanted.ravel().astype(np.complex128), array.ravel().astype(np.complex128)
+    finite = np.isfinite(one)
+    distance = np.linalg.norm(one[finite] - other[finite])
+    return bool(np.isfinite(other[finite]).all() and distance <= _ROUNDED * np.linalg.norm(one[finite]))
 
 
 _SCRIPT: Final = '''"""Run model.onnx on the inputs of {path} in torch, and compare with its outputs in torch."""
