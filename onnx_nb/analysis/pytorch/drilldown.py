@@ -145,11 +145,12 @@ def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[in
     for function in recording.functions:
         values = made.get(line(recording, function), [])
         wanted = recording.value(function.value)
-        for place, value in enumerate(values):
-            if _is_near(wanted, again.value(value)):
-                del values[: place + 1]
-                yield function.value, value
-                break
+        near = [_is_near(wanted, again.value(value)) for value in values]
+        if any(near):
+            first = near.index(True)
+            last = (near[first:] + [False]).index(False) + first - 1  # what only reshapes the result is a part of it
+            yield function.value, values[last]
+            del values[: last + 1]
 
 
 def _is_near(wanted: NDArray[Any], array: NDArray[Any]) -> bool:
