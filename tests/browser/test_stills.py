@@ -6,6 +6,8 @@ import base64
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
+import nbconvert
+import nbformat
 from playwright.sync_api import expect
 
 from tests.browser.jupyter import SCREENSHOTS, await_value
@@ -13,6 +15,8 @@ from tests.browser.test_comparison import FAULTY
 from tests.browser.test_picture import SVG, pictures
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
     from tests.browser.jupyter import JupyterPage
 
 CHAIN = """
@@ -80,4 +84,23 @@ def test_a_saved_notebook_shows_whole_graphs_and_whole_panels(lab: JupyterPage) 
             page.wait_for_function("document.images[0].complete")
             assert page.locator("img").evaluate("image => image.naturalWidth") > 100, kind
             page.screenshot(path=SCREENSHOTS / f"still-{kind}-{theme}.png", full_page=True)
+    notebook = nbformat.read(lab.server.root / name, 4)  # type: ignore[no-untyped-call]
+    for exporter in (nbconvert.HTMLExporter(), nbconvert.SlidesExporter()):  # type: ignore[no-untyped-call]
+        document, _ = exporter.from_notebook_node(notebook)
+        _assert_pictures(page, document, type(exporter).__name__)
     page.close()
+
+
+def _assert_pictures(page: Page, document: str, name: str) -> None:
+    """Assert that a page shows each picture without a network, and so does the PDF that it is printed to."""
+    page.route("**/*", lambda route: route.abort())
+    page.set_content(document)
+    page.wait_for_function("[...document.images].every((image) => image.complete)")
+    shown = page.locator("img.onnx-nb-picture")
+    expect(shown).to_have_count(len(CELLS))
+    widths = shown.evaluate_all("images => images.map((image) => image.checkVisibility() ? image.naturalWidth : 0)")
+    assert min(widths) > 100, widths
+    page.screenshot(path=SCREENSHOTS / f"nbconvert-{name}.png", full_page=True)
+    printed = page.pdf(path=SCREENSHOTS / f"nbconvert-{name}.pdf")
+    shown.evaluate_all("images => images.forEach((image) => image.remove())")
+    assert len(printed) - len(page.pdf()) > 2_000 * len(CELLS), "a picture of some lines and words takes more bytes"

@@ -143,12 +143,14 @@ def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[in
     for operation in again.functions:
         made[line(again, operation)].append(operation.value)
     for function in recording.functions:
+        if function.name == "scaled_dot_product_attention":  # was recorded again as its steps
+            continue
         values = made.get(line(recording, function), [])
         wanted = recording.value(function.value)
         near = [_is_near(wanted, again.value(value)) for value in values]
         if any(near):
             first = near.index(True)
-            last = (near[first:] + [False]).index(False) + first - 1  # what only reshapes the result is a part of it
+            last = [*near[first:], False].index(False) + first - 1  # what only reshapes the result is a part of it
             yield function.value, values[last]
             del values[: last + 1]
 
