@@ -378,7 +378,7 @@ def _parallel_adds(net: Editor, op: Op) -> str | None:
     shape, kind = net.shape(op.inputs[0]), net.kind(op.inputs[0])
     if not shape or op.attribute("axis", 0) not in (-1, len(shape) - 1) or kind.elem_type not in FLOATS:
         return None
-    adds, biases, outputs = list[Op](), list[Array](), list[int]()
+    adds, biases, outputs = list[Op](), list[Array | int](), list[int]()
     for made in op.outputs:
         size = (net.shape(made) or (None,))[-1] if made >= 0 else None
         if not isinstance(size, int):
@@ -391,14 +391,19 @@ def _parallel_adds(net: Editor, op: Op) -> str | None:
             biases.append(bias)
             outputs += add.outputs
         else:
-            # adding −0.0 changes nothing
-            biases.append(np.full(size, -0.0, onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)))
+            biases.append(size)
             outputs.append(made)
-    if len(adds) < 2:
+    others = sum(each for each in biases if isinstance(each, int))
+    if len(adds) < 2 or others > sum(
+        each.size for each in biases if not isinstance(each, int)
+    ):  # a file may claim any size for the other parts
         return None
     name = net.names[op.inputs[0]]
     wide = net.new_value(f"{name}_biased", op.subgraph, kind)
-    joined = net.new_constant(np.concatenate(biases), f"{name}_bias")
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+    # adding −0.0 changes nothing
+    filled = [np.full(each, -0.0, dtype) if isinstance(each, int) else each for each in biases]
+    joined = net.new_constant(np.concatenate(filled), f"{name}_bias")
     net.add(adds, "Add", [op.inputs[0], joined], [wide], at=op, before=True)
     net.replace([*adds, op], "Split", [wide, *op.inputs[1:]], op.attributes(), outputs=outputs)
     return f"{len(adds)} vectors are added to parts of one tensor"

@@ -520,18 +520,21 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
     ]
 
 
+_NUMBERS: Final = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+"""Attribute of a Constant → its dtype."""
+
+
 def _constant(graph: Graph, value: int) -> TensorProto | None:
     """Return a Constant's result as a weight, so that it need not be passed between parts."""
     maker = int(graph.producer[value])
     if maker < 0 or graph.operators[graph.op_index[maker]] != ("Constant", ""):
         return None
     for name, given in attributes(graph.nodes[maker]).items():
-        tensor = TensorProto()
-        if name == "value":
+        if name == "value" and isinstance(given, TensorProto):
+            tensor = TensorProto()
             tensor.CopyFrom(given)
-        elif name in ("value_float", "value_floats", "value_int", "value_ints"):
-            dtype = np.float32 if "float" in name else np.int64
-            tensor = onnx.numpy_helper.from_array(np.asarray(given, dtype))
+        elif name in _NUMBERS and np.asarray(given).dtype.kind in "if":  # not text, as in a broken file
+            tensor = onnx.numpy_helper.from_array(np.asarray(given, _NUMBERS[name]))
         else:
             continue
         tensor.name = graph.value_names[value]
