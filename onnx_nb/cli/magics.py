@@ -6,22 +6,29 @@ Options are written and read by click, completion comes from the same parameters
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import glob
+import html
+import itertools
 import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.shell_completion import ShellComplete
+from IPython import display
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.cli.script import Script, Source
+from onnx_nb.cli.script import Script, Source, shown_progress
 from onnx_nb.cli.verbs import VERBS, VIEW, Verb
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.progress import Progress
 
 MAGICS: Final[Mapping[str, Verb]] = {"onnx": VIEW, **{f"onnx_{v.name}": v for v in VERBS.values() if v.result}}
 """Name of a line magic → its verb."""
@@ -110,12 +117,29 @@ def _made(shell: InteractiveShell, script: Script, result: str, name: str | None
         print(script.code())  # noqa: T201
         return {}
     try:
-        made = script.run(shell.user_ns)
+        with _progress() as progress:
+            made = script.run(shell.user_ns, progress)
     except OnnxNbError as error:
         raise UsageError(str(error)) from error
+    except KeyboardInterrupt:
+        raise UsageError("interrupted; nothing was assigned.") from None
     if name:
         shell.user_ns[name] = made[name]
     return made
+
+
+def _progress() -> contextlib.AbstractContextManager[Progress]:
+    """Return a callback that draws a bar below the cell."""
+    output: Any = display.DisplayHandle()
+    calls = itertools.count()
+
+    def draw(done: float, what: str) -> None:
+        shown = {"text/plain": f"{done:4.0%}  {what}"}
+        shown["text/html"] = f'<progress max="1" value="{done:.3f}"></progress> {html.escape(what)}'
+        (output.update if next(calls) else output.display)(shown, raw=True)
+
+    # an output cannot be taken back, only emptied
+    return shown_progress(draw, lambda: output.update({"text/html": "", "text/plain": ""}, raw=True))
 
 
 # --- %%onnx_export ---------------------------------------------------------------------------------------------------

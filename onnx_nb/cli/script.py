@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from onnx_nb.analysis.progress import Progress, stage
 
 _MODULES: Final = ("onnx_nb", "pathlib")
+_PATIENCE, _EVERY = 0.3, 0.1
+"""Seconds before the progress is drawn, and between two drawings."""
 
 
 class Source(str):
@@ -102,3 +106,21 @@ def _value(written: Any, known: Mapping[str, Any]) -> Any:
         return written
     modules = {name: importlib.import_module(name) for name in _MODULES if f"{name}." in written}
     return eval(written, modules, known)  # noqa: S307 (ours, or what a person wrote into a cell)
+
+
+@contextlib.contextmanager
+def shown_progress(draw: Progress, erase: Callable[[], None]) -> Iterator[Progress]:
+    """Return a callback that draws at most every tenth of a second, and erase at the end what was drawn."""
+    begun = drawn = time.monotonic() + _PATIENCE - _EVERY
+
+    def report(done: float, what: str) -> None:
+        nonlocal drawn
+        if time.monotonic() - drawn >= _EVERY:
+            drawn = time.monotonic()
+            draw(done, what)
+
+    try:
+        yield report
+    finally:
+        if drawn != begun:
+            erase()

@@ -8,15 +8,15 @@ import os
 import re
 import shlex
 import sys
-import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
 import onnx_nb
 from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
+from onnx_nb.cli.script import shown_progress
 from onnx_nb.cli.verbs import MODEL, VERBS, ConditionType, Verb, lab
 
 if TYPE_CHECKING:
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 CHECK, ERROR, INTERNAL, INTERRUPTED = 1, 2, 3, 130
 """Exit codes: a check failed; a wrong argument or an unusable file; a fault of onnx_nb; Ctrl-C."""
-
-_PATIENCE, _EVERY = 0.3, 0.1
-"""Seconds before the progress is drawn, and between two drawings."""
 
 _COMMON: Final = (
     click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object, as docs/json.md describes it."),
@@ -148,28 +145,16 @@ def _summarize(blocks: Sequence[Block], picture: str) -> None:
         raise OnnxNbError(message, advice="GITHUB_STEP_SUMMARY names its file.") from error
 
 
-@contextlib.contextmanager
-def _progress() -> Iterator[Progress | None]:
+def _progress() -> contextlib.AbstractContextManager[Progress | None]:
     """Return a callback that draws one line on a terminal, and nothing elsewhere."""
     if not sys.stderr.isatty():
-        yield None
-        return
-
-    begun = drawn = time.monotonic() + _PATIENCE - _EVERY
+        return contextlib.nullcontext()
 
     def draw(done: float, what: str) -> None:
-        nonlocal drawn
-        if time.monotonic() - drawn < _EVERY:
-            return
-        drawn = time.monotonic()
         bar = "━" * round(done * 20)
         click.echo(f"\r\x1b[2K{bar:╌<20} {done:4.0%}  {_line(what)[:50]}", err=True, nl=False)
 
-    try:
-        yield draw
-    finally:
-        if drawn != begun:
-            click.echo("\r\x1b[2K", err=True, nl=False)
+    return shown_progress(draw, lambda: click.echo("\r\x1b[2K", err=True, nl=False))
 
 
 def _line(text: str) -> str:

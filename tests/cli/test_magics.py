@@ -15,7 +15,8 @@ import onnx.printer
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from jupyter_client.manager import start_new_kernel
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager, start_new_kernel
 
 import onnx_nb
 from onnx_nb.cli.magics import MAGICS
@@ -142,9 +143,39 @@ def test_a_kernel_completes_and_shows() -> None:
         client.execute_interactive("%onnx_summary one", timeout=60, output_hook=shown.append)
         results = [each["content"]["data"] for each in shown if each["msg_type"] == "execute_result"]
         assert [WIDGET in data for data in results] == [True]
+        _assert_progress_and_interrupt(manager, client)
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+
+
+def _assert_progress_and_interrupt(manager: KernelManager, client: BlockingKernelClient) -> None:
+    """A long magic draws a bar, which is gone when it ends, and an interrupt is one line."""
+    client.execute_interactive(
+        "import time\n"
+        "def slow(*args, progress, **kwargs):\n"
+        "    for number in range(600):\n"
+        "        progress(number / 600, 'layer <0>')\n"
+        "        time.sleep(0.1)\n"
+        "onnx_nb.capture = slow",
+        timeout=60,
+    )
+    shown: list[Any] = []
+
+    def interrupt(message: Any) -> None:
+        shown.append(message)
+        if message["msg_type"] == "update_display_data" and len(shown) < 6:
+            manager.interrupt_kernel()
+
+    reply = client.execute_interactive("%onnx_capture one", timeout=60, output_hook=interrupt)
+    drawn = [each["content"]["data"]["text/html"] for each in shown if "display_data" in each["msg_type"]]
+    assert drawn[0].startswith("<progress")
+    assert "layer &lt;0&gt;" in drawn[0]
+    assert not drawn[-1]
+    printed = "".join(each["content"]["text"] for each in shown if each["msg_type"] == "stream")
+    assert reply["content"]["status"] == "error"
+    assert "UsageError: interrupted" in printed
+    assert "Traceback" not in printed
 
 
 def test_unloading_removes_magics_and_completion(shell: Any) -> None:
