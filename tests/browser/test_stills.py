@@ -84,7 +84,7 @@ def test_a_saved_notebook_shows_whole_graphs_and_whole_panels(lab: JupyterPage) 
             page.wait_for_function("document.images[0].complete")
             assert page.locator("img").evaluate("image => image.naturalWidth") > 100, kind
             page.screenshot(path=SCREENSHOTS / f"still-{kind}-{theme}.png", full_page=True)
-    notebook = nbformat.read(lab.server.root / name, 4)  # type: ignore[no-untyped-call]
+    notebook = nbformat.read(lab.server.root / name, 4)
     for exporter in (nbconvert.HTMLExporter(), nbconvert.SlidesExporter()):  # type: ignore[no-untyped-call]
         document, _ = exporter.from_notebook_node(notebook)
         _assert_pictures(page, document, type(exporter).__name__)

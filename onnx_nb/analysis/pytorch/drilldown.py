@@ -143,8 +143,6 @@ def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[in
     for operation in again.functions:
         made[line(again, operation)].append(operation.value)
     for function in recording.functions:
-        if function.name == "scaled_dot_product_attention":  # was recorded again as its steps
-            continue
         values = made.get(line(recording, function), [])
         wanted = recording.value(function.value)
         near = [_is_near(wanted, again.value(value)) for value in values]
