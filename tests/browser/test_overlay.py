@@ -49,4 +49,20 @@ def test_numbers_color_the_boxes(themed_lab: JupyterPage) -> None:
     graph.root.get_by_role("button", name="Close overlay").click()
     expect(graph.root.get_by_label("Color", exact=True)).to_have_value("category")
     lab.kernel.expect("g._overlay is None")
+
+    # more labels than colors: the less frequent ones share a color, and are listed once it is pressed
+    lab.kernel.run("names = [n.output[0] for n in g.model.proto.graph.node]")
+    lab.kernel.run("g.overlay({n: f'part {min(i // 12, 10)}' for i, n in enumerate(names)}, label='part')")
+    legend = graph.root.get_by_role("group", name="Colors: part")
+    expect(legend.locator("i")).to_have_count(9)  # seven labels, the others, and scopes of several
+    assert len(set(legend.locator("i").evaluate_all("all => all.map(each => each.style.background)"))) == 9
+    lab.screenshot(f"overlay-labels-{lab.theme}", graph.root)
+    legend.get_by_role("button", name="4 others").click()
+    last = legend.get_by_role("button", name="part 9")
+    last.click()
+    expect(last).to_have_attribute("aria-pressed", "true")
+    graph.expect("view.state.overlay.data.labels.filter((_, at) => !view.state.overlay.leavesOut(at)).join()", "part 9")
+    lab.screenshot(f"overlay-label-filtered-{lab.theme}", graph.root)
+    last.click()
+    graph.expect("view.state.overlay.range.to - view.state.overlay.range.from", 1)
     assert lab.errors == []

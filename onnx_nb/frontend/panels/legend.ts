@@ -1,10 +1,11 @@
 /**
  * Meaning of the colors: the categories of this model, or the scale of an overlay with a filter on it. Pressing a
- * category highlights its nodes, as a search for its ops does, and lists the ops, so that one can be highlighted.
+ * category highlights its nodes, as a search for its ops does, and lists the ops, so that one can be highlighted; as
+ * pressing the color that less frequent labels share lists these.
  */
 
 import type { Columns } from "../protocol/columns.ts";
-import { categoryTitle, categoryVariable, createRamp, labelColor } from "../render/theme.ts";
+import { categoryTitle, categoryVariable, createRamp, labelKeys } from "../render/theme.ts";
 import { counted, plain } from "../scene/formatting.ts";
 import { EVERYTHING, type Overlay } from "../scene/overlay.ts";
 import { quoted } from "../search/query.ts";
@@ -14,9 +15,7 @@ import type { Panel, ViewContext } from "./viewcontext.ts";
 
 /** Steps of the filter's sliders. */
 const STEPS = 200;
-/** Labels of an overlay that have buttons. */
-const LABELS = 24;
-/** Ops of the pressed category that have buttons. */
+/** Ops of the pressed category, or less frequent labels, that have buttons. */
 const OPS = 16;
 
 /** Fills the legend again; the focus stays on the pressed button. */
@@ -73,25 +72,31 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
     element.setAttribute("aria-label", `Colors: ${label}`);
     const counts = new Uint32Array(labels.length);
     for (const at of overlay.data.nodes) if (!Number.isNaN(at)) counts[at]++;
-    const made = labels.slice(0, LABELS).map((name, at) => {
-      const only = overlay.only(at);
-      const lit = overlay.range.from === only.from && overlay.range.to === only.to;
-      const title = `${counted(counts[at], "node")}; press to show only them`;
+    const { range } = overlay;
+    const press = (text: string, from: number, to: number, ...swatch: Node[]): HTMLElement => {
+      const only = overlay.only(from, to);
+      const lit = range.from === only.from && range.to === only.to;
+      const count = counts.subarray(from, to).reduce((sum, each) => sum + each, 0);
+      const title = `${counted(count, "node")}; press to show only them`;
       const properties = { class: "onnx-nb-swatched", title, "aria-pressed": String(lit) };
       const pressed = button("", () => dispatch({ type: "range", range: lit ? EVERYTHING : only }), round, properties);
-      pressed.append(el("i", { style: { background: labelColor(labels, at).fill } }), elide(name || "none", 40));
+      pressed.append(...swatch, elide(text, 40));
       return pressed;
+    };
+    const made = labelKeys(labels).flatMap(({ text, from, to, fill }) => {
+      const key = press(text, from, to, el("i", { style: { background: fill } }));
+      const only = overlay.only(from, to);
+      if (to - from < 2 || range.from < only.from || range.to > only.to) return [key];
+      const last = Math.min(to, from + OPS);
+      const inner = labels.slice(from, last).map((name, at) => press(name || "none", from + at, from + at + 1));
+      if (last < to) inner.push(el("span", `and ${plain(to - last)} more`));
+      return [key, el("span.onnx-nb-legend-ops", { style: { "border-color": fill } }, ...inner)];
     });
-    const more = labels.length - made.length;
-    const notes = [
-      more > 0 ? `and ${plain(more)} more` : "",
-      unmatched > 0 ? `${counted(unmatched, "name")} not in the model` : "",
-    ];
     element.replaceChildren(
       el(
         "div.onnx-nb-scale-title",
         el("b", elide(label || "label", 40)),
-        el("span", notes.filter(Boolean).join(" · ")),
+        el("span", unmatched > 0 ? `${counted(unmatched, "name")} not in the model` : ""),
       ),
       ...made,
       closing(dispatch, round),

@@ -2,13 +2,11 @@
 
 import type { Size } from "./camera.ts";
 import type { Pen, Picture } from "./canvas.ts";
-import { labelColor } from "./theme.ts";
+import { labelKeys } from "./theme.ts";
 
 /** Pixels of the strip, and of what is on it. */
 const STRIP = 36;
 const ROW = 20;
-/** Labels that are listed. */
-const LABELS = 24;
 const SIDE = 14;
 const FONT = 11.5;
 const RAMP = { width: 220, height: 10, steps: 44 } as const;
@@ -21,13 +19,12 @@ export function scaleHeight(picture: Picture, width: number): number {
 /** Places the labels of an overlay in rows, after its name. */
 function placed({ overlay, measure }: Picture, width: number) {
   let [x, row] = [2 * SIDE + measure(overlay?.data.label || "value", FONT, true), 0];
-  const labels = overlay?.data.labels ?? [];
-  const names = labels.slice(0, LABELS).map((name) => (name.length > 40 ? `${name.slice(0, 39)}…` : name || "none"));
-  return [...names, ...(labels.length > LABELS ? [`and ${labels.length - LABELS} more`] : [])].map((text) => {
+  return labelKeys(overlay?.data.labels ?? []).map(({ text: name, fill }) => {
+    const text = name.length > 40 ? `${name.slice(0, 39)}…` : name;
     const wide = RAMP.height + SIDE / 2 + measure(text, FONT, false);
     if (x + wide + SIDE > width && x > SIDE) [x, row] = [SIDE, row + 1];
     x += wide + SIDE;
-    return { text, row, x: x - wide - SIDE };
+    return { text, fill, row, x: x - wide - SIDE };
   });
 }
 
@@ -52,11 +49,10 @@ export function drawScale(pen: Pen, picture: Picture, view: Size, dpr: number): 
     x += measure(text, FONT, bold) + SIDE;
   };
   write(label || "value", theme.text, true);
-  const { labels } = overlay.data;
-  if (labels !== undefined) {
-    placed(picture, view.w).forEach(({ text, row, x: left }, at) => {
+  if (overlay.data.labels !== undefined) {
+    placed(picture, view.w).forEach(({ text, fill, row, x: left }) => {
       middle = STRIP / 2 + ROW * row;
-      pen.fillStyle = at < LABELS ? labelColor(labels, at).fill : theme.background;
+      pen.fillStyle = fill;
       pen.fillRect(left, middle - RAMP.height / 2, RAMP.height, RAMP.height);
       x = left + RAMP.height + SIDE / 2;
       write(text, theme.text, false);

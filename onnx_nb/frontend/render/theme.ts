@@ -228,10 +228,22 @@ const LABELS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9"
 /** Label of scopes whose nodes have different ones, as `analysis/view/overlays.py` names it. */
 const SEVERAL = "several";
 
-/** Returns the fill of a label, and text that is legible on it. */
+/** Returns the fill of a label, the last one for all less frequent labels, and text that is legible on it. */
 export function labelColor(labels: readonly string[], at: number): { fill: string; ink: string } {
-  const fill = labels[at] === SEVERAL ? "#87919c" : LABELS[at % LABELS.length];
+  const fill = labels[at] === SEVERAL ? "#87919c" : LABELS[Math.min(at, LABELS.length - 1)];
   return { fill, ink: luminance(parsed(fill)) > EVEN ? "#000000" : "#ffffff" };
+}
+
+/** Returns what a legend lists: each color with the labels that have it, of which there are more than colors. */
+export function labelKeys(labels: readonly string[]): { text: string; from: number; to: number; fill: string }[] {
+  const named = labels.length - Number(labels.at(-1) === SEVERAL);
+  const own = named > LABELS.length ? LABELS.length - 1 : named;
+  const key = (text: string, from: number, to = from + 1) => ({ text, from, to, fill: labelColor(labels, from).fill });
+  return [
+    ...labels.slice(0, own).map((name, at) => key(name || "none", at)),
+    ...(own < named ? [key(`${named - own} others`, own, named)] : []),
+    ...labels.slice(named).map((name) => key(name, named)),
+  ];
 }
 
 type Rgb = readonly [number, number, number];

@@ -71,7 +71,7 @@ describe("Overlay", () => {
     expect([0, 1].map((x) => overlay.say(x))).toEqual(["CUDA", "CPU"]);
     expect(overlay.leavesOut(0) || overlay.leavesOut(1)).toBe(false);
     expect(overlay.leavesOut(Number.NaN)).toBe(true);
-    const cpu = overlay.within(overlay.only(1));
+    const cpu = overlay.within(overlay.only(1, 2));
     expect([0, 1].map((x) => cpu.leavesOut(x))).toEqual([true, false]);
   });
 });

@@ -82,10 +82,10 @@ export class Overlay {
     return Math.min(1, Math.max(0, t));
   }
 
-  /** Returns the range that shows only one label. */
-  only(label: number): Range {
+  /** Returns the range that shows only some labels. */
+  only(from: number, to: number): Range {
     const count = this.data.labels?.length ?? 1;
-    return { from: label / count, to: (label + 1) / count };
+    return { from: from / count, to: to / count };
   }
 
   /** Returns the number at a position on the scale. */
