@@ -55,7 +55,8 @@ _PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
 <title>{title}</title>
-<style>html{{color-scheme:light dark}}body{{margin:0;padding:12px;font-family:system-ui,sans-serif}}</style>
+<style>html{{color-scheme:light dark}}[data-theme=light]{{color-scheme:light}}[data-theme=dark]{{color-scheme:dark}}
+body{{margin:0;padding:12px;font-family:system-ui,sans-serif}}</style>
 </head>
 <body>
 <noscript>This page draws {title} with JavaScript, all of which is in the page itself.</noscript>
@@ -64,6 +65,13 @@ _PAGE = """<!doctype html>
 </body>
 </html>
 """
+
+_THEME: Final = """{const follow = () => {
+  const [, theme = ""] = /^#theme=(light|dark)$/.exec(location.hash) ?? [];
+  document.documentElement.dataset.theme = theme;
+}; follow(); addEventListener("hashchange", follow);}
+"""
+"""Makes ``page.html#theme=dark`` dark in any system: a page that shows it in a frame cannot say so otherwise."""
 
 REPLIES: Final = 4_000_000
 """Maximum number of characters of the inspector's texts in a page."""
@@ -194,7 +202,7 @@ def _bundle() -> str:
 
 def _with_bundle(title: str, data: str) -> str:
     # only "</script" and "<!--" could end or change a script element; the bundle is ours and built without them
-    script = _bundle()
+    script = _THEME + _bundle()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:"
     return _PAGE.format(policy=policy, title=html.escape(title[:200]), data=data, bundle=script)

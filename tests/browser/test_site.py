@@ -66,3 +66,29 @@ def test_the_gallery_is_live_without_a_kernel_and_without_a_network(
     frames.nth(2).scroll_into_view_if_needed()
     expect(frames.nth(2).content_frame.get_by_text("First differs at 'layers.2.norm1'")).to_be_visible()
     page.screenshot(path=SCREENSHOTS / f"gallery-export-{theme}.png")
+
+
+def test_the_site_is_searched_read_by_keyboard_and_turned_dark(page: Page, site: Path) -> None:
+    page.route("https://**", lambda route: route.abort())
+    page.emulate_media(color_scheme="light")
+    page.goto((site / "docs" / "index.html").as_uri())
+    page.keyboard.press("Control+k")
+    page.keyboard.type("extract_model")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="Coming from another tool").and_(page.locator(".search a")).click()
+    expect(page.get_by_role("heading", name="Coming from another tool")).to_be_visible()
+    page.get_by_role("link", name="Gallery", exact=True).first.click()
+    frame = page.locator(".live-pages iframe").first
+    network = frame.content_frame.locator(".onnx-nb").last
+    expect(network).not_to_have_class(re.compile("onnx-nb-dark"))
+    page.get_by_label("Color mode").filter(visible=True).focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Dark").press("Enter")
+    expect(network).to_have_class(re.compile("onnx-nb-dark"))
+    for _ in range(20):  # from the button over the other links of the head into the first live page
+        page.keyboard.press("Tab")
+        if frame.evaluate("(frame) => frame === document.activeElement"):
+            break
+    page.keyboard.press("Tab")
+    expect(frame.content_frame.locator(":focus")).to_have_count(1)
+    page.screenshot(path=SCREENSHOTS / "site-dark.png")
