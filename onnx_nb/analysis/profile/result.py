@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -25,7 +25,8 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
-from onnx_nb.analysis.profile.mapping import UNKNOWN, How, Place, shape_nodes
+from onnx_nb.analysis.profile.mapping import UNKNOWN, How, Place
+from onnx_nb.analysis.profile.rows import COLUMNS, MEMCPY, By, Split, rows, short, spread_of
 from onnx_nb.analysis.profile.sessions import (
     Optimization,
     located,
@@ -47,23 +48,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-By = Literal["kernel", "node", "operator", "scope", "provider", "fallback"]
-Split = Literal["macs"]
-MEMCPY: Final = frozenset(("MemcpyFromHost", "MemcpyToHost"))
 _CPU: Final = "CPUExecutionProvider"
 _MOST: Final = 0.7
 """Share of the time whose kernels `Profile.message` counts."""
-_COLUMNS: Final[Mapping[By, Sequence[str]]] = {
-    "kernel": (
-        *("kernel", "op", "provider", "seconds", "spread", "share", "calls", "nodes", "how", "edge", "inside"),
-        *("gflops", "gbs", "memory", "threads"),
-    ),
-    "node": ("node", "op", "scope", "provider", "kernel", "seconds", "set_seconds", "set_size", "status"),
-    "operator": ("op", "kernels", "seconds", "spread", "share"),
-    "scope": ("scope", "class", "kernels", "seconds", "spread", "share"),
-    "provider": ("provider", "kernels", "nodes", "seconds", "spread", "share"),
-    "fallback": ("kernel", "op", "nodes", "provider", "wanted", "reason", "seconds", "share"),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,11 +241,11 @@ class Profile(Displayed):
         by_provider = [row for row in self.rows("provider") if row["provider"]]
         if len(by_provider) > 1:
             text += "; " + ", ".join(
-                f"{count_text(row['nodes'], 'node')} on {_short(row['provider'])}" for row in by_provider
+                f"{count_text(row['nodes'], 'node')} on {short(row['provider'])}" for row in by_provider
             )
             text += self._fallback_text()
         elif by_provider:
-            text += f"; all on {_short(by_provider[0]['provider'])}"
+            text += f"; all on {short(by_provider[0]['provider'])}"
         copied = sum(float(s) for s, k in zip(self.shares, self.kernels, strict=True) if k.op in MEMCPY and not k.nodes)
         if (unknown := 1 - self.mapped - copied) > 0.01:
             text += f"; {unknown:.0%} of the time is of unknown nodes"
@@ -287,26 +274,10 @@ class Profile(Displayed):
             text += f"; {count_text(len(self.copies), 'copy', 'copies')} between providers, {share:.0%} of the time"
         return text
 
-    def _fallback_rows(self) -> list[dict[str, Any]]:
-        wanted, shapes, found = self.wanted, shape_nodes(self.graph), []
-        for row, number in zip(self.rows(), np.argsort(-self.shares, kind="stable").tolist(), strict=True):
-            kernel = self.kernels[number]
-            if kernel.provider in ("", wanted) or kernel.op in MEMCPY:
-                continue
-            small = bool(kernel.nodes) and all(shapes[node] for node in kernel.nodes)
-            reason = (
-                f"{_short(wanted)} did not take them, usually for want of a kernel for their type, attributes or shape"
-            )
-            if small:
-                reason = "they compute shapes, which onnxruntime leaves on the CPU"
-            about = {**row, "wanted": wanted, "reason": reason}
-            found.append({name: about[name] for name in _COLUMNS["fallback"]})
-        return found
-
     @property
     def facts(self) -> tuple[str, ...]:
         """What else was measured, in words: runs, loading, memory, threads, and what was fused or inserted."""
-        spread = _spread(np.asarray(self.run_seconds))
+        spread = spread_of(np.asarray(self.run_seconds))
         run = f"a run takes {duration_text(float(np.median(self.run_seconds)))}"
         found = [f"{run} ± {duration_text(spread)} ({count_text(len(self.run_seconds), 'run')})"]
         found.append(f"the first took {duration_text(self.first_run_seconds)}")
@@ -340,29 +311,11 @@ class Profile(Displayed):
             The time of a kernel that computes several nodes is in ``set_seconds`` of each of them, and ``seconds`` is
             None. ``"macs"`` divides it by the multiply-accumulates of the nodes; then ``status`` is "split by MACs".
         """
-        if by == "node":
-            return self._node_rows(split)
-        if by == "kernel":
-            order = np.argsort(-self.shares, kind="stable").tolist()
-            return [self._kernel_row(self.kernels[number], float(self.shares[number])) for number in order]
-        if by == "scope":
-            return self._scope_rows()
-        if by == "fallback":
-            return self._fallback_rows()
-        keys = [kernel.op if by == "operator" else kernel.provider for kernel in self.kernels]
-        name = "op" if by == "operator" else "provider"
-        found = []
-        for key in dict.fromkeys(keys):
-            members = [number for number, each in enumerate(keys) if each == key]
-            row = {name: key, "kernels": len(members)}
-            if by == "provider":
-                row["nodes"] = len({node for number in members for node in self.kernels[number].nodes})
-            found.append(row | self._sums(members))
-        return sorted(found, key=lambda row: -row["seconds"])
+        return rows(self, by, split)
 
     def to_frame(self, by: By = "kernel", *, split: Split | None = None) -> pd.DataFrame:
         """Return `rows` as a ``pandas.DataFrame`` (needs pandas)."""
-        return data_frame(self.rows(by, split=split), _COLUMNS[by])
+        return data_frame(self.rows(by, split=split), COLUMNS[by])
 
     def compare(self, after: Profile) -> ProfileComparison:
         """Compare with a later profile: other threads, providers or versions, or the model simplified.
@@ -505,82 +458,6 @@ class Profile(Displayed):
         kernels = count_text(len(self.kernels), "kernel")
         return f"Profile({duration_text(self.seconds)}, {kernels}, {runs}, {self.mapped:.0%} mapped)"
 
-    # --- sums over kernels --------------------------------------------------------------------------------------------
-
-    def _sums(self, kernels: Sequence[int]) -> dict[str, float]:
-        seconds = np.sum([self.kernels[number].seconds for number in kernels], axis=0)
-        share = float(self.shares[list(kernels)].sum())
-        return {"seconds": float(np.median(seconds)), "spread": _spread(seconds), "share": share}
-
-    def _kernel_row(self, kernel: Kernel, share: float) -> dict[str, Any]:
-        return {
-            "kernel": kernel.name,
-            "op": kernel.op,
-            "provider": kernel.provider,
-            "seconds": kernel.median,
-            "spread": kernel.spread,
-            "share": share,
-            "calls": kernel.calls,
-            "nodes": [self.graph.names[node] for node in kernel.nodes],
-            "how": kernel.how,
-            "edge": kernel.edge,
-            "inside": self.kernels[kernel.parent].name if kernel.parent >= 0 else "",
-            "gflops": kernel.rate(kernel.flops),
-            "gbs": kernel.rate(kernel.nbytes),
-            "memory": kernel.memory,
-            "threads": kernel.threads,
-        }
-
-    def _node_rows(self, split: Split | None) -> list[dict[str, Any]]:
-        graph, tree = self.graph, scopes(self.graph)
-        macs = None if split is None else self.costs.macs
-        alone, together = np.full(graph.node_count, np.nan), np.full(graph.node_count, np.nan)
-        kernels: dict[int, list[Kernel]] = {}
-        status = [""] * graph.node_count
-        for kernel in self.kernels:
-            for node in kernel.nodes:
-                kernels.setdefault(node, []).append(kernel)
-        for node, own in kernels.items():
-            together[node] = sum(kernel.median for kernel in own)
-            alone[node] = 0.0
-            for kernel in own:
-                part = _part(kernel, node, macs)
-                alone[node] += math.nan if part is None else kernel.median * part
-            sizes = max(len(kernel.nodes) for kernel in own)
-            status[node] = "measured" if sizes == 1 else "in a set" if math.isnan(alone[node]) else "split by MACs"
-        rows = []
-        for node, name in enumerate(graph.names):
-            own = kernels.get(node, [])
-            rows.append(
-                {
-                    "node": name,
-                    "op": graph.operators[graph.op_index[node]][0],
-                    "scope": tree.scope_path[tree.node_scope[node]],
-                    "provider": own[0].provider if own else "",
-                    "kernel": ", ".join(dict.fromkeys(kernel.name for kernel in own)),
-                    "seconds": None if math.isnan(alone[node]) else float(alone[node]),
-                    "set_seconds": None if math.isnan(together[node]) else float(together[node]),
-                    "set_size": max((len(kernel.nodes) for kernel in own), default=0),
-                    "status": status[node] or ("constant" if graph.folded[node] else "did not run"),
-                }
-            )
-        return rows
-
-    def _scope_rows(self) -> list[dict[str, Any]]:
-        tree = scopes(self.graph)
-        members: dict[int, list[int]] = {}
-        for number, scope in enumerate(self.kernel_scopes):
-            above = scope
-            while above >= 0:
-                members.setdefault(above, []).append(number)
-                above = int(tree.scope_parent[above])
-        found = [
-            {"scope": tree.scope_path[scope], "class": tree.scope_class[scope], "kernels": len(inside)}
-            | self._sums(inside)
-            for scope, inside in sorted(members.items())
-        ]
-        return sorted(found, key=lambda row: -row["seconds"])
-
     @functools.cached_property
     def kernel_scopes(self) -> tuple[int, ...]:
         """The innermost scope of `scopes` that contains all nodes of each kernel; −1 if its nodes are unknown."""
@@ -666,26 +543,6 @@ def profile_of(
         optimized=optimized,
         made_with=made_with or {},
     )
-
-
-def _part(kernel: Kernel, node: int, macs: NDArray[np.float64] | None) -> float | None:
-    """Return the share of a kernel's time that a node has; None if it is unknown."""
-    if len(kernel.nodes) == 1:
-        return 1.0
-    if macs is None:
-        return None
-    inside = macs[list(kernel.nodes)]
-    total = float(inside.sum())
-    return None if math.isnan(total) or not total else float(macs[node]) / total
-
-
-def _spread(seconds: NDArray[np.float64]) -> float:
-    low, high = np.quantile(seconds, (0.25, 0.75))
-    return float(high - low) / 2
-
-
-def _short(provider: str) -> str:
-    return provider.removesuffix("ExecutionProvider")
 
 
 def _digest(model: Model) -> str:

@@ -21,7 +21,7 @@ import pytest
 import onnx_nb
 from onnx_nb import OnnxNbError, Profile, load, profile, random_feeds
 from onnx_nb.analysis.profile.changes import rank_test
-from onnx_nb.analysis.profile.result import By
+from onnx_nb.analysis.profile.rows import By
 from onnx_nb.analysis.profile.sessions import Optimization
 from onnx_nb.analysis.profile.trace import OWNERS
 from tests import models

@@ -1,0 +1,175 @@
+"""The tables of a profile: a row for each kernel, node, operator, scope, provider or fallback."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from onnx_nb.analysis.profile.mapping import shape_nodes
+from onnx_nb.analysis.scopes.scopes import scopes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from onnx_nb.analysis.profile.result import Kernel, Profile
+
+By = Literal["kernel", "node", "operator", "scope", "provider", "fallback"]
+Split = Literal["macs"]
+MEMCPY: Final = frozenset(("MemcpyFromHost", "MemcpyToHost"))
+COLUMNS: Final[Mapping[By, Sequence[str]]] = {
+    "kernel": (
+        *("kernel", "op", "provider", "seconds", "spread", "share", "calls", "nodes", "how", "edge", "inside"),
+        *("gflops", "gbs", "memory", "threads"),
+    ),
+    "node": ("node", "op", "scope", "provider", "kernel", "seconds", "set_seconds", "set_size", "status"),
+    "operator": ("op", "kernels", "seconds", "spread", "share"),
+    "scope": ("scope", "class", "kernels", "seconds", "spread", "share"),
+    "provider": ("provider", "kernels", "nodes", "seconds", "spread", "share"),
+    "fallback": ("kernel", "op", "nodes", "provider", "wanted", "reason", "seconds", "share"),
+}
+
+
+def rows(profile: Profile, by: By, split: Split | None) -> list[dict[str, Any]]:
+    """Return the rows of a table, as `Profile.rows` describes them."""
+    if by == "node":
+        return _node_rows(profile, split)
+    if by == "kernel":
+        return _kernel_rows(profile)
+    if by == "scope":
+        return _scope_rows(profile)
+    if by == "fallback":
+        return _fallback_rows(profile)
+    keys = [kernel.op if by == "operator" else kernel.provider for kernel in profile.kernels]
+    name = "op" if by == "operator" else "provider"
+    found = []
+    for key in dict.fromkeys(keys):
+        members = [number for number, each in enumerate(keys) if each == key]
+        row = {name: key, "kernels": len(members)}
+        if by == "provider":
+            row["nodes"] = len({node for number in members for node in profile.kernels[number].nodes})
+        found.append(row | _sums(profile, members))
+    return sorted(found, key=lambda row: -row["seconds"])
+
+
+def _kernel_rows(profile: Profile) -> list[dict[str, Any]]:
+    order = np.argsort(-profile.shares, kind="stable").tolist()
+    return [_kernel_row(profile, profile.kernels[number], float(profile.shares[number])) for number in order]
+
+
+def _fallback_rows(profile: Profile) -> list[dict[str, Any]]:
+    wanted, shapes, found = profile.wanted, shape_nodes(profile.graph), []
+    for row, number in zip(_kernel_rows(profile), np.argsort(-profile.shares, kind="stable").tolist(), strict=True):
+        kernel = profile.kernels[number]
+        if kernel.provider in ("", wanted) or kernel.op in MEMCPY:
+            continue
+        small = bool(kernel.nodes) and all(shapes[node] for node in kernel.nodes)
+        reason = f"{short(wanted)} did not take them, usually for want of a kernel for their type, attributes or shape"
+        if small:
+            reason = "they compute shapes, which onnxruntime leaves on the CPU"
+        about = {**row, "wanted": wanted, "reason": reason}
+        found.append({name: about[name] for name in COLUMNS["fallback"]})
+    return found
+
+
+def _sums(profile: Profile, kernels: Sequence[int]) -> dict[str, float]:
+    seconds = np.sum([profile.kernels[number].seconds for number in kernels], axis=0)
+    share = float(profile.shares[list(kernels)].sum())
+    return {"seconds": float(np.median(seconds)), "spread": spread_of(seconds), "share": share}
+
+
+def _kernel_row(profile: Profile, kernel: Kernel, share: float) -> dict[str, Any]:
+    return {
+        "kernel": kernel.name,
+        "op": kernel.op,
+        "provider": kernel.provider,
+        "seconds": kernel.median,
+        "spread": kernel.spread,
+        "share": share,
+        "calls": kernel.calls,
+        "nodes": [profile.graph.names[node] for node in kernel.nodes],
+        "how": kernel.how,
+        "edge": kernel.edge,
+        "inside": profile.kernels[kernel.parent].name if kernel.parent >= 0 else "",
+        "gflops": kernel.rate(kernel.flops),
+        "gbs": kernel.rate(kernel.nbytes),
+        "memory": kernel.memory,
+        "threads": kernel.threads,
+    }
+
+
+def _node_rows(profile: Profile, split: Split | None) -> list[dict[str, Any]]:
+    graph, tree = profile.graph, scopes(profile.graph)
+    macs = None if split is None else profile.costs.macs
+    alone, together = np.full(graph.node_count, np.nan), np.full(graph.node_count, np.nan)
+    kernels: dict[int, list[Kernel]] = {}
+    status = [""] * graph.node_count
+    for kernel in profile.kernels:
+        for node in kernel.nodes:
+            kernels.setdefault(node, []).append(kernel)
+    for node, own in kernels.items():
+        together[node] = sum(kernel.median for kernel in own)
+        alone[node] = 0.0
+        for kernel in own:
+            part = _part(kernel, node, macs)
+            alone[node] += math.nan if part is None else kernel.median * part
+        sizes = max(len(kernel.nodes) for kernel in own)
+        status[node] = "measured" if sizes == 1 else "in a set" if math.isnan(alone[node]) else "split by MACs"
+    rows = []
+    for node, name in enumerate(graph.names):
+        own = kernels.get(node, [])
+        rows.append(
+            {
+                "node": name,
+                "op": graph.operators[graph.op_index[node]][0],
+                "scope": tree.scope_path[tree.node_scope[node]],
+                "provider": own[0].provider if own else "",
+                "kernel": ", ".join(dict.fromkeys(kernel.name for kernel in own)),
+                "seconds": None if math.isnan(alone[node]) else float(alone[node]),
+                "set_seconds": None if math.isnan(together[node]) else float(together[node]),
+                "set_size": max((len(kernel.nodes) for kernel in own), default=0),
+                "status": status[node] or ("constant" if graph.folded[node] else "did not run"),
+            }
+        )
+    return rows
+
+
+def _scope_rows(profile: Profile) -> list[dict[str, Any]]:
+    tree = scopes(profile.graph)
+    members: dict[int, list[int]] = {}
+    for number, scope in enumerate(profile.kernel_scopes):
+        above = scope
+        while above >= 0:
+            members.setdefault(above, []).append(number)
+            above = int(tree.scope_parent[above])
+    found = [
+        {"scope": tree.scope_path[scope], "class": tree.scope_class[scope], "kernels": len(inside)}
+        | _sums(profile, inside)
+        for scope, inside in sorted(members.items())
+    ]
+    return sorted(found, key=lambda row: -row["seconds"])
+
+
+def _part(kernel: Kernel, node: int, macs: NDArray[np.float64] | None) -> float | None:
+    """Return the share of a kernel's time that a node has; None if it is unknown."""
+    if len(kernel.nodes) == 1:
+        return 1.0
+    if macs is None:
+        return None
+    inside = macs[list(kernel.nodes)]
+    total = float(inside.sum())
+    return None if math.isnan(total) or not total else float(macs[node]) / total
+
+
+def spread_of(seconds: NDArray[np.float64]) -> float:
+    """Return half the interquartile range."""
+    low, high = np.quantile(seconds, (0.25, 0.75))
+    return float(high - low) / 2
+
+
+def short(provider: str) -> str:
+    """Return a provider as people call it."""
+    return provider.removesuffix("ExecutionProvider")
