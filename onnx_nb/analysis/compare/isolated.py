@@ -39,6 +39,9 @@ _FAR: Final = 1e-3
 _UNHARMED: Final = 1e-4
 """Ratio of the error of a region to that of a tensor inside it, below which the tensor is not the reference's value."""
 
+_BATCH: Final = 1 << 26
+"""Maximum number of bytes of the values and weights of regions that run in one session, if more than one has to."""
+
 Array = NDArray[Any]
 
 
@@ -120,7 +123,7 @@ def isolated_errors(
     report = progress or (lambda _done, _what: None)
     # where no node is in a body that may not run, onnxruntime has already run each with these sizes
     checked = graph.main_count == len(graph.nodes) and not graph.model.proto.functions
-    for values in _batches(graph, references, begins, tensors, settings.memory_limit):
+    for values in _batches(graph, references, begins, tensors, min(_BATCH, settings.memory_limit)):
         report(len(found) / len(references), f"{count_text(len(values), 'region')}, each on the reference's values")
         nodes, inputs = nodes_between(graph, values, begins)
         arrays = {graph.value_names[value]: right(value) for value in inputs}
