@@ -101,7 +101,7 @@ def run_each(protos, expected):
 def a_whole_model_each():
     mixer = Mixer(*map(load, paths))
     layers = sorted({mixer.completed({name}) for name in mixer.nodes}, key=sorted)
-    protos = [mixer.mixed(mixer.nodes.keys() - layer).proto.SerializeToString() for layer in layers]
+    protos = [mixer.mixed(mixer.nodes.keys() - layer).to_proto().SerializeToString() for layer in layers]
     session = onnxruntime.InferenceSession(paths[0], options, providers=["CPUExecutionProvider"])
     run_each(protos, session.run(None, feeds))
 """

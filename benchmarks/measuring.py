@@ -58,12 +58,12 @@ class Figures:
         """Return the median of "cpu", "wall" or "memory", or one of the other numbers; infinite if it failed."""
         if kind in self.more:
             return self.more[kind]
-        values = getattr(self, kind)
+        values = getattr(self, kind, ())  # a way that failed reported nothing
         return statistics.median(values) if values else float("inf")
 
     def spread(self, kind: str) -> float:
         """Return the distance from the least to the largest value, relative to the median."""
-        values = getattr(self, kind)
+        values = getattr(self, kind, ())  # a way that failed reported nothing
         return (max(values) - min(values)) / statistics.median(values) if values and statistics.median(values) else 0.0
 
 
