@@ -95,7 +95,11 @@ TRANSFORMS = ("fp16", "qdq", "qoperator", "dynamic")
 
 
 def transformed(name: str, how: str) -> Path:
-    """An exported model in float16, or quantized by onnxruntime: static as QDQ or QOperator, or dynamic."""
+    """An exported model in float16, or quantized by onnxruntime.
+
+    Static as "qdq" or "qoperator", "dynamic", or only its weights to four bits: for MatMulNBits and
+    GatherBlockQuantized ("nbits"), or for DequantizeLinear ("blocks").
+    """
     source = exported(name, dynamo=True)
 
     def transform(path: Path) -> None:
@@ -502,11 +506,30 @@ def _transform(how: str, source: Path, path: Path) -> None:
         stripped = onnx.load(source)
         del stripped.graph.value_info[:]
         quantization.quantize_dynamic(stripped, path)
+    elif how in ("nbits", "blocks"):
+        onnx.save(weight_only(source, how), path)
     else:
         feeds = iter([random_feeds(source, seed) for seed in range(2)])
         reader = type("Reader", (quantization.CalibrationDataReader,), {"get_next": lambda _: next(feeds, None)})()
         formats = {"qdq": quantization.QuantFormat.QDQ, "qoperator": quantization.QuantFormat.QOperator}
         quantization.quantize_static(source, path, reader, quant_format=formats[how])
+
+
+def weight_only(source: Path, how: str, exclude: Sequence[str] = ()) -> onnx.ModelProto:
+    """Return a model with its weights quantized by onnxruntime, apart from those of some nodes; see `transformed`."""
+    quantization: Any = importlib.import_module("onnxruntime.quantization")
+    module: Any = importlib.import_module("onnxruntime.quantization.matmul_nbits_quantizer")
+    packed = how == "nbits"
+    settings = module.DefaultWeightOnlyQuantConfig(
+        block_size=32,
+        quant_format=quantization.QuantFormat.QOperator if packed else quantization.QuantFormat.QDQ,
+        op_types_to_quantize=("MatMul", "Gather") if packed else ("MatMul",),
+    )
+    made = module.MatMulNBitsQuantizer(onnx.load(source), nodes_to_exclude=exclude, algo_config=settings)
+    with np.errstate(all="ignore"):  # it divides by the scale of a row of zeros
+        made.process()
+    found: onnx.ModelProto = made.model.model
+    return found
 
 
 def _recipe(name: str) -> tuple[Any, dict[str, Any], list[str], dict[str, dict[int, str]]]:

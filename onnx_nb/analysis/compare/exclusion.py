@@ -331,9 +331,10 @@ class WhatIf:
         Raises
         ------
         OnnxNbError
-            If the candidate is no QDQ model, a name is not that of a quantized node, or the models are not known.
+            If the candidate is neither a QDQ model nor one with only its weights quantized, a name is not that of a
+            quantized node, or the models are not known.
         """
-        return Mixer(*self._known_models()).mixed(exclude)
+        return self._mixer().mixed(exclude)
 
     def suggest_exclusion(
         self, target: str | float, *, feeds: Any = None, progress: Progress | None = None
@@ -384,7 +385,7 @@ class WhatIf:
         OnnxNbError
             If one of them is not quantized, or for the reasons of `mixed`.
         """
-        mixer = Mixer(*self._known_models())
+        mixer = self._mixer()
         regions = units(mixer, self.points)
         found = {node for name in names for node in mixer.nodes_of(name, regions)}
         return [name for name in mixer.nodes if name in found]
@@ -445,12 +446,14 @@ class WhatIf:
         return ExclusionCurve(tuple(steps))
 
     def _runs(self, feeds: Any) -> Runs:
-        reference, candidate = self._known_models()
         if feeds is not None:
-            return Runs(Mixer(reference, candidate), read_feeds(reference, feeds))
+            return Runs(self._mixer(), read_feeds(self._known_models()[0], feeds))
         if self not in _RUNS:
-            _RUNS[self] = Runs(Mixer(reference, candidate), [dict(self.feed or {})])
+            _RUNS[self] = Runs(self._mixer(), [dict(self.feed or {})])
         return _RUNS[self]
+
+    def _mixer(self) -> Mixer:
+        return Mixer(*self._known_models(), {point.candidate: point.reference for point in self.points})
 
     def _known_models(self) -> tuple[Model, Model]:
         if self.models is None:

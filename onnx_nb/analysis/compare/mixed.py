@@ -1,26 +1,35 @@
 """Put parts of a quantized model back to float.
 
 A mixed model is what onnxruntime's ``quantize_static`` makes with ``nodes_to_exclude`` and the same scales: a tensor is
-rounded unless all nodes that touch it are excluded, a weight unless all of its readers are.
+rounded unless all nodes that touch it are excluded, a weight unless all of its readers are. Where only weights are
+quantized, it is what ``MatMulNBitsQuantizer`` makes: each node that reads a weight is in float by itself.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from onnx_nb.analysis.compare.operands import PACKED, TRANSPARENT, weight_of
+from onnx_nb.analysis.compare.quantization import float_name, turned
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import closest_text, quoted
+from onnx_nb.analysis.formatting import closest_text, quoted, shape_text
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import label_of, with_proto
+from onnx_nb.analysis.model.tensors import attributes
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
 
 _QUANTIZED: Final = "_quantized"
-_WEIGHTS_ONLY: Final = frozenset(("MatMulNBits", "GatherBlockQuantized", "DequantizeLinear"))
+_WEIGHTS_ONLY: Final = frozenset((*PACKED, "DequantizeLinear"))
 """Operators of models with only their weights quantized, if there is no QuantizeLinear."""
+_BIAS: Final = 5
+"""Index of the input of a MatMulNBits that is added to the product."""
 _RENAMED: Final = "_QuantizeLinear_Input"
 """Suffix of a model's output before it is rounded."""
 
@@ -37,20 +46,43 @@ class _Site(NamedTuple):
     is_weight: bool
 
 
-class Mixer:
-    """The nodes of a float model that a QDQ model quantizes, and the tensors between them."""
+class _Reader(NamedTuple):
+    """A node of the quantized model that reads quantized weights, where no activation is rounded with them."""
 
-    def __init__(self, reference: Model, candidate: Model) -> None:
+    key: str
+    """The weight of the float model; also the node if several nodes read that weight."""
+    node: str
+    """The node of the float model."""
+    weights: Mapping[int, str]
+    """Weights of the float model, by the index of the input that reads them in the quantized model."""
+    elem_type: int
+    """Type of the scales, which is that of the outputs."""
+
+
+class Mixer:
+    """The nodes of a float model that a quantized model quantizes, and the tensors between them.
+
+    ``pairs`` maps values of the quantized model to those of the float model, if their names differ.
+    """
+
+    def __init__(self, reference: Model, candidate: Model, pairs: Mapping[str, str] | None = None) -> None:
         self.reference, self.candidate = reference, candidate
         graph = candidate.proto.graph
         self._rounded = {node.input[0]: node for node in graph.node if node.op_type == "QuantizeLinear"}
-        if not self._rounded or not any(node.op_type == "DequantizeLinear" for node in graph.node):
+        self._written = {name: node for node in graph.node for name in node.output}
+        self.makers = {name: node.name for node in reference.proto.graph.node for name in node.output}
+        """Names of the float model's nodes, by the tensors that they write."""
+        self._readers = self._readers_of_weights(pairs or {})
+        """Readers of quantized weights, by their first output."""
+        is_rounded = self._rounded and any(node.op_type == "DequantizeLinear" for node in graph.node)
+        if not is_rounded and not self._readers:
             message = f"{label_of(candidate)} has no pairs of QuantizeLinear and DequantizeLinear"
             advice = "Quantize with quant_format=QuantFormat.QDQ."
             if weights := sorted({node.op_type for node in graph.node} & _WEIGHTS_ONLY):
-                verb = "rounds" if len(weights) == 1 else "round"
-                message += f": {' and '.join(weights)} {verb} weights, and no activation is rounded between its nodes"
-                advice = "c.quantizers says what each weight costs: leave out the nodes that read the worst."
+                verb = "reads" if len(weights) == 1 else "read"
+                message += f", and the weights that {' and '.join(weights)} {verb} are not those of named nodes of "
+                message += label_of(reference)
+                advice = "Compare with the float model that was quantized; each of its nodes needs a name."
             raise OnnxNbError(f"{message}.", advice=advice)
         there = {node.name for node in graph.node}
         readers: dict[str, list[NodeProto]] = {}
@@ -73,26 +105,29 @@ class Mixer:
         for name, node in self.nodes.items():
             for tensor in (*node.input, *node.output):
                 self._touching.setdefault(tensor, set()).add(name)
-        self.makers = {name: node.name for node in reference.proto.graph.node for name in node.output}
-        """Names of the float model's nodes, by the tensors that they write."""
-        self._written = {name: node for node in graph.node for name in node.output}
+        by_name = {node.name: node for node in reference.proto.graph.node}
+        for reader in self._readers.values():
+            self.nodes[reader.node] = by_name[reader.node]
+            self._touching.setdefault(reader.key, set()).add(reader.node)
         self._sites = {site.output: site for node in graph.node if (site := self._site(node)) is not None}
         restored = [node for node in self.nodes.values() if node.op_type in ("Relu", "Clip") and node.name not in there]
         names = [(name, node) for node in restored for name in (node.output[0], node.output[0] + _RENAMED)]
         self._restored = {name: node for name, node in names if name in self._written}
         """Activations that the quantizer left out because rounding clips as they do, by the tensors they belong to."""
-        self.touched_by = {site.tensor: self.touching(site.tensor) for site in self._sites.values()}
+        quantized = [site.tensor for site in self._sites.values()] + [reader.key for reader in self._readers.values()]
+        self.touched_by = {tensor: self.touching(tensor) for tensor in quantized}
         """Nodes that all have to be in float for a tensor or weight to be in float."""
         wide = {tensor.name for tensor in graph.initializer if tensor.data_type == TensorProto.INT32}
         dequantized = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "DequantizeLinear"}
-        self.rounded = [site.output for site in self._sites.values() if not site.is_weight]
-        """Tensors of the quantized model that are dequantized while it runs, in order."""
+        among = {site.output for site in self._sites.values() if not site.is_weight} | self._readers.keys()
+        self.rounded = [name for node in graph.node for name in node.output if name in among]
+        """Tensors of the quantized model that depend on its inputs and have a switch, in order."""
         self.exact = {site.tensor for site in self._sites.values() if dequantized[site.output] in wide}
         """Weights, such as biases, that are rounded to 32 bits."""
 
     def _site(self, node: NodeProto) -> _Site | None:
         """Return where a DequantizeLinear has a quantized tensor or weight of the float model, if it has one."""
-        if node.op_type != "DequantizeLinear":
+        if node.op_type != "DequantizeLinear" or not self._rounded:
             return None
         maker = self._written.get(node.input[0])
         if maker is not None:
@@ -103,6 +138,60 @@ class Mixer:
             known = tensor in self.reference.initializers
             source = f"{tensor} in float"  # a dequantized bias may have the name of the bias
         return _Site(node.output[0], tensor, source, maker is None) if known and self.touching(tensor) else None
+
+    def _readers_of_weights(self, pairs: Mapping[str, str]) -> dict[str, _Reader]:
+        """Return the nodes that read quantized weights, if these are not those of a QDQ model."""
+        reading: dict[str, list[str]] = {}
+        origins: dict[str, str] = {name: name for name in self.reference.initializers}
+        for node in self.reference.proto.graph.node:
+            if node.op_type in TRANSPARENT:
+                if node.input[0] in origins:
+                    origins[node.output[0]] = origins[node.input[0]]
+                continue
+            for name in {origins[name] for name in node.input if name in origins}:
+                reading.setdefault(name, []).append(node.name)
+        large = {name for name, info in self.reference.initializers.items() if len(info.shape) > 1}
+        found: dict[str, _Reader] = {}
+        for node in self.candidate.proto.graph.node:
+            weights, scales = {}, ""
+            for place, name in enumerate(node.input):
+                held = self._held(node, place, name)
+                if held is None:
+                    continue
+                tensor, scales = float_name(held[0]), held[1]
+                partner = self.makers.get(pairs.get(node.output[0], node.output[0]), "")
+                if tensor not in reading:  # the only matrix that the node reads
+                    matrices = [name for name in large if partner in reading.get(name, ())]
+                    tensor = matrices[0] if partner and len(matrices) == 1 else ""
+                own = reading.get(tensor, [])
+                if partner in own or len(own) == 1:
+                    weights[place] = tensor, partner if partner in own else own[0]
+            nodes = {name for _, name in weights.values()}
+            if len(nodes) == 1 and (name := nodes.pop()):
+                key = next(iter(weights.values()))[0]
+                key = f"{key} of {name}" if any(key == reader.key for reader in found.values()) else key
+                kind = self.candidate.initializers[scales].dtype if scales in self.candidate.initializers else 0
+                read = {place: tensor for place, (tensor, _) in weights.items()}
+                found[node.output[0]] = _Reader(key, name, read, kind or TensorProto.FLOAT)
+        return found
+
+    def _held(self, node: NodeProto, place: int, name: str) -> tuple[str, str] | None:
+        """Return the quantized weight that a node reads, and its scales; None if it reads none there."""
+        scales = node.input[2] if node.op_type in PACKED else ""
+        if scales:
+            if place != PACKED[node.op_type]:
+                return None
+        elif node.op_type in TRANSPARENT:
+            return None
+        while (maker := self._written.get(name)) is not None:
+            if maker.op_type not in TRANSPARENT:
+                return None
+            if maker.op_type == "DequantizeLinear":
+                if self._rounded and not attributes(maker).get("block_size"):
+                    return None  # of a QDQ model
+                scales = maker.input[1]
+            name = maker.input[0]
+        return (name, scales) if scales and name in self.candidate.initializers else None
 
     def touching(self, tensor: str) -> frozenset[str]:
         """Return the quantized nodes that read or write a tensor or a weight of the float model."""
@@ -130,7 +219,10 @@ class Mixer:
         proto.CopyFrom(self.candidate.proto)
         graph = proto.graph
         source = {site.output: site.source for site in self._sites.values() if self.touched_by[site.tensor] <= excluded}
+        readers = {name: reader for name, reader in self._readers.items() if reader.node in excluded}
         self._add_weights(graph, source)
+        self._add_read(graph, readers)
+        _replace(graph, {name: self._free(reader, self._written[name]) for name, reader in readers.items()})
         self._restore(graph.node, set(source.values()))
         outputs = {value.name for value in graph.output}
         for node in graph.node:
@@ -154,6 +246,25 @@ class Mixer:
         for name in free.keys() - there:
             graph.initializer.append(numpy_helper.from_array(self.reference.tensor(free[name]), name))
 
+    def _add_read(self, graph: Any, readers: Mapping[str, _Reader]) -> None:
+        """Add the float weights that readers of quantized weights read in float, in the form in which they do."""
+        if not readers:
+            return
+        quantized = Graph.of(self.candidate)
+        for output, reader in readers.items():
+            node = int(quantized.producer[quantized.value(output)])
+            for place, tensor in reader.weights.items():
+                held, right = weight_of(quantized, node, place), self.reference.tensor(tensor)
+                if right.ndim > 2 and right.size == math.prod(right.shape[-2:]):
+                    right = right.reshape(right.shape[-2:])  # what is packed is a matrix
+                array = None if held is None else turned(right, held.array)
+                if held is None or array is None:
+                    message = f"the weight that {quoted(self._written[output].name or output)} reads does not have the "
+                    message += f"shape {shape_text(right.shape)} of {quoted(tensor)} of {label_of(self.reference)}."
+                    raise OnnxNbError(message, advice="Compare with the float model that was quantized.")
+                array = np.ascontiguousarray(array.astype(held.array.dtype))
+                graph.initializer.append(numpy_helper.from_array(array, _in_float(reader, place)))
+
     def _restore(self, nodes: Any, free: Collection[str]) -> None:
         """Put back activations that the quantizer left out."""
         for name, node in self._restored.items():
@@ -174,11 +285,14 @@ class Mixer:
         proto.CopyFrom(self.candidate.proto)
         graph = proto.graph
         self._add_weights(graph, self._sites)
+        self._add_read(graph, self._readers)
+        switched = {name: self._switch_reader(reader, self._written[name]) for name, reader in self._readers.items()}
         kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
         for node in graph.node:
             site = self._sites.get(node.output[0]) if node.op_type == "DequantizeLinear" else None
             if site is not None:
                 node.CopyFrom(self._switch(node, site, kinds.get(node.input[1], TensorProto.FLOAT)))
+        _replace(graph, {name: [node] for name, node in switched.items()})
         for tensor in self.touched_by:
             graph.input.append(helper.make_tensor_value_info(flag_of(tensor), TensorProto.BOOL, []))
         _remove_unused(proto)
@@ -203,10 +317,52 @@ class Mixer:
             bodies[key] = helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(name, elem_type, None)])
         return helper.make_node("If", [flag_of(site.tensor)], [site.output], site.output, **bodies)
 
+    def _free(self, reader: _Reader, node: NodeProto) -> list[NodeProto]:
+        """Return what a reader of quantized weights computes in float."""
+        free = NodeProto()
+        free.CopyFrom(node)
+        for place in reader.weights:
+            free.input[place] = _in_float(reader, place)
+        if node.op_type not in PACKED:
+            return [free]
+        made, table, data = attributes(node), free.input[PACKED[node.op_type]], free.input[1 - PACKED[node.op_type]]
+        if node.op_type == "GatherBlockQuantized":
+            return [helper.make_node("Gather", [table, data], node.output, node.name, axis=made.get("gather_axis", 0))]
+        product = helper.make_node("MatMul", [data, table], node.output, node.name)
+        if len(node.input) < _BIAS + 1 or not node.input[_BIAS]:
+            return [product]
+        product.output[0] += " without bias"
+        return [product, helper.make_node("Add", [product.output[0], node.input[_BIAS]], node.output)]
+
+    def _switch_reader(self, reader: _Reader, node: NodeProto) -> NodeProto:
+        """Return an If in place of a node that reads quantized weights, or float ones where it is in float."""
+        rounding = NodeProto()
+        rounding.CopyFrom(node)
+        bodies = {}
+        for key, nodes in (("then_branch", self._free(reader, node)), ("else_branch", [rounding])):
+            names = [name and f"{name} {key}" for name in node.output]
+            nodes[-1].output[:] = names
+            ends = [helper.make_tensor_value_info(name, reader.elem_type, None) for name in names if name]
+            bodies[key] = helper.make_graph(nodes, f"{node.output[0]} {key}", [], ends)
+        outputs = [name for name in node.output if name]
+        return helper.make_node("If", [flag_of(reader.key)], outputs, node.output[0], **bodies)
+
 
 def flag_of(tensor: str) -> str:
     """Return the input of `Mixer.switchable` that says whether a tensor of the float model is in float."""
     return f"{tensor} is in float"
+
+
+def _in_float(reader: _Reader, place: int) -> str:
+    return f"{reader.weights[place]} in float for {reader.node}"
+
+
+def _replace(graph: Any, by_output: Mapping[str, list[NodeProto]]) -> None:
+    """Replace nodes by others, by the first output of each."""
+    if by_output:
+        nodes = [each for node in graph.node for each in by_output.get(next(iter(node.output), ""), [node])]
+        del graph.node[:]
+        graph.node.extend(nodes)
 
 
 def _remove_unused(proto: ModelProto) -> None:

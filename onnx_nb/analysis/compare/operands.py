@@ -76,7 +76,7 @@ INTEGERS: Final[Mapping[str, _Inputs]] = {
 """Operators on integers; for `weight_of` their inputs 1 and 2 are weight and bias."""
 
 
-_PACKED: Final = {"MatMulNBits": 1, "GatherBlockQuantized": 0}
+PACKED: Final = {"MatMulNBits": 1, "GatherBlockQuantized": 0}
 """Operator with several integers in a byte → index of its input that holds them."""
 
 
@@ -84,8 +84,8 @@ def weight_of(graph: Graph, node: int, place: int) -> Operand | None:
     """Return the weight that a node reads, or None; for operators on integers, 1 is the weight and 2 the bias."""
     op = graph.op_type(node)
     known = INTEGERS.get(op)
-    if op in _PACKED:
-        return _of_blocks(graph, node) if place == _PACKED[op] else None
+    if op in PACKED:
+        return _of_blocks(graph, node) if place == PACKED[op] else None
     if op == "QLinearAdd" and place in (0, 1):
         known, place = _Inputs(3 * place, 3 * place + 1, 3 * place + 2), 1
     if known is None or place not in (1, 2, known.weight, known.bias):
@@ -111,7 +111,7 @@ def _of_blocks(graph: Graph, node: int) -> Operand | None:
     made = attributes(graph.nodes[node])
     is_table = graph.op_type(node) == "GatherBlockQuantized"
     bits, block = int(made.get("bits", 4)), int(made.get("block_size", 128 if is_table else 32))
-    packed = _traced(graph, input_of(graph, node, _PACKED[graph.op_type(node)]))
+    packed = _traced(graph, input_of(graph, node, PACKED[graph.op_type(node)]))
     scales, zeros = constant_of(graph, node, 2), constant_of(graph, node, 3)
     if packed is None or scales is None or bits not in (2, 4, 8):
         return None

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from onnx_nb.analysis.compare.operands import INTEGERS, Operand, constant_of, input_of, weight_of
+from onnx_nb.analysis.compare.operands import INTEGERS, PACKED, Operand, constant_of, input_of, weight_of
 from onnx_nb.analysis.compare.rounding import (
     FEWEST_LEVELS,
     Rounded,
@@ -46,8 +46,6 @@ _BITS: Final[dict[int, int]] = {
     TensorProto.BFLOAT16: 8,
 }
 """Significant bits of types that real numbers are rounded to."""
-_PACKED: Final = frozenset(("MatMulNBits", "GatherBlockQuantized"))
-"""Operators whose weights have as many bits as an attribute says."""
 
 
 def precision_of(graph: Graph, nodes: Iterable[int]) -> float:
@@ -55,7 +53,7 @@ def precision_of(graph: Graph, nodes: Iterable[int]) -> float:
     known, names, bits = graph.model.initializers, graph.value_names, list[int]()
     for node in nodes:
         op, _ = graph.operators[int(graph.op_index[node])]
-        if op in _PACKED:
+        if op in PACKED:
             bits.append(int(attributes(graph.nodes[node]).get("bits", 4)))
         elif op == "Cast":
             target = int(attributes(graph.nodes[node]).get("to", 0))
@@ -69,7 +67,7 @@ def precision_of(graph: Graph, nodes: Iterable[int]) -> float:
 
 def quantizes(graph: Graph) -> bool:
     """Return whether any node of a model rounds to integers, or reads such weights."""
-    return any(op in _PACKED or "uantize" in op or "QLinear" in op or op == "QGemm" for op, _ in graph.operators)
+    return any(op in PACKED or "uantize" in op or "QLinear" in op or op == "QGemm" for op, _ in graph.operators)
 
 
 # --- what it costs --------------------------------------------------------------------------------------------------
@@ -540,12 +538,12 @@ def weights(
             held = weight_of(graph, node, place)
             if held is None or held.integers is None:
                 continue
-            name = _BASE.sub("", held.initializer)
+            name = float_name(held.initializer)
             right = named(name)
             if right is not None:
-                right = _turned(right, held.array)
+                right = turned(right, held.array)
             else:
-                ways = {key: _turned(array, held.array) for key, array in known().items()}
+                ways = {key: turned(array, held.array) for key, array in known().items()}
                 fitting = [(key, array) for key, array in ways.items() if array is not None]
                 name, right = fitting[0] if len(fitting) == 1 else (name, None)
             if right is None or right.dtype.kind != "f":
@@ -555,7 +553,7 @@ def weights(
     return found
 
 
-def _turned(right: NDArray[Any], held: NDArray[Any]) -> NDArray[Any] | None:
+def turned(right: NDArray[Any], held: NDArray[Any]) -> NDArray[Any] | None:
     """Return a weight in the orientation of another one; None if its shape fits neither way."""
     ways = [each for each in (right, right.T) if each.shape == held.shape]
     if len(ways) == 2 and right.ndim == 2:
@@ -564,14 +562,18 @@ def _turned(right: NDArray[Any], held: NDArray[Any]) -> NDArray[Any] | None:
     return ways[0] if ways else None
 
 
+def float_name(name: str) -> str:
+    """Return the name of the float weight from which onnxruntime's quantizers derive that of a quantized one."""
+    return _BASE.sub("", name)
+
+
 _BASE: Final = re.compile(r"(_quantized|_Q\d+(G\d+)?|_DQ_Q\d+)$")
 """Suffixes of the names of quantized weights."""
 _NO_READERS: Final = frozenset(("QuantizeLinear", "DequantizeLinear", "Transpose", "Reshape", "Cast", "Identity"))
 """Operators that pass a weight on."""
 _WEIGHT_PLACES: Final[Mapping[str, Iterable[int]]] = {
     **dict.fromkeys(INTEGERS, (1,)),
-    "MatMulNBits": (1,),
-    "GatherBlockQuantized": (0,),
+    **{op: (place,) for op, place in PACKED.items()},
 }
 
 

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import onnx_nb
 from onnx_nb.analysis.compare.operands import weight_of
 from onnx_nb.analysis.graph.graph import Graph
+from tests import models
 from tests.faults.quantized import EXCLUDED, KINDS, NAMED, Sound, conv_network, exclusions, verdicts
 
 
@@ -174,6 +175,7 @@ def test_blame_of_packed_weights_is_what_they_cost_in_numpy(op: str) -> None:
         opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
+    exact.name = "the node"
     node = helper.make_node(op, reads, ["y"], domain="com.microsoft", **made)
     c = onnx_nb.compare(model(exact, {"w": held}), model(node, {"w_Q4G16": data, "scales": scales}), {"x": x})
     (found,) = c.quantizers
@@ -184,7 +186,11 @@ def test_blame_of_packed_weights_is_what_they_cost_in_numpy(op: str) -> None:
     assert c["y"].cumulative.sqnr == pytest.approx(
         10 * np.log10(np.square(right).sum() / np.square(rough - right).sum()), abs=0.05
     )
-    with pytest.raises(onnx_nb.OnnxNbError, match=f"{op} rounds? weights"):
+    assert np.allclose(onnx_nb.run(c.mixed(["the node"]), {"x": x}, optimize=False)["y"], right, atol=1e-5)
+    assert c.exclusion_curve(["y"]).nodes() == c.nodes_to_exclude(["y"]) == ["the node"]
+    node.name = exact.name = ""
+    c = onnx_nb.compare(model(exact, {"w": held}), model(node, {"w_Q4G16": data, "scales": scales}), {"x": x})
+    with pytest.raises(onnx_nb.OnnxNbError, match=rf"the weights that {op} reads are not .* each .* needs a name\."):
         c.mixed([])
 
 
@@ -319,6 +325,64 @@ def test_mixed_models_are_those_of_onnxruntime_and_reach_the_target(tmp_path: Pa
         quantization.quantize_static(source, tmp_path / "mixed.onnx", reader, nodes_to_exclude=exclude)
         theirs = onnx_nb.run(tmp_path / "mixed.onnx", sound.feeds, optimize=False)["y"]
         assert np.array_equal(onnx_nb.run(c.mixed(exclude), sound.feeds, optimize=False)["y"], theirs)
+
+
+@pytest.mark.parametrize("how", ["nbits", "blocks"])
+def test_quantized_weights_are_put_back_as_onnxruntime_leaves_them_out(how: str) -> None:
+    source = models.exported("bert", dynamo=True)
+    feeds = onnx_nb.random_feeds(source, 0)
+    c = onnx_nb.compare(source, models.transformed("bert", how), feeds)
+    right = onnx_nb.run(source, feeds, optimize=False)
+    nodes = c.exclusion_curve().nodes()
+    assert len(nodes) == {"nbits": 75, "blocks": 72}[how]
+    for exclude in ([], nodes[::5], nodes):
+        found = onnx_nb.run(c.mixed(exclude), feeds, optimize=False)
+        theirs = onnx_nb.run(models.weight_only(source, how, exclude), feeds, optimize=False)
+        assert all(np.array_equal(found[name], theirs[name]) for name in right)
+    assert all(np.array_equal(found[name], right[name]) for name in right)
+
+    def ratio(name: str, found: dict[str, Any]) -> float:
+        return float(20 * np.log10(np.linalg.norm(right[name]) / np.linalg.norm(found[name] - right[name])))
+
+    curve = c.exclusion_curve(nodes[:2])
+    for count, step in enumerate(curve.steps):
+        found = onnx_nb.run(c.mixed(nodes[:count]), feeds, optimize=False)
+        assert step.sqnr == pytest.approx(min(ratio(name, found) for name in right), abs=0.01)
+    target = curve.steps[0].sqnr + 3
+    names = c.suggest_exclusion(target)
+    assert 0 < len(names) < 20
+    found = onnx_nb.run(c.mixed(names), feeds, optimize=False)
+    assert min(ratio(name, found) for name in right) >= target - 1e-6
+
+
+def test_tied_and_transposed_weights_are_put_back_one_by_one() -> None:
+    random = np.random.default_rng(2)
+    table = random.normal(size=(12, 32)).astype(np.float32)
+    data, scales, _ = packed(table, 16)
+    exact = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+        g (int64[5] x) => (float[5, 12] y, float[5, 12] z) <float[12] b = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}>
+        { [embed] h = Gather(t, x)  [head] y = Gemm<transB = 1>(h, t, b)
+          m = Transpose(t)  [other] z = MatMul(h, m) }""")
+    quantized = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>
+        g (int64[5] x) => (float[5, 12] y, float[5, 12] z) <float[12] b = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}>
+        { h = com.microsoft.GatherBlockQuantized<bits = 4, block_size = 16, quantize_axis = 1>(t_Q4, x, s)
+          y = com.microsoft.MatMulNBits<K = 32, N = 12, bits = 4, block_size = 16>(h, t_Q4_1, s, , , b)
+          d = DequantizeLinear<axis = 1, block_size = 16>(t_DQ_Q4, s)  m = Transpose(d)  z = MatMul(h, m) }""")
+    codes = np.stack([data & 15, data >> 4], axis=-1).reshape(12, 32).astype(np.int8) - 8
+    arrays = {"t_Q4": data.reshape(12, -1), "t_Q4_1": data, "s": scales, "t_DQ_Q4": codes}
+    exact.graph.initializer.append(numpy_helper.from_array(table, "t"))
+    quantized.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
+    feeds = {"x": np.asarray([0, 3, 3, 11, 7])}
+    c = onnx_nb.compare(exact, quantized, feeds)
+    rough, right = (onnx_nb.run(model, feeds, optimize=False) for model in (quantized, exact))
+    found = onnx_nb.run(c.mixed(["embed"]), feeds, optimize=False)
+    assert not any(np.allclose(found[name], rough[name], atol=1e-4) for name in right)
+    assert not any(np.allclose(found[name], right[name], atol=1e-4) for name in right)
+    half = onnx_nb.run(c.mixed(["embed", "head"]), feeds, optimize=False)
+    assert np.allclose(half["y"], right["y"], atol=1e-5)
+    assert np.array_equal(half["z"], found["z"])
+    assert c.exclusion_curve(["embed", "head", "other"]).steps[-1].sqnr > 120
+    assert c.exclusion_curve(["h"]).nodes() == ["embed"]
 
 
 def test_curve_of_regions_in_float_is_that_of_mixed_models() -> None:
