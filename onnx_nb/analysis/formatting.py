@@ -108,6 +108,15 @@ def decibels_text(ratio: float) -> str:
     return f"{ratio:.1f} dB".replace("-", "−").replace("inf", "∞").replace("nan", "NaN")
 
 
+def share_text(share: float) -> str:
+    """Return a fraction in percent with two digits.
+
+    >>> share_text(0.0123), share_text(1e-9)
+    ('1.2%', '<0.001%')
+    """
+    return "<0.001%" if 0 < share < 1e-5 else f"{100 * share:.2g}%"
+
+
 def shape_text(shape: Iterable[int | str | None]) -> str:
     """Return a shape as ``1×3×224``: ``?`` for an unknown dimension, "scalar" for rank 0."""
     first = [*itertools.islice(shape, 17)]

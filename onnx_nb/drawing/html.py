@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import io
 import itertools
 import json
 import math
@@ -22,7 +23,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, count_text, duration_text, number_text, printable, quoted, shortened
+from onnx_nb.analysis.formatting import (
+    bytes_text,
+    count_text,
+    decibels_text,
+    duration_text,
+    number_text,
+    printable,
+    quoted,
+    shape_text,
+    share_text,
+    shortened,
+)
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import label_of, storage_of
 from onnx_nb.analysis.model.save import together
@@ -45,7 +57,9 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.profile.changes import ProfileComparison
     from onnx_nb.analysis.profile.result import Profile
+    from onnx_nb.analysis.run.calibration import Calibration
     from onnx_nb.analysis.run.capture import Capture
+    from onnx_nb.analysis.submodel.reduction import Reduction
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -287,6 +301,61 @@ def audit_still(audit: Audit) -> str:
     tables = _table(("", "Problem", "What"), 3, problems, most=400) if problems else ""
     tables += _table(("File", "Size", "Tensors"), 1, files) if files else ""
     return f"<p><b>{_escaped(repr(audit), 400)}</b></p>{tables}{_more(len(problems), 'problem')}"
+
+
+def calibration_still(found: Calibration) -> str:
+    """Return the ranges of a calibration as a table, the worst first, and the worst one in its histogram."""
+    ranges = found.worst
+    rows = [
+        (
+            each.name,
+            *("" if math.isnan(x) else number_text(x, 4) for x in (each.low, each.high, each.min, each.max)),
+            "" if math.isnan(each.clipped) else share_text(each.clipped),
+            "" if math.isnan(each.sqnr) else decibels_text(each.sqnr),
+        )
+        for each in ranges[:ROWS]
+    ]
+    heads = ("Tensor", "Low", "High", "Min", "Max", "Clipped", "SQNR, 8 bits")
+    head = f"<p><b>{_escaped(found.message, 900)}</b></p>"
+    table = _table(heads, 1, rows) + _more(len(ranges), "range")
+    if not ranges or not len(ranges[0].counts.counts):
+        return head + table
+    from onnx_nb.drawing.plots import plot_histogram  # matplotlib takes longer to import than all else here
+
+    image = image_of(plot_histogram(found, ranges[0].name), f"Histogram of {ranges[0].message}")
+    steps = _steps(
+        '<code>.save("cache.json")</code> writes them for <code>quantize_static(calibration_cache_path=…)</code>.',
+        "<code>onnx_nb.plot_histogram(calibration, name)</code> draws another; of a capture, the range of each method.",
+    )
+    return f"{head}{image}{table}{steps}"
+
+
+def reduction_still(found: Reduction) -> str:
+    """Return what a reduction found, the inputs of the part, and how to go on."""
+    rows = [
+        (name, *(("absent", "") if value is None else (str(np.asarray(value).dtype), shape_text(np.shape(value)))))
+        for name, value in found.feeds.items()
+        if not isinstance(value, list | tuple)
+    ]
+    table = _table(("Input", "Type", "Shape"), 3, rows) + _more(len(rows), "input") if rows else ""
+    steps = _steps(
+        '<code>.save("folder")</code> writes model.onnx, inputs.npz and run.py, which exits with 1 if the check fails.',
+        "<code>onnx_nb.capture(found.model, found.feeds)</code> looks at each value inside the part.",
+        f"<code>.rows()</code> lists {count_text(len(found.trials), 'trial')}, each a part and what the check said.",
+    )
+    return f"<p><b>{_escaped(found.message, 900)}</b></p>{table}{steps}"
+
+
+def _steps(*steps: str) -> str:
+    return f"<ul>{''.join(f'<li>{step}</li>' for step in steps)}</ul>"
+
+
+def image_of(figure: Any, alt: str) -> str:
+    """Return a matplotlib figure as HTML."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    source = base64.b64encode(buffer.getvalue()).decode()
+    return f'<img alt="{html.escape(printable(alt))}" src="data:image/svg+xml;base64,{source}">'
 
 
 def table_of(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Draw a `Comparison` with matplotlib: errors over depth, and histograms of errors.
+"""Draw results with matplotlib: errors over depth, histograms of errors, and ranges in the histogram of a tensor.
 
 Figures are created without pyplot, so that none stays open and threads do not interfere. They have a transparent
 background, and colors that are legible on white paper and in a dark notebook.
@@ -22,24 +22,27 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from onnx_nb.analysis.arguments import known_arguments
-from onnx_nb.analysis.compare.comparison import Kind, Which  # noqa: TC001 (known_arguments reads them)
+from onnx_nb.analysis.compare.comparison import Comparison, Kind, Which
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import number_text, printable, shortened
-from onnx_nb.analysis.run.statistics import LogHistogram
+from onnx_nb.analysis.formatting import count_text, number_text, printable, quoted, shortened
+from onnx_nb.analysis.run.calibration import Calibration
+from onnx_nb.analysis.run.capture import Capture
+from onnx_nb.analysis.run.statistics import Histogram, LogHistogram
 from onnx_nb.analysis.view.result_columns import sections
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from onnx_nb.analysis.compare.comparison import Comparison, Point
-    from onnx_nb.analysis.run.statistics import Histogram
+    from onnx_nb.analysis.compare.comparison import Point
 
 _STYLE: Final = rc_params_from_file(Path(__file__).with_name("notebook.mplstyle"), use_default_template=False)
 """The style sheet that notebooks use as well."""
 TEXT: Final = to_hex(_STYLE["text.color"])
 LINE: Final = to_hex(_STYLE["axes.edgecolor"])
-CUMULATIVE, ISOLATED, BAD = (to_hex(color) for color in _STYLE["axes.prop_cycle"].by_key()["color"][:3])
+CUMULATIVE, ISOLATED, BAD, *_OTHERS = (to_hex(color) for color in _STYLE["axes.prop_cycle"].by_key()["color"])
+_MARKS: Final = (_OTHERS[0], ISOLATED, _OTHERS[1])
+"""Colors of marks in a histogram."""
 
 _FONT: Final = float(_STYLE["font.size"])
 _DOTS: Final = 300
@@ -128,19 +131,22 @@ def plot_errors(comparison: Comparison, metric: str = "rel_l2") -> Figure:
 
 
 @known_arguments
-def plot_histogram(comparison: Comparison, name: str, kind: Kind | None = None, which: Which | None = None) -> Figure:
-    """Draw histograms of the errors of one point.
+def plot_histogram(
+    result: Comparison | Calibration | Capture, name: str, kind: Kind | None = None, which: Which | None = None
+) -> Figure:
+    """Draw histograms of the errors of one point, or the histogram of a tensor with the range that quantization gets.
 
     Parameters
     ----------
-    comparison
-        A comparison that has the point.
+    result
+        A comparison that has the point, or a calibration or capture that has the tensor. A capture that was made with
+        ``ranges=True`` has the range of each method of `Capture.calibrate`.
     name
         Name of the point, or of its tensor on either side.
     kind
-        "absolute", "signed", "relative" or "ulp"; the first two next to each other if ``None``.
+        Of a comparison: "absolute", "signed", "relative" or "ulp"; the first two next to each other if ``None``.
     which
-        "cumulative" or "isolated"; by default the latter where it is known.
+        Of a comparison: "cumulative" or "isolated"; by default the latter where it is known.
 
     Returns
     -------
@@ -150,6 +156,8 @@ def plot_histogram(comparison: Comparison, name: str, kind: Kind | None = None, 
     ------
     AlignmentError
         If there is no such point, or it has no such errors.
+    OnnxNbError
+        If there is no such tensor, or its range is from a file, which has no values.
 
     Examples
     --------
@@ -159,8 +167,10 @@ def plot_histogram(comparison: Comparison, name: str, kind: Kind | None = None, 
     >>> [axes.get_xlabel() for axes in plot_histogram(c, "y").axes]
     ['absolute error', 'signed error']
     """
+    if not isinstance(result, Comparison):
+        return _plot_ranges(result, name)
     kinds: Sequence[Kind] = ("absolute", "signed") if kind is None else (kind,)
-    point = comparison[name]
+    point = result[name]
     errors = point.errors(which)
     wide = len(kinds) > 1
     figure = _figure(7.8 if wide else 4.8, 2.9, _summary(point, errors), 112 if wide else 70)
@@ -170,7 +180,7 @@ def plot_histogram(comparison: Comparison, name: str, kind: Kind | None = None, 
             _write(axes, "no difference")
         else:
             color = ISOLATED if errors is point.isolated else CUMULATIVE
-            _draw_histogram(axes, comparison.histogram(name, each, which), color)
+            _draw_histogram(axes, result.histogram(name, each, which), color)
         axes.set_xlabel("ULP" if each == "ulp" else f"{each} error")
     return figure
 
@@ -284,6 +294,41 @@ def _draw_histogram(axes: Axes, histogram: Histogram | LogHistogram, color: str)
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_ylabel("values")
+
+
+def _plot_ranges(result: Calibration | Capture, name: str) -> Figure:
+    """Draw the values of a tensor, and the ends of its ranges."""
+    histogram = result.histogram(name) if isinstance(result, Capture) else result[name].histogram
+    if not len(histogram.counts):
+        message = f"there are no values of {quoted(name)}."
+        advice = (
+            "A table from a file has ranges only: calibrate a capture, or draw the capture." if histogram.marks else ""
+        )
+        raise OnnxNbError(message, advice=advice)
+    title = f"{shortened(name, 90)}: {count_text(histogram.total, 'value')}"
+    title = title if isinstance(result, Capture) else result[name].message
+    figure = _figure(7.6, 2.9, printable(title), 108)
+    axes = _styled(figure.add_subplot())
+    _draw_histogram(axes, histogram, CUMULATIVE)
+    axes.set_xlabel("value")
+    method = "" if isinstance(result, Capture) else result.method
+    found: dict[str, list[float]] = {}
+    for mark, x in histogram.marks.items():
+        found.setdefault(mark.rpartition(" ")[0] or method, []).append(x)
+    for (method, ends), color, dashes in zip(found.items(), _MARKS, ((), (5, 2), (2, 2)), strict=False):
+        text = " … ".join(number_text(x, 3) for x in ends)
+        for x in ends:
+            look: dict[str, Any] = {"color": color, "linewidth": 1.4, "zorder": 4, "dashes": dashes}
+            axes.axvline(x, label=f"{method} {text}".strip() if x is ends[0] else None, **look)
+    if isinstance(result, Calibration) and result[name].clipped:
+        ((low, high),) = found.values()
+        for start, stop in ((histogram.edges[0], low), (high, histogram.edges[-1])):
+            if start < stop:
+                axes.axvspan(start, stop, color=BAD, alpha=0.12, linewidth=0)
+    if found:
+        look = {"ncols": 3, "frameon": False, "labelcolor": TEXT, "borderaxespad": 0.1, "fontsize": _FONT}
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), **look)
+    return figure
 
 
 def _write(axes: Axes, text: str) -> None:

@@ -83,7 +83,16 @@ def bundle(result: Any, include: Any = None, exclude: Any = None) -> tuple[dict[
             return _tensor_bundle(result), {}
         known = _loaded(result)
         if _is_terminal():
-            return {"text/plain": repr(known)}, {}
+            return {"text/plain": str(known)}, {}
+        kind = type(known).__name__
+        if kind in ("Calibration", "Reduction"):
+            from onnx_nb.drawing.html import calibration_still, reduction_still
+        if kind == "Calibration":
+            return {"text/plain": str(known), "text/html": calibration_still(known)}, {}
+        if kind == "Reduction" and _shell() is not None:
+            from IPython.display import HTML, display
+
+            display(HTML(reduction_still(known)))
         widget = widget_of(known)
         if type(widget).__name__ == "ModelView":  # no variable holds it
             widget.graph._submodel_name = ""  # noqa: SLF001 (its own)
@@ -94,7 +103,7 @@ def bundle(result: Any, include: Any = None, exclude: Any = None) -> tuple[dict[
         logger.exception("a %s could not be shown", type(result).__name__)
         return {"text/plain": f"onnx_nb could not show this: {type(error).__name__}: {error}"}, {}
     data, metadata = shown if isinstance(shown, tuple) else (shown, {})
-    return {**(data or {}), "text/plain": repr(known)}, metadata
+    return {**(data or {}), "text/plain": str(known)}, metadata
 
 
 def widget_of(result: Any, **traits: Any) -> Any:
@@ -102,6 +111,14 @@ def widget_of(result: Any, **traits: Any) -> Any:
     from onnx_nb.widgets._base import in_marimo
 
     known = _loaded(result)
+    kind = type(known).__name__
+    if kind == "Calibration":
+        import ipywidgets
+
+        from onnx_nb.drawing.html import calibration_still
+
+        return ipywidgets.HTML(calibration_still(known))
+    known = known.model if kind == "Reduction" else known
     module, name = next(WIDGETS[base.__name__] for base in type(known).__mro__ if base.__name__ in WIDGETS)
     if name == "ModelView" and in_marimo():
         module, name = "graph", "ModelGraph"  # marimo shows single widgets, not a box of several
@@ -195,11 +212,9 @@ def _tensor_bundle(proto: Any) -> dict[str, Any]:
 
 
 def _loaded(result: Any) -> Any:
-    """Return a model or a result unchanged, the part that a `Reduction` found, and anything else as a `Model`."""
+    """Return a model or a result unchanged, and anything else as a `Model`."""
     from onnx_nb.analysis.model.model import load
 
-    if type(result).__name__ == "Reduction":
-        return result.model
     return result if isinstance(result, Displayed) else load(_model_around(result))
 
 

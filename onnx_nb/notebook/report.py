@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +13,8 @@ from markdown_it import MarkdownIt
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
-from onnx_nb.drawing.html import Content, report_page, table_of, write_page
+from onnx_nb.analysis.run.calibration import Calibration
+from onnx_nb.drawing.html import Content, calibration_still, image_of, report_page, table_of, write_page
 from onnx_nb.notebook.display import WIDGETS, widget_of
 
 if TYPE_CHECKING:
@@ -85,7 +83,7 @@ def _content(name: str, part: Any) -> tuple[Content | str, Iterable[Model]]:
     if isinstance(part, str):
         return markdown(part), ()
     if hasattr(part, "savefig"):
-        return _image(part, name), ()
+        return image_of(part, name), ()
     if hasattr(part, "columns") and hasattr(part, "itertuples"):
         rows = [[str(cell) for cell in row] for row in part.itertuples(index=False, name=None)]
         return table_of([str(column) for column in part.columns], rows), ()
@@ -93,6 +91,8 @@ def _content(name: str, part: Any) -> tuple[Content | str, Iterable[Model]]:
         return _rows(part), ()
     if not isinstance(part, PackedWidget | ModelView):
         known = {base.__name__ for base in type(part).__mro__} & {*WIDGETS, "ModelProto", "ONNXProgram"}
+        if isinstance(part, Calibration):
+            return calibration_still(part), ()
         if not known and hasattr(part, "rows"):
             return _rows(part.rows()), ()
         if not known and not isinstance(part, Path) and type(part).__module__.partition(".")[0] != "onnx_ir":
@@ -107,13 +107,6 @@ def _content(name: str, part: Any) -> tuple[Content | str, Iterable[Model]]:
 def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
     heads = list(dict.fromkeys(key for row in rows for key in row))
     return table_of(heads, [["" if row.get(head) is None else str(row[head]) for head in heads] for row in rows])
-
-
-def _image(figure: Any, name: str) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", bbox_inches="tight")
-    source = base64.b64encode(buffer.getvalue()).decode()
-    return f'<img alt="{html.escape(name)}" src="data:image/svg+xml;base64,{source}">'
 
 
 def markdown(text: str) -> str:

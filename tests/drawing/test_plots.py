@@ -6,13 +6,17 @@ import dataclasses
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 from matplotlib import rcParams, style
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from onnxruntime.quantization.calibrate import HistogramCollector
 
+import onnx_nb
 from onnx_nb.analysis.compare.comparison import Comparison, Point
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
@@ -87,6 +91,60 @@ def test_a_histogram_has_the_counts(kind: str) -> None:
     assert counts.tolist() == histogram.counts.tolist()
     assert edges.tolist() == histogram.edges.tolist()
     assert len(plot_histogram(c, "r1").axes) == 2
+
+
+def network() -> tuple[onnx_nb.Capture, np.ndarray]:
+    values = np.random.default_rng(2).standard_normal((4, 50_000)).astype(np.float32)
+    values[0, :2] = -19.5, 17
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, 50000] x) => (float[n, 50000] y) { y = Neg(x) }""")
+    return onnx_nb.capture(model, [{"x": row[None]} for row in values], ranges=True), values
+
+
+def test_the_ends_of_each_range_are_drawn_where_numpy_and_onnxruntime_find_them() -> None:
+    cap, values = network()
+    axes = plot_histogram(cap, "x").axes[0]
+    collector = HistogramCollector("entropy", False, 2048, 128, 99.9, "same")
+    collector.collect({"x": [values]})
+    entropy = float(collector.compute_entropy()["x"][1])
+    # after the axis
+    minmax, percentile, found = np.reshape([float(np.asarray(line.get_xdata())[0]) for line in axes.lines[1:]], (3, 2))
+    assert minmax.tolist() == [values.min(), values.max()]
+    assert percentile == pytest.approx(np.percentile(values, [0.0005, 99.9995]), abs=0.05)
+    assert found == pytest.approx([-entropy, entropy], rel=0.25)
+    assert entropy < values.max() / 2
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text().split()[0] for text in legend.get_texts()] == ["minmax", "percentile", "entropy"]
+
+
+def test_what_a_range_clips_is_shaded() -> None:
+    cap, values = network()
+    found = cap.calibrate("percentile", percentile=98)
+    figure = plot_histogram(found, "x")
+    figure.savefig(io.BytesIO())
+    axes = figure.axes[0]
+    counts, edges, _ = axes.patches[0].get_data()  # type: ignore[attr-defined]
+    assert counts.sum() == values.size
+    low, high = np.percentile(values, [1, 99])
+    shaded = [patch.get_extents().transformed(axes.transData.inverted()) for patch in axes.patches[1:]]
+    assert [(box.x0, box.x1) for box in shaded] == [
+        pytest.approx((edges[0], low), abs=0.05),
+        pytest.approx((high, edges[-1]), abs=0.05),
+    ]
+    title = figure.get_suptitle()
+    assert title.startswith("'x': ")
+    assert "clips 2% of values" in title
+    assert len(plot_histogram(cap.calibrate(), "x").axes[0].patches) == 1
+
+
+def test_a_range_without_values_is_refused(tmp_path: Path) -> None:
+    cap, _ = network()
+    table = onnx_nb.Calibration.load(cap.calibrate().save(tmp_path / "cache.json"))
+    with pytest.raises(OnnxNbError, match=r"no values of 'x'.*A table from a file has ranges only"):
+        plot_histogram(table, "x")
+    with pytest.raises(OnnxNbError, match="tensor 'z' has no range"):
+        plot_histogram(table, "z")
 
 
 def test_sections_of_a_model_are_labeled() -> None:

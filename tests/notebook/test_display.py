@@ -15,6 +15,7 @@ import ipywidgets
 import nbclient
 import nbconvert
 import nbformat
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
@@ -22,6 +23,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 import onnx_nb
+from onnx_nb.notebook import display
 from tests import models
 from tests.analysis.submodel.test_extraction import BRANCHES
 from tests.widgets.test_widgets import ask
@@ -189,6 +191,44 @@ def test_models_and_results_show_widgets_and_their_text(name: str) -> None:
     data, _ = result._repr_mimebundle_()
     assert WIDGET in data
     assert data["text/plain"] == repr(result)
+
+
+def test_a_calibration_shows_the_worst_ranges_and_one_in_its_histogram(shell: Any) -> None:
+    feeds = [{"x": np.random.default_rng(0).standard_t(3, (4, 64)).astype(np.float32)}]
+    network = '<ir_version: 8, opset_import: ["": 17]> g (float[4, 64] x) => (float[4, 64] <b>) { <b> = Neg(x) }'
+    proto = onnx.parser.parse_model(network.replace("<b>", "y"))
+    proto.graph.node[0].output[0] = proto.graph.output[0].name = "<b>"
+    found = onnx_nb.capture(proto, feeds, ranges=True).calibrate("percentile", percentile=95)
+    data = shown(shell, found)
+    assert data["text/plain"] == str(found)
+    page = data["text/html"]
+    assert "<b>&lt;b&gt;" not in page
+    assert page.count("<tr>") == 3
+    picture = re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', page)
+    assert picture is not None
+    assert b"<svg" in base64.b64decode(picture[1])
+    assert display.widget_of(found).value.partition("<img")[0] == page.partition("<img")[0]
+
+
+def test_a_reduction_says_what_it_found_before_its_graph(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { a = Neg(x) b = Log(a) y = Exp(b) }'
+    )
+
+    def check(part: onnx_nb.Model, feeds: dict[str, Any]) -> bool:
+        return not any(np.isnan(each).any() for each in onnx_nb.run(part, feeds).values())
+
+    found = onnx_nb.reduce(proto, check, {"x": np.array([1, -1], np.float32)})
+    said: list[str] = []
+    monkeypatch.setattr(display, "_shell", lambda: shell)
+    monkeypatch.setattr("IPython.display.display", lambda html: said.append(html.data))
+    data = shown(shell, found)
+    assert WIDGET in data
+    assert data["text/plain"].startswith(found.message)
+    assert f"<b>{found.message}</b>" in said[0]
+    assert ">a</td>" in said[0]
+    assert "run.py" in said[0]
+    assert "run.py" not in data["text/plain"]
 
 
 def test_a_submodel_has_the_name_that_a_cell_has_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

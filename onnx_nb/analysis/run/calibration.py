@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis import results
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError
-from onnx_nb.analysis.formatting import closest_text, count_text, quoted
+from onnx_nb.analysis.formatting import closest_text, count_text, decibels_text, number_text, quoted, share_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import label_of, load
 from onnx_nb.analysis.model.save import together
@@ -39,6 +39,12 @@ _METHODS: Final[Mapping[str, str]] = {"minmax": "MinMax", "percentile": "Percent
 """Our names → the members of onnxruntime's ``CalibrationMethod``."""
 _STEPS: Final = 64
 """Candidate ranges of the entropy method are apart by their size divided by this."""
+_INSIDE: Final = 8
+"""Values that stand for those of a bin, to find out how they are rounded."""
+LISTED: Final = 10
+"""Ranges that the text of a `Calibration` lists."""
+PERCENTILE, LEVELS = 99.999, 128
+"""What `Capture.calibrate` takes by default."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,8 @@ class Range:
     max: float = math.nan
     clipped: float = math.nan
     """Share of values outside the range, to the accuracy of the histogram; NaN if the range is from a file."""
+    sqnr: float = math.nan
+    """Signal to quantization noise in dB with 256 levels over the range, to the accuracy of the histogram."""
     nonfinite: int = 0
     """Number of NaN and infinite values, which count for no range."""
     channel_lows: tuple[float, ...] = ()
@@ -67,8 +75,18 @@ class Range:
         """The histogram of all values, with the ends of the range as `Histogram.marks`."""
         return replace(self.counts, marks={"low": self.low, "high": self.high})
 
+    @property
+    def message(self) -> str:
+        """The range, what it clips, and what is left with 8 bits."""
+        low, high, least, most = (number_text(x, 3) for x in (self.low, self.high, self.min, self.max))
+        text = f"{quoted(self.name)}: {low} … {high}"
+        if math.isnan(self.clipped):
+            return text
+        clips = f"clips {share_text(self.clipped)} of values in {least} … {most}" if self.clipped else "clips nothing"
+        return f"{text} {clips}, {decibels_text(self.sqnr)} with 8 bits"
 
-class Calibration(results.Table):
+
+class Calibration(results.Table, results.Displayed):
     """The range of each tensor of a model, by name. Made by `Capture.calibrate`, or by `load` from a file."""
 
     def __init__(self, method: str, ranges: Mapping[str, Range], model: Model | None = None) -> None:
@@ -95,10 +113,35 @@ class Calibration(results.Table):
     def __repr__(self) -> str:
         return f"Calibration({count_text(len(self), 'range')}{', ' if self.method else ''}{self.method})"
 
-    _columns = ("name", "low", "high", "min", "max", "clipped", "nonfinite", "channels")
+    def __str__(self) -> str:
+        """Return the message, and the ranges that lose most."""
+        lines = [f"  {each.message}" for each in self.worst[:LISTED]]
+        more = [f"  … and {len(self) - LISTED} more"] if len(self) > LISTED else []
+        return "\n".join([self.message, *lines, *more])
+
+    @property
+    def worst(self) -> list[Range]:
+        """The ranges, those first with which 8 bits lose most."""
+        return sorted(self._ranges.values(), key=lambda each: math.inf if math.isnan(each.sqnr) else each.sqnr)
+
+    @property
+    def message(self) -> str:
+        """How many ranges there are, what they clip, which one loses most, and which tensors have none."""
+        text = f"{_METHODS.get(self.method, 'Loaded')} ranges of {count_text(len(self), 'tensor')}"
+        clipping = sum(each.clipped > 0 for each in self._ranges.values())
+        text += f", {clipping} of which clip values." if clipping else "."
+        first = next(iter(self.worst), None)
+        if first is not None and not math.isnan(first.sqnr):
+            text += f" 8 bits lose most in {first.message.removesuffix(' with 8 bits')}."
+        missing = self.missing
+        if missing:
+            text += f" {count_text(len(missing), 'float tensor')} of the model without a range: {listed(missing)}."
+        return text
+
+    _columns = ("name", "low", "high", "min", "max", "clipped", "sqnr", "nonfinite", "channels")
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each tensor: its range, its extremes, the share that is clipped, the number of channels."""
+        """Return a row for each tensor: range, extremes, share that is clipped, SQNR of 8 bits, number of channels."""
         return [
             {name: getattr(each, name) for name in self._columns[:-1]} | {"channels": len(each.channel_lows)}
             for each in self._ranges.values()
@@ -223,24 +266,56 @@ def calibrated(
             message = f"a {method} needs more than the statistics of this capture."
             raise CaptureError(message, advice="Capture with ranges=True.")
         least, most = float(found.min), float(found.max)
-        low, high = least, most
-        if isinstance(found, Ranges) and method == "percentile":
-            low, high = _percentiles(found.fine, percentile, symmetric=symmetric)
-        elif isinstance(found, Ranges) and method == "entropy":
-            high = entropy_threshold(found.fine, levels)
-            low = -high
-        if symmetric:
-            high = max(abs(low), abs(high))
-            low = -high
-        else:
-            low, high = max(low, least), min(high, most)
+        low, high = _ends(found, method, percentile, symmetric=symmetric, levels=levels)
         lows, highs = (found.lows, found.highs) if isinstance(found, Ranges) else ((), ())
         fine = found.fine if isinstance(found, Ranges) else found.histogram
-        inside = 1.0 if low <= least and high >= most else _share(fine, low, high)
-        ranges[name] = Range(name, low, high, least, most, 1 - inside, found.nonfinite, lows, highs, found.histogram)
+        outside = 0.0 if low <= least and high >= most else 1 - _share(fine, low, high)
+        sqnr = _sqnr(fine, found.zeros, low, high)
+        ranges[name] = Range(name, low, high, least, most, outside, sqnr, found.nonfinite, lows, highs, found.histogram)
     if not ranges:
         raise CaptureError("no float tensor with finite values was captured.", advice="Capture with other tensors=.")
     return Calibration(method, ranges, model)
+
+
+def thresholds(found: Ranges) -> dict[str, float]:
+    """Return the ends of each method's range, by default, as `Histogram.marks`: "entropy low", "entropy high"."""
+    if not found.finite:
+        return {}
+    ends = {method: _ends(found, method, PERCENTILE, symmetric=False, levels=LEVELS) for method in _METHODS}
+    return {f"{method} {end}": x for method, pair in ends.items() for end, x in zip(("low", "high"), pair, strict=True)}
+
+
+def _ends(found: Statistics, method: str, percentile: float, *, symmetric: bool, levels: int) -> tuple[float, float]:
+    """Return the ends of the range that a method finds."""
+    least, most = float(found.min), float(found.max)
+    low, high = least, most
+    if isinstance(found, Ranges) and method == "percentile":
+        low, high = _percentiles(found.fine, percentile, symmetric=symmetric)
+    elif isinstance(found, Ranges) and method == "entropy":
+        high = entropy_threshold(found.fine, levels)
+        low = -high
+    if symmetric:
+        high = max(abs(low), abs(high))
+        return -high, high
+    return max(low, least), min(high, most)
+
+
+def _sqnr(histogram: Histogram, zeros: int, low: float, high: float) -> float:
+    """Return the signal to noise ratio in dB of 256 levels over a range that has zero, as onnxruntime makes them."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    scale = high / 255 - low / 255
+    if not scale:
+        return math.inf
+    edges, counts = histogram.edges, histogram.counts.astype(np.float64)
+    if 0 <= -histogram.first < len(counts):
+        counts[-histogram.first] -= zeros  # 0 is a level
+    # in units of the scale, whose squares do not overflow
+    steps = (np.arange(_INSIDE) + 0.5) / _INSIDE
+    values = edges[:-1, None] / scale + (edges[1:] / scale - edges[:-1] / scale)[:, None] * steps
+    zero = round(-low / scale)
+    noise = values - (np.clip(np.rint(values) + zero, 0, 255) - zero)
+    signal, errors = (float(counts @ np.square(each).mean(axis=1)) for each in (values, noise))
+    return 10 * math.log10(signal / errors) if errors and signal else math.inf
 
 
 def _percentiles(fine: Histogram, percentile: float, *, symmetric: bool) -> tuple[float, float]:

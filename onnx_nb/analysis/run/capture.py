@@ -26,11 +26,11 @@ from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, INITIALIZER, NODE
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.progress import CountedWork, count_of
 from onnx_nb.analysis.results import Displayed, Table
-from onnx_nb.analysis.run.calibration import FLOATS, Calibration, Method, calibrated
+from onnx_nb.analysis.run.calibration import FLOATS, LEVELS, PERCENTILE, Calibration, Method, calibrated, thresholds
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.nonfinite import NonFinite
 from onnx_nb.analysis.run.session import original_nodes, with_explicit_casts
-from onnx_nb.analysis.run.statistics import Histogram, Statistics
+from onnx_nb.analysis.run.statistics import Histogram, Ranges, Statistics
 from onnx_nb.analysis.run.value_recorder import (
     ABSENT,
     Job,
@@ -289,16 +289,24 @@ class Capture(Displayed, Table):
         return found
 
     def histogram(self, name: str) -> Histogram:
-        """Return the histogram of a value's finite numbers."""
-        return self.statistics(name).histogram
+        """Return the histogram of a value's finite numbers.
+
+        After ``capture(…, ranges=True)`` it has the ends of the range of each method of `calibrate` as marks.
+        """
+        found = self.statistics(name)
+        return (
+            dataclasses.replace(found.histogram, marks=thresholds(found))
+            if isinstance(found, Ranges)
+            else found.histogram
+        )
 
     def calibrate(
         self,
         method: Method = "minmax",
         *,
-        percentile: float = 99.999,
+        percentile: float = PERCENTILE,
         symmetric: bool = False,
-        levels: int = 128,
+        levels: int = LEVELS,
     ) -> Calibration:
         """Compute the range of each float tensor for quantization, from the statistics of all feeds.
 

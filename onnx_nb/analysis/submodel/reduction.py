@@ -76,7 +76,7 @@ class Trial:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Reduction(results.Table):
+class Reduction(results.Table, results.Displayed):
     """The smallest part of a model on which a check fails, with its inputs. Made by `reduce`."""
 
     model: Model
@@ -125,10 +125,9 @@ class Reduction(results.Table):
     def __repr__(self) -> str:
         return f"Reduction({len(self.nodes)} of {count_text(self.total, 'node')}, {len(self.trials)} trials)"
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        shown = results.display(self.model, include, exclude)
-        data, metadata = shown if isinstance(shown, tuple) else (shown, {})
-        return {**data, "text/plain": self.message}, metadata
+    def __str__(self) -> str:
+        """Return the message, and how to go on."""
+        return f"{self.message}\nsave(folder) writes the part, its inputs and a script that shows the failure."
 
     _columns = ("phase", "nodes", "inputs", "outputs", "result", "seconds", "why")
 

@@ -14,6 +14,7 @@ import onnx.parser
 import pytest
 from onnxruntime import quantization
 from onnxruntime.quantization import calibrate as theirs
+from onnxruntime.quantization import quant_utils
 from onnxruntime.quantization.CalTableFlatBuffers.TrtTable import TrtTable
 from onnxruntime.quantization.quant_utils import write_calibration_table
 
@@ -110,6 +111,36 @@ def test_percentiles_are_those_of_all_values_and_near_onnxruntimes(
             assert np.allclose([found[name].low, found[name].high], ends, atol=width)
             outside = np.mean((values < found[name].low) | (values > found[name].high))
             assert found[name].clipped == pytest.approx(outside, abs=0.005)
+
+
+@pytest.mark.parametrize("name", ["x", "b", "y"])
+@pytest.mark.parametrize("percentile", [100, 97, 80])
+def test_what_8_bits_lose_is_what_onnxruntime_loses(
+    name: str, percentile: float, path: Path, captured: onnx_nb.Capture
+) -> None:
+    found = captured.calibrate("percentile", percentile=percentile)[name]
+    values = np.concatenate([capture(path, feed, keep=name)[name].ravel() for feed in FEEDS])
+    zero, scale = quant_utils.compute_scale_zp(
+        *map(np.float32, (found.low, found.high, 0, 255)), symmetric=False
+    )  # fmt: skip
+    integers = quant_utils.quantize_nparray(onnx.TensorProto.UINT8, values, scale, zero)
+    again = (integers.astype(np.float32) - np.float32(zero)) * scale
+    sqnr = 10 * np.log10(np.sum(values**2) / np.sum((values - again) ** 2))
+    assert found.sqnr == pytest.approx(sqnr, abs=1)
+
+
+def test_the_text_names_what_loses_most(captured: onnx_nb.Capture, path: Path, tmp_path: Path) -> None:
+    found = captured.calibrate("percentile", percentile=90)
+    ratios = {row["name"]: row["sqnr"] for row in found.rows()}
+    assert [each.name for each in found.worst] == sorted(ratios, key=ratios.__getitem__)
+    assert found.message.startswith("Percentile ranges of 6 tensors, 6 of which clip values. 8 bits lose most in ")
+    assert f"in {found.worst[0].message.removesuffix(' with 8 bits')}." in found.message
+    assert str(found).splitlines()[1:] == [f"  {each.message}" for each in found.worst]
+    loaded = Calibration.load(found.save(tmp_path / "net.json"), path)
+    assert loaded.message == "Percentile ranges of 6 tensors."
+    (tmp_path / "less.cache").write_text("x 1.5\n")
+    less = Calibration.load(tmp_path / "less.cache", path).message
+    assert less == "Loaded ranges of 1 tensor. 5 float tensors of the model without a range: 'a', 'b', 'c', 'd', 'y'."
 
 
 def slow_divergence(inside: list[int], left: int, right: int, levels: int) -> float:
