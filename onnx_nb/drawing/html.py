@@ -355,7 +355,7 @@ def image_of(figure: Any, alt: str) -> str:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
     source = base64.b64encode(buffer.getvalue()).decode()
-    return f'<img alt="{html.escape(printable(alt))}" src="data:image/svg+xml;base64,{source}">'
+    return f'<img alt="{html.escape(printable(alt))}" style="min-width:480px" src="data:image/svg+xml;base64,{source}">'
 
 
 def table_of(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -82,8 +82,10 @@ class Range:
         text = f"{quoted(self.name)}: {low} … {high}"
         if math.isnan(self.clipped):
             return text
-        clips = f"clips {share_text(self.clipped)} of values in {least} … {most}" if self.clipped else "clips nothing"
-        return f"{text} {clips}, {decibels_text(self.sqnr)} with 8 bits"
+        clips = (
+            f"clips {share_text(self.clipped)} of values from {least} to {most}" if self.clipped else "clips nothing"
+        )
+        return f"{text} {clips}, SQNR {decibels_text(self.sqnr)} with 8 bits"
 
 
 class Calibration(results.Table, results.Displayed):

@@ -72,7 +72,8 @@ def test_a_wrong_kernel_among_300_nodes_is_found_by_bisection() -> None:
     assert len(found.trials) <= math.ceil(math.log2(COUNT)) + 4  # the whole, the node by itself, and that again twice
     assert not runtimes_agree(found.model, dict(found.feeds))
     assert found.message == f"The check fails on 1 of 300 nodes: Erf 'n137' ({len(found.trials)} calls)."
-    assert found._repr_mimebundle_()[0]["text/plain"] == found.message
+    assert found._repr_mimebundle_()[0]["text/plain"] == str(found)
+    assert str(found).startswith(f"{found.message}\n")
     assert type(widget_of(found)).__name__ == "ModelView"
 
 
