@@ -86,7 +86,7 @@ def weight_of(graph: Graph, node: int, place: int) -> Operand | None:
     known = INTEGERS.get(op)
     if op in PACKED:
         return _of_blocks(graph, node) if place == PACKED[op] else None
-    if op == "QLinearAdd" and place in (0, 1):
+    if op in ("QLinearAdd", "QLinearMul") and place in (0, 1):
         known, place = _Inputs(3 * place, 3 * place + 1, 3 * place + 2), 1
     if known is None or place not in (1, 2, known.weight, known.bias):
         found = _traced(graph, input_of(graph, node, place))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from onnx_nb.analysis.compare.operands import INTEGERS, PACKED, Operand, constant_of, input_of, weight_of
+from onnx_nb.analysis.compare.operands import INTEGERS, PACKED, TRANSPARENT, Operand, constant_of, input_of, weight_of
 from onnx_nb.analysis.compare.rounding import (
     FEWEST_LEVELS,
     Rounded,
@@ -304,8 +304,8 @@ def activations(
         if array.dtype.kind != "f" or not array.size:
             continue
         op = graph.op_type(node) if value >= 0 else graph.op_type(_maker(graph, input_of(graph, node, 0)))
-        label = names[site.value].removesuffix(DEQUANTIZED)
-        task = _task(label, graph.names[node], site, array, op)
+        label = names[site.value].removesuffix(DEQUANTIZED if value < 0 else "_quantized")
+        task = _task(label, graph.names[node], site, array, op, _channel_axis(graph, site.value, array.ndim))
         if task is not None:
             batch = waiting.setdefault(task.kind, [])
             batch.append(task._replace(at=node, shared=scale_name in seen))
@@ -401,10 +401,9 @@ class _Task(NamedTuple):
         return self.rows.shape, self.dtype, self.is_wide, self.natural, self.is_symmetric
 
 
-def _task(name: str, node: str, site: _Site, array: NDArray[Any], op: str) -> _Task | None:
+def _task(name: str, node: str, site: _Site, array: NDArray[Any], op: str, axis: int) -> _Task | None:  # noqa: PLR0917
     is_wide = site.scale is not None and site.scale.size > 1
-    axis = site.axis if is_wide else 1 if array.ndim >= 4 else -1
-    rows = rows_of(array, axis).astype(np.float32, copy=False)
+    rows = rows_of(array, site.axis if is_wide else axis).astype(np.float32, copy=False)
     if site.scale is None or site.back_scale is None:  # DynamicQuantizeLinear: what fits the values
         low, high = min(float(rows.min()), 0.0), max(float(rows.max()), 0.0)
         if not math.isfinite(high - low):
@@ -423,6 +422,59 @@ def _task(name: str, node: str, site: _Site, array: NDArray[Any], op: str) -> _T
         numbers = tuple(each.reshape(-1)[:1, None].astype(np.float64) for each in given)  # type: ignore[assignment]
     natural = next((ends for key, ends in _NATURAL.items() if key in op), None)
     return _Task(name, node, rows, numbers, site.zero.dtype, is_wide, natural)
+
+
+_SECOND: Final = frozenset((
+    "Conv", "ConvInteger", "ConvTranspose", "BatchNormalization", "InstanceNormalization", "GroupNormalization", "LRN",
+    "MaxPool", "AveragePool", "LpPool", "GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool",
+))  # fmt: skip
+"""Operators whose channels are on axis 1."""
+_LAST: Final = frozenset((
+    "LayerNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
+    "RMSNormalization", "Gemm", "QGemm", "MatMulNBits", "GatherBlockQuantized", "BiasGelu",
+))  # fmt: skip
+"""Operators whose channels are on the last axis, as are those of a MatMul by a weight."""
+_ELEMENTWISE: Final = frozenset((
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Add", "Sub", "Mul", "Div", "Identity", "Cast",
+    "Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "Erf", "Gelu", "Elu", "HardSwish", "HardSigmoid", "Swish",
+))  # fmt: skip
+"""Operators that keep channels where they are."""
+_NEARBY: Final = 32
+"""Maximum number of values around one that are asked for its channels."""
+
+
+def _channel_axis(graph: Graph, value: int, ndim: int) -> int:
+    """Return the axis of a value's channels: that of the nearest node around it which has channels."""
+    near = [value] if ndim > 2 else []
+    for each in near:
+        for node in (int(graph.producer[each]), *graph.consumers(each).tolist()):
+            if not 0 <= node < graph.main_count or len(near) > _NEARBY:
+                continue
+            op, inputs = graph.op_type(node).removeprefix("QLinear"), graph.node_inputs(node).tolist()
+            if op in _SECOND or op in _LAST:
+                return 1 if op in _SECOND else -1
+            shapes = {read: _weight_shape(graph, read) for read in inputs if read >= 0}
+            weights = [shape for shape in shapes.values() if shape is not None and max(shape, default=1) > 1]
+            if "MatMul" in op and any(len(shape) == 2 for shape in weights) and shapes[inputs[0]] is None:
+                return -1
+            if op not in _ELEMENTWISE:
+                continue
+            if weights and "uantize" not in op:
+                return -1 if weights[0][-1] > 1 else 1
+            values = [*(read for read, shape in shapes.items() if shape is None), *graph.node_outputs(node).tolist()]
+            near += [found for found in values if found not in near]
+    return 1 if ndim >= 4 else -1
+
+
+def _weight_shape(graph: Graph, value: int) -> Sequence[int] | None:
+    """Return the shape of the initializer that a value is computed from; None if it is from none."""
+    maker = int(graph.producer[value])
+    while maker >= 0:
+        if graph.op_type(maker) not in TRANSPARENT or (value := input_of(graph, maker, 0)) < 0:
+            return None
+        maker = int(graph.producer[value])
+    found = graph.model.initializers.get(graph.value_names[value])
+    return None if found is None else found.shape
 
 
 def _judged(tasks: list[_Task]) -> dict[int, Quantizer]:

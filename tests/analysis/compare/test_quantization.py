@@ -472,3 +472,76 @@ def test_what_cannot_be_put_back_to_float_is_said(tmp_path: Path) -> None:
     plain = onnx_nb.compare(sound.reference, sound.reference, sound.feeds)
     with pytest.raises(onnx_nb.OnnxNbError, match=r"has no pairs of QuantizeLinear and DequantizeLinear\. "):
         plain.suggest_exclusion("30 dB")
+
+
+NORMS = {
+    "merged": "h = LayerNormalization(a, gamma, beta)",
+    "scaled": "n = LayerNormalization(a, ones)  m = Mul(n, gamma)  h = Add(m, beta)",
+    "split": """mean = ReduceMean<axes = [-1]>(a)  c = Sub(a, mean)  s = Mul(c, c)  v = ReduceMean<axes = [-1]>(s)
+        e = Add(v, epsilon)  d = Sqrt(e)  n = Div(c, d)  m = Mul(n, gamma)  h = Add(m, beta)""",
+}
+
+
+def with_large_gamma(norm: str, shape: str, channel: int) -> onnx.ModelProto:
+    """Return matrices with a normalization in between that makes a channel 300 times as large as the others."""
+    random = np.random.default_rng(0)
+    proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[{shape}, 48] x) => (float[{shape}, 48] y)
+        {{ a = MatMul(x, w1)  {NORMS[norm]}  p = MatMul(h, w2)  t = Tanh(p)  y = MatMul(t, w3) }}""")
+    arrays = {f"w{at}": random.normal(size=(48, 48)) / 7 for at in (1, 2, 3)} | {"epsilon": np.asarray(1e-5)}
+    arrays |= {"gamma": random.normal(1, 0.1, 48), "beta": random.normal(0, 0.1, 48), "ones": np.ones(48)}
+    arrays["gamma"][channel] *= 300
+    arrays["w2"][channel] /= 300
+    read = {name for node in proto.graph.node for name in node.input}
+    tensors = [numpy_helper.from_array(arrays[name].astype(np.float32), name) for name in arrays if name in read]
+    proto.graph.initializer.extend(tensors)
+    return proto
+
+
+def quantized(proto: onnx.ModelProto, folder: Path, **options: Any) -> Path:
+    quantization: Any = importlib.import_module("onnxruntime.quantization")
+    onnx.save(proto, folder / "exact.onnx")
+    feeds = iter([onnx_nb.random_feeds(proto, seed) for seed in range(2)])
+    reader = type("Reader", (quantization.CalibrationDataReader,), {"get_next": lambda _: next(feeds, None)})()
+    quantization.quantize_static(folder / "exact.onnx", folder / "quantized.onnx", reader, **options)
+    return folder / "quantized.onnx"
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("shape", ["36", "4, 9", "4, 3, 3"])
+def test_outlier_channels_are_those_of_the_tensor_that_is_rounded(norm: str, shape: str, tmp_path: Path) -> None:
+    quantization: Any = importlib.import_module("onnxruntime.quantization")
+    proto = with_large_gamma(norm, shape, 16)
+    of_all = {"gamma", "m", "h"} if norm != "merged" else {"gamma", "h"}
+    integers = of_all - ({"gamma"} if norm == "merged" else set())  # LayerNormalization stays in float
+    for options, expected in (
+        ({}, of_all),
+        ({"quant_format": quantization.QuantFormat.QOperator}, integers),
+        ({"op_types_to_quantize": ["MatMul"]}, {"h"}),
+    ):
+        candidate = quantized(proto, tmp_path, **options)
+        c = onnx_nb.compare(proto, candidate, onnx_nb.random_feeds(proto, 0))
+        first = c.first_divergent()
+        assert first is not None
+        assert first.faulty is not None
+        assert {each.name for each in c.quantizers if each.fault == "outliers"} == expected
+        assert {each.channels for each in c.quantizers if each.name in expected} == {(16,)}
+        assert first.faulty.name in expected & {"gamma", first.reference, "h"}
+        assert first.reference == ("m" if "m" in expected else "p" if "quant_format" in options else "h")
+        assert "hannel 16 of " in c.message
+
+
+@pytest.mark.parametrize("shape", ["3, 40", "3, 6, 6"])
+def test_outlier_channels_of_a_convolution_are_its_filters(shape: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    sizes = "1, 3, 40" if shape == "3, 40" else "1, 3, 6, 6"
+    proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[{sizes}] x) => (y) {{ c = Conv(x, w)  s = Sigmoid(c)  r = Add(c, s)  y = Conv(r, v) }}""")
+    kernel = random.normal(size=(32, 3, *[1] * (shape.count(",")))).astype(np.float32)
+    kernel[5] *= 400
+    last = random.normal(size=(4, 32, *[1] * (shape.count(",")))).astype(np.float32)
+    proto.graph.initializer.extend(numpy_helper.from_array(each, name) for name, each in (("w", kernel), ("v", last)))
+    candidate = quantized(proto, tmp_path, per_channel=True)
+    c = onnx_nb.compare(proto, candidate, onnx_nb.random_feeds(proto, 0))
+    found = {each.name: (each.fault, each.channels) for each in c.quantizers if each.name in "cr"}
+    assert found == {"c": ("outliers", (5,)), "r": ("outliers", (5,))}
