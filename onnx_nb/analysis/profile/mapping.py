@@ -4,12 +4,14 @@ A kernel is a node of the optimized graph. Its outputs are tensors of the model,
 onnxruntime derived from them (``x_nchwc``, ``/fc/MatMulAddFusion``). The kernel computes the nodes from which its
 outputs come, back to tensors that other kernels compute. Kernels in between, whose tensors the model does not have,
 share the nodes of the next tensor that it has. A copy, cast or change of layout that onnxruntime inserted stands on an
-edge of the model: its input and output are the same tensor.
+edge of the model: its input and output are the same tensor. A profile that another session wrote has copies between
+providers that the graph which is optimized here has not: they are placed by what ran before and after them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections import Counter, deque
 from dataclasses import dataclass
@@ -18,12 +20,14 @@ from typing import TYPE_CHECKING, Final, Literal
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model.tensors import attribute
+from onnx_nb.analysis.profile.trace import MEMCPY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.protofields import Ints
+    from onnx_nb.analysis.profile.trace import Trace
 
 How = Literal["name", "tensor", "edge", "between", ""]
 
@@ -49,13 +53,15 @@ class Place:
     ``"between"`` tensors; empty if they were not."""
     edge: str = ""
     """Tensor of the model on whose edge onnxruntime inserted this kernel."""
+    edges: tuple[str, ...] = ()
+    """Tensors of the model that a copy may stand on, if there are several; then its nodes are not known."""
 
 
 UNKNOWN: Final = Place((), "")
 
 
-def places(graph: Graph, ran: Graph) -> list[Place]:
-    """Return the place in a model of each node of the graph that ran.
+def places(graph: Graph, ran: Graph, nodes: Sequence[int], trace: Trace) -> list[Place]:
+    """Return the place in a model of each kernel.
 
     Parameters
     ----------
@@ -63,10 +69,32 @@ def places(graph: Graph, ran: Graph) -> list[Place]:
         The model as loaded.
     ran
         The graph that onnxruntime made of it, or ``graph`` itself.
+    nodes
+        Node of the graph that ran of each kernel; −1 if it has none.
+    trace
+        The profile with these kernels.
     """
     if ran is graph:
-        return [Place((node,), "name") for node in range(graph.node_count)]
-    return _Mapping(graph, ran).places()
+        where = [Place((node,), "name") for node in range(graph.node_count)]
+        same: Sequence[int] = range(graph.value_count)
+    else:
+        mapping = _Mapping(graph, ran)
+        where, same = mapping.places(), mapping.same
+    found = [where[node] if node >= 0 else UNKNOWN for node in nodes]
+    for copy, values in _Copies(ran, nodes, trace).edges().items():
+        known = [value for value in dict.fromkeys(same[value] for value in values) if value >= 0]
+        names = tuple(graph.value_names[value] for value in known)
+        if len(known) == 1:
+            found[copy] = Place(tuple(_ends(graph, known[0])), "edge", names[0])
+        elif known:
+            found[copy] = Place((), "", edges=names)
+    return found
+
+
+def _ends(graph: Graph, value: int) -> list[int]:
+    """Return the node that makes a tensor, or if it is an input those that read it."""
+    maker = int(graph.producer[value])
+    return [maker] if maker >= 0 else graph.consumers(value).tolist()
 
 
 class _Mapping:
@@ -80,7 +108,7 @@ class _Mapping:
         self._subgraph = [-1] * len(ran.subgraphs)
         """Subgraph of the model for each subgraph that ran."""
         self._subgraph[0] = 0
-        self._same = [-1] * ran.value_count
+        self.same = [-1] * ran.value_count
         """Tensor of the model that each tensor of the graph that ran is, or −1."""
         self._names = set(ran.names)
         self._computed = set[int]()
@@ -120,7 +148,7 @@ class _Mapping:
             if not self._fixed[value]:
                 self._set(value, self._value(ran.value_names[value], here))
         for node in order:
-            unknown = [value for value in self._outputs(node) if self._same[value] < 0]
+            unknown = [value for value in self._outputs(node) if self.same[value] < 0]
             if not unknown:
                 continue
             name = ran.names[node]
@@ -139,7 +167,7 @@ class _Mapping:
             if tensor >= 0 and len(unknown) == 1:
                 self._set(unknown[0], self._fused(tensor, node))
             elif self._may_be_inserted(node) and len(unknown) == 1 and len(inputs) == 1:
-                self._set(unknown[0], self._same[inputs[0]])
+                self._set(unknown[0], self.same[inputs[0]])
 
     def _made(self, name: str, subgraph: int, inputs: Sequence[int]) -> int:
         """Return the output of the node that a fusion is named after, if it comes from what the fusion reads."""
@@ -149,7 +177,7 @@ class _Mapping:
             return -1
         inside = self._between(outputs)
         read = {value for each in inside for value in self._graph.node_inputs(each).tolist()}
-        return outputs[0] if inputs and all(self._same[value] in read for value in inputs) else -1
+        return outputs[0] if inputs and all(self.same[value] in read for value in inputs) else -1
 
     def _fused(self, value: int, kernel: int) -> int:
         """Follow a tensor through nodes that were fused into its kernel later, when the kernel had its name already.
@@ -157,7 +185,7 @@ class _Mapping:
         These are the Add of a residual that the kernel reads, and the activation after it.
         """
         graph = self._graph
-        outputs, read = set(graph.outputs.tolist()), {self._same[each] for each in self._inputs(kernel)}
+        outputs, read = set(graph.outputs.tolist()), {self.same[each] for each in self._inputs(kernel)}
         activation = plain_text(attribute(self._ran.node(kernel), "activation", ""))
         while value not in self._computed and value not in outputs:
             readers = graph.consumers(value).tolist()
@@ -173,12 +201,12 @@ class _Mapping:
     def _place(self, node: int, subgraph: int) -> Place:
         ran, graph, here = self._ran, self._graph, self._subgraph[subgraph]
         outputs = self._outputs(node)
-        wanted = [self._same[value] for value in outputs if self._same[value] >= 0]
-        read = {self._same[value] for value in self._inputs(node)}
+        wanted = [self.same[value] for value in outputs if self.same[value] >= 0]
+        read = {self.same[value] for value in self._inputs(node)}
         original = self._node(ran.names[node], here)
         passed = [value for value in wanted if value in read]
         if passed and original < 0:
-            return Place(tuple(self._edge(passed[0])), "edge", graph.value_names[passed[0]])
+            return Place(tuple(_ends(graph, passed[0])), "edge", graph.value_names[passed[0]])
         how: How = "tensor"
         if not wanted:
             how, wanted = "between", self._next(outputs)
@@ -216,17 +244,12 @@ class _Mapping:
         while todo:
             for reader in ran.consumers(todo.popleft()).tolist():
                 for value in self._outputs(reader):
-                    if self._same[value] >= 0:
-                        found[self._same[value]] = None
+                    if self.same[value] >= 0:
+                        found[self.same[value]] = None
                     elif value not in seen:
                         seen.add(value)
                         todo.append(value)
         return list(found)
-
-    def _edge(self, value: int) -> list[int]:
-        """Return the node that makes a tensor, or if it is an input those that read it."""
-        maker = int(self._graph.producer[value])
-        return [maker] if maker >= 0 else self._graph.consumers(value).tolist()
 
     def _may_be_inserted(self, node: int) -> bool:
         op: str = self._ran.operators[self._ran.op_index[node]][0]
@@ -234,7 +257,7 @@ class _Mapping:
 
     def _makers(self, node: int) -> list[int]:
         """Return the nodes of the model that make a kernel's outputs."""
-        return [int(self._graph.producer[self._same[value]]) for value in self._outputs(node)]
+        return [int(self._graph.producer[self.same[value]]) for value in self._outputs(node)]
 
     def _outputs(self, node: int) -> list[int]:
         return [value for value in self._ran.node_outputs(node).tolist() if value >= 0]
@@ -245,7 +268,7 @@ class _Mapping:
 
     def _set(self, value: int, same: int) -> None:
         if same >= 0:
-            self._same[value] = same
+            self.same[value] = same
             self._computed.add(same)
 
     def _node(self, name: str, subgraph: int) -> int:
@@ -260,6 +283,200 @@ class _Mapping:
         ends = [] if _GENERATED.search(name) else [match.start() for match in re.finditer(r"[/_:. ]", name)]
         name = _ADDED.sub("", name)
         return next((name[:end] for end in (len(name), *reversed(ends)) if name[:end] in self._nodes), "")
+
+
+_HOST_OUTPUTS: Final = frozenset(("Shape", "Size", "NonZero", "NonMaxSuppression"))
+"""Operators whose outputs a provider with memory of its own may leave on the host."""
+_HOST_INPUTS: Final[Mapping[str, frozenset[int]]] = {
+    **dict.fromkeys(("Reshape", "Expand", "Tile", "Unsqueeze", "Squeeze", "TopK", "Split", "OneHot"), frozenset((1,))),
+    **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"), frozenset((1,))),
+    **dict.fromkeys(("CumSum", "Trilu"), frozenset((1,))),
+    **dict.fromkeys(("Slice", "Pad", "Resize", "Upsample"), frozenset((1, 2, 3, 4))),
+    **dict.fromkeys(("ConstantOfShape", "Range", "If", "Loop"), frozenset((0, 1, 2))),
+}
+"""Inputs that such a provider may read on the host: shapes, axes, sizes and conditions."""
+_RUNTIME_NAMES: Final = {"float32": "float", "float64": "double"}
+"""Types that onnxruntime's profiles call otherwise."""
+
+
+class _Copies:
+    """The edges on which copies between providers stand, if the graph that ran is not there to ask.
+
+    onnxruntime adds a copy for each tensor that one provider makes and another reads: after the first ran, before the
+    second, of the tensor's type and shape. It names the copies of a graph in order: those from the host first, of
+    inputs and then of other tensors by their names, then those to the host.
+    """
+
+    def __init__(self, ran: Graph, nodes: Sequence[int], trace: Trace) -> None:
+        self._ran, self._nodes, self._trace = ran, nodes, trace
+        self._kernel: dict[int, int] = {}
+        for kernel, node in enumerate(nodes):
+            if node >= 0:
+                self._kernel.setdefault(node, kernel)
+        lost = {
+            self._provider(kernel) for kernel, node in enumerate(nodes) if node < 0 and trace.ops[kernel] not in MEMCPY
+        }
+        self._elsewhere = lost.pop() if len(lost) == 1 else ""
+        """Provider of nodes without a kernel, which are parts of kernels without a node; empty if there are several."""
+
+    def edges(self) -> dict[int, list[int]]:
+        """Return for each copy that has no node the tensors of the graph that ran which it may copy."""
+        trace, groups = self._trace, dict[tuple[int, str, str], list[int]]()
+        for kernel, op in enumerate(trace.ops):
+            if op in MEMCPY and self._nodes[kernel] < 0:
+                groups.setdefault((trace.parents[kernel], op, self._provider(kernel)), []).append(kernel)
+        found = dict[int, list[int]]()
+        for members in groups.values():
+            found |= self._matched({kernel: self._fitting(kernel) for kernel in members})
+        return found
+
+    def _fitting(self, copy: int) -> list[int]:
+        """Return the tensors that a copy may copy, without those that are read where they are made if others fit."""
+        ran, parent = self._ran, self._trace.parents[copy]
+        if parent >= 0 and self._nodes[parent] < 0:
+            return []
+        frames = (0,) if parent < 0 else ran.bodies(self._nodes[parent])
+        members = [range(ran.subgraphs[frame].start, ran.subgraphs[frame].stop) for frame in frames]
+        is_run = [any(node in self._kernel for node in each) for each in members]
+        frames = tuple(itertools.compress(frames, is_run)) or frames
+        likely, possible = list[int](), list[int]()
+        for frame in frames:
+            inside = (ran.value_subgraph == frame).nonzero()[0].tolist()
+            place = ran.subgraphs[frame]
+            outer = [] if not frame else ran.outer_values(place.owner_node).tolist()
+            for value in (*inside, *outer):
+                if (fits := self._fits(copy, value, frame)) is not None:
+                    (likely if fits else possible).append(value)
+        return likely or possible
+
+    def _fits(self, copy: int, value: int, frame: int) -> bool | None:
+        """Return whether a tensor passes from one provider to another where a copy stands; None if it cannot be it.
+
+        False: it passes only if a kernel of the provider has it on the host.
+        """
+        ran, is_to_device = self._ran, self._trace.ops[copy] == "MemcpyFromHost"
+        if ran.value_kind[value] == INITIALIZER or ran.constant_values[value] or not self._may_be(copy, value):
+            return None
+        maker = int(ran.producer[value])
+        is_given = maker < 0 or ran.node_subgraph[maker] != frame
+        made = -1 if is_given else self._kernel.get(maker, -1)
+        if made > copy or (made >= 0 and not self._has_type(copy, made, "output", maker, value)):
+            return None
+        is_made = {"host"} if is_given else self._sides(copy, maker)
+        if not is_given and ran.op_type(maker) in _HOST_OUTPUTS:
+            is_made |= {"perhaps"}
+        is_read = set[str]()
+        for reader in set(ran.consumers(value).tolist()):
+            if ran.node_subgraph[reader] != frame:
+                continue  # a body copies by itself
+            kernel, inputs = self._kernel.get(reader, -1), ran.node_inputs(reader).tolist()
+            if kernel >= 0 and not self._has_type(copy, kernel, "input", reader, value):
+                return None
+            places = {place for place, each in enumerate(inputs) if each == value}
+            sides = self._sides(copy, reader)
+            if sides == {"device"} and (on_host := places & _HOST_INPUTS.get(ran.op_type(reader), frozenset())):
+                sides = {"perhaps", "device"} if places - on_host else {"perhaps"}
+            if 0 <= kernel < copy and sides == {"device" if is_to_device else "host"}:
+                return None
+            is_read |= sides
+        source, target = ("host", "device") if is_to_device else ("device", "host")
+        if is_given and "device" in is_read and not is_read & {"host", "perhaps"}:
+            return None  # the session copies its inputs itself
+        if source in is_made and target in is_read:
+            return True
+        is_possible = {source, "perhaps"} & is_made and {target, "perhaps"} & is_read
+        return False if is_possible else None
+
+    def _sides(self, copy: int, node: int) -> set[str]:
+        """Return where a node computes, seen from a copy: on its provider's "device", the "host", or perhaps both."""
+        kernel = self._kernel.get(node, -1)
+        provider = self._provider(kernel) if kernel >= 0 else self._elsewhere
+        if not provider:
+            return {"device", "host"}
+        return {"device"} if provider == self._provider(copy) else {"host"}
+
+    def _provider(self, kernel: int) -> str:
+        return str(self._trace.details[kernel].get("provider", ""))
+
+    def _may_be(self, copy: int, value: int) -> bool:
+        """Return whether a tensor of the model's type and shape, as far as they are known, was copied."""
+        copied = self._copied(copy)
+        known = self._ran.type_of(value)
+        if not copied or not known.dtype:
+            return True
+        dtype, shape = next(iter(copied.items()))
+        if dtype != _RUNTIME_NAMES.get(known.dtype, known.dtype):
+            return False
+        return known.shape is None or (
+            len(known.shape) == len(shape)
+            and all(not isinstance(dim, int) or dim == size for dim, size in zip(known.shape, shape, strict=True))
+        )
+
+    def _copied(self, copy: int) -> dict[str, list[int]]:
+        """Return the type and shape of what was copied; empty if the profile does not say."""
+        details = self._trace.details[copy]
+        listed = details.get("input_type_shape") or details.get("output_type_shape") or [{}]
+        first = listed[0] if isinstance(listed, list) else {}
+        return first if isinstance(first, dict) and all(isinstance(each, list) for each in first.values()) else {}
+
+    def _has_type(self, copy: int, kernel: int, side: str, node: int, value: int) -> bool:
+        """Return whether a kernel had the tensor with the type and shape that was copied, if the profile says."""
+        copied, listed = self._copied(copy), self._trace.details[kernel].get(f"{side}_type_shape")
+        if not copied or not listed or not isinstance(listed, list):
+            return True
+        values = (self._ran.node_inputs(node) if side == "input" else self._ran.node_outputs(node)).tolist()
+        if len(values) != len(listed):  # without those that are left out
+            return copied in listed
+        return any(each == value and what == copied for each, what in zip(values, listed, strict=True))
+
+    def _matched(self, fitting: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+        """Return the tensors that each copy may copy if no two copy the same."""
+        ran = self._ran
+        frames = {int(ran.value_subgraph[value]) for values in fitting.values() for value in values}
+        if len(frames) == 1 and all(fitting.values()):
+            ordered = self._in_order(fitting)
+            if ordered:
+                return ordered
+        left = {copy: list(values) for copy, values in fitting.items()}
+        todo = [copy for copy, values in left.items() if len(values) == 1]
+        while todo:
+            taken = left[todo.pop()][0]
+            for copy, values in left.items():
+                if len(values) > 1 and taken in values:
+                    values.remove(taken)
+                    if len(values) == 1:
+                        todo.append(copy)
+        uses = Counter(values[0] for values in left.values() if len(values) == 1)
+        return {copy: [] if len(values) == 1 and uses[values[0]] > 1 else values for copy, values in left.items()}
+
+    def _in_order(self, fitting: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+        """Return the tensors that fit if the copies were named in the order of their tensors; empty if that fails."""
+        ran, names = self._ran, self._trace.names
+        inputs = {value: place for place, value in enumerate(ran.subgraphs[0].inputs.tolist())}
+        values = sorted(
+            {value for each in fitting.values() for value in each}, key=lambda value: ran.value_names[value]
+        )
+        values.sort(key=lambda value: inputs.get(value, len(inputs)))
+        rank = {value: place for place, value in enumerate(values)}
+        numbers = {copy: re.fullmatch(r"Memcpy(?:_token_(\d+))?", names[copy]) for copy in fitting}
+        if not all(numbers.values()):
+            return {}
+        copies = sorted(fitting, key=lambda copy: int((numbers[copy] or [0, None])[1] or -1))
+        ranks = [sorted(rank[value] for value in fitting[copy]) for copy in copies]
+        low, high, bound = list[int](), list[int](), -1
+        for each in ranks:
+            low.append(bound)
+            bound = next((place for place in each if place > bound), len(values))
+        if bound == len(values):
+            return {}
+        bound = len(values)
+        for each in reversed(ranks):
+            high.append(bound)
+            bound = next(place for place in reversed(each) if place < bound)
+        return {
+            copy: [values[place] for place in each if first < place < last]
+            for copy, each, first, last in zip(copies, ranks, low, reversed(high), strict=True)
+        }
 
 
 def _by_name(names: Iterable[str]) -> dict[str, list[int]]:

@@ -12,10 +12,10 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.save import working_folder
+from onnx_nb.analysis.profile.mapping import places
 from onnx_nb.analysis.profile.result import Profile, profile_of
 from onnx_nb.analysis.profile.sessions import (
     Optimization,
-    located,
     made_with,
     optimized_session,
     ran_nodes,
@@ -57,7 +57,7 @@ def profile(
     warmup
         Number of runs before them.
     providers
-        Execution providers, best first; the CPU if ``None``.
+        Execution providers, best first; those of ``session_options``, or the CPU, if ``None``.
     session_options
         ``onnxruntime.SessionOptions`` to profile with; they are left as they were but for the folder of the weights.
     optimization
@@ -107,9 +107,9 @@ def profile(
         progress(0.95, "mapping kernels")
     graph, ran = Graph.of(named), Graph.of(made)
     ran_as = ran_nodes(trace, ran)
-    found = located(graph, ran, ran_as)
+    found = places(graph, ran, ran_as, trace)
     used = {details.get("provider", "") for details in trace.details}
-    asked = [providers] if isinstance(providers, str) else list(providers or ("CPUExecutionProvider",))
+    asked = [providers] if isinstance(providers, str) else list(providers or session.get_providers())
     idle = [provider for provider in asked if provider not in used and provider != "CPUExecutionProvider"]
     started = session.get_providers()
     silent = (

@@ -25,18 +25,17 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
-from onnx_nb.analysis.profile.mapping import UNKNOWN, How, Place
-from onnx_nb.analysis.profile.rows import COLUMNS, MEMCPY, By, Split, rows, short, spread_of
+from onnx_nb.analysis.profile.mapping import UNKNOWN, How, Place, places
+from onnx_nb.analysis.profile.rows import COLUMNS, By, Split, rows, short, spread_of
 from onnx_nb.analysis.profile.sessions import (
     Optimization,
-    located,
     measured_peak,
     optimized_session,
     ran_nodes,
     settings,
     with_names,
 )
-from onnx_nb.analysis.profile.trace import OWNERS, Span, Trace, read_trace
+from onnx_nb.analysis.profile.trace import MEMCPY, OWNERS, Span, Trace, read_trace
 from onnx_nb.analysis.results import Displayed, data_frame
 from onnx_nb.analysis.run.feeds import FILE_LIMIT, check_file
 from onnx_nb.analysis.scopes.scopes import Scopes, scopes
@@ -85,6 +84,8 @@ class Kernel:
     """Types and shapes of its inputs and outputs, as onnxruntime writes them."""
     optimized: int = -1
     """Flat node of `Profile.optimized` that it runs, or −1."""
+    edges: tuple[str, ...] = ()
+    """Tensors of the model of which a copy between providers stands on one, if several fit; then `edge` is empty."""
 
     @property
     def median(self) -> float:
@@ -272,6 +273,10 @@ class Profile(Displayed):
         if self.copies:
             share = sum(float(s) for s, k in zip(self.shares, self.kernels, strict=True) if k.op in MEMCPY)
             text += f"; {count_text(len(self.copies), 'copy', 'copies')} between providers, {share:.0%} of the time"
+            if several := [kernel for kernel in self.copies if kernel.edges]:
+                listed = " or ".join(quoted(shortened(edge, 60)) for edge in several[0].edges[:3])
+                more = " or others" if len(several[0].edges) > 3 else ""
+                text += f", {len(several)} of them on one of several edges: {quoted(several[0].name)} on {listed}{more}"
         return text
 
     @property
@@ -386,7 +391,7 @@ class Profile(Displayed):
                 message = f"{quoted(path_text(source))} is a profile of a model with other nodes than {loaded.name}."
                 raise OnnxNbError(message, advice="Pass the model that was profiled.")
             kernels = [
-                Kernel(**{**each, "nodes": tuple(each["nodes"]), "seconds": np.asarray(each["seconds"], np.float64)})
+                Kernel(**each | {"seconds": np.asarray(each["seconds"], np.float64)} | _tuples(each, "nodes", "edges"))
                 for each in found["kernels"]
             ]
             about: dict[str, Any] = {
@@ -437,7 +442,7 @@ class Profile(Displayed):
             named_here = [node >= 0 for node, op in zip(there, trace.ops, strict=True) if op not in MEMCPY]
             fit = sum(named_here) / max(len(named_here), 1)
             if fit > best:
-                best, level, found = fit, optimization, located(graph, ran, there)
+                best, level, found = fit, optimization, places(graph, ran, there, trace)
                 made, ran_as = candidate, there
             if fit == 1:
                 break
@@ -517,6 +522,7 @@ def profile_of(
                 nodes=place.nodes,
                 how=place.how,
                 edge=place.edge,
+                edges=place.edges,
                 parent=trace.parents[number],
                 seconds=trace.seconds[:, number],
                 calls=int(trace.calls[trace.shown, number]),
@@ -543,6 +549,10 @@ def profile_of(
         optimized=optimized,
         made_with=made_with or {},
     )
+
+
+def _tuples(found: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: tuple(found[name]) for name in names if name in found}
 
 
 def _digest(model: Model) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from onnx_nb.analysis.profile.mapping import shape_nodes
+from onnx_nb.analysis.profile.trace import MEMCPY
 from onnx_nb.analysis.scopes.scopes import scopes
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 By = Literal["kernel", "node", "operator", "scope", "provider", "fallback"]
 Split = Literal["macs"]
-MEMCPY: Final = frozenset(("MemcpyFromHost", "MemcpyToHost"))
 COLUMNS: Final[Mapping[By, Sequence[str]]] = {
     "kernel": (
         *("kernel", "op", "provider", "seconds", "spread", "share", "calls", "nodes", "how", "edge", "inside"),
@@ -50,7 +50,8 @@ def rows(profile: Profile, by: By, split: Split | None) -> list[dict[str, Any]]:
         members = [number for number, each in enumerate(keys) if each == key]
         row = {name: key, "kernels": len(members)}
         if by == "provider":
-            row["nodes"] = len({node for number in members for node in profile.kernels[number].nodes})
+            kernels = [profile.kernels[number] for number in members]
+            row["nodes"] = len({node for kernel in kernels if not kernel.edge for node in kernel.nodes})
         found.append(row | _sums(profile, members))
     return sorted(found, key=lambda row: -row["seconds"])
 
@@ -126,7 +127,7 @@ def _node_rows(profile: Profile, split: Split | None) -> list[dict[str, Any]]:
                 "node": name,
                 "op": graph.operators[graph.op_index[node]][0],
                 "scope": tree.scope_path[tree.node_scope[node]],
-                "provider": own[0].provider if own else "",
+                "provider": min(own, key=lambda kernel: bool(kernel.edge)).provider if own else "",
                 "kernel": ", ".join(dict.fromkeys(kernel.name for kernel in own)),
                 "seconds": None if math.isnan(alone[node]) else float(alone[node]),
                 "set_seconds": None if math.isnan(together[node]) else float(together[node]),

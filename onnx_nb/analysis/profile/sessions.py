@@ -21,7 +21,7 @@ from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.model.model import Model, load, with_proto
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.tensors import all_nodes, declared_bytes, graphs_of
-from onnx_nb.analysis.profile.mapping import UNKNOWN, Place, places
+from onnx_nb.analysis.profile.trace import MEMCPY
 from onnx_nb.analysis.run.session import create, runtime
 
 if TYPE_CHECKING:
@@ -151,29 +151,49 @@ def ran_nodes(trace: Trace, ran: Graph, *, is_other: bool = False) -> list[int]:
     for node, name in enumerate(ran.names):
         anywhere.setdefault(name, []).append(node)
     found: list[int] = []
-    by_order = iter(_in_order(trace, ran) if is_other else ())
     for name, op, parent in zip(trace.names, trace.ops, trace.parents, strict=True):
-        placed = next(by_order, -1) if parent < 0 else -1
-        if placed >= 0 and re.fullmatch(rf"{op}(_token_\d+)?", name):
-            found.append(placed)  # a name that onnxruntime made up means another node in each session
+        if is_other and _is_made_up(name, op):
+            found.append(-1)  # such a name means another node in each session
             continue
         candidates = inside.get((found[parent] if parent >= 0 else -1, name)) or anywhere.get(name, [])
+        if not candidates and is_other:  # a copy of a node for another layout has its name
+            plain = re.sub(r"_token_\d+$", "", name)
+            candidates = [node for node in anywhere.get(plain, []) if ran.op_type(node) == op]
         same = [node for node in candidates if ran.op_type(node) == op] or candidates
         found.append(same[0] if same else -1)
+    if is_other:
+        _match_by_order(trace, ran, found)
     return found
 
 
-def _in_order(trace: Trace, ran: Graph) -> list[int]:
-    """Return the nodes of the main graph in the order of the kernels, if it is one of the same operators."""
-    nodes = [node for node in range(ran.main_count) if ran.op_type(node) != "Constant"]
-    ops = [op for op, parent in zip(trace.ops, trace.parents, strict=True) if parent < 0]
-    return nodes if ops == [ran.op_type(node) for node in nodes] else []
+def _is_made_up(name: str, op: str) -> bool:
+    return op in MEMCPY or re.fullmatch(rf"{re.escape(op)}(_token_\d+)?", name) is not None
 
 
-def located(graph: Graph, ran: Graph, nodes: Sequence[int]) -> list[Place]:
-    """Return the place in the model of each node of the graph that ran; unknown for −1."""
-    where = places(graph, ran)
-    return [where[node] if node >= 0 else UNKNOWN for node in nodes]
+def _match_by_order(trace: Trace, ran: Graph, found: list[int]) -> None:
+    """Match kernels whose names onnxruntime made up: by what runs before and after, if operators are the same there."""
+    for parent in dict.fromkeys(trace.parents):
+        if parent >= 0 and found[parent] < 0:
+            continue
+        kernels = [kernel for kernel, above in enumerate(trace.parents) if above == parent]
+        taken = {found[kernel] for kernel in kernels}
+        for frame in (0,) if parent < 0 else ran.bodies(found[parent]):
+            nodes = [node for node in ran.subgraph_order(frame).tolist() if ran.op_type(node) != "Constant"]
+            place = {node: number for number, node in enumerate(nodes)}
+            start, gap = -1, list[int]()
+            for kernel in [*kernels, -1]:
+                if kernel >= 0 and found[kernel] < 0:
+                    gap.append(kernel)
+                    continue
+                stop = len(nodes) if kernel < 0 else place.get(found[kernel], -1)
+                free = [node for node in nodes[start + 1 : max(stop, 0)] if node not in taken]
+                for op in {trace.ops[each] for each in gap} - MEMCPY:
+                    waiting = [each for each in gap if trace.ops[each] == op]
+                    same = [node for node in free if ran.op_type(node) == op]
+                    if len(waiting) == len(same):
+                        for each, node in zip(waiting, same, strict=True):
+                            found[each] = node if _is_made_up(trace.names[each], op) else -1
+                start, gap = stop, []
 
 
 @functools.cache

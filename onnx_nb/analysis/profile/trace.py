@@ -34,6 +34,8 @@ _OP: Final = re.compile(rb'"op_name" ?: ?"([^"]*)"')
 _INDEX: Final = re.compile(rb'"node_index" ?: ?"(\d{1,18})"')
 OWNERS: Final = frozenset(("If", "Loop", "Scan", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"))
 """Operators whose kernels run others."""
+MEMCPY: Final = frozenset(("MemcpyFromHost", "MemcpyToHost"))
+"""Operators of copies between the memory of two providers."""
 _KERNEL: Final = "_kernel_time"
 
 

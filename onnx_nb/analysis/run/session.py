@@ -170,10 +170,10 @@ def create(
         check_dimensions(Graph.opened(loaded))
     if _MARKED in data:
         data = _serialized(loaded, _with_marks(proto))
-    wanted = list(providers or ["CPUExecutionProvider"])
+    wanted = list(providers or ([] if options.has_providers() else ["CPUExecutionProvider"]))
     try:
         # raised: onnxruntime would print it, and continue without the provider
-        session = ort.InferenceSession(data, options, providers=wanted, enable_fallback=False)
+        session = ort.InferenceSession(data, options, providers=wanted or None, enable_fallback=False)
     except Exception as error:
         raise _refused(loaded, error) from error
     try:

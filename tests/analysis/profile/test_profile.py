@@ -25,6 +25,7 @@ from onnx_nb.analysis.profile.rows import By
 from onnx_nb.analysis.profile.sessions import Optimization
 from onnx_nb.analysis.profile.trace import OWNERS
 from tests import models
+from tests.analysis.profile.record import DATA, model
 
 LEVELS = {
     "all": "ORT_ENABLE_ALL",
@@ -33,6 +34,7 @@ LEVELS = {
     "basic": "ORT_ENABLE_BASIC",
     "off": "ORT_DISABLE_ALL",
 }
+TRUTH = json.loads((DATA / "truth.json").read_text())
 SMALL = ("bert", "llama", "vit", "whisper", "detr")
 
 
@@ -450,31 +452,102 @@ def test_fused_kernels_are_compared_with_those_of_the_same_nodes() -> None:
     assert "Only 2 runs" in found.message
 
 
-TWO_PROVIDERS = """<ir_version: 8, opset_import: ["": 17]>
- g (float[4, 4] x) => (int64[2, n] i, float[4, 4] c, int64[2] t) {
-   [mm] a = MatMul(x, x)  [nz] i = NonZero(a)  [relu] c = Relu(a)  [sh] s = Shape(a)  [double] t = Add(s, s) }"""
-DATA = Path(__file__).parent / "data"
-"""Stand-ins, written by hand: no GPU was to be had. They have the form of onnxruntime's files, three runs each, and the
-names and operators that it gives to copies between providers; their times are invented."""
+@pytest.fixture(scope="module")
+def two() -> Profile:
+    """A profile that `record` made on two providers, one with memory of its own."""
+    return Profile.read(DATA / "webgpu_and_cpu.json", model())
 
 
-def test_what_is_not_on_the_provider_asked_for_is_named_with_its_reason() -> None:
-    found = Profile.read(DATA / "cuda_and_cpu.json", onnx.parser.parse_model(TWO_PROVIDERS))
-    assert (found.fit, found.wanted) == (1, "CUDAExecutionProvider")
-    rows = found.rows("fallback")
-    assert [row["op"] for row in rows] == ["NonZero", "Add", "Shape"]
-    assert "want of a kernel" in rows[0]["reason"]
-    assert {row["reason"] for row in rows[1:]} == {"they compute shapes, which onnxruntime leaves on the CPU"}
-    assert "NonZero: CUDA did not take them" in found.message
-    assert [kernel.name for kernel in found.copies] == ["Memcpy", "Memcpy_token_1", "Memcpy_token_2"]
-    assert "3 copies between providers" in found.message
-    assert list(found.to_frame("fallback").columns) == list(rows[0])
-    cpu = Profile.read(DATA / "cpu.json", onnx.parser.parse_model(TWO_PROVIDERS))
+def test_copies_between_providers_stand_on_the_edges_where_onnxruntime_put_them(two: Profile) -> None:
+    truth = {(each["name"], each["op"], each["inside"]): each["edge"] for each in TRUTH["copies"]}
+    found = {
+        (kernel.name, kernel.op, two.kernels[kernel.parent].name if kernel.parent >= 0 else ""): kernel.edge
+        for kernel in two.copies
+    }
+    assert found == truth
+    assert two.mapped == pytest.approx(1)
+    assert (two.fit, len(two.run_seconds)) == (1, 20)
+    assert {kernel.how for kernel in two.copies} == {"edge"}
+    makers = {name: node.name for node in model().graph.node for name in node.output}
+    for kernel in two.copies:
+        if kernel.edge in makers:
+            assert [two.graph.names[node] for node in kernel.nodes] == [makers[kernel.edge]]
+    assert "of unknown nodes" not in two.message
+
+
+def test_each_node_of_two_providers_is_on_its_own(two: Profile) -> None:
+    by_name = {name.rsplit("/", 1)[-1]: provider for name, provider in TRUTH["providers"].items()}
+    rows = {row["node"].rsplit("/", 1)[-1]: row["provider"] for row in two.rows("node")}
+    assert {name: provider for name, provider in rows.items() if provider} == {
+        name: provider
+        for name, provider in by_name.items()
+        if name != "neg"  # the branch that did not run
+    }
+    counts = {row["provider"]: row["nodes"] for row in two.rows("provider")}
+    providers = [provider for name, provider in by_name.items() if name != "neg"]
+    assert counts == {provider: providers.count(provider) for provider in set(providers)}
+
+
+def test_kernels_whose_names_another_session_made_up_are_found_by_their_order(tmp_path: Path) -> None:
+    path = models.exported("bert", dynamo=False, small=True)
+    file = traced(path, tmp_path, "off")
+    whole = Profile.read(file, path)
+    renamed = {}
+    for number, kernel in enumerate(whole.kernels):
+        if kernel.op in ("Erf", "Softmax"):  # a node for another layout keeps its name, a fused one may not
+            renamed[kernel.name] = f"{kernel.op if kernel.op == 'Erf' else kernel.name}_token_{number}"
+    text = file.read_text()
+    for name, other in renamed.items():
+        text = text.replace(f'"{name}_kernel_time"', f'"{other}_kernel_time"')
+    file.write_text(text)
+    found = Profile.read(file, path)
+    assert (len(renamed), found.fit) == (4, 1)
+    assert [kernel.nodes for kernel in found.kernels] == [kernel.nodes for kernel in whole.kernels]
+
+
+@pytest.mark.parametrize("names", [("Memcpy", "Memcpy_token_7"), ("copy_1", "copy_2")])
+def test_a_copy_that_fits_several_edges_is_placed_on_none(names: tuple[str, str], tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[4, 4] x) => (float[4, 4] y) {
+        [mm] b = MatMul(x, x)  [neg] a = Neg(b)  [add] y = Add(a, b) }"""
+    onnx.save(onnx.parser.parse_model(text), path := tmp_path / "model.onnx")
+    events = json.loads(traced(path, tmp_path, "off", runs=20).read_text())
+    kernels = [event for event in events if event["cat"] == "Node"]
+    for event in kernels:
+        if event["name"].startswith(("mm", "neg")):
+            event["args"]["provider"] = "FarExecutionProvider"
+        if event["name"].startswith("neg"):  # both copies run between the last node there and the first one here
+            copied = {**event, "ts": event["ts"] + event["dur"], "dur": 0}
+            for name in names:
+                about = {**event["args"], "op_name": "MemcpyToHost", "node_index": f"9{names.index(name)}"}
+                events.append({**copied, "name": f"{name}_kernel_time", "args": about})
+    (tmp_path / "two.json").write_text(json.dumps(events))
+    found = Profile.read(tmp_path / "two.json", path)
+    if names[0] == "Memcpy":  # onnxruntime names copies in the order of the names of their tensors
+        assert [(kernel.name, kernel.edge) for kernel in found.copies] == [(names[0], "a"), (names[1], "b")]
+        return
+    assert [(kernel.edges, kernel.edge, kernel.nodes) for kernel in found.copies] == [(("b", "a"), "", ())] * 2
+    assert "2 of them on one of several edges: 'copy_1' on 'b' or 'a'" in found.message
+    again = Profile.load(found.save(tmp_path / "saved.json"), path)
+    assert [kernel.edges for kernel in again.kernels] == [kernel.edges for kernel in found.kernels]
+
+
+def test_what_is_not_on_the_provider_asked_for_is_named_with_its_reason(two: Profile) -> None:
+    assert two.wanted == "WebGpuExecutionProvider"
+    rows = two.rows("fallback")
+    on_cpu = {name for name, provider in TRUTH["providers"].items() if provider == "CPUExecutionProvider"}
+    assert {row["kernel"] for row in rows} == on_cpu
+    reasons = {row["kernel"]: row["reason"] for row in rows}
+    assert "want of a kernel" in reasons["nz"]
+    assert reasons["double"] == "they compute shapes, which onnxruntime leaves on the CPU"
+    assert re.search(r"IsNaN ×2.*: WebGpu did not take them", two.message)
+    assert "9 copies between providers" in two.message
+    assert list(two.to_frame("fallback").columns) == list(rows[0])
+    cpu = Profile.read(DATA / "cpu.json", model())
     assert cpu.rows("fallback") == []
-    changes = {change.name: change for change in cpu.compare(found).changes}
-    assert (changes["mm"].before_provider, changes["mm"].provider) == ("CPUExecutionProvider", "CUDAExecutionProvider")
-    assert changes["mm"].difference < -changes["mm"].noise
-    assert changes["mm"].verdict == changes["nz"].verdict == "noise"  # three runs say too little
+    changes = {change.name: change for change in cpu.compare(two).changes}
+    assert (changes["mm"].before_provider, changes["mm"].provider) == ("CPUExecutionProvider", two.wanted)
+    copy = changes["MemcpyToHost on a"]
+    assert (changes["mm"].verdict, copy.before, copy.after > 0) == ("slower", 0, True)
 
 
 def test_a_provider_that_ran_nothing_is_named_first() -> None:
