@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 _CPU: Final = "CPUExecutionProvider"
 _MOST: Final = 0.7
 """Share of the time whose kernels `Profile.message` counts."""
+_DISTURBED: Final = 1.25
+"""Times the sum of the kernels' medians from which on a run's kernels took so long because of other work."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +145,7 @@ class Profile(Displayed):
     model: Model
     kernels: tuple[Kernel, ...]
     spans: tuple[Span, ...]
-    """The executions of kernels in the run in the middle, in order."""
+    """The executions of kernels in the most usual run, in order."""
     run_seconds: tuple[float, ...]
     """Seconds of each measured run from call to return."""
     first_run_seconds: float
@@ -177,10 +179,14 @@ class Profile(Displayed):
         return float(np.median(self.kernel_seconds))
 
     @functools.cached_property
+    def medians(self) -> NDArray[np.float64]:
+        """Median seconds of each kernel."""
+        return np.asarray([kernel.median for kernel in self.kernels])
+
+    @functools.cached_property
     def shares(self) -> NDArray[np.float64]:
-        """Share of each kernel in the time; their sum is 1."""
-        medians = np.asarray([kernel.median for kernel in self.kernels])
-        return medians / (medians.sum() or 1.0)
+        """Share of each kernel in the sum of `medians`; their sum is 1."""
+        return self.medians / (self.medians.sum() or 1.0)
 
     @property
     def mapped(self) -> float:
@@ -237,7 +243,7 @@ class Profile(Displayed):
         scope = self._common_scope([node for kernel in most for node in kernel.nodes])
         place = f" in {quoted(shortened(scopes(self.graph).scope_path[scope], 60))}" if scope else ""
         share = float(self.shares[order[:count]].sum())
-        time = f"{share:.0%} of {duration_text(self.seconds)}"
+        time = f"{share:.0%} of {duration_text(float(self.medians.sum()))}"
         text = f"{time} in {count:,} of {count_text(len(order), 'kernel')}, {which}{place}"
         by_provider = [row for row in self.rows("provider") if row["provider"]]
         if len(by_provider) > 1:
@@ -291,6 +297,8 @@ class Profile(Displayed):
             found.append(f"kernels overlap: together they take {busy:.2f}× as long as a run")
         elif not math.isnan(busy):
             found.append(f"kernels take {busy:.0%} of a run")
+        if self.seconds > _DISTURBED * (usual := float(self.medians.sum())):
+            found.append(f"disturbed by other work: {duration_text(usual)} if no kernel had waited for it")
         if not math.isnan(self.load_seconds):
             found.append(f"loading {duration_text(self.load_seconds)}")
         if self.memory_peak:
@@ -349,7 +357,7 @@ class Profile(Displayed):
         return ProfileComparison(self, after)
 
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
-        """Write the run in the middle as a Chrome trace with the model's nodes, for Perfetto or ``chrome://tracing``."""
+        """Write the most usual run as a Chrome trace with the model's nodes, for Perfetto or ``chrome://tracing``."""
         graph, events = self.graph, []
         for span in self.spans:
             kernel = self.kernels[span.kernel]

@@ -70,7 +70,7 @@ class Trace:
     load_seconds: float
     """Seconds that the session took to load and optimize the model; NaN if the profile does not say."""
     shown: int
-    """Run in `spans`: the one in the middle."""
+    """Run in `spans`: the one whose kernels are nearest to their medians."""
     spans: list[Span]
     notes: tuple[str, ...]
 
@@ -125,7 +125,8 @@ def read_trace(path: Path, *, warmup: int = 0) -> Trace:
     inside = run >= 0
     np.add.at(seconds, (run[inside], kernel[inside]), np.maximum(own[inside], 0) / 1e6)
     np.add.at(calls, (run[inside], kernel[inside]), 1)
-    shown = int(np.argsort(seconds.sum(axis=1), kind="stable")[(count - 1) // 2])
+    usual = np.median(seconds, axis=0)  # a run in which a kernel waited for other work is far from it
+    shown = int(np.argmin(np.abs(seconds - usual).sum(axis=1)))
     members = np.flatnonzero(run == shown)
     members = members[np.argsort(events.starts[members], kind="stable")]
     begin = int(starts[shown + warmup])

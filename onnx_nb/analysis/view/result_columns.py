@@ -551,7 +551,7 @@ SPANS: Final = 50_000
 
 
 def profile_columns(profile: Profile, compared: ProfileComparison | None = None) -> Columns:
-    """Return the kernels of a profile, its scopes, the run in the middle, and what changed from another profile."""
+    """Return the kernels of a profile, its scopes, the most usual run, and what changed from another profile."""
     kernels, tree = profile.kernels, scopes(profile.graph)
     spans = sorted(profile.spans, key=lambda span: -span.seconds)[:SPANS]
     spans.sort(key=lambda span: span.start)

@@ -17,6 +17,7 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 
 import onnx_nb
 from onnx_nb import OnnxNbError, Profile, load, profile, random_feeds
@@ -194,6 +195,19 @@ def test_a_message_names_what_takes_the_time(resnet: Profile) -> None:
     assert "100% mapped" in repr(found)
 
 
+def test_the_time_of_other_work_is_told_apart_from_that_of_kernels(resnet: Profile) -> None:
+    runs = 5
+    calm = {number: np.full(runs, 1e-3) for number in range(len(resnet.kernels))}
+    disturbed = {number: seconds.copy() for number, seconds in calm.items()}
+    for run in range(runs):
+        disturbed[run][run] = 1.0  # another kernel waits in each run
+    quiet, loud = changed(resnet, calm), changed(resnet, disturbed)
+    assert "% of 58 ms in" in quiet.message
+    assert loud.message == quiet.message
+    assert not any("disturbed" in fact for fact in quiet.facts)
+    assert "disturbed by other work: 58 ms if no kernel had waited for it" in loud.facts
+
+
 def test_a_profile_survives_a_file_and_is_refused_for_another_model(tmp_path: Path) -> None:
     path = models.detection()
     found = profile(path, runs=3, threads=1)
@@ -279,6 +293,22 @@ def test_a_file_in_another_writing_is_read(tmp_path: Path) -> None:
     (tmp_path / "pretty.json").write_text(json.dumps({"traceEvents": json.loads(file.read_text())}, indent=1))
     found, same = (Profile.read(each, models.detection()) for each in (tmp_path / "pretty.json", file))
     assert found.rows() == same.rows()
+
+
+def test_the_run_on_the_timeline_is_one_in_which_no_kernel_waited(tmp_path: Path) -> None:
+    lasted = [(10, 900), (11, 12), (800, 11)]  # microseconds of two kernels in three runs
+    events = []
+    for run, each in enumerate(lasted):
+        start = 10_000 * run
+        events.append({"cat": "Session", "name": "model_run", "ts": start, "dur": sum(each) + 2})
+        for at, name, duration in ((start + 1, "first", each[0]), (start + 1 + each[0], "second", each[1])):
+            events.append({"cat": "Node", "name": f"{name}_kernel_time", "ts": at, "dur": duration})
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps([{"ph": "X", "pid": 1, "tid": 1, "args": {}} | event for event in events]))
+    nodes = [helper.make_node("Neg", [a], [b], name=name) for a, b, name in (("x", "h", "first"), ("h", "y", "second"))]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy"]
+    found = Profile.read(file, helper.make_model(helper.make_graph(nodes, "two", ends[:1], ends[1:])))
+    assert [round(span.seconds * 1e6) for span in found.spans] == [11, 12]
 
 
 def test_options_of_a_session_are_used_and_left_as_they_were() -> None:
