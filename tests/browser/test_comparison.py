@@ -11,6 +11,7 @@ import onnx
 import pytest
 from playwright.sync_api import expect
 
+import onnx_nb
 from tests.browser.graph import GraphWidget
 from tests.browser.jupyter import ROOT, await_rest
 from tests.browser.test_accessibility import AXE, violations
@@ -193,7 +194,7 @@ ipywidgets.VBox([g, panel])"""
     panel.get_by_role("button", name="Scales (13)").click()
     scales = panel.get_by_role("grid", name="Quantizers")
     row = scales.locator("[data-row]").first
-    expect(row).to_contain_text("quantization of 'r1' clips 9.9% of values above 0.906")
+    expect(row).to_contain_text("Quantization of 'r1' clips 9.9% of values above 0.906")
     row.click()
     detail = panel.get_by_label("The quantizer")
     expect(detail.get_by_role("img", name="Values before and after rounding, 9.89 % of them clipped")).to_be_visible()
@@ -234,6 +235,35 @@ ipywidgets.VBox([g, panel])"""
     lab.page.set_viewport_size({"width": 900, "height": 1000})
     lab.screenshot(f"quantized-curve-{lab.theme}", panel)
     assert violations(panel) == []
+    assert lab.errors == []
+
+
+def test_thresholds_of_a_loaded_comparison_are_changed_in_the_panel(lab: JupyterPage, tmp_path: Path) -> None:
+    planted = clipped(Sound("conv"), 2)
+    c = onnx_nb.compare(planted.reference, planted.candidate, onnx_nb.random_feeds(planted.reference, 0))
+    c.save(tmp_path / "c.errors")
+    code = f"import onnx_nb\nc = onnx_nb.Comparison.load({str(tmp_path / 'c.errors')!r})\nc"
+    lab.open(lab.server.write("loaded.ipynb", code)).run_all()
+    panel = lab.widget("comparison")
+    points = panel.get_by_role("grid", name="Points")
+    field = panel.get_by_role("searchbox", name="Filter the points")
+    counts = set()
+    for condition in ("sqnr < 20 dB", "sqnr < 40 dB", "cosine < 0.999", "outside > 1 %"):
+        names = lab.kernel.evaluate(f"[point.name for point in c.failed({condition!r})]")
+        counts.add(len(names))
+        field.fill(f"cumulative_{condition}")
+        expect(points).to_have_attribute("aria-rowcount", str(len(names) + 1))
+        shown = points.locator("[data-row] > :first-child").all_inner_texts()
+        assert sorted(shown) == sorted(names)
+    assert len(counts) > 2
+    field.fill("")
+    # without the models nothing is put back to float, but the scales are there
+    expect(panel.get_by_role("button", name="In float")).to_have_count(0)
+    panel.get_by_role("button", name="Scales (13)").click()
+    panel.get_by_role("grid", name="Quantizers").locator("[data-row]").first.click()
+    detail = panel.get_by_label("The quantizer")
+    expect(detail.get_by_role("img", name="Values before and after rounding")).to_be_visible()
+    expect(detail.get_by_role("button", name="Put back to float")).to_have_count(0)
     assert lab.errors == []
 
 

@@ -186,7 +186,8 @@ def _outcome(found: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Ou
             if axis is None or array.shape[axis] < 2:
                 continue
             logs = [_log_softmax(each, axis) for each in (mine, yours)]
-            apart = (np.exp(logs[0]) * (logs[0] - logs[1])).sum(axis=axis)
+            # not below 0 but for rounding
+            apart = np.maximum((np.exp(logs[0]) * (logs[0] - logs[1])).sum(axis=axis), 0.0)
             same = mine.argmax(axis=axis) == yours.argmax(axis=axis)
             sums = rows.setdefault(name, [0.0, 0.0, 0])
             for at, each in enumerate((apart.sum(), same.sum(), same.size)):

@@ -28,7 +28,7 @@ from onnx_nb.analysis.compare.rounding import (
     sampled,
     spacing,
 )
-from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.formatting import quoted, share_text
 from onnx_nb.analysis.model.tensors import attributes, listed
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class Quantizer:
                 lost = f"{self.lost:.0%} of the channels have fewer than {FEWEST_LEVELS} levels"
                 verb = "set" if len(self.channels) > 1 else "sets"
                 return f"{channels} of {what} {verb} the scale {self.scale[1]:.2g} for all: {lost}{better}"
-        return f"rounding {what} to {self.dtype} costs {self.relative:.1e} of its norm"
+        return f"rounding {what} to {self.dtype} costs {share_text(self.relative)} of its norm"
 
     @property
     def _better(self) -> str:

@@ -61,6 +61,8 @@ def quantizer_columns(comparison: Comparison) -> tuple[dict[str, Any], dict[str,
     texts = {
         f"quantizer_{name}": [shortened(str(getattr(each, name)), LONGEST) for each in quantizers] for name in TEXTS
     }
+    # by themselves they are sentences
+    texts["quantizer_message"] = [f"{text[:1].upper()}{text[1:]}." for text in texts["quantizer_message"]]
     return arrays, texts
 
 

@@ -25,6 +25,14 @@ export function statistics(found: StatisticsReply): Node[] {
 /** Ratio of the tallest bar to the lowest one above which heights are logarithmic. */
 const STEEP = 300;
 
+/** Returns whether bars need logarithmic heights, and the height of a count as a part of the tallest one. */
+export function heights(counts: readonly number[], fitting = true) {
+  const most = Math.max(...counts);
+  const steep = fitting && Math.min(...counts.map((count) => count || most)) * STEEP < most;
+  const part = (count: number): number => (steep ? Math.log1p(count) / Math.log1p(most) : count / most) || 0;
+  return { most, steep, part };
+}
+
 export function histogram(
   { counts, edges }: Pick<StatisticsReply, "counts" | "edges">,
   scale: "linear" | "fitting" = "linear",
@@ -35,10 +43,10 @@ export function histogram(
     const count = counts.slice(at, at + each).reduce((sum, part) => sum + part, 0);
     bars.push({ count, from: edges[at], to: edges[Math.min(at + each, counts.length)] });
   }
-  const most = Math.max(...bars.map(({ count }) => count));
-  const few = Math.min(...bars.map(({ count }) => count || most));
-  const steep = scale === "fitting" && few * STEEP < most;
-  const part = (count: number): number => (steep ? Math.log1p(count) / Math.log1p(most) : count / most);
+  const { most, steep, part } = heights(
+    bars.map(({ count }) => count),
+    scale === "fitting",
+  );
   const [first, last] = [edges[0], edges[edges.length - 1]];
   const zero = -first / (last - first);
   const digits = valueText(first) === valueText(last) && first !== last ? 8 : 4;

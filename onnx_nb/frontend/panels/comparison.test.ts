@@ -18,7 +18,35 @@ interface Given {
   readonly states?: number[];
   readonly missing?: string[];
   readonly first?: number;
+  readonly quantized?: boolean;
 }
+
+/** Columns of two quantizers, of which the first clips 10 % of the values of the third point. */
+const NUMBERS = {
+  zero_point: [-128, 3],
+  low: [0, -1],
+  high: [0.9, 1],
+  clipped: [0.1, 0],
+  used: [1, 0.8],
+  rmse_per_scale: [1.5, 0.29],
+  relative: [0.2, 0.004],
+  excess: [9, 1],
+  scale: [0.0035, 0.0078],
+  least: [0.0035, 0.001],
+  above: [0.1, 0],
+};
+const QUANTIZED = {
+  name: [EVIL, "w"],
+  node: ["q1", "q2"],
+  role: ["activation", "weight"],
+  dtype: ["uint8", "int8"],
+  granularity: ["tensor", "channel"],
+  fault: ["clipping", ""],
+  message: [
+    `Quantization of '${EVIL}' clips 10% of values above 0.9.`,
+    "Rounding weight 'w' to int8 costs 0.4% of its norm.",
+  ],
+};
 
 /** Returns points, the third of which is wrong by itself. */
 function pointsOf({
@@ -28,6 +56,7 @@ function pointsOf({
   states = [1, 2, 2, 2],
   missing = [],
   first = 2,
+  quantized = false,
 }: Given = {}): Points {
   const count = names.length;
   const f8 = (numbers: number[]): Float64Array => Float64Array.from(numbers);
@@ -48,6 +77,15 @@ function pointsOf({
     arrays.set("isolated_state", Uint8Array.from(states));
     arrays.set("isolated_rel_l2", f8(isolated));
   }
+  if (quantized) {
+    for (const [name, numbers] of Object.entries(NUMBERS)) arrays.set(`quantizer_${name}`, f8(numbers));
+    arrays.set("quantizer_point", Int32Array.of(2, 3));
+    arrays.set("quantizer_region", Int32Array.of(2, 3));
+    arrays.set("quantizer_end", Uint32Array.of(6, 6));
+    arrays.set("quantizer_before", f8([0, 1, 3, 3, 2, 1]));
+    arrays.set("quantizer_after", f8([0, 1, 3, 3, 3, 0]));
+    for (const share of ["weights", "rounding", "clipping"]) arrays.set(`blame_${share}`, f8([NONE, 0, 0.75, 1]));
+  }
   const each = (text: string, rows = count): string[] => Array<string>(rows).fill(text);
   const texts = {
     name: names,
@@ -64,6 +102,7 @@ function pointsOf({
     missing_name: missing,
     missing_reason: each("folded into Conv", missing.length),
     missing_op_type: each("BatchNorm2d", missing.length),
+    ...(quantized && Object.fromEntries(Object.entries(QUANTIZED).map(([name, all]) => [`quantizer_${name}`, all]))),
   };
   const meta = {
     reference: "torch",
@@ -154,6 +193,23 @@ describe("the panel of a comparison", () => {
     expect(shown()).toEqual([EVIL, "d", "b", "a"]);
     const bad = [...tableIn("Points").querySelectorAll("[data-row] .onnx-nb-bad")].map((cell) => cell.textContent);
     expect(bad).toEqual(["1.0e5×", "1.0e−2"]);
+  });
+
+  it("filters by any metric of either error, with its unit, and NaN on one side is worse than any bound", async () => {
+    show(pointsOf({ states: [1, 2, 2, 3] }));
+    const field = root.querySelector("input[type=search]") as HTMLInputElement;
+    const filtered = async (text: string): Promise<string[]> => {
+      field.value = text;
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+      await settled();
+      return shown().toSorted();
+    };
+    // the cumulative SQNR is ∞, 140, 40 and 40 dB
+    expect(await filtered("cumulative_sqnr < 41 dB")).toEqual([EVIL, "d"]);
+    expect(await filtered("cumulative_sqnr < 20 dB")).toEqual(["d"]);
+    expect(await filtered("cumulative_sqnr > 20")).toEqual([EVIL, "a", "b"]);
+    expect(await filtered("rel_l2 >= 1 %")).toEqual([EVIL, "d"]);
+    expect(await filtered("cumulative_rel_l2<1%")).toEqual(["a", "b"]);
   });
 
   it("stays in order of execution if isolated errors are unknown", () => {
@@ -299,6 +355,123 @@ describe("the panel of a comparison", () => {
       expect(svg).toContain(said);
     }
     expect(svg).not.toContain("<img");
+  });
+});
+
+describe("the panel of a quantized candidate", () => {
+  const STEPS = [
+    { name: "", nodes: [], sqnr: 13.7, kl: 0.02, top1: 0.9 },
+    { name: EVIL, nodes: ["n1", 'n"2'], sqnr: 37.8, kl: 1e-4, top1: 1 },
+    { name: "d", nodes: ["n3"], sqnr: "Infinity", kl: "NaN", top1: 1 },
+  ];
+  const tab = (name: string): void => buttonIn(root, name).click();
+  const rowsOf = (label: string): HTMLElement[] => [...tableIn(label).querySelectorAll<HTMLElement>("[data-row]")];
+  const curve = (): HTMLElement => root.querySelector("[aria-label='Outputs against regions in float']") as HTMLElement;
+  const options = (calls: unknown[] = []): Partial<ComparisonOptions> => ({
+    steps: STEPS,
+    change: (verb, given) => {
+      calls.push([verb, given]);
+      return Promise.resolve("With 4 nodes in float …");
+    },
+  });
+
+  it("has columns of the blame, and a table of the quantizers, of which the faulty ones say why", () => {
+    show(pointsOf({ quantized: true }));
+    expect(tableIn("Points").textContent).toContain("75 %");
+    tab("Scales (2)");
+    const [first, second] = rowsOf("Quantizers").map((row) => row.textContent);
+    expect(first).toContain("−128");
+    expect(first).toContain("10 %");
+    expect(first).toContain("clips 10% of values above 0.9.");
+    expect(second).not.toContain("costs");
+    expect(rowsOf("Quantizers")[0].querySelectorAll(".onnx-nb-bad")).toHaveLength(2);
+    // where nothing is wrong there is no column for it
+    const sound = pointsOf({ quantized: true });
+    Object.assign(sound, { text: (name: string, row: number) => (name === "quantizer_fault" ? "" : `${name} ${row}`) });
+    show(sound);
+    expect(tableIn("Quantizers").textContent).not.toContain("What is wrong");
+  });
+
+  it("draws the values before and after rounding over each other, between the ends of the integers", () => {
+    const rounded: string[] = [];
+    show(pointsOf({ quantized: true }), { rounded: (name) => rounded.push(name) });
+    tab("Scales (2)");
+    rowsOf("Quantizers")[0].click();
+    const pane = root.querySelector("[aria-label='The quantizer']") as HTMLElement;
+    const range = pane.querySelector("svg") as SVGElement;
+    expect(range.getAttribute("aria-label")).toBe("Values before and after rounding, 10 % of them clipped");
+    const [before, after, ends] = [...range.querySelectorAll("path")].map((each) => each.getAttribute("d") ?? "");
+    // a bar for each count but 0; the ends are at a sixth and at five sixths of the width
+    expect([before, after].map((d) => d.match(/M/g)?.length)).toEqual([5, 4]);
+    expect(before).toContain("M2 60v-60.0h1V60z");
+    expect(ends.match(/M[\d.]+/g)).toEqual(["M0.85", "M4.85"]);
+    expect(pane.textContent).toContain("10 %, 10 % above");
+    expect(pane.textContent).toContain("00.9");
+    expect(rounded).toEqual([EVIL]);
+    expect(root.querySelector("img")).toBeNull();
+    rowsOf("Quantizers")[1].click(); // whose values are not known
+    expect(pane.querySelector("svg")).toBeNull();
+    expect(pane.textContent).toContain("0.001 to 0.0078");
+  });
+
+  it("shows what the outputs gain, chooses the region of a step, and copies the nodes up to it", async () => {
+    const copied: string[] = [];
+    Object.assign(navigator, { clipboard: { writeText: async (text: string) => copied.push(text) } });
+    const chosen: string[] = [];
+    show(pointsOf({ quantized: true }), { ...options(), chosen: (name) => chosen.push(name) });
+    tab("In float (2)");
+    expect(curve().hidden).toBe(false);
+    expect(curve().textContent).toContain("2 regions, 3 nodes in float: ∞ dB");
+    rowsOf("Regions in float")[1].click();
+    expect(chosen).toEqual([EVIL]);
+    expect(curve().textContent).toContain("1 region, 2 nodes in float: 37.8 dB, KL 1.0e−4, top-1 100 %");
+    buttonIn(root, "Copy nodes_to_exclude").click();
+    await settled();
+    expect(JSON.parse(copied[0].replace("nodes_to_exclude=", ""))).toEqual(["n1", 'n"2']);
+    const select = curve().querySelector("select") as HTMLSelectElement;
+    select.selectedIndex = 1;
+    select.dispatchEvent(new Event("change"));
+    expect(curve().querySelector("[role=slider]")?.getAttribute("aria-valuetext")).toContain("KL 1.0e−4");
+    rowsOf("Regions in float")[0].click();
+    expect(curve().textContent).toContain("nothing in float: 13.7 dB, KL 2.0e−2, top-1 90 %");
+  });
+
+  it("puts regions back behind the chosen step, suggests, and undoes", async () => {
+    const calls: unknown[] = [];
+    const view = show(pointsOf({ quantized: true }), options(calls));
+    tab("In float (2)");
+    rowsOf("Regions in float")[1].click();
+    await settled();
+    buttonIn(root, "Put back to float").click();
+    await settled();
+    const target = curve().querySelector("input") as HTMLInputElement;
+    target.value = "40 dB";
+    target.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+    await settled();
+    for (const name of ["Worst first", "Undo"]) {
+      buttonIn(root, name).click();
+      await settled();
+    }
+    expect(calls).toEqual([
+      ["float", { name: EVIL, count: 1 }],
+      ["suggest", { target: "40 dB" }],
+      ["worst", {}],
+      ["undo", {}],
+    ]);
+    view.setSteps([]);
+    expect(buttonIn(root, "In float (0)")).toBeDefined();
+    expect(curve().textContent).toContain("Nothing is in float");
+  });
+
+  it("shows a curve without a kernel, and no buttons that need one", () => {
+    show(pointsOf({ quantized: true }), { steps: STEPS });
+    tab("In float (2)");
+    expect(curve().textContent).not.toContain("Worst first");
+    expect(rowsOf("Regions in float")).toHaveLength(3);
+    show(pointsOf({ quantized: true }));
+    expect(root.textContent).not.toContain("In float");
+    show(pointsOf(), options());
+    expect(root.textContent).not.toContain("Scales");
   });
 });
 

@@ -4,7 +4,7 @@ import { ErrorPlot, type ErrorSeries } from "../charts/errorplot.ts";
 import { spark } from "../charts/histogram.ts";
 import { type Details, type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
 import { counted, magnitude, plain } from "../scene/formatting.ts";
-import { button, el, elide, fillings, on, svg } from "./dom.ts";
+import { button, choice, el, elide, fillings, svg } from "./dom.ts";
 import { download } from "./export.ts";
 import { createMenu, item, type Menu } from "./menu.ts";
 import { createPointDetail, figure } from "./pointdetail.ts";
@@ -170,7 +170,7 @@ function tablesOf(
   const matched = { label: `Points of ${title}`, noun: "point", count: points.count, ...sorting };
   const unmatched = { label: `Unmatched values of ${title}`, noun: "value", count: points.missing };
   return [
-    new Table({ ...matched, columns: pointColumns(points), chosen, activated }, signal),
+    new Table({ ...matched, columns: pointColumns(points), hidden: judgedColumns(points), chosen, activated }, signal),
     new Table({ ...unmatched, columns: missingColumns(points) }, signal),
   ];
 }
@@ -371,12 +371,21 @@ function createErrorSection(
     const element = button(which, press, signal, shape);
     return element;
   };
-  const select = el("select.onnx-nb-field.onnx-nb-metric", { title: "Metric of the chart", "aria-label": "Metric" });
-  for (const { key, label } of metrics) {
-    const option = el("option", { value: key }, label);
+  const select = choice(
+    "Metric",
+    metrics.map(({ label }) => label),
+    (at) => {
+      setMetric(metrics[at].key);
+      events.turned(metric.key);
+    },
+    signal,
+  );
+  select.title = "Metric of the chart";
+  metrics.forEach(({ key }, at) => {
+    const option = select.options[at];
+    option.value = key;
     option.disabled = !WHICH.some((which) => points.numbers(which, key).some((x) => !Number.isNaN(x)));
-    select.append(option);
-  }
+  });
   select.value = metric.key;
   const setMetric = (key: string): void => {
     const found = metrics.find((each) => each.key === key);
@@ -385,11 +394,6 @@ function createErrorSection(
     select.value = key;
     plot.show(data(), metric.label);
   };
-  on(select, "change", signal, () => {
-    setMetric(select.value);
-    events.turned(metric.key);
-  });
-  on(select, "keydown", signal, (event) => event.stopPropagation());
   const order = el("span.onnx-nb-dim.onnx-nb-order", "in order of execution →");
   const bar = el("div.onnx-nb-chart-bar", select, ...available.map(key), order);
   const element = el("section.onnx-nb-chart", { "aria-label": "Errors against depth" }, bar, plot.element);
@@ -442,12 +446,30 @@ function missingColumns(points: Points): readonly TableColumn[] {
   ];
 }
 
+type Numbers = (which: Which, metric: string) => Float64Array;
+
+const metricColumns = (points: Points, of: Numbers): RowColumn[] =>
+  WHICH.filter((which) => points.has(`${which}_state`)).flatMap((which) =>
+    points.about.metrics.map(({ key }) => ({ key: `${which}_${key}`, numbers: of(which, key) })),
+  );
+
+/** Returns every metric for filters, as `Comparison.failed` has it: worse than any bound where only one side is NaN. */
+function judgedColumns(points: Points): RowColumn[] {
+  const { metrics } = points.about;
+  const of: Numbers = (which, metric) => {
+    const worst = metrics.find(({ key }) => key === metric)?.higher_is_better ? -Infinity : Infinity;
+    const counts = metric === "mismatches" || metric === "outside";
+    return points
+      .numbers(which, metric)
+      .map((x, row) => (points.state(which, row) === STATE.MISMATCHED && !counts ? worst : x));
+  };
+  return [...metricColumns(points, of), ...metrics.map(({ key }) => ({ key, numbers: bestOf(points, key, of) }))];
+}
+
 /** Returns every metric of some points as a CSV file. */
 function pointsCsv(points: Points, rows: ArrayLike<number>): string {
   const text = (key: string, name = key): RowColumn => ({ key, text: (row) => points.text(name, row) });
-  const metrics = WHICH.filter((which) => points.has(`${which}_state`)).flatMap((which) =>
-    points.about.metrics.map(({ key }) => ({ key: `${which}_${key}`, numbers: points.numbers(which, key) })),
-  );
+  const metrics = metricColumns(points, (which, key) => points.numbers(which, key));
   const names = ["reference", "candidate", "matched", "node", "source", "shape", "dtype"];
   const columns = [text("point", "name"), text("op", "op_type"), ...names.map((name) => text(name))];
   if (points.about.isolated) columns.push({ key: "score", numbers: points.score });
@@ -502,8 +524,12 @@ const ISOLATED = "‖Δ‖/‖x‖ of its own error";
 const NOISE = "Signal to quantization noise";
 
 /** Returns the isolated error of each point where it is known, else the cumulative one. */
-function bestOf(points: Points, metric: string): Float64Array {
-  const [own, all] = [points.numbers("isolated", metric), points.numbers("cumulative", metric)];
+function bestOf(
+  points: Points,
+  metric: string,
+  of: Numbers = (which, key) => points.numbers(which, key),
+): Float64Array {
+  const [own, all] = [of("isolated", metric), of("cumulative", metric)];
   if (!points.about.isolated) return all;
   return own.map((x, row) => (points.best(row) === "isolated" ? x : all[row]));
 }

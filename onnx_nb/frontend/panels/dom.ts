@@ -46,6 +46,23 @@ export function on<K extends keyof HTMLElementEventMap>(
   target.addEventListener(type, listener, options instanceof AbortSignal ? { signal: options } : options);
 }
 
+/** Creates a list of texts to choose from. */
+export function choice(
+  label: string,
+  texts: readonly string[],
+  changed: (at: number) => void,
+  signal: AbortSignal,
+): HTMLSelectElement {
+  const select = el(
+    "select.onnx-nb-field.onnx-nb-choice",
+    { "aria-label": label },
+    ...texts.map((text) => el("option", text)),
+  );
+  on(select, "change", signal, () => changed(select.selectedIndex));
+  on(select, "keydown", signal, (event) => event.stopPropagation()); // keys are not commands to the notebook
+  return select;
+}
+
 export function onAbort(signal: AbortSignal, listener: () => void): void {
   signal.addEventListener("abort", listener, { once: true });
 }

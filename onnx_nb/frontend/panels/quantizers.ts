@@ -4,9 +4,10 @@
  */
 
 import { ErrorPlot } from "../charts/errorplot.ts";
+import { heights } from "../charts/histogram.ts";
 import type { Points } from "../protocol/comparison.ts";
 import { counted, magnitude, plain, written } from "../scene/formatting.ts";
-import { button, copyButton, el, elide, facts, fillings, on, svg } from "./dom.ts";
+import { button, choice, copyButton, el, elide, facts, fillings, on, svg } from "./dom.ts";
 import { figure } from "./pointdetail.ts";
 import { numbers, Table, type TableColumn, texts } from "./table.ts";
 import type { OnProgress, TaskBar } from "./task.ts";
@@ -48,6 +49,7 @@ export function blameColumns(points: Points): readonly TableColumn[] {
 export function quantizerColumns(points: Points): readonly TableColumn[] {
   const text = (name: string) => (row: number) => points.text(`quantizer_${name}`, row);
   const fault = text("fault");
+  const faulty = Array.from({ length: points.quantizers }, (_, row) => fault(row)).some(Boolean);
   const number = (
     key: string,
     title: string,
@@ -71,9 +73,9 @@ export function quantizerColumns(points: Points): readonly TableColumn[] {
     number("rmse", "RMSE ÷ scale", "0.29 where values are anywhere between two levels", "rmse_per_scale", (x) =>
       written(x, 3),
     ),
-    texts("wrong", "What is wrong", [150, 4], (row) => (fault(row) === "" ? "" : text("message")(row)), {
-      bad: () => true,
-    }),
+    ...(faulty
+      ? [texts("wrong", "What is wrong", [150, 4], (row) => fault(row) && text("message")(row), { bad: () => true })]
+      : []),
   ];
 }
 
@@ -114,22 +116,16 @@ export function quantizerDetail(
   ];
 }
 
-/** Ratio of the tallest bar to the lowest one above which heights are logarithmic. */
-const STEEP = 300;
-
 /** Draws values before and after rounding over each other, between the ends of the integers. */
 function rangeOf(points: Points, row: number): Node[] {
   const ends = points.of("quantizer_end");
   const [from, to] = [row === 0 ? 0 : ends[row - 1], ends[row]];
   if (from === to) return [];
   const [before, after] = ["before", "after"].map((name) => points.of(`quantizer_${name}`).slice(from, to));
-  const counts = [...before, ...after];
-  const most = Math.max(...counts);
-  const steep = Math.min(...counts.map((count) => count || most)) * STEEP < most;
-  const high = (count: number): number => 60 * (steep ? Math.log1p(count) / Math.log1p(most) : count / most) || 0;
+  const { steep, part } = heights([...before, ...after]);
   const bars = (counts: ArrayLike<number>, inset: number): string =>
     Array.from(counts, (count, at) =>
-      count === 0 ? "" : `M${at + inset} 60v${-high(count).toFixed(1)}h${1 - 2 * inset}V60z`,
+      count === 0 ? "" : `M${at + inset} 60v${(-60 * part(count)).toFixed(1)}h${1 - 2 * inset}V60z`,
     ).join("");
   const width = before.length;
   const path = (kind: string, d: string): SVGElement => svg("path", { class: `onnx-nb-${kind}`, d });
@@ -144,7 +140,7 @@ function rangeOf(points: Points, row: number): Node[] {
         "h5",
         el("span.onnx-nb-key.onnx-nb-key-before", "float"),
         el("span.onnx-nb-key.onnx-nb-key-after", "quantized"),
-        el("span.onnx-nb-dim", steep ? "heights logarithmic" : ""),
+        el("span.onnx-nb-dim", steep ? "log heights" : ""),
       ),
       svg(
         "svg",
@@ -193,8 +189,16 @@ export function createWhatIf(
   let steps: readonly Step[] = [];
   let at = 0;
   let plot: ErrorPlot | null = null;
-  const select = el("select.onnx-nb-field.onnx-nb-metric", { "aria-label": "Measure of the outputs" });
-  for (const [key, label] of MEASURES) select.append(el("option", { value: key }, label));
+  let measure: (typeof MEASURES)[number] = MEASURES[0];
+  const select = choice(
+    "Measure of the outputs",
+    MEASURES.map(([, label]) => label),
+    (row) => {
+      measure = MEASURES[row];
+      update();
+    },
+    signal,
+  );
   const run = (text: string, verb: Parameters<Change>[0], given: Parameters<Change>[1] = {}): void =>
     task.run(text, (ended, progress) => change?.(verb, given, ended, progress) ?? Promise.resolve(""));
   const act = (text: string, title: string, press: () => void): HTMLElement =>
@@ -209,8 +213,6 @@ export function createWhatIf(
     event.stopPropagation();
     if (event.key === "Enter") suggest();
   });
-  on(select, "keydown", signal, (event) => event.stopPropagation());
-  on(select, "change", signal, () => update());
   const nodes = (): readonly string[] => steps.slice(0, at + 1).flatMap((step) => step.nodes);
   const copy = copyButton(
     () =>
@@ -264,7 +266,6 @@ export function createWhatIf(
   };
   const update = (): void => {
     const round = filling();
-    const measure = MEASURES.find(([key]) => key === select.value) ?? MEASURES[0];
     const table = stepsTable(steps, (row) => choose(row, table), round);
     plot = stepsPlot(steps, measure, say, (row) => choose(row, table), round);
     graph.replaceChildren(plot.element);

@@ -9,7 +9,7 @@ import { failureText, type GraphHost, type Selected } from "../protocol/host.ts"
 import type { Account, SimplificationData } from "../protocol/simplification.ts";
 import { type DiffStatus, SIGNS } from "../scene/diffstatus.ts";
 import { bytes, counted, plain } from "../scene/formatting.ts";
-import { button, copyButton, el, elide, facts, fillings, focused, on, onAbort } from "./dom.ts";
+import { button, choice, copyButton, el, elide, facts, fillings, focused, on, onAbort } from "./dom.ts";
 import { createGraphPair, type GraphPair } from "./graphpair.ts";
 import { fittingHeight } from "./graphview.ts";
 import { createSaveBar, type SaveBar, type Saved } from "./savebar.ts";
@@ -486,14 +486,12 @@ function createChangeList(
   signal: AbortSignal,
 ) {
   const detail = el("aside.onnx-nb-detail", { "aria-label": "Change", tabindex: 0 });
-  const rule = el("select.onnx-nb-field.onnx-nb-rule", { "aria-label": "Rule" });
-  rule.append(el("option", `All rules (${plain(data.count)})`));
-  rule.append(...data.rules.map(([text, , count]) => el("option", `${text} (${plain(count)})`)));
-  on(rule, "keydown", signal, (event) => event.stopPropagation());
-  on(rule, "change", signal, () => {
-    const at = rule.selectedIndex - 1;
-    table.restrict(at < 0 ? null : (row) => data.ruleOf(row) === at);
-  });
+  const rule = choice(
+    "Rule",
+    [["All rules", "", data.count] as const, ...data.rules].map(([text, , count]) => `${text} (${plain(count)})`),
+    (at) => table.restrict(at === 0 ? null : (row) => data.ruleOf(row) === at - 1),
+    signal,
+  );
   const { chosen, activated } = events;
   const places = Array.from({ length: data.count }, (_, row) => placeOf(data, columns, row));
   const kinds = kindsOf(data, places);

@@ -37,6 +37,12 @@ describe("rows", () => {
     ["-max>0", ["layer.2", "stem"]],
     ['"layer.2"', ["layer.2"]],
     ["min>0", []],
+    ["max >= 3 layer", ["layer.10"]],
+    ["layer max > 200 %", ["layer.10"]],
+    ["max > 2 dB", ["layer.10"]],
+    ["-max > 0 dB stem", ["stem"]],
+    ["max > 2 dBm", []],
+    ["layer 2", ["layer.2"]],
   ])("are filtered by %s", (filter, expected) => {
     expect(listed(filter)).toEqual(expected);
   });

@@ -49,6 +49,8 @@ export interface TableOptions {
   readonly label: string;
   readonly count: number;
   readonly columns: readonly TableColumn[];
+  /** numbers that are not shown, for filters */
+  readonly hidden?: readonly RowColumn[];
   /** name of a row, for counting: "value" */
   readonly noun: string;
   readonly sorting?: { readonly key: string; readonly descending: boolean };
@@ -104,14 +106,14 @@ export class Table {
   readonly #opened = new Set<number>();
 
   constructor(options: TableOptions, signal: AbortSignal) {
-    const { columns, count, noun, label, sorting } = options;
+    const { columns, count, noun, label, sorting, hidden = [] } = options;
     const numeric = columns.find(({ numbers }) => numbers !== undefined);
     this.#options = options;
-    this.#order = rowOrder(count, columns);
+    this.#order = rowOrder(count, [...hidden, ...columns]);
     this.#rows = this.#order("", null);
     this.#fitting = columns;
     this.#field = el("input.onnx-nb-field", {
-      title: `Words that must occur, -word that must not; numbers as ${numeric?.key ?? "size"}>0.1`,
+      title: `Words that must occur, -word that must not; numbers as ${hidden.length > 0 ? "sqnr < 20 dB" : `${numeric?.key ?? "size"}>0.1`}`,
       type: "search",
       placeholder: "Filter",
       "aria-label": `Filter the ${noun}s`,
@@ -510,12 +512,12 @@ const COMPARE: Readonly<Record<string, (x: number, y: number) => boolean>> = {
   "=": (x, y) => x === y,
   "!=": (x, y) => x !== y,
 };
-const TERM = /(-?)(?:"([^"]*)"?|(\S+))/g;
-const NUMERIC = /^([a-z_ ]+)(>=|<=|!=|>|<|=)([-−+]?(?:\d+\.?\d*|\.\d+)(?:e[-−+]?\d+)?|[-−+]?inf)$/i;
+const TERM = /(-?)(?:"([^"]*)"?|(\w+ *(?:[<>!]=|[<>=]) *[-−+]?[\d.i]\S*(?: *(?:dB|%)(?!\S))?|\S+))/gi;
+const NUMERIC = /^(\w+) *([<>!]=|[<>=]) *([-−+]?(?:\d+\.?\d*|\.\d+)(?:e[-−+]?\d+)?|[-−+]?inf) *(dB|%)?$/i;
 
 /**
  * Returns a function that finds the remaining rows, in order. Its filter has words that must occur (-word: must not)
- * and comparisons of a column with a number: `std>0.1`; `only` excludes further rows.
+ * and comparisons of a column with a number: `std>0.1`, `sqnr < 20 dB`; `only` excludes further rows.
  */
 export function rowOrder(
   count: number,
@@ -531,11 +533,11 @@ export function rowOrder(
     return haystack[row];
   };
   const comparison = (word: string): ((row: number) => boolean) | null => {
-    const [, key, operator, digits] = NUMERIC.exec(word) ?? [];
+    const [, key, operator, digits, unit] = NUMERIC.exec(word) ?? [];
     const found = columns.find((column) => column.numbers !== undefined && column.key === key?.toLowerCase())?.numbers;
     if (found === undefined) return null;
     const plain = digits.replaceAll("−", "-").toLowerCase();
-    const number = Number(plain.replace("inf", "Infinity"));
+    const number = Number(plain.replace("inf", "Infinity")) / (unit === "%" ? 100 : 1);
     return (row) => COMPARE[operator](found[row], number);
   };
   return (filter, sorting, only = null) => {

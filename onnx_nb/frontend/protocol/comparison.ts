@@ -8,6 +8,7 @@ export const WHICH: readonly Which[] = ["cumulative", "isolated"];
 export interface Metric {
   readonly key: string;
   readonly label: string;
+  readonly higher_is_better: boolean;
   readonly logarithmic: boolean;
 }
 

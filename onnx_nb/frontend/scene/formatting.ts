@@ -33,7 +33,7 @@ const PLAIN = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
 /** Formats a count in full: 1897 → "1,897". */
 export function plain(count: number): string {
-  return PLAIN.format(count);
+  return PLAIN.format(count).replace("-", "−");
 }
 
 /** Formats a count with its noun: 1 → "1 node", 3 → "3 nodes". */
