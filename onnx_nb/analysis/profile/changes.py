@@ -280,7 +280,10 @@ class ProfileComparison(Displayed):
             verdict = "slower" if difference > 0 else "faster"
         graphs = self.before.graph, self.after.graph
         nodes = {
-            graph.names[n] for graph, own in zip(graphs, sides, strict=True) for kernel in own for n in kernel.nodes
+            graph.names[node]
+            for graph, own in zip(graphs, sides, strict=True)
+            for kernel in own
+            for node in kernel.opened or kernel.nodes
         }
         ops, providers = ([_joined(kernel, what) for kernel in sides] for what in ("op", "provider"))
         return Change(
@@ -387,7 +390,7 @@ def _node_sets(sides: tuple[Profile, Profile]) -> list[list[str]]:
             if kernel.edge:  # an inserted copy or change of layout is no node of the model
                 listed = [f"{kernel.op} on {kernel.edge}"]
             else:
-                listed = [names[node] or f"node {node}" for node in kernel.nodes] or [kernel.name]
+                listed = [names[node] or f"node {node}" for node in kernel.opened or kernel.nodes] or [kernel.name]
             firsts.append(listed[0])
             for name in listed[1:]:
                 a, b = root(listed[0]), root(name)

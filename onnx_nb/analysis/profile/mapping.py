@@ -6,6 +6,9 @@ outputs come, back to tensors that other kernels compute. Kernels in between, wh
 share the nodes of the next tensor that it has. A copy, cast or change of layout that onnxruntime inserted stands on an
 edge of the model: its input and output are the same tensor. A profile that another session wrote has copies between
 providers that the graph which is optimized here has not: they are placed by what ran before and after them.
+
+onnxruntime puts the nodes of a local function in the place of its call before all else. Then the kernels are those of
+that longer graph; its nodes are those of `Graph.opened`, by their operators and what they read.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from onnx_nb.analysis.formatting import plain_text
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model.tensors import attribute
 from onnx_nb.analysis.profile.trace import MEMCPY
@@ -25,7 +29,6 @@ from onnx_nb.analysis.profile.trace import MEMCPY
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.protofields import Ints
     from onnx_nb.analysis.profile.trace import Trace
 
@@ -55,12 +58,16 @@ class Place:
     """Tensor of the model on whose edge onnxruntime inserted this kernel."""
     edges: tuple[str, ...] = ()
     """Tensors of the model that a copy may stand on, if there are several; then its nodes are not known."""
+    opened: tuple[int, ...] = ()
+    """Flat nodes of `Graph.opened` that it computes inside the local functions which `nodes` call."""
 
 
 UNKNOWN: Final = Place((), "")
 
 
-def places(graph: Graph, ran: Graph, nodes: Sequence[int], trace: Trace) -> list[Place]:
+def places(
+    graph: Graph, ran: Graph, nodes: Sequence[int], trace: Trace, *, inlined: Graph | None = None
+) -> list[Place]:
     """Return the place in a model of each kernel.
 
     Parameters
@@ -73,7 +80,12 @@ def places(graph: Graph, ran: Graph, nodes: Sequence[int], trace: Trace) -> list
         Node of the graph that ran of each kernel; −1 if it has none.
     trace
         The profile with these kernels.
+    inlined
+        The model with the nodes of local functions in the place of their calls; None if it has none.
     """
+    if inlined is not None:
+        found = places(inlined, ran, nodes, trace)
+        return _in_calls(Graph.opened(graph.model), inlined, found)
     if ran is graph:
         where = [Place((node,), "name") for node in range(graph.node_count)]
         same: Sequence[int] = range(graph.value_count)
@@ -89,6 +101,75 @@ def places(graph: Graph, ran: Graph, nodes: Sequence[int], trace: Trace) -> list
         elif known:
             found[copy] = Place((), "", edges=names)
     return found
+
+
+def _in_calls(graph: Graph, inlined: Graph, found: Sequence[Place]) -> list[Place]:
+    """Return places of the inlined model in the model with calls, whose graph is that of `Graph.opened`."""
+    inner, made = _same_nodes(graph, inlined), list[Place]()
+    for place in found:
+        nodes, opened = list[int](), list[int]()
+        for node in (inner[each] for each in place.nodes):
+            above = node
+            while above >= 0 and (frame := _call_frame(graph, above)) >= 0:
+                above = graph.subgraphs[frame].owner_node
+            if above >= 0:
+                nodes.append(above)
+                opened += [node] if above != node else []
+        known = tuple(sorted(set(nodes)))
+        made.append(dataclasses.replace(place, nodes=known, opened=tuple(sorted(opened))) if known else UNKNOWN)
+    return made
+
+
+def _call_frame(graph: Graph, node: int) -> int:
+    """Return the opened call that contains a node, also in a body there; −1 if none does."""
+    frame = int(graph.node_subgraph[node])
+    while frame > 0 and graph.subgraphs[frame].function is None:
+        frame = graph.subgraphs[frame].parent
+    return frame if frame > 0 else -1
+
+
+def _same_nodes(graph: Graph, inlined: Graph) -> list[int]:
+    """Return the node of a graph with opened calls for each node of the inlined one: of its operator, with its inputs.
+
+    Of several nodes that compute the same from the same, the first is the first.
+    """
+    made_by: dict[int, int] = {}  # output of a call → the value inside it
+    for frame in graph.subgraphs[1:]:
+        if frame.function is not None:
+            made_by |= dict(zip(graph.node_outputs(frame.owner_node).tolist(), frame.outputs.tolist(), strict=False))
+
+    def origin(value: int) -> int:
+        while value in made_by:
+            value = made_by[value]
+        # onnxruntime makes weights of constants, with names of its own
+        maker = int(graph.producer[value]) if value >= 0 else -1
+        return _CONSTANT if maker >= 0 and graph.op_type(maker) == "Constant" else value
+
+    waiting: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    for node in reversed(range(graph.node_count)):
+        if graph.called(node) is None:
+            key = graph.op_type(node), tuple(map(origin, graph.node_inputs(node).tolist()))
+            waiting.setdefault(key, []).append(node)
+    values = {name: origin(value) for value, name in enumerate(graph.value_names) if not graph.value_subgraph[value]}
+    same = [values.get(name, _CONSTANT) for name in inlined.value_names]
+    found = [-1] * inlined.node_count
+    for subgraph in range(len(inlined.subgraphs)):
+        for node in inlined.subgraph_order(subgraph).tolist():
+            key = inlined.op_type(node), tuple(same[v] if v >= 0 else v for v in inlined.node_inputs(node).tolist())
+            if not (candidates := waiting.get(key)):
+                continue
+            found[node] = chosen = candidates.pop()
+            pairs = [(inlined.node_outputs(node), graph.node_outputs(chosen))]
+            for body, other in zip(inlined.bodies(node), graph.bodies(chosen), strict=False):
+                pairs.append((inlined.subgraphs[body].inputs, graph.subgraphs[other].inputs))
+            for ours, theirs in pairs:
+                for value, known in zip(ours.tolist(), theirs.tolist(), strict=False):
+                    same[value] = known
+    return found
+
+
+_CONSTANT: Final = -2
+"""A value that a Constant makes, or onnxruntime in its place."""
 
 
 def _ends(graph: Graph, value: int) -> list[int]:

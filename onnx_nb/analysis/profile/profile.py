@@ -16,6 +16,7 @@ from onnx_nb.analysis.profile.mapping import places
 from onnx_nb.analysis.profile.result import Profile, profile_of
 from onnx_nb.analysis.profile.sessions import (
     Optimization,
+    inlined_graph,
     made_with,
     optimized_session,
     ran_nodes,
@@ -107,7 +108,7 @@ def profile(
         progress(0.95, "mapping kernels")
     graph, ran = Graph.of(named), Graph.of(made)
     ran_as = ran_nodes(trace, ran)
-    found = places(graph, ran, ran_as, trace)
+    found = places(graph, ran, ran_as, trace, inlined=inlined_graph(named))
     used = {details.get("provider", "") for details in trace.details}
     asked = [providers] if isinstance(providers, str) else list(providers or session.get_providers())
     idle = [provider for provider in asked if provider not in used and provider != "CPUExecutionProvider"]

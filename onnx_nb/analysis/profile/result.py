@@ -29,10 +29,10 @@ from onnx_nb.analysis.profile.mapping import UNKNOWN, How, Place, places
 from onnx_nb.analysis.profile.rows import COLUMNS, By, Split, rows, short, spread_of
 from onnx_nb.analysis.profile.sessions import (
     Optimization,
+    inlined_graph,
     measured_peak,
-    optimized_session,
+    optimized,
     ran_nodes,
-    settings,
     with_names,
 )
 from onnx_nb.analysis.profile.trace import MEMCPY, OWNERS, Span, Trace, read_trace
@@ -88,6 +88,8 @@ class Kernel:
     """Flat node of `Profile.optimized` that it runs, or −1."""
     edges: tuple[str, ...] = ()
     """Tensors of the model of which a copy between providers stands on one, if several fit; then `edge` is empty."""
+    opened: tuple[int, ...] = ()
+    """Flat nodes inside the local functions that `nodes` call, if any: the nodes that it computes there."""
 
     @property
     def median(self) -> float:
@@ -240,7 +242,7 @@ class Profile(Displayed):
         which = (
             f"{'all' if len(ops) == 1 else 'mostly'} {ops[0][0]}" if 2 * ops[0][1] > count else "of several operators"
         )
-        scope = self._common_scope([node for kernel in most for node in kernel.nodes])
+        scope = self._common_scope([node for kernel in most for node in kernel.opened or kernel.nodes])
         place = f" in {quoted(shortened(scopes(self.graph).scope_path[scope], 60))}" if scope else ""
         share = float(self.shares[order[:count]].sum())
         time = f"{share:.0%} of {duration_text(float(self.medians.sum()))}"
@@ -399,7 +401,11 @@ class Profile(Displayed):
                 message = f"{quoted(path_text(source))} is a profile of a model with other nodes than {loaded.name}."
                 raise OnnxNbError(message, advice="Pass the model that was profiled.")
             kernels = [
-                Kernel(**each | {"seconds": np.asarray(each["seconds"], np.float64)} | _tuples(each, "nodes", "edges"))
+                Kernel(
+                    **each
+                    | {"seconds": np.asarray(each["seconds"], np.float64)}
+                    | _tuples(each, "nodes", "edges", "opened")
+                )
                 for each in found["kernels"]
             ]
             about: dict[str, Any] = {
@@ -439,18 +445,19 @@ class Profile(Displayed):
         loaded = load(model)
         trace = read_trace(path_of(path), warmup=warmup)
         named = with_names(loaded, unique=False)
-        graph = Graph.of(named)
+        graph, inlined = Graph.of(named), inlined_graph(named)
         best, level, found = 0.0, "", [UNKNOWN] * len(trace.names)
         made, ran_as = named, [-1] * len(trace.names)
         levels: tuple[Optimization, ...] = ("off", "all", "extended", "basic")
         for optimization in levels:
-            candidate = named if optimization == "off" else _optimized(named, optimization)
+            is_plain = optimization == "off"
+            candidate = (inlined.model if inlined else named) if is_plain else optimized(named, optimization)
             ran = Graph.of(candidate)
             there = ran_nodes(trace, ran, is_other=True)
             named_here = [node >= 0 for node, op in zip(there, trace.ops, strict=True) if op not in MEMCPY]
             fit = sum(named_here) / max(len(named_here), 1)
             if fit > best:
-                best, level, found = fit, optimization, places(graph, ran, there, trace)
+                best, level, found = fit, optimization, places(graph, ran, there, trace, inlined=inlined)
                 made, ran_as = candidate, there
             if fit == 1:
                 break
@@ -474,7 +481,9 @@ class Profile(Displayed):
     @functools.cached_property
     def kernel_scopes(self) -> tuple[int, ...]:
         """The innermost scope of `scopes` that contains all nodes of each kernel; −1 if its nodes are unknown."""
-        return tuple(self._common_scope(kernel.nodes) if kernel.nodes else -1 for kernel in self.kernels)
+        return tuple(
+            self._common_scope(kernel.opened or kernel.nodes) if kernel.nodes else -1 for kernel in self.kernels
+        )
 
     def _common_scope(self, nodes: Sequence[int]) -> int:
         tree: Scopes = scopes(self.graph)
@@ -493,11 +502,6 @@ _SAVED: Final = (
 )
 
 
-def _optimized(model: Model, optimization: Optimization) -> Model:
-    with settings(None, optimization) as options:
-        return optimized_session(model, options=options)[1]
-
-
 def profile_of(
     model: Model,
     trace: Trace,
@@ -514,13 +518,14 @@ def profile_of(
 ) -> Profile:
     """Return the profile of a trace whose kernels have been found in the model."""
     counted = costs(model, shapes) if shapes else costs(model)
-    uses, owners = Counter(place.nodes for place in found), {*trace.parents}
+    inside = [place.opened or place.nodes for place in found]
+    uses, owners = Counter(inside), {*trace.parents}
     kernels = []
     for number, (place, details) in enumerate(zip(found, trace.details, strict=True)):
         sizes = [details.get(key) for key in ("activation_size", "parameter_size", "output_size")]
         owns = number in owners or trace.ops[number] in OWNERS
-        countable = place.nodes and not place.edge and uses[place.nodes] == 1 and not owns
-        flops = float(counted.flops[list(place.nodes)].sum()) if countable else math.nan
+        countable = place.nodes and not place.edge and uses[inside[number]] == 1 and not owns
+        flops = float(counted.flops[list(inside[number])].sum()) if countable else math.nan
         shape = {"inputs": details.get("input_type_shape", []), "outputs": details.get("output_type_shape", [])}
         kernels.append(
             Kernel(
@@ -531,6 +536,7 @@ def profile_of(
                 how=place.how,
                 edge=place.edge,
                 edges=place.edges,
+                opened=place.opened,
                 parent=trace.parents[number],
                 seconds=trace.seconds[:, number],
                 calls=int(trace.calls[trace.shown, number]),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.profile.result import Kernel, Profile
 
 By = Literal["kernel", "node", "operator", "scope", "provider", "fallback"]
@@ -109,15 +110,16 @@ def _node_rows(profile: Profile, split: Split | None) -> list[dict[str, Any]]:
     kernels: dict[int, list[Kernel]] = {}
     status = [""] * graph.node_count
     for kernel in profile.kernels:
-        for node in kernel.nodes:
+        inner = {call for node in kernel.opened for call in _calls(graph, node)}
+        for node in (*kernel.nodes, *sorted(inner - set(kernel.nodes)), *kernel.opened):
             kernels.setdefault(node, []).append(kernel)
     for node, own in kernels.items():
         together[node] = sum(kernel.median for kernel in own)
         alone[node] = 0.0
         for kernel in own:
-            part = _part(kernel, node, macs)
+            part = _part(graph, kernel, node, macs)
             alone[node] += math.nan if part is None else kernel.median * part
-        sizes = max(len(kernel.nodes) for kernel in own)
+        sizes = max(len(_set(graph, kernel, node)) for kernel in own)
         status[node] = "measured" if sizes == 1 else "in a set" if math.isnan(alone[node]) else "split by MACs"
     rows = []
     for node, name in enumerate(graph.names):
@@ -131,7 +133,7 @@ def _node_rows(profile: Profile, split: Split | None) -> list[dict[str, Any]]:
                 "kernel": ", ".join(dict.fromkeys(kernel.name for kernel in own)),
                 "seconds": None if math.isnan(alone[node]) else float(alone[node]),
                 "set_seconds": None if math.isnan(together[node]) else float(together[node]),
-                "set_size": max((len(kernel.nodes) for kernel in own), default=0),
+                "set_size": max((len(_set(graph, kernel, node)) for kernel in own), default=0),
                 "status": status[node] or ("constant" if graph.folded[node] else "did not run"),
             }
         )
@@ -154,13 +156,32 @@ def _scope_rows(profile: Profile) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: -row["seconds"])
 
 
-def _part(kernel: Kernel, node: int, macs: NDArray[np.float64] | None) -> float | None:
+def _calls(graph: Graph, node: int) -> list[int]:
+    """Return the calls of local functions that a node is inside, the innermost first."""
+    found, frame = list[int](), int(graph.node_subgraph[node])
+    while frame > 0:
+        place = graph.subgraphs[frame]
+        if place.function is not None:
+            found.append(place.owner_node)
+        frame = place.parent
+    return found
+
+
+def _set(graph: Graph, kernel: Kernel, node: int) -> tuple[int, ...]:
+    """Return the nodes that share the time of a kernel with a node, and that: a call in place of what is inside it."""
+    if node in kernel.nodes:
+        return kernel.nodes
+    return node, *(each for each in kernel.opened if each != node and node not in _calls(graph, each))
+
+
+def _part(graph: Graph, kernel: Kernel, node: int, macs: NDArray[np.float64] | None) -> float | None:
     """Return the share of a kernel's time that a node has; None if it is unknown."""
-    if len(kernel.nodes) == 1:
+    together = _set(graph, kernel, node)
+    if len(together) == 1:
         return 1.0
     if macs is None:
         return None
-    inside = macs[list(kernel.nodes)]
+    inside = macs[list(together)]
     total = float(inside.sum())
     return None if math.isnan(total) or not total else float(macs[node]) / total
 

@@ -18,6 +18,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from onnx_nb.analysis.formatting import plain_text
+from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, load, with_proto
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.tensors import all_nodes, declared_bytes, graphs_of
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     import onnxruntime
 
-    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.profile.trace import Trace
 
 Optimization = Literal["all", "layout", "extended", "basic", "off"]
@@ -96,6 +96,17 @@ def optimized_session(
             tensor.ClearField("external_data")
             tensor.data_location = TensorProto.EXTERNAL
     return session, load(proto)
+
+
+def optimized(model: Model, optimization: Optimization) -> Model:
+    """Return what onnxruntime makes of a model on the CPU, without large weights."""
+    with settings(None, optimization) as options:
+        return optimized_session(model, options=options)[1]
+
+
+def inlined_graph(model: Model) -> Graph | None:
+    """Return the graph with the nodes of local functions in the place of their calls; None if there are no calls."""
+    return Graph.of(optimized(model, "off")) if model.proto.functions else None
 
 
 def with_names(model: Model, *, unique: bool) -> Model:

@@ -228,7 +228,7 @@ def overlay(
                 node: kernel.provider if label == "provider" else kernel.op
                 # the last one counts: the longest that was not inserted
                 for kernel in sorted(found.kernels, key=lambda kernel: (not kernel.edge, kernel.median))
-                for node in kernel.nodes
+                for node in (*kernel.nodes, *kernel.opened)
             }
             return _labeled(graph, texts, label)
         label = label or "seconds"
@@ -437,7 +437,7 @@ def _profiled(graph: Graph, profile: Profile, label: str, reduce: Aggregate) -> 
         number = metrics[label](kernel)
         if number is None or scope < 0:
             continue
-        nodes = list(kernel.nodes)
+        nodes = [*kernel.nodes, *kernel.opened]
         numbers[nodes] = combine(np.where(np.isnan(numbers[nodes]), 0.0, numbers[nodes]), number)
         own[scope] = number if np.isnan(own[scope]) else combine(own[scope], number)
     known = upward(np.add, (~np.isnan(own)).astype(np.float64), tree.scope_parent) > 0

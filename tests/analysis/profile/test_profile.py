@@ -154,6 +154,60 @@ def test_a_residual_and_its_activation_belong_to_the_convolution_that_adds_them(
     assert len(every) == len(set(every)) == sum(not folded for folded in found.graph.folded)
 
 
+TWICE = """<ir_version: 8, opset_import: ["": 17, "own": 1]>
+ g (float[n, 4] x, bool yes) => (float[n, 4] z, float[n, 4] w) {
+   [first] y = own.Outer(x, yes)  [second] z = own.Outer(y, yes)  [cos] w = Cos(z) }
+ <domain: "own", opset_import: ["": 17, "own": 1]> Outer (x, yes) => (y) {
+   [one] a = own.Inner(x)  [two] b = own.Inner(a)  [erf] e = Erf(b)
+   [if] y = If(yes) <then_branch = t () => (float[n, 4] p) { [three] p = own.Inner(e) },
+                     else_branch = f () => (float[n, 4] q) { [neg] q = Neg(e) }> }
+ <domain: "own", opset_import: ["": 17]> Inner (x) => (y) { [sin] s = Sin(x)  two = Constant<value_float = 2.0>()
+   [div] y = Div(s, two) }"""
+
+
+@pytest.mark.parametrize("level", ["off", "all"])
+def test_kernels_inside_functions_belong_to_their_call_and_to_the_nodes_inside(level: Any, tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(TWICE), path := tmp_path / "twice.onnx")
+    feeds = {"x": np.ones((500, 4), np.float32), "yes": np.asarray(True)}
+    found = profile(path, feeds, runs=3, optimization=level, threads=1)
+    by_op = {
+        (op, call): f"{call}::{inner}" for call in ("first", "second") for op, inner in [("Erf", "erf"), ("If", "if")]
+    }
+    names = found.graph.names
+    seen = set[str]()
+    for kernel in found.kernels:
+        (call,) = (names[node] for node in kernel.nodes)
+        inside = tuple(names[node] for node in kernel.opened)
+        if kernel.op == "Cos":
+            assert (call, inside) == ("cos", ())
+            continue
+        if kernel.op in ("Erf", "If"):
+            assert inside == (by_op[kernel.op, call],)
+        assert all(name.startswith(f"{call}::") for name in inside)
+        assert not seen & set(inside)  # each node is computed once
+        seen |= set(inside)
+    assert {name for name in seen if name.endswith(("::sin", "::div"))} == {
+        f"{call}::{inner}::{node}"
+        for call in ("first", "second")
+        for inner in ("one", "two", "three")
+        for node in ("sin", "div")
+    }
+    rows = {row["node"]: row for row in found.rows("node")}
+    for call in ("first", "second", "first::one", "second::two"):
+        own = [kernel for kernel in found.kernels if any(names[n].startswith(f"{call}::") for n in kernel.opened)]
+        assert rows[call]["seconds"] == pytest.approx(sum(kernel.median for kernel in own))
+    calls = sum(rows[name]["seconds"] for name in ("first", "second", "cos"))
+    assert calls == pytest.approx(sum(kernel.median for kernel in found.kernels))
+    by_scope = {row["scope"]: row["kernels"] for row in found.rows("scope")}
+    assert by_scope["first"] == by_scope["second"] == sum(kernel.op != "Cos" for kernel in found.kernels) / 2
+    read = Profile.read(traced(path, tmp_path, level), path)
+    assert read.mapped == pytest.approx(1)
+    assert read.fit == 1
+    assert {kernel.opened for kernel in read.kernels} == {kernel.opened for kernel in found.kernels}
+    same = Profile.load(found.save(tmp_path / "saved.json"), path)
+    assert [kernel.opened for kernel in same.kernels] == [kernel.opened for kernel in found.kernels]
+
+
 def test_inserted_kernels_stand_on_an_edge() -> None:
     found = profile(models.detection(), runs=1, warmup=0, threads=1)
     names = {value for node in found.model.proto.graph.node for value in node.output}
