@@ -15,11 +15,14 @@ from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.profile.mapping import places
 from onnx_nb.analysis.profile.result import Profile, profile_of
 from onnx_nb.analysis.profile.sessions import (
+    CPU,
     Optimization,
+    assigned,
     inlined_graph,
     made_with,
     optimized_session,
     ran_nodes,
+    recording,
     settings,
     with_names,
 )
@@ -95,7 +98,9 @@ def profile(
         options.enable_profiling, options.profile_file_prefix = True, str(folder / "run")
         # the names that onnxruntime makes up differ from session to session: the graph must be the one that ran
         about = made_with(options, threads)
-        session, made = optimized_session(named, **chosen, options=options, is_given=session_options is not None)
+        with recording(options, providers) as is_recorded:
+            session, made = optimized_session(named, **chosen, options=options, is_given=session_options is not None)
+        given = assigned(session) if is_recorded else {}
         try:
             for number in range(warmup + runs):
                 if progress is not None:
@@ -111,7 +116,7 @@ def profile(
     found = places(graph, ran, ran_as, trace, inlined=inlined_graph(named))
     used = {details.get("provider", "") for details in trace.details}
     asked = [providers] if isinstance(providers, str) else list(providers or session.get_providers())
-    idle = [provider for provider in asked if provider not in used and provider != "CPUExecutionProvider"]
+    idle = [provider for provider in asked if provider not in used and provider != CPU]
     started = session.get_providers()
     silent = (
         f"{each} was asked for and {'took no node' if each in started else 'could not be started'}: other providers ran"
@@ -128,6 +133,7 @@ def profile(
         providers=tuple(asked),
         shapes=shapes,
         made_with=about,
+        assigned={node: given[name] for node, name in enumerate(graph.names) if name in given},
     )
     if progress is not None:
         progress(1.0, "done")

@@ -28,6 +28,7 @@ from onnx_nb.analysis.profile.changes import ProfileComparison
 from onnx_nb.analysis.profile.mapping import UNKNOWN, How, Place, places
 from onnx_nb.analysis.profile.rows import COLUMNS, By, Split, rows, short, spread_of
 from onnx_nb.analysis.profile.sessions import (
+    CPU,
     Optimization,
     inlined_graph,
     measured_peak,
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-
-_CPU: Final = "CPUExecutionProvider"
 _MOST: Final = 0.7
 """Share of the time whose kernels `Profile.message` counts."""
 _DISTURBED: Final = 1.25
@@ -168,6 +167,9 @@ class Profile(Displayed):
     """What onnxruntime made of the model, without large weights; None for a profile that was loaded."""
     made_with: Mapping[str, str] = field(default_factory=dict)
     """Optimization, threads, execution, version of onnxruntime and cores, in words; empty if unknown."""
+    assigned: Mapping[int, str] = field(default_factory=dict)
+    """Provider that onnxruntime says it gave each flat node to, before it fused them; empty unless several were asked
+    for in a profile made here."""
 
     @functools.cached_property
     def kernel_seconds(self) -> NDArray[np.float64]:
@@ -264,7 +266,7 @@ class Profile(Displayed):
     def wanted(self) -> str:
         """The provider that was asked for first; of a profile that does not say, the one that is not the CPU's."""
         used = dict.fromkeys(kernel.provider for kernel in self.kernels if kernel.provider)
-        return next(iter(self.providers), "") or next((each for each in used if each != _CPU), next(iter(used), ""))
+        return next(iter(self.providers), "") or next((each for each in used if each != CPU), next(iter(used), ""))
 
     @property
     def copies(self) -> tuple[Kernel, ...]:
@@ -320,7 +322,8 @@ class Profile(Displayed):
         ----------
         by
             ``"kernel"``, ``"node"``, ``"operator"`` (of kernels), ``"scope"``, ``"provider"``, or ``"fallback"``
-            (kernels that are not on the provider that was asked for first, and why). A scope has the time of those
+            (kernels that are not on the provider that was asked for first; ``assigned`` is where onnxruntime says it
+            put their nodes, if it was asked, and ``reason`` is inferred). A scope has the time of those
             kernels whose nodes are all inside it.
         split
             The time of a kernel that computes several nodes is in ``set_seconds`` of each of them, and ``seconds`` is
@@ -379,6 +382,7 @@ class Profile(Displayed):
         ]
         spans = [[span.kernel, span.start, span.seconds, span.thread] for span in self.spans]
         found = {"onnx_nb profile": 1, "names": _digest(self.model), **about, "made_with": dict(self.made_with)}
+        found["assigned"] = dict(self.assigned)
         found |= {"kernels": kernels, "spans": spans}
         target = path_of(path)
         target.write_text(json.dumps(found), "utf-8")
@@ -412,6 +416,7 @@ class Profile(Displayed):
                 name: tuple(found[name]) if isinstance(found[name], list) else found[name] for name in _SAVED
             }
             about["made_with"] = {str(name): str(value) for name, value in found.get("made_with", {}).items()}
+            about["assigned"] = {int(node): str(name) for node, name in found.get("assigned", {}).items()}
             spans = tuple(Span(*each) for each in found["spans"])
         except OSError as error:
             raise OnnxNbError(f"{quoted(path_text(source))} cannot be read: {error.strerror or error}.") from error
@@ -515,6 +520,7 @@ def profile_of(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     fit: float = 1.0,
     made_with: Mapping[str, str] | None = None,
+    assigned: Mapping[int, str] | None = None,
 ) -> Profile:
     """Return the profile of a trace whose kernels have been found in the model."""
     counted = costs(model, shapes) if shapes else costs(model)
@@ -562,6 +568,7 @@ def profile_of(
         notes=notes,
         optimized=optimized,
         made_with=made_with or {},
+        assigned=assigned or {},
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from onnx_nb.analysis.profile.mapping import shape_nodes
-from onnx_nb.analysis.profile.trace import MEMCPY
+from onnx_nb.analysis.profile.trace import MEMCPY, OWNERS
 from onnx_nb.analysis.scopes.scopes import scopes
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ COLUMNS: Final[Mapping[By, Sequence[str]]] = {
     "operator": ("op", "kernels", "seconds", "spread", "share"),
     "scope": ("scope", "class", "kernels", "seconds", "spread", "share"),
     "provider": ("provider", "kernels", "nodes", "seconds", "spread", "share"),
-    "fallback": ("kernel", "op", "nodes", "provider", "wanted", "reason", "seconds", "share"),
+    "fallback": ("kernel", "op", "nodes", "provider", "wanted", "assigned", "reason", "seconds", "share"),
 }
 
 
@@ -68,11 +68,16 @@ def _fallback_rows(profile: Profile) -> list[dict[str, Any]]:
         kernel = profile.kernels[number]
         if kernel.provider in ("", wanted) or kernel.op in MEMCPY:
             continue
-        small = bool(kernel.nodes) and all(shapes[node] for node in kernel.nodes)
-        reason = f"{short(wanted)} did not take them, usually for want of a kernel for their type, attributes or shape"
+        given = {profile.assigned[node] for node in kernel.nodes if node in profile.assigned}
+        small = bool(kernel.nodes) and kernel.op not in OWNERS and all(shapes[node] for node in kernel.nodes)
+        reason = "probably for want of a kernel for their type, attributes or shape"
         if small:
-            reason = "they compute shapes, which onnxruntime leaves on the CPU"
-        about = {**row, "wanted": wanted, "reason": reason}
+            reason = "probably because they compute shapes, which onnxruntime leaves on the CPU"
+        if given == {kernel.provider}:
+            reason = f"onnxruntime gave them to {short(kernel.provider)}, {reason}"
+        else:
+            reason = f"{short(wanted)} did not take them, {reason}"
+        about = {**row, "wanted": wanted, "assigned": ", ".join(sorted(given)), "reason": reason}
         found.append({name: about[name] for name in COLUMNS["fallback"]})
     return found
 
@@ -129,7 +134,7 @@ def _node_rows(profile: Profile, split: Split | None) -> list[dict[str, Any]]:
                 "node": name,
                 "op": graph.operators[graph.op_index[node]][0],
                 "scope": tree.scope_path[tree.node_scope[node]],
-                "provider": min(own, key=lambda kernel: bool(kernel.edge)).provider if own else "",
+                "provider": next((k.provider for k in own if not k.edge), profile.assigned.get(node, "")),
                 "kernel": ", ".join(dict.fromkeys(kernel.name for kernel in own)),
                 "seconds": None if math.isnan(alone[node]) else float(alone[node]),
                 "set_seconds": None if math.isnan(together[node]) else float(together[node]),

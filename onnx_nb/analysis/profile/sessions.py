@@ -41,6 +41,8 @@ _LEVELS: Final[Mapping[Optimization, str]] = {
     "basic": "ORT_ENABLE_BASIC",
     "off": "ORT_DISABLE_ALL",
 }
+_RECORD: Final = "session.record_ep_graph_assignment_info"
+CPU: Final = "CPUExecutionProvider"
 _SMALL: Final = 1024
 """Bytes of a weight above which its values are dropped from an optimized graph."""
 _INLINE_LIMIT: Final = 1_500_000_000
@@ -107,6 +109,31 @@ def optimized(model: Model, optimization: Optimization) -> Model:
 def inlined_graph(model: Model) -> Graph | None:
     """Return the graph with the nodes of local functions in the place of their calls; None if there are no calls."""
     return Graph.of(optimized(model, "off")) if model.proto.functions else None
+
+
+@contextlib.contextmanager
+def recording(options: onnxruntime.SessionOptions, providers: Sequence[str] | str | None) -> Iterator[bool]:
+    """Have a session remember which provider it gave each node to, if there are several; yields whether it does."""
+    given = [providers] if isinstance(providers, str) else providers
+    is_one = all(each == CPU for each in given) if given else not options.has_providers()
+    try:
+        is_on = options.get_session_config_entry(_RECORD) == "1"
+    except RuntimeError:  # it has no such entry
+        is_on = False
+    if is_one or is_on:
+        yield is_on
+        return
+    options.add_session_config_entry(_RECORD, "1")
+    try:
+        yield True
+    finally:
+        options.add_session_config_entry(_RECORD, "0")
+
+
+def assigned(session: onnxruntime.InferenceSession) -> dict[str, str]:
+    """Return the provider that onnxruntime gave each node to when it loaded the model, by the node's name."""
+    groups = session.get_provider_graph_assignment_info()
+    return {node.name: group.ep_name for group in groups for node in group.get_nodes()}
 
 
 def with_names(model: Model, *, unique: bool) -> Model:
