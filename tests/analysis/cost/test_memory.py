@@ -7,11 +7,13 @@ import math
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx.parser
 import onnxruntime
 import pytest
 
 from onnx_nb import costs, load, random_feeds, summarize
+from onnx_nb.analysis.cost.memory import _IN_PLACE
 from tests import models
 
 
@@ -46,6 +48,25 @@ def test_the_peak_is_what_onnxruntime_allocates(name: str, dynamo: bool, small: 
     found = costs(path, shapes).memory
     assert found.unknown == 0
     assert found.peak == peak
+
+
+def test_the_peak_of_a_model_with_unknown_sizes_is_that_of_those_that_are_known(tmp_path: Path) -> None:
+    peak, shapes = allocated(models.detection(), tmp_path)
+    found = costs(models.detection(), shapes).memory
+    assert found.unknown == 3  # of what NonMaxSuppression finds
+    assert (found.peak, peak) == (12_288, 12_288)
+
+
+@pytest.mark.parametrize("op", [*sorted(_IN_PLACE - {"ScatterElements"}), "Exp", "Neg", "Abs", "Erf", "Hardmax"])
+def test_outputs_that_onnxruntime_writes_over_inputs_are_counted_so(op: str, tmp_path: Path) -> None:
+    node, dtype = f"{op} <to = 6>" if op == "Cast" else op, "int32" if op == "Cast" else "float"
+    proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[8, 9] x) => ({dtype}[1, 1] z) {{
+            a = Transpose(x)  b = {node} (a)  c = {node} (b)  z = ReduceMax(c) }}""")
+    onnx.save(proto, path := tmp_path / "model.onnx")
+    peak, shapes = allocated(path, tmp_path)
+    size = 8 * 9 * 4
+    assert costs(path, shapes).memory.peak == peak == (size + 4 if op in _IN_PLACE else 2 * size)
 
 
 CHAIN = """<ir_version: 8, opset_import: ["": 17]>
