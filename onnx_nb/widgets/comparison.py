@@ -110,7 +110,8 @@ class ComparisonPanel(LinkedWidget):
         actions = []
         if isinstance(comparison, TorchComparison) and comparison.recording is not None:
             actions = ["reproduce", *(["drill"] if comparison.has_module else [])]
-        actions += ["float"] if comparison.models is not None and comparison.quantizers else []
+        if {point.name for point in comparison.points if point.quantizers} - comparison.always_quantized().keys():
+            actions += ["float"]
         super().__init__(alt, {"columns": packed}, _actions=actions, **given, **traits)
         self.graph = graph
 

@@ -264,6 +264,7 @@ def test_thresholds_of_a_loaded_comparison_are_changed_in_the_panel(lab: Jupyter
     detail = panel.get_by_label("The quantizer")
     expect(detail.get_by_role("img", name="Values before and after rounding")).to_be_visible()
     expect(detail.get_by_role("button", name="Put back to float")).to_have_count(0)
+    expect(detail).to_contain_text("To put regions back to float, compare both models again")
     assert lab.errors == []
 
 

@@ -14,12 +14,13 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import onnx_nb
-from onnx_nb import ComparisonPanel, ModelGraph, OnnxNbError, compare
+from onnx_nb import ComparisonPanel, ModelGraph, OnnxNbError, compare, random_feeds
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.result_columns import SPARK, comparison_columns, detail_columns, notable, sections
 from onnx_nb.widgets._channel import Call, Cancelled
+from tests import models
 from tests.faults.quantized import Sound, clipped
 
 if TYPE_CHECKING:
@@ -337,6 +338,28 @@ def test_regions_go_back_to_float_and_undo_returns(quantized: Comparison) -> Non
     with pytest.raises(OnnxNbError, match="no quantized region or node"):
         ask("float", name="nothing", count=0)
     assert "float" not in ComparisonPanel(comparison())._verbs()
+
+
+@pytest.mark.parametrize("how", ["qdq", "nbits", "blocks", "qoperator", "dynamic"])
+def test_a_region_is_offered_exactly_where_it_can_go_back_to_float(how: str) -> None:
+    source = models.exported("bert", dynamo=True)
+    c = compare(source, models.transformed("bert", how), random_feeds(source, 0))
+    panel = ComparisonPanel(c)
+    fixed = dict(zip(c.names, columns_in(panel).texts("fixed"), strict=True))
+    free = set()
+    for point in c.points[:: len(c.points) // 40]:
+        try:
+            nodes = c.nodes_to_exclude([point.name])
+        except OnnxNbError:
+            assert bool(fixed[point.name]) == bool(point.quantizers)
+        else:
+            assert nodes
+            free |= {point.name} if point.quantizers else set()
+            assert fixed[point.name] == ""
+    assert ("float" in panel._verbs()) == bool(free)
+    assert bool(free) == (how != "dynamic")
+    if how == "dynamic":
+        assert all("no pairs of QuantizeLinear" in text for text in fixed.values() if text)
 
 
 def test_a_quantizer_leads_to_its_tensor_in_the_graph(quantized: Comparison) -> None:

@@ -391,6 +391,19 @@ class WhatIf:
         found = {node for name in names for node in mixer.nodes_of(name, regions)}
         return [name for name in mixer.nodes if name in found]
 
+    def always_quantized(self) -> dict[str, str]:
+        """Return the names of quantized points that cannot be put back to float, and why not."""
+        quantized = [point.name for point in self.points if point.quantizers]
+        if self.models is None:
+            why = "To put regions back to float, compare both models again: this comparison does not have them."
+            return dict.fromkeys(quantized, why)
+        try:
+            free = units(self._mixer(), self.points) if quantized else {}
+        except OnnxNbError as error:
+            return dict.fromkeys(quantized, str(error))
+        why = "This cannot be put back to float: no pair of QuantizeLinear and DequantizeLinear rounds it."
+        return dict.fromkeys([name for name in quantized if name not in free], why)
+
     def exclusion_curve(
         self,
         order: Iterable[str] | None = None,

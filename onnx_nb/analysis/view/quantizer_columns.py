@@ -63,6 +63,8 @@ def quantizer_columns(comparison: Comparison) -> tuple[dict[str, Any], dict[str,
     }
     # by themselves they are sentences
     texts["quantizer_message"] = [f"{text[:1].upper()}{text[1:]}." for text in texts["quantizer_message"]]
+    fixed = comparison.always_quantized()
+    texts["fixed"] = [shortened(fixed.get(point.name, ""), LONGEST) for point in points]
     return arrays, texts
 
 

@@ -19,6 +19,8 @@ interface Given {
   readonly missing?: string[];
   readonly first?: number;
   readonly quantized?: boolean;
+  /** why the third point cannot be put back to float */
+  readonly fixed?: string;
 }
 
 /** Columns of two quantizers, of which the first clips 10 % of the values of the third point. */
@@ -57,6 +59,7 @@ function pointsOf({
   missing = [],
   first = 2,
   quantized = false,
+  fixed = "",
 }: Given = {}): Points {
   const count = names.length;
   const f8 = (numbers: number[]): Float64Array => Float64Array.from(numbers);
@@ -102,6 +105,7 @@ function pointsOf({
     missing_name: missing,
     missing_reason: each("folded into Conv", missing.length),
     missing_op_type: each("BatchNorm2d", missing.length),
+    ...(quantized && { fixed: ["", "", fixed, ""] }),
     ...(quantized && Object.fromEntries(Object.entries(QUANTIZED).map(([name, all]) => [`quantizer_${name}`, all]))),
   };
   const meta = {
@@ -404,7 +408,7 @@ describe("the panel of a quantized candidate", () => {
     // a bar for each count but 0; the ends are at a sixth and at five sixths of the width
     expect([before, after].map((d) => d.match(/M/g)?.length)).toEqual([5, 4]);
     expect(before).toContain("M2 60v-60.0h1V60z");
-    expect(ends.match(/M[\d.]+/g)).toEqual(["M0.85", "M4.85"]);
+    expect(ends.match(/M[\d.]+/g)).toEqual(["M1", "M5"]);
     expect(pane.textContent).toContain("10 %, 10 % above");
     expect(pane.textContent).toContain("00.9");
     expect(rounded).toEqual([EVIL]);
@@ -461,6 +465,21 @@ describe("the panel of a quantized candidate", () => {
     view.setSteps([]);
     expect(buttonIn(root, "In float (0)")).toBeDefined();
     expect(curve().textContent).toContain("Nothing is in float");
+  });
+
+  it("says why a region cannot be put back to float instead of offering it", async () => {
+    show(pointsOf({ quantized: true, fixed: "No pair rounds this." }), options());
+    tab("Scales (2)");
+    rowsOf("Quantizers")[0].click();
+    const pane = root.querySelector("[aria-label='The quantizer']") as HTMLElement;
+    expect(pane.textContent).toContain("No pair rounds this.");
+    expect(pane.textContent).not.toContain("Put back to float");
+    rowsOf("Quantizers")[1].click();
+    expect(pane.textContent).toContain("Put back to float");
+    tab("Points (4)");
+    rowsOf("Points")[0].click();
+    await settled();
+    expect(aside().textContent).toContain("No pair rounds this.");
   });
 
   it("shows a curve without a kernel, and no buttons that need one", () => {

@@ -219,11 +219,10 @@ function createScales(
   const filling = fillings(signal);
   const show = (row: number): void => {
     const round = filling();
-    const region = row < 0 ? "" : points.text("name", points.of("quantizer_region")[row]);
     const parts =
       row < 0
         ? [el("p.onnx-nb-dim", "Choose a tensor to see how it is rounded.")]
-        : quantizerDetail(points, row, floatAction(region, whatIf, round), round);
+        : quantizerDetail(points, row, floatAction(points, points.of("quantizer_region")[row], whatIf, round), round);
     detail.replaceChildren(...parts);
   };
   const chosen = (row: number): void => {
@@ -237,7 +236,9 @@ function createScales(
   return { table, detail };
 }
 
-function floatAction(region: string, whatIf: WhatIf | null, signal: AbortSignal): HTMLElement[] {
+function floatAction(points: Points, row: number, whatIf: WhatIf | null, signal: AbortSignal): HTMLElement[] {
+  const [region, why] = [points.text("name", row), points.text("fixed", row)];
+  if (why !== "") return [el("span.onnx-nb-dim", why)];
   if (whatIf === null) return [];
   const title = `Put ${elide(region, 80)} back to float, and run what lies behind it`;
   return [button("Put back to float", () => whatIf.put(region), signal, { class: "onnx-nb-small onnx-nb-act", title })];
@@ -262,7 +263,7 @@ function pointActions(
     ],
     ["Reproduce", "Extract its part of the model, with torch's inputs and outputs", "Extracting", reproduce],
   ] as const;
-  const own = quantized ? floatAction(name, whatIf, signal) : [];
+  const own = quantized ? floatAction(points, row, whatIf, signal) : [];
   return own.concat(
     actions.flatMap(([text, title, doing, work]) => {
       if (work === undefined) return [];

@@ -74,7 +74,7 @@ export function quantizerColumns(points: Points): readonly TableColumn[] {
       written(x, 3),
     ),
     ...(faulty
-      ? [texts("wrong", "What is wrong", [150, 4], (row) => fault(row) && text("message")(row), { bad: () => true })]
+      ? [texts("wrong", "What is wrong", [230, 4], (row) => fault(row) && text("message")(row), { bad: () => true })]
       : []),
   ];
 }
@@ -129,7 +129,7 @@ function rangeOf(points: Points, row: number): Node[] {
     ).join("");
   const width = before.length;
   const path = (kind: string, d: string): SVGElement => svg("path", { class: `onnx-nb-${kind}`, d });
-  const marks = [width / 6, (5 * width) / 6].map((x) => `M${x - 0.15} 0h0.3V60h-0.3z`).join("");
+  const marks = [width / 6, (5 * width) / 6].map((x) => `M${x} 0V60`).join("");
   const whole = points.text("quantizer_granularity", row) === "tensor";
   const [low, top] = ["low", "high"].map((name) => written(points.of(`quantizer_${name}`)[row], 3));
   const label = `Values before and after rounding, ${percent(points.of("quantizer_clipped")[row])} of them clipped`;
