@@ -1,10 +1,11 @@
 /**
  * Paints the scene at most once per animation frame. A picture that is slow to draw is kept as a bitmap, which follows
- * the camera until it rests.
+ * the camera until it rests. What is painted is handed to the page: a canvas that keeps its pixels to draw on would
+ * have up to four copies of them, because the page takes another one with each change of anything on it.
  */
 
 import * as cameras from "../render/camera.ts";
-import { draw, type Picture } from "../render/canvas.ts";
+import { draw, type Pen, type Picture } from "../render/canvas.ts";
 import type { CameraControl } from "./cameracontrol.ts";
 import { el, onAbort } from "./dom.ts";
 
@@ -26,7 +27,10 @@ const SETTLE_MS = 90;
 
 export class Painter {
   readonly #canvas: HTMLCanvasElement;
-  readonly #context: CanvasRenderingContext2D | null;
+  readonly #screen: ImageBitmapRenderingContext | null;
+  /** blank before each frame */
+  readonly #paper = new OffscreenCanvas(1, 1);
+  readonly #context = this.#paper.getContext("2d", { alpha: false });
   readonly #control: CameraControl;
   readonly #events: PainterEvents;
   readonly #signal: AbortSignal;
@@ -40,7 +44,7 @@ export class Painter {
 
   constructor(canvas: HTMLCanvasElement, control: CameraControl, events: PainterEvents, signal: AbortSignal) {
     this.#canvas = canvas;
-    this.#context = canvas.getContext("2d", { alpha: false });
+    this.#screen = canvas.getContext("bitmaprenderer");
     this.#control = control;
     this.#events = events;
     this.#signal = signal;
@@ -71,8 +75,9 @@ export class Painter {
   /** Paints immediately: a canvas is blank after its size is set. */
   resize(): void {
     const density = window.devicePixelRatio || 1;
-    this.#canvas.width = Math.round(this.#control.view.w * density);
-    this.#canvas.height = Math.round(this.#control.view.h * density);
+    const { w, h } = this.#control.view;
+    this.#canvas.width = Math.round(w * density);
+    this.#canvas.height = Math.round(h * density);
     this.invalidate();
     cancelAnimationFrame(this.#frame);
     this.#paint();
@@ -99,15 +104,16 @@ export class Painter {
     }
     const density = window.devicePixelRatio || 1;
     const now = performance.now();
+    const { width, height } = this.#canvas;
+    Object.assign(this.#paper, { width, height });
     if (this.#drawn !== null && now - this.#drawn.time < Math.max(REDRAWN_MS, PATIENCE * this.#cost)) {
       this.#moveBitmap(context, this.#drawn.camera, picture.theme.background, density);
     } else {
       const slow = this.#cost > SLOW_MS;
       this.#bitmap = slow ? (this.#bitmap ?? el("canvas")) : null;
-      const { width, height } = this.#canvas;
       if (this.#bitmap !== null && this.#bitmap.width !== width) this.#bitmap.width = width;
       if (this.#bitmap !== null && this.#bitmap.height !== height) this.#bitmap.height = height;
-      const paper = this.#bitmap?.getContext("2d", { alpha: false }) ?? context;
+      const paper: Pen = this.#bitmap?.getContext("2d", { alpha: false }) ?? context;
       draw(paper, picture, camera, view, density);
       this.#cost = performance.now() - now;
       this.#drawn = slow ? { camera, time: now } : null;
@@ -116,10 +122,17 @@ export class Painter {
         context.drawImage(this.#bitmap, 0, 0);
       }
     }
+    this.#screen?.transferFromImageBitmap(this.#paper.transferToImageBitmap());
+    this.#paper.width = 1;
     this.#events.painted(picture);
   }
 
-  #moveBitmap(context: CanvasRenderingContext2D, from: cameras.Camera, background: string, density: number): void {
+  #moveBitmap(
+    context: OffscreenCanvasRenderingContext2D,
+    from: cameras.Camera,
+    background: string,
+    density: number,
+  ): void {
     if (this.#bitmap === null) return;
     const { view, camera } = this.#control;
     const scale = camera.k / from.k;
