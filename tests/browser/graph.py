@@ -13,9 +13,14 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 # the colors on the canvas, seen at every 7th pixel
-COLORS = """root => [...new Set((canvas => new Uint32Array(
-    canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer).filter((_, at) => at % 7 === 0)
-)(root.querySelector('canvas')))]"""
+COLORS = """root => {
+    const canvas = root.querySelector('canvas');
+    const {width, height} = canvas;
+    const copy = new OffscreenCanvas(width || 1, height || 1).getContext('2d');
+    if (width && height) copy.drawImage(canvas, 0, 0);
+    const {data} = copy.getImageData(0, 0, width || 1, height || 1);
+    return [...new Set(new Uint32Array(data.buffer).filter((_, at) => at % 7 === 0))];
+}"""
 # boxes and milliseconds of each drawing
 DRAWN = "performance.getEntriesByName('onnx_nb:drawn')"
 

@@ -44,6 +44,10 @@ export function furnish(width = 1000, height = 600): Drawn {
     },
   );
   HTMLCanvasElement.prototype.getContext = (() => context) as never;
+  globalThis.OffscreenCanvas = class {
+    getContext = () => context;
+    transferToImageBitmap = () => undefined;
+  } as never;
   HTMLCanvasElement.prototype.setPointerCapture = () => undefined;
   Object.defineProperty(HTMLElement.prototype, "clientWidth", { configurable: true, get: () => width });
   Object.defineProperty(HTMLElement.prototype, "clientHeight", { configurable: true, get: () => height });
