@@ -196,7 +196,7 @@ ipywidgets.VBox([g, panel])"""
     row = scales.locator("[data-row]").first
     expect(row).to_contain_text("Quantization of 'r1' clips 9.9% of values above 0.906")
     row.click()
-    detail = panel.get_by_label("The quantizer")
+    detail = panel.get_by_label("The quantizer", exact=True)
     expect(detail.get_by_role("img", name="Values before and after rounding, 9.89 % of them clipped")).to_be_visible()
     lab.kernel.expect("(panel.point, g.selection[0]['name'])", ["r1", "r1_DequantizeLinear_Output"])
     lab.screenshot(f"quantized-scales-{lab.theme}", panel)
@@ -261,7 +261,7 @@ def test_thresholds_of_a_loaded_comparison_are_changed_in_the_panel(lab: Jupyter
     expect(panel.get_by_role("button", name="In float")).to_have_count(0)
     panel.get_by_role("button", name="Scales (13)").click()
     panel.get_by_role("grid", name="Quantizers").locator("[data-row]").first.click()
-    detail = panel.get_by_label("The quantizer")
+    detail = panel.get_by_label("The quantizer", exact=True)
     expect(detail.get_by_role("img", name="Values before and after rounding")).to_be_visible()
     expect(detail.get_by_role("button", name="Put back to float")).to_have_count(0)
     expect(detail).to_contain_text("To put regions back to float, compare both models again")
