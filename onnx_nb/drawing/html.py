@@ -305,24 +305,25 @@ def audit_still(audit: Audit) -> str:
 
 def calibration_still(found: Calibration) -> str:
     """Return the ranges of a calibration as a table, the worst first, and the worst one in its histogram."""
-    ranges = found.worst
+    ranges = found.distinct
     rows = [
         (
-            each.name,
+            ", ".join([each.name, *others]),
             *("" if math.isnan(x) else number_text(x, 4) for x in (each.low, each.high, each.min, each.max)),
             "" if math.isnan(each.clipped) else share_text(each.clipped),
             "" if math.isnan(each.sqnr) else decibels_text(each.sqnr),
         )
-        for each in ranges[:ROWS]
+        for each, others in ranges[:ROWS]
     ]
     heads = ("Tensor", "Low", "High", "Min", "Max", "Clipped", "SQNR, 8 bits")
     head = f"<p><b>{_escaped(found.message, 900)}</b></p>"
     table = _table(heads, 1, rows) + _more(len(ranges), "range")
-    if not ranges or not len(ranges[0].counts.counts):
+    worst = next(iter(found.worst), None)
+    if worst is None or not len(worst.counts.counts):
         return head + table
     from onnx_nb.drawing.plots import plot_histogram  # matplotlib takes longer to import than all else here
 
-    image = image_of(plot_histogram(found, ranges[0].name), f"Histogram of {ranges[0].message}")
+    image = image_of(plot_histogram(found, worst.name), f"Histogram of {worst.message}")
     steps = _steps(
         '<code>.save("cache.json")</code> writes them for <code>quantize_static(calibration_cache_path=…)</code>.',
         "<code>onnx_nb.plot_histogram(calibration, name)</code> draws another; of a capture, the range of each method.",

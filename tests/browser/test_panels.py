@@ -96,6 +96,42 @@ def test_a_profile_goes_with_the_graph_and_shows_what_was_fused(lab: JupyterPage
     assert lab.errors == []
 
 
+CALIBRATION = """
+import numpy as np, onnx.parser, onnx_nb
+model = onnx_nb.load(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    g (float[64, 64] x) => (float[64, 64] y) { a = Neg(x)  b = Log(a)  y = Exp(b) }'''))
+feeds = {"x": -np.random.default_rng(0).lognormal(0, 1, (64, 64)).astype("f")}
+ranges = onnx_nb.capture(model, feeds, ranges=True).calibrate("percentile", percentile=98)
+ranges"""
+REDUCTION = """
+def check(part, feeds):
+    return not any(np.isnan(each).any() for each in onnx_nb.run(part, feeds).values())
+onnx_nb.reduce(model, check, {"x": -feeds["x"]})"""
+
+
+def test_a_calibration_and_a_reduction_show_themselves_in_a_cell(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    lab.open(lab.server.write("calibration.ipynb", CALIBRATION, REDUCTION)).run_all()
+    cell = lab.cell(0)
+    expect(cell).to_contain_text(lab.kernel.evaluate("ranges.message"))
+    picture = cell.get_by_role("img", name="Histogram of")
+    assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 400
+    heads = ["Tensor", "Low", "High", "Min", "Max", "Clipped", "SQNR, 8 bits"]
+    expect(cell.locator("th")).to_have_text(heads)
+    first = lab.kernel.evaluate("ranges.worst[0].name")
+    expect(cell.locator("tbody tr").first).to_contain_text(first)
+    lab.screenshot(f"calibration-{lab.theme}", cell)
+    cell = lab.cell(1)
+    expect(cell).to_contain_text("The check fails on 1 of 3 nodes: Log")
+    expect(cell).to_contain_text("run.py")
+    lab.widget("graph", within=cell)
+    lab.screenshot(f"reduction-{lab.theme}", cell)
+    lab.page.set_viewport_size({"width": 400, "height": 900})
+    # what is too wide is scrolled to, and nothing shrinks below what can be read
+    assert lab.cell(0).get_by_role("img", name="Histogram of").evaluate("image => image.clientWidth") >= 480
+    assert lab.errors == []
+
+
 def test_ten_thousand_values_scroll_and_the_first_nan_is_told(lab: JupyterPage) -> None:
     cells = (
         "import onnx_nb, numpy as np\nfrom onnx import helper as h, TensorProto as t\n"

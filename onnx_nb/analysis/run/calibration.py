@@ -117,14 +117,27 @@ class Calibration(results.Table, results.Displayed):
 
     def __str__(self) -> str:
         """Return the message, and the ranges that lose most."""
-        lines = [f"  {each.message}" for each in self.worst[:LISTED]]
-        more = [f"  … and {len(self) - LISTED} more"] if len(self) > LISTED else []
+        found = self.distinct
+        lines = [f"  {each.message}" + (f"; also {listed(rest)}" if rest else "") for each, rest in found[:LISTED]]
+        more = [f"  … and {len(found) - LISTED} more"] if len(found) > LISTED else []
         return "\n".join([self.message, *lines, *more])
 
     @property
     def worst(self) -> list[Range]:
         """The ranges, those first with which 8 bits lose most."""
         return sorted(self._ranges.values(), key=lambda each: math.inf if math.isnan(each.sqnr) else each.sqnr)
+
+    @property
+    def distinct(self) -> list[tuple[Range, list[str]]]:
+        """The ranges in the order of `worst`, each once, with the names of other tensors that have the same values."""
+        found: dict[tuple[Any, ...], tuple[Range, list[str]]] = {}
+        for each in self.worst:
+            same = (each.low, each.high, str(each.min), str(each.max), str(each.sqnr), each.counts)
+            if same in found:
+                found[same][1].append(each.name)
+            else:
+                found[same] = each, []
+        return list(found.values())
 
     @property
     def message(self) -> str:
