@@ -8,6 +8,10 @@ of sets (Benjamini and Hochberg) and for runs that resemble the one before; a di
 least 5%; and, between profiles of equal settings, a ratio that stands out from those of all sets, which share the drift
 of the machine and what differs from session to session. Between other settings a common factor may be their effect: it
 is left in.
+
+The speed of a kernel differs from session to session. If both profiles have runs of several, a set's time is the mean
+of the medians of its sessions. Their variance is known then, drawn to that of sets which take about as long, and a test
+of Student takes the place of the rank test, whose runs are not independent of each other.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, duration_text, quoted, shortened
@@ -53,6 +58,12 @@ _TICKS: Final = 20
 """Resolutions of the clock that a set takes at least whose ratio is used for that."""
 _OUTLYING: Final = 6.0
 """Standard deviations of the ratios of all sets, beyond which one of them stands out."""
+_OUTLYING_MEANS: Final = 4.0
+"""The same for means of several sessions, each of which is tested by itself."""
+_TYPICAL: Final = 10
+"""Degrees of freedom that the variance of sets which take about as long has beside that of a set."""
+_LIKE: Final = 31
+"""Sets that take about as long."""
 _TO_DEVIATION: Final = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
 
@@ -130,7 +141,7 @@ class ProfileComparison(Displayed):
         runs = [np.ones(len(profile.kernel_seconds)) for profile in (self.before, self.after)]
         both = {name: own for name, own in self._members("nodes").items() if all(own)}
         times = self._times(both)
-        medians = [np.median(each, axis=0) for each in times]
+        medians = [self._center(each, side) for side, each in enumerate(times)]
         long = np.minimum(*medians) >= _TICKS * _RESOLUTION
         if np.count_nonzero(long) < _MANY:
             return runs[0], runs[1], 1.0, 0.0
@@ -139,7 +150,10 @@ class ProfileComparison(Displayed):
             runs[side] = np.where(shared > 0, shared, 1.0)
         if self.differences:
             return runs[0], runs[1], 1.0, 0.0
-        before, after = (np.median(each[:, long] / run[:, None], axis=0) for each, run in zip(times, runs, strict=True))
+        before, after = (
+            self._center(each[:, long] / run[:, None], side)
+            for side, (each, run) in enumerate(zip(times, runs, strict=True))
+        )
         ratios = np.log(np.maximum(after, _RESOLUTION) / np.maximum(before, _RESOLUTION))
         middle = float(np.median(ratios))
         spread = _TO_DEVIATION * float(np.median(np.abs(ratios - middle)))
@@ -232,7 +246,7 @@ class ProfileComparison(Displayed):
         times = self._times(members)
         ticks = np.asarray([max(map(len, own)) for own in members.values()]) * _RESOLUTION
         noise, real = self._tested(times, ticks)
-        medians = np.stack([np.median(each, axis=0) for each in times], axis=1).tolist()
+        medians = np.stack([self._center(each, side) for side, each in enumerate(times)], axis=1).tolist()
         found = [
             self._change(name, own, (first, then), float(noise[number]), is_real=bool(real[number]))
             for number, ((name, own), (first, then)) in enumerate(zip(members.items(), medians, strict=True))
@@ -251,14 +265,53 @@ class ProfileComparison(Displayed):
         noise = _noise(before, after) + ticks
         if min(len(before), len(after)) < _FEW:
             return noise, np.zeros(len(ticks), np.bool_)
-        first, then = np.median(before, axis=0), np.median(after, axis=0)
+        first, then = self._center(before, 0), self._center(after, 1)
+        deviation, free = self._deviation(before, after)
+        noise = np.maximum(noise, 2 * deviation)
         beyond = np.maximum(np.abs(then - first) - ticks, 0)
         ratio = np.log1p(beyond / np.maximum(np.minimum(first, then), _RESOLUTION))
         compared = (first > 0) & (then > 0)
         found = np.zeros(len(ticks), np.bool_)
-        found[compared] = _discoveries(rank_test(before[:, compared], after[:, compared]))
-        is_large = (np.abs(then - first) > noise) & (ratio > max(math.log1p(_LEAST), _OUTLYING * spread))
+        if free:
+            found[compared] = _discoveries(student_test((beyond / deviation)[compared], free))
+        else:
+            found[compared] = _discoveries(rank_test(before[:, compared], after[:, compared]))
+        outlying = _OUTLYING_MEANS if free else _OUTLYING
+        is_large = (np.abs(then - first) > noise) & (ratio > max(math.log1p(_LEAST), outlying * spread))
         return noise, found & is_large
+
+    def _by_session(self, times: NDArray[np.float64], side: int) -> NDArray[np.float64]:
+        """Return the median of each session (row) of each column."""
+        ends = np.cumsum((self.before, self.after)[side].sessions or (len(times),))[:-1]
+        return np.stack([np.median(part, axis=0) for part in np.split(times, ends)])
+
+    def _center(self, times: NDArray[np.float64], side: int) -> NDArray[np.float64]:
+        """Return the time of each column: the mean of the medians of its sessions."""
+        center: NDArray[np.float64] = self._by_session(times, side).mean(axis=0)
+        return center
+
+    def _deviation(self, before: NDArray[np.float64], after: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+        """Return the deviation of the difference of each column's times between sessions, and its degrees of freedom.
+
+        Both are 0 if one side has a single session.
+        """
+        sides = [self._by_session(each, side) for side, each in enumerate((before, after))]
+        counts = [len(each) for each in sides]
+        if min(counts) < 2:
+            return np.zeros(before.shape[1]), 0
+        centers = [np.maximum(each.mean(axis=0), _RESOLUTION) for each in sides]
+        free = sum(counts) - 2
+        squares = [((each / center - 1) ** 2).sum(axis=0) for each, center in zip(sides, centers, strict=True)]
+        own = np.sum(squares, axis=0) / free
+        order = np.argsort(centers[0], kind="stable")
+        around = np.pad(own[order], _LIKE // 2, mode="edge")
+        usual = np.empty_like(own)
+        # the median of a variance is below its mean
+        usual[order] = np.median(sliding_window_view(around, _LIKE), axis=1) / (1 - 2 / (9 * free)) ** 3
+        variance = (free * own + _TYPICAL * usual) / (free + _TYPICAL)
+        means = [center**2 / count for center, count in zip(centers, counts, strict=True)]
+        deviation: NDArray[np.float64] = np.sqrt(variance * np.sum(means, axis=0))
+        return np.maximum(deviation, _RESOLUTION / 10), free + _TYPICAL
 
     def _change(
         self,
@@ -327,6 +380,22 @@ def rank_test(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArra
     variance *= (1 + repeated) / (1 - repeated)
     deviations = np.maximum(np.abs(statistic) - 0.5, 0) / np.sqrt(np.where(variance > 0, variance, np.inf))
     return np.asarray([math.erfc(each / math.sqrt(2)) for each in deviations.tolist()])
+
+
+def student_test(deviations: NDArray[np.float64], free: int) -> NDArray[np.float64]:
+    """Return the two-sided p-value of Student's t for a number of degrees of freedom, by its finite series."""
+    angle = np.arctan(np.abs(deviations) / math.sqrt(free))
+    cosine = np.cos(angle)
+    term = np.ones_like(angle) if free % 2 == 0 else cosine
+    total = np.zeros_like(angle) if free == 1 else term.copy()
+    for step in range(2 + free % 2, free - 1, 2):
+        term = term * cosine**2 * (step - 1) / step
+        total += term
+    inside = np.sin(angle) * total
+    if free % 2:
+        inside = 2 / np.pi * (angle + inside)
+    chances: NDArray[np.float64] = np.clip(1 - inside, 0, 1)
+    return chances
 
 
 def _ranks(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -17,6 +17,7 @@ from onnx_nb.analysis.profile.result import Profile, profile_of
 from onnx_nb.analysis.profile.sessions import (
     CPU,
     Optimization,
+    Profiled,
     assigned,
     inlined_graph,
     made_with,
@@ -24,6 +25,7 @@ from onnx_nb.analysis.profile.sessions import (
     ran_nodes,
     recording,
     settings,
+    together,
     with_names,
 )
 from onnx_nb.analysis.profile.trace import read_trace
@@ -46,6 +48,7 @@ def profile(
     session_options: Any = None,
     optimization: Optimization | None = None,
     threads: int | None = None,
+    sessions: int = 1,
     progress: Progress | None = None,
 ) -> Profile:
     """Run a model as onnxruntime runs it in production, and find out which nodes of the model take the time.
@@ -69,6 +72,9 @@ def profile(
         ``"off"``. By default that of ``session_options``, which is ``"all"`` unless they say otherwise.
     threads
         Threads of an operator; by default that of ``session_options``, or one for each core.
+    sessions
+        Number of sessions over which the runs are spread, one after the other. The speed of a kernel differs from
+        session to session, by where its memory lies: `Profile.compare` knows how far from two or more on each side.
     progress
         Called as work advances, see `Progress`; an error that it raises ends the work.
 
@@ -90,34 +96,49 @@ def profile(
     if runs < 1 or warmup < 0:
         message = f"a profile of {runs} runs after {warmup} is empty."
         raise OnnxNbError(message, advice="Use runs=1 or more, and warmup=0 or more.")
+    if not 1 <= sessions <= runs:
+        message = f"{runs} runs cannot be spread over {sessions} sessions."
+        raise OnnxNbError(message, advice="Use sessions=1 or more, and as many runs or more.")
     loaded = load(model)
     feed = one_feed(loaded, feeds)
     named = with_names(loaded, unique=True)
     chosen: dict[str, Any] = {"providers": providers, "threads": threads or 0}
+    graph, inlined = Graph.of(named), inlined_graph(named)
+    found = list[Profiled]()
     with working_folder() as folder, settings(session_options, optimization) as options:
         options.enable_profiling, options.profile_file_prefix = True, str(folder / "run")
-        # the names that onnxruntime makes up differ from session to session: the graph must be the one that ran
         about = made_with(options, threads)
-        with recording(options, providers) as is_recorded:
-            session, made = optimized_session(named, **chosen, options=options, is_given=session_options is not None)
-        given = assigned(session) if is_recorded else {}
-        try:
-            for number in range(warmup + runs):
-                if progress is not None:
-                    progress(0.9 * number / (warmup + runs), f"run {number + 1} of {warmup + runs}")
-                run_session(session, feed, name=loaded.name)
-        finally:
-            path = Path(session.end_profiling())
-        trace = read_trace(path, warmup=warmup)
+        done = 0
+        for number in range(sessions):
+            # the names that onnxruntime makes up differ from session to session: the graph must be the one that ran
+            with recording(options, providers) as is_recorded:
+                session, made = optimized_session(
+                    named, **chosen, options=options, is_given=session_options is not None
+                )
+            given = assigned(session) if is_recorded else {}
+            started = session.get_providers()
+            part = runs // sessions + (number < runs % sessions)
+            try:
+                for _ in range(warmup + part):
+                    if progress is not None:
+                        total = sessions * warmup + runs
+                        progress(0.9 * done / total, f"run {done + 1} of {total}")
+                    run_session(session, feed, name=loaded.name)
+                    done += 1
+            finally:
+                path = Path(session.end_profiling())
+            del session
+            trace = read_trace(path, warmup=warmup)
+            path.unlink()
+            ran = Graph.of(made)
+            ran_as = ran_nodes(trace, ran)
+            found.append(Profiled(trace, places(graph, ran, ran_as, trace, inlined=inlined), made, ran_as))
     if progress is not None:
         progress(0.95, "mapping kernels")
-    graph, ran = Graph.of(named), Graph.of(made)
-    ran_as = ran_nodes(trace, ran)
-    found = places(graph, ran, ran_as, trace, inlined=inlined_graph(named))
+    trace, where, made, ran_as = together(found, warmup=warmup)
     used = {details.get("provider", "") for details in trace.details}
-    asked = [providers] if isinstance(providers, str) else list(providers or session.get_providers())
+    asked = [providers] if isinstance(providers, str) else list(providers or started)
     idle = [provider for provider in asked if provider not in used and provider != CPU]
-    started = session.get_providers()
     silent = (
         f"{each} was asked for and {'took no node' if each in started else 'could not be started'}: other providers ran"
         for each in idle
@@ -125,7 +146,7 @@ def profile(
     notes = (*silent, *trace.notes)
     shapes = {name: tuple(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)}
     result = profile_of(
-        *(loaded, trace, found),
+        *(loaded, trace, where),
         optimized=made,
         ran_as=ran_as,
         optimization=optimization or "",
@@ -133,6 +154,7 @@ def profile(
         providers=tuple(asked),
         shapes=shapes,
         made_with=about,
+        sessions=[len(each.trace.seconds) for each in found],
         assigned={node: given[name] for node, name in enumerate(graph.names) if name in given},
     )
     if progress is not None:

@@ -167,6 +167,8 @@ class Profile(Displayed):
     """What onnxruntime made of the model, without large weights; None for a profile that was loaded."""
     made_with: Mapping[str, str] = field(default_factory=dict)
     """Optimization, threads, execution, version of onnxruntime and cores, in words; empty if unknown."""
+    sessions: tuple[int, ...] = ()
+    """Number of measured runs of each session; empty if there was one."""
     assigned: Mapping[int, str] = field(default_factory=dict)
     """Provider that onnxruntime says it gave each flat node to, before it fused them; empty unless several were asked
     for in a profile made here."""
@@ -382,7 +384,7 @@ class Profile(Displayed):
         ]
         spans = [[span.kernel, span.start, span.seconds, span.thread] for span in self.spans]
         found = {"onnx_nb profile": 1, "names": _digest(self.model), **about, "made_with": dict(self.made_with)}
-        found["assigned"] = dict(self.assigned)
+        found |= {"assigned": dict(self.assigned), "sessions": self.sessions}
         found |= {"kernels": kernels, "spans": spans}
         target = path_of(path)
         target.write_text(json.dumps(found), "utf-8")
@@ -416,6 +418,7 @@ class Profile(Displayed):
                 name: tuple(found[name]) if isinstance(found[name], list) else found[name] for name in _SAVED
             }
             about["made_with"] = {str(name): str(value) for name, value in found.get("made_with", {}).items()}
+            about |= _tuples(found, "sessions")
             about["assigned"] = {int(node): str(name) for node, name in found.get("assigned", {}).items()}
             spans = tuple(Span(*each) for each in found["spans"])
         except OSError as error:
@@ -520,6 +523,7 @@ def profile_of(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     fit: float = 1.0,
     made_with: Mapping[str, str] | None = None,
+    sessions: Sequence[int] = (),
     assigned: Mapping[int, str] | None = None,
 ) -> Profile:
     """Return the profile of a trace whose kernels have been found in the model."""
@@ -568,6 +572,7 @@ def profile_of(
         notes=notes,
         optimized=optimized,
         made_with=made_with or {},
+        sessions=tuple(sessions) if len(sessions) > 1 else (),
         assigned=assigned or {},
     )
 

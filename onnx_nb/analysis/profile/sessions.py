@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import os
 import platform
@@ -11,25 +12,27 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from onnx_nb.analysis.formatting import plain_text
+from onnx_nb.analysis.formatting import count_text, plain_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, load, with_proto
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.tensors import all_nodes, declared_bytes, graphs_of
 from onnx_nb.analysis.profile.trace import MEMCPY
-from onnx_nb.analysis.run.session import create, runtime
+from onnx_nb.analysis.run.session import create, entry, runtime, set_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import onnxruntime
+    from numpy.typing import NDArray
 
+    from onnx_nb.analysis.profile.mapping import Place
     from onnx_nb.analysis.profile.trace import Trace
 
 Optimization = Literal["all", "layout", "extended", "basic", "off"]
@@ -87,7 +90,7 @@ def optimized_session(
         path = folder / "optimized.onnx"
         nbytes = sum(declared_bytes(tensor) for tensor in model.proto.graph.initializer)
         if not is_given or nbytes > _INLINE_LIMIT:
-            options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
+            set_entry(options, "session.optimized_model_external_initializers_file_name", "weights")
         if os.name == "posix":  # what the weights hold is not asked for, and writing it takes longer than optimizing
             (folder / "weights").symlink_to(os.devnull)
         session = create(model, providers=providers, threads=threads, options=options, written_to=path)
@@ -116,10 +119,7 @@ def recording(options: onnxruntime.SessionOptions, providers: Sequence[str] | st
     """Have a session remember which provider it gave each node to, if there are several; yields whether it does."""
     given = [providers] if isinstance(providers, str) else providers
     is_one = all(each == CPU for each in given) if given else not options.has_providers()
-    try:
-        is_on = options.get_session_config_entry(_RECORD) == "1"
-    except RuntimeError:  # it has no such entry
-        is_on = False
+    is_on = entry(options, _RECORD) == "1"
     if is_one or is_on:
         yield is_on
         return
@@ -232,6 +232,60 @@ def _match_by_order(trace: Trace, ran: Graph, found: list[int]) -> None:
                         for each, node in zip(waiting, same, strict=True):
                             found[each] = node if _is_made_up(trace.names[each], op) else -1
                 start, gap = stop, []
+
+
+class Profiled(NamedTuple):
+    """What a session ran, and where it is in the model."""
+
+    trace: Trace
+    places: list[Place]
+    optimized: Model
+    ran_as: list[int]
+
+
+def together(found: Sequence[Profiled], *, warmup: int) -> Profiled:
+    """Return the runs of several sessions as those of the one in the middle, kernels paired by what they compute."""
+    if len(found) == 1:
+        return found[0]
+    order = np.argsort([np.median(each.trace.seconds.sum(axis=1)) for each in found], kind="stable")
+    middle = int(order[(len(found) - 1) // 2])
+    chosen = found[middle]
+    columns = {key: number for number, key in enumerate(_kernel_keys(chosen))}
+    seconds: list[NDArray[np.float64]] = []
+    calls: list[NDArray[np.int64]] = []
+    lost = 0
+    for each in found:
+        to = np.asarray([columns.get(key, -1) for key in _kernel_keys(each)])
+        there = to >= 0
+        lost += int(np.count_nonzero(~there))
+        seconds.append(np.zeros((len(each.trace.seconds), len(columns))))
+        calls.append(np.zeros(seconds[-1].shape, np.int64))
+        seconds[-1][:, to[there]] = each.trace.seconds[:, there]
+        calls[-1][:, to[there]] = each.trace.calls[:, there]
+    notes = list(dict.fromkeys(note for each in found for note in each.trace.notes))
+    if lost:
+        notes.append(f"{count_text(lost, 'kernel')} of other sessions left out: the one shown has none of their nodes")
+    first = found[0].trace
+    trace = dataclasses.replace(
+        chosen.trace,
+        seconds=np.concatenate(seconds),
+        calls=np.concatenate(calls),
+        run_seconds=np.concatenate([first.run_seconds[:1], *(each.trace.run_seconds[warmup:] for each in found)]),
+        load_seconds=float(np.median([each.trace.load_seconds for each in found])),
+        shown=chosen.trace.shown + sum(len(each.trace.seconds) for each in found[:middle]),
+        notes=tuple(notes),
+    )
+    return chosen._replace(trace=trace)
+
+
+def _kernel_keys(found: Profiled) -> list[tuple[Any, ...]]:
+    """Return what each kernel computes and its number among those that compute the same: equal in each session."""
+    keys, seen = list[tuple[Any, ...]](), Counter[tuple[Any, ...]]()
+    for op, parent, place in zip(found.trace.ops, found.trace.parents, found.places, strict=True):
+        key = keys[parent] if parent >= 0 else (), op, place.nodes, place.opened, place.edge, place.edges
+        keys.append((*key, seen[key]))
+        seen[key] += 1
+    return keys
 
 
 @functools.cache

@@ -156,7 +156,7 @@ def create(
         sizes = [buffer.nbytes for buffer in buffers.values()]
         options.add_external_initializers_from_files_in_memory(list(buffers), list(buffers.values()), sizes)
     elif folder is not None:
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+        set_entry(options, "session.model_external_initializers_file_folder_path", str(folder))
     if isinstance(providers, str):
         providers = [providers]
     unknown = [provider for provider in providers or () if provider not in ort.get_available_providers()]
@@ -186,6 +186,20 @@ def create(
         message = f"{', '.join(map(quoted, missing))} could not be started, and {loaded.name} would run without."
         raise OnnxNbError(message, advice="Are its driver and libraries installed? Or leave it out of providers=.")
     return session
+
+
+def entry(options: onnxruntime.SessionOptions, key: str) -> str:
+    """Return a configuration entry of session options; empty if there is none."""
+    try:
+        return str(options.get_session_config_entry(key))
+    except RuntimeError:
+        return ""
+
+
+def set_entry(options: onnxruntime.SessionOptions, key: str, value: str) -> None:
+    """Set a configuration entry of session options; onnxruntime would print a warning for one that is there."""
+    if entry(options, key) != value:
+        options.add_session_config_entry(key, value)
 
 
 def fatal_problem(graph: Graph) -> Problem | None:

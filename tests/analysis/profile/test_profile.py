@@ -21,7 +21,7 @@ from onnx import TensorProto, helper
 
 import onnx_nb
 from onnx_nb import OnnxNbError, Profile, load, profile, random_feeds
-from onnx_nb.analysis.profile.changes import rank_test
+from onnx_nb.analysis.profile.changes import rank_test, student_test
 from onnx_nb.analysis.profile.rows import By
 from onnx_nb.analysis.profile.sessions import Optimization
 from onnx_nb.analysis.profile.trace import OWNERS
@@ -468,6 +468,56 @@ def test_equal_profiles_raise_no_alarm_and_a_slow_kernel_is_found(deep: Profile)
 def deep() -> Profile:
     """A profile of 1,000 kernels."""
     return profile(models.chain(1000), runs=1, warmup=0, threads=1, optimization="off")
+
+
+def test_runs_are_spread_over_sessions(tmp_path: Path) -> None:
+    path = models.exported("mobilevit", dynamo=True, small=True)
+    found = profile(path, runs=5, warmup=1, sessions=2, threads=1)
+    assert (found.sessions, len(found.run_seconds)) == ((3, 2), 5)
+    one = profile(path, runs=5, warmup=1, threads=1)
+    assert one.sessions == ()
+    # each kernel ran in each run of each session, also those whose names onnxruntime makes up anew
+    assert all((kernel.seconds > 0).any() for kernel in found.kernels if kernel.median > 5e-6)
+    assert [(kernel.op, kernel.nodes) for kernel in found.kernels] == [
+        (kernel.op, kernel.nodes) for kernel in one.kernels
+    ]
+    assert not found.notes
+    assert found.mapped == pytest.approx(1)
+    assert all(inner <= run * 1.01 for inner, run in zip(found.kernel_seconds, found.run_seconds, strict=True))
+    assert Profile.load(found.save(tmp_path / "saved.json"), path).sessions == (3, 2)
+    for sessions in (0, 6):
+        with pytest.raises(OnnxNbError, match=f"5 runs cannot be spread over {sessions} sessions"):
+            profile(path, runs=5, sessions=sessions)
+
+
+def test_what_differs_between_sessions_is_noise(deep: Profile) -> None:
+    generator, count = np.random.default_rng(2), len(deep.kernels)
+
+    def measured(sessions: int) -> tuple[Profile, np.ndarray]:
+        parts = [noisy("session", generator, 60 // sessions, count) for _ in range(sessions)]
+        seconds = np.concatenate(parts)
+        found = changed(deep, dict(enumerate(seconds.T)))
+        return dataclasses.replace(found, sessions=tuple(map(len, parts)) if sessions > 1 else ()), seconds
+
+    hits = {}
+    for sessions in (1, 5):
+        hits[sessions] = alarms = 0
+        for kernel in range(count // 2, count, count // 20):
+            (before, _), (after, seconds) = measured(sessions), measured(sessions)
+            slow = changed(after, {kernel: seconds[:, kernel] * 1.2})
+            changes = [change for change in before.compare(slow).changes if change.verdict != "noise"]
+            hits[sessions] += any(change.kernels[1] == (kernel,) for change in changes)
+            alarms += sum(change.kernels[1] != (kernel,) for change in changes)
+        assert alarms <= 1
+    assert hits[1] < 3
+    assert hits[5] >= 6
+
+
+@pytest.mark.parametrize(
+    ("free", "bounds"), [(1, (6.314, 63.657)), (4, (2.132, 4.604)), (7, (1.895, 3.499)), (18, (1.734, 2.878))]
+)
+def test_students_test_has_the_chances_of_its_table(free: int, bounds: tuple[float, float]) -> None:
+    assert student_test(np.asarray([0, *bounds]), free) == pytest.approx([1, 0.1, 0.01], rel=0.005)
 
 
 def test_the_rank_test_has_the_chances_of_all_ways_to_divide_the_runs() -> None:
