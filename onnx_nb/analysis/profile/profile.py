@@ -154,6 +154,7 @@ def profile(
         providers=tuple(asked),
         shapes=shapes,
         made_with=about,
+        is_local=True,
         sessions=[len(each.trace.seconds) for each in found],
         assigned={node: given[name] for node, name in enumerate(graph.names) if name in given},
     )

@@ -5,6 +5,7 @@ A kernel may compute several nodes at once: its time belongs to its set of nodes
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -167,6 +168,10 @@ class Profile(Displayed):
     """What onnxruntime made of the model, without large weights; None for a profile that was loaded."""
     made_with: Mapping[str, str] = field(default_factory=dict)
     """Optimization, threads, execution, version of onnxruntime and cores, in words; empty if unknown."""
+    speeds: tuple[float, float] | None = None
+    """FLOP/s and bytes/s of the machine that it was made on, as its file says; None for one made or read here."""
+    is_local: bool = False
+    """Whether it was made on this machine, by `profile`."""
     sessions: tuple[int, ...] = ()
     """Number of measured runs of each session; empty if there was one."""
     assigned: Mapping[int, str] = field(default_factory=dict)
@@ -231,10 +236,13 @@ class Profile(Displayed):
         known = [kernel.memory for kernel in self.kernels if kernel.memory is not None]
         return max(known, default=None)
 
-    @functools.cached_property
-    def peak(self) -> tuple[float, float]:
-        """FLOP/s of a MatMul and bytes/s of a copy on this machine, measured at first use: its roofline."""
-        return measured_peak()
+    @property
+    def peak(self) -> tuple[float, float] | None:
+        """FLOP/s of a MatMul and bytes/s of a copy on the machine that made it: its roofline; None if they are unknown.
+
+        Of a profile made here they are measured at first use, and saved with it. A file of onnxruntime has none.
+        """
+        return measured_peak() if self.is_local else self.speeds
 
     @property
     def message(self) -> str:
@@ -315,6 +323,8 @@ class Profile(Displayed):
             found.append(f"{nodes:,} nodes fused into {count_text(len(self.fused), 'kernel')}")
         if self.inserted:
             found.append(f"{count_text(len(self.inserted), 'kernel')} inserted")
+        if not self.is_local and self.speeds is None:
+            found.append("what its machine can do is unknown: no roofline")
         return (*found, f"{self.mapped:.0%} mapped")
 
     def rows(self, by: By = "kernel", *, split: Split | None = None) -> list[dict[str, Any]]:
@@ -384,7 +394,7 @@ class Profile(Displayed):
         ]
         spans = [[span.kernel, span.start, span.seconds, span.thread] for span in self.spans]
         found = {"onnx_nb profile": 1, "names": _digest(self.model), **about, "made_with": dict(self.made_with)}
-        found |= {"assigned": dict(self.assigned), "sessions": self.sessions}
+        found |= {"assigned": dict(self.assigned), "sessions": self.sessions, "peak": self.peak}
         found |= {"kernels": kernels, "spans": spans}
         target = path_of(path)
         target.write_text(json.dumps(found), "utf-8")
@@ -419,6 +429,8 @@ class Profile(Displayed):
             }
             about["made_with"] = {str(name): str(value) for name, value in found.get("made_with", {}).items()}
             about |= _tuples(found, "sessions")
+            if (speeds := found.get("peak")) is not None:
+                about["speeds"] = float(speeds[0]), float(speeds[1])
             about["assigned"] = {int(node): str(name) for node, name in found.get("assigned", {}).items()}
             spans = tuple(Span(*each) for each in found["spans"])
         except OSError as error:
@@ -430,7 +442,9 @@ class Profile(Displayed):
 
     @classmethod
     @known_arguments
-    def read(cls, path: str | os.PathLike[str], model: ModelLike, *, warmup: int = 0) -> Profile:
+    def read(
+        cls, path: str | os.PathLike[str], model: ModelLike, *, warmup: int = 0, peak: tuple[float, float] | None = None
+    ) -> Profile:
         """Read a profile that onnxruntime wrote, here or elsewhere, for example by ``onnxruntime_perf_test -p``.
 
         The names of its kernels are looked up in the model as onnxruntime optimizes it here, at the level that fits
@@ -444,6 +458,8 @@ class Profile(Displayed):
             The model that ran: any `ModelLike`.
         warmup
             Number of runs at the beginning to leave out.
+        peak
+            FLOP/s and bytes/s of its machine, as `peak` of a profile made there; without, no roofline is drawn.
 
         Raises
         ------
@@ -477,9 +493,10 @@ class Profile(Displayed):
         if best < 1:
             notes = (*notes, f"{best:.0%} of the names in {name} fit {loaded.name}")
         level = level if best == 1 else ""
-        return profile_of(
+        read = profile_of(
             *(loaded, trace, found), optimized=made, ran_as=ran_as, optimization=level, fit=best, notes=notes
         )
+        return dataclasses.replace(read, speeds=peak)
 
     def __repr__(self) -> str:
         runs = count_text(len(self.run_seconds), "run")
@@ -525,6 +542,7 @@ def profile_of(
     made_with: Mapping[str, str] | None = None,
     sessions: Sequence[int] = (),
     assigned: Mapping[int, str] | None = None,
+    is_local: bool = False,
 ) -> Profile:
     """Return the profile of a trace whose kernels have been found in the model."""
     counted = costs(model, shapes) if shapes else costs(model)
@@ -574,6 +592,7 @@ def profile_of(
         made_with=made_with or {},
         sessions=tuple(sessions) if len(sessions) > 1 else (),
         assigned=assigned or {},
+        is_local=is_local,
     )
 
 

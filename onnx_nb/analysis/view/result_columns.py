@@ -616,7 +616,7 @@ def resource_columns(profile: Profile) -> Columns:
         "held_bytes": np.asarray([each.nbytes for each in memory.alive_at_peak], np.float64),
     }
     texts = {"tensor": [each.tensor for each in memory.alive_at_peak]}
-    return Columns.of(arrays, texts, {"speeds": profile.peak if on_cpu else (0, 0), "message": memory.message})
+    return Columns.of(arrays, texts, {"speeds": (on_cpu and profile.peak) or (0, 0), "message": memory.message})
 
 
 def ran_columns(profile: Profile) -> Columns:
