@@ -148,7 +148,11 @@ def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[in
         near = [_is_near(wanted, again.value(value)) for value in values]
         if any(near):
             first = near.index(True)
-            last = [*near[first:], False].index(False) + first - 1  # what only reshapes the result is a part of it
+            last = [*near[first:], False].index(False) + first - 1
+            # what only reshapes the result is a part of it, unless another shape is that of the next function
+            shapes = [again.value(value).shape for value in values[first : last + 1]]
+            if wanted.shape in shapes:
+                last -= shapes[::-1].index(wanted.shape)
             yield function.value, values[last]
             del values[: last + 1]
 

@@ -10,6 +10,7 @@ the same known values.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -46,7 +47,8 @@ _SAME: Final = frozenset((
 _EXPORTED: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"), (_LAYOUT, "")),
     **dict.fromkeys(("expand", "expand_as", "broadcast_to", "repeat"), ("Expand Tile Reshape", "")),
-    **dict.fromkeys(("transpose", "permute", "t", "swapaxes", "movedim", "numpy_t", "mt"), ("Transpose Reshape", "")),
+    **dict.fromkeys(("transpose", "permute", "t", "swapaxes", "movedim", "numpy_t", "mt"),
+                    ("Transpose Reshape", "Reshape Transpose")),
     **dict.fromkeys(("cat", "concat", "stack", "hstack", "vstack"), ("Concat", "Unsqueeze")),
     **dict.fromkeys(("split", "chunk", "unbind", "split_with_sizes", "select", "slice", "narrow", "getitem", "index"),
                     (_PICK, f"{_PICK} Mul Add Sub Transpose Concat")),
@@ -361,8 +363,28 @@ class Operations:
         return _Region(operations, tensors)
 
     def _divided(self, region: _Region, last: int) -> list[tuple[FunctionCall, int]]:
-        """Return the operations that have a tensor, with it; the last operation has the last tensor."""
-        operations, tensors = list(region.operations), region.tensors
+        """Return the operations that have a tensor, with it; the last operation has the last tensor.
+
+        Exporters write changes of layout where torch called them, or right behind what they change.
+        """
+        operations = list(region.operations)
+        place: dict[int, int] = {}
+        for operation in operations:
+            known = _exported(operation.name)
+            moves = known is not None and known[0] <= _NEUTRAL and operation is not operations[-1]
+            place[operation.value] = place.get(next(iter(operation.inputs), -1), -1) if moves else operation.value
+        early = sorted(operations, key=lambda operation: (place[operation.value], operation.value))
+        orders = [operations, early] if early != operations else [operations]
+        _, pairs = min((self._division(order, region.tensors, last) for order in orders), key=operator.itemgetter(0))
+        for operation, tensor in pairs:
+            self.last.setdefault(tensor, operation)
+        return pairs
+
+    def _division(
+        self, given: list[FunctionCall], tensors: list[int], last: int
+    ) -> tuple[float, list[tuple[FunctionCall, int]]]:
+        """Return the cost of the cheapest division of operations in this order, and its pairs."""
+        operations = list(given)
         graph, flow = self._graph, self._flow
         makers = [flow.producer[value] for value in tensors]
         ops = [graph.operators[int(graph.op_index[node])][0] for node in makers]
@@ -408,10 +430,9 @@ class Operations:
         for operation, step in zip(reversed(operations), reversed(steps), strict=True):
             if step[at] >= 0:
                 if not self._is_same(operation):
-                    self.last.setdefault(tensors[at - 1], operation)
                     pairs.append((operation, tensors[at - 1]))
                 at = int(step[at])
-        return pairs[::-1]
+        return float(best[count]), pairs[::-1]
 
     def _is_same(self, operation: FunctionCall) -> bool:
         """Return whether an operation returns its input, and has no node."""
