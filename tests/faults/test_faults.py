@@ -30,3 +30,11 @@ def test_faults_are_named_and_sound_exports_are_not() -> None:
     for judged in JUDGED:
         found = Counter(getattr(verdict, judged) for verdict in made)
         assert found[""] >= GOAL * len(made), (judged, found)
+
+
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+def test_the_operation_inside_attention_is_named_where_heads_are_as_long_as_sentences(exporter: str) -> None:
+    kinds = ["axis", "mask"]
+    made, _, _ = verdicts([("decoder", "equal", exporter)], kinds, 1, lambda _: None)
+    assert {verdict.kind for verdict in made} == set(kinds)
+    assert {verdict.kind: verdict.inside for verdict in made if verdict.inside} == {}
