@@ -381,10 +381,10 @@ class Operations:
         return pairs
 
     def _division(
-        self, given: list[FunctionCall], tensors: list[int], last: int
+        self, order: list[FunctionCall], tensors: list[int], last: int
     ) -> tuple[float, list[tuple[FunctionCall, int]]]:
         """Return the cost of the cheapest division of operations in this order, and its pairs."""
-        operations = list(given)
+        operations = list(order)
         graph, flow = self._graph, self._flow
         makers = [flow.producer[value] for value in tensors]
         ops = [graph.operators[int(graph.op_index[node])][0] for node in makers]
