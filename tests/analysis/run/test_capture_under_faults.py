@@ -8,12 +8,14 @@ import multiprocessing
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
 import pytest
 
 import onnx_nb
 from onnx_nb.analysis.errors import CaptureError
+from onnx_nb.analysis.run.calibration import Method
 from onnx_nb.analysis.run.capture import capture
 from tests import models
 from tests.analysis.run.test_capture import SET_MODEL, dataset, equal, same
@@ -59,6 +61,27 @@ def test_a_dask_worker_that_is_killed_midway_loses_nothing(
     single = capture(SET_MODEL, feeds, keep="b")
     assert equal(cap, single)
     assert all(same(cap["b", i], single["b", i]) for i in range(len(feeds)))
+
+
+@pytest.mark.slow
+def test_a_calibration_over_dask_is_that_of_one_process_though_a_worker_is_killed(
+    cluster: concurrent.futures.Executor, tmp_path: Path
+) -> None:
+    feeds = dataset(9)
+    kill = functools.partial(kills, marker=str(tmp_path / "killed"), always=False)
+    spread = capture(SET_MODEL, feeds, ranges=True, keep=kill, executor=cluster)
+    assert (tmp_path / "killed").exists()
+    single = capture(SET_MODEL, feeds, ranges=True, keep=kill)
+    for method in get_args(Method):
+        mine, yours = spread.calibrate(method), single.calibrate(method)
+        assert list(mine) == list(yours) == ["x", "a", "b", "c"]
+        assert all(mine[name] == yours[name] for name in mine)
+    # numpy's own figures, so that both are not wrong together
+    every = np.concatenate([feed["x"] for feed in feeds])
+    found = spread.calibrate()["x"]
+    assert (found.low, found.high, found.histogram.total) == (every.min(), every.max(), every.size)
+    assert found.channel_lows == tuple(every.min(axis=0))
+    assert found.channel_highs == tuple(every.max(axis=0))
 
 
 @pytest.mark.slow
