@@ -10,7 +10,7 @@ import math
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -39,6 +39,12 @@ _TRIED: Final = 4
 """Number of the most promising additions that are tried at each step."""
 _TRIED_FIRST: Final = 96
 """The same at the first step, and fewer the more nodes are in float: there an estimate off by little costs most."""
+_ALL_TRIED: Final = 2
+"""Number of steps at which all additions are tried, if not only by estimates: what two tensors do together may be far
+from the sum."""
+Way = Literal["estimates", "tensors", "nodes"]
+"""How nodes are put back: with a tensor that should gain most for each node; with one that does; the one that does."""
+_WAYS: Final[tuple[Way, ...]] = ("estimates", "tensors", "nodes")
 _PRUNED: Final = 48
 """Maximum number of nodes in vain that are tried without, once the target is reached."""
 
@@ -227,46 +233,79 @@ class Search:
         for number, tensor in enumerate(tensors):
             report(number / len(tensors), f"only {quoted(tensor)} rounded")
             self._costs[tensor] = runs.with_tensors(touched.keys() - {tensor}).noise
+        self._gains: dict[str, float] = {}
+        """What an addition gained when it was tried last, in dB."""
         self._of_node: dict[str, list[str]] = {}
         for tensor in tensors:
             for node in touched[tensor]:
                 self._of_node.setdefault(node, []).append(tensor)
 
-    def steps(self, bound: float = math.inf) -> Iterator[tuple[str, Outcome]]:
+    def steps(
+        self, bound: float = math.inf, way: Way = "estimates", progress: Progress | None = None
+    ) -> Iterator[tuple[str, Outcome]]:
         """Put nodes back until the outputs reach a ratio in dB; yield a tensor that is put back, and the errors.
 
-        The first step is the quantized model. With a bound, some of the most promising nodes are tried at each step.
+        The first step is the quantized model. With a bound, some of the most promising additions are tried at each
+        step.
         """
-        outcome = self.runs.outcome(())
+        self.excluded, outcome = frozenset(), self.runs.outcome(())
+        self._gains.clear()
         yield "", outcome
-        every = frozenset(self.runs.mixer.nodes)
+        every, report = frozenset(self.runs.mixer.nodes), progress or (lambda _done, _what: None)
+        number = 0
         while outcome.sqnr < bound and self.excluded != every:
             tried: list[tuple[bool, float, int, str, frozenset[str], Outcome]] = []
             several = 1 if math.isinf(bound) else max(_TRIED, _TRIED_FIRST // (1 + len(self.excluded)))
-            for tensor, nodes in self._promising(outcome.noise, bound, several) or [("", every)]:
+            if way != "estimates" and number < _ALL_TRIED:
+                several = len(every)
+            number += 1
+            for name, nodes in self._promising(outcome.noise, bound, several, way) or [("", every)]:
+                report(1 - 1 / (number + len(tried) / len(every)), f"{quoted(name)} tried in float")
                 found = self.runs.outcome(self.excluded | nodes)
                 reached = found.sqnr >= bound
-                gain = (1.0 if reached else found.sqnr - outcome.sqnr) / len(nodes - self.excluded)
-                tried.append((reached, gain, -len(tried), tensor, nodes, found))
-            *_, tensor, nodes, outcome = max(tried, key=lambda each: each[:3])
+                gain = 1.0 if reached else found.sqnr - outcome.sqnr
+                gain /= 1 if way == "nodes" and not reached else len(nodes)
+                self._gains[name] = gain
+                tried.append((reached, gain, -len(tried), name, nodes, found))
+            *_, name, nodes, outcome = max(tried, key=lambda each: each[:3])
             self.excluded |= nodes
-            yield tensor, outcome
+            yield name, outcome
 
-    def _promising(self, noise: Floats, bound: float, several: int) -> list[tuple[str, frozenset[str]]]:
-        """Return the tensors whose nodes should gain most for their number, with these nodes."""
-        touched, excluded = self.runs.mixer.touched_by, self.excluded
+    def fewest(self, bound: float, progress: Progress | None = None) -> frozenset[str] | None:
+        """Return few nodes that have to be in float to reach a ratio in dB; None if all of them do not reach it."""
+        best: frozenset[str] | None = None
+        for at, way in enumerate(_WAYS):
+            report = stage(progress, at / len(_WAYS), (at + 1) / len(_WAYS))
+            for _, outcome in self.steps(bound, way, report):
+                if outcome.sqnr >= bound:
+                    found = self.pruned(bound)
+                    best = found if best is None or len(found) < len(best) else best
+                elif best is not None and len(self.excluded) >= len(best):
+                    break
+            if best is None or len(best) < 2:
+                break
+        return best
+
+    def _promising(self, noise: Floats, bound: float, several: int, way: Way) -> list[tuple[str, frozenset[str]]]:
+        """Return what to try: tensors or nodes that should gain most for their number of nodes, with these nodes."""
+        mixer, excluded = self.runs.mixer, self.excluded
         weights = np.where(noise > 10 ** (-bound / 10), noise, 0.0)
         weights = np.nan_to_num(weights / weights.max(initial=np.finfo(float).tiny), nan=1.0)
         found: dict[frozenset[str], tuple[float, str]] = {}
-        for tensor, nodes in touched.items():
+        moves = {tensor: nodes for tensor, nodes in mixer.touched_by.items() if tensor in self._costs}
+        if way == "nodes":
+            moves = {node: mixer.completed({node}) for node in mixer.nodes}
+        for name, nodes in moves.items():
             added = nodes - excluded
-            if not added or tensor not in self._costs or added in found:
+            if not added or added in found:
                 continue
-            freed = {each for node in added for each in self._of_node[node] if touched[each] - excluded <= added}
-            gain = sum(float(self._costs[each] @ weights) for each in freed)
-            found[added] = gain / len(added), tensor
-        best = sorted(found.items(), key=lambda each: -each[1][0])[:several]
-        return [(tensor, added) for added, (_, tensor) in best]
+            near = {each for node in added for each in self._of_node.get(node, ())}
+            freed = {each for each in near if mixer.touched_by[each] - excluded <= added}
+            found[added] = sum(float(self._costs[each] @ weights) for each in freed) / len(added), name
+        best = sorted(found, key=lambda each: -found[each][0])[:several]
+        if way != "estimates":  # what was measured is right also where errors do not add up
+            best += sorted(found, key=lambda each: -self._gains.get(found[each][1], 0.0))[:several]
+        return [(found[added][1], added) for added in dict.fromkeys(best)]
 
     def pruned(self, bound: float) -> frozenset[str]:
         """Return the nodes in float without those that are not needed to reach a ratio in dB."""
@@ -366,11 +405,10 @@ class WhatIf:
         """
         bound = Condition.read(f"sqnr >= {str(target).strip()}").bound
         runs = self._runs(feeds)
-        search = Search(runs, progress)
-        if all(outcome.sqnr < bound for _, outcome in search.steps(bound)):
+        found = Search(runs, stage(progress, 0.0, 0.5)).fewest(bound, stage(progress, 0.5, 1.0))
+        if found is None:
             message = f"the outputs do not reach {bound:g} dB with all quantized nodes in float."
             raise OnnxNbError(message, advice="What differs is not only quantization: see c.message.")
-        found = search.pruned(bound)
         return [name for name in runs.mixer.nodes if name in found]
 
     def nodes_to_exclude(self, names: Iterable[str]) -> list[str]:

@@ -432,6 +432,12 @@ def test_few_nodes_are_suggested_and_only_what_lies_behind_a_change_runs() -> No
     assert runs.executed == last  # what each tensor costs is known, too
 
 
+@pytest.mark.slow
+def test_few_nodes_are_suggested_where_errors_do_not_add_up() -> None:
+    (found,) = exclusions(Sound("vit"), (3,), count=4)
+    assert 0 < found.ours <= EXCLUDED * found.greedy, found
+
+
 def test_bounds_of_activations_that_quantization_removed_are_put_back(tmp_path: Path) -> None:
     quantization: Any = importlib.import_module("onnxruntime.quantization")
     text = """<ir_version: 9, opset_import: ["": 17]>
