@@ -107,9 +107,23 @@ def kinds(proto: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
     }
 
 
-@pytest.mark.parametrize("how", ["qdq", "qoperator", "dynamic", "fp16"])
-def test_regions_in_one_session_have_the_errors_of_a_session_each(how: str) -> None:
-    reference, candidate = models.exported("bert", dynamo=True), models.transformed("bert", how)
+def fused(path: Path, folder: Path) -> Path:
+    """Return a model as onnxruntime optimizes it."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(folder / "fused.onnx")
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return folder / "fused.onnx"
+
+
+@pytest.mark.parametrize("how", ["qdq", "qoperator", "dynamic", "nbits", "blocks", "fp16", "simplified", "fused"])
+def test_regions_in_one_session_have_the_errors_of_a_session_each(how: str, tmp_path: Path) -> None:
+    reference = models.exported("bert", dynamo=True)
+    if how == "simplified":
+        candidate = tmp_path / "simplified.onnx"
+        onnx_nb.simplify(reference).model.save(candidate)
+    else:
+        candidate = fused(reference, tmp_path) if how == "fused" else models.transformed("bert", how)
     feeds = onnx_nb.random_feeds(reference, 1, {"seq": 5})
     c = compare(reference, candidate, feeds)
     slow = one_at_a_time(reference, candidate, feeds, c)
@@ -121,13 +135,14 @@ def test_regions_in_one_session_have_the_errors_of_a_session_each(how: str) -> N
         assert abs(size - error) <= 1e-6 * max(norm, 1e-30), (name, size, error)
 
 
-@pytest.mark.parametrize("how", ["qdq", "qoperator", "dynamic", "fp16"])
+@pytest.mark.parametrize("how", ["qdq", "qoperator", "dynamic", "nbits", "blocks", "fp16"])
 def test_nothing_stands_out_where_all_is_rounded_as_it_should_be(how: str) -> None:
     c = compare(models.exported("bert", dynamo=True), models.transformed("bert", how))
     assert c.first_divergent() is None
     assert c.message.startswith("No point stands out: the largest error is")
     precisions = {point.precision for point in c.points if point.region}
-    assert how == "fp16" or precisions == {0.0, 2.0**-8}
+    bits = {"nbits": 4, "blocks": 4}.get(how, 8)
+    assert how == "fp16" or precisions == {0.0, 2.0**-bits}
 
 
 def test_a_fault_of_a_quantized_model_is_named_where_it_is_made(tmp_path: Path) -> None:
@@ -153,11 +168,7 @@ def test_a_fault_of_a_quantized_model_is_named_where_it_is_made(tmp_path: Path) 
 
 def test_fused_and_simplified_regions_run_between_what_is_left(tmp_path: Path) -> None:
     path = models.exported("bert", dynamo=True)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    options.optimized_model_filepath = str(tmp_path / "fused.onnx")
-    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    for candidate in (tmp_path / "fused.onnx", onnx_nb.simplify(path).model):
+    for candidate in (fused(path, tmp_path), onnx_nb.simplify(path).model):
         c = compare(path, candidate)
         assert c.first_divergent() is None
         assert c.has_isolated
