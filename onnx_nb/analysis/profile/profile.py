@@ -105,11 +105,11 @@ def profile(
     chosen: dict[str, Any] = {"providers": providers, "threads": threads or 0}
     graph, inlined = Graph.of(named), inlined_graph(named)
     found = list[Profiled]()
-    with working_folder() as folder, settings(session_options, optimization) as options:
-        options.enable_profiling, options.profile_file_prefix = True, str(folder / "run")
-        about = made_with(options, threads)
-        done = 0
-        for number in range(sessions):
+    done = 0
+    for number in range(sessions):
+        with working_folder() as folder, settings(session_options, optimization) as options:
+            options.enable_profiling, options.profile_file_prefix = True, str(folder / "run")
+            about = made_with(options, threads)
             # the names that onnxruntime makes up differ from session to session: the graph must be the one that ran
             with recording(options, providers) as is_recorded:
                 session, made = optimized_session(
@@ -117,9 +117,8 @@ def profile(
                 )
             given = assigned(session) if is_recorded else {}
             started = session.get_providers()
-            part = runs // sessions + (number < runs % sessions)
             try:
-                for _ in range(warmup + part):
+                for _ in range(warmup + runs // sessions + (number < runs % sessions)):
                     if progress is not None:
                         total = sessions * warmup + runs
                         progress(0.9 * done / total, f"run {done + 1} of {total}")
@@ -129,10 +128,9 @@ def profile(
                 path = Path(session.end_profiling())
             del session
             trace = read_trace(path, warmup=warmup)
-            path.unlink()
-            ran = Graph.of(made)
-            ran_as = ran_nodes(trace, ran)
-            found.append(Profiled(trace, places(graph, ran, ran_as, trace, inlined=inlined), made, ran_as))
+        ran = Graph.of(made)
+        ran_as = ran_nodes(trace, ran)
+        found.append(Profiled(trace, places(graph, ran, ran_as, trace, inlined=inlined), made, ran_as))
     if progress is not None:
         progress(0.95, "mapping kernels")
     trace, where, made, ran_as = together(found, warmup=warmup)

@@ -323,6 +323,10 @@ class Profile(Displayed):
             found.append(f"{nodes:,} nodes fused into {count_text(len(self.fused), 'kernel')}")
         if self.inserted:
             found.append(f"{count_text(len(self.inserted), 'kernel')} inserted")
+        if self.made_with.get("execution") == "parallel" and len({span.thread for span in self.spans}) == 1:
+            found.append(
+                "parallel execution, but all on one thread: onnxruntime overlaps only kernels of different devices"
+            )
         if not self.is_local and self.speeds is None:
             found.append("what its machine can do is unknown: no roofline")
         return (*found, f"{self.mapped:.0%} mapped")

@@ -49,6 +49,11 @@ class Span:
     seconds: float
     """With the bodies of a Loop, If or Scan."""
     thread: int
+    """Thread that called the kernel, as the system numbers it; those that helped it are counted in `Kernel.threads`.
+
+    All kernels of a device have one, also in parallel execution: onnxruntime runs the nodes of a device in a row, and
+    with ``ORT_PARALLEL`` on a thread of the pool between operators, another one in each run.
+    """
 
 
 @dataclass(frozen=True, eq=False)

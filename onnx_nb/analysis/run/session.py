@@ -154,7 +154,11 @@ def create(
         proto = _without_notes(proto)
     if buffers:
         sizes = [buffer.nbytes for buffer in buffers.values()]
-        options.add_external_initializers_from_files_in_memory(list(buffers), list(buffers.values()), sizes)
+        try:
+            options.add_external_initializers_from_files_in_memory(list(buffers), list(buffers.values()), sizes)
+        except RuntimeError as error:  # by an earlier session
+            message = "these session options hold weights of a model in memory already."
+            raise OnnxNbError(message, advice="Make new ones, or save the model to a file and pass that.") from error
     elif folder is not None:
         set_entry(options, "session.model_external_initializers_file_folder_path", str(folder))
     if isinstance(providers, str):

@@ -572,6 +572,39 @@ def test_kernels_that_overlap_are_named() -> None:
     assert "kernels overlap: together they take 2.00× as long as a run" in fast.facts
 
 
+def test_threads_of_parallel_execution_are_those_of_the_file(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[64, 64] x) => (float[64, 64] z) {
+        a = Sin(x)  b = Cos(x)  c = Tanh(x)  d = MatMul(a, a)  e = MatMul(b, b)  f = MatMul(c, c)  z = Sum(d, e, f) }"""
+    onnx.save(onnx.parser.parse_model(text), path := tmp_path / "branches.onnx")
+    options = onnxruntime.SessionOptions()
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
+    options.inter_op_num_threads, options.intra_op_num_threads = 3, 1
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "parallel")
+    session = onnxruntime.InferenceSession(path, options)
+    session.run(None, {"x": np.ones((64, 64), np.float32)})
+    file = Path(session.end_profiling())
+    events = [event for event in json.loads(file.read_text()) if event["cat"] == "Node"]
+    by_hand = {event["name"]: event["tid"] for event in events}
+    read = Profile.read(file, path)
+    assert {f"{read.kernels[span.kernel].name}_kernel_time": span.thread for span in read.spans} == by_hand
+    options = onnxruntime.SessionOptions()
+    options.execution_mode, options.inter_op_num_threads = onnxruntime.ExecutionMode.ORT_PARALLEL, 3
+    found = profile(path, runs=2, session_options=options)
+    is_one = len({span.thread for span in found.spans}) == 1
+    assert is_one == (len(set(by_hand.values())) == 1)
+    assert any("parallel execution, but all on one thread" in fact for fact in found.facts) == is_one
+
+
+def test_session_options_that_hold_the_weights_of_a_model_are_refused() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[256, 256] x) => (float[256, 256] y) { y = Add(x, w) }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((256, 256), np.float32), "w"))
+    options = onnxruntime.SessionOptions()
+    profile(proto, runs=2, sessions=2)
+    with pytest.raises(OnnxNbError, match="hold weights of a model in memory already"):
+        profile(proto, runs=2, sessions=2, session_options=options)
+
+
 def test_what_differs_between_two_profiles_is_named(tmp_path: Path) -> None:
     first = profile(models.detection(), runs=1, warmup=0, threads=1)
     loaded = Profile.load(first.save(tmp_path / "saved.json"), first.model)
