@@ -8,8 +8,9 @@ JupyterLab, once with an idle kernel and once while a cell runs; memory is that 
 an exported page.
 
 ``python -m benchmarks.view [rows …]`` prints every figure beside its limit and fails if one does not hold; rows are
-``open``, ``document``, ``work``, ``memory`` and ``bundle``, by default all. ``document`` is a double-click on a file in
-the file browser, from the click to ``onnx_nb:drawn``.
+``open``, ``document``, ``work``, ``memory``, ``profile`` and ``bundle``, by default all. ``document`` is a double-click
+on a file in the file browser, from the click to ``onnx_nb:drawn``; ``profile`` is the panel of 10,000 kernels, from the
+run of its cell to the frame that has its table and its timeline.
 """
 
 from __future__ import annotations
@@ -85,6 +86,22 @@ OPENED = """async path => {
     }
     return marks().at(-1).startTime - started;
 }"""
+# runs a cell, resolves with milliseconds until its panel was on the screen
+PANEL_DRAWN = """index => new Promise((resolve, reject) => {
+    const drawn = () => [...document.querySelectorAll('.onnx-nb[data-widget="profile"][data-state="drawn"]')];
+    const before = new Set(drawn());
+    jupyterapp.shell.currentWidget.content.activeCellIndex = index;
+    const started = performance.now();
+    const look = () => {
+        const passed = performance.now() - started;
+        if (passed > 60000) reject(new Error('not drawn in 60 s'));
+        else if (drawn().every(each => before.has(each))) setTimeout(look, 1);
+        // the next frame has the charts
+        else requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - started)));
+    };
+    jupyterapp.commands.execute('notebook:run-cell');
+    look();
+})"""
 # dispatches an action; returns when its picture was on the screen, and the longest task until then
 ACT = """async (root, action) => {
     const marks = () => performance.getEntriesByName('onnx_nb:drawn');
@@ -133,7 +150,7 @@ TURN = """async (root, seconds) => {
 
 def main() -> int:
     """Measure, print, and return whether every limit holds."""
-    rows, _ = command_line(__doc__, ("open", "document", "work", "memory", "bundle"))
+    rows, _ = command_line(__doc__, ("open", "document", "work", "memory", "profile", "bundle"))
     if "open" in rows and importlib.util.find_spec("netron") is None:
         sys.exit("netron is not installed: `make bench` installs it")
     report = Report(__spec__.name, __doc__)
@@ -155,6 +172,8 @@ def main() -> int:
                 working(playwright, server, report)
             if "memory" in rows:
                 memory(playwright, Path(folder), report)
+            if "profile" in rows:
+                profiles(playwright, server, report)
         finally:
             server.stop()
     return report.close()
@@ -503,6 +522,29 @@ def memory(playwright: Playwright, folder: Path, report: Report) -> None:
         graph.act(type="expandAll")
         graph.turn(4)
         report.most("memory at 50,000 nodes, all open and moved", graph.renderer.memory() / 1e6, 300, "MB")
+
+
+# ---------------------------------------------------------------- a profile
+
+
+def profiles(playwright: Playwright, server: JupyterServer, report: Report) -> None:
+    """Show the panel of 10,000 kernels twice in a fresh kernel."""
+    runs = "runs=3, warmup=0, threads=1, optimization='off'"
+    made = (
+        f"import onnx_nb\np = onnx_nb.profile({str(models.chain(10_000))!r}, {runs})\nassert len(p.kernels) == 10_000"
+    )
+    times = []
+    for _ in range(RUNS):
+        with launched(playwright) as browser:
+            page = browser.new_page(viewport=VIEWPORT)
+            with JupyterPage(server, page) as lab:
+                lab.open(server.write("profile.ipynb", made, *2 * ("assert len(p.kernels) == 10_000\nonnx_nb.ProfilePanel(p)",))).run_cell(0)
+                page.wait_for_timeout(3000)  # JupyterLab is still loading after its kernel has answered
+                times.append([page.evaluate(PANEL_DRAWN, cell) / 1000 for cell in (1, 2)])
+            page.close()
+    first, second = (statistics.median(each) for each in zip(*times, strict=True))
+    report.most("panel of a profile of 10,000 kernels: the first in a kernel", first, 0.5, "s", digits=2)
+    report.most("  the second", second, 0.5, "s", digits=2)
 
 
 if __name__ == "__main__":

@@ -257,21 +257,15 @@ def capture_still(capture: Capture) -> str:
     return f"<p><b>{_escaped(repr(capture), 400)}</b></p>{message}{table}{_more(len(values), 'value')}"
 
 
-def profile_still(profile: Profile) -> str:
-    """Return the kernels of a profile as a table, the longest first."""
+def profile_still(profile: Profile, message: str, facts: Sequence[str]) -> str:
+    """Return the kernels of a profile as a table, the longest first, below what the profile says."""
+    order = np.argsort(-profile.shares, kind="stable")[:ROWS].tolist()
     rows = [
-        (
-            row["kernel"],
-            row["op"],
-            duration_text(row["seconds"]),
-            f"± {duration_text(row['spread'])}",
-            f"{row['share']:.1%}",
-        )
-        for row in profile.rows()[:ROWS]
+        (each.name, each.op, duration_text(each.median), f"± {duration_text(each.spread)}", f"{share:.1%}")
+        for each, share in ((profile.kernels[number], float(profile.shares[number])) for number in order)
     ]
     table = _table(("Kernel", "Op", "Time", "Spread", "Share"), 2, rows)
-    about = " · ".join(profile.facts)
-    head = f"<p><b>{_escaped(profile.message, 600)}</b><br>{_escaped(about, 600)}</p>"
+    head = f"<p><b>{_escaped(message, 600)}</b><br>{_escaped(' · '.join(facts), 600)}</p>"
     return f"{head}{table}{_more(len(profile.kernels), 'kernel')}"
 
 

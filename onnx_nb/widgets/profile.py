@@ -84,9 +84,12 @@ class ProfilePanel(LinkedWidget, GraphWidget):
             for node in each.nodes
             if not each.edge
         }
-        packed = {"columns": profile_columns(self.profile, self.compared).to_bytes()}
-        still = profile_still(self.profile) if self.compared is None else changes_still(self.compared)
-        super().__init__(repr(profile), packed, still, **traits)
+        found = profile_columns(self.profile, self.compared)
+        if self.compared is None:
+            still = profile_still(self.profile, found.meta["message"], found.meta["facts"])
+        else:
+            still = changes_still(self.compared)
+        super().__init__(repr(profile), {"columns": found.to_bytes()}, still, **traits)
         self.graph = graph
 
     def _part(self, name: str) -> bytes:

@@ -552,13 +552,14 @@ SPANS: Final = 50_000
 
 def profile_columns(profile: Profile, compared: ProfileComparison | None = None) -> Columns:
     """Return the kernels of a profile, its scopes, the most usual run, and what changed from another profile."""
-    kernels, tree = profile.kernels, scopes(profile.graph)
+    kernels, graph = profile.kernels, profile.graph
+    tree = scopes(graph)
     spans = sorted(profile.spans, key=lambda span: -span.seconds)[:SPANS]
     spans.sort(key=lambda span: span.start)
     threads = list(dict.fromkeys(span.thread for span in spans))
 
     def numbers(of: Callable[[Kernel], float | None]) -> Any:
-        return np.asarray([math.nan if (x := of(kernel)) is None else x for kernel in kernels], np.float64)
+        return np.asarray([of(kernel) for kernel in kernels], np.float64)  # None becomes NaN
 
     arrays: dict[str, Any] = {
         "seconds": numbers(lambda kernel: kernel.median),
@@ -584,8 +585,9 @@ def profile_columns(profile: Profile, compared: ProfileComparison | None = None)
     }
     texts = {name: [getattr(kernel, name) for kernel in kernels] for name in ("name", "op", "provider", "edge", "how")}
     texts["inside"] = [kernels[kernel.parent].name if kernel.parent >= 0 else "" for kernel in kernels]
-    texts["types"] = [kernel.types for kernel in kernels]
-    texts["node_name"] = [profile.graph.node_label(node) for kernel in kernels for node in kernel.nodes]
+    types = {shapes: kernel.types for shapes, kernel in {kernel.shapes: kernel for kernel in kernels}.items()}
+    texts["types"] = [types[kernel.shapes] for kernel in kernels]
+    texts["node_name"] = [graph.node_label(node) for kernel in kernels for node in kernel.nodes]
     texts |= {"scope_path": tree.scope_path, "scope_class": tree.scope_class}
     changes = () if compared is None else compared.changes
     for name in ("before", "after", "difference", "noise", "nodes"):
