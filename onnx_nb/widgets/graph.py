@@ -249,10 +249,10 @@ class ModelGraph(GraphWidget):
 
     def _colors(self) -> Overlay | None:
         """Return the numbers that currently color the boxes."""
-        if self._overlay is not None:
-            return self._shown
         color = self.view.get("color")
-        return None if color is None else named_overlay(self.model, str(color), self.captured)
+        if color is not None:  # chosen in the bar, after what a cell has set
+            return named_overlay(self.model, str(color), self.captured)
+        return None if self._overlay is None else self._shown
 
     def to_graphviz(self, *, direction: Direction | None = None, theme: Theme | None = None) -> graphviz.Digraph:
         """Return the current view as DOT: open scopes, the selection, and the chosen `inputs` and `outputs`.

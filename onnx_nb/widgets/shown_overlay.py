@@ -20,5 +20,7 @@ class ShownOverlay(Overlay):
 
     def remove(self) -> None:
         """Color the graph by categories again, unless other colors have been chosen since."""
-        if self.graph._shown is self and self.graph._overlay is not None:  # noqa: SLF001 - the graph made this handle
-            self.graph.overlay(None)
+        graph = self.graph
+        is_shown = graph._shown is self and graph._overlay is not None  # noqa: SLF001 - the graph made this handle
+        if is_shown and graph.view.get("color") is None:
+            graph.overlay(None)

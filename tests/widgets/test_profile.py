@@ -80,6 +80,22 @@ def test_a_kernel_and_its_nodes_are_selected_in_panel_and_graph(found: Profile) 
         ProfilePanel(found, graph=ModelGraph(onnx.parser.parse_model(OTHER)))
 
 
+def test_unlinking_leaves_colors_that_were_chosen_in_the_graph(found: Profile) -> None:
+    graph = ModelGraph(found.model)
+    panel = ProfilePanel(found, graph=graph)
+    assert (colors := graph._colors()) is not None
+    assert colors.label == "seconds"
+    graph.set_state({"view": {"color": "parameters"}})  # as the bar does
+    assert (colors := graph._colors()) is not None
+    assert colors.label == "parameters"
+    panel.graph = None
+    assert graph.view == {"color": "parameters"}
+    panel.graph = graph
+    assert graph.view == {}
+    panel.graph = None
+    assert graph._colors() is None
+
+
 def test_a_profile_displays_as_its_panel_with_a_table(found: Profile, tmp_path: Path) -> None:
     panel: Any = widget_of(found)
     assert isinstance(panel, ProfilePanel)
