@@ -46,9 +46,10 @@ export interface TilesOptions {
 }
 
 const WHOLE: Extent = [0, 1];
-/** Pixels that a pointer must move before it drags, and of a tile that has room for a text. */
+/** Pixels that a pointer must move before it drags, of a tile that has room for a text, and around a tile that is hit. */
 const SLOP = 5;
 const ROOM = 26;
+const NEAR = 3;
 
 export class Tiles {
   readonly element: HTMLElement;
@@ -122,6 +123,7 @@ export class Tiles {
     if (this.#frame !== 0) return;
     this.#frame = requestAnimationFrame(() => {
       this.#frame = 0;
+      if (this.element.hidden) return; // once it is shown, the observer of its size draws it
       const { height } = this.#placed;
       if (height !== undefined) this.element.style.maxHeight = `${Math.ceil(height)}px`;
       const [w, h] = this.#size;
@@ -212,15 +214,14 @@ export class Tiles {
     this.#options.chosen(row);
   }
 
-  /** Returns the row at a point, within two pixels of a thin tile; −1 for none. */
+  /** Returns the row at a point or near it, −1 for none. */
   #at(px: number, py: number): number {
-    const { tiles } = this.#placed;
-    for (let at = tiles.length - 1; at >= 0; at--) {
-      const { row, x, y, w, h } = tiles[at];
-      const near = w < 4 ? 2 : 0;
-      if (row >= 0 && px >= x - near && px <= x + w + near && py >= y && py <= y + h) return row;
+    let [found, least] = [-1, NEAR];
+    for (const { row, x, y, w, h } of this.#placed.tiles) {
+      const away = Math.max(x - px, px - x - w, y - py, py - y - h, 0);
+      if (row >= 0 && away <= least) [found, least] = [row, away]; // the last is on top
     }
-    return -1;
+    return found;
   }
 
   #listen(signal: AbortSignal): void {

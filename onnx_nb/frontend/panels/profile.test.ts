@@ -1,6 +1,6 @@
 // @vitest-environment jsdom
-import { beforeEach, describe, expect, it } from "vitest";
-import { squarified } from "../charts/tiles.ts";
+import { beforeEach, describe, expect, it, vi } from "vitest";
+import { squarified, Tiles } from "../charts/tiles.ts";
 import type { TypedArray } from "../protocol/codec.ts";
 import { ProfileData, ResourceData } from "../protocol/profile.ts";
 import { packedOf } from "../protocol/testing.ts";
@@ -106,6 +106,28 @@ describe("a profile", () => {
     expect(chosen).toEqual([2]);
   });
 
+  it("places the kernels of a chart only once it is shown", () => {
+    const data = profileOf();
+    const read: string[] = [];
+    const text = data.text.bind(data);
+    data.text = (name, row) => {
+      read.push(name);
+      return text(name, row);
+    };
+    const frames: FrameRequestCallback[] = [];
+    vi.stubGlobal("requestAnimationFrame", (frame: FrameRequestCallback) => frames.push(frame));
+    const { root, view } = shown(data);
+    view.redraw();
+    read.length = 0;
+    for (const frame of frames.splice(0)) frame(0);
+    expect(read).not.toContain("scope_path"); // the treemap's
+    buttonIn(root, "Treemap").click();
+    view.redraw();
+    for (const frame of frames.splice(0)) frame(0);
+    expect(read).toContain("scope_path");
+    vi.unstubAllGlobals();
+  });
+
   it("has no graphs to show where the optimized model is not known", () => {
     const { root } = shown();
     expect(root.textContent).not.toContain("Before and after");
@@ -155,6 +177,22 @@ describe("the roofline", () => {
     expect(middle.get(1)?.[1]).toBeCloseTo(flat[1]);
     expect(middle.get(2)?.[1]).toBeGreaterThan(flat[1]);
     expect(texts.map(({ text }) => text)).toContain("1 kernel without arithmetic");
+    for (const { w, h } of rooflineOf(data, resources(), 240, 180).tiles) expect(Math.min(w, h)).toBeGreaterThan(9);
+  });
+
+  it("is chosen within three pixels of a kernel, and of two that are as near the upper one", () => {
+    const chosen: number[] = [];
+    const tile = (row: number, x: number) => ({ row, x, y: 40, w: 10, h: 10, label: "" });
+    const options = { label: "", categories: [], zooms: false, color: () => 0, describe: String };
+    const arrange = () => ({ tiles: [tile(4, 20), tile(7, 34)] });
+    const { signal } = new AbortController();
+    const { element } = new Tiles({ ...options, arrange, chosen: (row) => chosen.push(row) }, signal);
+    for (const x of [16, 18, 25, 32, 47, 48]) {
+      for (const type of ["pointerdown", "pointerup"]) {
+        element.dispatchEvent(new MouseEvent(type, { button: 0, clientX: x, clientY: 38 }));
+      }
+    }
+    expect(chosen).toEqual([4, 7, -1]); // 16 and 48 are too far from both; 32 is as near to both
   });
 
   it("says so where no kernel computes anything", () => {

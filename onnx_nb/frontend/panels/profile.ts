@@ -350,14 +350,15 @@ export function rooflineOf(data: ProfileData, { about }: ResourceData, w: number
   ];
   lines.push([LEFT, HEAD, LEFT, h - AXIS], [LEFT, h - AXIS, w, h - AXIS]);
   if (roofs) {
-    const [ridge, left] = [most / wide, Math.max(xTicks[0], yTicks[0] / wide)];
-    lines.push([x(ridge), y(most), w, y(most), true], [x(left), y(left * wide), x(ridge), y(most), true]);
-    const room = Math.min(x(ridge), w - 90);
-    texts.push({ x: room, y: y(most) - 8, text: `${written(most, 3)} GFLOP/s` });
-    texts.push({ x: x(left) + 6, y: y(left * wide) - 16, text: `${written(wide, 3)} GB/s` });
+    const left = Math.max(xTicks[0], yTicks[0] / wide);
+    const [x0, y0, x1, y1] = [x(left), y(left * wide), x(most / wide), y(most)];
+    lines.push([x1, y1, w, y1, true], [x0, y0, x1, y1, true]);
+    texts.push({ x: w - 72, y: y1 - 8, text: `${written(most, 3)} GFLOP/s` });
+    // below the middle of the slope
+    texts.push({ x: (x0 + x1) / 2 + 8, y: (y0 + y1) / 2 + 8, text: `${written(wide, 3)} GB/s` });
   }
   const tiles = shown.map((row) => {
-    const side = Math.max(6, Math.min(34, Math.sqrt(data.share[row]) * 48));
+    const side = Math.max(10, Math.min(34, Math.sqrt(data.share[row]) * 48));
     const [px, py] = [x(intensity[row]) - side / 2, y(gflops[row]) - side / 2];
     return { row, x: px, y: py, w: side, h: side, label: data.text("op", row) };
   });
@@ -367,7 +368,7 @@ export function rooflineOf(data: ProfileData, { about }: ResourceData, w: number
 /** Places the bytes that are alive at each step of a run, in order. */
 export function memoryOf(
   data: ProfileData,
-  { about, kernel, alive }: ResourceData,
+  { kernel, alive }: ResourceData,
   w: number,
   h: number,
   [from, to]: Extent,
@@ -380,7 +381,7 @@ export function memoryOf(
     const label = kernel[step] < 0 ? "" : data.text("op", kernel[step]);
     tiles.push({ row: kernel[step], x, y: h - tall, w: wide, h: tall, label });
   }
-  return { tiles, texts: [{ x: 4, y: 7, text: about.message }], lines: [[0, HEAD, w, HEAD]] };
+  return { tiles, texts: [{ x: 4, y: 7, text: `Peak ${bytes(most)}` }], lines: [[0, HEAD, w, HEAD]] };
 }
 
 /** Returns the number of characters of the parts that two paths begin with. */
@@ -398,11 +399,14 @@ function legendOf(data: ProfileData): HTMLElement {
   });
   const listed = [...sums].sort(([, a], [, b]) => b - a).filter(([, share]) => share >= 0.001);
   const keys = listed.map(([category, share]) => {
-    const name = data.about.categories[category];
-    const patch = el("i", { style: { background: `var(${categoryVariable(name)}, var(--nb-cat-other))` } });
-    return el("span", patch, `${name} ${percent(share)}`);
+    const patch = el("i", { style: { background: colorOf(data, category) } });
+    return el("span", patch, `${data.about.categories[category]} ${percent(share)}`);
   });
   return el("div.onnx-nb-profile-legend.onnx-nb-dim", ...keys);
+}
+
+function colorOf(data: ProfileData, category: number): string {
+  return `var(${categoryVariable(data.about.categories[category])}, var(--nb-cat-other))`;
 }
 
 // ---------------------------------------------------------------- tables
@@ -412,11 +416,13 @@ function barOf(share: number, most: number, color: string): HTMLElement {
   return el("span.onnx-nb-hbar", { "aria-hidden": true }, el("i", { style: { width, background: color } }));
 }
 
+function barColumn(shares: Float64Array, color: (row: number) => string, spare: number): TableColumn {
+  const most = shares.reduce((a, b) => Math.max(a, b), 0);
+  return { key: "bar", title: "", width: [90, 0.8], draw: (row) => barOf(shares[row], most, color(row)), spare };
+}
+
+/** Of these, those that tell one kernel from another and its time fit into the narrowest panel. */
 function kernelColumns(data: ProfileData): readonly TableColumn[] {
-  const most = data.share.reduce((a, b) => Math.max(a, b), 0);
-  const { categories } = data.about;
-  const color = (kernel: number): string =>
-    `var(${categoryVariable(categories[data.category[kernel]])}, var(--nb-cat-other))`;
   const providers = new Set(Array.from({ length: data.count }, (_, kernel) => data.text("provider", kernel)));
   const rate = (name: string, title: string, hint: string, spare: number): TableColumn =>
     numbers(name, title, [62, 0.4], data.numbers(name), (x) => written(x, 3), { spare, hint });
@@ -429,24 +435,26 @@ function kernelColumns(data: ProfileData): readonly TableColumn[] {
   const where = (kernel: number): string =>
     [data.text("inside", kernel), data.text("edge", kernel)].filter(Boolean).join(" ");
   return [
-    texts("kernel", "Kernel", [150, 3], (kernel) => data.text("name", kernel), { names: true }),
-    texts("op", "Op", [84, 1], (kernel) => data.text("op", kernel)),
-    texts("computes", "Computes", [120, 2], computes, { names: true, hint: "Nodes of the model", spare: 3 }),
-    { key: "bar", title: "", width: [90, 0.8], draw: (kernel) => barOf(data.share[kernel], most, color(kernel)) },
+    texts("kernel", "Kernel", [100, 3], (kernel) => data.text("name", kernel), { names: true }),
+    texts("op", "Op", [84, 1], (kernel) => data.text("op", kernel), { spare: 1 }),
+    texts("computes", "Computes", [120, 2], computes, { names: true, hint: "Nodes of the model", spare: 6 }),
+    barColumn(data.share, (kernel) => colorOf(data, data.category[kernel]), 3),
     numbers("time", "Time", [74, 0.4], data.seconds, time, { hint: "Median of the runs, without bodies" }),
-    numbers("spread", "±", [64, 0.3], data.numbers("spread"), time, { spare: 1, hint: "Half the interquartile range" }),
+    numbers("spread", "±", [64, 0.3], data.numbers("spread"), time, { spare: 4, hint: "Half the interquartile range" }),
     numbers("share", "Share", [56, 0.3], data.share, percent),
-    numbers("nodes", "Nodes", [50, 0.2], nodes, plain, { spare: 2, hint: "How many nodes of the model it computes" }),
-    ...(providers.size > 1 ? [texts("provider", "Provider", [84, 1], (kernel) => shortProvider(data, kernel))] : []),
-    rate("gflops", "GFLOP/s", "Billions of floating-point operations a second", 4),
-    rate("gbs", "GB/s", "Billions of bytes read and written a second", 5),
-    rate("intensity", "FLOP/B", "Arithmetic intensity: operations for each byte", 6),
-    numbers("calls", "Calls", [48, 0.2], data.numbers("calls"), plain, { spare: 9 }),
+    numbers("nodes", "Nodes", [50, 0.2], nodes, plain, { spare: 5, hint: "How many nodes of the model it computes" }),
+    ...(providers.size > 1
+      ? [texts("provider", "Provider", [84, 1], (kernel) => shortProvider(data, kernel), { spare: 2 })]
+      : []),
+    rate("gflops", "GFLOP/s", "Billions of floating-point operations a second", 7),
+    rate("gbs", "GB/s", "Billions of bytes read and written a second", 8),
+    rate("intensity", "FLOP/B", "Arithmetic intensity: operations for each byte", 9),
+    numbers("calls", "Calls", [48, 0.2], data.numbers("calls"), plain, { spare: 12 }),
     numbers("memory", "Memory", [66, 0.3], data.numbers("memory"), (x) => (Number.isNaN(x) ? "–" : bytes(x)), {
-      spare: 8,
+      spare: 11,
       hint: "In use when it ended",
     }),
-    texts("where", "Inside, on", [70, 1], where, { spare: 7, names: true }),
+    texts("where", "Inside, on", [70, 1], where, { spare: 10, names: true }),
   ];
 }
 
@@ -486,19 +494,13 @@ function sumColumns(data: ProfileData, title: string, names: Sums["names"], memb
   const sum = (of: Float64Array): Float64Array =>
     Float64Array.from(members, (kernels) => kernels.reduce((total, kernel) => total + of[kernel], 0));
   const share = sum(data.share);
-  const most = share.reduce((a, b) => Math.max(a, b), 0);
+  const counts = Float64Array.from(members, ({ length }) => length);
   return [
-    texts("name", title, [150, 3], (row) => names[row], { names: true }),
-    { key: "bar", title: "", width: [90, 1], draw: (row) => barOf(share[row], most, "var(--nb-accent)") },
-    numbers("time", "Time", [80, 0.5], sum(data.seconds), time),
-    numbers("share", "Share", [64, 0.4], share, percent),
-    numbers(
-      "kernels",
-      "Kernels",
-      [64, 0.4],
-      Float64Array.from(members, ({ length }) => length),
-      plain,
-    ),
+    texts("name", title, [100, 3], (row) => names[row], { names: true }),
+    barColumn(share, () => "var(--nb-accent)", 1),
+    numbers("time", "Time", [74, 0.5], sum(data.seconds), time),
+    numbers("share", "Share", [56, 0.4], share, percent),
+    numbers("kernels", "Kernels", [64, 0.4], counts, plain, { spare: 2 }),
   ];
 }
 
@@ -509,8 +511,8 @@ function changesOf(data: ProfileData, pick: (kernel: number) => void, signal: Ab
 }
 
 function changeColumns(data: ProfileData): TableColumn[] {
-  const column = (name: string, title: string, hint = ""): TableColumn =>
-    numbers(name, title, [78, 0.5], data.numbers(`change_${name}`), time, hint === "" ? {} : { hint });
+  const column = (name: string, title: string, spare: number, hint = ""): TableColumn =>
+    numbers(name, title, [70, 0.5], data.numbers(`change_${name}`), time, { spare, hint });
   const text = (name: string) => (row: number) => data.text(`change_${name}`, row);
   const ops = (row: number): string => {
     const [before, after] = [text("before_op")(row), text("op")(row)];
@@ -518,12 +520,12 @@ function changeColumns(data: ProfileData): TableColumn[] {
   };
   return [
     texts("verdict", "Verdict", [84, 0.4], text("verdict"), { bad: (row) => text("verdict")(row) === "slower" }),
-    texts("name", "Nodes", [150, 2], text("name"), { names: true, hint: "First node of each set" }),
-    texts("op", "Kernels", [110, 2], ops),
-    column("before", "Before"),
-    column("after", "After"),
-    column("difference", "Difference"),
-    column("noise", "Noise", "A smaller difference may be chance"),
+    texts("name", "Nodes", [80, 2], text("name"), { names: true, hint: "First node of each set" }),
+    texts("op", "Kernels", [110, 2], ops, { spare: 3 }),
+    column("before", "Before", 1),
+    column("after", "After", 1),
+    column("difference", "Difference", 0),
+    column("noise", "Noise", 2, "A smaller difference may be chance"),
   ];
 }
 

@@ -437,7 +437,7 @@ function headOf(column: TableColumn, at: number, sort: () => void, signal: Abort
     "aria-sort": "none",
     "aria-colindex": at + 1,
   });
-  const press = el("button", { type: "button", title: column.hint ?? `Sort by ${column.title}` }, column.title);
+  const press = el("button", { type: "button", title: column.hint || `Sort by ${column.title}` }, column.title);
   on(press, "click", signal, sort);
   element.append(column.numbers === undefined && column.text === undefined ? column.title : press);
   return element;
