@@ -1,8 +1,10 @@
-"""The tables of a capture and of an audit in JupyterLab: responsive, linked with a graph, in both themes."""
+"""The panels of a capture, a profile and an audit in JupyterLab: responsive, linked with a graph, in both themes."""
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
@@ -76,6 +78,26 @@ def test_a_profile_goes_with_the_graph_and_shows_what_was_fused(lab: JupyterPage
     panel.get_by_role("searchbox").first.fill("")
     lab.screenshot("profile-panel", panel)
 
+    # the colors that came with the link go with it, or where the person chooses others
+    graph = GraphWidget(lab.widget("graph"))
+    seconds = graph.root.get_by_role("group", name="Colors: seconds")
+    expect(seconds).to_be_visible()
+    lab.kernel.run("panel.graph = None")
+    expect(seconds).to_be_hidden()
+    lab.kernel.run("panel.graph = g")
+    expect(seconds).to_be_visible()
+    graph.root.get_by_label("Color", exact=True).select_option("parameters")
+    parameters = graph.root.get_by_role("group", name="Colors: parameters")
+    expect(parameters).to_be_visible()
+    lab.kernel.expect("g.view['color']", "parameters")
+    lab.kernel.run("panel.graph = None\ng.selection = []")
+    graph.rest()
+    expect(parameters).to_be_visible()
+    lab.kernel.run("panel.graph = g")
+    graph.press("Close overlay")
+    expect(seconds).to_be_hidden()
+    lab.kernel.expect("g._overlay is None")
+
     # a node of the graph chooses its kernel
     single = lab.kernel.evaluate("next(n for n, k in enumerate(p.kernels) if k.op == 'NonMaxSuppression')")
     lab.kernel.evaluate(f"setattr(g, 'selection', [dict(panel._nodes_of({single})[0])])")
@@ -83,6 +105,14 @@ def test_a_profile_goes_with_the_graph_and_shows_what_was_fused(lab: JupyterPage
     panel.get_by_role("button", name="Treemap").click()
     expect(panel.get_by_role("slider", name="Kernels by scope")).to_be_visible()
     lab.screenshot("profile-treemap", panel)
+
+    # a tensor that is alive at the peak is the tensor of the graph
+    panel.get_by_role("button", name="Memory curve").click()
+    held = lab.kernel.evaluate("[each.tensor for each in p.costs.memory.alive_at_peak]")
+    expect(detail.get_by_role("listitem").get_by_role("button")).to_have_text(held)
+    detail.get_by_role("button", name=held[-1], exact=True).click()
+    graph.expect_selection(held[-1])
+    lab.kernel.expect("[(each['kind'], each['name']) for each in g.selection]", [["tensor", held[-1]]])
     panel.get_by_role("button", name="Before and after").click()
     lab.kernel.evaluate("setattr(panel, 'kernel', fused)")
     optimized = panel.locator("[data-widget=candidate]")
@@ -129,6 +159,159 @@ def test_a_calibration_and_a_reduction_show_themselves_in_a_cell(themed_lab: Jup
     lab.page.set_viewport_size({"width": 400, "height": 900})
     # what is too wide is scrolled to, and nothing shrinks below what can be read
     assert lab.cell(0).get_by_role("img", name="Histogram of").evaluate("image => image.clientWidth") >= 480
+    assert lab.errors == []
+
+
+def test_a_profile_is_read_in_a_narrow_window(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    cells = (
+        f"import onnx_nb\np = onnx_nb.profile({str(models.detection())!r}, runs=3, threads=1)\nonnx_nb.ProfilePanel(p)"
+    )
+    lab.open(lab.server.write("narrow.ipynb", cells)).run_all()
+    panel = lab.widget("profile")
+    lab.page.set_viewport_size({"width": 400, "height": 900})
+    expect(panel.get_by_role("columnheader", name="Op", exact=True)).to_be_hidden()
+    inside = """(panel, inner) => {
+        const {left, right, top, bottom} = panel.querySelector(inner).getBoundingClientRect();
+        const within = ({x, y, width, height}) =>
+            x >= left && x + width <= right + 1 && y >= top && y + height <= bottom;
+        return selector => [...panel.querySelectorAll(selector)].filter(each => within(each.getBoundingClientRect()));
+    }"""
+    rows = f"panel => ({inside})(panel, '[role=grid]')('[data-row]').length"
+    await_value(lambda: panel.evaluate(rows) >= 5, wanted=True, what="five rows in view")
+    heads = f"panel => ({inside})(panel, '[role=grid]')('[role=columnheader]').map(each => each.textContent)"
+    assert panel.evaluate(heads) == ["Kernel", "Time", "Share"]
+    assert panel.evaluate("panel => panel.scrollWidth <= panel.clientWidth")
+    facts, room = (panel.locator(each).bounding_box() for each in (".onnx-nb-announced", ".onnx-nb-profile-left"))
+    assert facts is not None
+    assert room is not None
+    assert facts["width"] > 0.85 * room["width"]
+    for view in ("Timeline", "Treemap", "Memory curve", "Roofline"):
+        panel.get_by_role("button", name=view).click()
+        expect(panel.get_by_text("Measuring this machine…")).to_have_count(0)
+        lab.screenshot(f"profile-400-{view.split()[0].lower()}-{lab.theme}", panel)
+    panel.get_by_role("button", name="Before and after").click()
+    expect(panel.locator("[data-widget=candidate]")).to_have_attribute("data-state", "drawn")
+    expect(panel.locator(".onnx-nb-map:visible")).to_have_count(0)
+    lab.screenshot(f"profile-400-pair-{lab.theme}", panel)
+    assert lab.errors == []
+
+
+def test_a_profile_is_worked_with_by_keys_alone(lab: JupyterPage, tmp_path: Path) -> None:
+    cells = (
+        f"import onnx_nb, dataclasses\np = onnx_nb.profile({str(models.detection())!r}, runs=3, threads=1)\n"
+        "spans = tuple(dataclasses.replace(each, thread=n % 3) for n, each in enumerate(p.spans))\n"
+        "p = dataclasses.replace(p, spans=spans)\npanel = onnx_nb.ProfilePanel(p)\npanel"
+    )
+    lab.open(lab.server.write("keys.ipynb", cells)).run_all()
+    panel, press = lab.widget("profile"), lab.page.keyboard.press
+    detail = panel.get_by_label("Kernel", exact=True)
+    panel.get_by_role("button", name="Save CSV").focus()
+    focused = "document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent"
+    stops = []
+    for _ in range(11):
+        press("Tab")
+        stops.append(str(lab.page.evaluate(focused)).partition(" (")[0])
+    views = ["Timeline", "Treemap", "Roofline", "Memory curve", "Before and after", "Kernels of one run, in order"]
+    assert stops == [
+        *views,
+        "Kernels",
+        "Operators",
+        "Scopes",
+        "Filter the kernels",
+        f"Kernels of {models.detection().name}",
+    ]
+
+    # the table: the longest first; Enter goes to its details, Escape chooses none
+    press("ArrowDown")
+    lab.kernel.expect("panel.kernel == int(p.shares.argmax())")
+    press("End")
+    lab.kernel.expect("bool(p.shares[panel.kernel] == p.shares.min())")
+    press("Enter")
+    expect(detail).to_be_focused()
+    press("Shift+Tab")
+    panel.get_by_role("grid").first.focus()
+    press("Escape")
+    lab.kernel.expect("panel.kernel", -1)
+
+    # the timeline: in order of time, a lane for each thread
+    timeline = panel.get_by_role("slider", name="Kernels of one run")
+    timeline.focus()
+    order = "list(dict.fromkeys(each.kernel for each in sorted(p.spans, key=lambda each: each.start)))"
+    for key, place in (("ArrowRight", 0), ("ArrowRight", 1), ("End", -1), ("ArrowLeft", -2), ("Home", 0)):
+        press(key)
+        lab.kernel.expect(f"panel.kernel == {order}[{place}]")
+    expect(timeline).to_have_attribute("aria-valuetext", re.compile(lab.kernel.evaluate(f"p.kernels[{order}[0]].op")))
+    assert panel.get_by_role("grid").first.get_by_role("row", selected=True).count() == 1
+    colors = """(canvas, lane) => {
+        const {data} = canvas.getContext('2d').getImageData(0, lane * canvas.height / 3.53 + 6, canvas.width, 1);
+        return data.some((x, at) => at % 4 === 3 && x > 0);
+    }"""
+    painted = [timeline.locator("canvas").evaluate(colors, lane) for lane in range(3)]
+    assert painted == [True] * 3
+    press("Escape")
+    lab.kernel.expect("panel.kernel", -1)
+
+    # the treemap
+    panel.get_by_role("button", name="Treemap").press("Enter")
+    press("Tab")
+    treemap = panel.get_by_role("slider", name="Kernels by scope")
+    treemap.focus()
+    press("ArrowDown")
+    lab.kernel.expect("panel.kernel >= 0")
+    first = lab.kernel.evaluate("panel.kernel")
+    press("ArrowRight")
+    lab.kernel.expect(f"panel.kernel not in (-1, {first})")
+    press("ArrowUp")
+    lab.kernel.expect("panel.kernel", first)
+
+    # a name is copied, and the rows that are shown are saved
+    lab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    detail.get_by_role("button", name="Copy name").press("Enter")
+    expect(detail.get_by_role("button", name="Copied")).to_be_visible()
+    assert lab.page.evaluate("navigator.clipboard.readText()") == lab.kernel.evaluate(f"p.kernels[{first}].name")
+    panel.get_by_label("Filter the kernels").fill("share>0.03")
+    with lab.page.expect_download() as download:
+        panel.get_by_role("button", name="Save CSV").press("Enter")
+    download.value.save_as(tmp_path / "kernels.csv")
+    with (tmp_path / "kernels.csv").open(encoding="utf-8", newline="") as file:
+        saved = [(row["kernel"], float(row["time"])) for row in csv.DictReader(file)]
+    wanted = lab.kernel.evaluate("[(row['kernel'], row['seconds']) for row in p.rows() if row['share'] > 0.03]")
+    assert 1 < len(wanted) < lab.kernel.evaluate("len(p.kernels)")
+    assert sorted(saved) == sorted(map(tuple, wanted))
+    assert lab.errors == []
+
+
+def test_profiles_are_compared_saved_and_opened_in_another_notebook(lab: JupyterPage, tmp_path: Path) -> None:
+    path, file = models.exported("resnet50", dynamo=True), tmp_path / "profile.json"
+    cells = (
+        f"import onnx_nb\np = onnx_nb.profile({str(path)!r}, runs=5, threads=1)\np.save({str(file)!r})\np",
+        f"q = onnx_nb.profile({str(path)!r}, runs=5, threads=1, optimization='off')\nchange = p.compare(q)\nchange",
+    )
+    lab.open(lab.server.write("compare.ipynb", *cells)).run_all()
+    panel = lab.widget("profile", within=lab.cell(1))
+    expect(panel).to_contain_text(lab.kernel.evaluate("change.message")[:80])
+    expect(panel.get_by_role("button", name="Changes")).to_have_attribute("aria-pressed", "true")
+    rows = panel.get_by_role("grid", name="Changes").locator("[data-row]")
+    name = lab.kernel.evaluate("next(each.name for each in change.changes if each.kernels[1])")
+    panel.get_by_label("Filter the sets").fill(f'"{name}"')
+    rows.first.click()
+    expect(panel.get_by_label("Kernel", exact=True)).to_contain_text(name)
+    panel.get_by_label("Filter the sets").fill("")
+    lab.screenshot("profile-changes", panel)
+    message = lab.kernel.evaluate("p.message")
+    lab.command("docmanager:save")
+
+    reading = f"import onnx_nb\np = onnx_nb.Profile.load({str(file)!r}, {str(path)!r})\nonnx_nb.ProfilePanel(p)"
+    lab.open(lab.server.write("loaded.ipynb", reading)).run_all()
+    panel = lab.widget("profile")
+    expect(panel).to_contain_text(message)
+    expect(panel.get_by_role("button", name="Before and after")).to_have_count(0)  # of the run, not of its file
+    panel.get_by_role("button", name="Memory curve").click()
+    expect(panel.get_by_label("Kernel", exact=True).get_by_role("listitem")).not_to_have_count(0)
+    panel.get_by_role("grid").first.press("ArrowDown")
+    expect(panel.get_by_label("Kernel", exact=True)).to_contain_text("GFLOP/s")
+    lab.screenshot("profile-loaded", panel)
     assert lab.errors == []
 
 
