@@ -252,7 +252,9 @@ class ModelGraph(GraphWidget):
         color = self.view.get("color")
         if color is not None:  # chosen in the bar, after what a cell has set
             return named_overlay(self.model, str(color), self.captured)
-        return None if self._overlay is None else self._shown
+        if self._overlay is not None:
+            return self._shown
+        return None
 
     def to_graphviz(self, *, direction: Direction | None = None, theme: Theme | None = None) -> graphviz.Digraph:
         """Return the current view as DOT: open scopes, the selection, and the chosen `inputs` and `outputs`.
