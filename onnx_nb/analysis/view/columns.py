@@ -28,6 +28,9 @@ STATISTICS_BYTES: Final = 8_000_000
 """Maximum bytes of statistics and histograms in a page before compression."""
 
 _CODES: Final = {"uint8": "u1", "uint16": "u2", "uint32": "u4", "int32": "i4", "float32": "f4", "float64": "f8"}
+_ALONE: Final = 8
+"""Every so many strings one is stored in full: a reader begins there."""
+_BYTES: Final = np.uint64(1) << np.arange(0, 64, 8, dtype=np.uint64)
 _BLOCK: Final = 1 << 20
 """Bytes above which data is compressed in several blocks."""
 
@@ -56,7 +59,10 @@ class Columns:
     def strings(self) -> list[str]:
         """Return the string table."""
         data, ends = self.arrays["string_bytes"].tobytes(), self.arrays["string_ptr"].tolist()
-        return [data[a:b].decode() for a, b in itertools.pairwise(ends)]
+        found = [b""]
+        for (begin, end), shared in zip(itertools.pairwise(ends), self.arrays["string_shared"].tolist(), strict=True):
+            found.append(found[-1][:shared] + data[begin:end])
+        return [text.decode() for text in found[1:]]
 
     def to_bytes(self) -> bytes:
         """Return ``ONB2``, a length, and one zlib stream of that length.
@@ -155,8 +161,38 @@ class StringTable:
         """Return the columns that hold the strings."""
         self._append(Spans.of(self._open))
         self._open = []
-        ends = np.cumsum(np.concatenate(self._lengths))
-        return {"string_bytes": np.frombuffer(b"".join(self._data), np.uint8), "string_ptr": ends.astype(np.uint32)}
+        data, ends = b"".join(self._data), np.cumsum(np.concatenate(self._lengths))
+        shared = _shared(data, ends)
+        # 1 where a shared beginning starts, −1 where it ends
+        turns = np.zeros(len(data) + 1, np.int8)
+        some = np.flatnonzero(shared)
+        turns[ends[some]] += 1
+        turns[ends[some] + shared[some]] -= 1
+        ends[1:] -= np.cumsum(shared, dtype=np.int64)
+        return {
+            "string_bytes": np.frombuffer(data, np.uint8)[np.cumsum(turns[:-1], dtype=np.int8) == 0],
+            "string_ptr": ends.astype(np.uint32),
+            "string_shared": shared,
+        }
+
+
+def _shared(data: bytes, ends: Longs) -> NDArray[np.uint8]:
+    """Return how many bytes at its beginning each string has in common with the one before it, for most strings."""
+    lengths = np.diff(ends)
+    most = np.minimum(np.minimum(lengths[1:], lengths[:-1]), 255)
+    most[_ALONE - 1 :: _ALONE] = 0
+    found = np.zeros(len(lengths), np.uint8)
+    # eight bytes at a time, beginning at any byte
+    words = np.ndarray(len(data) + 1, "<u8", data + bytes(8), strides=(1,))
+    open_, at = np.flatnonzero(most), 0
+    while len(open_):
+        differ = words[ends[open_] + at] ^ words[ends[open_ + 1] + at]
+        lowest = differ & (~differ + np.uint64(1))
+        same = np.where(differ == 0, 8, np.searchsorted(_BYTES, lowest, "right") - 1)
+        found[open_ + 1] = np.minimum(at + same, most[open_])
+        at += 8
+        open_ = open_[(same == 8) & (most[open_] > at)]
+    return found
 
 
 def _compressed(data: bytes) -> bytes:

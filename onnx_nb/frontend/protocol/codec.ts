@@ -99,13 +99,29 @@ export class PackedTable {
     if (index === undefined) return "";
     let text = this.#texts[index];
     if (text === undefined) {
-      const ptr = this.column("string_ptr");
-      const bytes = this.column("string_bytes", Uint8Array).subarray(ptr[index], ptr[index + 1]);
+      const bytes = this.#bytes(index);
       const short = bytes.length <= SHORT && bytes.every((byte) => byte < 128);
       text = short ? String.fromCharCode.apply(null, bytes as unknown as number[]) : this.#decoder.decode(bytes);
       this.#texts[index] = text;
     }
     return text;
+  }
+
+  /** Returns a text in UTF-8: what it shares with the one before it, of which a few follow each other, and the rest. */
+  #bytes(index: number): Uint8Array {
+    const ptr = this.column("string_ptr");
+    const rest = this.column("string_bytes", Uint8Array).subarray(ptr[index], ptr[index + 1]);
+    const shared = this.shared(index);
+    if (shared === 0) return rest;
+    const whole = new Uint8Array(shared + rest.length);
+    whole.set(this.#bytes(index - 1).subarray(0, shared));
+    whole.set(rest, shared);
+    return whole;
+  }
+
+  /** Returns the bytes that a text shares with the one before it; none in what older versions saved. */
+  protected shared(index: number): number {
+    return this.#arrays.get("string_shared")?.[index] ?? 0;
   }
 
   /** Returns a text of a column. */

@@ -110,9 +110,9 @@ export class Columns extends PackedTable {
   /** in what a member differs, or which members of a repeat differ */
   readonly scopeDifference = this.#narrow("scope_difference");
 
-  /** all texts in UTF-8: text i is between stringPtr[i] and stringPtr[i + 1] */
-  readonly stringBytes = this.column("string_bytes", Uint8Array);
-  readonly stringPtr = this.column("string_ptr", Uint32Array);
+  /** what texts in UTF-8 do not share with the one before them: of text i between #ptr[i] and #ptr[i + 1] */
+  readonly #bytes = this.column("string_bytes", Uint8Array);
+  readonly #ptr = this.column("string_ptr", Uint32Array);
 
   readonly nodeCount = this.nodeOp.length;
   readonly valueCount = this.valueName.length;
@@ -323,19 +323,34 @@ export class Columns extends PackedTable {
     if (name === "") return undefined;
     const wanted = new TextEncoder().encode(name);
     for (const each of kind === undefined ? (["tensor", "node", "scope"] as const) : [kind]) {
-      const id = this.#names[each].findIndex((string) => this.#holds(string, wanted));
+      const id = this.#names[each].findIndex((string) => this.#holds(string, wanted, name));
       if (id >= 0) return { kind: each, id };
     }
     return undefined;
   }
 
   /** Returns whether a string of the table is this text. A map of all names would take longer to build than a scan. */
-  #holds(string: number, wanted: Uint8Array): boolean {
-    const begin = this.stringPtr[string];
-    if (this.stringPtr[string + 1] - begin !== wanted.length) return false;
+  #holds(string: number, wanted: Uint8Array, name: string): boolean {
+    const shared = this.shared(string);
+    const before = this.#ptr[string] - shared;
+    if (this.#ptr[string + 1] - before !== wanted.length) return false;
     // names often share their beginnings, seldom their ends
-    for (let at = wanted.length - 1; at >= 0; at--) if (this.stringBytes[begin + at] !== wanted[at]) return false;
-    return true;
+    for (let at = wanted.length - 1; at >= shared; at--) if (this.#bytes[before + at] !== wanted[at]) return false;
+    return shared === 0 || this.str(string) === name;
+  }
+
+  /** Returns all texts in UTF-8: text i is between ptr[i] and ptr[i + 1]. */
+  texts(): { readonly bytes: Uint8Array; readonly ptr: Uint32Array } {
+    const ptr = this.#ptr.slice();
+    let more = 0;
+    for (let at = 1; at < ptr.length; at++) ptr[at] += more += this.shared(at - 1);
+    const bytes = new Uint8Array(this.#bytes.length + more);
+    for (let at = 0; at + 1 < ptr.length; at++) {
+      const shared = this.shared(at);
+      if (shared > 0) bytes.copyWithin(ptr[at], ptr[at - 1], ptr[at - 1] + shared);
+      bytes.set(this.#bytes.subarray(this.#ptr[at], this.#ptr[at + 1]), ptr[at] + shared);
+    }
+    return { bytes, ptr };
   }
 }
 

@@ -22,8 +22,8 @@ export class StringIndex {
 
   private constructor(columns: Columns) {
     this.#columns = columns;
-    this.#ptr = columns.stringPtr;
-    const bytes = columns.stringBytes.slice();
+    const { bytes, ptr } = columns.texts();
+    this.#ptr = ptr;
     for (let at = 0; at < bytes.length; at++) if (bytes[at] >= 65 && bytes[at] <= 90) bytes[at] += 32;
     this.#lower = characters(bytes);
   }
@@ -64,7 +64,7 @@ export class StringIndex {
 
   test(matches: Matcher, string: number): boolean {
     if (this.#plain === undefined) {
-      const bytes = this.#columns.stringBytes;
+      const { bytes } = this.#columns.texts();
       this.#plain = bytes.every((byte) => byte < 128) ? characters(bytes) : null;
     }
     if (this.#plain === null) return matches(this.#columns.str(string).slice(0, MATCHED));

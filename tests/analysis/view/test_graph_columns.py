@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -158,7 +159,7 @@ def test_every_column_that_the_browser_takes_is_there() -> None:
     folder = models.ROOT / "onnx_nb" / "frontend" / "protocol"
     wanted = set(re.findall(r'this\.(?:column|#narrow)\("(\w+)"', (folder / "columns.ts").read_text()))
     arrays = columns(models.control_flow()).arrays
-    assert wanted == set(arrays)
+    assert wanted | {"string_shared"} == set(arrays)  # codec.ts reads it: what older versions saved has none
     assert len(wanted) > 30
 
 
@@ -388,6 +389,37 @@ def test_defaults_of_attributes_are_those_of_onnx_and_of_functions() -> None:
         for name, attribute in schema.attributes.items():
             value = onnx.helper.get_attribute_value(attribute.default_value)
             assert defaults[op] == f"{name} {value:.6g}"
+
+
+def test_a_text_is_stored_without_what_the_one_before_it_begins_with() -> None:
+    # also beyond eight bytes, beyond 255, within a character, and all of it
+    texts = [
+        "a/b",
+        "a/bc",
+        "a",
+        "ä",
+        "ö",
+        "layers.1.attn.q",
+        "layers.1.attn.k",
+        "layers.1",
+        "x" * 300,
+        "x" * 301,
+        "yß",
+        "",
+    ]
+    texts += [f"/layers.{number}/{name}" for number in range(40) for name in ("Mul", "MatMul", "norm/Add")]
+    made = Columns.of({}, {"name": texts}, {})
+    stored = made.strings()
+    assert stored[0] == ""
+    assert set(stored) == set(texts)
+    begin = made.arrays["string_ptr"].tolist()
+    for number, (before, text) in enumerate(itertools.pairwise([b"", *(each.encode() for each in stored)])):
+        shared = int(made.arrays["string_shared"][number])
+        same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(before, text[:255], strict=False))
+        assert shared == (len([*same]) if number % 8 else 0)
+        assert made.arrays["string_bytes"][begin[number] : begin[number + 1]].tobytes() == text[shared:]
+    assert Columns.from_bytes(made.to_bytes()).texts("name") == texts
+    assert len(made.arrays["string_bytes"]) < sum(map(len, texts)) / 2
 
 
 def test_texts_are_stored_once_and_come_back() -> None:
