@@ -39,6 +39,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import label_of, storage_of
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.storage import path_of
+from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.view.columns import STATISTICS_BYTES, Columns
@@ -302,7 +303,7 @@ def calibration_still(found: Calibration) -> str:
     ranges = found.distinct
     rows = [
         (
-            ", ".join([each.name, *others]),
+            listed([each.name, *others], str, 3),
             *("" if math.isnan(x) else number_text(x, 4) for x in (each.low, each.high, each.min, each.max)),
             "" if math.isnan(each.clipped) else share_text(each.clipped),
             "" if math.isnan(each.sqnr) else decibels_text(each.sqnr),
