@@ -70,9 +70,12 @@ export function quantizerColumns(points: Points): readonly TableColumn[] {
     number("zero", "Zero point", "The integer that stands for 0", "zero_point", plain),
     number("clipped", "Clipped", "Values beyond the range of the integers", "clipped", percent, "clipping"),
     number("used", "Used", "Levels between the smallest and the largest value", "used", percent, "coarse"),
-    number("rmse", "RMSE ÷ scale", "0.29 where values are anywhere between two levels", "rmse_per_scale", (x) =>
-      written(x, 3),
-    ),
+    {
+      ...number("rmse", "RMSE ÷ scale", "0.29 where values are anywhere between two levels", "rmse_per_scale", (x) =>
+        written(x, 3),
+      ),
+      spare: 0.5,
+    },
     ...(faulty
       ? [texts("wrong", "What is wrong", [230, 4], (row) => fault(row) && text("message")(row), { bad: () => true })]
       : []),
