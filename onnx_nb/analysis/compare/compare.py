@@ -202,8 +202,9 @@ def compare(
         misfits |= {option: f"{why} (feed {feeds_run - 1})" for option, why in found.misfits.items()}
     done.finished()
     if not errors:
-        message = f"{label_of(graphs[0].model)} and {label_of(graphs[1].model)} have no value in common."
-        why = next(iter(misfits.values()), "")
+        labels = [side.label if isinstance(side, Dumped) else label_of(side.graph.model) for side in sides]
+        message = f"{labels[0]} and {labels[1]} have no value in common."
+        why = next(iter(misfits.values()), "") or next((f"of {quoted(e.name)}, {e.reason}" for e in unknown), "")
         message += f" The first values of one name cannot be compared: {why}." if why else ""
         raise AlignmentError(message, advice="Are they the same model, run on the same feeds?")
     unlike: dict[tuple[int, int], list[str]] = {}
@@ -412,7 +413,10 @@ def _dump_notes(
         graph = sides[0].graph
         inputs = {graph.value_names[each.reference]: found for each, found in errors.items() if _is_fed(sides, each)}
         yield from different_feeds(inputs, side.label)
-        left = [each for each in unmatched if each.side == role]
+        fed = {value.name for value in graph.model.inputs}
+        left = sorted((each for each in unmatched if each.side == role), key=lambda each: each.name not in fed)
+        if left and left[0].name in fed:
+            yield f"Whether the sides were fed the same is not known: an input in {side.label} is not compared."
         if left:
             many = f"{len(left)} of {count_text(len(left) + len(errors), 'array')}"
             more = f", and {len(left) - 1} more" if left[1:] else ""

@@ -10,10 +10,10 @@ import json
 import math
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from onnx_nb.analysis.run.statistics import EMPTY, Histogram, Ranges, Statistics
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model, ModelLike
 
+T = TypeVar("T")
 Method = Literal["minmax", "percentile", "entropy"]
 FLOATS: Final = ("float32", "float16", "bfloat16", "float64")
 """Types of tensors that are calibrated."""
@@ -231,10 +232,10 @@ class Calibration(results.Table, results.Displayed):
             method, ranges = reader(place.read_bytes()[:size])
         except (*UNREADABLE, AttributeError, RecursionError, struct.error, IndexError) as error:
             raise unreadable(place, "a calibration table", error) from error
-        odd = [name for name, (low, high) in ranges.items() if not (math.isfinite(low) and math.isfinite(high))]
-        if odd:
-            message = f"{quoted(str(place))} has no finite range of {listed(odd)}."
-            raise OnnxNbError(message, advice="Calibrate again.")
+        odd = [name for name, (low, high) in ranges.items() if not -math.inf < low <= high < math.inf]
+        if odd or not ranges:
+            wrong = f"finite range of {listed(odd)}" if odd else "range"
+            raise OnnxNbError(f"{quoted(str(place))} has no {wrong}.", advice="Calibrate again.")
         loaded = None if model is None else load(model)
         if loaded is not None:
             _check_names(place, ranges, loaded)
@@ -438,7 +439,7 @@ def _json(calibration: Calibration) -> bytes:
 
 def _from_json(data: bytes) -> _Found:
     """Read what ``save_tensors_data`` or ``write_calibration_table`` wrote."""
-    content = json.loads(data)
+    content = json.loads(data, object_pairs_hook=_once)
     method = content.get("calibration_method", {}).get("value", "") if "data" in content else ""
     tensors = content["data"] if "data" in content and "calibration_method" in content else content
     ours = {theirs: mine for mine, theirs in _METHODS.items()}.get(str(method).rpartition(".")[2], "")
@@ -459,6 +460,15 @@ def _text(calibration: Calibration) -> bytes:
     return "".join(f"{name} {value}\n" for name, value in _larger(calibration)).encode()
 
 
+def _once(pairs: Sequence[tuple[str, T]]) -> dict[str, T]:
+    """Return pairs as a dict; of a name that a table has twice, a reader would use the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
+        raise ValueError(f"it has {quoted(name)} twice")
+    return found
+
+
 def _symmetric(name: str, value: str) -> tuple[str, tuple[float, float]]:
     number = float(value)
     return name, (-abs(number), abs(number))
@@ -466,7 +476,7 @@ def _symmetric(name: str, value: str) -> tuple[str, tuple[float, float]]:
 
 def _from_text(data: bytes) -> _Found:
     lines = [line.rpartition(" ") for line in data.decode().splitlines() if line.strip()]
-    return "", dict(_symmetric(name, value) for name, _, value in lines)
+    return "", _once([_symmetric(name, value) for name, _, value in lines])
 
 
 def _flatbuffers(calibration: Calibration) -> bytes:
@@ -514,7 +524,7 @@ def _from_flatbuffers(data: bytes) -> _Found:
     if count * 4 > len(data):
         raise ValueError("there are more names than bytes")
     tables = [offset(vector + 4 + 4 * number) for number in range(count)]
-    return "", dict(_symmetric(text(slot(table, 0)), text(slot(table, 1))) for table in tables)
+    return "", _once([_symmetric(text(slot(table, 0)), text(slot(table, 1))) for table in tables])
 
 
 _WRITERS: Final = {".json": _json, ".flatbuffers": _flatbuffers, ".cache": _text}

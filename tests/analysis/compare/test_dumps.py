@@ -107,6 +107,12 @@ def test_what_differs_or_is_missing_is_named() -> None:
     nan = compare(MODEL, right() | {"y": np.full_like(X, np.nan)}, {"x": X})
     assert "NaN or infinite on one side only" in nan.message
     assert compare(MODEL, right(), {"x": X}).notes == ()
+    for odd in (X.astype(np.int32), X[..., :2]):
+        unknown = compare(MODEL, right() | {"engine_only": X, "x": odd}, {"x": X})
+        assert (
+            "Whether the sides were fed the same is not known: an input in the dump is not compared." in unknown.message
+        )
+        assert "In the dump, 2 of 5 arrays are not compared: 'x' (" in unknown.message
 
 
 def last(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -152,6 +158,12 @@ def test_names_of_nodes_and_an_iterator_of_dicts() -> None:
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AlignmentError, match="no array of the dump has the name of a tensor"):
         compare(MODEL, {"other": X}, {"x": X})
+    for array, why in (
+        (X.astype(complex), "of 'y', it is complex128"),
+        (X[0, 0, 0], "1×2×3×3 in the reference and 3 in"),
+    ):
+        with pytest.raises(AlignmentError, match=f"g and the dump have no value in common.*{why}"):
+            compare(MODEL, {"y": array}, {"x": X})
     with pytest.raises(AlignmentError, match="both sides are arrays"):
         compare(right(), right())
     with pytest.raises(AlignmentError, match="has no arrays"):

@@ -255,8 +255,18 @@ def test_what_is_wrong_is_named(captured: onnx_nb.Capture, path: Path, tmp_path:
             with contextlib.suppress(OnnxNbError):  # and no other error
                 Calibration.load(tmp_path / "bad.flatbuffers", path)
     (tmp_path / "nan.cache").write_text("x nan\n")
-    with pytest.raises(OnnxNbError, match="no finite range of 'x'"):
-        Calibration.load(tmp_path / "nan.cache")
+    (tmp_path / "turned.json").write_text('{"x": {"lowest": 3, "highest": -1}}')
+    for name in ("nan.cache", "turned.json"):
+        with pytest.raises(OnnxNbError, match=f"{name}' has no finite range of 'x'"):
+            Calibration.load(tmp_path / name)
+    (tmp_path / "empty.json").write_text("{}")
+    with pytest.raises(OnnxNbError, match="empty.json' has no range"):
+        Calibration.load(tmp_path / "empty.json")
+    (tmp_path / "twice.json").write_text('{"x": {"lowest": 0, "highest": 1}, "x": {"lowest": 0, "highest": 9}}')
+    (tmp_path / "twice.cache").write_text("x 1.0\nx 9.0\n")
+    for name in ("twice.json", "twice.cache"):
+        with pytest.raises(FeedError, match=rf"{name}' cannot be read as a calibration table.*it has 'x' twice"):
+            Calibration.load(tmp_path / name)
     plain = capture(path, FEEDS[0])
     with pytest.raises(CaptureError, match="Capture with ranges=True"):
         plain.calibrate("entropy")
