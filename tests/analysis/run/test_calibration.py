@@ -260,7 +260,7 @@ def test_what_is_wrong_is_named(captured: onnx_nb.Capture, path: Path, tmp_path:
         with pytest.raises(OnnxNbError, match=f"{name}' has no finite range of 'x'"):
             Calibration.load(tmp_path / name)
     (tmp_path / "empty.json").write_text("{}")
-    with pytest.raises(OnnxNbError, match="empty.json' has no range"):
+    with pytest.raises(OnnxNbError, match=r"empty\.json' has no range"):
         Calibration.load(tmp_path / "empty.json")
     (tmp_path / "twice.json").write_text('{"x": {"lowest": 0, "highest": 1}, "x": {"lowest": 0, "highest": 9}}')
     (tmp_path / "twice.cache").write_text("x 1.0\nx 9.0\n")
