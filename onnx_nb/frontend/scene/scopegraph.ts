@@ -3,6 +3,7 @@
  * each tensor, which may begin or end at the border of the scope. It does not depend on the open scopes.
  */
 
+import { free } from "../protocol/codec.ts";
 import { type Columns, oncePerModel, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
 import { Interner } from "./interner.ts";
 import { BOX } from "./scene.ts";
@@ -64,7 +65,7 @@ export function boxesIn(columns: Columns, scope: number): Target[] {
   }).flat();
 }
 
-/** Builds the scope graphs of one model; keeps scratch memory between calls. */
+/** Builds the scope graphs of one model. */
 class ScopeGraphs {
   readonly #columns: Columns;
   readonly #known = new Map<number, ScopeGraph>();
@@ -74,10 +75,10 @@ class ScopeGraphs {
   /** the same including function calls, which have no outer-scope values */
   readonly #frame: Int32Array;
   /** node → item of the current scope, valid where #stamp is current */
-  readonly #item: Int32Array;
-  readonly #stamp: Uint32Array;
-  readonly #edge: Int32Array;
-  readonly #edgeStamp: Uint32Array;
+  #item = new Int32Array(0);
+  #stamp = new Uint32Array(0);
+  #edge = new Int32Array(0);
+  #edgeStamp = new Uint32Array(0);
   /** body input → branch that holds all its readers */
   readonly #home = new Map<number, number>();
   #now = 0;
@@ -94,16 +95,29 @@ class ScopeGraphs {
       this.#branch[scope] = kind === SCOPE_KIND.BRANCH ? scope : this.#branch[parent];
       this.#frame[scope] = kind === SCOPE_KIND.BRANCH || kind === SCOPE_KIND.FUNCTION ? scope : this.#frame[parent];
     }
-    this.#item = new Int32Array(columns.nodeCount);
-    this.#stamp = new Uint32Array(columns.nodeCount);
-    this.#edge = new Int32Array(columns.valueCount);
-    this.#edgeStamp = new Uint32Array(columns.valueCount);
   }
 
   of(scope: number): ScopeGraph {
-    const graph = this.#known.get(scope) ?? this.#build(scope, this.#items(scope));
-    this.#known.set(scope, graph);
+    let graph = this.#known.get(scope);
+    if (graph === undefined) {
+      this.#allot();
+      graph = this.#build(scope, this.#items(scope));
+      this.#known.set(scope, graph);
+    }
     return graph;
+  }
+
+  /** Provides scratch memory until the end of the task: a view at rest builds nothing. */
+  #allot(): void {
+    const { nodeCount, valueCount } = this.#columns;
+    if (this.#stamp.length === nodeCount && this.#edgeStamp.length === valueCount) return;
+    this.#item = new Int32Array(nodeCount);
+    this.#stamp = new Uint32Array(nodeCount);
+    this.#edge = new Int32Array(valueCount);
+    this.#edgeStamp = new Uint32Array(valueCount);
+    queueMicrotask(() => {
+      for (const { buffer } of [this.#item, this.#stamp, this.#edge, this.#edgeStamp]) free(buffer);
+    });
   }
 
   /** Numbers the items in file order and notes the item of every node inside. */
@@ -114,10 +128,9 @@ class ScopeGraphs {
     const stamp = ++this.#now;
     const found: { kind: number; id: number; first: number }[] = [];
     const nodes: number[] = [];
-    const itemOf: number[] = [];
     const visit = (node: number, item: number): void => {
       nodes.push(node);
-      itemOf.push(item);
+      this.#item[node] = item;
       this.#stamp[node] = stamp;
     };
     const bodyItem = new Map<number, number>();
@@ -151,7 +164,7 @@ class ScopeGraphs {
     const order = [...found.keys()].sort((a, b) => found[a].first - found[b].first || a - b);
     const rank = new Int32Array(found.length);
     for (const [position, item] of order.entries()) rank[item] = position;
-    for (let k = 0; k < nodes.length; k++) this.#item[nodes[k]] = rank[itemOf[k]];
+    for (const node of nodes) this.#item[node] = rank[this.#item[node]];
     const [kind, id] = [order.map((item) => found[item].kind), order.map((item) => found[item].id)];
     return { nodes: new Int32Array(nodes).sort(), kind, id };
   }
