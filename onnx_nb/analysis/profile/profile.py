@@ -23,7 +23,7 @@ from onnx_nb.analysis.profile.sessions import (
     made_with,
     optimized_session,
     ran_nodes,
-    recording,
+    record,
     settings,
     together,
     with_names,
@@ -66,7 +66,8 @@ def profile(
     providers
         Execution providers, best first; those of ``session_options``, or the CPU, if ``None``.
     session_options
-        ``onnxruntime.SessionOptions`` to profile with; they are left as they were but for the folder of the weights.
+        ``onnxruntime.SessionOptions`` to profile with; they are left as they were but for the folder of the weights
+        and the record of which provider has which node.
     optimization
         Level of graph optimization: ``"all"`` (as in production), ``"layout"``, ``"extended"``, ``"basic"`` or
         ``"off"``. By default that of ``session_options``, which is ``"all"`` unless they say otherwise.
@@ -111,10 +112,8 @@ def profile(
             options.enable_profiling, options.profile_file_prefix = True, str(folder / "run")
             about = made_with(options, threads)
             # the names that onnxruntime makes up differ from session to session: the graph must be the one that ran
-            with recording(options, providers) as is_recorded:
-                session, made = optimized_session(
-                    named, **chosen, options=options, is_given=session_options is not None
-                )
+            is_recorded = record(options, providers)
+            session, made = optimized_session(named, **chosen, options=options, is_given=session_options is not None)
             given = assigned(session) if is_recorded else {}
             started = session.get_providers()
             try:

@@ -114,20 +114,12 @@ def inlined_graph(model: Model) -> Graph | None:
     return Graph.of(optimized(model, "off")) if model.proto.functions else None
 
 
-@contextlib.contextmanager
-def recording(options: onnxruntime.SessionOptions, providers: Sequence[str] | str | None) -> Iterator[bool]:
-    """Have a session remember which provider it gave each node to, if there are several; yields whether it does."""
+def record(options: onnxruntime.SessionOptions, providers: Sequence[str] | str | None) -> bool:
+    """Have a session remember which provider it gave each node to, if there are several; return whether it will."""
     given = [providers] if isinstance(providers, str) else providers
-    is_one = all(each == CPU for each in given) if given else not options.has_providers()
-    is_on = entry(options, _RECORD) == "1"
-    if is_one or is_on:
-        yield is_on
-        return
-    options.add_session_config_entry(_RECORD, "1")
-    try:
-        yield True
-    finally:
-        options.add_session_config_entry(_RECORD, "0")
+    if any(each != CPU for each in given) if given else options.has_providers():
+        set_entry(options, _RECORD, "1")
+    return entry(options, _RECORD) == "1"
 
 
 def assigned(session: onnxruntime.InferenceSession) -> dict[str, str]:

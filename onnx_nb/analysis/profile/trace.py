@@ -179,11 +179,13 @@ def _events(path: Path) -> _Events:
     if not names:
         message = f"{quoted(path_text(path))} has no node times."
         raise OnnxNbError(message, advice="Run the session before end_profiling().")
+    is_whole = data.rstrip().endswith(b"]")
     if not runs:
-        message = f"{quoted(path_text(path))} has no complete run of the model."
+        message = (
+            f"{quoted(path_text(path))} has no complete run of the model{'' if is_whole else ': it is truncated'}."
+        )
         raise OnnxNbError(message, advice="Run the session, then call end_profiling().")
     threads, starts, lengths = np.asarray(times, np.int64).T
-    is_whole = data.rstrip().endswith(b"]")
     return _Events(names, ops, indexes, threads, starts, lengths, sources, sorted(runs), load, is_whole)
 
 
@@ -212,6 +214,8 @@ def _parsed(path: Path, data: bytes) -> list[tuple[Any, ...]]:
                 found.append((str(event["cat"]), *numbers, str(event["name"]), op, index, event))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         advice = "Use the file that InferenceSession.end_profiling() returns."
+        if data.startswith(b'{"onnx_nb profile"'):
+            advice = "Profile.load(path, model) reads what Profile.save wrote."
         raise OnnxNbError(f"{quoted(path_text(path))} is not a profile of onnxruntime.", advice=advice) from error
     return found
 

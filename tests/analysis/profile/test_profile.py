@@ -314,8 +314,10 @@ def test_a_truncated_file_has_its_complete_runs(tmp_path: Path) -> None:
     assert len(found.run_seconds) == 2
     assert "truncated: it has 2 complete runs" in found.message
     (tmp_path / "part.json").write_bytes(data[:3000])
-    with pytest.raises(OnnxNbError, match="no complete run"):
+    with pytest.raises(OnnxNbError, match="no complete run of the model: it is truncated"):
         Profile.read(tmp_path / "part.json", path)
+    with pytest.raises(OnnxNbError, match=r"Profile\.load"):
+        Profile.read(found.save(tmp_path / "saved.json"), path)
 
 
 def test_a_profile_of_another_model_says_how_many_names_fit(tmp_path: Path) -> None:
@@ -752,8 +754,7 @@ def test_onnxruntime_is_asked_where_it_put_each_node(tmp_path: Path) -> None:
     providers = ["AzureExecutionProvider", "CPUExecutionProvider"]
     options = onnxruntime.SessionOptions()
     found = profile(path, runs=1, warmup=0, optimization="off", providers=providers, session_options=options)
-    assert options.get_session_config_entry(entry) == "0"  # as without it
-    options.add_session_config_entry(entry, "1")
+    assert options.get_session_config_entry(entry) == "1"
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     groups = onnxruntime.InferenceSession(path, options, providers=providers).get_provider_graph_assignment_info()
     by_hand = {node.name: group.ep_name for group in groups for node in group.get_nodes()}
