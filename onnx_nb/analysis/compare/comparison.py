@@ -336,7 +336,9 @@ class Comparison(Displayed, WhatIf, Table):
             rest = f"at most {before:.1e} before it" if before else "none before it"
             return f"{begin}: an error of {errors.rel_l2:.1e} of its norm, {rest}.{why}"
         next_worst = float(np.nanmax(np.delete(sizes, place), initial=0.0))
-        rest = f"the next worst is {next_worst:.1e}" if next_worst else "no other has one"
+        rest = "no other has one"
+        if next_worst:  # a faulty quantizer is named first, also where what is behind it has a larger error
+            rest = f"the {'largest' if next_worst > errors.rel_l2 else 'next worst'} is {next_worst:.1e}"
         if errors.rel_l2 > next_worst > 0:
             rest = f"the next worst is {ratio_text(errors.rel_l2 / next_worst)} smaller"
         return f"{begin}: its own error is {errors.rel_l2:.1e} of its norm, {rest}.{why}"

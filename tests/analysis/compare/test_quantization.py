@@ -535,6 +535,8 @@ def test_outlier_channels_are_those_of_the_tensor_that_is_rounded(norm: str, sha
         assert first.faulty.name in expected & {"gamma", first.reference, "h"}
         assert first.reference == ("m" if "m" in expected else "p" if "quant_format" in options else "h")
         assert "hannel 16 of " in c.message
+        worst = max(c.scores("rel_l2"))
+        assert (f"the largest is {worst:.1e}." in c.message) == (worst > first.errors().rel_l2)
 
 
 @pytest.mark.parametrize("shape", ["3, 40", "3, 6, 6"])
