@@ -325,7 +325,7 @@ export interface ErrorSeries {
   readonly series: readonly Series[];
   readonly logarithmic: boolean;
   readonly parts: readonly (readonly [row: number, label: string])[];
-  /** label of points that are infinite */
+  /** label of points that are infinite; `INFINITE` where nothing is wrong with them */
   readonly odd: string;
 }
 
@@ -337,6 +337,7 @@ export interface Span {
 
 /** Pixels around the plot for its axes. */
 const MARGIN = { left: 62, right: 14, top: 12, bottom: 24 } as const;
+export const INFINITE = "∞";
 /** Pixels between the plot and the lines of points that are 0 or infinite. */
 const SHELF = 13;
 /** Minimum number of pixels between ticks. */
@@ -483,7 +484,7 @@ export function drawErrors(pen: Pen, area: PlotArea, first: number, { theme, iso
     pen.fillText(label, left - 8, y);
   }
   if (!Number.isNaN(area.ceiling)) {
-    pen.fillStyle = theme.bad;
+    pen.fillStyle = errors.odd === INFINITE ? theme.dim : theme.bad;
     pen.fillText(errors.odd, left - 8, area.ceiling);
   }
   drawParts(pen, area, theme);
@@ -495,7 +496,8 @@ export function drawErrors(pen: Pen, area: PlotArea, first: number, { theme, iso
   }
   for (const series of errors.series) {
     if (series.which === "cumulative") drawLine(pen, area, series, theme.accent);
-    drawDots(pen, area, series, series.which === "cumulative" ? theme.accent : isolated, theme.bad);
+    const color = series.which === "cumulative" ? theme.accent : isolated;
+    drawDots(pen, area, series, color, errors.odd === INFINITE ? color : theme.bad);
   }
   const y = area.y(errors.series.at(-1)?.numbers[first] ?? Number.NaN);
   if (!diverges || Number.isNaN(y)) return;

@@ -1,5 +1,6 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
+import { ErrorPlot, INFINITE } from "../charts/errorplot.ts";
 import type { Packed, TypedArray } from "../protocol/codec.ts";
 import { type Details, detailsOf, Points } from "../protocol/comparison.ts";
 import { packedOf } from "../protocol/testing.ts";
@@ -491,6 +492,35 @@ describe("the panel of a quantized candidate", () => {
     expect(root.textContent).not.toContain("In float");
     show(pointsOf(), options());
     expect(root.textContent).not.toContain("Scales");
+  });
+});
+
+describe("a curve", () => {
+  it("has infinite numbers at the top, which are wrong only where they are called otherwise", () => {
+    const svgOf = (odd: string): string => {
+      const numbers = Float64Array.of(10, 40, Infinity);
+      const series = [{ which: "cumulative" as const, numbers }];
+      const options = {
+        metric: "SQNR",
+        label: "curve",
+        first: -1,
+        describe: () => "",
+        tooltip: () => [],
+        chosen: () => {},
+      };
+      return new ErrorPlot(
+        { count: 3, series, logarithmic: false, parts: [], odd },
+        { ...options, note: "" },
+        signal,
+      ).svg("title");
+    };
+    const [good, bad] = [svgOf(INFINITE), svgOf("NaN, Inf")];
+    expect(good).toContain(">∞<");
+    expect(bad).toContain(">NaN, Inf<");
+    // a triangle above the plot
+    expect(good).toMatch(/d="M978 8L[^"]*" fill="var\(--nb-accent/);
+    expect(good).not.toContain("var(--nb-bad");
+    expect(bad).toMatch(/d="M978 8L[^"]*" fill="var\(--nb-bad/);
   });
 });
 

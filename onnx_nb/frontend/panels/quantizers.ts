@@ -3,7 +3,7 @@
  * the outputs gain if regions are put back to float.
  */
 
-import { ErrorPlot } from "../charts/errorplot.ts";
+import { ErrorPlot, INFINITE } from "../charts/errorplot.ts";
 import { heights } from "../charts/histogram.ts";
 import type { Points } from "../protocol/comparison.ts";
 import { counted, magnitude, plain, written } from "../scene/formatting.ts";
@@ -332,10 +332,9 @@ function stepsPlot(
   chosen: (row: number) => void,
   signal: AbortSignal,
 ): ErrorPlot {
-  const values = measured(steps, key);
-  const finite = values.map((x) => (Number.isFinite(x) ? x : Number.NaN));
+  const values = measured(steps, key).map((x) => (x === -Infinity ? Number.NaN : x));
   return new ErrorPlot(
-    { count: steps.length, series: [{ which: "cumulative", numbers: finite }], logarithmic, parts: [], odd: "" },
+    { count: steps.length, series: [{ which: "cumulative", numbers: values }], logarithmic, parts: [], odd: INFINITE },
     {
       metric: label,
       label: "Outputs against regions in float",
