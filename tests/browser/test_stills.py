@@ -54,6 +54,11 @@ CELLS = {
     "diff": ("onnx_nb.diff(exact, rough)", {"enc.5.w", "exact", "rough"}),
     "summary": ("onnx_nb.ModelSummary(chain)", {"v0", "v40", "Sigmoid"}),
     "capture": ("onnx_nb.capture(exact)", {"/enc/0/mm"}),
+    "profile": (
+        "p = onnx_nb.profile(chain, runs=2, warmup=0, threads=1, optimization='off')\np",
+        {"Timeline", "Kernels (40)", "Operators (2)", "Sigmoid", "activation 100.0%"},
+    ),
+    "profile-overlay": ("c = onnx_nb.ModelGraph(chain)\nc.overlay(p)\nc", {"seconds", "v40"}),
     "box": ("import ipywidgets\nipywidgets.HBox([ipywidgets.Tab([onnx_nb.ModelGraph(chain)])])", {"v0", "v40"}),
 }
 GITHUB = {"light": "#ffffff", "dark": "#0d1117"}
