@@ -220,7 +220,7 @@ class Profile(Displayed):
         """The kernels that compute several nodes."""
         return tuple(kernel for kernel in self.kernels if len(kernel.nodes) > 1 and not kernel.edge)
 
-    @property
+    @functools.cached_property
     def graph(self) -> Graph:
         """The graph whose flat nodes `Kernel.nodes` names."""
         return Graph.opened(self.model)
@@ -523,8 +523,11 @@ class Profile(Displayed):
 
     def _common_scope(self, nodes: Sequence[int]) -> int:
         tree: Scopes = scopes(self.graph)
+        different = dict.fromkeys(int(tree.node_scope[node]) for node in nodes)
+        if len(different) == 1:
+            return next(iter(different))
         common: list[int] | None = None
-        for scope in dict.fromkeys(int(tree.node_scope[node]) for node in nodes):
+        for scope in different:
             above = [scope]
             while above[-1] > 0:
                 above.append(int(tree.scope_parent[above[-1]]))
