@@ -523,7 +523,7 @@ class Profile(Displayed):
 
     def _common_scope(self, nodes: Sequence[int]) -> int:
         tree: Scopes = scopes(self.graph)
-        different = dict.fromkeys(int(tree.node_scope[node]) for node in nodes)
+        different: dict[int, None] = dict.fromkeys(int(tree.node_scope[node]) for node in nodes)
         if len(different) == 1:
             return next(iter(different))
         common: list[int] | None = None
