@@ -28,7 +28,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.pytorch.align import TensorSink, main_tensors
-from onnx_nb.analysis.pytorch.operations import MATRICES, Operations, plain_name
+from onnx_nb.analysis.pytorch.operations import MATRICES, UNCHANGED, Operations, plain_name
 from onnx_nb.analysis.pytorch.record import record_operations
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.windows import Windows
@@ -140,6 +140,7 @@ def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[in
         return run.calls[made.call].path, run.calls[made.call].index, made.source
 
     made = defaultdict[tuple[str, int, str], list[int]](list)
+    maker = {operation.value: operation.name for operation in again.functions}
     for operation in again.functions:
         made[line(again, operation)].append(operation.value)
     for function in recording.functions:
@@ -150,9 +151,11 @@ def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[in
             first = near.index(True)
             last = [*near[first:], False].index(False) + first - 1
             # what only reshapes the result is a part of it, unless another shape is that of the next function
-            shapes = [again.value(value).shape for value in values[first : last + 1]]
-            if wanted.shape in shapes:
-                last -= shapes[::-1].index(wanted.shape)
+            is_whole = [again.value(value).shape == wanted.shape for value in values[first : last + 1]]
+            if any(is_whole):
+                last -= is_whole[::-1].index(True)
+            while last > first and plain_name(maker[values[last]]) in UNCHANGED:
+                last -= 1
             yield function.value, values[last]
             del values[: last + 1]
 

@@ -39,7 +39,7 @@ _NORM: Final = """ReduceMean Sub Pow Mul Add Sqrt Div Reshape Shape Cast Transpo
     LayerNormalization"""
 _ATTENTION: Final = """Transpose Reshape Mul MatMul Add Sum Sqrt Div Softmax Where Cast IsNaN Shape Slice Expand
     Unsqueeze Gather Concat Trilu"""
-_SAME: Final = frozenset((
+UNCHANGED: Final = frozenset((
     "contiguous", "dropout", "detach", "clone", "alias", "lift_fresh", "feature_dropout", "native_dropout", "identity",
     "lift_fresh_copy", "_assert_tensor_metadata", "requires_grad_",
 ))  # fmt: skip
@@ -47,8 +47,7 @@ _SAME: Final = frozenset((
 _EXPORTED: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"), (_LAYOUT, "")),
     **dict.fromkeys(("expand", "expand_as", "broadcast_to", "repeat"), ("Expand Tile Reshape", "")),
-    **dict.fromkeys(("transpose", "permute", "t", "swapaxes", "movedim", "numpy_t", "mt"),
-                    ("Transpose Reshape", "Reshape Transpose")),
+    **dict.fromkeys(("transpose", "permute", "t", "swapaxes", "movedim", "numpy_t", "mt"), ("Transpose Reshape", "")),
     **dict.fromkeys(("cat", "concat", "stack", "hstack", "vstack"), ("Concat", "Unsqueeze")),
     **dict.fromkeys(("split", "chunk", "unbind", "split_with_sizes", "select", "slice", "narrow", "getitem", "index"),
                     (_PICK, f"{_PICK} Mul Add Sub Transpose Concat")),
@@ -100,7 +99,9 @@ _EXPORTED: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(("pixel_shuffle", "pixel_unshuffle"), ("DepthToSpace SpaceToDepth Reshape", "Reshape Transpose")),
 }  # fmt: skip
 """Function or aten operation → the operators that its last node may have, and those of the nodes before."""
-_RESHAPES: Final = frozenset(("view", "_unsafe_view", "reshape", "flatten", "squeeze", "unsqueeze", "expand", *_SAME))
+_RESHAPES: Final = frozenset(
+    ("view", "_unsafe_view", "reshape", "flatten", "squeeze", "unsqueeze", "expand", *UNCHANGED)
+)
 """Operations whose result has the elements of their input, in the same order, if it has as many."""
 _EXPANDS: Final = frozenset(("expand", "expand_as", "_unsafe_view"))
 """Operations that change nothing if the shape is the same."""
@@ -241,7 +242,7 @@ class Operations:
             if other in pairs or other < 0:
                 met[other] = None
                 continue
-            if other in self.maker and plain_name(self.maker[other].name) not in _SAME:
+            if other in self.maker and plain_name(self.maker[other].name) not in UNCHANGED:
                 between.append(other)
             todo += self.inputs(other)
         return met, sorted(between)
@@ -439,7 +440,7 @@ class Operations:
         name, given = plain_name(operation.name), next(iter(operation.inputs), -1)
         shape = self._recording.value(operation.value).shape
         is_empty = name in _EXPANDS and given >= 0 and self._recording.value(given).shape == shape
-        return (name in _SAME or is_empty) and operation.value not in self.known
+        return (name in UNCHANGED or is_empty) and operation.value not in self.known
 
     def _adds_data(self, node: int) -> bool:
         """Return whether a node reads no weights and constants, but inputs of the model or what nodes computed."""
