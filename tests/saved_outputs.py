@@ -17,7 +17,7 @@ ABSOLUTE: Final = 1e-5
 FACTOR: Final = 1.5
 """Most ratio of two factors, as in "4,100,000× smaller": many are relative to what was rounded."""
 DECIBELS: Final = 4
-"""Most distance of two signal-to-noise ratios."""
+"""Most distance of two signal-to-noise ratios from 10 dB on."""
 LARGE: Final = 100_000
 """Whole numbers from here on may differ in their last digits: some are rounded values."""
 
@@ -67,7 +67,7 @@ def close(saved: tuple[str, str], put_out: tuple[str, str]) -> bool:
     first, second = (float(number.replace(",", "")) for number in (one, other))
     if unit == "×":
         return max(first, second) <= FACTOR * min(first, second)
-    if unit:
+    if unit and min(first, second) >= 10:
         return abs(first - second) <= DECIBELS
     if "." in one or "." in other or "e" in one or "e" in other:
         return math.isclose(first, second, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
