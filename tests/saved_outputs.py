@@ -18,8 +18,6 @@ FACTOR: Final = 1.5
 """Most ratio of two factors, as in "4,100,000× smaller": many are relative to what was rounded."""
 DECIBELS: Final = 4
 """Most distance of two signal-to-noise ratios from 10 dB on."""
-LARGE: Final = 100_000
-"""Whole numbers from here on may differ in their last digits: some are rounded values."""
 
 
 def differences(saved: Any, run: Any) -> Iterator[str]:
@@ -71,4 +69,4 @@ def close(saved: tuple[str, str], put_out: tuple[str, str]) -> bool:
         return abs(first - second) <= DECIBELS
     if "." in one or "." in other or "e" in one or "e" in other:
         return math.isclose(first, second, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
-    return first == second or (min(first, second) >= LARGE and math.isclose(first, second, rel_tol=1e-4))
+    return first == second
