@@ -30,17 +30,27 @@ interface Column {
   readonly on: readonly number[];
 }
 
-/** @param height wanted column height in px; a layout that is no higher or cannot be divided is returned unchanged */
-export function inColumns(graph: Graph, layout: Layout, height: number): Layout {
-  if (layout.height <= height) return layout;
-  const inner = graph.source.includes(-1) || graph.sink.includes(-1);
-  const bands = bandsOf(graph, layout, inner ? CROSSING.inner : CROSSING.outermost);
-  const columns = balanced(bands, height);
-  const heights = columns.map(({ top, bottom }) => bottom - top);
-  if (columns.length < 2 || Math.max(...heights) > TOO_HIGH * height) return layout;
-  // a few boxes before all others would only add a detour
-  if (Math.min(...heights.slice(0, -1)) < TOO_LOW * Math.max(...heights)) return layout;
-  return new SideBySide(graph, layout, columns).placed();
+/** Sets a layout in columns of a wanted height in px; one that is no higher or cannot be divided stays as it is. */
+export type Divide = (height: number) => Layout;
+
+/** Returns what divides a layout; heights at which it is divided in the same places share one result. */
+export function divider(graph: Graph, layout: Layout): Divide {
+  let bands: readonly Band[] | undefined;
+  const known = new Map<string, Layout>();
+  return (height) => {
+    if (layout.height <= height) return layout;
+    const inner = graph.source.includes(-1) || graph.sink.includes(-1);
+    bands ??= bandsOf(graph, layout, inner ? CROSSING.inner : CROSSING.outermost);
+    const columns = balanced(bands, height);
+    const heights = columns.map(({ top, bottom }) => bottom - top);
+    if (columns.length < 2 || Math.max(...heights) > TOO_HIGH * height) return layout;
+    // a few boxes before all others would only add a detour
+    if (Math.min(...heights.slice(0, -1)) < TOO_LOW * Math.max(...heights)) return layout;
+    const places = columns.map(({ top }) => top).join();
+    const divided = known.get(places) ?? new SideBySide(graph, layout, columns).placed();
+    known.set(places, divided);
+    return divided;
+  };
 }
 
 function bandsOf(graph: Graph, layout: Layout, most: number): Band[] {

@@ -1,7 +1,6 @@
 /** Lays out every open scope, from the innermost out: an open scope becomes one box of its parent, with fixed ports. */
 
 import { type Graph, type Layout, PORTS } from "../layout/graph.ts";
-import { inColumns } from "../layout/multicolumn.ts";
 import type { Columns } from "../protocol/columns.ts";
 import type { Arrangement, Cache } from "./cache.ts";
 import { plain } from "./formatting.ts";
@@ -48,17 +47,24 @@ export function* arrangeAll(
     visible.push(scope);
   }
   visible.sort((a, b) => columns.scopeDepth[b] - columns.scopeDepth[a] || a - b);
-  const arranged = cache.arranged(direction);
+  const { arranged, latest } = cache.arrangements(direction);
   const innerOf = ({ kind, id }: ScopeGraph, item: number): Arrangement | undefined =>
     kind[item] === BOX.SCOPE && shows[id[item]] === 1 ? arranged.get(id[item]) : undefined;
   for (let at = 0; at < visible.length; at++) {
+    const holds = (known: Arrangement | undefined): known is Arrangement =>
+      known?.inner.every((inner, item) => inner === innerOf(known.scope, item)) === true;
     let known = arranged.get(visible[at]);
-    if (known?.inner.every((inner, item) => inner === innerOf((known as Arrangement).scope, item)) !== true) {
+    if (!holds(known)) {
       yield at / visible.length;
-      const scope = scopesOf(columns).of(visible[at]);
-      const inner = scope.kind.includes(BOX.SCOPE) ? Array.from(scope.kind, (_, item) => innerOf(scope, item)) : NONE;
-      known = arrange(columns, scope, inner, cache, direction, measure);
+      const other = latest.get(visible[at]);
+      if (holds(other)) known = divided(other, cache, direction);
+      else {
+        const scope = scopesOf(columns).of(visible[at]);
+        const inner = scope.kind.includes(BOX.SCOPE) ? Array.from(scope.kind, (_, item) => innerOf(scope, item)) : NONE;
+        known = arrange(columns, scope, inner, cache, direction, measure);
+      }
       arranged.set(visible[at], known);
+      latest.set(visible[at], known);
     }
     if (visible[at] > 0 && (known.frame.w > room.w || known.frame.h > room.h)) return undefined;
   }
@@ -136,11 +142,20 @@ function arrange(
     nameWidth: down ? text.name : text.name.map(thin),
     nameLength: down ? text.name.map(thin) : text.name,
   };
-  const { width, height, layout: long } = cache.layout(graph);
-  const columnHeight = scope.scope === 0 ? cache.columnHeight : Math.round(INNER * cache.columnHeight);
-  const layout = down && columnHeight > 0 ? inColumns(graph, long, columnHeight) : long;
+  const laid = cache.layout(graph);
+  const { width, height, layout } = laid;
   const frame = framed(scope, layout, cache, direction);
-  return { scope, layout, w: down ? width : height, h: down ? height : width, inner, frame };
+  const whole = { scope, laid, layout, w: down ? width : height, h: down ? height : width, inner, frame };
+  return divided(whole, cache, direction);
+}
+
+/** Returns an arrangement in columns of the current height; the same one if that is what it has. */
+function divided(arrangement: Arrangement, cache: Cache, direction: Direction): Arrangement {
+  const { scope, laid } = arrangement;
+  const height = scope.scope === 0 ? cache.columnHeight : Math.round(INNER * cache.columnHeight);
+  const layout = direction === "down" && height > 0 ? laid.divide(height) : laid.layout;
+  if (layout === arrangement.layout) return arrangement;
+  return { ...arrangement, layout, frame: framed(scope, layout, cache, direction) };
 }
 
 /** Returns the minimum width of each item for the ports on its sides. */

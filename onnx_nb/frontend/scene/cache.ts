@@ -2,22 +2,26 @@
 
 import type { Graph, Layout } from "../layout/graph.ts";
 import { layered } from "../layout/layered.ts";
+import { type Divide, divider } from "../layout/multicolumn.ts";
 import type { Columns } from "../protocol/columns.ts";
 import { Interner } from "./interner.ts";
 import { Labels, type Measure, TEXT } from "./labels.ts";
 import { BOX, type Direction } from "./scene.ts";
 import type { ScopeGraph } from "./scopegraph.ts";
 
-/** A layout and the sizes it was computed for. */
+/** A layout in one column, what divides it, and the sizes it was computed for. */
 export interface Laid {
   readonly width: Float64Array;
   readonly height: Float64Array;
   readonly layout: Layout;
+  readonly divide: Divide;
 }
 
 /** Arrangement of one scope, relative to the left end of its upper border, before title and padding. */
 export interface Arrangement {
   readonly scope: ScopeGraph;
+  readonly laid: Laid;
+  /** that of `laid`, or what it became when it was divided */
   readonly layout: Layout;
   /** size of each item as drawn (not turned) */
   readonly w: Float64Array;
@@ -37,8 +41,9 @@ export class Cache {
   #nodeSize = new Float32Array(0);
   #scopeSize = new Float32Array(0);
   readonly #layouts = new Interner<Laid>();
-  /** latest arrangement of each scope; for downward flow by column height */
-  readonly #arranged = { down: new Map<number, Map<number, Arrangement>>(), right: new Map<number, Arrangement>() };
+  /** latest arrangement of each scope, and for downward flow the latest at each column height */
+  readonly #latest = { down: new Map<number, Arrangement>(), right: new Map<number, Arrangement>() };
+  readonly #arranged = new Map<number, Map<number, Arrangement>>();
   readonly #texts = new Map<string, number>();
   /** Pixels: height of the columns of the outermost scope in downward flow, 0 for one column. */
   columnHeight = 0;
@@ -58,22 +63,22 @@ export class Cache {
   /** Clears the layouts, so that a benchmark can lay out twice. */
   forgetLayouts(): void {
     this.#layouts.clear();
-    this.#arranged.down.clear();
-    this.#arranged.right.clear();
+    this.#arranged.clear();
+    for (const latest of Object.values(this.#latest)) latest.clear();
   }
 
   /** Drops the arrangements for column heights that were only tried. */
   settle(): void {
-    for (const height of this.#arranged.down.keys())
-      if (height !== this.columnHeight) this.#arranged.down.delete(height);
+    for (const height of this.#arranged.keys()) if (height !== this.columnHeight) this.#arranged.delete(height);
   }
 
-  /** Returns the latest arrangement of every scope; the caller checks that it is still valid. */
-  arranged(direction: Direction): Map<number, Arrangement> {
-    if (direction === "right") return this.#arranged.right;
-    const known = this.#arranged.down.get(this.columnHeight) ?? new Map<number, Arrangement>();
-    this.#arranged.down.set(this.columnHeight, known);
-    return known;
+  /** Returns the latest arrangement of every scope, and that at this column height; the caller checks their validity. */
+  arrangements(direction: Direction): Record<"arranged" | "latest", Map<number, Arrangement>> {
+    const latest = this.#latest[direction];
+    if (direction === "right") return { arranged: latest, latest };
+    const arranged = this.#arranged.get(this.columnHeight) ?? new Map<number, Arrangement>();
+    this.#arranged.set(this.columnHeight, arranged);
+    return { arranged, latest };
   }
 
   get labels(): Labels {
@@ -104,7 +109,10 @@ export class Cache {
   /** Returns the layout of a graph, which equal graphs share. */
   layout(graph: Graph): Laid {
     const { width, height } = graph;
-    return this.#layouts.of(Object.values(graph), () => ({ width, height, layout: layered(graph) }));
+    return this.#layouts.of(Object.values(graph), () => {
+      const layout = layered(graph);
+      return { width, height, layout, divide: divider(graph, layout) };
+    });
   }
 }
 
