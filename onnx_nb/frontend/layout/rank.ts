@@ -26,8 +26,10 @@ export function assignRanks(graph: Graph, span: Int32Array): Ranking {
   const ends = endsOf(graph);
   const backward = findCycles(graph, ends);
   const { order, rank } = longestPath(graph, backward, span, ends);
-  tighten(graph, backward, order, rank, span, ends);
-  shortest(graph, backward, rank, span);
+  if (!isForced(graph, backward, order, rank, span, ends)) {
+    tighten(graph, backward, order, rank, span, ends);
+    shortest(graph, backward, rank, span);
+  }
   return { ...wrap(rank, span), backward };
 }
 
@@ -127,6 +129,30 @@ function longestPath(
     }
   }
   return { order, rank };
+}
+
+/** Returns whether every box is on a longest path, so that no row can be another; in a graph with cycles false. */
+function isForced(
+  { sink }: Graph,
+  backward: Uint8Array,
+  order: Int32Array,
+  rank: Int32Array,
+  span: Int32Array,
+  { out }: Ends,
+): boolean {
+  if (backward.includes(1)) return false;
+  let end = 0;
+  for (const box of order) end = Math.max(end, rank[box] + span[box]);
+  for (const box of order) {
+    let next = end;
+    for (let j = out.ptr[box]; j < out.ptr[box + 1]; j++) {
+      const reader = sink[out.items[j]];
+      if (reader >= 0) next = Math.min(next, rank[reader]);
+    }
+    // a row further down is as late as possible if each one below it is, too
+    if (rank[box] + span[box] !== next) return false;
+  }
+  return true;
 }
 
 /** Moves boxes down if that shortens more tensors than it lengthens, and whole chains without a predecessor. */
