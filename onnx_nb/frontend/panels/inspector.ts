@@ -33,8 +33,10 @@ export function createInspector(view: ViewContext): Panel {
   const fill = (state: State): void => {
     const round = next();
     const held = focusIn(root);
-    root.replaceChildren();
-    root.scrollTop = 0;
+    if (root.hasChildNodes()) {
+      root.replaceChildren();
+      root.scrollTop = 0; // which has the page lay out
+    }
     mark = () => undefined;
     // the focused button is gone: continue here for a person who pressed it with a key
     if (held !== null) queueMicrotask(() => (labeled(root, held) ?? root).focus({ preventScroll: true }));

@@ -81,8 +81,9 @@ export class SceneLoader {
     if (this.#loaded !== null || this.busy) this.load(null);
   }
 
-  /** Lays out the open scopes; `anchor`, a scope, or else the middle of the view keeps its place. */
+  /** Lays out the open scopes once the font is known; `anchor`, a scope, or else the middle of the view keeps its place. */
   load(anchor: number | null): void {
+    if (this.#measures === null) return; // the first size comes with the font, and has them laid out
     const { open, direction } = this.#view.state();
     const wanted: Ingredients = { open, direction, measure: this.measure, columnHeight: this.columnHeight };
     const loaded = this.#loaded;

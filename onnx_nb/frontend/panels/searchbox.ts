@@ -258,8 +258,9 @@ export class SearchBox implements Panel {
       const more = el("span.onnx-nb-dim", elide(sub, Math.max(20, 56 - title.length)));
       return option("hit", first + at, full, el("span.onnx-nb-kind", kind), el("span.onnx-nb-hit-title", title), more);
     };
+    const other = this.#listed[0] !== this.#completions || this.#listed[1] !== this.#shown.hits;
+    if (other && list.hasChildNodes()) list.scrollTop = 0; // which has the page lay out
     list.replaceChildren(...this.#completions.map(completionRow), ...listed.map(hitRow));
-    if (this.#listed[0] !== this.#completions || this.#listed[1] !== this.#shown.hits) list.scrollTop = 0;
     this.#listed = [this.#completions, this.#shown.hits];
     list.hidden = list.childElementCount === 0;
     drop.hidden = !focused(input) || (list.hidden && this.#note.hidden);

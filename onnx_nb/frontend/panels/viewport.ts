@@ -10,7 +10,7 @@ import { boxOf, faultsOf, type Marks, marksOf } from "../render/highlights.ts";
 import { boxTarget, type Hit, HitIndex } from "../render/hit.ts";
 import { type Step, siblingsOf, touched, walk } from "../render/navigation.ts";
 import { toSvg } from "../render/svg.ts";
-import { readTheme, type Theme, watchTheme } from "../render/theme.ts";
+import { isDrawnDark, readTheme, type Theme, watchTheme } from "../render/theme.ts";
 import type { DiffStatuses } from "../scene/diffstatus.ts";
 import type { Fits } from "../scene/opening.ts";
 import { BOX, keepInPlace, type Scene } from "../scene/scene.ts";
@@ -72,8 +72,8 @@ export class Viewport {
   readonly #loader: SceneLoader;
   readonly #minimap: Minimap;
   #theme: Theme | null = null;
-  /** the theme was read outside the page, where nothing has a color */
-  #unstyled = false;
+  /** the theme was not read yet, or outside the page, where nothing has a color */
+  #unstyled = true;
   #index: HitIndex | null = null;
   #faults: ReadonlyMap<number, number> = new Map();
   #marks: Marks | null = null;
@@ -145,7 +145,6 @@ export class Viewport {
     };
     watchTheme(this.#root, restyle, signal);
     document.fonts?.addEventListener("loadingdone", restyle, { signal });
-    this.#readStyle();
     const observer = new ResizeObserver(() => this.resize());
     observer.observe(this.element);
     observer.observe(this.#root);
@@ -241,7 +240,7 @@ export class Viewport {
   // ---------------------------------------------------------------- drawing
 
   get dark(): boolean {
-    return this.#theme?.dark ?? false;
+    return isDrawnDark(this.#root);
   }
 
   #readStyle(): void {

@@ -56,7 +56,7 @@ export function readTheme(root: HTMLElement, categories: readonly string[]): The
   root.append(probe);
   const colors = patches.map((patch) => getComputedStyle(patch).color || "gray");
   probe.remove();
-  const dark = root.classList.contains(DARK);
+  const dark = isDrawnDark(root);
   return {
     ...(Object.fromEntries(names.map((name, at) => [name, colors[at]])) as Record<keyof typeof COLORS, string>),
     dark,
@@ -69,6 +69,11 @@ export function readTheme(root: HTMLElement, categories: readonly string[]): The
 
 const DARK = "onnx-nb-dark";
 const OWN = "onnx-nb-own-theme";
+
+/** Returns whether a root has dark colors; `watchTheme` keeps it so. */
+export function isDrawnDark(root: HTMLElement): boolean {
+  return root.classList.contains(DARK);
+}
 
 /** Keeps the root's classes consistent with the page's theme and calls `changed` whenever it changes. */
 export function watchTheme(root: HTMLElement, changed: () => void, signal: AbortSignal): void {
