@@ -452,7 +452,6 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     if (kind[box] === BOX.NODE) ctx.fillText(title, x[box] + TEXT.node.x, y[box] + TEXT.node.titleY);
     else if (kind[box] === BOX.SCOPE) ctx.fillText(title, x[box] + TEXT.scope.titleX, y[box] + TEXT.scope.titleY);
   }
-  ctx.font = `700 ${TEXT.title}px ${theme.font}`;
   ctx.fillStyle = theme.accent;
   for (const box of boxes) {
     if (overlay !== null) ctx.fillStyle = painted(picture, box)?.ink ?? theme.accent;
@@ -562,10 +561,9 @@ function drawTitles(ctx: Pen, { scene, theme, measure }: Picture, boxes: number[
     const end = titleEnd + (sub === "" ? 0 : TEXT.gap + measure(sub, TEXT.line, false));
     ctx.fillStyle = theme.scopes[depth[box] % 2];
     ctx.fillRect(x[box] + TEXT.scope.x - 3, base - TEXT.title, end - TEXT.scope.x + 8, TEXT.title + 5);
-    ctx.font = `700 ${TEXT.title}px ${theme.font}`;
+    ctx.font = `600 ${TEXT.title}px ${theme.font}`;
     ctx.fillStyle = theme.accent;
     ctx.fillText("–", x[box] + TEXT.scope.x, base);
-    ctx.font = `600 ${TEXT.title}px ${theme.font}`;
     ctx.fillStyle = theme.text;
     ctx.fillText(title, x[box] + TEXT.scope.titleX, base);
     if (sub === "") continue;
