@@ -17,9 +17,10 @@ from google.protobuf.message import EncodeError
 from onnx import ModelProto, TensorProto
 
 from onnx_nb.analysis.arguments import known_arguments
-from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
-from onnx_nb.analysis.formatting import count_text, plain_text, shortened
+from onnx_nb.analysis.errors import ExternalDataError, ModelFileError
+from onnx_nb.analysis.formatting import shortened
 from onnx_nb.analysis.model import wire
+from onnx_nb.analysis.model.auditor import Audit, Auditor
 from onnx_nb.analysis.model.functions import check_calls, check_nodes
 from onnx_nb.analysis.model.model import ModelLike, label_of, load, storage_of
 from onnx_nb.analysis.model.save import PAGE, Layout, ending, python_command, working_folder, write_model
@@ -27,12 +28,10 @@ from onnx_nb.analysis.model.storage import (
     embed,
     path_of,
     refer,
-    references,
 )
 from onnx_nb.analysis.model.tensors import all_nodes, graphs_of, may_be_shape, placed
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.auditor import Audit
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
 
@@ -89,36 +88,7 @@ def audit(model: ModelLike, *, checksums: bool = False, progress: Progress | Non
     missing file
     Audit('model.onnx': 1 of 1 tensors outside, 400 B in 1 file, no problems)
     """
-    from onnx_nb.analysis.model.auditor import Auditor  # a graph only asks for missing files
-
     return Auditor(load(model)).audit(checksums=checksums, progress=progress)
-
-
-def missing_files(model: ModelLike) -> list[tuple[str, OnnxNbError]]:
-    """Return the first weight in each data file that cannot be used, and why; reads no file.
-
-    Examples
-    --------
-    >>> import onnx
-    >>> weight = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[100], data_location=1)
-    >>> _ = weight.external_data.add(key="location", value="w.bin")
-    >>> proto = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [weight]))
-    >>> [name for name, _ in missing_files(proto)]
-    ['w']
-    """
-    loaded = load(model)
-    storage, label = storage_of(loaded), label_of(loaded)
-    users: dict[str, list[str]] = {}
-    for tensor in loaded.proto.graph.initializer:
-        if tensor.data_location == TensorProto.EXTERNAL:
-            users.setdefault(references(tensor).get("location", ""), []).append(plain_text(tensor.name))
-    found = []
-    for location, names in users.items():
-        try:
-            storage.source(location, f"the data of {count_text(len(names), 'weight')} of {label}")
-        except OnnxNbError as error:
-            found.append((names[0], error))
-    return found
 
 
 @known_arguments

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto
 
 from onnx_nb.analysis.errors import ExternalDataError, ModelFileError, OnnxNbError
-from onnx_nb.analysis.formatting import closest, plain_text, quoted
+from onnx_nb.analysis.formatting import closest, count_text, plain_text, quoted
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.tensors import placed, raw_bytes, type_and_shape
 
@@ -66,6 +66,30 @@ class Storage:
             for tensor, place in placed(proto)
             if tensor.data_location == TensorProto.EXTERNAL
         ]
+
+    def unusable(self, proto: ModelProto, label: str) -> list[tuple[str, OnnxNbError]]:
+        """Return the first weight in each data file that cannot be used, and why; reads no file.
+
+        Examples
+        --------
+        >>> import onnx
+        >>> weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[100], data_location=1)
+        >>> _ = weight.external_data.add(key="location", value="w.bin")
+        >>> proto = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [weight]))
+        >>> [name for name, _ in Storage().unusable(proto, "a model")]
+        ['w']
+        """
+        users: dict[str, list[str]] = {}
+        for tensor in proto.graph.initializer:
+            if tensor.data_location == TensorProto.EXTERNAL:
+                users.setdefault(references(tensor).get("location", ""), []).append(plain_text(tensor.name))
+        found = []
+        for location, names in users.items():
+            try:
+                self.source(location, f"the data of {count_text(len(names), 'weight')} of {label}")
+            except OnnxNbError as error:
+                found.append((names[0], error))
+        return found
 
     def values(self, tensor: TensorProto, what: str) -> NDArray[Any]:
         """Return the values of a tensor, inside it or external; ``what`` names it in messages."""

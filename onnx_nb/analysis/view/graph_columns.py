@@ -19,8 +19,7 @@ from onnx_nb.analysis.graph.dataflow import depths, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.types import ValueType, weight_sizes
-from onnx_nb.analysis.model.external_data import missing_files
-from onnx_nb.analysis.model.model import ModelLike, cached, load
+from onnx_nb.analysis.model.model import ModelLike, cached, label_of, load, storage_of
 from onnx_nb.analysis.model.protofields import Ints, Longs, Spans, sorted_unique
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.scopes.repeat_differences import RepeatDifference, repeat_differences
@@ -94,7 +93,7 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
         "faults": [
             *(
                 {"kind": "external_data", "message": str(error), "node": -1, "value": graph.value(name)}
-                for name, error in missing_files(graph.model)
+                for name, error in storage_of(graph.model).unusable(graph.model.proto, label_of(graph.model))
             ),
             *(
                 {"kind": fault.kind, "message": fault.message, "node": fault.node, "value": fault.value}
