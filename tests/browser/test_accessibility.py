@@ -80,6 +80,20 @@ def test_axe_objects_to_nothing(themed_lab: JupyterPage) -> None:
     assert violations(root) == [], "a submodel beside"
 
 
+def test_a_graph_in_the_other_theme_than_its_page_is_readable(themed_lab: JupyterPage) -> None:
+    lab = themed_lab
+    other = "light" if lab.theme == "dark" else "dark"
+    source = f"import onnx_nb\nonnx_nb.ModelGraph({str(models.light('resnet50'))!r}, theme={other!r})"
+    lab.open(lab.server.write("axe-other.ipynb", source)).run_all()
+    root = lab.widget("graph")
+    lab.page.add_script_tag(path=AXE)
+    assert violations(root) == []
+    # axe does not look at placeholders, which are as dim as other text that explains
+    dim = root.locator(".onnx-nb-dim").first.evaluate("dim => getComputedStyle(dim).color")
+    field = root.get_by_label("Search").first
+    assert field.evaluate("field => getComputedStyle(field, '::placeholder').color") == dim
+
+
 def test_axe_objects_to_nothing_in_a_summary(themed_lab: JupyterPage) -> None:
     lab = themed_lab
     source = f"import onnx_nb\nonnx_nb.ModelSummary({str(models.light('resnet50'))!r})"
