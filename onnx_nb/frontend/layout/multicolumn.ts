@@ -39,8 +39,7 @@ export function divider(graph: Graph, layout: Layout): Divide {
   const known = new Map<string, Layout>();
   return (height) => {
     if (layout.height <= height) return layout;
-    const inner = graph.source.includes(-1) || graph.sink.includes(-1);
-    bands ??= bandsOf(graph, layout, inner ? CROSSING.inner : CROSSING.outermost);
+    bands ??= bandsOf(graph, layout);
     const columns = balanced(bands, height);
     const heights = columns.map(({ top, bottom }) => bottom - top);
     if (columns.length < 2 || Math.max(...heights) > TOO_HIGH * height) return layout;
@@ -53,7 +52,9 @@ export function divider(graph: Graph, layout: Layout): Divide {
   };
 }
 
-function bandsOf(graph: Graph, layout: Layout, most: number): Band[] {
+function bandsOf(graph: Graph, layout: Layout): Band[] {
+  const inner = graph.source.includes(-1) || graph.sink.includes(-1);
+  const most = inner ? CROSSING.inner : CROSSING.outermost;
   const order = Array.from(layout.y.keys()).sort((a, b) => layout.y[a] - layout.y[b]);
   const bands: Band[] = [];
   for (const box of order) {

@@ -149,7 +149,7 @@ function isForced(
       const reader = sink[out.items[j]];
       if (reader >= 0) next = Math.min(next, rank[reader]);
     }
-    // a row further down is as late as possible if each one below it is, too
+    // a box directly above a box that cannot move down cannot move down either
     if (rank[box] + span[box] !== next) return false;
   }
   return true;

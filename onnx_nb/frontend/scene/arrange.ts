@@ -2,7 +2,7 @@
 
 import { type Graph, type Layout, PORTS } from "../layout/graph.ts";
 import type { Columns } from "../protocol/columns.ts";
-import type { Arrangement, Cache } from "./cache.ts";
+import type { Arrangement, Cache, Laid } from "./cache.ts";
 import { plain } from "./formatting.ts";
 import { briefType, elide, type Measure, TEXT, typeText } from "./labels.ts";
 import { BOX, type Direction } from "./scene.ts";
@@ -50,14 +50,14 @@ export function* arrangeAll(
   const { arranged, latest } = cache.arrangements(direction);
   const innerOf = ({ kind, id }: ScopeGraph, item: number): Arrangement | undefined =>
     kind[item] === BOX.SCOPE && shows[id[item]] === 1 ? arranged.get(id[item]) : undefined;
+  const holds = (known: Arrangement | undefined): known is Arrangement =>
+    known?.inner.every((inner, item) => inner === innerOf(known.scope, item)) === true;
   for (let at = 0; at < visible.length; at++) {
-    const holds = (known: Arrangement | undefined): known is Arrangement =>
-      known?.inner.every((inner, item) => inner === innerOf(known.scope, item)) === true;
     let known = arranged.get(visible[at]);
     if (!holds(known)) {
       yield at / visible.length;
       const other = latest.get(visible[at]);
-      if (holds(other)) known = divided(other, cache, direction);
+      if (holds(other)) known = inHeight(other, cache, direction);
       else {
         const scope = scopesOf(columns).of(visible[at]);
         const inner = scope.kind.includes(BOX.SCOPE) ? Array.from(scope.kind, (_, item) => innerOf(scope, item)) : NONE;
@@ -143,17 +143,22 @@ function arrange(
     nameLength: down ? text.name.map(thin) : text.name,
   };
   const laid = cache.layout(graph);
-  const { width, height, layout } = laid;
+  const { width, height } = laid;
+  const layout = divided(scope, laid, cache, direction);
   const frame = framed(scope, layout, cache, direction);
-  const whole = { scope, laid, layout, w: down ? width : height, h: down ? height : width, inner, frame };
-  return divided(whole, cache, direction);
+  return { scope, laid, layout, w: down ? width : height, h: down ? height : width, inner, frame };
 }
 
-/** Returns an arrangement in columns of the current height; the same one if that is what it has. */
-function divided(arrangement: Arrangement, cache: Cache, direction: Direction): Arrangement {
+/** Returns the layout of a scope in columns of the current height. */
+function divided({ scope }: ScopeGraph, laid: Laid, cache: Cache, direction: Direction): Layout {
+  const height = scope === 0 ? cache.columnHeight : Math.round(INNER * cache.columnHeight);
+  return direction === "down" && height > 0 ? laid.divide(height) : laid.layout;
+}
+
+/** Returns an arrangement for the current height of columns; the same one if it is divided in the same places. */
+function inHeight(arrangement: Arrangement, cache: Cache, direction: Direction): Arrangement {
   const { scope, laid } = arrangement;
-  const height = scope.scope === 0 ? cache.columnHeight : Math.round(INNER * cache.columnHeight);
-  const layout = direction === "down" && height > 0 ? laid.divide(height) : laid.layout;
+  const layout = divided(scope, laid, cache, direction);
   if (layout === arrangement.layout) return arrangement;
   return { ...arrangement, layout, frame: framed(scope, layout, cache, direction) };
 }
