@@ -347,8 +347,7 @@ export class GraphView {
       dispatch({ type: "selectAll", targets: selection.map(({ kind, id }) => ({ kind, id })) });
     }
     if (direction !== undefined && direction !== this.#state.direction) dispatch({ type: "direction", direction });
-    if (overlay != null) dispatch({ type: "overlay", overlay: new Overlay(overlay) });
-    if (overlay === null && this.#state.overlay !== null) dispatch({ type: "overlay", overlay: null });
+    if (overlay !== undefined) dispatch({ type: "overlay", overlay: overlay === null ? null : new Overlay(overlay) });
     if (bookmarks !== undefined) dispatch({ type: "bookmarks", bookmarks });
     if (search !== undefined && search !== this.#state.search) this.#toolbar.search(search);
     if (color != null && color !== this.#state.color) this.#kernel.color(color, true);

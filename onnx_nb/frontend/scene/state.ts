@@ -288,8 +288,10 @@ function changed(state: State, action: Action | Command, columns: Columns): Stat
       return withBoundary(state, { inputs: [], outputs: [] });
     case "search":
       return { ...state, search: action.text, hits: action.hits, hit: action.hits.length > 0 ? 0 : -1 };
-    case "overlay":
-      return { ...state, overlay: action.overlay, color: action.color ?? null };
+    case "overlay": {
+      const { overlay, color = null } = action;
+      return overlay === state.overlay && color === state.color ? state : { ...state, overlay, color };
+    }
     case "range":
       return state.overlay === null ? state : { ...state, overlay: state.overlay.within(action.range) };
     case "busy":
