@@ -1,4 +1,4 @@
-"""What a verb prints, as blocks of text and tables: aligned on a terminal, Markdown for GitHub."""
+"""The output of a verb as blocks of text and tables: aligned on a terminal, Markdown for GitHub."""
 
 from __future__ import annotations
 

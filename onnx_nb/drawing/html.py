@@ -159,7 +159,7 @@ def _replies(
 
 
 class Content(NamedTuple):
-    """What a page needs to show a widget: a title, its kind, JSON about it, and its parts, which are packed columns.
+    """The content of a page that shows a widget: its title and kind, JSON about it, and its parts, packed columns.
 
     Besides its columns, a graph has what `bake` returns as the part ``"baked"``, and a pair as ``"baked-reference"``
     and ``"baked-candidate"``. The parts of one step of a simplification have its number at the end: ``"reference-1"``.

@@ -35,7 +35,7 @@ export function createInspector(view: ViewContext): Panel {
     const held = focusIn(root);
     if (root.hasChildNodes()) {
       root.replaceChildren();
-      root.scrollTop = 0; // which has the page lay out
+      root.scrollTop = 0; // makes the browser lay the page out
     }
     mark = () => undefined;
     // the focused button is gone: continue here for a person who pressed it with a key

@@ -259,7 +259,7 @@ export class SearchBox implements Panel {
       return option("hit", first + at, full, el("span.onnx-nb-kind", kind), el("span.onnx-nb-hit-title", title), more);
     };
     const other = this.#listed[0] !== this.#completions || this.#listed[1] !== this.#shown.hits;
-    if (other && list.hasChildNodes()) list.scrollTop = 0; // which has the page lay out
+    if (other && list.hasChildNodes()) list.scrollTop = 0; // makes the browser lay the page out
     list.replaceChildren(...this.#completions.map(completionRow), ...listed.map(hitRow));
     this.#listed = [this.#completions, this.#shown.hits];
     list.hidden = list.childElementCount === 0;

@@ -16,7 +16,7 @@ interface About {
   readonly left_out: number;
 }
 
-/** What the kernels are measured against: speeds of this machine, and the memory of a run as counted. */
+/** The speeds of this machine, which limit every kernel, and the memory of a run, which is counted. */
 export class ResourceData extends PackedTable {
   readonly about: {
     /** FLOP/s and bytes/s of this machine; 0 where no kernel ran on its CPU */
