@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import io
 import math
+import os
 import re
 import sys
 import tokenize
@@ -104,11 +105,11 @@ class House:
 
 def sources(root: Path) -> Iterator[Path]:
     """Yield the Python and TypeScript sources of the package, without tests."""
-    for path in sorted((root / "onnx_nb").rglob("*")):
-        inside = path.relative_to(root).parts
-        is_source = path.suffix in (".py", ".ts") and not path.name.endswith(".test.ts")
-        if is_source and not {"node_modules", "static"} & set(inside):
-            yield path
+    for folder, folders, names in os.walk(root / "onnx_nb"):
+        folders[:] = sorted(set(folders) - {"node_modules", "static"})
+        for name in sorted(names):
+            if name.endswith((".py", ".ts")) and not name.endswith(".test.ts"):
+                yield Path(folder, name)
 
 
 def folder_of(path: Path) -> str:

@@ -14,13 +14,13 @@ _TOOLS: Final[Mapping[str, Mapping[str, str]]] = {
         "save": "load(model).save(path)",
         "save_model": "load(model).save(path)",
     },
-    "onnx.checker": {"check_model": "Graph.of(model).problems"},
+    "onnx.checker": {"check_model": "types.Graph.of(model).problems"},
     "onnx.external_data_helper": {
         "convert_model_from_external_data": "external_data.inline(model, path)",
         "convert_model_to_external_data": "external_data.convert(model, path)",
         "load_external_data_for_model": "load(path, data_dir=folder)",
     },
-    "onnx.shape_inference": {"infer_shapes": "Graph.of(model).type_of(value)"},
+    "onnx.shape_inference": {"infer_shapes": "types.Graph.of(model).type_of(value)"},
     "onnx.utils": {
         "Extractor": "extract(model, inputs, outputs)",
         "extract_model": "extract(model, inputs, outputs).save(path)",

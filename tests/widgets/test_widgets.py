@@ -15,8 +15,9 @@ import pytest
 import traitlets
 
 import onnx_nb
-from onnx_nb import ExtractionError, Graph, ModelGraph, ModelSummary, ModelView
+from onnx_nb import ExtractionError, ModelGraph, ModelSummary, ModelView
 from onnx_nb.analysis.view.columns import Columns
+from onnx_nb.types import Graph
 from onnx_nb.widgets._channel import Call
 from tests import models
 from tests.analysis.submodel.test_extraction import BRANCHES

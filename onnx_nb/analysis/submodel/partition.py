@@ -131,13 +131,13 @@ def _check(graph: Graph) -> None:
     for value, name in enumerate(graph.value_names[:stop]):
         if name in seen:
             message = f"two tensors of the model have the name {quoted(name)}."
-            raise ExtractionError(message, advice="Rename one: see onnx_nb.Graph.of(model).problems.")
+            raise ExtractionError(message, advice="Rename one: see onnx_nb.types.Graph.of(model).problems.")
         seen.add(name)
         if flow.kinds[value] == DANGLING:
             readers = flow.readers(value)
             who = graph.node_label(readers[0]) if readers else "the model"
             message = f"{who} reads tensor {quoted(name)}, which no node makes and which is neither input nor weight."
-            raise ExtractionError(message, advice="Fix the model first: see onnx_nb.Graph.of(model).problems.")
+            raise ExtractionError(message, advice="Fix the model first: see onnx_nb.types.Graph.of(model).problems.")
 
 
 def _stages(model: Model, at: str | Iterable[str | Iterable[str]]) -> tuple[Model, list[list[str]]]:

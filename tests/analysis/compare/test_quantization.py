@@ -28,7 +28,7 @@ def test_planted_faults_are_named_and_the_sound_model_is_not() -> None:
     assert sum(not verdict.fault for verdict in made) >= NAMED * len(made), made
 
 
-def rounded(scale: float, zero: int, *, back: int | None = None) -> onnx_nb.Comparison:
+def rounded(scale: float, zero: int, *, back: int | None = None) -> onnx_nb.types.Comparison:
     """The comparison of a Neg with a copy that rounds its result."""
     names, extra = ("z", "") if back is None else ("w", f", int8 w = {{{back}}}")
     exact = '<ir_version: 8, opset_import: ["": 17]> g (float[n, 8] x) => (float[n, 8] y) { y = Neg(x) }'
@@ -82,7 +82,7 @@ def test_blame_and_faults_of_one_rounding(tmp_path: Path) -> None:
     wrong = rounded(fitting, 0, back=9)
     assert "the zero point 9 instead of 0" in wrong.message
     wrong.save(tmp_path / "saved")
-    again = onnx_nb.Comparison.load(tmp_path / "saved")
+    again = onnx_nb.types.Comparison.load(tmp_path / "saved")
     assert again.message == wrong.message
     assert [str(each) for each in again.quantizers] == [str(each) for each in wrong.quantizers]
 
@@ -308,7 +308,7 @@ def test_mixed_models_are_those_of_onnxruntime_and_reach_the_target(tmp_path: Pa
     c = onnx_nb.compare(sound.reference, sound.candidate, sound.feeds)
     right = onnx_nb.run(sound.reference, sound.feeds)["y"]
 
-    def noise(model: onnx_nb.ModelLike) -> float:
+    def noise(model: onnx_nb.types.ModelLike) -> float:
         error = onnx_nb.run(model, sound.feeds, optimize=False)["y"] - right
         return float(20 * np.log10(np.linalg.norm(right) / np.linalg.norm(error)))
 
@@ -474,7 +474,7 @@ def test_what_cannot_be_put_back_to_float_is_said(tmp_path: Path) -> None:
         c.suggest_exclusion(500)
     c.save(tmp_path / "saved")
     with pytest.raises(onnx_nb.OnnxNbError, match="the models of this comparison are not known"):
-        onnx_nb.Comparison.load(tmp_path / "saved").mixed([])
+        onnx_nb.types.Comparison.load(tmp_path / "saved").mixed([])
     plain = onnx_nb.compare(sound.reference, sound.reference, sound.feeds)
     with pytest.raises(onnx_nb.OnnxNbError, match=r"has no pairs of QuantizeLinear and DequantizeLinear\. "):
         plain.suggest_exclusion("30 dB")

@@ -20,12 +20,13 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnx_nb
-from onnx_nb import OnnxNbError, Profile, load, profile, random_feeds
+from onnx_nb import OnnxNbError, load, profile, random_feeds
 from onnx_nb.analysis.profile.changes import rank_test, student_test
 from onnx_nb.analysis.profile.rows import By
 from onnx_nb.analysis.profile.sessions import Optimization
 from onnx_nb.analysis.profile.trace import OWNERS
 from onnx_nb.analysis.view.result_columns import resource_columns
+from onnx_nb.types import Profile
 from tests import models
 from tests.analysis.profile.record import DATA, model
 

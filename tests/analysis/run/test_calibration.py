@@ -19,9 +19,10 @@ from onnxruntime.quantization.CalTableFlatBuffers.TrtTable import TrtTable
 from onnxruntime.quantization.quant_utils import write_calibration_table
 
 import onnx_nb
-from onnx_nb import Calibration, CaptureError, FeedError, OnnxNbError, capture
+from onnx_nb import CaptureError, FeedError, OnnxNbError, capture
 from onnx_nb.analysis.run.calibration import divergence, entropy_threshold
 from onnx_nb.analysis.run.statistics import FINE, Histogram, Ranges
+from onnx_nb.types import Calibration
 
 RANDOM = np.random.default_rng(3)
 FEEDS = [{"x": RANDOM.standard_t(4, (4, 3, 6, 6)).astype(np.float32)} for _ in range(4)]
@@ -61,7 +62,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def captured(path: Path) -> onnx_nb.Capture:
+def captured(path: Path) -> onnx_nb.types.Capture:
     return capture(path, FEEDS, ranges=True)
 
 
@@ -75,7 +76,7 @@ def calibrater(kind: Any, path: Path, **options: Any) -> dict[str, tuple[float, 
 
 
 def test_extremes_make_the_quantized_model_that_onnxruntime_makes(
-    path: Path, captured: onnx_nb.Capture, tmp_path: Path
+    path: Path, captured: onnx_nb.types.Capture, tmp_path: Path
 ) -> None:
     found = captured.calibrate()
     assert found.missing == []
@@ -91,7 +92,7 @@ def test_extremes_make_the_quantized_model_that_onnxruntime_makes(
 
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_percentiles_are_those_of_all_values_and_near_onnxruntimes(
-    symmetric: bool, path: Path, captured: onnx_nb.Capture
+    symmetric: bool, path: Path, captured: onnx_nb.types.Capture
 ) -> None:
     found = captured.calibrate("percentile", percentile=98, symmetric=symmetric)
     wanted = calibrater(
@@ -116,7 +117,7 @@ def test_percentiles_are_those_of_all_values_and_near_onnxruntimes(
 @pytest.mark.parametrize("name", ["x", "b", "y"])
 @pytest.mark.parametrize("percentile", [100, 97, 80])
 def test_what_8_bits_lose_is_what_onnxruntime_loses(
-    name: str, percentile: float, path: Path, captured: onnx_nb.Capture
+    name: str, percentile: float, path: Path, captured: onnx_nb.types.Capture
 ) -> None:
     found = captured.calibrate("percentile", percentile=percentile)[name]
     values = np.concatenate([capture(path, feed, keep=name)[name].ravel() for feed in FEEDS])
@@ -129,7 +130,7 @@ def test_what_8_bits_lose_is_what_onnxruntime_loses(
     assert found.sqnr == pytest.approx(sqnr, abs=1)
 
 
-def test_the_text_names_what_loses_most(captured: onnx_nb.Capture, path: Path, tmp_path: Path) -> None:
+def test_the_text_names_what_loses_most(captured: onnx_nb.types.Capture, path: Path, tmp_path: Path) -> None:
     found = captured.calibrate("percentile", percentile=90)
     ratios = {row["name"]: row["sqnr"] for row in found.rows()}
     assert [each.name for each in found.worst] == sorted(ratios, key=ratios.__getitem__)
@@ -182,7 +183,7 @@ def test_entropy_is_that_of_tensorrt_and_the_threshold_near_onnxruntimes() -> No
 
 
 def test_fine_histograms_and_channels_merge_exactly_and_in_other_processes(
-    path: Path, captured: onnx_nb.Capture
+    path: Path, captured: onnx_nb.types.Capture
 ) -> None:
     with concurrent.futures.ProcessPoolExecutor(2) as executor:
         spread = capture(path, FEEDS, ranges=True, executor=executor)
@@ -201,7 +202,9 @@ def test_fine_histograms_and_channels_merge_exactly_and_in_other_processes(
     assert marked.histogram.total == captured.statistics("a").count
 
 
-def test_tables_are_read_and_written_as_onnxruntime_does(captured: onnx_nb.Capture, path: Path, tmp_path: Path) -> None:
+def test_tables_are_read_and_written_as_onnxruntime_does(
+    captured: onnx_nb.types.Capture, path: Path, tmp_path: Path
+) -> None:
     found = captured.calibrate("entropy")
     data = theirs.load_tensors_data(found.save(tmp_path / "ours.json"))
     assert data.calibration_method is theirs.CalibrationMethod.Entropy
@@ -230,7 +233,7 @@ def test_tables_are_read_and_written_as_onnxruntime_does(captured: onnx_nb.Captu
             assert again["x"].high == -again["x"].low == pytest.approx(max(found["x"].low, found["x"].high))
 
 
-def test_what_is_wrong_is_named(captured: onnx_nb.Capture, path: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_is_named(captured: onnx_nb.types.Capture, path: Path, tmp_path: Path) -> None:
     cache = captured.calibrate().save(tmp_path / "net.json")
     other = network()
     other.graph.node[0].output[0] = other.graph.node[1].input[0] = "elsewhere"

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 
 import onnx_nb
-from onnx_nb import ExtractionError, Graph, extract, load, plan_extraction
+from onnx_nb import ExtractionError, extract, load, plan_extraction
 from onnx_nb.analysis.graph.names import NODE_OUTPUT
 from onnx_nb.analysis.run import session
+from onnx_nb.types import Graph
 from tests import models
 from tests.conformance.cases import same_bits
 from tests.dags import FEEDS, _Drawn, _rows, all_values, dags, run, run_by_reference
