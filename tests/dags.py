@@ -90,7 +90,7 @@ def dags(draw: st.DrawFn, *, by_reference: bool = False) -> ModelProto:
 class _Drawn:
     """A model in the making: nodes, weights, and the types of values."""
 
-    def __init__(self, draw: st.DrawFn, opset: int, *, by_reference: bool) -> None:
+    def __init__(self, draw: Callable[..., Any], opset: int, *, by_reference: bool) -> None:
         self.draw, self.opset, self.by_reference = draw, opset, by_reference
         known = BY_REFERENCE if by_reference else ELEMENTS
         self.elements = {element: names for element, (since, names) in known.items() if since <= opset}

@@ -446,7 +446,7 @@ class KnownGraph:
                 tensor = onnx.numpy_helper.from_array(array)
             else:
                 known.location = known.location or f"{storage.MEMORY}/{uuid.uuid4().hex}"
-                self.large[known.location] = storage.Memory(array, array.nbytes, "a folded constant")
+                self.large[known.location] = storage.MemorySource(array, array.nbytes, "a folded constant")
                 dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
                 tensor = TensorProto(data_type=dtype, dims=array.shape)
                 storage.refer(tensor, known.location, 0, array.nbytes)

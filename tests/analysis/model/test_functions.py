@@ -41,7 +41,7 @@ def test_native_code_never_gets_them(verb: Callable[..., Any], proto: onnx.Model
 
 
 def test_calls_up_to_the_limits_run() -> None:
-    deep = hostile.chained_functions(functions.NESTED)
+    deep = hostile.chained_functions(functions.DEPTH)
     many = hostile.multiplying_functions(5)
     for proto in (deep, many):
         assert np.array_equal(onnx_nb.run(proto, {"x": X})["y"], np.maximum(X, 0))
