@@ -7,14 +7,13 @@ import onnxruntime
 import pytest
 
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.operators import CATEGORIES, category
+from onnx_nb.analysis.graph.operators import CATEGORIES, category, facts
 
 ALL = sorted({(schema.name, schema.domain) for schema in onnx.defs.get_all_schemas_with_history()})
 
 
-def test_every_operator_of_the_installed_onnx_has_a_kind_of_its_own_right() -> None:
-    in_the_table = {op for ops in operators._OPERATORS.values() for op in ops.split()}
-    assert not [key for key in ALL if key[0] not in in_the_table]
+def test_every_operator_of_the_installed_onnx_has_a_row() -> None:
+    assert not [(op, domain) for op, domain in ALL if facts(op, domain).is_guess]
 
 
 def test_every_operator_of_the_installed_onnxruntime_has_one_too() -> None:
@@ -24,21 +23,26 @@ def test_every_operator_of_the_installed_onnxruntime_has_one_too() -> None:
     state = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
     schemas = state.get_all_operator_schema()
     assert {"com.microsoft", "ai.onnx.ml", ""} <= {schema.domain for schema in schemas}
-    other = CATEGORIES.index("other")
-    assert not [(s.domain, s.name) for s in schemas if category(s.name, s.domain) == other]
-    in_the_table = {op for ops in operators._OPERATORS.values() for op in ops.split()}
-    assert not [s.name for s in schemas if s.domain == "com.microsoft" and s.name not in in_the_table]
+    assert not [(s.domain, s.name) for s in schemas if facts(s.name, s.domain).is_guess]
+    assert not [s.name for s in schemas if facts(s.name, s.domain).category == "other"]
 
 
-def test_operators_for_training_have_a_kind() -> None:
-    trained = [op for op, domain in ALL if domain == "ai.onnx.preview.training"]
-    assert trained
-    assert all(CATEGORIES[category(op)] != "other" for op in trained)
+def test_a_variant_has_the_facts_of_its_operator_but_for_its_own() -> None:
+    conv, quantized = facts("Conv"), facts("QLinearConv")
+    assert (quantized.category, quantized.cost, quantized.channels) == (conv.category, conv.cost, conv.channels)
+    assert (quantized.weights, quantized.bias, quantized.scales[3], quantized.out) == ((3,), 8, (4, 5), (6, 7))
+    assert (conv.quantized, quantized.quantized) == ("", "integers")
+    assert not facts("QLinearConcat").moves  # it has another scale
+    assert {"Conv", "QLinearConv", "FusedConv"} <= operators.variants("Conv")
 
 
-def test_no_operator_is_listed_under_two_kinds() -> None:
-    listed = [op for ops in operators._OPERATORS.values() for op in ops.split()]
-    assert len(listed) == len(set(listed))
+def test_domains_share_rows_unless_one_has_its_own() -> None:
+    assert facts("Gelu", "com.microsoft") == facts("Gelu")
+    assert facts("Attention", "com.microsoft") != facts("Attention")
+    custom = facts("Conv", "my.domain")
+    assert custom.is_guess
+    assert (custom.category, custom.weights) == ("linear", ())
+    assert facts("FakeQuantize", "my.domain").quantized == "rounds"
 
 
 @pytest.mark.parametrize(
