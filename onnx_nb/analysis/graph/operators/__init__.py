@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, get_args
@@ -72,6 +72,11 @@ class Operator:
     def quantized(self) -> str:
         """How it is quantized: "rounds", "dequantizes", "integers", "packed", or empty."""
         return next((way for way in ("rounds", "dequantizes", "integers", "packed") if way in self.traits), "")
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether it is known to compute the same from the same inputs."""
+        return not self.is_guess and self.category != "control" and "random" not in self.traits
 
     def does_move(self, place: int) -> bool:
         """Return whether elements of an input are those of the output."""
@@ -227,6 +232,23 @@ def schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
         return onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
         return None
+
+
+def body(node: onnx.NodeProto, opset: int, inputs: Sequence[onnx.TypeProto]) -> onnx.FunctionProto | None:
+    """Return the function that the specification defines a node by, for inputs of these types; None if it has none."""
+    definition = schema(plain_text(node.op_type), plain_text(node.domain), opset)
+    if definition is None or len(node.input) < definition.min_input or "" in node.input[: definition.min_input]:
+        return None
+    if definition.has_function:
+        return definition.function_body
+    if not definition.has_context_dependent_function:
+        return None
+    try:
+        kinds = [kind.SerializeToString() for kind in inputs]
+        function = definition.get_context_dependent_function(node.SerializeToString(), kinds)
+    except (RuntimeError, onnx.defs.SchemaError):  # it depends on what is not known
+        return None
+    return onnx.FunctionProto.FromString(function) if function else None
 
 
 @functools.cache

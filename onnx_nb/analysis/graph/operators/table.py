@@ -41,6 +41,7 @@ Trait = Literal[
     "in_place",  # onnxruntime lets it write over its first input, as measured with 1.32; Add, Exp and Neg do not
     "zeros_same",  # computes the same for −0.0 and 0.0; products are added to 0.0
     "zeros_kept",  # −0.0 in place of 0.0 changes at most the sign of zeros; of Div, of the dividend
+    "sequence",  # reads or makes sequences or optional values
     "random",  # varies from run to run
     "bodies",  # its kernel runs other nodes
     "inserted",  # onnxruntime inserts it; the output is the input, in another place or layout
@@ -139,7 +140,8 @@ QLinearLeakyRelu: like=LeakyRelu integers scales=0:1,2 out=3,4
 QLinearSigmoid: like=Sigmoid integers scales=0:1,2 out=3,4
 QLinearSoftmax: like=Softmax integers scales=0:1,2 out=3,4
 QOrderedGelu: like=Gelu integers scales=0:1,-1 out=2,-1 cost=?
-BiasDropout BiasSplitGelu EngramGate ParametricSoftplus ScaledSiLU ScaledTanh SiLU com.microsoft.SwiGLU: cost=?
+BiasDropout BiasSplitGelu EngramGate ParametricSoftplus ScaledSiLU ScaledTanh SiLU: cost=?
+com.microsoft.SwiGLU: cost=1
 
 [normalize]
 BatchNormalization: shaped zeros_kept weights=1 bias=2 channels=1 fits=1:0 feed4=0.1..2 cost=2
@@ -222,12 +224,13 @@ OneHot: moves=2 host=1
 Shape Size: of_shape zeros_same host_output
 NonZero: host_output
 ArrayFeatureExtractor: moves=0 feed1=index:0,-1
-ConcatFromSequence Optional OptionalGetElement SequenceAt SequenceErase SplitToSequence: moves=0
-SequenceConstruct: moves=*
-SequenceInsert: moves=0,1
-CategoryMapper DictVectorizer FeatureVectorizer LabelEncoder OneHotEncoder OptionalHasElement RegexFullMatch
-SequenceEmpty
-SequenceLength StringConcat StringNormalizer StringSplit TfIdfVectorizer ZipMap
+ConcatFromSequence Optional OptionalGetElement SequenceAt SequenceErase SplitToSequence: sequence moves=0
+SequenceConstruct: sequence moves=*
+SequenceInsert: sequence moves=0,1
+OptionalHasElement SequenceEmpty SequenceLength: sequence
+CategoryMapper DictVectorizer FeatureVectorizer LabelEncoder OneHotEncoder RegexFullMatch
+
+StringConcat StringNormalizer StringSplit TfIdfVectorizer ZipMap
 
 [shape]
 ExpandDims: moves=0
@@ -272,7 +275,7 @@ BitCast CastMap Imputer
 QuantizeLinear: rounds zeros_same out=1,2 feed1=0.1..2 cost=3
 DequantizeLinear: dequantizes scales=0:1,2 feed1=0.1..2 cost=2
 DynamicQuantizeLinear: rounds cost=5/input
-DequantizeBFP DequantizeWithOrder: dequantizes shaped cost=?
+DequantizeBFP DequantizeWithOrder: dequantizes cost=?
 QuantizeBFP QuantizeWithOrder: rounds cost=?
 
 [control]
