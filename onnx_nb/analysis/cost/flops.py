@@ -7,7 +7,7 @@ of matrix products, convolutions and attention, and nothing else.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import onnx.defs
 
@@ -20,6 +20,8 @@ from onnx_nb.analysis.model.tensors import attribute
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from onnx_nb.analysis.graph.operators import Operator
+
 
 class UnknownCostError(Exception):
     """Raised for a node with an unknown cost; the message is the reason."""
@@ -27,27 +29,46 @@ class UnknownCostError(Exception):
 
 def count(case: Case) -> tuple[float, float, str]:
     """Count the operations of a node in one run, without bodies and local functions."""
-    op, product = plain_text(case.node.op_type), _PRODUCTS.get((plain_text(case.node.op_type), case.domain))
-    if case.domain in operators.onnx_domains():
-        known = case.known_operator
-    else:
-        tabled = product is not None or op in _BY_OUTPUT or op in _BY_INPUT or op in _WINDOWS
-        known = case.domain == "com.microsoft" and (
-            tabled or operators.schema(op, "", onnx.defs.onnx_opset_version()) is not None
-        )
-    if not known:
+    op = plain_text(case.node.op_type)
+    facts = operators.facts(op, case.domain)
+    is_listed = facts.cost != "?" or operators.schema(op, "", onnx.defs.onnx_opset_version()) is not None
+    if not case.known_operator and not (is_listed and _is_added(op, case.domain)):
         named = shortened(f"{case.domain}.{op}" if case.domain else op, 100)
         return math.nan, math.nan, f"what operator {named} computes is not known"
     # operators of other known categories have no multiply-accumulates
-    unknown_kinds = ("linear", "other", "control")
-    has_products = product is not None or operators.CATEGORIES[operators.category(op, case.domain)] in unknown_kinds
+    has_products = facts.cost in _PRODUCTS or facts.category in ("linear", "other", "control")
     try:
-        macs, others = product(case) if product is not None else (0, _others(case, op))
+        macs, others = _counted(case, op, facts)
         return macs, 2 * macs + others, ""
     except UnknownCostError as unknown:
         return math.nan if has_products else 0.0, math.nan, str(unknown)
     except BROKEN:
         return math.nan, math.nan, f"attributes or shapes are not those of {op}"
+
+
+def _is_added(op: str, domain: str) -> bool:
+    """Return whether an operator is one that onnxruntime adds to those of onnx, one of them in onnx's domain."""
+    return domain == "com.microsoft" or (op, domain) == ("SimplifiedLayerNormalization", "")
+
+
+def _counted(case: Case, op: str, facts: Operator) -> tuple[int, int]:
+    """Return the products and the other steps of a node, by the rule of the table of operators."""
+    if facts.cost == "?":
+        raise UnknownCostError(f"the steps of {op} are not counted")
+    if facts.cost in _PRODUCTS:
+        return _PRODUCTS[facts.cost](case, facts)
+    if facts.cost in _STEPS:
+        return 0, _STEPS[facts.cost](case)
+    number, _, unit = facts.cost.partition("/")
+    steps = int(number)
+    if unit == "input":
+        return 0, steps * _read(case)
+    if unit == "tap":
+        taps: int = math.prod(attribute(case.node, "kernel_shape", ()))
+        return 0, steps * _made(case) * taps
+    if unit == "operand":
+        return 0, _made(case) * (len(case.inputs) + steps)
+    return 0, steps * _made(case) if steps else 0
 
 
 def _shape(case: Case, place: int, rank: int = 0, *, output: bool = False) -> tuple[int, ...]:
@@ -72,7 +93,7 @@ def _shape(case: Case, place: int, rank: int = 0, *, output: bool = False) -> tu
 
 
 def _has(case: Case, place: int) -> bool:
-    return place < len(case.inputs) and case.inputs[place] is not None
+    return 0 <= place < len(case.inputs) and case.inputs[place] is not None
 
 
 def _read(case: Case, place: int = 0) -> int:
@@ -85,25 +106,27 @@ def _made(case: Case) -> int:
     return math.prod(_shape(case, 0, output=True))
 
 
-def _conv(case: Case, weight: int, bias: int) -> tuple[int, int]:
+def _conv(case: Case, facts: Operator) -> tuple[int, int]:
     out = _made(case)
-    return out * math.prod(_shape(case, weight)[1:]), out if _has(case, bias) else 0
+    return out * math.prod(_shape(case, facts.weights[0])[1:]), out if _has(case, facts.bias) else 0
 
 
-def _deform_conv(case: Case) -> tuple[int, int]:
+def _deform_conv(case: Case, facts: Operator) -> tuple[int, int]:
     """Count a convolution whose taps are interpolated from four neighbors, each once for all filters that read it."""
     out, kernel = _shape(case, 0, 3, output=True), math.prod(_shape(case, 1)[2:])
     taps = math.prod(out) // max(out[1], 1) * _shape(case, 0, 3)[1] * kernel
-    macs, bias = _conv(case, 1, 3)
+    macs, bias = _conv(case, facts)
     return macs, bias + taps * (8 + _has(case, 4))  # a product and a sum for each neighbor, and the mask
 
 
-def _conv_transpose(case: Case) -> tuple[int, int]:
+def _conv_transpose(case: Case, facts: Operator) -> tuple[int, int]:
     # each element of the input is multiplied with the whole kernel
-    return _read(case) * math.prod(_shape(case, 1)[1:]), _made(case) if _has(case, 2) else 0
+    products = _read(case) * math.prod(_shape(case, facts.weights[0])[1:])
+    return products, _made(case) if _has(case, facts.bias) else 0
 
 
-def _matmul(case: Case, second: int = 1) -> tuple[int, int]:
+def _matmul(case: Case, facts: Operator) -> tuple[int, int]:
+    second = facts.weights[0]
     first, other = _shape(case, 0, 1), _shape(case, second, 1)
     rows, depth = (1, *first)[-2:]
     if len(first) > 1 and attribute(case.node, "transA", 0):
@@ -116,15 +139,15 @@ def _matmul(case: Case, second: int = 1) -> tuple[int, int]:
     return size * depth, size if attribute(case.node, "alpha", 1.0) != 1.0 else 0
 
 
-def _gemm(case: Case) -> tuple[int, int]:
-    macs, others = _matmul(case)
-    if _has(case, 2):
+def _gemm(case: Case, facts: Operator) -> tuple[int, int]:
+    macs, others = _matmul(case, facts)
+    if _has(case, facts.bias):
         out = _made(case)
-        others += out + (_read(case, 2) if attribute(case.node, "beta", 1.0) != 1.0 else 0)
+        others += out + (_read(case, facts.bias) if attribute(case.node, "beta", 1.0) != 1.0 else 0)
     return macs, others
 
 
-def _einsum(case: Case) -> tuple[int, int]:
+def _einsum(case: Case, _: Operator) -> tuple[int, int]:
     """Count the contraction of the operands from left to right, as onnxruntime does it."""
     left, arrow, result = plain_text(attribute(case.node, "equation", b"")).replace(" ", "").partition("->")
     terms = left.split(",")
@@ -179,7 +202,7 @@ def _attended(case: Case, scores: int, width: int, value_width: int, *added: int
     return scores * (width + value_width), scores * steps
 
 
-def _attention(case: Case) -> tuple[int, int]:
+def _attention(case: Case, _: Operator) -> tuple[int, int]:
     query, key, value = (_shape(case, place) for place in range(3))
     if len(query) == 4:
         batch, heads, rows, width = query
@@ -196,7 +219,7 @@ def _attention(case: Case) -> tuple[int, int]:
     return _attended(case, batch * heads * rows * columns, width, value_width, 3)
 
 
-def _multi_head(case: Case) -> tuple[int, int]:
+def _multi_head(case: Case, _: Operator) -> tuple[int, int]:
     heads = max(attribute(case.node, "num_heads", 0), 1)
     query = _shape(case, 0)
     batch, rows = query[:2]
@@ -218,7 +241,7 @@ def _multi_head(case: Case) -> tuple[int, int]:
     return macs, others + (math.prod(query) if _has(case, 3) else 0)
 
 
-def _packed_attention(case: Case) -> tuple[int, int]:
+def _packed_attention(case: Case, _: Operator) -> tuple[int, int]:
     """Count com.microsoft's Attention, which also projects its input."""
     batch, rows, _ = _shape(case, 0, 3)
     hidden, width = _shape(case, 1, 2)
@@ -230,7 +253,7 @@ def _packed_attention(case: Case) -> tuple[int, int]:
     return macs + projected * hidden, others + (projected if _has(case, 2) else 0)
 
 
-def _grouped_attention(case: Case) -> tuple[int, int]:
+def _grouped_attention(case: Case, _: Operator) -> tuple[int, int]:
     heads, shared = attribute(case.node, "num_heads", 0), attribute(case.node, "kv_num_heads", 0)
     batch, rows, hidden = _shape(case, 0, 3)
     if not heads:
@@ -246,120 +269,74 @@ def _grouped_attention(case: Case) -> tuple[int, int]:
     return _attended(case, batch * heads * rows * columns, width, width)
 
 
-def _recurrent(case: Case, gates: int, per_cell: int) -> tuple[int, int]:
-    """Count a recurrent layer; ``per_cell`` is the number of steps of one cell after its products and biases."""
+# gates, and the steps of one cell after its products and biases
+_CELLS: Final = {
+    # 2 sums, 3 functions, a product and a sum for the reset; a difference, 2 products and a sum for the update
+    "GRU": (3, 11),
+    # 4 sums, 5 functions, 2 products and a sum for the state, a product for the output
+    "LSTM": (4, 13),
+    "RNN": (1, 2),
+}
+
+
+def _recurrent(case: Case, facts: Operator) -> tuple[int, int]:
+    gates, per_cell = _CELLS[facts.like or plain_text(case.node.op_type)]
     steps = math.prod(_shape(case, 0, 3)[:2])
     directions, _, cells = _shape(case, 2, 3)
-    biases = 2 * gates if _has(case, 3) else 0
+    biases = 2 * gates if _has(case, facts.bias) else 0
     peepholes = 6 if gates == 4 and _has(case, 7) else 0  # three products and three sums
     return steps * (_read(case, 1) + _read(case, 2)), steps * directions * cells * (per_cell + biases + peepholes)
 
 
-def _linear_model(case: Case) -> tuple[int, int]:
+def _linear_model(case: Case, _: Operator) -> tuple[int, int]:
     rows = math.prod(_shape(case, 0)[:-1])
     coefficients = len(attribute(case.node, "coefficients", ()))
     return rows * coefficients, rows * len(attribute(case.node, "intercepts", ()))
 
 
-_PRODUCTS: dict[tuple[str, str], Callable[[Case], tuple[int, int]]] = {
-    ("Attention", ""): _attention,
-    ("Conv", ""): lambda case: _conv(case, 1, 2),
-    ("ConvInteger", ""): lambda case: _conv(case, 1, 9),
-    ("ConvTranspose", ""): _conv_transpose,
-    ("DeformConv", ""): _deform_conv,
-    ("Einsum", ""): _einsum,
-    ("Gemm", ""): _gemm,
-    # 2 sums, 3 functions, a product and a sum for the reset; a difference, 2 products and a sum for the update
-    ("GRU", ""): lambda case: _recurrent(case, 3, 11),
-    # 4 sums, 5 functions, 2 products and a sum for the state, a product for the output
-    ("LSTM", ""): lambda case: _recurrent(case, 4, 13),
-    ("MatMul", ""): _matmul,
-    ("MatMulInteger", ""): _matmul,
-    ("QLinearConv", ""): lambda case: _conv(case, 3, 8),
-    ("QLinearMatMul", ""): lambda case: _matmul(case, 3),
-    ("RNN", ""): lambda case: _recurrent(case, 1, 2),
-    ("LinearClassifier", "ai.onnx.ml"): _linear_model,
-    ("LinearRegressor", "ai.onnx.ml"): _linear_model,
-    ("Attention", "com.microsoft"): _packed_attention,
-    ("FusedConv", "com.microsoft"): lambda case: _conv(case, 1, 2),
-    ("FusedGemm", "com.microsoft"): _gemm,
-    ("GroupQueryAttention", "com.microsoft"): _grouped_attention,
-    ("MatMulNBits", "com.microsoft"): lambda case: (_read(case) * attribute(case.node, "N", 0), 0),
-    ("MultiHeadAttention", "com.microsoft"): _multi_head,
-}
-for _name in ("DynamicQuantizeMatMul", "FusedMatMul", "MatMulIntegerToFloat", "TransposeMatMul"):
-    _PRODUCTS[_name, "com.microsoft"] = _matmul
+def _packed_matmul(case: Case, _: Operator) -> tuple[int, int]:
+    return _read(case) * attribute(case.node, "N", 0), 0
 
 
-def _steps(operators_of: Mapping[int, str]) -> dict[str, int]:
-    return {op: steps for steps, ops in operators_of.items() for op in ops.split()}
+def _layer_norm(case: Case) -> int:
+    return _made(case) * (7 if _has(case, 2) else 6)
 
 
-# Steps for each element of the first output…
-_BY_OUTPUT = _steps(
-    {
-        0: "QLinearConcat",
-        1: "BiasAdd FastGelu QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid QuickGelu",
-        2: "BatchNormalization BiasGelu DequantizeLinear",
-        3: "LpNormalization QuantizeLinear RotaryEmbedding",
-        4: "RMSNormalization SimplifiedLayerNormalization",
-        5: "LogSoftmax MeanVarianceNormalization QLinearSoftmax SkipSimplifiedLayerNormalization Softmax",
-        6: "BiasSoftmax",
-        7: "GroupNormalization GroupNorm InstanceNormalization LayerNormalization",
-        8: "SkipLayerNormalization",
-        9: "EmbedLayerNormalization",
-    }
-)
-# … or of the first input.
-_BY_INPUT = _steps(
-    {
-        1: "ArgMax ArgMin CumProd CumSum GlobalAveragePool GlobalMaxPool QLinearGlobalAveragePool "
-        "ReduceLogSum ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum",
-        2: "GlobalLpPool ReduceL1 ReduceL2 ReduceLogSumExp ReduceSumSquare",
-        5: "DynamicQuantizeLinear",
-    }
-)
-_WINDOWS = {"AveragePool": 1, "MaxPool": 1, "LpPool": 2, "QLinearAveragePool": 1}
-_VARIADIC = {"Max": -1, "Mean": 0, "Min": -1, "Sum": -1}
-# Operators whose work depends on the values that they get, or follows no formula of few steps.
-_OPEN = """
-    Bernoulli CDist Det DFT Inverse MaxRoiPool MaxUnpool Multinomial NegativeLogLikelihoodLoss NonMaxSuppression
-    RoiAlign SoftmaxCrossEntropyLoss TopK Unique"""
-_NOTHING = frozenset({"Cast", "CastLike", "BitCast", "CastMap", "Dropout", "Imputer"})
+def _lrn(case: Case) -> int:
+    return _made(case) * (int(attribute(case.node, "size", 1)) + 5)
 
 
-def _others(case: Case, op: str) -> int:
-    """Count the steps of an operator that is not a product."""
-    kind = operators.CATEGORIES[operators.category(op, case.domain)]
-    if op in _OPEN.split():
-        raise UnknownCostError(f"the steps of {op} are not counted")
-    if op in ("Resize", "Upsample", "GridSample"):
-        return _interpolated(case, op)
-    if kind in ("shape", "input") or op in _NOTHING:
-        return 0
-    if op == "LRN":
-        return _made(case) * (int(attribute(case.node, "size", 1)) + 5)
-    if op in _WINDOWS:
-        taps: int = math.prod(attribute(case.node, "kernel_shape", ()))
-        return _made(case) * taps * _WINDOWS[op]
-    if op in _VARIADIC:
-        return _made(case) * (len(case.inputs) + _VARIADIC[op])
-    if op in _BY_INPUT:
-        return _read(case) * _BY_INPUT[op]
-    if op in _BY_OUTPUT:
-        without_bias = op == "LayerNormalization" and not _has(case, 2)
-        return _made(case) * (_BY_OUTPUT[op] - without_bias)
-    if kind in ("activation", "arithmetic", "random"):
-        return _made(case)
-    raise UnknownCostError(f"the steps of {op} are not counted")
-
-
-def _interpolated(case: Case, op: str) -> int:
+def _interpolated(case: Case) -> int:
     """Count the taps of an interpolation: a product and a sum each."""
-    mode = plain_text(attribute(case.node, "mode", b"nearest" if op != "GridSample" else b"linear"))
+    is_grid = plain_text(case.node.op_type) == "GridSample"
+    mode = plain_text(attribute(case.node, "mode", b"linear" if is_grid else b"nearest"))
     if mode == "nearest":
         return 0
     out, given = _shape(case, 0, output=True), _shape(case, 0)
-    axes = sum(a != b for a, b in zip(out, given, strict=False)) if op != "GridSample" else len(out) - 2
+    axes = len(out) - 2 if is_grid else sum(a != b for a, b in zip(out, given, strict=False))
     taps: int = (4 if mode in ("cubic", "bicubic") else 2) ** axes
     return 2 * math.prod(out) * taps
+
+
+_PRODUCTS: Final[Mapping[str, Callable[[Case, Operator], tuple[int, int]]]] = {
+    "attention": _attention,
+    "conv": _conv,
+    "conv_transpose": _conv_transpose,
+    "deform_conv": _deform_conv,
+    "einsum": _einsum,
+    "gemm": _gemm,
+    "grouped_attention": _grouped_attention,
+    "linear_model": _linear_model,
+    "matmul": _matmul,
+    "multi_head": _multi_head,
+    "packed_attention": _packed_attention,
+    "packed_matmul": _packed_matmul,
+    "recurrent": _recurrent,
+}
+"""Rules of operators with multiply-accumulates; they return these and the other steps."""
+_STEPS: Final[Mapping[str, Callable[[Case], int]]] = {
+    "interpolation": _interpolated,
+    "layer_norm": _layer_norm,
+    "lrn": _lrn,
+}
+"""Rules of other operators that no number describes."""
