@@ -22,6 +22,7 @@ from onnx import FunctionProto, ModelProto, TensorProto
 from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.operators import facts
 from onnx_nb.analysis.graph.shape_inference import Inference, infer
 from onnx_nb.analysis.graph.types import is_static, may_divide
 from onnx_nb.analysis.model import tensors, wire
@@ -82,24 +83,6 @@ FOREIGN: Final[dict[str, tuple[str, ...]]] = {
     "weight_tying": ("eliminate_duplicate_initializer",),
 }
 """Rule names of other tools → our equivalent rules; none where `simplify` never does the same."""
-
-_DETERMINISTIC: Final = """
-    Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization BitShift BitwiseAnd
-    BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Celu CenterCropPad Clip Col2Im Compress Concat Conv
-    ConvTranspose ConstantOfShape Cos Cosh CumProd CumSum DepthToSpace Det Div Einsum Elu Equal Erf Exp Expand EyeLike
-    Flatten Floor GRU Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool Greater
-    GreaterOrEqual GridSample GroupNormalization HammingWindow HannWindow BlackmanWindow HardSigmoid HardSwish
-    Hardmax Identity InstanceNormalization IsInf IsNaN LRN LSTM LayerNormalization LeakyRelu Less LessOrEqual Log
-    LogSoftmax LpNormalization LpPool MatMul Max MaxPool MaxUnpool Mean MeanVarianceNormalization MelWeightMatrix Min
-    Mish Mod Mul Neg NonMaxSuppression NonZero Not OneHot Or PRelu Pad Pow RMSNormalization RNN Range Reciprocal
-    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
-    Relu Reshape Resize ReverseSequence RoiAlign Round Scatter ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign
-    Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh TensorScatter
-    ThresholdedRelu Tile TopK Transpose Trilu Unique Unsqueeze Upsample Where Xor"""
-DETERMINISTIC: Final = frozenset(_DETERMINISTIC.split())
-"""Standard operators that always compute the same; none is random or stateful."""
-QUANTIZING: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
-"""Operators that describe how a weight is stored, folded only on request."""
 
 
 def rules() -> dict[str, str]:
@@ -281,7 +264,8 @@ class _Folding:
     def __init__(self, net: Editor, budget: int, spent: int, *, quantizing: bool) -> None:
         self.net, self.budget, self.spent = net, budget, spent
         self.left: dict[int, Unfolded] = {}
-        self._ops = DETERMINISTIC | QUANTIZING if quantizing else DETERMINISTIC
+        self._quantized = ("", "rounds", "dequantizes") if quantizing else ("",)
+        """How operators may be quantized: others describe how a weight is stored."""
         self._refused: set[int] = set()
 
     def known_integers(self) -> None:
@@ -325,7 +309,10 @@ class _Folding:
         made: set[int] = set()
         ops = []
         for op in net.in_order():
-            if op.op_type not in self._ops or op.domain or op.bodies or op.number in self._refused:
+            known = facts(op.op_type)
+            if op.domain or op.bodies or op.number in self._refused or known.quantized not in self._quantized:
+                continue
+            if not known.is_deterministic or "sequence" in known.traits or op.op_type in ("Constant", "Dropout"):
                 continue
             if not all(v < 0 or v in made or v in net.constants for v in op.inputs):
                 continue

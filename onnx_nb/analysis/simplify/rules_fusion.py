@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import onnx
 
+from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import Editor, Rule, rule
 from onnx_nb.analysis.simplify.known_graph import FLOATS, Array, Op, tensor_kind
@@ -25,11 +26,6 @@ JOINED_AT_MOST: Final = 1 << 20
 What is joined is a copy, in memory and in the new file, and saves nodes rather than time: onnxruntime takes as long for
 the parts on their own (0.92 to 1.16 of their CPU time joined, for weights from 16 KiB to 4 MiB and 1 to 128 rows).
 """
-RANDOM: Final = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
-"""Operators whose outputs vary from run to run."""
-
 _rule = functools.partial(rule, FUSIONS)
 
 
@@ -125,14 +121,10 @@ def _slices_in_row(net: Editor, op: Op) -> str | None:
     return "two Slices along different axes"
 
 
-_SUMS = "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceProd ReduceSum ReduceSumSquare"
-_REDUCING: Final = (*_SUMS.split(), "ReduceMax", "ReduceMin", "ArgMax", "ArgMin")
-
-
 @_rule("fuse_consecutive_reduce_unsqueeze", "Unsqueeze")
 def _reduce_unsqueeze(net: Editor, op: Op) -> str | None:
     """Keep the axes of a reduction that an Unsqueeze restores."""
-    before = net.before(op, 0, *_REDUCING)
+    before = net.before(op, 0, *names_where("reduces"))
     if before is None or before.attribute("keepdims", 1) != 0:
         return None
     inner, back = net.shape(before.inputs[0]), symbolic_dims.axes(net, op)
@@ -321,7 +313,12 @@ def _pad_into_conv(net: Editor, op: Op) -> str | None:
 @_rule("eliminate_common_subexpression")
 def _common(net: Editor, op: Op) -> str | None:
     """Replace several equal nodes by one."""
-    if op.bodies or op.op_type in RANDOM or op.op_type == "Constant" or op.domain not in ("", "ai.onnx.ml"):
+    if (
+        op.bodies
+        or op.op_type in names_where("random")
+        or op.op_type == "Constant"
+        or op.domain not in ("", "ai.onnx.ml")
+    ):
         return None
     if not op.inputs or (op.op_type == "Dropout" and (len(op.inputs) > 2 or net.opset < 7)):
         return None

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import Editor, Rule, rule
 from onnx_nb.analysis.simplify.known_graph import LEFT_OUT, Array, Op, tensor_kind
@@ -145,21 +146,8 @@ def _nop_arithmetic(net: Editor, op: Op) -> str | None:
     return None
 
 
-_SAME = """
-    Abs ArgMax ArgMin Conv ConvTranspose Cos Cosh Equal Exp Gemm Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual
-    LogSoftmax MatMul QuantizeLinear ReduceL1 ReduceL2 ReduceLogSumExp ReduceSumSquare Shape Sigmoid Size Softmax
-    Softplus"""
-_SAME_FOR_ZEROS: Final = frozenset(_SAME.split())
-"""Operators that compute the same for −0.0 and 0.0; products are added to 0.0."""
-_KEEPING = """
-    Add AveragePool BatchNormalization Cast Clip Concat Div Dropout Elu Erf Expand Flatten Gather Gelu GlobalAveragePool
-    HardSwish Identity InstanceNormalization LayerNormalization LeakyRelu Max MaxPool Min Mul Neg PRelu Pad
-    RMSNormalization ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape Slice Split Sqrt Squeeze Sub Sum Swish Tanh
-    Transpose Unsqueeze Where"""
-_KEEPS_ZEROS: Final = frozenset(_KEEPING.split())
-"""Operators in which −0.0 in place of 0.0 changes at most the sign of zeros; of Div, the dividend."""
-_BIASED: Final = ("BatchNormalization", "InstanceNormalization", "LayerNormalization")
-"""Operators that add their third input last."""
+_NEVER_NEGATIVE: Final = tuple(op for op in sorted(names_where("zeros_same")) if facts(op).range[:1] == (0,))
+"""Operators whose outputs are positive or 0.0."""
 _FAR: Final = 64
 """Maximum values through which the sign of a zero is followed."""
 
@@ -172,14 +160,16 @@ def _hides_sign_of_zero(net: Editor, value: int) -> bool:
         if net.output_count[value]:
             return False
         for op in net.uses(value):
-            added = op.inputs if op.op_type == "Add" else op.inputs[2:3] if op.op_type in _BIASED else ()
+            known = facts(op.op_type)
+            bias = known.bias if known.category == "normalize" else len(op.inputs)
+            added = op.inputs if op.op_type == "Add" else op.inputs[bias : bias + 1]
             ends = any(each != value and _is_never_negative_zero(net, each) for each in added)
             if op.domain or (op.op_type == "Div" and op.inputs[1] == value):
                 return False
-            if ends or op.op_type in _SAME_FOR_ZEROS:
+            if ends or "zeros_same" in known.traits:
                 continue
             exponent = net.constant(op.inputs[1]) if op.op_type == "Pow" else None
-            if op.op_type not in _KEEPS_ZEROS and (exponent is None or not np.all(exponent > 0)):
+            if "zeros_kept" not in known.traits and (exponent is None or not np.all(exponent > 0)):
                 return False
             waiting += [made for made in op.outputs if made >= 0 and made not in seen]
             seen.update(op.outputs)
@@ -190,7 +180,7 @@ def _is_never_negative_zero(net: Editor, value: int) -> bool:
     """Return whether a value is a constant without −0.0, or a function that is positive or 0.0."""
     array = net.constant(value)
     if array is None:
-        return net.made_by(value, "Abs", "Cosh", "Exp", "ReduceL1", "ReduceL2", "Sigmoid", "Softmax") is not None
+        return net.made_by(value, *_NEVER_NEGATIVE) is not None
     return array.dtype.kind in "fiu" and not bool((np.signbit(array) & (array == 0)).any())
 
 

@@ -28,6 +28,7 @@ from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.graph.shape_inference import BROKEN
 from onnx_nb.analysis.model import external_data, wire
 from onnx_nb.analysis.model.functions import key_of
@@ -40,7 +41,6 @@ from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import Change
 from onnx_nb.analysis.simplify.rounds import Rounds, Step, Unfolded, rules, skipped_names
-from onnx_nb.analysis.simplify.rules_fusion import RANDOM
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
@@ -283,7 +283,7 @@ def simplify(
     before = _operators(loaded)
     tell(0.5, "checking")
     check = _Check(shaped, result, loaded if dynamic_axes and not shapes else shaped, rtol, atol)
-    check.run(check_n, feeds, tell, is_random=not before.keys().isdisjoint(RANDOM | {"Dropout"}))
+    check.run(check_n, feeds, tell, is_random=not before.keys().isdisjoint(names_where("random") | {"Dropout"}))
     if strict and check.verdict == "unchecked":
         advice = "Choose check_n and feeds on which the original runs."
         asked = f"strict asks for a verified result of {label_of(loaded)}. {check.said}"

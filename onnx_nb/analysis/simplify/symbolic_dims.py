@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnx import TensorProto
 
+from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.graph.types import is_static
 
 if TYPE_CHECKING:
@@ -22,25 +23,11 @@ if TYPE_CHECKING:
 DEPTH: Final = 64
 """Maximum number of nodes through which a size is traced; each takes up to five frames of Python's stack."""
 
-_EACH: Final = """
-    Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish
-    Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign
-    Sqrt Swish Tan Tanh ThresholdedRelu"""
-POINTWISE: Final = frozenset(_EACH.split())
+POINTWISE: Final = names_where("pointwise")
 """Operators that compute each element of the output from the same element of the first input."""
-_ALIKE: Final = """
-    BatchNormalization CumSum Dropout Hardmax InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization
-    PRelu RMSNormalization Softmax Trilu"""
-_SHAPED_ALIKE: Final = POINTWISE | frozenset(_ALIKE.split())
-"""Operators whose output has the shape of the first input."""
-_SPREAD: Final = """
-    Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor"""
-BROADCASTING: Final = frozenset(_SPREAD.split())
+BROADCASTING: Final = names_where("broadcast")
 """Operators that compute each element of the output from the same elements of all inputs, which are broadcast."""
 ELEMENTWISE: Final = POINTWISE | BROADCASTING
-_BATCH: Final = "Conv ConvTranspose MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool ConvInteger"
-_BATCHED: Final = frozenset(_BATCH.split())
-"""Operators that keep the first axis, the batch."""
 
 
 class Unknown(NamedTuple):
@@ -136,9 +123,9 @@ def _source(net: KnownGraph, op: Op, rank: int, own: Unknown) -> tuple[int, int]
     """Return the input and its axis with the same size as an axis of a node's output; None if unknown."""
     kind, data, axis = op.op_type, op.inputs[0], own.place
     before = net.shape(data) or ()
-    if kind in _SHAPED_ALIKE:
+    if kind in POINTWISE or kind in names_where("shaped"):
         return (data, axis) if op.outputs[0] == own.value and len(before) == rank else None
-    if kind in _BATCHED:
+    if kind in names_where("batched"):
         return (data, 0) if axis == 0 else None
     if kind == "Transpose":
         order = perm(net, op)
