@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.dataflow import depths, followers, lines, rows, strongly_connected, topological, upward
-from onnx_nb.analysis.graph.operators import CATEGORIES, category
+from onnx_nb.analysis.graph.operators import CATEGORIES, category, names_where
 from onnx_nb.analysis.model.protofields import Longs, sorted_unique
 
 if TYPE_CHECKING:
@@ -278,15 +278,14 @@ class Siblings:
         if sum(code < 0 for code in codes) < MIN_PREPARED or all(code < 0 for code in codes):
             return []
         before, _ = self._neighbors(0)
+        of_shape = names_where("of_shape")
         has_weights: dict[int, bool] = {}
         level: dict[int, int] = {}
         for code in codes:
             items = [-1 - code] if code < 0 else self.items_in(code).tolist()
             is_source = len(items) > CHILDREN_LIMIT or any(map(part.learned, items))
             is_fed = any(has_weights.get(other, True) for other in before[code])
-            has_weights[code] = is_source or (
-                is_fed and not (code < 0 and part.operator(-1 - code) in ("Shape", "Size"))
-            )
+            has_weights[code] = is_source or (is_fed and not (code < 0 and part.operator(-1 - code) in of_shape))
             # the level rises after a path through a learned item, so that no piece holds both ends of one
             above = (level.get(other, 0) + (has_weights[other] and not has_weights[code]) for other in before[code])
             level[code] = max(above, default=0)
