@@ -420,8 +420,8 @@ def _task(name: str, node: str, site: _Site, array: NDArray[Any], op: str, axis:
     else:
         given = (site.scale, site.zero, site.back_scale, site.back_zero)
         numbers = tuple(each.reshape(-1)[:1, None].astype(np.float64) for each in given)  # type: ignore[assignment]
-    low_and_high = facts(op).range
-    natural = low_and_high if low_and_high and math.isfinite(low_and_high[1]) else None
+    ends = facts(op).range
+    natural = ends if ends is not None and math.isfinite(ends[1]) else None
     return _Task(name, node, rows, numbers, site.zero.dtype, is_wide, natural)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import onnx
+import onnx.defs
 from numpy.typing import NDArray
 from onnx import TensorProto
 
@@ -422,7 +422,13 @@ def _of_case(case: Case) -> tuple[tuple[float, float, float], str]:
 def _of_body(case: Case) -> tuple[float, float] | None:
     """Return MACs and FLOPs of the function that the specification defines a node by; None if they are unknown."""
     kinds = [onnx.TypeProto() if kind is None else kind.proto for kind in case.inputs]
-    function = operators.body(case.node, case.version, kinds)
+    proto, version = onnx.NodeProto.FromString(case.node.SerializeToString()), case.version
+    if case.domain == "com.microsoft":  # another operator of that name may have other attributes
+        proto.domain, version = "", onnx.defs.onnx_opset_version()
+        definition = operators.schema(proto.op_type, "", version)
+        if definition is None or any(attribute.name not in definition.attributes for attribute in proto.attribute):
+            return None
+    function = operators.body(proto, version, kinds)
     if function is None:
         return None
     names = [name and f"input {place}" for place, name in enumerate(case.node.input)]

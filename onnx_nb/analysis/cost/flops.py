@@ -6,9 +6,11 @@ of matrix products, convolutions and attention, and nothing else.
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import onnx.defs
 
 from onnx_nb.analysis.formatting import plain_text, shortened
@@ -19,6 +21,8 @@ from onnx_nb.analysis.model.tensors import attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
 
     from onnx_nb.analysis.graph.operators import Operator
 
@@ -219,7 +223,7 @@ def _attention(case: Case, _: Operator) -> tuple[int, int]:
     return _attended(case, batch * heads * rows * columns, width, value_width, 3)
 
 
-def _multi_head(case: Case, _: Operator) -> tuple[int, int]:
+def _multi_head(case: Case, facts: Operator, past: int = 6, added: tuple[int, ...] = (4, 5)) -> tuple[int, int]:
     heads = max(attribute(case.node, "num_heads", 0), 1)
     query = _shape(case, 0)
     batch, rows = query[:2]
@@ -235,22 +239,61 @@ def _multi_head(case: Case, _: Operator) -> tuple[int, int]:
             value = _shape(case, 2)
             columns = key[2] if len(key) == 4 else key[1]
             value_width = value[3] if len(value) == 4 else value[2] // heads
-    if _has(case, 6):
-        columns += _shape(case, 6, 4)[2]
-    macs, others = _attended(case, batch * heads * rows * columns, width, value_width, 4, 5)
-    return macs, others + (math.prod(query) if _has(case, 3) else 0)
+    columns += _past(case, past, 2)
+    macs, others = _attended(case, batch * heads * rows * columns, width, value_width, *added)
+    return macs, others + (math.prod(query) if _has(case, facts.bias) else 0)
 
 
-def _packed_attention(case: Case, _: Operator) -> tuple[int, int]:
-    """Count com.microsoft's Attention, which also projects its input."""
-    batch, rows, _ = _shape(case, 0, 3)
-    hidden, width = _shape(case, 1, 2)
+def _past(case: Case, place: int, axis: int) -> int:
+    """Return the tokens in a cache of keys; with a buffer for more of them, input `place` + 2 is their number."""
+    if not _has(case, place):
+        return 0
+    if not attribute(case.node, "past_present_share_buffer", 0):
+        return _shape(case, place, axis + 2)[axis]
+    return int(_value(case, place + 2).item())
+
+
+def _value(case: Case, place: int) -> NDArray[Any]:
+    value = case.values[place] if place < len(case.values) else None
+    if value is None or not value.size:
+        raise UnknownCostError(f"how many tokens there are depends on input {place}")
+    return value
+
+
+def _packed_multi_head(case: Case, facts: Operator) -> tuple[int, int]:
+    """Count an attention over sequences without padding, in one tensor (tokens, hidden)."""
+    query, heads = _shape(case, 0, 2), max(attribute(case.node, "num_heads", 0), 1)
+    is_joined = len(query) == 4  # query, key and value: (tokens, heads, 3, width)
+    width = query[3] if is_joined else query[1] // heads
+    value_width = width if is_joined else _shape(case, 2, 2)[1] // heads
+    macs, others = _attended(case, heads * _pairs(case, 5), width, value_width, 6)
+    return macs, others + (math.prod(query) if _has(case, facts.bias) else 0)
+
+
+def _pairs(case: Case, place: int) -> int:
+    """Return the pairs of tokens in the same sequence; the input holds where sequences begin and end."""
+    return int((np.diff(_value(case, place).reshape(-1).astype(np.int64)) ** 2).sum())
+
+
+def _packed_tokens(case: Case, facts: Operator) -> tuple[int, int]:
+    """Count `_packed_attention` over sequences without padding."""
+    (tokens, _), (hidden, width) = _shape(case, 0, 2), _shape(case, 1, 2)
     heads = max(attribute(case.node, "num_heads", 0), 1)
     sizes = attribute(case.node, "qkv_hidden_sizes") or [width // 3] * 3
-    columns = rows + (_shape(case, 4, 5)[3] if _has(case, 4) else 0)
+    macs, others = _attended(case, heads * _pairs(case, 4), sizes[0] // heads, sizes[2] // heads, 5)
+    projected = tokens * width
+    return macs + projected * hidden, others + (projected if _has(case, facts.bias) else 0)
+
+
+def _packed_attention(case: Case, facts: Operator, past: int = 4) -> tuple[int, int]:
+    """Count com.microsoft's Attention, which also projects its input."""
+    (batch, rows, _), (hidden, width) = _shape(case, 0, 3), _shape(case, 1, 2)
+    heads = max(attribute(case.node, "num_heads", 0), 1)
+    sizes = attribute(case.node, "qkv_hidden_sizes") or [width // 3] * 3
+    columns = rows + _past(case, past, 3)
     macs, others = _attended(case, batch * heads * rows * columns, sizes[0] // heads, sizes[2] // heads)
     projected = batch * rows * width
-    return macs + projected * hidden, others + (projected if _has(case, 2) else 0)
+    return macs + projected * hidden, others + (projected if _has(case, facts.bias) else 0)
 
 
 def _grouped_attention(case: Case, _: Operator) -> tuple[int, int]:
@@ -282,7 +325,8 @@ _CELLS: Final = {
 def _recurrent(case: Case, facts: Operator) -> tuple[int, int]:
     gates, per_cell = _CELLS[facts.like or plain_text(case.node.op_type)]
     steps = math.prod(_shape(case, 0, 3)[:2])
-    directions, _, cells = _shape(case, 2, 3)
+    directions, first, second = _shape(case, 2, 3)
+    cells = min(first, second)  # the other axis has them for each gate
     biases = 2 * gates if _has(case, facts.bias) else 0
     peepholes = 6 if gates == 4 and _has(case, 7) else 0  # three products and three sums
     return steps * (_read(case, 1) + _read(case, 2)), steps * directions * cells * (per_cell + biases + peepholes)
@@ -298,8 +342,59 @@ def _packed_matmul(case: Case, _: Operator) -> tuple[int, int]:
     return _read(case) * attribute(case.node, "N", 0), 0
 
 
+def _projection(case: Case, facts: Operator) -> tuple[int, int]:
+    """Count a product with a weight whose layout does not matter."""
+    out = _made(case)
+    return out * _shape(case, 0, 1)[-1], out if _has(case, facts.bias) else 0
+
+
+def _matmul_gelu(case: Case, facts: Operator) -> tuple[int, int]:
+    macs, others = _matmul(case, facts)
+    return macs, others + _made(case) * (1 + _has(case, facts.bias))
+
+
+def _normed_matmuls(case: Case, facts: Operator) -> tuple[int, int]:
+    """Count products of one input, normalized and added to another one before; two of them are gate and value."""
+    first, last = attribute(case.node, "Nq", attribute(case.node, "N", 0)), attribute(case.node, "Nkv", 0)
+    widths = (first, last, last) if last else (first, first)
+    size, rows = _read(case), math.prod(_shape(case, 0, 1)[:-1])
+    biases = sum(width for width, place in zip(widths, facts.weights, strict=True) if _has(case, place + 2))
+    gating = 0 if last else 2 * first  # the activation and a product
+    return size * sum(widths), rows * (biases + gating) + size * (_has(case, 1) + 4 * _has(case, 2))
+
+
+def _experts(case: Case, facts: Operator) -> tuple[int, int]:
+    """Count a mixture of experts: the router's Softmax, the layers of the chosen experts, and their weighted sum."""
+    packed = "packed" in facts.traits
+    up, down, gate = facts.weights
+    *batch, hidden = _shape(case, 0, 2)
+    bits = attribute(case.node, "fc2_expert_weight_bits", 0) or attribute(case.node, "expert_weight_bits", 4)
+    wide, inner = _shape(case, up, 3)[1], _shape(case, down, 3)[2] * (8 // bits if packed else 1)
+    is_gated = wide == 2 * inner or _has(case, gate)
+    sizes = {up: wide, down: hidden, gate: inner}
+    biases = sum(size for place, size in sizes.items() if _has(case, place + 1 + packed))
+    rows, chosen = math.prod(batch), attribute(case.node, "k", 1)
+    products = hidden * (wide + inner + inner * _has(case, gate))
+    scaling = 2 * chosen - 1 if attribute(case.node, "normalize_routing_weights", 0) else 0
+    others = chosen * (biases + inner * (1 + is_gated) + hidden) + (chosen - 1) * hidden + scaling
+    return rows * chosen * products, rows * (5 * _shape(case, 1, 2)[-1] + others)
+
+
 def _layer_norm(case: Case) -> int:
     return _made(case) * (7 if _has(case, 2) else 6)
+
+
+def _skip_group_norm(case: Case) -> int:
+    return _made(case) * (8 + _has(case, 4) + (attribute(case.node, "activation", 0) == 1))
+
+
+def _bias_dropout(case: Case) -> int:
+    return _made(case) * (1 + _has(case, 2))
+
+
+def _gemma_rotary(case: Case) -> int:
+    """Count the sine and cosine of the angles, and two products and a sum for each element of query and key."""
+    return 2 * _read(case) + 3 * (_read(case, 1) + _read(case, 3))
 
 
 def _lrn(case: Case) -> int:
@@ -322,21 +417,32 @@ _PRODUCTS: Final[Mapping[str, Callable[[Case, Operator], tuple[int, int]]]] = {
     "attention": _attention,
     "conv": _conv,
     "conv_transpose": _conv_transpose,
+    "decoder_multi_head": functools.partial(_multi_head, past=5, added=(3, 4)),
     "deform_conv": _deform_conv,
     "einsum": _einsum,
+    "experts": _experts,
     "gemm": _gemm,
     "grouped_attention": _grouped_attention,
     "linear_model": _linear_model,
     "matmul": _matmul,
+    "matmul_gelu": _matmul_gelu,
     "multi_head": _multi_head,
+    "normed_matmuls": _normed_matmuls,
     "packed_attention": _packed_attention,
     "packed_matmul": _packed_matmul,
+    "packed_multi_head": _packed_multi_head,
+    "packed_tokens": _packed_tokens,
+    "projection": _projection,
+    "quantized_attention": functools.partial(_packed_attention, past=8),
     "recurrent": _recurrent,
 }
 """Rules of operators with multiply-accumulates; they return these and the other steps."""
 _STEPS: Final[Mapping[str, Callable[[Case], int]]] = {
+    "bias_dropout": _bias_dropout,
+    "gemma_rotary": _gemma_rotary,
     "interpolation": _interpolated,
     "layer_norm": _layer_norm,
     "lrn": _lrn,
+    "skip_group_norm": _skip_group_norm,
 }
 """Rules of other operators that no number describes."""

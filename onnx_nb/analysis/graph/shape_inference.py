@@ -572,8 +572,10 @@ class Walk:
         first = case.inputs[0] if case.inputs else None
         if shape is None or first is None:
             return []
-        quantized = first.elem_type in (TensorProto.UINT8, TensorProto.INT8)
-        return [self._table.tensor(TensorProto.FLOAT if quantized else first.elem_type, shape)]
+        # integers with a scale are dequantized, unless the output has one
+        scale = facts.scales[0][0] if 0 in facts.scales and facts.out[0] < 0 else 0
+        typed = case.inputs[scale] if scale < len(case.inputs) else None
+        return [self._table.tensor((typed or first).elem_type, shape)]
 
     def _like(self, case: Case, op: str, places: tuple[int, ...]) -> list[int]:
         """Infer a standard operator on some of the inputs of a node."""

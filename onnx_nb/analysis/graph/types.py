@@ -384,17 +384,23 @@ def broadcast(*shapes: Dims) -> Dims | None:
 def contrib_shape(case: Case) -> Dims | None:
     """Return the shape of an operator's first output; None if it is unknown."""
     op, node = plain_text(case.node.op_type), case.node
+    op = operators.facts(op, case.domain).like.rpartition(".")[2] or op
     shapes = [kind.shape if kind is not None else None for kind in case.inputs] + [None] * 3
     first, second, third = shapes[:3]
     if first is None:
         return None
-    if operators.facts(op, case.domain).like == "MatMul":
+    if op == "MatMul":
         if second is None or len(first) < 2 or len(second) < 2:
             return None
         rows = first[-1] if attribute(node, "transA", 0) else first[-2]
         columns = second[-2] if attribute(node, "transB", 0) else second[-1]
         batch = broadcast(first[:-2], second[:-2]) if len(first) > 2 or len(second) > 2 else ()
         return None if batch is None else (*batch, rows, columns)
+    if op == "GatherBlockQuantized" and second is not None:
+        axis, bits = attribute(node, "gather_axis", 0) % max(len(first), 1), attribute(node, "bits", 4)
+        is_packed = case.inputs[0] is not None and case.inputs[0].elem_type == onnx.TensorProto.UINT8
+        *rest, last = (*first[:axis], *second, *first[axis + 1 :])
+        return (*rest, last * (8 // bits) if is_packed and isinstance(last, int) else last)
     if op == "MatMulNBits":
         return (*first[:-1], attribute(node, "N"))
     if op == "MultiHeadAttention" and len(first) == 3 and third is not None:

@@ -146,7 +146,7 @@ def _nop_arithmetic(net: Editor, op: Op) -> str | None:
     return None
 
 
-_NEVER_NEGATIVE: Final = tuple(op for op in sorted(names_where("zeros_same")) if facts(op).range[:1] == (0,))
+_NEVER_NEGATIVE: Final = tuple(op for op in sorted(names_where("zeros_same")) if (facts(op).range or (-1,))[0] == 0)
 """Operators whose outputs are positive or 0.0."""
 _FAR: Final = 64
 """Maximum values through which the sign of a zero is followed."""

@@ -59,7 +59,7 @@ class Operator:
     scales: Mapping[int, Slots] = field(default_factory=dict)
     out: Slots = (-1, -1)
     channels: int | None = None
-    range: tuple[float, ...] = ()
+    range: tuple[float, float] | None = None
     fits: str = ""
     host: tuple[int, ...] = ()
     feeds: Mapping[int, str] = field(default_factory=dict)
@@ -100,7 +100,7 @@ _PARSED: Final[Mapping[str, Callable[[str], Any]]] = {
         int(place): _pair(slots) for place, _, slots in (part.partition(":") for part in text.split(";"))
     },
     "out": _pair,
-    "range": lambda text: tuple(map(float, text.split(","))),
+    "range": lambda text: (float(text.partition(",")[0]), float(text.partition(",")[2])),
 }
 
 
@@ -236,7 +236,8 @@ def schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
 
 def body(node: onnx.NodeProto, opset: int, inputs: Sequence[onnx.TypeProto]) -> onnx.FunctionProto | None:
     """Return the function that the specification defines a node by, for inputs of these types; None if it has none."""
-    definition = schema(plain_text(node.op_type), plain_text(node.domain), opset)
+    # Any, as onnx's annotations lack functions
+    definition: Any = schema(plain_text(node.op_type), plain_text(node.domain), opset)
     if definition is None or len(node.input) < definition.min_input or "" in node.input[: definition.min_input]:
         return None
     if definition.has_function:

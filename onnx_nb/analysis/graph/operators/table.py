@@ -78,43 +78,48 @@ FusedConv: like=Conv infer=Conv:0,1
 NhwcConv NhwcFusedConv: like=Conv
 QLinearConvTranspose: like=ConvTranspose integers weights=3 bias=8 scales=0:1,2;3:4,5 out=6,7
 ConvTransposeWithDynamicPads: like=ConvTranspose bias=3
-FusedMatMul FusedMatMulActivation TransposeMatMul: like=MatMul
+FusedMatMul TransposeMatMul: like=MatMul
+FusedMatMulActivation: like=MatMul cost=matmul_gelu
+GemmFastGelu: like=MatMul bias=2 cost=matmul_gelu
 SparseToDenseMatMul: like=MatMul cost=?
 MatMulInteger16: like=MatMul integers
 DynamicQuantizeMatMul: like=MatMul integers bias=4 scales=1:2,3
 MatMulIntegerToFloat: like=MatMul integers bias=6 scales=0:2,4;1:3,5
-QOrderedMatMul: like=MatMul integers weights=2 bias=5 scales=0:1,-1;2:3,-1 out=4,-1
+QOrderedMatMul: like=MatMul cost=projection integers weights=2 bias=5 scales=0:1,-1;2:3,-1 out=4,-1
 FusedGemm: like=Gemm infer=Gemm:0,1
 GemmFloat8: like=Gemm
 QGemm: like=Gemm integers weights=3 bias=6 scales=0:1,2;3:4,5 out=7,8
 DynamicQuantizeLSTM: like=LSTM integers scales=1:8,9;2:10,11
 MatMulNBits: packed blocks weights=1 bias=5 channels=-1 scales=1:2,3 cost=packed_matmul
 MatMulBnb4: packed weights=1 scales=1:2,-1 cost=packed_matmul
-MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight: packed weights=1 scales=1:2,-1
-MatMulFpQ4 MatMulPacked: packed weights=1
-MatMulNBitsMlp: packed weights=3,6 scales=3:4,-1;6:7,-1
-MatMulNBitsQkv: packed weights=3,6,9 scales=3:4,-1;6:7,-1;9:10,-1
+MatMulBlockQuantizedFp4Weight: packed weights=1 bias=5 scales=1:2,-1 cost=projection
+MatMulBlockQuantizedFp8Weight: packed weights=1 bias=4 scales=1:2,-1 cost=projection
+MatMulFpQ4: packed weights=1 cost=projection
+MatMulPacked: packed weights=1
+MatMulNBitsMlp: packed weights=3,6 scales=3:4,-1;6:7,-1 cost=normed_matmuls
+MatMulNBitsQkv: packed weights=3,6,9 scales=3:4,-1;6:7,-1;9:10,-1 cost=normed_matmuls
 MatMulNBitsQLoRA: packed weights=1,3,5 scales=1:2,-1;3:4,-1;5:6,-1
-MoE: shaped weights=2,4,6
+MoE: shaped weights=2,4,6 cost=experts
 MoEPacked: packed weights=2,3,4
-QMoE: packed shaped weights=2,5,8 scales=2:3,11;5:6,12;8:9,13
+QMoE: packed shaped weights=2,5,8 scales=2:3,11;5:6,12;8:9,13 cost=experts
 com.microsoft.Attention: weights=1 bias=2 cost=packed_attention
-QAttention: integers weights=1 bias=2 scales=0:3,6;1:4,7
+DecoderMaskedSelfAttention: like=com.microsoft.Attention
+QAttention: like=com.microsoft.Attention integers scales=0:3,6;1:4,7 cost=quantized_attention
+PackedAttention: like=com.microsoft.Attention cost=packed_tokens
 QOrderedAttention: integers weights=5,6,7 scales=0:1,-1;5:8,-1;6:9,-1;7:10,-1
 QOrderedLongformerAttention: integers weights=2,8 scales=0:1,-1;2:3,-1;4:5,-1;8:9,-1 out=13,-1
 GroupQueryAttention: cost=grouped_attention
 MultiHeadAttention: bias=3 cost=multi_head
+DecoderMaskedMultiHeadAttention: like=MultiHeadAttention bias=10 cost=decoder_multi_head
+PackedMultiHeadAttention: bias=3 cost=packed_multi_head
+MRotaryEmbedding: shaped cost=3
+GemmaRotaryEmbedding: cost=gemma_rotary
 com.microsoft.RotaryEmbedding: shaped feed1=index:2,0 cost=3
-AttnLSTM BifurcationDetector CDist ConvStateReplay DecoderAttention DecoderMaskedMultiHeadAttention
-DecoderMaskedSelfAttention
-DisentangledAttention_TRT DynamicSparseAttention GatedDeltaNet GatedDeltaNetStateReplay
-GatedRelativePositionBias GemmFastGelu
-GemmaRotaryEmbedding GRUUnit Inverse Irfft LinearAttentionGate LongformerAttention Mamba2Verify MRotaryEmbedding
-MultiHeadAttentionV2 PackedAttention PackedMultiHeadAttention PackedSparseAttentionIndexer PagedAttention
-Rfft SparseAttention
-PackedSparseAttentionIndexerMerge RelativePositionBias RouterGateUpProj SparseAttentionIndexer
-SparsePagedAttention
-VarlenCausalConvWithState WordConvEmbedding
+AttnLSTM BifurcationDetector CDist ConvStateReplay DecoderAttention DisentangledAttention_TRT
+DynamicSparseAttention GatedDeltaNet GatedDeltaNetStateReplay GatedRelativePositionBias GRUUnit Inverse Irfft
+LinearAttentionGate LongformerAttention Mamba2Verify MultiHeadAttentionV2 PackedSparseAttentionIndexer
+PagedAttention Rfft SparseAttention PackedSparseAttentionIndexerMerge RelativePositionBias RouterGateUpProj
+SparseAttentionIndexer SparsePagedAttention VarlenCausalConvWithState WordConvEmbedding
 
 [activation] cost=1
 Celu Selu Shrink Softsign ThresholdedRelu: pointwise in_place
@@ -139,8 +144,10 @@ BiasSoftmax: shaped cost=6
 QLinearLeakyRelu: like=LeakyRelu integers scales=0:1,2 out=3,4
 QLinearSigmoid: like=Sigmoid integers scales=0:1,2 out=3,4
 QLinearSoftmax: like=Softmax integers scales=0:1,2 out=3,4
-QOrderedGelu: like=Gelu integers scales=0:1,-1 out=2,-1 cost=?
-BiasDropout BiasSplitGelu EngramGate ParametricSoftplus ScaledSiLU ScaledTanh SiLU: cost=?
+QOrderedGelu: like=Gelu integers scales=0:1,-1 out=2,-1
+BiasDropout: cost=bias_dropout
+BiasSplitGelu: cost=4
+EngramGate ParametricSoftplus ScaledSiLU ScaledTanh SiLU: cost=?
 com.microsoft.SwiGLU: cost=1
 
 [normalize]
@@ -155,14 +162,15 @@ MeanVarianceNormalization: shaped cost=5
 Normalizer Scaler: cost=?
 
 GroupNorm: shaped weights=1 bias=2 cost=7
-SkipGroupNorm: shaped weights=1 bias=2
+SkipGroupNorm: shaped weights=1 bias=2 cost=skip_group_norm
+GatedRMSNorm: shaped weights=1 cost=6
 SimplifiedLayerNormalization: shaped weights=1 channels=-1 cost=4
 SkipLayerNormalization: shaped weights=2 bias=3 channels=-1 cost=8
 SkipSimplifiedLayerNormalization: shaped weights=2 channels=-1 cost=5
 EmbedLayerNormalization: infer=Gather:2,0 weights=5 bias=6 feed0=index:2,0 feed1=index:4,0 cost=9
 QEmbedLayerNormalization: integers scales=2:8,13;3:9,14;4:10,15;5:11,16;6:12,17
-QOrderedLayerNormalization: integers weights=2 bias=3 scales=0:1,-1 out=4,-1
-Affine BranchwiseRMSNorm GatedRMSNorm RMSNormRotary Scale
+QOrderedLayerNormalization: like=LayerNormalization integers weights=2 bias=3 scales=0:1,-1 out=4,-1 cost=7
+Affine BranchwiseRMSNorm RMSNormRotary Scale
 
 [arithmetic] cost=1
 Acos Acosh Asin Asinh Atan Atanh BitwiseNot Log Reciprocal Sin Sinh Tan: pointwise
@@ -191,7 +199,8 @@ QLinearAdd: like=Add integers scales=0:1,2;3:4,5 out=6,7 infer=Add:0,3
 QLinearMul: like=Mul integers scales=0:1,2;3:4,5 out=6,7 infer=Mul:0,3
 QLinearWhere: like=Where integers scales=1:2,3;4:5,6 out=7,8
 MulInteger: like=Mul integers scales=0:-1,1;2:-1,3
-ComplexMul ComplexMulConj DynamicTimeWarping GatedAdd HyperConnectionLowRankMix HyperConnectionPostMix: cost=?
+ComplexMul ComplexMulConj: cost=3
+DynamicTimeWarping GatedAdd HyperConnectionLowRankMix HyperConnectionPostMix: cost=?
 HyperConnectionPreMix: cost=?
 IsAllFinite MurmurHash3 NGramHashMapping NGramRepeatBlock SampleOp VarlenNGramHashMapping: cost=?
 
@@ -233,7 +242,7 @@ CategoryMapper DictVectorizer FeatureVectorizer LabelEncoder OneHotEncoder Regex
 StringConcat StringNormalizer StringSplit TfIdfVectorizer ZipMap
 
 [shape]
-ExpandDims: moves=0
+ExpandDims: moves=0 cost=0
 GatherBlockQuantized: packed blocks weights=0 channels=-1 scales=0:2,3 feed1=index:0 cost=2
 GatherPacked: packed weights=0
 MemcpyFromHost MemcpyToHost ReorderInput ReorderOutput: moves=0 inserted
@@ -290,7 +299,8 @@ EPContext Gradient Snpe
 RandomNormal RandomNormalLike RandomUniform RandomUniformLike: random
 Bernoulli Multinomial: random cost=?
 Dropout: shaped view moves=0 zeros_kept cost=0
-BitmaskBiasDropout BitmaskDropout: cost=?
+BitmaskBiasDropout: cost=bias_dropout
+BitmaskDropout: cost=0
 
 [input] cost=0
 Constant: sizes
