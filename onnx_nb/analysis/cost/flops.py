@@ -272,7 +272,8 @@ def _packed_multi_head(case: Case, facts: Operator) -> tuple[int, int]:
 
 def _pairs(case: Case, place: int) -> int:
     """Return the pairs of tokens in the same sequence; the input holds where sequences begin and end."""
-    return int((np.diff(_value(case, place).reshape(-1).astype(np.int64)) ** 2).sum())
+    lengths = np.diff(_value(case, place).reshape(-1)).tolist()
+    return sum(int(length) ** 2 for length in lengths)
 
 
 def _packed_tokens(case: Case, facts: Operator) -> tuple[int, int]:

@@ -376,12 +376,7 @@ def _fitting(use: Use, weight: Shape) -> tuple[int, int]:
 
 
 def _valid(use: Use, shape: Shape) -> Range | Values | None:
-    """Return the values that an operator accepts at an input, from the table of operators.
-
-    A number, or a range ``0.1..2``; ``index:2,0``: an index into input 2 along axis 0, or along the attribute ``axis``;
-    ``length:2,0``: a part of that axis; ``leading``: indices into the first axes of input 0; ``target``: a shape that
-    fits any input of Reshape; ``sizes`` and ``axes`` of input 0; ``pads``: by less than reflection accepts.
-    """
+    """Return the values that an operator accepts at an input, in the words of the table of operators."""
     kind, _, place = use.facts.feeds[use.index].partition(":")
     data = use.shape(0)
     match kind:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import onnx.parser
@@ -11,6 +11,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnx_nb
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.cost.costs import Costs
 
 BYTES = TensorProto.UINT8
 
@@ -266,7 +269,7 @@ SAME = [
 ]
 
 
-def _costs(same: Same) -> onnx_nb.types.Costs:
+def _costs(same: Same) -> Costs:
     names, infos, constants = [], [], []
     for place, given in enumerate(same.inputs):
         name = "" if given is None else f"i{place}"

@@ -1,6 +1,6 @@
 """Facts about operators: what the table says, and names, documentation and attributes from ``onnx.defs``.
 
-`facts` returns the row of an operator in `onnx_nb.analysis.graph.operators.table`, the one place that knows operators;
+`facts` returns the row of an operator in ``table.txt``, the one place that knows operators;
 `names_where` the operators with a fact. Of an operator without a row, the category is guessed from its name.
 """
 
@@ -11,19 +11,20 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import numpy as np
 import onnx
 import onnx.defs
 
 from onnx_nb.analysis.formatting import plain_text, shape_text
-from onnx_nb.analysis.graph.operators.table import TABLE, Trait
 from onnx_nb.analysis.model.functions import canonical
 from onnx_nb.analysis.model.tensors import dtype_name
 
-CATEGORIES: Final = tuple(dict.fromkeys(re.findall(r"^\[(\w+)\]", TABLE, re.MULTILINE)))
+_TABLE: Final = Path(__file__).with_name("table.txt").read_text("utf-8")
+CATEGORIES: Final = tuple(dict.fromkeys(re.findall(r"^\[(\w+)\]", _TABLE, re.MULTILINE)))
 """Kinds of operators; `category` returns an index into it."""
 
 # Words in the names of operators that are in no table, most specific first.
@@ -104,7 +105,7 @@ _PARSED: Final[Mapping[str, Callable[[str], Any]]] = {
 }
 
 
-_TRAITS: Final = frozenset(get_args(Trait))
+_TRAITS: Final = frozenset(re.findall(r"^trait (\w+)", _TABLE, re.MULTILINE))
 _NOT_SHARED: Final = frozenset(("commutes", "sizes", "view", "in_place"))
 """Traits that operators on integers do not share with the operator that they are like."""
 
@@ -114,7 +115,9 @@ def table() -> Mapping[str, Operator]:
     """Return the facts of every operator in the table by its name, prefixed with a domain in rows for one domain."""
     rows: dict[str, Operator] = {}
     heading = Operator("other")
-    for line in filter(None, TABLE.splitlines()):
+    for line in _TABLE.splitlines():
+        if not line or line.startswith(("#", "trait ")):
+            continue
         if line.startswith("["):
             name, _, words = line[1:].partition("]")
             heading = _with_facts(Operator(name), words, rows)
@@ -142,7 +145,7 @@ def _with_facts(heading: Operator, text: str, rows: Mapping[str, Operator]) -> O
         else:
             overrides[key] = _PARSED[key](value)
     if words - _TRAITS:
-        raise ValueError(f"{', '.join(words - _TRAITS)}: not in `Trait`")
+        raise ValueError(f"{', '.join(words - _TRAITS)}: no traits")
     base = vars(rows[overrides["like"]] if "like" in overrides else heading)
     traits, valid = base["traits"], base["feeds"]
     if "integers" in words:  # its inputs stand elsewhere, and the output has another scale
@@ -170,12 +173,28 @@ def facts(op_type: str, domain: str = "") -> Operator:
     lowered = op_type[:200].lower()
     guess = next((kind for kind, words in _WORDS if re.search(words, lowered)), "other")
     traits = frozenset(["rounds"] if "uantize" in op_type else [])
-    return Operator(row.category if row is not None else guess, traits, is_guess=True)
+    return of_body(op_type, domain, guess) or Operator(
+        row.category if row is not None else guess, traits, is_guess=True
+    )
+
+
+def of_body(op_type: str, domain: str, kind: str = "other") -> Operator | None:
+    """Return what the function says that the specification defines an operator by; None if it depends on the node."""
+    # Any, as onnx's annotations lack functions
+    definition: Any = schema(op_type, domain, _NEWEST)
+    if definition is None or not definition.has_function:
+        return None
+    nodes = [facts(node.op_type, node.domain) for node in definition.function_body.node]
+    if any(node.is_guess for node in nodes):
+        return None
+    return Operator(kind, frozenset({"random"} & frozenset().union(*(node.traits for node in nodes))))
 
 
 @functools.cache
-def names_where(trait: Trait) -> frozenset[str]:
+def names_where(trait: str) -> frozenset[str]:
     """Return the operators that have a trait."""
+    if trait not in _TRAITS:
+        raise ValueError(f"{trait}: no trait")
     return frozenset(name for name, row in table().items() if trait in row.traits)
 
 
@@ -189,6 +208,10 @@ def variants(*names: str) -> frozenset[str]:
 def category(op_type: str, domain: str = "") -> int:
     """Return the kind of an operator, an index into `CATEGORIES`."""
     return CATEGORIES.index(facts(op_type, domain).category)
+
+
+_NEWEST: Final = 2**31 - 1
+"""An opset version that is not below any other one."""
 
 
 def input_names(op_type: str, domain: str, opset: int) -> tuple[str, ...]:
@@ -241,12 +264,13 @@ def body(node: onnx.NodeProto, opset: int, inputs: Sequence[onnx.TypeProto]) -> 
     if definition is None or len(node.input) < definition.min_input or "" in node.input[: definition.min_input]:
         return None
     if definition.has_function:
-        return definition.function_body
+        whole: onnx.FunctionProto = definition.function_body
+        return whole
     if not definition.has_context_dependent_function:
         return None
     try:
         kinds = [kind.SerializeToString() for kind in inputs]
-        function = definition.get_context_dependent_function(node.SerializeToString(), kinds)
+        function: bytes = definition.get_context_dependent_function(node.SerializeToString(), kinds)
     except (RuntimeError, onnx.defs.SchemaError):  # it depends on what is not known
         return None
     return onnx.FunctionProto.FromString(function) if function else None
