@@ -576,7 +576,7 @@ def weights(
     found = []
     for node in nodes:
         for place in _WEIGHT_PLACES.get(graph.op_type(node), range(len(graph.node_inputs(node)))):
-            if graph.op_type(node) in _NO_READERS:
+            if graph.op_type(node) in TRANSPARENT:
                 continue
             held = weight_of(graph, node, place)
             if held is None or held.integers is None:
@@ -612,8 +612,6 @@ def float_name(name: str) -> str:
 
 _BASE: Final = re.compile(r"(_quantized|_Q\d+(G\d+)?|_DQ_Q\d+)$")
 """Suffixes of the names of quantized weights."""
-_NO_READERS: Final = frozenset(("QuantizeLinear", "DequantizeLinear", "Transpose", "Reshape", "Cast", "Identity"))
-"""Operators that pass a weight on."""
 _WEIGHT_PLACES: Final[Mapping[str, Iterable[int]]] = {
     **dict.fromkeys(INTEGERS, (1,)),
     **{op: (place,) for op, place in PACKED.items()},
