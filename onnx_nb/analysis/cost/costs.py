@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 By = Literal["node", "scope"]
 
-_CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 _RUN = ("macs", "flops", "activation_bytes")
 """Metrics that depend on shapes and so may be unknown."""
 _MOVED = ("mem_access", "memory_footprint", "compute_density")
@@ -404,7 +403,9 @@ def _run_costs(found: Inference) -> tuple[Column, tuple[str, ...], Ints]:
 def _of_case(case: Case) -> tuple[tuple[float, float, float], str]:
     """Return MACs, FLOPs and activation bytes, and the reason why one of them is unknown."""
     op = plain_text(case.node.op_type)
-    macs, steps, reason = (0.0, 0.0, "") if op in _CONTROL and not case.domain else flops.count(case)
+    macs, steps, reason = (
+        (0.0, 0.0, "") if op in operators.names_where("bodies") and not case.domain else flops.count(case)
+    )
     if reason and operators.facts(op, case.domain).cost == "?" and (inside := _of_body(case)) is not None:
         macs, steps, reason = *inside, ""
     nbytes, no_bytes = 0.0, ""

@@ -36,7 +36,7 @@ def count(case: Case) -> tuple[float, float, str]:
     op = plain_text(case.node.op_type)
     facts = operators.facts(op, case.domain)
     is_listed = facts.cost != "?" or operators.schema(op, "", onnx.defs.onnx_opset_version()) is not None
-    if not case.known_operator and not (is_listed and _is_added(op, case.domain)):
+    if not case.known_operator and not (is_listed and operators.is_contributed(op, case.domain)):
         named = shortened(f"{case.domain}.{op}" if case.domain else op, 100)
         return math.nan, math.nan, f"what operator {named} computes is not known"
     # operators of other known categories have no multiply-accumulates
@@ -48,11 +48,6 @@ def count(case: Case) -> tuple[float, float, str]:
         return math.nan if has_products else 0.0, math.nan, str(unknown)
     except BROKEN:
         return math.nan, math.nan, f"attributes or shapes are not those of {op}"
-
-
-def _is_added(op: str, domain: str) -> bool:
-    """Return whether an operator is one that onnxruntime adds to those of onnx, one of them in onnx's domain."""
-    return domain == "com.microsoft" or (op, domain) == ("SimplifiedLayerNormalization", "")
 
 
 def _counted(case: Case, op: str, facts: Operator) -> tuple[int, int]:
@@ -386,7 +381,8 @@ def _layer_norm(case: Case) -> int:
 
 
 def _skip_group_norm(case: Case) -> int:
-    return _made(case) * (8 + _has(case, 4) + (attribute(case.node, "activation", 0) == 1))
+    is_activated: bool = attribute(case.node, "activation", 0) == 1
+    return _made(case) * (8 + _has(case, 4) + is_activated)
 
 
 def _bias_dropout(case: Case) -> int:

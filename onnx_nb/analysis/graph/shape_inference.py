@@ -398,7 +398,7 @@ class Walk:
         if subgraphs:
             return self._control(node, case, subgraphs)
         if not case.known_operator:
-            if case.domain == "com.microsoft":
+            if operators.is_contributed(plain_text(case.node.op_type), case.domain):
                 return self._contributed(case)
             first = case.inputs[0] if case.inputs and (case.domain, case.node.op_type) == operators.MARK else None
             return [] if first is None else [self._table.add(first.proto)]  # a mark returns its input

@@ -296,6 +296,12 @@ def test_an_operator_costs_what_standard_ones_cost(same: Same) -> None:
     assert (costs.total.macs, costs.total.flops) == (plain.total.macs, plain.total.flops)
 
 
+def test_a_normalization_of_onnxruntime_in_the_domain_of_onnx_has_a_cost() -> None:
+    text = """<ir_version: 10, opset_import: ["": 20]> g (float[2, 5, 8] x, float[8] s) => (float[2, 5, 8] y) {
+        n = SimplifiedLayerNormalization(x, s)  y = Relu(n) }"""
+    assert onnx_nb.costs(onnx.parser.parse_model(text)).total.flops == 4 * 80 + 80
+
+
 def test_packed_sequences_of_unknown_lengths_have_no_cost() -> None:
     lengths = ((3,), TensorProto.INT32)
     costs = _costs(

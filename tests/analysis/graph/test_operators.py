@@ -76,7 +76,7 @@ def test_what_the_table_does_not_know_only_becomes_less() -> None:
     rows = {(s.name, s.domain): facts(s.name, s.domain) for s in schemas}
     integers = {f"tensor({sign}int{bits})" for sign in ("", "u") for bits in (8, 16, 32, 64)}
     is_index = {f"{s.name}.{port.name}" for s in schemas for port in s.inputs if {*map(str, port.types)} <= integers}
-    unknown = {
+    unknown: dict[str, list[Any]] = {
         "category": [op for op, row in rows.items() if row.is_guess or row.category == "other"],
         "deterministic": [op for op, row in rows.items() if not row.is_deterministic and "random" not in row.traits],
         "cost": [op for op, row in rows.items() if row.cost == "?" and row.category != "control"],

@@ -190,6 +190,11 @@ def of_body(op_type: str, domain: str, kind: str = "other") -> Operator | None:
     return Operator(kind, frozenset({"random"} & frozenset().union(*(node.traits for node in nodes))))
 
 
+def is_contributed(op_type: str, domain: str) -> bool:
+    """Return whether an operator is one of those that onnxruntime adds to onnx's, one of them in onnx's domain."""
+    return domain == "com.microsoft" or (op_type, domain) == ("SimplifiedLayerNormalization", "")
+
+
 @functools.cache
 def names_where(trait: str) -> frozenset[str]:
     """Return the operators that have a trait."""
