@@ -28,7 +28,7 @@ def test_every_public_name_is_what_its_module_calls_so() -> None:
 def test_classes_of_results_are_in_types() -> None:
     assert not {*onnx_nb.__all__} & {*onnx_nb.types.__all__}
     with pytest.raises(AttributeError, match=r"no attribute 'Comparison'\. It is onnx_nb\.types\.Comparison\."):
-        onnx_nb.types.Comparison  # type: ignore[attr-defined]  # noqa: B018
+        onnx_nb.Comparison  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(AttributeError, match=r"'onnx_nb\.types' has no attribute 'Comparisn'\. Closest names: 'Comp"):
         onnx_nb.types.Comparisn  # type: ignore[attr-defined]  # noqa: B018
 
