@@ -52,11 +52,9 @@ NAMES: Final = {name: (tool, ours) for tool, names in _TOOLS.items() for name, o
 """Name → the tool that it comes from, and its counterpart in onnx_nb."""
 
 _KEYWORDS: Final[Mapping[str, str]] = {
-    "at=": "cuts",
     "check_n=": "model_check",
     "data_dir=": "base_dir external_data_dir",
-    "dynamic_axes=": "dynamic",
-    "feeds=": "check_feeds feed_dict input_data input_feed test_input_data",
+    "feeds=": "feed_dict input_data input_feed test_input_data",
     "inputs=": "input_names",
     "outputs= tensors=": "output_names",
     "shapes=": "dynamic_input_shape dynamic_shapes input_shapes overwrite_input_shapes test_input_shapes",
@@ -66,7 +64,6 @@ _KEYWORDS: Final[Mapping[str, str]] = {
     'skip=["fuse_bn_into_conv"]': "skip_fuse_bn",
     'skip=["rewrites"]': "perform_optimization skip_optimization",
     'skip=["shape_inference"]': "no_shape_infer skip_shape_inference",
-    "subprocess=": "isolate",
 }
 
 EXPORT_KEYWORDS: Final[Mapping[str, str]] = {"dynamo": "exporter=", "f": "model.save(path)"}

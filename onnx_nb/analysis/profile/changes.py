@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.arguments import check_choice
 from onnx_nb.analysis.formatting import count_text, duration_text, quoted, shortened
 from onnx_nb.analysis.results import Displayed, data_frame
 from onnx_nb.analysis.scopes.scopes import scopes
@@ -182,9 +182,7 @@ class ProfileComparison(Displayed):
             ``"nodes"`` (the smallest sets that both profiles compute by kernels of their own), ``"operator"`` (of the
             kernels) or ``"scope"``.
         """
-        if by not in get_args(ChangeBy):
-            listed = ", ".join(map(repr, get_args(ChangeBy)))
-            raise OnnxNbError(f"profiles are not compared by {by!r}.", advice=f"Use one of {listed}.")
+        check_choice("by", by, ChangeBy)
         changes = self.changes if by == "nodes" else self._changes(by)
         return [
             {name: getattr(change, name) for name in _COLUMNS if name != "ratio"}
