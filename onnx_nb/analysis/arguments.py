@@ -76,7 +76,7 @@ def known_arguments(function: Callable[P, T]) -> Callable[P, T]:
     ...     return seed
     >>> count("m", sead=1)
     Traceback (most recent call last):
-    TypeError: count() has no argument 'sead'. Did you mean 'seed'?
+    TypeError: count() has no argument 'sead'. Closest names: 'seed'.
     >>> count("m", seed="2")
     Traceback (most recent call last):
     TypeError: count() takes seed as a whole number, not '2'.
