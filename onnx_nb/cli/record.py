@@ -16,7 +16,7 @@ from onnx_nb.analysis.compare.comparison import Comparison, Unmatched
 from onnx_nb.analysis.compare.diff import Diff, Difference
 from onnx_nb.analysis.cost.memory import Cache
 from onnx_nb.analysis.cost.summary import DtypeTotal, OpCount, Port, ScopeCost, Summary
-from onnx_nb.analysis.model.auditor import Audit, DataFile, Problem
+from onnx_nb.analysis.model.auditor import Audit, DataFile, DataProblem
 from onnx_nb.analysis.model.tensors import ValueInfo
 from onnx_nb.analysis.profile.result import Profile
 from onnx_nb.analysis.simplify.editor import Change
@@ -38,7 +38,7 @@ _OBJECTS: Final[Mapping[type, str]] = {
     DtypeTotal: "dtype parameters bytes=nbytes",
     OpCount: "op domain category count",
     Port: "name dtype shape",
-    Problem: "kind severity message advice tensors location",
+    DataProblem: "kind severity message advice tensors location",
     Profile: "message notes seconds run_seconds first_run_seconds load_seconds mapped memory_peak",
     Reduction: "message labels=nodes total flaky minimal interrupted trials",
     ScopeCost: "scope class=cls macs parameters activation_bytes",
