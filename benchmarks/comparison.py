@@ -48,7 +48,7 @@ EACH = (
     + """
 import time
 from onnx_nb.analysis.compare import compare as comparing
-from onnx_nb.analysis.compare.mixed import Mixer
+from onnx_nb.analysis.quantize.mixed import Mixer
 from onnx_nb.analysis.model.model import load
 
 def timed(function):

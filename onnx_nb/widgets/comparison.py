@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import os
 
     from onnx_nb.analysis.compare.comparison import Comparison
-    from onnx_nb.analysis.compare.exclusion import ExclusionCurve
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.drilldown import Reproduction
+    from onnx_nb.analysis.quantize.what_if import ExclusionCurve
     from onnx_nb.widgets.graph import ModelGraph
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 

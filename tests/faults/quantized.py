@@ -26,7 +26,7 @@ import onnx_nb
 from tests import models
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.exclusion import Runs
+    from onnx_nb.analysis.quantize.what_if import Runs
 
 MODELS: Final = ("resnet50", "bert", "vit", "conv")
 NAMED, KIND = 0.95, 0.9

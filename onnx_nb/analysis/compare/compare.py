@@ -22,16 +22,16 @@ import numpy as np
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare import lockstep
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained, point_at
-from onnx_nb.analysis.compare.diff import diff
 from onnx_nb.analysis.compare.dumps import Dump, Dumped, different_feeds, dumped, is_dump
 from onnx_nb.analysis.compare.isolated import nodes_between
 from onnx_nb.analysis.compare.lockstep import Option, Recorded, Running, Sample, Side
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, by_norm
-from onnx_nb.analysis.compare.node_matching import HOW, Matching
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, Quantizer, precision_of, unrounded, weights
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import count_text, quoted, shape_text
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
+from onnx_nb.analysis.match.diff import diff
+from onnx_nb.analysis.match.node_matching import HOW, Matching
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.tensors import input_types

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 import numpy as np
 
 from onnx_nb.analysis.compare.conditions import read_all
-from onnx_nb.analysis.compare.exclusion import WhatIf
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors, Worst, precision
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, EXCESS, Quantizer
 from onnx_nb.analysis.errors import AlignmentError
@@ -28,6 +27,7 @@ from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_
 from onnx_nb.analysis.model import save
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.tensors import listed
+from onnx_nb.analysis.quantize.what_if import WhatIf
 from onnx_nb.analysis.results import Displayed, Table
 from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 

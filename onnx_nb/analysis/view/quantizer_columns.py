@@ -12,8 +12,8 @@ from onnx_nb.analysis.formatting import shortened
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison
-    from onnx_nb.analysis.compare.exclusion import ExclusionCurve
     from onnx_nb.analysis.compare.quantization import Quantizer
+    from onnx_nb.analysis.quantize.what_if import ExclusionCurve
 
 SHARES: Final = ("weights", "rounding", "clipping")
 """Parts of `Point.blame` that are columns."""

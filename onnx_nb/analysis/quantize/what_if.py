@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.conditions import Condition
 from onnx_nb.analysis.compare.metrics import classes_axis
-from onnx_nb.analysis.compare.mixed import Mixer, flag_of
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, decibels_text, quoted
 from onnx_nb.analysis.progress import stage
+from onnx_nb.analysis.quantize.mixed import Mixer, flag_of
 from onnx_nb.analysis.results import Table
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.feeds import read_feeds
