@@ -75,6 +75,9 @@ from onnx_nb.analysis.quantize.calibration import Range as Range
 from onnx_nb.analysis.quantize.calibration import calibrate as calibrate
 from onnx_nb.analysis.quantize.what_if import ExclusionCurve as ExclusionCurve
 from onnx_nb.analysis.quantize.what_if import ExclusionStep as ExclusionStep
+from onnx_nb.analysis.quantize.what_if import exclusion_curve as exclusion_curve
+from onnx_nb.analysis.quantize.what_if import mixed as mixed
+from onnx_nb.analysis.quantize.what_if import suggest_exclusion as suggest_exclusion
 from onnx_nb.analysis.run.capture import Capture as Capture
 from onnx_nb.analysis.run.capture import NodeCost as NodeCost
 from onnx_nb.analysis.run.capture import Stop as Stop

@@ -64,7 +64,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "Mapping[str": _Kind("a dict by name", _has_names),
     **dict.fromkeys(("Predicate", "Progress"), _Kind("a function", callable)),
     "concurrent.futures.Executor": _Kind("an executor with submit()", lambda value: hasattr(value, "submit")),
-    **{name: _is_a(name) for name in ("Alignment", "Comparison", "Recording")},
+    **{name: _is_a(name) for name in ("Alignment", "Capture", "Comparison", "Recording")},
 }
 """Part of an annotation → what it accepts. Other types are checked where they are used."""
 

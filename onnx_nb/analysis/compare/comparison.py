@@ -27,8 +27,7 @@ from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_
 from onnx_nb.analysis.model import save
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.tensors import listed
-from onnx_nb.analysis.quantize.what_if import WhatIf
-from onnx_nb.analysis.results import Displayed, Table
+from onnx_nb.analysis.results import Displayed, Moved, Table
 from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 
 if TYPE_CHECKING:
@@ -195,7 +194,7 @@ class Unmatched:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Displayed, WhatIf, Table):
+class Comparison(Displayed, Table):
     """The result of `compare`; ``c["name"]`` is a `Point`, by its name or by the tensor's on either side.
 
     Examples
@@ -455,6 +454,11 @@ class Comparison(Displayed, WhatIf, Table):
             raise AlignmentError(message, advice="There are: absolute, signed, relative, ulp.")
         found: Histogram | LogHistogram = getattr(self[name].errors(which), kind)
         return found
+
+    mixed = Moved("mixed(comparison, exclude)")
+    suggest_exclusion = Moved('suggest_exclusion(comparison, sqnr="> 30 dB")')
+    exclusion_curve = Moved("exclusion_curve(comparison, order)")
+    nodes_to_exclude = Moved("exclusion_curve(comparison, names).nodes()")
 
     @property
     def quantizers(self) -> tuple[Quantizer, ...]:

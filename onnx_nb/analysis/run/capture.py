@@ -14,7 +14,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.progress import CountedWork, count_of
-from onnx_nb.analysis.results import Displayed, Table
+from onnx_nb.analysis.results import Displayed, Moved, Table
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.nonfinite import NonFinite
 from onnx_nb.analysis.run.session import original_nodes, with_explicit_casts
@@ -291,9 +291,7 @@ class Capture(Displayed, Table):
         """Return the histogram of a value's finite numbers."""
         return self.statistics(name).histogram
 
-    def calibrate(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: it is a function, `onnx_nb.calibrate`."""
-        raise CaptureError("a capture has no calibrate().", advice="Call onnx_nb.calibrate(capture, …).")
+    calibrate = Moved("calibrate(capture, …)")
 
     @functools.cached_property
     def nodes(self) -> tuple[NodeCost, ...]:
