@@ -61,7 +61,7 @@ class _Errors:
         if point is None:
             return None  # the default
         errors: ErrorStats | LazyErrors | None = vars(point)[self._name]
-        return errors.stats if isinstance(errors, LazyErrors) else errors
+        return None if errors is None else errors.stats
 
     def __set__(self, point: Point, errors: ErrorStats | LazyErrors | None) -> None:
         vars(point)[self._name] = errors

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.lockstep import Recorded
+from onnx_nb.analysis.compare.sides import Recorded
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
