@@ -162,7 +162,7 @@ def compare(
         raise AlignmentError(f"memory_limit is {limit}.", advice="Pass a number of bytes, or leave it out.")
     sides, unknown, notes = _sides((reference, candidate), limit, providers)
     graphs = sides[0].graph, sides[1].graph
-    proposal = _Proposal(sides, tensors)
+    proposal = ModelProposal(sides, tensors)
     has_regions = isolated and isinstance(sides[1], Running)
     outputs = frozenset(graphs[0].outputs.tolist()), frozenset[int]()
     plan = Plan(
@@ -272,8 +272,10 @@ def _feeds(sides: Sequence[_Side], feeds: Any) -> Iterator[dict[str, Any]]:
         raise FeedError(message, advice="Pass the feeds that it was computed from.")
 
 
-class _Proposal:
+class ModelProposal:
     """Values of two models that correspond by their names, their structure or their values."""
+
+    has_casts = True
 
     def __init__(self, sides: Sequence[_Side], tensors: str | Iterable[str] | None) -> None:
         graphs = self._graphs = sides[0].graph, sides[1].graph
@@ -395,7 +397,7 @@ def _operator(graph: Graph, value: int) -> str:
     return graph.operators[int(graph.op_index[maker])][0] if maker >= 0 else ""
 
 
-def _unmatched(graphs: tuple[Graph, Graph], pairs: PairErrors, proposal: _Proposal) -> Iterator[Unmatched]:
+def _unmatched(graphs: tuple[Graph, Graph], pairs: PairErrors, proposal: ModelProposal) -> Iterator[Unmatched]:
     """Yield the values that only one side has, with the reason."""
     reasons: tuple[dict[int, str], dict[int, str]] = {}, {}
     for option, why in pairs.misfits.items():

@@ -134,6 +134,9 @@ def _merged(earlier: Mapping[Key, Errors], later: Mapping[Key, Errors]) -> dict[
 class Proposal(Protocol):
     """Pairs of values that may correspond, which of them do, and what is known of each."""
 
+    has_casts: bool
+    """Whether the candidate may cast to float16 on purpose: an export does so by mistake, unless it was quantized."""
+
     def settle(self, pairs: PairErrors, run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
         """Return the pairs that hold, with their errors; ``run`` runs the first feed again for other pairs."""
 
@@ -202,7 +205,7 @@ def points_of(
             cumulative=pairs.errors[option],
             isolated=pairs.errors[option] if isolated and candidate.producer[value] < 0 else pairs.isolated.get(value),
             region=tuple(candidate.names[node] for node in region),
-            precision=precision_of(candidate, region),
+            precision=precision_of(candidate, region) if has_quantizers or proposal.has_casts else 0.0,
             quantizers=(*quantizers, *(pairs.quantizers[node] for node in region if node in pairs.quantizers)),
             **about,
         )
