@@ -27,6 +27,12 @@ from onnx_nb.analysis.compare.isolated import Settings
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, unrounded
 from onnx_nb.analysis.compare.sides import Feed, Recorded, Running
+from onnx_nb.analysis.compare.thresholds import (
+    MATCH_DISTANCE,
+    PREFERENCE_FACTOR,
+    VALUE_MATCH_DISTANCE,
+    VALUE_MATCH_ELEMENTS,
+)
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import count_text, quoted, shape_text
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
@@ -50,14 +56,6 @@ _Side = Running | Recorded
 QUANTIZED: Final = "_quantized"
 """Suffix that it appends to the name of the quantized copy, where operators compute on integers."""
 
-DOUBT: Final = 0.1
-"""Distance relative to the norm beyond which a match is doubtful."""
-_FAR_BETTER: Final = 8.0
-"""Factor by which the error of a later option must be smaller than that of the first to be preferred."""
-_SAME: Final = 0.05
-"""Maximum distance of two values that are matched without a common name."""
-_FEWEST: Final = 8
-"""Elements below which two values may be equal by chance."""
 _ACTIVATIONS: Final = frozenset(("Relu", "Clip"))
 """Operators that quantization removes, as the range of the integers has the same effect."""
 
@@ -314,7 +312,9 @@ class ModelProposal:
     def settle(self, pairs: PairErrors, run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
         """Return the options that hold, and further pairs that are alike, with their errors."""
         errors = {option: pairs.errors[option] for option in chosen(pairs.errors, self.options)}
-        doubtful = {option.reference: far for option, each in errors.items() if (far := by_norm(each.stats)) > DOUBT}
+        doubtful = {
+            option.reference: far for option, each in errors.items() if (far := by_norm(each.stats)) > MATCH_DISTANCE
+        }
         samples: list[dict[int, Sample]] = []
         for at in (0, 1):
             sure = {option.of(at) for option in errors if option.reference not in doubtful}
@@ -546,20 +546,20 @@ def chosen(found: Mapping[Option, Errors], listed: Iterable[Option]) -> list[Opt
     # the candidate's value may be nearer to another value of the reference than to the one of the same name
     nearest: dict[int, float] = {}
     for option in found:
-        nearest[option.candidate] = min(distance[option], nearest.get(option.candidate, DOUBT))
+        nearest[option.candidate] = min(distance[option], nearest.get(option.candidate, MATCH_DISTANCE))
     picked: dict[int, Option] = {}
     for value, several in by_value.items():
         best = several[0]
         for option in several[1:]:
-            if distance[best] > DOUBT / 2 and distance[option] * _FAR_BETTER < distance[best]:
+            if distance[best] > MATCH_DISTANCE / 2 and distance[option] * PREFERENCE_FACTOR < distance[best]:
                 best = option
         near = nearest[best.candidate]
-        is_another = near < DOUBT and near * _FAR_BETTER / 2 < distance[best]
-        if distance[best] <= DOUBT or (best.how not in ("structure", "fused") and not is_another):
+        is_another = near < MATCH_DISTANCE and near * PREFERENCE_FACTOR / 2 < distance[best]
+        if distance[best] <= MATCH_DISTANCE or (best.how not in ("structure", "fused") and not is_another):
             picked[value] = best
 
     def claim(option: Option) -> tuple[bool, bool, float]:
-        return distance[option] > DOUBT, option.how == "fused", distance[option]
+        return distance[option] > MATCH_DISTANCE, option.how == "fused", distance[option]
 
     taken: dict[int, Option] = {}
     for option in picked.values():
@@ -569,7 +569,9 @@ def chosen(found: Mapping[Option, Errors], listed: Iterable[Option]) -> list[Opt
     # a value that lost its option may have another
     for value, option in picked.items():
         if taken[option.candidate] is not option:
-            other = next((o for o in by_value[value] if o.candidate not in taken and distance[o] <= DOUBT), option)
+            other = next(
+                (o for o in by_value[value] if o.candidate not in taken and distance[o] <= MATCH_DISTANCE), option
+            )
             taken.setdefault(other.candidate, other)
     return sorted(taken.values())
 
@@ -584,7 +586,7 @@ def matched_by_values(
     by_shape: dict[tuple[int, ...], tuple[list[int], list[int]]] = {}
     for at, of_side in enumerate(samples):
         for value, sample in of_side.items():
-            if len(sample.values) >= _FEWEST:
+            if len(sample.values) >= VALUE_MATCH_ELEMENTS:
                 by_shape.setdefault(sample.shape, ([], []))[at].append(value)
     for mine, yours in by_shape.values():
         if not mine or not yours:
@@ -602,7 +604,7 @@ def matched_by_values(
             distance = np.linalg.norm(other - one, axis=1) / np.maximum(norms, norm)
             distance[~usable] = np.inf
             least = float(distance.min())
-            if least > _SAME or least * _FAR_BETTER >= doubtful.get(value, math.inf):
+            if least > VALUE_MATCH_DISTANCE or least * PREFERENCE_FACTOR >= doubtful.get(value, math.inf):
                 continue
             near = [yours[row] for row in np.flatnonzero(distance <= max(least * 2, 1e-12))]
             if len(near) > 1:  # copies: only one produced by the same operator can be the match

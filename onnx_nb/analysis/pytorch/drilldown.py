@@ -24,6 +24,7 @@ from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, er
 from onnx_nb.analysis.compare.isolated import Settings, nodes_between
 from onnx_nb.analysis.compare.metrics import ErrorStats
 from onnx_nb.analysis.compare.sides import Feed, Running
+from onnx_nb.analysis.compare.thresholds import RERUN_DISTANCE
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import Graph
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 
 SMALL: Final = 1 << 28
 """Maximum bytes of recorded values for a run in one session, and for arrays to be kept for `Settings.errors`."""
-_ROUNDED: Final = 1e-4
-"""Most distance, relative to the norm, between the results of an operation in two runs of torch."""
 MOST_OPERATIONS: Final = 2000
 """Maximum number of operations of a submodule that `drill` accepts."""
 
@@ -208,7 +207,7 @@ def _is_near(wanted: NDArray[Any], array: NDArray[Any]) -> bool:
         one, other = one[finite], other[finite]
     wide = np.result_type(one.dtype, np.float32)
     one, other = one.astype(wide, copy=False), other.astype(wide, copy=False)
-    return bool(np.isfinite(other).all()) and _squares(one - other) <= _ROUNDED**2 * _squares(one)
+    return bool(np.isfinite(other).all()) and _squares(one - other) <= RERUN_DISTANCE**2 * _squares(one)
 
 
 def _squares(array: NDArray[Any]) -> float:
