@@ -47,8 +47,8 @@ EACH = (
     FEEDS
     + """
 import time
-from onnx_nb.analysis.compare import compare as comparing
-from onnx_nb.analysis.compare.mixed import Mixer
+from onnx_nb.analysis.compare import engine
+from onnx_nb.analysis.quantize.mixed import Mixer
 from onnx_nb.analysis.model.model import load
 
 def timed(function):
@@ -59,7 +59,7 @@ def timed(function):
         return found
     return run
 
-comparing.lockstep.isolated = timed(comparing.lockstep.isolated)
+engine.isolated_errors = timed(engine.isolated_errors)
 
 @timed
 def a_session_each():

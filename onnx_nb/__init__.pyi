@@ -4,7 +4,6 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from onnx_nb import types as types
 from onnx_nb.analysis.compare.compare import compare as compare
-from onnx_nb.analysis.compare.diff import diff as diff
 from onnx_nb.analysis.cost.costs import costs as costs
 from onnx_nb.analysis.cost.summary import summarize as summarize
 from onnx_nb.analysis.errors import AlignmentError as AlignmentError
@@ -16,6 +15,7 @@ from onnx_nb.analysis.errors import FeedError as FeedError
 from onnx_nb.analysis.errors import ModelFileError as ModelFileError
 from onnx_nb.analysis.errors import OnnxNbError as OnnxNbError
 from onnx_nb.analysis.errors import SimplificationError as SimplificationError
+from onnx_nb.analysis.match.diff import diff as diff
 from onnx_nb.analysis.model import external_data as external_data
 from onnx_nb.analysis.model.model import Model as Model
 from onnx_nb.analysis.model.model import load as load
@@ -26,9 +26,12 @@ from onnx_nb.analysis.pytorch.export import Debugger as Debugger
 from onnx_nb.analysis.pytorch.export import export as export
 from onnx_nb.analysis.pytorch.export import mark as mark
 from onnx_nb.analysis.pytorch.record import record as record
+from onnx_nb.analysis.quantize.calibration import calibrate as calibrate
+from onnx_nb.analysis.quantize.what_if import exclusion_curve as exclusion_curve
+from onnx_nb.analysis.quantize.what_if import mixed as mixed
+from onnx_nb.analysis.quantize.what_if import suggest_exclusion as suggest_exclusion
 from onnx_nb.analysis.run.capture import capture as capture
 from onnx_nb.analysis.run.feeds import read_feeds as read_feeds
-from onnx_nb.analysis.run.feeds import validate_feeds as validate_feeds
 from onnx_nb.analysis.run.random_feeds import random_feeds as random_feeds
 from onnx_nb.analysis.run.session import run as run
 from onnx_nb.analysis.simplify.rounds import rules as rules

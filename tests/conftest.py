@@ -27,7 +27,7 @@ SLOW = {
     f"tests/{name}.py"
     for name in (
         "analysis/compare/test_compare_models",
-        "analysis/compare/test_diff",
+        "analysis/match/test_diff",
         "analysis/pytorch/test_align",
         "analysis/pytorch/test_compare_torch",
         "analysis/pytorch/test_odd_modules",

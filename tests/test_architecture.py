@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import onnx_nb.analysis
 
 ROOT = Path(__file__).parents[1]
@@ -74,3 +76,36 @@ def test_no_import_cycles() -> None:
 def test_folders_of_analysis_are_listed() -> None:
     found = {name.split(".")[2] for name in modules() if name.startswith("onnx_nb.analysis.")}
     assert found == {*FOLDERS, *SHARED}
+
+
+@pytest.mark.parametrize("function", ["point_at", "isolated_errors", "unconfirmed", "errors_of", "points_of"])
+def test_comparisons_have_one_engine(function: str) -> None:
+    """Points are made, regions isolated and pairs confirmed in one place, whatever the sides are."""
+    calls = [
+        path.name
+        for path in modules().values()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function
+    ]
+    fronts = {"compare.py", "compare_torch.py", "drilldown.py"}
+    assert sorted(calls) == (sorted(fronts) if function.endswith("_of") else ["engine.py"])
+
+
+def test_constants_of_verdicts_stand_in_one_file() -> None:
+    """Comparisons and alignments take their numbers from thresholds.py, which says the row that each decides."""
+    tree = ast.parse((ROOT / "onnx_nb/analysis/compare/thresholds.py").read_text())
+    texts = [
+        node.value.value for node in tree.body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ]
+    assert all(
+        re.search(r"[Rr]ow|exports without|quantized models|paired points|As the one", str(text)) for text in texts[1:]
+    )
+    fractions = [
+        f"{name}: {node.target.id}"
+        for name, path in modules().items()
+        if name.startswith(("onnx_nb.analysis.compare.", "onnx_nb.analysis.pytorch.")) and path.stem != "thresholds"
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, float)
+    ]
+    assert fractions == ["onnx_nb.analysis.compare.metrics: RTOL", "onnx_nb.analysis.compare.metrics: ATOL"]

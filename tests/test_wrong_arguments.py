@@ -22,6 +22,14 @@ MODULE = torch.nn.Linear(3, 3).eval()
 X = torch.ones(2, 3)
 
 
+ROUNDED = onnx_nb.compare(*(
+    onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+    g (float[2] x) => (float[2] y) <float s = {{0.01}}, int8 z = {{0}}>
+    {{ [sine] h = Sin(x)  {quantizers} y = Tanh({read}) }}""")
+    for quantizers, read in (("", "h"), ("q = QuantizeLinear(h, s, z)  d = DequantizeLinear(q, s, z)", "d"))
+))  # fmt: skip
+
+
 class Strange:
     """An object that nothing takes."""
 
@@ -33,15 +41,18 @@ FREE = {("compare_torch", "args"), ("record", "args"), ("export", "args")}
 PATH = "/nowhere/model.onnx"
 VALID: dict[str, dict[str, Any]] = {
     "align": {"recording": onnx_nb.record(MODULE, (X,)), "model": MODEL},
+    "calibrate": {"capture": onnx_nb.capture(MODEL)},
     "capture": {"model": MODEL},
     "compare": {"reference": MODEL, "candidate": MODEL},
     "compare_torch": {"module": MODULE, "args": (X,), "exporter": "torchscript"},
     "costs": {"model": MODEL},
     "diff": {"reference": MODEL, "candidate": MODEL},
+    "exclusion_curve": {"comparison": ROUNDED, "order": ["sine"]},
     "export": {"module": MODULE, "args": (X,), "exporter": "torchscript"},
     "extract": {"model": MODEL, "inputs": ["x"], "outputs": ["h"]},
     "load": {"source": MODEL},
     "mark": {"x": X, "name": "here"},
+    "mixed": {"comparison": ROUNDED, "exclude": ["sine"]},
     "partition": {"model": MODEL, "at": 2},
     "plan_extraction": {"model": MODEL, "inputs": ["x"], "outputs": ["h"]},
     "plot_errors": {"comparison": onnx_nb.compare(MODEL, MODEL)},
@@ -56,9 +67,9 @@ VALID: dict[str, dict[str, Any]] = {
     "run": {"model": MODEL},
     "show": {"result": MODEL},
     "simplify": {"model": MODEL, "check_n": 1},
+    "suggest_exclusion": {"comparison": ROUNDED, "sqnr": "> 10 dB"},
     "summarize": {"model": MODEL},
     "to_graphviz": {"model": MODEL},
-    "validate_feeds": {"model": MODEL, "feeds": {"x": np.ones((2, 3), np.float32)}},
     "external_data.audit": {"model": MODEL},
     "external_data.check": {"model": MODEL},
     "external_data.convert": {"model": MODEL, "path": PATH},

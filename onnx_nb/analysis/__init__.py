@@ -10,8 +10,10 @@ frames and display) and `foreign_names` (names of other tools):
 - `cost`: the cost of a run, counted: parameters, MACs, bytes.
 - `profile`: the cost of a run, measured: the profile of onnxruntime, mapped back to nodes.
 - `submodel`: extraction, assembly, partition.
-- `compare`: two sides of one computation: metrics, lockstep, node matching, diff.
+- `match`: what corresponds in two graphs: node matching, diff. No values.
+- `compare`: two sides of one computation: metrics, lockstep, isolated errors, quantizers, verdicts.
 - `pytorch`: the torch side: record, export, align, compare, drill down, weights, Debugger.
+- `quantize`: functions of a comparison or a capture: mixed models, what-if, calibration.
 - `simplify`: rules, constant folding, the editor they work on, verification.
 - `view`: data for the browser: packed columns, inspection, selection, overlays, tables, array previews.
 """

@@ -48,16 +48,17 @@ _PARAMETERS: Final[Mapping[str, Kind]] = {
             "a whole number, or a list of names or of lists of names",
             lambda value: _is_number(value) or _is_name_list(value, nested=True),
         ),
+        "calibrate.capture": ("a Capture", lambda value: hasattr(value, "statistics")),
         "comparison": ("a Comparison", lambda value: hasattr(value, "points")),
         "data_dir path": ("a path or a str", lambda value: isinstance(value, str | os.PathLike)),
         "executor": ("an executor with submit()", lambda value: hasattr(value, "submit")),
-        "highlight inputs open outputs providers skip tensors": ("a list of names", _is_name_list),
+        "exclude highlight inputs open order outputs providers skip tensors": ("a list of names", _is_name_list),
         "keep": ("a list of names or a function", lambda value: callable(value) or _is_name_list(value)),
-        "kwargs mapping parts shapes align.feeds compare_torch.feeds validate_feeds.feeds dynamic_axes": (
+        "kwargs mapping parts shapes align.feeds compare_torch.feeds dynamic_axes": (
             "a dict by name",
             lambda value: isinstance(value, Mapping) and all(isinstance(key, str | None) for key in value),
         ),
-        "memory_limit opset sessions shard_size threads": _WHOLE,
+        "count memory_limit opset sessions shard_size threads": _WHOLE,
         "progress stop_at": ("a function", callable),
         "recording compare_torch.alignment": ("what record() or align() returns", lambda value: hasattr(value, "cls")),
     }.items()

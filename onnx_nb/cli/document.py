@@ -25,8 +25,8 @@ from onnx_nb.analysis.formatting import (
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison, Point
-    from onnx_nb.analysis.compare.diff import Diff
     from onnx_nb.analysis.cost.summary import Port, Summary
+    from onnx_nb.analysis.match.diff import Diff
     from onnx_nb.analysis.model.auditor import Audit
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.profile.result import Profile

@@ -13,9 +13,9 @@ import numpy as np
 
 import onnx_nb
 from onnx_nb.analysis.compare.comparison import Comparison, Unmatched
-from onnx_nb.analysis.compare.diff import Diff, Difference
 from onnx_nb.analysis.cost.memory import Cache
 from onnx_nb.analysis.cost.summary import DtypeTotal, OpCount, Port, ScopeCost, Summary
+from onnx_nb.analysis.match.diff import Diff, Difference
 from onnx_nb.analysis.model.auditor import Audit, DataFile, DataProblem
 from onnx_nb.analysis.model.tensors import ValueInfo
 from onnx_nb.analysis.profile.result import Profile

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.profile.changes import ProfileComparison
     from onnx_nb.analysis.profile.result import Profile
-    from onnx_nb.analysis.run.calibration import Calibration
+    from onnx_nb.analysis.quantize.calibration import Calibration
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.submodel.reduction import Reduction
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from onnx_nb.analysis.compare.diff import CHANGED, ONLY
 from onnx_nb.analysis.formatting import printable, shortened
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.match.diff import CHANGED, ONLY
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison
-    from onnx_nb.analysis.compare.diff import Diff
     from onnx_nb.analysis.cost.summary import Summary
+    from onnx_nb.analysis.match.diff import Diff
 
 BOXES: Final = 40
 """Maximum number of changed nodes in a picture; Mermaid's own layout is slow and illegible beyond."""
@@ -52,7 +52,7 @@ def of_diff(diff: Diff) -> str:
     Examples
     --------
     >>> import onnx.parser
-    >>> from onnx_nb.analysis.compare.diff import diff
+    >>> from onnx_nb.analysis.match.diff import diff
     >>> head = '<ir_version: 8, opset_import: ["": 17]> g (float[2,3] x) => (float[2,3] z) '
     >>> one, other = (onnx.parser.parse_model(head + body) for body in (
     ...     "{ y = Neg(x)  z = Abs(y) }", "{ a = Neg(x)  b = Relu(a)  z = Abs(b) }"))

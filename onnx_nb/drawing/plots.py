@@ -26,7 +26,7 @@ from onnx_nb.analysis.compare.comparison import Comparison, Kind, Which
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, number_text, printable, quoted, shortened
-from onnx_nb.analysis.run.calibration import Calibration
+from onnx_nb.analysis.quantize.calibration import Calibration, marked_histogram
 from onnx_nb.analysis.run.capture import Capture
 from onnx_nb.analysis.run.statistics import Histogram, LogHistogram
 from onnx_nb.analysis.view.result_columns import sections
@@ -299,7 +299,7 @@ def _draw_histogram(axes: Axes, histogram: Histogram | LogHistogram, color: str)
 
 def _plot_ranges(result: Calibration | Capture, name: str) -> Figure:
     """Draw the values of a tensor, and the ends of its ranges."""
-    histogram = result.histogram(name) if isinstance(result, Capture) else result[name].histogram
+    histogram = marked_histogram(result, name) if isinstance(result, Capture) else result[name].histogram
     if not len(histogram.counts):
         message = f"there are no values of {quoted(name)}."
         advice = (

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
-from onnx_nb.analysis.run.calibration import Calibration
+from onnx_nb.analysis.quantize.calibration import Calibration
 from onnx_nb.drawing.html import Content, calibration_still, image_of, report_page, table_of, write_page
 from onnx_nb.notebook.display import WIDGETS, widget_of
 

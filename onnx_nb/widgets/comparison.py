@@ -12,6 +12,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, decibels_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
+from onnx_nb.analysis.quantize.what_if import WhatIf
 from onnx_nb.analysis.view.inspection import found_in
 from onnx_nb.analysis.view.quantizer_columns import curve_steps
 from onnx_nb.analysis.view.result_columns import comparison_columns, detail_columns, notable
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     import os
 
     from onnx_nb.analysis.compare.comparison import Comparison
-    from onnx_nb.analysis.compare.exclusion import ExclusionCurve
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.drilldown import Reproduction
+    from onnx_nb.analysis.quantize.what_if import ExclusionCurve
     from onnx_nb.widgets.graph import ModelGraph
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 
@@ -92,12 +93,13 @@ class ComparisonPanel(LinkedWidget):
 
     curve: ExclusionCurve | None = None
     """The regions that were put back to float, in this order, and what each gained: ``panel.curve.nodes()`` are names
-    for ``quantize_static(nodes_to_exclude=…)`` and `Comparison.mixed`."""
+    for ``quantize_static(nodes_to_exclude=…)`` and `mixed`."""
 
     _overlay: ShownOverlay | None = None
 
     def __init__(self, comparison: Comparison, *, graph: ModelGraph | None = None, **traits: Any) -> None:
         self.comparison = comparison
+        self._what_if = WhatIf(comparison)
         self._inside: dict[str, Comparison] = {}
         self._curves: list[ExclusionCurve | None] = []
         """Earlier ones of `curve`, to which *Undo* goes back."""
@@ -110,7 +112,7 @@ class ComparisonPanel(LinkedWidget):
         actions = []
         if isinstance(comparison, TorchComparison) and comparison.recording is not None:
             actions = ["reproduce", *(["drill"] if comparison.has_module else [])]
-        if {point.name for point in comparison.points if point.quantizers} - comparison.always_quantized().keys():
+        if {point.name for point in comparison.points if point.quantizers} - self._what_if.always_quantized().keys():
             actions += ["float"]
         super().__init__(alt, {"columns": packed}, _actions=actions, **given, **traits)
         self.graph = graph
@@ -173,10 +175,10 @@ class ComparisonPanel(LinkedWidget):
         Raises
         ------
         OnnxNbError
-            If a name is that of no quantized region, or for the reasons of `Comparison.mixed`.
+            If a name is that of no quantized region, or for the reasons of `mixed`.
         """
         known = () if self.curve is None else (step.name for step in self.curve.steps[1:])
-        return self._to(self.comparison.exclusion_curve([*known, *names], progress=progress))
+        return self._to(self._what_if.curve([*known, *names], progress=progress))
 
     def _to(self, curve: ExclusionCurve) -> ExclusionCurve:
         self._curves.append(self.curve)
@@ -186,14 +188,14 @@ class ComparisonPanel(LinkedWidget):
     def _on_float(self, call: Call) -> Reply:
         name, count = call.text("name"), call.number("count")
         known = [] if self.curve is None else [step.name for step in self.curve.steps[1 : count + 1]]
-        return self._changed(self.comparison.exclusion_curve([*known, name], progress=call.progress), -2)
+        return self._changed(self._what_if.curve([*known, name], progress=call.progress), -2)
 
     def _on_worst(self, call: Call) -> Reply:
-        return self._changed(self.comparison.exclusion_curve(progress=call.progress))
+        return self._changed(self._what_if.curve(progress=call.progress))
 
     def _on_suggest(self, call: Call) -> Reply:
-        nodes = self.comparison.suggest_exclusion(call.text("target"), progress=call.progress)
-        return self._changed(self.comparison.exclusion_curve(nodes, progress=call.progress))
+        nodes = self._what_if.suggestion(call.text("target"), call.progress)
+        return self._changed(self._what_if.curve(nodes, progress=call.progress))
 
     def _on_undo(self, _call: Call) -> Reply:
         with self._lock:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from onnx_nb.analysis.compare.diff import Diff, diff
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.match.diff import Diff, diff
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import diff_columns

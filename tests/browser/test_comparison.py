@@ -207,7 +207,7 @@ ipywidgets.VBox([g, panel])"""
     expect(panel.get_by_role("status").first).to_contain_text(
         "With 4 nodes in float the outputs have 37.8 dB instead of 13.7 dB."
     )
-    wanted = "onnx_nb.compare(exact, c.mixed(panel.curve.nodes()), c.feed)['y'].cumulative.sqnr"
+    wanted = "onnx_nb.compare(exact, onnx_nb.mixed(c, panel.curve.nodes()), c.feed)['y'].cumulative.sqnr"
     assert lab.kernel.evaluate(f"abs(panel.curve.steps[-1].sqnr - {wanted}) < 0.01")
     panel.get_by_role("button", name="In float (1)").click()
     curve = panel.get_by_label("Outputs against regions in float").first
@@ -226,11 +226,11 @@ ipywidgets.VBox([g, panel])"""
     curve.get_by_role("button", name="Copy nodes_to_exclude").click()
     expect(curve.get_by_role("button", name="Copied")).to_be_visible()
     copied = lab.page.evaluate("navigator.clipboard.readText()")
-    nodes = lab.kernel.evaluate("c.suggest_exclusion('40 dB')")
+    nodes = lab.kernel.evaluate("onnx_nb.suggest_exclusion(c, sqnr='40 dB')")
     assert copied.partition("=")[0] == "nodes_to_exclude"
     assert sorted(ast.literal_eval(copied.partition("=")[2])) == sorted(nodes)
     curve.get_by_role("button", name="Worst first").click()
-    count = lab.kernel.evaluate("len(c.exclusion_curve().steps) - 1")
+    count = lab.kernel.evaluate("len(onnx_nb.exclusion_curve(c).steps) - 1")
     expect(panel.get_by_role("button", name=f"In float ({count})")).to_be_visible()
     lab.page.set_viewport_size({"width": 900, "height": 1000})
     lab.screenshot(f"quantized-curve-{lab.theme}", panel)

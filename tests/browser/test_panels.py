@@ -131,7 +131,7 @@ import numpy as np, onnx.parser, onnx_nb
 model = onnx_nb.load(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
     g (float[64, 64] x) => (float[64, 64] y) { a = Neg(x)  b = Log(a)  y = Exp(b) }'''))
 feeds = {"x": -np.random.default_rng(0).lognormal(0, 1, (64, 64)).astype("f")}
-ranges = onnx_nb.capture(model, feeds, ranges=True).calibrate("percentile", percentile=98)
+ranges = onnx_nb.calibrate(onnx_nb.capture(model, feeds, ranges=True), "percentile", percentile=98)
 ranges"""
 REDUCTION = """
 def check(part, feeds):

@@ -120,7 +120,7 @@ def test_the_ends_of_each_range_are_drawn_where_numpy_and_onnxruntime_find_them(
 
 def test_what_a_range_clips_is_shaded() -> None:
     cap, values = network()
-    found = cap.calibrate("percentile", percentile=98)
+    found = onnx_nb.calibrate(cap, "percentile", percentile=98)
     figure = plot_histogram(found, "x")
     figure.savefig(io.BytesIO())
     axes = figure.axes[0]
@@ -135,12 +135,12 @@ def test_what_a_range_clips_is_shaded() -> None:
     title = figure.get_suptitle()
     assert title.startswith("'x': ")
     assert "clips 2% of values" in title
-    assert len(plot_histogram(cap.calibrate(), "x").axes[0].patches) == 1
+    assert len(plot_histogram(onnx_nb.calibrate(cap), "x").axes[0].patches) == 1
 
 
 def test_a_range_without_values_is_refused(tmp_path: Path) -> None:
     cap, _ = network()
-    table = onnx_nb.types.Calibration.load(cap.calibrate().save(tmp_path / "cache.json"))
+    table = onnx_nb.types.Calibration.load(onnx_nb.calibrate(cap).save(tmp_path / "cache.json"))
     with pytest.raises(OnnxNbError, match=r"no values of 'x'.*A table from a file has ranges only"):
         plot_histogram(table, "x")
     with pytest.raises(OnnxNbError, match="tensor 'z' has no range"):

@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 import onnx_nb
+from onnx_nb.analysis.quantize.what_if import WhatIf
 from tests import models
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.exclusion import Runs
+    from onnx_nb.analysis.quantize.what_if import Runs
 
 MODELS: Final = ("resnet50", "bert", "vit", "conv")
 NAMED, KIND = 0.95, 0.9
@@ -309,13 +310,15 @@ def exclusions(sound: Sound, gains: Sequence[float], count: int = 1) -> list[Exc
     """Compare suggestions with greedy search, for targets so many dB above the quantized model, on ``count`` feeds."""
     feeds = [sound.feeds, *(onnx_nb.random_feeds(sound.reference, seed) for seed in range(1, count))]
     c = onnx_nb.compare(sound.reference, sound.candidate, sound.feeds)
-    start = c.exclusion_curve(order=(), feeds=feeds).steps[0].sqnr
+    start = onnx_nb.exclusion_curve(c, order=(), feeds=feeds).steps[0].sqnr
     targets = [start + gain for gain in gains]
-    searched = [greedy(c._runs(feeds), max(targets), whole=whole) for whole in (False, True)]
+    searched = [greedy(WhatIf(c, feeds).runs, max(targets), whole=whole) for whole in (False, True)]
     found = []
     for target in targets:
         began = time.process_time()
-        ours = c.suggest_exclusion(target, feeds=feeds)  # in sessions of its own: nothing is known from greedy search
+        ours = onnx_nb.suggest_exclusion(
+            c, sqnr=target, feeds=feeds
+        )  # in sessions of its own: nothing is known from greedy search
         seconds = time.process_time() - began
         steps = [count for way in searched for count, ratio in way if ratio >= target]
         found.append(Excluded(sound.name, target, len(ours), min(steps, default=0), seconds))

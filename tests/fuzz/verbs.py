@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 import onnx_nb
+from onnx_nb.analysis.run.feeds import validate_feeds
 from onnx_nb.analysis.view.inspection import figures, inspect, select
 from onnx_nb.analysis.view.overlays import OWN
 
@@ -131,7 +132,7 @@ def _check(given: Given) -> None:
 
 def _random_feeds(given: Given) -> None:
     model = given.model
-    onnx_nb.validate_feeds(model, onnx_nb.random_feeds(model))
+    validate_feeds(model, onnx_nb.random_feeds(model))
 
 
 def _capture(given: Given) -> None:

@@ -198,7 +198,7 @@ def test_a_calibration_shows_the_worst_ranges_and_one_in_its_histogram(shell: An
     network = '<ir_version: 8, opset_import: ["": 17]> g (float[4, 64] x) => (float[4, 64] <b>) { <b> = Neg(x) }'
     proto = onnx.parser.parse_model(network.replace("<b>", "y"))
     proto.graph.node[0].output[0] = proto.graph.output[0].name = "<b>"
-    found = onnx_nb.capture(proto, feeds, ranges=True).calibrate("percentile", percentile=95)
+    found = onnx_nb.calibrate(onnx_nb.capture(proto, feeds, ranges=True), "percentile", percentile=95)
     data = shown(shell, found)
     assert data["text/plain"] == str(found)
     page = data["text/html"]

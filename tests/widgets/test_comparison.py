@@ -318,7 +318,7 @@ def test_regions_go_back_to_float_and_undo_returns(quantized: Comparison) -> Non
 
     assert ask("float", name="r1", count=0) == "With 4 nodes in float the outputs have 37.8 dB instead of 13.7 dB."
     assert panel.curve is not None
-    mixed = compare(quantized.models[0], quantized.mixed(panel.curve.nodes()), quantized.feed)  # type: ignore[index]
+    mixed = compare(quantized.models[0], onnx_nb.mixed(quantized, panel.curve.nodes()), quantized.feed)  # type: ignore[index]
     assert mixed["y"].cumulative is not None
     assert panel.curve.steps[-1].sqnr == pytest.approx(mixed["y"].cumulative.sqnr, abs=0.01)
     panel.put_back("r3")
@@ -329,9 +329,9 @@ def test_regions_go_back_to_float_and_undo_returns(quantized: Comparison) -> Non
     ask("undo")
     assert [step["name"] for step in panel._steps] == ["", "r1", "r3"]
     ask("suggest", target="40 dB")
-    assert sorted(panel.curve.nodes()) == sorted(quantized.suggest_exclusion("40 dB"))
+    assert sorted(panel.curve.nodes()) == sorted(onnx_nb.suggest_exclusion(quantized, sqnr="40 dB"))
     ask("worst")
-    assert panel.curve.steps == quantized.exclusion_curve().steps
+    assert panel.curve.steps == onnx_nb.exclusion_curve(quantized).steps
     for _ in range(5):
         ask("undo")
     assert panel._steps == []
@@ -349,7 +349,7 @@ def test_a_region_is_offered_exactly_where_it_can_go_back_to_float(how: str) -> 
     free = set()
     for point in c.points[:: len(c.points) // 40]:
         try:
-            nodes = c.nodes_to_exclude([point.name])
+            nodes = onnx_nb.exclusion_curve(c, [point.name]).nodes()
         except OnnxNbError:
             assert bool(fixed[point.name]) == bool(point.quantizers)
         else:

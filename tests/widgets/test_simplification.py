@@ -12,8 +12,8 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import onnx_nb
-from onnx_nb.analysis.compare.diff import FOLDED, ONLY, SAME
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.match.diff import FOLDED, ONLY, SAME
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.graph_columns import columns

@@ -1,1 +1,1 @@
-"""Two sides of one computation: metrics, lockstep, node matching, diff."""
+"""Two sides of one computation: metrics, lockstep, isolated errors, quantizers, verdicts."""

@@ -12,50 +12,53 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import itertools
 import math
-import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from onnx_nb.analysis.arguments import known_arguments
-from onnx_nb.analysis.compare import lockstep
-from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained, point_at
-from onnx_nb.analysis.compare.diff import diff
+from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
 from onnx_nb.analysis.compare.dumps import Dump, Dumped, different_feeds, dumped, is_dump
-from onnx_nb.analysis.compare.isolated import nodes_between
-from onnx_nb.analysis.compare.lockstep import Option, Recorded, Running, Sample, Side
-from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, by_norm
-from onnx_nb.analysis.compare.node_matching import HOW, Matching
-from onnx_nb.analysis.compare.quantization import DEQUANTIZED, Quantizer, precision_of, unrounded, weights
+from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Sample, errors_of, points_of
+from onnx_nb.analysis.compare.isolated import Settings
+from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
+from onnx_nb.analysis.compare.quantization import DEQUANTIZED, unrounded
+from onnx_nb.analysis.compare.sides import Feed, Recorded, Running
+from onnx_nb.analysis.compare.thresholds import (
+    MATCH_DISTANCE,
+    PREFERENCE_FACTOR,
+    VALUE_MATCH_DISTANCE,
+    VALUE_MATCH_ELEMENTS,
+)
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import count_text, quoted, shape_text
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
 from onnx_nb.analysis.graph.operators import facts, names_where
+from onnx_nb.analysis.match.diff import diff
+from onnx_nb.analysis.match.node_matching import HOW, Matching
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
-from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.tensors import input_types
 from onnx_nb.analysis.progress import CountedWork, count_of
 from onnx_nb.analysis.run.capture import Capture, named
 from onnx_nb.analysis.run.feeds import read_feeds
-from onnx_nb.analysis.run.value_recorder import available_memory, spread
+from onnx_nb.analysis.run.value_recorder import available_memory
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.progress import Progress
+
+_Side = Running | Recorded
 
 QUANTIZED: Final = "_quantized"
 """Suffix that it appends to the name of the quantized copy, where operators compute on integers."""
 
-DOUBT: Final = 0.1
-"""Distance relative to the norm beyond which a match is doubtful."""
-_FAR_BETTER: Final = 8.0
-"""Factor by which the error of a later option must be smaller than that of the first to be preferred."""
-_SAME: Final = 0.05
-"""Maximum distance of two values that are matched without a common name."""
-_FEWEST: Final = 8
-"""Elements below which two values may be equal by chance."""
+_DOUBTFUL: Final = ("structure", "values")
+"""Ways of matching for which only what is computed from a value can speak."""
 _WEAK: Final = ("", "order", "place")
 """Kinds of node matches that are ambiguous, and not used for values."""
 
@@ -142,91 +145,43 @@ def compare(
         raise AlignmentError(f"memory_limit is {limit}.", advice="Pass a number of bytes, or leave it out.")
     sides, unknown, notes = _sides((reference, candidate), limit, providers)
     graphs = sides[0].graph, sides[1].graph
-    differing = diff(graphs[0].model, graphs[1].model, weights=False)
-    # the values of each side, in order of execution
-    there = [
-        [value for value in values(side.graph).values() if isinstance(side, Running) or value in side.names]
-        for side in sides
-    ]
-    if tensors is not None:
-        asked = set(named(graphs[0], tensors, there[0], "tensors"))
-        there[0] = [value for value in there[0] if value in asked]
-    usable = set(there[0]), set(there[1])
-    proposed = [
-        option
-        for option in options(*graphs, differing.matching)
-        if option.reference in usable[0] and option.candidate in usable[1]
-    ]
-    # a value and the same one rounded: a faulty quantizer must not make the first look right
-    before = unrounded(graphs[1])
-    rounds = {(option.reference, before.get(option.candidate)) for option in proposed}
-    proposed = [option for option in proposed if (option.reference, option.candidate) not in rounds]
-    if tensors is not None and {option.reference for option in proposed} == usable[0]:
-        needed = {option.candidate for option in proposed}
-        there[1] = [value for value in there[1] if value in needed]  # the rest need not run
-    outputs = frozenset(graphs[0].outputs.tolist())
-    seen = frozenset(there[0]), frozenset(there[1])
-    held = seen[0] if isolated and isinstance(sides[1], Running) else frozenset[int]()
-    plan = lockstep.Plan(tuple(proposed), rtol, atol, limit, outputs, seen, held)
+    proposal = ModelProposal(sides, tensors)
+    has_regions = isolated and isinstance(sides[1], Running)
+    outputs = frozenset(graphs[0].outputs.tolist()), frozenset[int]()
+    plan = Plan(
+        tuple(proposal.options),
+        Settings(rtol, atol, None, limit),
+        outputs,
+        proposal.seen,
+        proposal.seen[0] if has_regions else frozenset(),
+        sampled=True,
+    )
     captured = next((side.feeds for side in sides if isinstance(side, Recorded)), None)
-    done = CountedWork(progress, count_of(feeds) if captured is None else captured)
-    numbered = enumerate(_feeds(sides, feeds))
-    _, first = next(numbered, (0, None))
-    if first is None:
-        raise FeedError("no feed was given.", advice="The iterable is empty: a generator can be used only once.")
-    errors, own, misfits, rounded = _first(sides, plan, first, done)
-    feeds_run = 1
-    plan = plan._replace(options=tuple(errors), held=held & {option.reference for option in errors})
-    for found in _rest(sides, plan, numbered, executor, done):
-        feeds_run += 1
-        errors = {option: mine | found.errors[option] for option, mine in errors.items() if option in found.errors}
-        own = {
-            option: _merged(mine, found.isolated[option]) for option, mine in own.items() if option in found.isolated
-        }
-        rounded = {node: mine | found.quantizers.get(node, mine) for node, mine in rounded.items()}
-        misfits |= {option: f"{why} (feed {feeds_run - 1})" for option, why in found.misfits.items()}
-    done.finished()
-    if not errors:
+    work = CountedWork(progress, count_of(feeds) if captured is None else captured)
+    numbered = (Feed(number, feed) for number, feed in enumerate(_feeds(sides, feeds)))
+    first = next(numbered, None)
+    all_feeds = numbered if first is None else itertools.chain([first], numbered)
+    pairs = errors_of(sides, proposal, plan, all_feeds, executor=executor, work=work)
+    if not pairs.errors:
         labels = [side.label if isinstance(side, Dumped) else label_of(side.graph.model) for side in sides]
         message = f"{labels[0]} and {labels[1]} have no value in common."
-        why = next(iter(misfits.values()), "") or next((f"of {quoted(e.name)}, {e.reason}" for e in unknown), "")
+        why = next(iter(pairs.misfits.values()), "") or next((f"of {quoted(e.name)}, {e.reason}" for e in unknown), "")
         message += f" The first values of one name cannot be compared: {why}." if why else ""
         raise AlignmentError(message, advice="Are they the same model, run on the same feeds?")
-    unlike: dict[tuple[int, int], list[str]] = {}
-    for each in differing.changes:
-        if each.kind == "attribute":
-            text = f"{each.detail} is {each.candidate or 'not given'} instead of {each.reference or 'not given'}"
-            unlike.setdefault(each.nodes, []).append(text)
-    by_reference = {option.reference: option for option in errors}
-    begins = {option.candidate for option in own}
-    regions = {value: sorted(nodes_between(graphs[1], [value], begins)[0], key=graphs[1].rank.item) for value in begins}
-    points = tuple(
-        point_at(
-            graphs[1],
-            option.candidate,
-            graphs[0].value_names[value],
-            option.how,
-            depth,
-            op_type=_operator(graphs[0], value),
-            output=value in outputs,
-            difference=", ".join(
-                unlike.get((int(graphs[0].producer[value]), int(graphs[1].producer[option.candidate])), ())
-            ),
-            cumulative=errors[option],
-            region=tuple(graphs[1].names[node] for node in regions.get(option.candidate, ())),
-            precision=precision_of(graphs[1], regions.get(option.candidate, ())),
-            quantizers=_quantizers(graphs, value, regions.get(option.candidate, ()), rounded),
-            isolated=errors[option] if held and graphs[1].producer[option.candidate] < 0 else own.get(option),
-        )
-        for depth, value in enumerate(there[0])
-        if (option := by_reference.get(value)) is not None
-    )
-    unmatched = (*_unmatched(graphs, errors, misfits, proposed, there), *unknown)
-    mine, yours = (side.label if isinstance(side, Dumped) else side.graph.model.name for side in sides)
+    points = points_of(graphs[1], outputs, proposal, pairs, isolated=has_regions)
+    unmatched = (*_unmatched(graphs, pairs, proposal), *unknown)
     models = (graphs[0].model, graphs[1].model) if all(isinstance(side, Running) for side in sides) else None
-    notes += _dump_notes(sides, errors, unmatched)
+    notes += _dump_notes(sides, pairs.errors, unmatched)
+    names = [side.label if isinstance(side, Dumped) else side.graph.model.name for side in sides]
     comparison = Comparison(
-        mine, yours, points, unmatched, feeds_run, models=models, feed=first if models else None, notes=tuple(notes)
+        names[0],
+        names[1],
+        points,
+        unmatched,
+        pairs.feeds,
+        models=models,
+        feed=first.inputs if models and first else None,
+        notes=tuple(notes),
     )
     return explained(comparison, functools.partial(_weight_differences, graphs))
 
@@ -236,10 +191,10 @@ def compare(
 
 def _sides(
     given: tuple[Any, Any], limit: int, providers: Sequence[str] | None
-) -> tuple[list[Side], tuple[Unmatched, ...], list[str]]:
+) -> tuple[tuple[_Side, _Side], tuple[Unmatched, ...], list[str]]:
     """Return both sides, the arrays of a dump that are not compared, and notes on the others."""
     roles: tuple[Literal["reference", "candidate"], ...] = ("reference", "candidate")
-    sides: list[Side | None] = [None, None]
+    sides: list[_Side | None] = [None, None]
     for at, role in enumerate(roles):
         one = given[at]
         try:
@@ -263,10 +218,11 @@ def _sides(
                 raise AlignmentError(message, advice="Pass the model of one of them, with feeds=.")
             sides[at], unfit, notes = dumped(other.graph, values(other.graph), given[at])
             unknown += [Unmatched(name, role, reason) for name, reason in unfit.items()]
-    return [side for side in sides if side is not None], tuple(unknown), notes
+    ready = [side for side in sides if side is not None]
+    return (ready[0], ready[1]), tuple(unknown), notes
 
 
-def _feeds(sides: Sequence[Side], feeds: Any) -> Iterator[dict[str, Any]]:
+def _feeds(sides: Sequence[_Side], feeds: Any) -> Iterator[dict[str, Any]]:
     """Yield the feeds in the form that the reference takes, if it runs."""
     captures = [side for side in sides if isinstance(side, Recorded)]
     running = next((side for side in sides if isinstance(side, Running)), None)
@@ -299,104 +255,109 @@ def _feeds(sides: Sequence[Side], feeds: Any) -> Iterator[dict[str, Any]]:
         raise FeedError(message, advice="Pass the feeds that it was computed from.")
 
 
-def _first(
-    sides: Sequence[Side], plan: lockstep.Plan, feed: Mapping[str, Any], done: CountedWork
-) -> tuple[dict[Option, ErrorStats], dict[Option, ErrorStats | LazyErrors], dict[Option, str], dict[int, Quantizer]]:
-    """Run the first feed and decide which values match.
+class ModelProposal:
+    """Values of two models that correspond by their names, their structure or their values."""
 
-    Return their errors, those of their regions by themselves, why others cannot be compared, and the quantizers.
-    """
-    with working_folder() as folder:
-        found = lockstep.run(sides, plan, feed, 0, str(folder), sampled=True, progress=done.reached)
-        errors = _matched(sides, plan, feed, found, str(folder), done)
-        plan = plan._replace(options=tuple(errors))
-        own = lockstep.isolated(sides, plan, found, feed, 0, lambda _, what: done.reached(1.0, what), keep=True)
-        found.held.clear()
-    return errors, own, found.misfits, found.quantizers
+    has_casts = True
 
+    def __init__(self, sides: Sequence[_Side], tensors: str | Iterable[str] | None) -> None:
+        graphs = self._graphs = sides[0].graph, sides[1].graph
+        differing = diff(graphs[0].model, graphs[1].model, weights=False)
+        self._changes: dict[tuple[int, int], list[str]] = {}
+        """Attributes that differ, by the pairs of nodes that have them."""
+        for change in differing.changes:
+            if change.kind == "attribute":
+                text = (
+                    f"{change.detail} is {change.candidate or 'not given'} instead of {change.reference or 'not given'}"
+                )
+                self._changes.setdefault(change.nodes, []).append(text)
+        # the values of each side, in order of execution
+        self.values = [
+            [value for value in values(side.graph).values() if isinstance(side, Running) or value in side.names]
+            for side in sides
+        ]
+        if tensors is not None:
+            asked = set(named(graphs[0], tensors, self.values[0], "tensors"))
+            self.values[0] = [value for value in self.values[0] if value in asked]
+        usable = set(self.values[0]), set(self.values[1])
+        proposed = [
+            option
+            for option in options(*graphs, differing.matching)
+            if option.reference in usable[0] and option.candidate in usable[1]
+        ]
+        # a value and the same one rounded: a faulty quantizer must not make the first look right
+        before = unrounded(graphs[1])
+        rounds = {(option.reference, before.get(option.candidate)) for option in proposed}
+        self.options = [option for option in proposed if (option.reference, option.candidate) not in rounds]
+        if tensors is not None and {option.reference for option in self.options} == usable[0]:
+            needed = {option.candidate for option in self.options}
+            self.values[1] = [value for value in self.values[1] if value in needed]  # the rest need not run
+        self.seen = frozenset(self.values[0]), frozenset(self.values[1])
 
-def _merged(*errors: ErrorStats | LazyErrors) -> ErrorStats:
-    one, other = (each.stats if isinstance(each, LazyErrors) else each for each in errors)
-    return one | other
+    def settle(self, pairs: PairErrors, run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
+        """Return the options that hold, and further pairs that are alike, with their errors."""
+        errors = {option: pairs.errors[option] for option in chosen(pairs.errors, self.options)}
+        doubtful = {
+            option.reference: far for option, each in errors.items() if (far := by_norm(each.stats)) > MATCH_DISTANCE
+        }
+        samples: list[dict[int, Sample]] = []
+        for at in (0, 1):
+            sure = {option.of(at) for option in errors if option.reference not in doubtful}
+            samples.append({value: sample for value, sample in pairs.samples[at].items() if value not in sure})
+        before = unrounded(self._graphs[1])
+        for option in errors:
+            samples[1].pop(before.get(option.candidate, -1), None)
+        by_values = tuple(matched_by_values(self._graphs, samples, doubtful))
+        if not by_values:
+            return errors
+        taken = [{option.of(at) for option in by_values} for at in (0, 1)]
+        rest = {
+            option: each
+            for option, each in errors.items()
+            if option.reference not in taken[0] and option.candidate not in taken[1]
+        }
+        return rest | run(by_values).errors
 
+    def is_doubtful(self, option: Option) -> bool:
+        """Return whether nothing but structure or values speaks for a pair."""
+        return option.how in _DOUBTFUL
 
-def _matched(  # noqa: PLR0917
-    sides: Sequence[Side],
-    plan: lockstep.Plan,
-    feed: Mapping[str, Any],
-    found: lockstep.Found,
-    folder: str,
-    done: CountedWork,
-) -> dict[Option, ErrorStats]:
-    """Return the options that hold, with their errors."""
-    errors = {option: found.errors[option] for option in chosen(found.errors, plan.options)}
-    doubtful = {option.reference: far for option, each in errors.items() if (far := by_norm(each)) > DOUBT}
-    samples: list[dict[int, Sample]] = []
-    for at in (0, 1):
-        sure = {option.of(at) for option in errors if option.reference not in doubtful}
-        samples.append({value: sample for value, sample in found.samples[at].items() if value not in sure})
-    before = unrounded(sides[1].graph)
-    for option in errors:
-        samples[1].pop(before.get(option.candidate, -1), None)
-    by_values = tuple(matched_by_values((sides[0].graph, sides[1].graph), samples, doubtful))
-    if not by_values:
-        return errors
-    plan = plan._replace(options=by_values, held=frozenset())
-    again = lockstep.run(sides, plan, feed, 0, folder, progress=lambda _, what: done.reached(1.0, what))
-    taken = [{option.of(at) for option in by_values} for at in (0, 1)]
-    rest = {
-        option: each
-        for option, each in errors.items()
-        if option.reference not in taken[0] and option.candidate not in taken[1]
-    }
-    return rest | again.errors
+    def weights(
+        self, option: Option
+    ) -> tuple[Callable[[str], NDArray[Any] | None], Callable[[], Mapping[str, NDArray[Any]]]]:
+        """Return functions that return a weight of the reference, and those that the node of a pair reads."""
+        graph = self._graphs[0]
+        model, maker = graph.model, int(graph.producer[option.reference])
+        read = graph.node_inputs(maker).tolist() if maker >= 0 else []
+        names = [graph.value_names[value] for value in read if value >= 0]
 
+        def named(name: str) -> NDArray[Any] | None:
+            return model.tensor(name) if name in model.initializers else None
 
-def _rest(
-    sides: Sequence[Side],
-    plan: lockstep.Plan,
-    feeds: Iterator[tuple[int, dict[str, Any]]],
-    executor: concurrent.futures.Executor | None,
-    done: CountedWork,
-) -> Iterator[lockstep.Found]:
-    """Run the other feeds, here or on an executor; yield their results in order."""
-    if executor is None:
-        for number, feed in feeds:
-            report = functools.partial(lambda number, part, what: done.reached(number + part, what), number)
-            yield lockstep.run_both_ways(sides, plan, feed, number, report)
-        return
-    results = spread(executor, lockstep.run_remote, pickle.dumps((sides, plan)), feeds)
-    for number, found in enumerate(results, 2):
-        yield found
-        done.reached(number, f"{number} feeds done")
+        return named, lambda: {name: model.tensor(name) for name in names if name in model.initializers}
 
-
-def _quantizers(
-    graphs: tuple[Graph, Graph], value: int, region: Sequence[int], rounded: Mapping[int, Quantizer]
-) -> tuple[Quantizer, ...]:
-    """Return the quantizers in a region of the candidate that computes a value of the reference."""
-    maker = int(graphs[0].producer[value])
-    model, names = graphs[0].model, graphs[0].value_names
-    read = [names[each] for each in graphs[0].node_inputs(maker).tolist() if each >= 0] if maker >= 0 else []
-
-    def known() -> dict[str, Any]:
-        return {name: model.tensor(name) for name in read if name in model.initializers}
-
-    def named(name: str) -> Any:
-        return model.tensor(name) if name in model.initializers else None
-
-    return (*weights(graphs[1], region, named, known), *(rounded[node] for node in region if node in rounded))
+    def points(self, options: Iterable[Option]) -> Iterator[tuple[Option, int, str, Mapping[str, Any]]]:
+        """Yield pairs in the reference's order of execution, with what their points report."""
+        reference, candidate = self._graphs
+        by_reference = {option.reference: option for option in options}
+        for depth, value in enumerate(self.values[0]):
+            if (option := by_reference.get(value)) is not None:
+                nodes = int(reference.producer[value]), int(candidate.producer[option.candidate])
+                about = {"op_type": _operator(reference, value), "difference": ", ".join(self._changes.get(nodes, ()))}
+                yield option, depth, reference.value_names[value], about
 
 
 def _dump_notes(
-    sides: Sequence[Side], errors: Mapping[Option, ErrorStats], unmatched: Sequence[Unmatched]
+    sides: Sequence[_Side], errors: Mapping[Option, Errors], unmatched: Sequence[Unmatched]
 ) -> Iterator[str]:
     """Yield notes on the feeds and on the arrays of a dump that are not compared."""
     for role, side in zip(("reference", "candidate"), sides, strict=True):
         if not isinstance(side, Dumped):
             continue
         graph = sides[0].graph
-        inputs = {graph.value_names[each.reference]: found for each, found in errors.items() if _is_fed(sides, each)}
+        inputs = {
+            graph.value_names[each.reference]: found.stats for each, found in errors.items() if _is_fed(sides, each)
+        }
         yield from different_feeds(inputs, side.label)
         fed = {value.name for value in graph.model.inputs}
         left = sorted((each for each in unmatched if each.side == role), key=lambda each: each.name not in fed)
@@ -408,7 +369,7 @@ def _dump_notes(
             yield f"In {side.label}, {many} are not compared: {quoted(left[0].name)} ({left[0].reason}){more}."
 
 
-def _is_fed(sides: Sequence[Side], option: Option) -> bool:
+def _is_fed(sides: Sequence[_Side], option: Option) -> bool:
     return all(side.graph.producer[option.of(at)] < 0 for at, side in enumerate(sides))
 
 
@@ -421,21 +382,15 @@ def _operator(graph: Graph, value: int) -> str:
     return graph.operators[int(graph.op_index[maker])][0] if maker >= 0 else ""
 
 
-def _unmatched(
-    graphs: tuple[Graph, Graph],
-    errors: Iterable[Option],
-    misfits: Mapping[Option, str],
-    proposed: Iterable[Option],
-    there: Sequence[Sequence[int]],
-) -> Iterator[Unmatched]:
+def _unmatched(graphs: tuple[Graph, Graph], pairs: PairErrors, proposal: ModelProposal) -> Iterator[Unmatched]:
     """Yield the values that only one side has, with the reason."""
     reasons: tuple[dict[int, str], dict[int, str]] = {}, {}
-    for option, why in misfits.items():
+    for option, why in pairs.misfits.items():
         for at in (0, 1):
             reasons[at].setdefault(option.of(at), why)
-    owner = {option.candidate: option.reference for option in errors}
+    owner = {option.candidate: option.reference for option in pairs.errors}
     matched = set(owner.values()), set(owner)
-    for option in proposed:
+    for option in proposal.options:
         if option.candidate in owner:
             names = graphs[1].value_names[option.candidate], graphs[0].value_names[owner[option.candidate]]
             why = f"the candidate's {quoted(names[0])} is what {quoted(names[1])} is in the reference"
@@ -444,7 +399,7 @@ def _unmatched(
         side: Literal["reference", "candidate"] = "candidate" if at else "reference"
         other = "reference" if at else "candidate"
         unknown = f"the {other} has no value of its name or structure, nor one with its values"
-        for value in there[at]:
+        for value in proposal.values[at]:
             if value not in matched[at]:
                 reason = reasons[at].get(value, unknown)
                 yield Unmatched(graph.value_names[value], side, reason, _operator(graph, value))
@@ -567,30 +522,30 @@ def _scale(graph: Graph, value: int) -> tuple[str, str] | None:
 # --- decisions ------------------------------------------------------------------------------------------------------
 
 
-def chosen(found: Mapping[Option, ErrorStats], listed: Iterable[Option]) -> list[Option]:
+def chosen(found: Mapping[Option, Errors], listed: Iterable[Option]) -> list[Option]:
     """Return one option for each value of the reference, each value of the candidate at most once."""
     by_value: dict[int, list[Option]] = {}
     for option in listed:
         if option in found:
             by_value.setdefault(option.reference, []).append(option)
-    distance = {option: by_norm(errors) for option, errors in found.items()}
+    distance = {option: by_norm(errors.stats) for option, errors in found.items()}
     # the candidate's value may be nearer to another value of the reference than to the one of the same name
     nearest: dict[int, float] = {}
     for option in found:
-        nearest[option.candidate] = min(distance[option], nearest.get(option.candidate, DOUBT))
+        nearest[option.candidate] = min(distance[option], nearest.get(option.candidate, MATCH_DISTANCE))
     picked: dict[int, Option] = {}
     for value, several in by_value.items():
         best = several[0]
         for option in several[1:]:
-            if distance[best] > DOUBT / 2 and distance[option] * _FAR_BETTER < distance[best]:
+            if distance[best] > MATCH_DISTANCE / 2 and distance[option] * PREFERENCE_FACTOR < distance[best]:
                 best = option
         near = nearest[best.candidate]
-        is_another = near < DOUBT and near * _FAR_BETTER / 2 < distance[best]
-        if distance[best] <= DOUBT or (best.how not in ("structure", "fused") and not is_another):
+        is_another = near < MATCH_DISTANCE and near * PREFERENCE_FACTOR / 2 < distance[best]
+        if distance[best] <= MATCH_DISTANCE or (best.how not in ("structure", "fused") and not is_another):
             picked[value] = best
 
     def claim(option: Option) -> tuple[bool, bool, float]:
-        return distance[option] > DOUBT, option.how == "fused", distance[option]
+        return distance[option] > MATCH_DISTANCE, option.how == "fused", distance[option]
 
     taken: dict[int, Option] = {}
     for option in picked.values():
@@ -600,7 +555,9 @@ def chosen(found: Mapping[Option, ErrorStats], listed: Iterable[Option]) -> list
     # a value that lost its option may have another
     for value, option in picked.items():
         if taken[option.candidate] is not option:
-            other = next((o for o in by_value[value] if o.candidate not in taken and distance[o] <= DOUBT), option)
+            other = next(
+                (o for o in by_value[value] if o.candidate not in taken and distance[o] <= MATCH_DISTANCE), option
+            )
             taken.setdefault(other.candidate, other)
     return sorted(taken.values())
 
@@ -615,7 +572,7 @@ def matched_by_values(
     by_shape: dict[tuple[int, ...], tuple[list[int], list[int]]] = {}
     for at, of_side in enumerate(samples):
         for value, sample in of_side.items():
-            if len(sample.values) >= _FEWEST:
+            if len(sample.values) >= VALUE_MATCH_ELEMENTS:
                 by_shape.setdefault(sample.shape, ([], []))[at].append(value)
     for mine, yours in by_shape.values():
         if not mine or not yours:
@@ -633,7 +590,7 @@ def matched_by_values(
             distance = np.linalg.norm(other - one, axis=1) / np.maximum(norms, norm)
             distance[~usable] = np.inf
             least = float(distance.min())
-            if least > _SAME or least * _FAR_BETTER >= doubtful.get(value, math.inf):
+            if least > VALUE_MATCH_DISTANCE or least * PREFERENCE_FACTOR >= doubtful.get(value, math.inf):
                 continue
             near = [yours[row] for row in np.flatnonzero(distance <= max(least * 2, 1e-12))]
             if len(near) > 1:  # copies: only one produced by the same operator can be the match

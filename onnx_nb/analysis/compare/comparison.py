@@ -20,15 +20,23 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 import numpy as np
 
 from onnx_nb.analysis.compare.conditions import read_all
-from onnx_nb.analysis.compare.exclusion import WhatIf
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors, Worst, precision
-from onnx_nb.analysis.compare.quantization import DEQUANTIZED, EXCESS, Quantizer
+from onnx_nb.analysis.compare.quantization import DEQUANTIZED, Quantizer
+from onnx_nb.analysis.compare.thresholds import (
+    FACTOR_ELEMENTS,
+    FACTOR_ERROR,
+    FACTOR_RESIDUE,
+    MEDIAN_FLOOR,
+    OUTLIER_FACTOR,
+    ROUNDING_ULPS,
+    SCALE_EXCESS,
+)
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text, shape_text
 from onnx_nb.analysis.model import save
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.tensors import listed
-from onnx_nb.analysis.results import Displayed, Table
+from onnx_nb.analysis.results import Displayed, Moved, Table
 from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 
 if TYPE_CHECKING:
@@ -39,13 +47,6 @@ if TYPE_CHECKING:
 Kind = Literal["absolute", "signed", "relative", "ulp"]
 """Errors that a histogram counts."""
 Which = Literal["cumulative", "isolated"]
-
-STANDS_OUT: Final = 10.0
-"""Factor over the median of its kind, or over all earlier errors, above which a point is reported."""
-_NOISE: Final = 32
-"""Maximum ratio of an error to the precision of its type that rounding explains."""
-_SMALLEST_MEDIAN: Final = 2.0**-23
-"""Smallest median that isolated errors are divided by: where most are exact, rounding must not stand out."""
 
 
 class _Errors:
@@ -62,7 +63,7 @@ class _Errors:
         if point is None:
             return None  # the default
         errors: ErrorStats | LazyErrors | None = vars(point)[self._name]
-        return errors.stats if isinstance(errors, LazyErrors) else errors
+        return None if errors is None else errors.stats
 
     def __set__(self, point: Point, errors: ErrorStats | LazyErrors | None) -> None:
         vars(point)[self._name] = errors
@@ -195,7 +196,7 @@ class Unmatched:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Displayed, WhatIf, Table):
+class Comparison(Displayed, Table):
     """The result of `compare`; ``c["name"]`` is a `Point`, by its name or by the tensor's on either side.
 
     Examples
@@ -274,7 +275,7 @@ class Comparison(Displayed, WhatIf, Table):
         if self.has_isolated:
             scores = self.scores("isolated")
             finite = scores[np.isfinite(scores)]
-            bar = max(STANDS_OUT, math.sqrt(finite.max(initial=0.0)))
+            bar = max(OUTLIER_FACTOR, math.sqrt(finite.max(initial=0.0)))
             found = np.flatnonzero(scores >= bar)
             return self.points[found[0]] if len(found) else self._first_of_unusual_kind()
         before = 0.0
@@ -282,7 +283,7 @@ class Comparison(Displayed, WhatIf, Table):
             errors = point.error_size("cumulative")
             if errors is None:
                 continue
-            if errors.mismatches or errors.rel_l2 > max(_NOISE * precision(errors), STANDS_OUT * before):
+            if errors.mismatches or errors.rel_l2 > max(ROUNDING_ULPS * precision(errors), OUTLIER_FACTOR * before):
                 return point
             before = max(before, 0.0 if math.isnan(errors.rel_l2) else errors.rel_l2)
         return None
@@ -295,8 +296,8 @@ class Comparison(Displayed, WhatIf, Table):
         for point, size in zip(self.points, sizes, strict=True):
             errors = point.error_size("isolated")
             # attributes are float32, such as an epsilon, also where values are more precise
-            rounding = 0.0 if errors is None else max(_NOISE * precision(errors), _SMALLEST_MEDIAN, point.precision)
-            if errors is not None and size > STANDS_OUT * max(usual[point.op_type], rounding):
+            rounding = 0.0 if errors is None else max(ROUNDING_ULPS * precision(errors), MEDIAN_FLOOR, point.precision)
+            if errors is not None and size > OUTLIER_FACTOR * max(usual[point.op_type], rounding):
                 return point
         return None
 
@@ -386,12 +387,12 @@ class Comparison(Displayed, WhatIf, Table):
                     members.setdefault(point.op_type, []).append(place)
             overall = _lower_median(sizes[np.isfinite(sizes)])
             usual = {kind: _lower_median(sizes[them]) for kind, them in members.items() if len(them) > 1}
-            least = (max(_SMALLEST_MEDIAN, point.precision) for point in self.points)
+            least = (max(MEDIAN_FLOOR, point.precision) for point in self.points)
             usually = (usual.get(point.op_type, overall) for point in self.points)
             found = sizes / list(map(max, usually, least))
             for place, point in enumerate(self.points):
                 if (faulty := point.faulty) is not None:  # its error may be small beside the values
-                    found[place] = max(found[place], STANDS_OUT * max(faulty.excess / EXCESS, 1.0))
+                    found[place] = max(found[place], OUTLIER_FACTOR * max(faulty.excess / SCALE_EXCESS, 1.0))
             return found
         if by not in METRICS:
             known = ", ".join(["isolated", "cumulative", *METRICS])
@@ -455,6 +456,11 @@ class Comparison(Displayed, WhatIf, Table):
             raise AlignmentError(message, advice="There are: absolute, signed, relative, ulp.")
         found: Histogram | LogHistogram = getattr(self[name].errors(which), kind)
         return found
+
+    mixed = Moved("mixed(comparison, exclude)")
+    suggest_exclusion = Moved('suggest_exclusion(comparison, sqnr="> 30 dB")')
+    exclusion_curve = Moved("exclusion_curve(comparison, order)")
+    nodes_to_exclude = Moved("exclusion_curve(comparison, names).nodes()")
 
     @property
     def quantizers(self) -> tuple[Quantizer, ...]:
@@ -617,10 +623,10 @@ def explained(comparison: Compared, explain: Callable[[Point], Iterable[str]]) -
 def _factor(point: Point) -> list[str]:
     """Return the factor of values that differ by nothing else: a divisor or a scale is wrong."""
     errors = point.isolated or point.cumulative
-    if errors is None or errors.mismatches or errors.nonzero < 8 or not errors.rel_l2 > 1e-3:
+    if errors is None or errors.mismatches or errors.nonzero < FACTOR_ELEMENTS or not errors.rel_l2 > FACTOR_ERROR:
         return []
     # what is left of the difference once the candidate is scaled
-    if not math.sqrt(max(2 - 2 * abs(errors.cosine), 0)) < errors.rel_l2 / 100:
+    if not math.sqrt(max(2 - 2 * abs(errors.cosine), 0)) < errors.rel_l2 * FACTOR_RESIDUE:
         return []
     factor = math.copysign(errors.candidate_norm / errors.reference_norm, errors.cosine)
     return [f"every value is {factor:.4g} times what it should be"]

@@ -15,7 +15,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.lockstep import Recorded
+from onnx_nb.analysis.compare.sides import Recorded
+from onnx_nb.analysis.compare.thresholds import FEED_DISTANCE
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 _FILES: Final = (".npz", ".npy", ".json")
 
-_FED: Final = 1e-2
-"""Distance relative to the norm beyond which two inputs are not the same but for rounding."""
 
 Arrays = Mapping[str, NDArray[Any]]
 Dump = Arrays | Iterable[Arrays] | str | os.PathLike[str]
@@ -118,7 +117,7 @@ def dumped(graph: Graph, values: Mapping[str, int], given: Dump) -> tuple[Dumped
 
 def different_feeds(names: Mapping[str, ErrorStats], label: str) -> list[str]:
     """Return a note on graph inputs whose values in a dump are not those that the model was fed."""
-    wrong = {name: each for name, each in names.items() if each.mismatches or each.rel_l2 > _FED}
+    wrong = {name: each for name, each in names.items() if each.mismatches or each.rel_l2 > FEED_DISTANCE}
     if not wrong:
         return []
     inputs = listed(wrong, lambda name: f"{quoted(name)} (by {wrong[name].rel_l2:.1g} of its norm)")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, SparseTensorProto, helper
 
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, classes_axis
+from onnx_nb.analysis.compare.thresholds import CONTRADICTED_ERROR, EXACT_ERROR, HARM_RATIO
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
@@ -32,12 +33,6 @@ if TYPE_CHECKING:
 
 _COMPUTED: Final = "__onnx"
 """Suffix of the name of a tensor that a region computes."""
-_ROUNDING: Final = 1e-5
-"""Maximum relative error of a region that needs no explanation."""
-_FAR: Final = 1e-3
-"""Minimum relative error of a tensor that is perhaps not the one that the reference's value belongs to."""
-_UNHARMED: Final = 1e-4
-"""Ratio of the error of a region to that of a tensor inside it, below which the tensor is not the reference's value."""
 
 _BATCH: Final = 1 << 26
 """Maximum number of bytes of the values and weights of regions that run in one session, if more than one has to."""
@@ -199,7 +194,7 @@ def unconfirmed(
         found = errors.size
         return np.inf if found.mismatches else 0.0 if found.is_equal else found.rel_l2
 
-    if not doubtful or all(size(errors) <= _ROUNDING for errors in own.values()):
+    if not doubtful or all(size(errors) <= EXACT_ERROR for errors in own.values()):
         return set()
     errors = run()
     sure = own.keys() - doubtful
@@ -213,7 +208,7 @@ def unconfirmed(
     return {
         value
         for value, after in worst.items()
-        if value in errors and size(errors[value]) > _FAR and after <= _UNHARMED * size(errors[value])
+        if value in errors and size(errors[value]) > CONTRADICTED_ERROR and after <= HARM_RATIO * size(errors[value])
     }
 
 

@@ -214,6 +214,11 @@ class ErrorStats(ErrorSize):
         return self
 
     @property
+    def stats(self) -> ErrorStats:
+        """These statistics, as of `LazyErrors`."""
+        return self
+
+    @property
     def outside_fraction(self) -> float:
         """Fraction of the pairs that are `outside` the tolerance."""
         return self.outside / self.count if self.count else 0.0

@@ -18,7 +18,6 @@ from onnx import TensorProto
 
 from onnx_nb.analysis.compare.operands import INTEGERS, PACKED, TRANSPARENT, Operand, constant_of, input_of, weight_of
 from onnx_nb.analysis.compare.rounding import (
-    FEWEST_LEVELS,
     Rounded,
     costs_of,
     is_integer,
@@ -28,6 +27,7 @@ from onnx_nb.analysis.compare.rounding import (
     sampled,
     spacing,
 )
+from onnx_nb.analysis.compare.thresholds import CLIPPED_SHARE, LEVELS_OF_CHANNEL, SCALE_EXCESS
 from onnx_nb.analysis.formatting import quoted, share_text
 from onnx_nb.analysis.graph.operators import facts, variants
 from onnx_nb.analysis.model.tensors import attributes, listed
@@ -79,12 +79,8 @@ Fault = Literal["", "mismatch", "channel", "values", "clipping", "coarse", "outl
 of a weight are not their rounded values; values are clipped; the scale is too large; the scale of the tensor is set by
 a few channels, and the others are lost."""
 
-EXCESS: Final = 2.5
-"""Factor over the error of a fitted scale above which a quantizer is faulty."""
 _TOGETHER: Final = 1 << 18
 """Number of values of equal arrays that are judged at once."""
-_FEWEST_CLIPPED: Final = 0.002
-"""Minimum share of clipped values of a faulty quantizer: a few belong to any calibration."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -188,12 +184,12 @@ class Quantizer:
             return ""
         if self.wrong > self.squares / 2:
             return "channel" if self.channels else "values"
-        if self.lost and self.excess >= EXCESS and self.clipping < self.squares / 2:
+        if self.lost and self.excess >= SCALE_EXCESS and self.clipping < self.squares / 2:
             return "outliers"
-        if self.excess < EXCESS:
+        if self.excess < SCALE_EXCESS:
             return ""
         if self.clipping > self.squares / 2:
-            return "clipping" if self.clipped >= _FEWEST_CLIPPED else ""
+            return "clipping" if self.clipped >= CLIPPED_SHARE else ""
         return "coarse"
 
     @property
@@ -227,7 +223,7 @@ class Quantizer:
                 levels = "" if math.isnan(self.used) else f" and uses {self.used:.0%} of its levels"
                 return f"the scale {self.scale[1]:.3g} of {what} is too large{levels}{better}"
             case "outliers":
-                lost = f"{self.lost:.0%} of the channels have fewer than {FEWEST_LEVELS} levels"
+                lost = f"{self.lost:.0%} of the channels have fewer than {LEVELS_OF_CHANNEL} levels"
                 verb = "set" if len(self.channels) > 1 else "sets"
                 return f"{channels} of {what} {verb} the scale {self.scale[1]:.2g} for all: {lost}{better}"
         return f"rounding {what} to {self.dtype} costs {share_text(self.relative)} of its norm"

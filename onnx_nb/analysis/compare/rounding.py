@@ -10,6 +10,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.compare.thresholds import LEVELS_OF_CHANNEL, LOST_SHARE, OUTLIER_RANGE
+
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Longs
 
@@ -17,12 +19,6 @@ _SAMPLED: Final = {"activation": 1 << 15, "weight": 1 << 17}
 """Maximum number of values that are rounded."""
 _INTERVALS: Final = 64
 """Maximum number of intervals in the histogram of a quantizer's range."""
-_FEWEST_LOST: Final = 0.25
-"""Minimum share of lost channels of a faulty quantizer."""
-_FAR: Final = 12.0
-"""Factor over the median range of all channels from which a channel is an outlier."""
-FEWEST_LEVELS: Final = 4
-"""Levels below which a channel is lost."""
 
 
 class Rounded(NamedTuple):
@@ -128,8 +124,8 @@ def _odd_channels(
     used = ranges > 0
     if is_wide or np.count_nonzero(used) < 4:
         return (), 0.0
-    lost = np.count_nonzero(used & (ranges < FEWEST_LEVELS * step)) / np.count_nonzero(used)
-    outliers = np.flatnonzero(ranges > _FAR * np.median(ranges[used])) if lost >= _FEWEST_LOST else ()
+    lost = np.count_nonzero(used & (ranges < LEVELS_OF_CHANNEL * step)) / np.count_nonzero(used)
+    outliers = np.flatnonzero(ranges > OUTLIER_RANGE * np.median(ranges[used])) if lost >= LOST_SHARE else ()
     return (tuple(map(int, outliers)), float(lost)) if len(outliers) else ((), 0.0)
 
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.metrics import LOOKED_AT, between
+from onnx_nb.analysis.compare.thresholds import CONSTANT_DISTANCE, TIE_DISTANCE
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import closest_text, quoted, shape_text
 from onnx_nb.analysis.graph.dataflow import Flow
@@ -48,10 +49,6 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
     from onnx_nb.analysis.run.session import Value
 
-CLOSE: Final = 1e-2
-"""Maximum distance, relative to the largest value, between a tensor inside a module and the output it may be."""
-_EQUAL: Final = 1e-6
-"""Maximum distance between a weight and an output that the exporter computed."""
 FORMAT: Final = 1
 """Version of the files that `Alignment.save` writes."""
 
@@ -369,16 +366,20 @@ class Candidates:
         found = {number: found[number] for number in found.keys() - self._included.keys() if found[number] not in taken}
         chosen |= {number: (value, "inputs") for number, value in found.items() if number in self._makers}
         taken |= set(found.values())
-        ranked = sorted(
-            # where no value is near, as after a fault, the order counts
-            (distance if (distance := distances.get((value, number), math.inf)) <= CLOSE else 1.0, place, number, value)
+        measured = (
+            (distances[value, number], place, number, value)
             for number, values in self._open.items()
             for place, value in enumerate(values)
             if (value, number) in distances
         )
+        # where no value is near, as after a fault, the order counts
+        ranked = sorted(
+            (distance if distance <= TIE_DISTANCE else 1.0, place, number, value)
+            for distance, place, number, value in measured
+        )
         for distance, _, number, value in ranked:
-            if number not in chosen and value not in taken and (distance <= CLOSE or number not in self._inner):
-                chosen[number] = value, "value" if distance <= CLOSE else "order"
+            if number not in chosen and value not in taken and (distance <= TIE_DISTANCE or number not in self._inner):
+                chosen[number] = value, "value" if distance <= TIE_DISTANCE else "order"
                 taken.add(value)
         self._share(chosen, distances)
         matches = list(self._matches(chosen))
@@ -557,7 +558,7 @@ class Candidates:
         for function in self._recording.functions:
             for name in weights.get(self._types[function.value][1], ()):
                 array = graph.model.tensor(name)
-                if between(self._recording.value(function.value), array) <= _EQUAL:
+                if between(self._recording.value(function.value), array) <= CONSTANT_DISTANCE:
                     found[function.value] = graph.value(name)
                     break
         return found
@@ -591,11 +592,11 @@ class Candidates:
         for number in rest:
             array = self._recording.value(number)
             value = equal.get((array.shape, array.dtype.str, array.tobytes()), -1) if array.size > 1 else -1
-            if value >= 0 and distances.get((value, number), 0.0) <= CLOSE:
+            if value >= 0 and distances.get((value, number), 0.0) <= TIE_DISTANCE:
                 chosen[number] = value, "equal"
             elif 1 < array.size <= LOOKED_AT and all(folded[node] for node in self._nodes[self._makers[number]][0]):
                 fitting = (name for name, info in model.initializers.items() if info.shape == array.shape)
-                held = next((name for name in fitting if between(array, model.tensor(name)) <= _EQUAL), None)
+                held = next((name for name in fitting if between(array, model.tensor(name)) <= CONSTANT_DISTANCE), None)
                 if held is not None:  # the exporter computed its nodes
                     chosen[number] = self._graph.value(held), "constant"
 

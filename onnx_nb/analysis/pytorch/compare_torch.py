@@ -12,9 +12,9 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import onnx
@@ -22,18 +22,19 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.compare import QUANTIZED
-from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained, point_at
-from onnx_nb.analysis.compare.isolated import Settings, isolated_errors, nodes_between, unconfirmed
-from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, LazyErrors, by_peak, classes_axis
-from onnx_nb.analysis.compare.quantization import activations, precision_of, quantizes, weights
-from onnx_nb.analysis.errors import AlignmentError, OnnxNbError
+from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
+from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, errors_of, points_of
+from onnx_nb.analysis.compare.isolated import Settings
+from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_peak
+from onnx_nb.analysis.compare.sides import Feed, Running
+from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import plain_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.tensors import attributes as values_of
 from onnx_nb.analysis.model.tensors import numpy_dtype
-from onnx_nb.analysis.progress import Progress, stage
-from onnx_nb.analysis.pytorch.align import Alignment, Candidates, Pairs, TensorSink, feeds_of, inputs_of
+from onnx_nb.analysis.progress import CountedWork, Progress, stage
+from onnx_nb.analysis.pytorch.align import Alignment, Candidates, Match, Pairs, feeds_of, inputs_of
 from onnx_nb.analysis.pytorch.drilldown import (
     SMALL,
     Reproduction,
@@ -44,9 +45,8 @@ from onnx_nb.analysis.pytorch.export import export
 from onnx_nb.analysis.pytorch.module_scopes import source_of
 from onnx_nb.analysis.pytorch.operations import Operations
 from onnx_nb.analysis.pytorch.record import ATTRIBUTES, Recording, Run, checked_arguments, record
+from onnx_nb.analysis.pytorch.side import TorchSide
 from onnx_nb.analysis.pytorch.weights import WeightFinder
-from onnx_nb.analysis.run import session as sessions
-from onnx_nb.analysis.run.windows import Windows
 from onnx_nb.analysis.submodel.assembly import assemble
 
 if TYPE_CHECKING:
@@ -381,164 +381,163 @@ def compare_torch(
         progress = stage(progress, 0.5, 1.0)
     chosen = (providers,) if isinstance(providers, str) else None if providers is None else tuple(providers)
     settings = Settings(rtol, atol, chosen, Settings().memory_limit if memory_limit is None else memory_limit)
-    found, begins = _compared(recording, run, Graph.of(load(model)), feeds, alignment, settings, isolated, progress)
+    graph = Graph.of(load(model))
+    proposal = TorchProposal(recording, run, graph, alignment)
+    feed = Feed(0, feeds_of(recording, graph.model, feeds), recording)
+    proposal.check_inputs(feed.inputs)
+    is_small = recording.nbytes <= min(SMALL, settings.memory_limit)
+    sides = TorchSide(), Running(graph.model, settings.memory_limit, chosen, is_small=is_small)
+    plan = proposal.plan(settings, isolated=isolated, unread=math.inf if is_small else 0.0)
+    pairs = errors_of(sides, proposal, plan, [feed], executor=None, work=CountedWork(progress, 1))
+    points = points_of(graph, plan.outputs, proposal, pairs, isolated=isolated)
+    aligned = proposal.alignment
+    rest = tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in aligned.unmatched)
+    names = f"torch {recording.cls}", graph.model.name
+    found = TorchComparison(
+        *names, points, rest, pairs.feeds, recording, aligned, graph.model, feed.inputs, run, settings
+    )
     if run is None:
         return found
 
     def explain(first: Point) -> Iterable[str]:
-        weights = (weight for path in begins.paths(first) for weight in found.weights(scope=path).points)
+        weights = (weight for path in proposal.paths(first) for weight in found.weights(scope=path).points)
         return dict.fromkeys(weight.difference for weight in weights if weight.difference)
 
     return explained(found, explain)
 
 
-def _compared(  # noqa: PLR0917
-    recording: Recording,
-    run: Run | None,
-    graph: Graph,
-    feeds: Mapping[str, Any] | None,
-    alignment: Alignment | None,
-    settings: Settings,
-    isolated: bool,  # noqa: FBT001
-    progress: Progress | None,
-) -> tuple[TorchComparison, _Begins]:
-    candidates = Candidates(recording, graph) if alignment is None else None
-    aligned = Alignment(()) if alignment is None else alignment.on(graph.model)
-    wanted = {} if candidates is None else candidates.numbers
-    for number, (value, _) in aligned.pairs(recording, graph).items():
-        wanted.setdefault(value, []).append(number)
-    if alignment is not None and not wanted:
-        message = f"no tensor of {graph.model.name} is in the alignment."
-        raise AlignmentError(message, advice="Give the alignment of the export that the model was made from.")
-    given = feeds_of(recording, graph.model, feeds)
-    for slot in recording.calls[0].inputs:
-        mine, yours = np.shape(given.get(slot.label, ())), recording.value(slot.value).shape
-        if slot.label in given and mine != yours:
-            what = f"input {quoted(slot.label)} of {graph.model.name} is {shape_text(mine)}"
-            message = f"{what}, but {recording.cls} got {shape_text(yours)}."
-            raise AlignmentError(message, advice="Use the same for both, or leave out feeds=.")
-    errors: dict[tuple[int, int], ErrorStats | LazyErrors] = {}
-    distances: dict[tuple[int, int], float] = {}
-    dtypes: dict[int, np.dtype[Any]] = {}
-    outputs = set(graph.outputs.tolist())
+class TorchProposal:
+    """Tensors that carry the outputs of submodules and the results of functions."""
 
-    def compare(value: int, array: NDArray[Any], *, keep: bool = False) -> None:
-        """Compare a tensor with the recorded values it may be; with ``keep``, nobody may change the array later."""
-        dtypes[value] = array.dtype
-        for number in wanted[value]:
-            reference = recording.value(number)
-            if reference.shape == array.shape:
-                axis = classes_axis(reference) if value in outputs else None
-                errors[value, number] = found = settings.errors(reference, array, keep=keep, argmax=axis)
-                distances[value, number] = by_peak(found.size)
+    has_casts = False
 
-    is_small = recording.nbytes <= min(SMALL, settings.memory_limit)
-    unread = math.inf if is_small else 0.0
-    at_once = _run_at_once(graph, given, wanted, settings) if is_small else {}
-    for value, array in at_once.items():
-        compare(value, array, keep=True)
-    if not at_once:
-        windows = Windows(graph, wanted, memory_limit=settings.memory_limit, providers=settings.providers)
-        windows.run(given, TensorSink(graph, stage(progress, 0.0, 0.5), compare))
-    aligned = aligned if candidates is None else candidates.settle(distances)
-    made = graph.producer >= 0
-    pairs = {
-        number: (value, match)
-        for number, (value, match) in aligned.pairs(recording, graph).items()
-        if not match.function or not made[value] or (value, number) in errors
-    }
-    own: Mapping[int, ErrorStats | LazyErrors] = {}
-    if isolated:
-        numbers = {value: number for number, (value, _) in reversed(pairs.items())}
-        references = {value: functools.partial(recording.value, number) for value, number in numbers.items()}
-        doubtful = {value for value, match in pairs.values() if match.how in ("inputs", "value", "order")}
-        run_regions = functools.partial(isolated_errors, graph, dtypes=dtypes, feeds=given, settings=settings)
-        own = run_regions(references, keep=unread, progress=stage(progress, 0.5, 1.0))
-        wrong = unconfirmed(graph, own, doubtful, lambda: run_regions(references, keep=unread, uncut=doubtful))
-        if wrong:
-            pairs = {number: pair for number, pair in pairs.items() if pair[0] not in wrong}
-            references = {value: reference for value, reference in references.items() if value not in wrong}
-            own = run_regions(references, keep=unread)
-    quantized = _quantization(graph, references, run, recording, pairs) if isolated else {}
-    begins = _Begins(recording, graph, pairs, candidates)
-    points = []
-    attributes = {(call.path, call.index): call.attributes for call in recording.calls}
-    for depth, (number, (value, match)) in enumerate(pairs.items()):
-        reference = recording.value(number)
-        node = graph.nodes[int(graph.producer[value])] if graph.producer[value] >= 0 else None
-        difference = ""
-        if node is not None and not match.function:
-            difference = attribute_difference(match.cls, attributes[match.path, match.call], node, reference.ndim)
-        cumulative = errors.get((value, number))
-        if cumulative is None and node is None:  # a weight
-            cumulative = ErrorStats.of(reference, graph.model.tensor(match.tensor))
-        if cumulative is None:
-            shape = shape_text(reference.shape)
-            message = f"{quoted(match.name)} is {shape}, but tensor {quoted(match.tensor)} has another shape."
-            if difference:
-                raise AlignmentError(f"{message} In its node, {difference}.", advice="Fix that, and export again.")
-            raise AlignmentError(message, advice="Give the model the same inputs as the module.")
-        point = point_at(
-            graph,
-            value,
-            match.name,
-            match.how,
-            depth,
-            op_type=match.function or match.cls,
-            scope=match.path,
-            source=match.source or (source_of(node) if node is not None else ""),
-            output=value in outputs,
-            difference=difference,
-            between=begins.of(number),
-            cumulative=cumulative,
-            isolated=own.get(value, cumulative if node is None else None),
-            **quantized.get(value, {}),
+    def __init__(self, recording: Recording, run: Run | None, graph: Graph, alignment: Alignment | None) -> None:
+        self._recording, self._run, self._graph = recording, run, graph
+        self._candidates = Candidates(recording, graph) if alignment is None else None
+        self.alignment = Alignment(()) if alignment is None else alignment.on(graph.model)
+        self._pairs: Pairs = self.alignment.pairs(recording, graph)
+        numbers: dict[int, list[int]] = {} if self._candidates is None else self._candidates.numbers
+        if alignment is not None:
+            for number, (value, _) in self._pairs.items():
+                numbers.setdefault(value, []).append(number)
+            if not numbers:
+                message = f"no tensor of {graph.model.name} is in the alignment."
+                raise AlignmentError(message, advice="Give the alignment of the export that the model was made from.")
+        self.options = tuple(Option(number, value, "") for value, several in numbers.items() for number in several)
+
+    def plan(self, settings: Settings, *, isolated: bool, unread: float) -> Plan:
+        """Return the plan that compares all options."""
+        seen = (
+            frozenset(option.reference for option in self.options),
+            frozenset(option.candidate for option in self.options),
         )
-        points.append(point)
-    if progress is not None:
-        progress(1.0, "done")
-    names = f"torch {recording.cls}", graph.model.name
-    rest = tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in aligned.unmatched)
-    found = TorchComparison(*names, tuple(points), rest, 1, recording, aligned, graph.model, given, run, settings)
-    return found, begins
+        outputs = frozenset[int](), frozenset(self._graph.outputs.tolist())
+        return Plan(self.options, settings, outputs, seen, seen[0] if isolated else frozenset(), unread=unread)
 
+    def check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """Raise `AlignmentError` if the model does not get what the module got."""
+        recording = self._recording
+        for slot in recording.calls[0].inputs:
+            shape, recorded = np.shape(inputs.get(slot.label, ())), recording.value(slot.value).shape
+            if slot.label in inputs and shape != recorded:
+                what = f"input {quoted(slot.label)} of {self._graph.model.name} is {shape_text(shape)}"
+                message = f"{what}, but {recording.cls} got {shape_text(recorded)}."
+                raise AlignmentError(message, advice="Use the same for both, or leave out feeds=.")
 
-def _quantization(
-    graph: Graph,
-    references: Mapping[int, Callable[[], NDArray[Any]]],
-    run: Run | None,
-    recording: Recording,
-    pairs: Pairs,
-) -> dict[int, dict[str, Any]]:
-    """Return `Point.precision` and `Point.quantizers` of tensors, by their numbers; empty if nothing is quantized."""
-    if not quantizes(graph):
-        return {}
-    rounded = activations(graph, references, {})
-    module = None if run is None else run[0]
-    tensors = {} if module is None else dict([*module.named_parameters(), *module.named_buffers()])
-    if ("BatchNormalization", "") not in graph.operators:  # folded into the weights before: torch has other ones
-        read = {call.inputs[0].value for call in recording.calls if "BatchNorm" in call.cls and call.inputs}
-        folded = {call.path for call in recording.calls if any(slot.value in read for slot in call.outputs)}
-        tensors = {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[0] not in folded}
+    def settle(self, pairs: PairErrors, _run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
+        """Return the pairs of the alignment, with their errors."""
+        graph, recording = self._graph, self._recording
+        errors = {(option.candidate, option.reference): each for option, each in pairs.errors.items()}
+        if self._candidates is not None:
+            distances = {pair: by_peak(each.size) for pair, each in errors.items()}
+            self.alignment = self._candidates.settle(distances)
+        settled: dict[Option, Errors] = {}
+        for number, (value, match) in self.alignment.pairs(recording, graph).items():
+            option, found = Option(number, value, match.how), errors.get((value, number))
+            if found is not None:
+                settled[option] = found
+            elif graph.producer[value] < 0:  # a weight
+                settled[option] = ErrorStats.of(recording.value(number), graph.model.tensor(match.tensor))
+            elif not match.function:
+                self._refuse(number, value, match)
+        return settled
 
-    def named(name: str) -> NDArray[Any] | None:
-        return np.asarray(tensors[name].detach().cpu()) if name in tensors else None
+    def _refuse(self, number: int, value: int, match: Match) -> NoReturn:
+        shape = shape_text(self._recording.value(number).shape)
+        message = f"{quoted(match.name)} is {shape}, but tensor {quoted(match.tensor)} has another shape."
+        difference = self._difference(number, value, match)
+        if difference:
+            raise AlignmentError(f"{message} In its node, {difference}.", advice="Fix that, and export again.")
+        raise AlignmentError(message, advice="Give the model the same inputs as the module.")
 
-    def of_module(path: str) -> dict[str, NDArray[Any]]:
-        names = [name for name in tensors if name.rpartition(".")[0] == path]
-        return {name: np.asarray(tensors[name].detach().cpu()) for name in names}
+    def _difference(self, number: int, value: int, match: Match) -> str:
+        """Return the attributes that differ between a submodule and the node of its output."""
+        if match.function or self._graph.producer[value] < 0:
+            return ""
+        node = self._graph.nodes[int(self._graph.producer[value])]
+        return attribute_difference(
+            match.cls, self._attributes[match.path, match.call], node, self._recording.value(number).ndim
+        )
 
-    found: dict[int, dict[str, Any]] = {}
-    for value, match in pairs.values():
-        if value not in references or graph.producer[value] < 0:
-            continue
-        nodes = sorted(nodes_between(graph, [value], references)[0], key=graph.rank.item)
-        of_weights = weights(graph, nodes, named, functools.partial(of_module, match.path))
-        found[value] = {
-            "precision": precision_of(graph, nodes),
-            "quantizers": (*of_weights, *(rounded[node] for node in nodes if node in rounded)),
-        }
-    return found
+    @functools.cached_property
+    def _attributes(self) -> Mapping[tuple[str, int], Mapping[str, Any]]:
+        return {(call.path, call.index): call.attributes for call in self._recording.calls}
+
+    def is_doubtful(self, option: Option) -> bool:
+        """Return whether structure or values, and not the names of scopes, speak for a pair."""
+        return option.how in _DOUBTFUL
+
+    def points(self, options: Iterable[Option]) -> Iterator[tuple[Option, int, str, Mapping[str, Any]]]:
+        """Yield pairs in the order in which torch computed them, with what their points report."""
+        graph = self._graph
+        aligned = self.alignment.pairs(self._recording, graph)
+        left = list(options)
+        self._pairs = {option.reference: aligned[option.reference] for option in left}
+        begins = self._begins = _Begins(self._recording, graph, self._pairs, self._candidates)
+        for depth, option in enumerate(left):
+            value, match = self._pairs[option.reference]
+            node = graph.nodes[int(graph.producer[value])] if graph.producer[value] >= 0 else None
+            about = {
+                "op_type": match.function or match.cls,
+                "scope": match.path,
+                "source": match.source or (source_of(node) if node is not None else ""),
+                "difference": self._difference(option.reference, value, match),
+                "between": begins.of(option.reference),
+            }
+            yield option, depth, match.name, about
+
+    def paths(self, point: Point) -> list[str]:
+        """Return the paths of the submodules that have operations in the region of a point."""
+        return self._begins.paths(point)
+
+    def weights(
+        self, option: Option
+    ) -> tuple[Callable[[str], NDArray[Any] | None], Callable[[], Mapping[str, NDArray[Any]]]]:
+        """Return functions that return a parameter of the module, and those of the submodule of a pair."""
+        tensors, path = self._tensors, self._pairs[option.reference][1].path
+
+        def named(name: str) -> NDArray[Any] | None:
+            return np.asarray(tensors[name].detach().cpu()) if name in tensors else None
+
+        def of_submodule() -> dict[str, NDArray[Any]]:
+            names = [name for name in tensors if name.rpartition(".")[0] == path]
+            return {name: np.asarray(tensors[name].detach().cpu()) for name in names}
+
+        return named, of_submodule
+
+    @functools.cached_property
+    def _tensors(self) -> Mapping[str, torch.Tensor]:
+        """Parameters and buffers that the export may have as they are."""
+        if self._run is None:
+            return {}
+        module, calls = self._run[0], self._recording.calls
+        tensors = dict([*module.named_parameters(), *module.named_buffers()])
+        if ("BatchNormalization", "") in self._graph.operators:
+            return tensors
+        # folded into the weights before: torch has other ones
+        read = {call.inputs[0].value for call in calls if "BatchNorm" in call.cls and call.inputs}
+        folded = {call.path for call in calls if any(slot.value in read for slot in call.outputs)}
+        return {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[0] not in folded}
 
 
 class _Begins:
@@ -576,25 +575,8 @@ class _Begins:
         return list(dict.fromkeys((point.scope, *paths)))
 
 
-def _run_at_once(
-    graph: Graph, given: Mapping[str, Any], wanted: Iterable[int], settings: Settings
-) -> dict[int, NDArray[Any]]:
-    """Return the wanted tensors of a small model from one session, in half the time of several; empty if that fails."""
-    names = {graph.value_names[value]: value for value in wanted if graph.producer[value] >= 0}
-    if not names or any(not isinstance(array, np.ndarray) for array in given.values()):
-        return {}
-    try:
-        session = sessions.create(
-            graph.model, optimize=False, providers=settings.providers, outputs=names, transient=True
-        )
-        values = {name: sessions.to_value(array) for name, array in given.items()}
-        results = sessions.run_values(session, values, name=graph.model.name)
-    except OnnxNbError:  # a run in windows names the node that fails
-        return {}
-    is_array = {name for name, value in results.items() if value is not None and value.is_tensor()}
-    return {value: sessions.to_array(results[name]) for name, value in names.items() if name in is_array}
-
-
+_DOUBTFUL: Final = ("inputs", "value", "order")
+"""Ways of matching for which only what is computed from a value can speak."""
 _WINDOW: Final = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "groups")
 _COMPARED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     **{f"{name}Norm": (f"{name}Normalization", ("eps",)) for name in ("Layer", "RMS", "Batch", "Group", "Instance")},

@@ -2,15 +2,15 @@
 
 The operations are recorded in a second run of the module and paired with tensors by structure (`Operations`): exporters
 tie a node to a submodule, but not to an operation.
-Their own errors come from `isolated_errors`.
+They are compared by the engine of all comparisons.
 """
 
 from __future__ import annotations
 
-import functools
+import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,19 +19,22 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.comparison import Comparison, Point, point_at
-from onnx_nb.analysis.compare.isolated import Settings, isolated_errors, nodes_between, unconfirmed
+from onnx_nb.analysis.compare.comparison import Comparison
+from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, errors_of, points_of
+from onnx_nb.analysis.compare.isolated import Settings, nodes_between
 from onnx_nb.analysis.compare.metrics import ErrorStats
+from onnx_nb.analysis.compare.sides import Feed, Running
+from onnx_nb.analysis.compare.thresholds import RERUN_DISTANCE
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.save import together
-from onnx_nb.analysis.progress import Progress, stage
-from onnx_nb.analysis.pytorch.align import TensorSink, main_tensors
+from onnx_nb.analysis.progress import CountedWork, Progress, stage
+from onnx_nb.analysis.pytorch.align import main_tensors
 from onnx_nb.analysis.pytorch.operations import MATRICES, UNCHANGED, Operations, plain_name
 from onnx_nb.analysis.pytorch.record import record_operations
+from onnx_nb.analysis.pytorch.side import TorchSide
 from onnx_nb.analysis.run import session as sessions
-from onnx_nb.analysis.run.windows import Windows
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
@@ -40,8 +43,6 @@ if TYPE_CHECKING:
 
 SMALL: Final = 1 << 28
 """Maximum bytes of recorded values for a run in one session, and for arrays to be kept for `Settings.errors`."""
-_ROUNDED: Final = 1e-4
-"""Most distance, relative to the norm, between the results of an operation in two runs of torch."""
 MOST_OPERATIONS: Final = 2000
 """Maximum number of operations of a submodule that `drill` accepts."""
 
@@ -61,76 +62,110 @@ def compare_operations(  # noqa: PLR0917
     ``named`` has the number of each recorded value with a tensor, and the name of the tensor.
     """
     again = record_operations(run, number, MOST_OPERATIONS, stage(progress, 0.0, 0.3))
-    running, isolating = stage(progress, 0.3, 0.65), stage(progress, 0.65, 1.0)
     graph = Graph.of(part.model)
-    tensors = main_tensors(graph)
+    makers = [int(maker) for maker in graph.producer.tolist()]
+    wanted = [value for value in main_tensors(graph).values() if makers[value] >= 0 and not graph.folded[makers[value]]]
+    feed = Feed(0, part.feeds, again)
+    candidate = Running(part.model, settings.memory_limit, part.providers, is_small=True)
+    arrays = candidate.arrays(feed, frozenset(wanted))
+    proposal = OperationProposal(recording, again, part, named, arrays)
+    values = frozenset(option.candidate for option in proposal.options)
+    numbers = frozenset(option.reference for option in proposal.options)
+    is_small = sum(arrays[value].nbytes for value in values) <= min(SMALL, settings.memory_limit)
+    outputs = frozenset[int](), frozenset(graph.outputs.tolist())
+    plan = Plan(proposal.options, settings, outputs, (numbers, values), numbers, unread=math.inf if is_small else 0.0)
+    sides = TorchSide({option.reference: arrays[option.candidate].shape for option in proposal.options}), candidate
+    work = CountedWork(stage(progress, 0.3, 1.0), 1)
+    pairs = errors_of(sides, proposal, plan, [feed], executor=None, work=work)
+    points = points_of(graph, outputs, proposal, pairs, isolated=True)
+    return Comparison(reference, part.model.name, points)
+
+
+class OperationProposal:
+    """Tensors that carry the results of operations, by structure."""
+
+    has_casts = False
+
+    def __init__(
+        self,
+        recording: Recording,
+        again: Recording,
+        part: Reproduction,
+        named: Mapping[int, str],
+        arrays: Mapping[int, NDArray[Any]],
+    ) -> None:
+        self._again, self._path = again, part.path
+        graph = self._graph = Graph.of(part.model)
+        known = _known_pairs(recording, again, named, main_tensors(graph))
+
+        def fits(value: int, number: int) -> bool:
+            result, array = again.value(number), arrays.get(value)
+            if array is None or result.dtype.kind != array.dtype.kind:
+                return False
+            is_product = plain_name(operations.maker[number].name) in MATRICES and result.size == array.size > 0
+            return result.shape == array.shape or (is_product and result.shape[-1:] == array.shape[-1:])
+
+        operations = self._operations = Operations(again, graph, known, fits)
+        by_structure = operations.find()
+        self._doubtful = frozenset(by_structure.values())
+        sizes = {value: array.size for value, array in arrays.items()}
+        pairs = {number: value for number, value in known.items() if sizes.get(value) == again.value(number).size}
+        numbers = {value: number for number, value in sorted((pairs | by_structure).items(), reverse=True)}
+        outputs = set(graph.outputs.tolist())
+        order = sorted(numbers, key=lambda value: (int(graph.rank[graph.producer[value]]), value))
+        self.options = tuple(
+            Option(numbers[value], value, "output" if value in outputs else "inputs") for value in order
+        )
+
+    def settle(self, pairs: PairErrors, _run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
+        """Return all pairs, with their errors."""
+        return {option: pairs.errors[option] for option in self.options}
+
+    def is_doubtful(self, option: Option) -> bool:
+        """Return whether a pair is from structure alone."""
+        return option.candidate in self._doubtful
+
+    def weights(
+        self, _option: Option
+    ) -> tuple[Callable[[str], NDArray[Any] | None], Callable[[], Mapping[str, NDArray[Any]]]]:
+        """Return functions that return no weights: operations do not say what they are called."""
+        return lambda _name: None, dict[str, NDArray[Any]]
+
+    def points(self, options: Iterable[Option]) -> Iterator[tuple[Option, int, str, Mapping[str, Any]]]:
+        """Yield pairs in the export's order of execution, with the operation and its line of Python."""
+        again, operations = self._again, self._operations
+        names, times = dict[int, str](), Counter[str]()
+        for function in again.functions:
+            times[function.name] += 1
+            names[function.value] = f"{function.name}{f'#{times[function.name]}' if times[function.name] > 1 else ''}"
+        for depth, option in enumerate(options):
+            made = operations.last.get(option.candidate) or operations.maker.get(option.reference)
+            name = names[made.value] if made is not None else self._path or again.calls[0].name
+            about = {
+                "op_type": name.partition("#")[0],
+                "scope": again.calls[made.call].path if made is not None else self._path,
+                "source": made.source if made is not None else "",
+            }
+            yield option, depth, name, about
+
+
+def _known_pairs(
+    recording: Recording, again: Recording, named: Mapping[int, str], tensors: Mapping[str, int]
+) -> dict[int, int]:
+    """Return the numbers of values in a second run whose tensors are known from the first."""
     known: dict[int, int] = {}
     same = {(call.path, call.index): call for call in again.calls}  # branches of torch.cond may be called more often
-    for one in recording.calls:
-        other = same.get((one.path, one.index))
-        sides = () if other is None else ((one.inputs, other.inputs), (one.outputs, other.outputs))
-        for mine, yours in sides:
-            for slot, new in zip(mine, yours, strict=False):
+    for call in recording.calls:
+        other = same.get((call.path, call.index))
+        slots = () if other is None else ((call.inputs, other.inputs), (call.outputs, other.outputs))
+        for before, after in slots:
+            for slot, new in zip(before, after, strict=False):
                 if named.get(slot.value) in tensors:
                     known[new.value] = tensors[named[slot.value]]
     for older, newer in _same_functions(recording, again):
         if named.get(older) in tensors:
             known.setdefault(newer, tensors[named[older]])
-    makers = {value: int(graph.producer[value]) for value in tensors.values()}
-    wanted = [value for value, maker in makers.items() if maker >= 0 and not graph.folded[maker]]
-    arrays: dict[int, NDArray[Any]] = {}
-    sink = TensorSink(graph, running, lambda value, array: arrays.setdefault(value, array.copy()).nbytes)
-    Windows(graph, wanted, memory_limit=1 << 30, providers=part.providers).run(part.feeds, sink)
-    names, times = dict[int, str](), Counter[str]()
-    for function in again.functions:
-        times[function.name] += 1
-        names[function.value] = f"{function.name}{f'#{times[function.name]}' if times[function.name] > 1 else ''}"
-
-    def fits(value: int, number: int) -> bool:
-        mine, array = again.value(number), arrays.get(value)
-        if array is None or mine.dtype.kind != array.dtype.kind:
-            return False
-        is_product = plain_name(operations.maker[number].name) in MATRICES and mine.size == array.size > 0
-        return mine.shape == array.shape or (is_product and mine.shape[-1:] == array.shape[-1:])
-
-    operations = Operations(again, graph, known, fits)
-    found = operations.find()
-    sizes = {value: array.size for value, array in arrays.items()}
-    pairs = {number: value for number, value in known.items() if sizes.get(value) == again.value(number).size}
-    numbers = {value: number for number, value in sorted((pairs | found).items(), reverse=True)}
-    values = sorted(numbers, key=lambda value: (numbers[value] in found, numbers[value]))
-    own_arrays = {value: again.value(number).reshape(arrays[value].shape) for value, number in numbers.items()}
-    keep = sum(array.nbytes for array in own_arrays.values()) <= min(SMALL, settings.memory_limit)
-    cumulative = {value: settings.errors(array, arrays[value], keep=keep) for value, array in own_arrays.items()}
-    references = {value: functools.partial(own_arrays.__getitem__, value) for value in own_arrays}
-    dtypes = {value: arrays[value].dtype for value in references}
-    arrays.clear()
-    doubtful = set(found.values())
-    run_regions = functools.partial(isolated_errors, graph, dtypes=dtypes, feeds=part.feeds, settings=settings)
-    own = run_regions(references, keep=keep, progress=isolating)
-    wrong = unconfirmed(graph, own, doubtful, lambda: run_regions(references, keep=keep, uncut=doubtful))
-    if wrong:
-        own = run_regions({value: each for value, each in references.items() if value not in wrong}, keep=keep)
-    outputs = set(graph.outputs.tolist())
-    points: list[Point] = []
-    for value in sorted(set(values) - wrong, key=lambda value: (int(graph.rank[makers[value]]), value)):
-        made = operations.last.get(value) or operations.maker.get(numbers[value])
-        name = names[made.value] if made is not None else part.path or again.calls[0].name
-        point = point_at(
-            graph,
-            value,
-            name,
-            "output" if value in outputs else "inputs",
-            len(points),
-            op_type=name.partition("#")[0],
-            scope=again.calls[made.call].path if made is not None else part.path,
-            source=made.source if made is not None else "",
-            output=value in outputs,
-            cumulative=cumulative[value],
-            isolated=own.get(value),
-        )
-        points.append(point)
-    return Comparison(reference, part.model.name, tuple(points))
+    return known
 
 
 def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[int, int]]:
@@ -172,7 +207,7 @@ def _is_near(wanted: NDArray[Any], array: NDArray[Any]) -> bool:
         one, other = one[finite], other[finite]
     wide = np.result_type(one.dtype, np.float32)
     one, other = one.astype(wide, copy=False), other.astype(wide, copy=False)
-    return bool(np.isfinite(other).all()) and _squares(one - other) <= _ROUNDED**2 * _squares(one)
+    return bool(np.isfinite(other).all()) and _squares(one - other) <= RERUN_DISTANCE**2 * _squares(one)
 
 
 def _squares(array: NDArray[Any]) -> float:

@@ -17,6 +17,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import onnx.defs
 
+from onnx_nb.analysis.compare.thresholds import (
+    ADDED_COST,
+    MISPLACED_COST,
+    OMITTED_COST,
+    OTHER_INPUTS_COST,
+    OTHER_LINE_COST,
+    OTHER_ORDER_COST,
+    UNKNOWN_COST,
+)
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.names import GRAPH_INPUT, INITIALIZER
 from onnx_nb.analysis.pytorch.module_scopes import source_of
@@ -108,21 +117,6 @@ _EXPANDS: Final = frozenset(("expand", "expand_as", "_unsafe_view"))
 MATRICES: Final = frozenset(("mm", "bmm", "addmm", "baddbmm"))
 """Operations on matrices that exporters apply to tensors of a higher rank."""
 
-_OUT_OF_PLACE: Final = 1.0
-"""Cost of a node that the operation around it is not exported as, and of an operation without a node."""
-_LEFT_OUT: Final = 0.3
-"""Cost of a change of layout without a node: exporters merge it with others."""
-_ADDED: Final = 0.1
-"""Cost of a node that exporters add anywhere."""
-_UNKNOWN: Final = 0.3
-"""Cost of a node of an operation that the table above lacks."""
-_OTHER_LINE: Final = 0.2
-"""Cost of a node from another line of Python: less than `_LEFT_OUT`, as an exporter may note the line of the caller."""
-_OTHER_INPUTS: Final = 0.05
-"""Cost of a node that reads known tensors that torch's operation does not: it decides between equal costs."""
-_OTHER_ORDER: Final = 0.7
-"""Cost of a Transpose with another permutation."""
-
 
 def plain_name(function: str) -> str:
     """Return the name of an operation without decoration: "add" for "add_", "__iadd__" and "aten.add"."""
@@ -164,8 +158,8 @@ def _ends(function: str, op: str) -> float:
         return 0.0
     if op == "Identity":  # in place of another node: more than without a node, less than an added Identity besides
         is_layout = known is not None and known[0] <= _NEUTRAL
-        return _LEFT_OUT + 0.8 * _ADDED if is_layout else _OUT_OF_PLACE + 0.5 * _ADDED
-    return _UNKNOWN if known is None and op not in _NEUTRAL else np.inf
+        return OMITTED_COST + 0.8 * ADDED_COST if is_layout else MISPLACED_COST + 0.5 * ADDED_COST
+    return UNKNOWN_COST if known is None and op not in _NEUTRAL else np.inf
 
 
 @functools.cache
@@ -174,7 +168,7 @@ def _inside(function: str, op: str) -> float:
     known = _exported(function)
     if known is not None and op in known[1]:
         return 0.0
-    return _ADDED if op in _NEUTRAL else _UNKNOWN if known is None else _OUT_OF_PLACE
+    return ADDED_COST if op in _NEUTRAL else UNKNOWN_COST if known is None else MISPLACED_COST
 
 
 class _Region(NamedTuple):
@@ -315,7 +309,7 @@ class Operations:
         last = self._flow.producer[value]
         for node in self._nodes_before(value, self._tensors):
             op = graph.operators[int(graph.op_index[node])][0]
-            is_odd = (_ends if node == last else _inside)(made.name, op) >= 0.8 * _OUT_OF_PLACE
+            is_odd = (_ends if node == last else _inside)(made.name, op) >= 0.8 * MISPLACED_COST
             if is_odd or is_elsewhere(node, made.call):
                 return False
         return True
@@ -414,7 +408,7 @@ class Operations:
                 for value, node, op in zip(tensors, makers, ops, strict=True)
             ]
             mine = self._known_before(operation.value)
-            ends = [cost + _OTHER_INPUTS * (not reads <= mine) for cost, reads in zip(ends, theirs, strict=True)]
+            ends = [cost + OTHER_INPUTS_COST * (not reads <= mine) for cost, reads in zip(ends, theirs, strict=True)]
             if is_last:
                 ends[-1] = 0.0
             before = np.concatenate([[0.0], np.cumsum(inside)])
@@ -459,12 +453,12 @@ class Operations:
         if cost == np.inf or not self._fits(value, operation.value):
             return np.inf
         if "batch_norm" in operation.name and "Conv" in op:  # folded: its tensor is not that of the convolution
-            cost -= _OTHER_LINE
+            cost -= OTHER_LINE_COST
         if source and operation.source:
-            cost += _OTHER_LINE * (source != operation.source)
+            cost += OTHER_LINE_COST * (source != operation.source)
         if op == "Reshape" and self._permutation(operation) is not None:
-            return cost + _ADDED
-        return cost + _OTHER_ORDER * (op == "Transpose" and self._is_other_permutation(operation, node))
+            return cost + ADDED_COST
+        return cost + OTHER_ORDER_COST * (op == "Transpose" and self._is_other_permutation(operation, node))
 
     def _is_other_permutation(self, operation: FunctionCall, node: int) -> bool:
         """Return whether a Transpose swaps other axes than the function, and than it does with the one before it."""
@@ -495,7 +489,7 @@ class Operations:
             return 0.0
         known = _exported(operation.name)
         is_layout = known is not None and known[0] <= _NEUTRAL
-        return _LEFT_OUT if is_layout else _OUT_OF_PLACE
+        return OMITTED_COST if is_layout else MISPLACED_COST
 
     def _is_data(self, number: int) -> bool:
         """Return whether a value depends on known ones."""

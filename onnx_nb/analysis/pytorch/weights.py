@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import ErrorStats, between, precision
 from onnx_nb.analysis.compare.operands import INTEGERS, TRANSPARENT, Operand, input_of, weight_of
+from onnx_nb.analysis.compare.thresholds import TIE_DISTANCE, WEIGHT_ULPS
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.operators import facts, names_where, variants
 from onnx_nb.analysis.model.tensors import attribute
-from onnx_nb.analysis.pytorch.align import CLOSE, is_weight
+from onnx_nb.analysis.pytorch.align import is_weight
 from onnx_nb.analysis.pytorch.drilldown import submodule_nodes
 from onnx_nb.analysis.pytorch.record import to_numpy
 
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.pytorch.align import Pairs
     from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
 
-_ROUNDED: Final = 8
-"""Maximum difference of a weight as a multiple of its type's precision."""
 _FARTHEST: Final = 10
 """Maximum number of nodes searched for the one that does the work of a layer."""
 _AFTER: Final = TRANSPARENT - {"Transpose"} | {"Add", "Mul", "QLinearAdd"}
@@ -99,7 +98,7 @@ def _difference(weight: _Weight, errors: ErrorStats) -> str:
     label, steps = weight.label.rpartition(" → ")[2], weight.held.steps
     if not weight.held.initializer:
         return f"{label} is left out, and not zero"
-    rounding = _ROUNDED * max(precision(errors), 2.0**-23) * errors.reference_norm
+    rounding = WEIGHT_ULPS * max(precision(errors), 2.0**-23) * errors.reference_norm
     if steps is None and not errors.mismatches and errors.error_norm <= rounding:
         return ""
     expected, actual = weight.expected.astype(np.float64), weight.held.array.astype(np.float64)
@@ -108,7 +107,7 @@ def _difference(weight: _Weight, errors: ErrorStats) -> str:
         amount = f"at most {errors.max_abs:.3g}"
         is_transposed = np.array_equal(expected.T, actual)
     else:
-        off = np.abs(actual - expected) - _ROUNDED * 2.0**-23 * np.maximum(np.abs(expected), np.abs(actual))
+        off = np.abs(actual - expected) - WEIGHT_ULPS * 2.0**-23 * np.maximum(np.abs(expected), np.abs(actual))
         with np.errstate(all="ignore"):
             in_steps = np.where(off > 0, off / steps, 0)
         beyond = np.count_nonzero(~(in_steps <= 1))
@@ -445,7 +444,7 @@ class WeightFinder:
         taken: set[int] = set()
         for distance, at, to in ranked:
             only = sum(one == at or other == to for one, other in fits) == 1
-            if at not in chosen and to not in taken and (only or distance <= CLOSE):
+            if at not in chosen and to not in taken and (only or distance <= TIE_DISTANCE):
                 chosen[at] = to, "shape" if only else "value"
                 taken.add(to)
         rest = [at for at in range(len(pieces)) if at not in chosen]

@@ -25,12 +25,11 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.progress import CountedWork, count_of
-from onnx_nb.analysis.results import Displayed, Table
-from onnx_nb.analysis.run.calibration import FLOATS, LEVELS, PERCENTILE, Calibration, Method, calibrated, thresholds
+from onnx_nb.analysis.results import Displayed, Moved, Table
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.nonfinite import NonFinite
 from onnx_nb.analysis.run.session import original_nodes, with_explicit_casts
-from onnx_nb.analysis.run.statistics import Histogram, Ranges, Statistics
+from onnx_nb.analysis.run.statistics import Histogram, Statistics
 from onnx_nb.analysis.run.value_recorder import (
     ABSENT,
     Job,
@@ -92,7 +91,7 @@ def capture(
     times
         Run each node by itself, so that `Capture.nodes` has the node's own time instead of a share of its window's.
     ranges
-        Also count values in 2,048 bins, and by channel, as `Capture.calibrate` needs for percentiles and entropy.
+        Also count values in 2,048 bins, and by channel, as `calibrate` needs for percentiles and entropy.
     memory_limit
         Bytes that values may take; half of the available memory if ``None``. Windows shrink down to one node to stay
         below it, and arrays to keep go to memory-mapped files in a temporary folder. Values that are needed at the same
@@ -289,66 +288,10 @@ class Capture(Displayed, Table):
         return found
 
     def histogram(self, name: str) -> Histogram:
-        """Return the histogram of a value's finite numbers.
+        """Return the histogram of a value's finite numbers."""
+        return self.statistics(name).histogram
 
-        After ``capture(…, ranges=True)`` it has the ends of the range of each method of `calibrate` as marks.
-        """
-        found = self.statistics(name)
-        return (
-            dataclasses.replace(found.histogram, marks=thresholds(found))
-            if isinstance(found, Ranges)
-            else found.histogram
-        )
-
-    def calibrate(
-        self,
-        method: Method = "minmax",
-        *,
-        percentile: float = PERCENTILE,
-        symmetric: bool = False,
-        levels: int = LEVELS,
-    ) -> Calibration:
-        """Compute the range of each float tensor for quantization, from the statistics of all feeds.
-
-        Parameters
-        ----------
-        method
-            "minmax": the extremes. "percentile": clips the same share on both sides. "entropy": the range
-            about 0 whose values, quantized, have the distribution nearest to that of all values, as onnxruntime
-            finds it in our histogram, in about half a second a tensor. The last two need ``capture(…, ranges=True)``.
-        percentile
-            Percent of values that "percentile" keeps.
-        symmetric
-            Whether ranges are symmetric about 0.
-        levels
-            Levels that "entropy" quantizes to.
-
-        Returns
-        -------
-        Calibration
-
-        Raises
-        ------
-        CaptureError
-            If the capture was made without ``ranges=True``, or has no float tensor.
-
-        Examples
-        --------
-        >>> import onnx.parser
-        >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Exp(x) }'
-        >>> feeds = [{"x": np.array(each, np.float32)} for each in ((0, -1), (0.5, 3))]
-        >>> found = capture(onnx.parser.parse_model(text), feeds).calibrate()
-        >>> found["x"].low, found["x"].high
-        (-1.0, 3.0)
-        """
-        floats = {
-            name: found
-            for name, value in self._values.items()
-            if self._graph.value_subgraph[value] == 0
-            and self._partial.records[value].dtype in FLOATS
-            and (found := self._partial.records[value].settled()) is not None
-        }
-        return calibrated(self.model, floats, method, percentile=percentile, symmetric=symmetric, levels=levels)
+    calibrate = Moved("calibrate(capture, …)")
 
     @functools.cached_property
     def nodes(self) -> tuple[NodeCost, ...]:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from onnx_nb.analysis.formatting import shortened
+from onnx_nb.analysis.quantize.what_if import WhatIf
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison
-    from onnx_nb.analysis.compare.exclusion import ExclusionCurve
     from onnx_nb.analysis.compare.quantization import Quantizer
+    from onnx_nb.analysis.quantize.what_if import ExclusionCurve
 
 SHARES: Final = ("weights", "rounding", "clipping")
 """Parts of `Point.blame` that are columns."""
@@ -63,7 +64,7 @@ def quantizer_columns(comparison: Comparison) -> tuple[dict[str, Any], dict[str,
     }
     # by themselves they are sentences
     texts["quantizer_message"] = [f"{text[:1].upper()}{text[1:]}." for text in texts["quantizer_message"]]
-    fixed = comparison.always_quantized()
+    fixed = WhatIf(comparison).always_quantized()
     texts["fixed"] = [shortened(fixed.get(point.name, ""), LONGEST) for point in points]
     return arrays, texts
 

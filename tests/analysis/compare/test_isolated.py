@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import onnxruntime
 import pytest
 
 import onnx_nb
-from onnx_nb.analysis.compare import isolated, lockstep
+from onnx_nb.analysis.compare import isolated
 from onnx_nb.analysis.compare.compare import compare
 from onnx_nb.analysis.compare.comparison import Comparison
 from onnx_nb.analysis.run import session as sessions
@@ -187,8 +186,7 @@ def test_little_memory_divides_the_regions_into_sessions(monkeypatch: pytest.Mon
         return create(model, **options)
 
     monkeypatch.setattr(sessions, "create", counting)
-    little = functools.partial(isolated.Settings._replace, memory_limit=1 << 16)
-    monkeypatch.setattr(lockstep, "Settings", lambda *given: little(isolated.Settings(*given)))
+    monkeypatch.setattr(isolated, "_BATCH", 1 << 16)
     small = compare(*pair)
     assert str(small.rows()) == str(whole.rows())
     assert sum(name.startswith("regions of") for name in counted) > 5

@@ -15,7 +15,7 @@ import pytest
 
 import onnx_nb
 from onnx_nb.analysis.errors import CaptureError
-from onnx_nb.analysis.run.calibration import Method
+from onnx_nb.analysis.quantize.calibration import Method
 from onnx_nb.analysis.run.capture import capture
 from tests import models
 from tests.analysis.run.test_capture import SET_MODEL, dataset, equal, same
@@ -73,12 +73,12 @@ def test_a_calibration_over_dask_is_that_of_one_process_though_a_worker_is_kille
     assert (tmp_path / "killed").exists()
     single = capture(SET_MODEL, feeds, ranges=True, keep=kill)
     for method in get_args(Method):
-        mine, yours = spread.calibrate(method), single.calibrate(method)
+        mine, yours = onnx_nb.calibrate(spread, method), onnx_nb.calibrate(single, method)
         assert list(mine) == list(yours) == ["x", "a", "b", "c"]
         assert all(mine[name] == yours[name] for name in mine)
     # numpy's own figures, so that both are not wrong together
     every = np.concatenate([feed["x"] for feed in feeds])
-    found = spread.calibrate()["x"]
+    found = onnx_nb.calibrate(spread)["x"]
     assert (found.low, found.high, found.histogram.total) == (every.min(), every.max(), every.size)
     assert found.channel_lows == tuple(every.min(axis=0))
     assert found.channel_highs == tuple(every.max(axis=0))

@@ -18,7 +18,13 @@ import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
-from onnx_nb.analysis.compare.graph_lists import (
+from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import closest_text, plain_text, quoted, shortened
+from onnx_nb.analysis.graph import operators
+from onnx_nb.analysis.graph.dataflow import upward
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.match.graph_lists import (
     Weights,
     attribute_label,
     attributes_of,
@@ -26,13 +32,7 @@ from onnx_nb.analysis.compare.graph_lists import (
     lists,
     undocumented,
 )
-from onnx_nb.analysis.compare.node_matching import HOW, Matching, match
-from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import closest_text, plain_text, quoted, shortened
-from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.dataflow import upward
-from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.match.node_matching import HOW, Matching, match
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.results import Displayed, Table

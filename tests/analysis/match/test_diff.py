@@ -18,9 +18,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization
 
 import onnx_nb
-from onnx_nb.analysis.compare.diff import CHANGED, ONLY, SAME
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.match.diff import CHANGED, ONLY, SAME
 from onnx_nb.analysis.scopes.scopes import scopes
 from tests import models
 from tests.dags import dags

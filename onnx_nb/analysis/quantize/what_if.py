@@ -6,29 +6,30 @@ others being in float, says which nodes to put back (`Search`); runs of mixed mo
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.conditions import Condition
 from onnx_nb.analysis.compare.metrics import classes_axis
-from onnx_nb.analysis.compare.mixed import Mixer, flag_of
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, decibels_text, quoted
 from onnx_nb.analysis.progress import stage
+from onnx_nb.analysis.quantize.mixed import Mixer, flag_of
 from onnx_nb.analysis.results import Table
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.submodel.partition import partition
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.comparison import Point
+    from onnx_nb.analysis.compare.comparison import Comparison, Point
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.statistics import Floats
@@ -47,6 +48,115 @@ Way = Literal["estimates", "tensors", "nodes"]
 _WAYS: Final[tuple[Way, ...]] = ("estimates", "tensors", "nodes")
 _PRUNED: Final = 48
 """Maximum number of nodes in vain that are tried without, once the target is reached."""
+
+
+@known_arguments
+def mixed(comparison: Comparison, exclude: Iterable[str]) -> Model:
+    """Return the quantized model with some nodes put back to float, with the scales that it has.
+
+    Parameters
+    ----------
+    comparison
+        Comparison of a float model with its quantized copy, from `compare`.
+    exclude
+        Names of nodes of the reference, as in ``quantize_static(nodes_to_exclude=…)``.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    OnnxNbError
+        If the candidate is neither a QDQ model nor one with only its weights quantized, a name is not that of a
+        quantized node, or the models are not known.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> from onnx_nb.analysis.compare.compare import compare
+    >>> exact = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] y) { [exp] h = Exp(x)  y = Tanh(h) }''')
+    >>> rough = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
+    ... g (float[2] x) => (float[2] y) <float s = {0.1}, int8 z = {0}> {
+    ...   [exp] h = Exp(x)  q = QuantizeLinear(h, s, z)  d = DequantizeLinear(q, s, z)  y = Tanh(d) }''')
+    >>> [node.op_type for node in mixed(compare(exact, rough), ["exp"]).proto.graph.node]
+    ['Exp', 'Tanh']
+    """
+    return WhatIf(comparison).mixer.mixed(exclude)
+
+
+@known_arguments
+def suggest_exclusion(
+    comparison: Comparison, *, sqnr: str | float, feeds: Any = None, progress: Progress | None = None
+) -> list[str]:
+    """Return few nodes that have to stay in float for the outputs to reach a signal to noise ratio.
+
+    What each tensor does to the outputs if it alone is rounded says which nodes to try first; runs of mixed models
+    decide which to put back, and in the end which can be quantized after all.
+
+    Parameters
+    ----------
+    comparison
+        Comparison of a float model with its quantized copy, from `compare`.
+    sqnr
+        Smallest SQNR of all outputs, such as ``"> 30 dB"`` or ``30``.
+    feeds
+        Feeds of the reference, as `read_feeds` takes them; the first one of the comparison if ``None``.
+    progress
+        Called with the fraction of the tensors that were tried and the next one. If it raises, the work ends.
+
+    Returns
+    -------
+    list of str
+        Names of nodes of the reference, ready for ``quantize_static(nodes_to_exclude=…)`` and `mixed`.
+
+    Raises
+    ------
+    OnnxNbError
+        If all quantized nodes in float do not reach it, or for the reasons of `mixed`.
+    """
+    return WhatIf(comparison, feeds).suggestion(sqnr, progress)
+
+
+@known_arguments
+def exclusion_curve(
+    comparison: Comparison,
+    order: Iterable[str] | None = None,
+    *,
+    count: int | None = None,
+    feeds: Any = None,
+    progress: Progress | None = None,
+) -> ExclusionCurve:
+    """Put regions back to float one after another, and return the errors of the outputs after each.
+
+    Only what lies behind a region runs again.
+
+    Parameters
+    ----------
+    comparison
+        Comparison of a float model with its quantized copy, from `compare`.
+    order
+        Names of points that have quantizers, or of quantized nodes of the reference; by default those first that
+        gain most for the number of nodes, as in `suggest_exclusion`.
+    count
+        Maximum number of regions that are put back; all if ``None``.
+    feeds
+        Feeds of the reference, as `read_feeds` takes them; the first one of the comparison if ``None``.
+    progress
+        Called before each step with the fraction done and what comes next. If it raises, the work ends.
+
+    Returns
+    -------
+    ExclusionCurve
+        The first step is the quantized model. Regions that are in float already have no step.
+
+    Raises
+    ------
+    OnnxNbError
+        If a name is that of no quantized region, or for the reasons of `mixed`.
+    """
+    return WhatIf(comparison, feeds).curve(order, count, progress)
 
 
 @dataclass(frozen=True)
@@ -349,165 +459,74 @@ def _in_order(
             yield name, excluded, runs.outcome(excluded)
 
 
-_RUNS: Final[WeakKeyDictionary[WhatIf, Runs]] = WeakKeyDictionary()
-"""Runs on the first feed: a person puts one region back after another."""
-
-
 class WhatIf:
-    """Base of comparisons: what the candidate would compute with parts of it in float."""
+    """A comparison with a quantized candidate, and the sessions in which parts of the candidate run in float.
 
-    points: tuple[Point, ...]
-    models: tuple[Model, Model] | None
-    feed: Mapping[str, Any] | None
+    ``feeds`` are those of the reference, as `read_feeds` takes them; the first one of the comparison if ``None``.
+    """
 
-    def mixed(self, exclude: Iterable[str]) -> Model:
-        """Return the quantized model with some nodes put back to float, with the scales that it has.
+    def __init__(self, comparison: Comparison, feeds: Any = None) -> None:
+        self._points, self._feeds = comparison.points, feeds
+        self._comparison = comparison
 
-        Parameters
-        ----------
-        exclude
-            Names of nodes of the reference, as in ``quantize_static(nodes_to_exclude=…)``.
+    @functools.cached_property
+    def mixer(self) -> Mixer:
+        """The nodes that can be put back to float; raises `OnnxNbError` if the models are not known or not fit."""
+        if self._comparison.models is None:
+            raise OnnxNbError("the models of this comparison are not known.", advice="Call compare(…) of both again.")
+        return Mixer(*self._comparison.models, {point.candidate: point.reference for point in self._points})
 
-        Raises
-        ------
-        OnnxNbError
-            If the candidate is neither a QDQ model nor one with only its weights quantized, a name is not that of a
-            quantized node, or the models are not known.
-        """
-        return self._mixer().mixed(exclude)
+    @functools.cached_property
+    def runs(self) -> Runs:
+        """Runs of mixed models, which share what is already known."""
+        if self._feeds is None:
+            return Runs(self.mixer, [dict(self._comparison.feed or {})])
+        return Runs(self.mixer, read_feeds(self.mixer.reference, self._feeds))
 
-    def suggest_exclusion(
-        self, target: str | float, *, feeds: Any = None, progress: Progress | None = None
-    ) -> list[str]:
-        """Return few nodes that have to stay in float for the outputs to reach a signal to noise ratio.
-
-        What each tensor does to the outputs if it alone is rounded says which nodes to try first; runs of mixed models
-        decide which to put back, and in the end which can be quantized after all.
-
-        Parameters
-        ----------
-        target
-            Smallest SQNR of all outputs, such as ``"30 dB"`` or ``30``.
-        feeds
-            Feeds of the reference, as `read_feeds` takes them; the first one of the comparison if ``None``.
-        progress
-            Called with the fraction of the tensors that were tried and the next one. If it raises, the work ends.
-
-        Returns
-        -------
-        list of str
-            Names of nodes of the reference, ready for ``quantize_static(nodes_to_exclude=…)`` and `mixed`.
-
-        Raises
-        ------
-        OnnxNbError
-            If all quantized nodes in float do not reach it, or for the reasons of `mixed`.
-        """
-        bound = Condition.read(f"sqnr >= {str(target).strip()}").bound
-        runs = self._runs(feeds)
-        found = Search(runs, stage(progress, 0.0, 0.5)).fewest(bound, stage(progress, 0.5, 1.0))
-        if found is None:
+    def suggestion(self, sqnr: str | float, progress: Progress | None = None) -> list[str]:
+        """Return what `suggest_exclusion` does."""
+        text = str(sqnr).strip()
+        bound = Condition.read(text if text.startswith(">") else f">= {text}", "sqnr").bound
+        excluded = Search(self.runs, stage(progress, 0.0, 0.5)).fewest(bound, stage(progress, 0.5, 1.0))
+        if excluded is None:
             message = f"the outputs do not reach {bound:g} dB with all quantized nodes in float."
             raise OnnxNbError(message, advice="What differs is not only quantization: see c.message.")
-        return [name for name in runs.mixer.nodes if name in found]
-
-    def nodes_to_exclude(self, names: Iterable[str]) -> list[str]:
-        """Return the nodes of the reference that have to stay in float for regions to be in float.
-
-        Parameters
-        ----------
-        names
-            Names of points that have quantizers, or of quantized nodes of the reference.
-
-        Raises
-        ------
-        OnnxNbError
-            If one of them is not quantized, or for the reasons of `mixed`.
-        """
-        mixer = self._mixer()
-        regions = units(mixer, self.points)
-        found = {node for name in names for node in mixer.nodes_of(name, regions)}
-        return [name for name in mixer.nodes if name in found]
+        return [name for name in self.mixer.nodes if name in excluded]
 
     def always_quantized(self) -> dict[str, str]:
         """Return the names of quantized points that cannot be put back to float, and why not."""
-        quantized = [point.name for point in self.points if point.quantizers]
-        if self.models is None:
+        quantized = [point.name for point in self._points if point.quantizers]
+        if self._comparison.models is None:
             why = "To put regions back to float, compare both models again: this comparison does not have them."
             return dict.fromkeys(quantized, why)
         try:
-            free = units(self._mixer(), self.points) if quantized else {}
+            free = units(self.mixer, self._points) if quantized else {}
         except OnnxNbError as error:
             return dict.fromkeys(quantized, str(error))
         why = "This cannot be put back to float: no pair of QuantizeLinear and DequantizeLinear rounds it."
         return dict.fromkeys([name for name in quantized if name not in free], why)
 
-    def exclusion_curve(
-        self,
-        order: Iterable[str] | None = None,
-        *,
-        count: int | None = None,
-        feeds: Any = None,
-        progress: Progress | None = None,
+    def curve(
+        self, order: Iterable[str] | None = None, count: int | None = None, progress: Progress | None = None
     ) -> ExclusionCurve:
-        """Put regions back to float one after another, and return the errors of the outputs after each.
-
-        Only what lies behind a region runs again.
-
-        Parameters
-        ----------
-        order
-            Names of points that have quantizers, or of quantized nodes of the reference; by default those first that
-            gain most for the number of nodes, as in `suggest_exclusion`.
-        count
-            Maximum number of regions that are put back; all if ``None``.
-        feeds
-            Feeds of the reference, as `read_feeds` takes them; the first one of the comparison if ``None``.
-        progress
-            Called before each step with the fraction done and what comes next. If it raises, the work ends.
-
-        Returns
-        -------
-        ExclusionCurve
-            The first step is the quantized model. Regions that are in float already have no step.
-
-        Raises
-        ------
-        OnnxNbError
-            If a name is that of no quantized region, or for the reasons of `mixed`.
-        """
-        runs = self._runs(feeds)
+        """Return what `exclusion_curve` does."""
+        mixer = self.mixer
         moves: Iterable[tuple[str, frozenset[str], Outcome]]
         if order is None:
-            names = {one.name: point.name for point in reversed(self.points) for one in point.quantizers}
-            search = Search(runs, stage(progress, 0.0, 0.5))
+            names = {one.name: point.name for point in reversed(self._points) for one in point.quantizers}
+            search = Search(self.runs, stage(progress, 0.0, 0.5))
             moves = ((names.get(tensor, tensor), search.excluded, outcome) for tensor, outcome in search.steps())
         else:
-            regions = units(runs.mixer, self.points)
-            moves = _in_order(runs, [(name, runs.mixer.nodes_of(name, regions)) for name in order])
+            regions = units(mixer, self._points)
+            moves = _in_order(self.runs, [(name, mixer.nodes_of(name, regions)) for name in order])
         report = stage(progress, 0.0 if order is not None else 0.5, 1.0) or (lambda _done, _what: None)
         steps: list[ExclusionStep] = []
         before = frozenset[str]()
         for name, excluded, outcome in moves:
-            report(len(excluded) / max(len(runs.mixer.nodes), 1), f"{quoted(name)} in float" if name else "quantized")
-            added = tuple(node for node in runs.mixer.nodes if node in excluded - before)
+            report(len(excluded) / max(len(mixer.nodes), 1), f"{quoted(name)} in float" if name else "quantized")
+            added = tuple(node for node in mixer.nodes if node in excluded - before)
             before = excluded
             steps.append(ExclusionStep(name, added, *outcome[:3]))
             if count is not None and len(steps) > count:
                 break
         return ExclusionCurve(tuple(steps))
-
-    def _runs(self, feeds: Any) -> Runs:
-        if feeds is not None:
-            return Runs(self._mixer(), read_feeds(self._known_models()[0], feeds))
-        if self not in _RUNS:
-            _RUNS[self] = Runs(self._mixer(), [dict(self.feed or {})])
-        return _RUNS[self]
-
-    def _mixer(self) -> Mixer:
-        return Mixer(*self._known_models(), {point.candidate: point.reference for point in self.points})
-
-    def _known_models(self) -> tuple[Model, Model]:
-        if self.models is None:
-            raise OnnxNbError("the models of this comparison are not known.", advice="Call compare(…) of both again.")
-        return self.models

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.compare.graph_lists import GraphLists, Numbers, equal_names, trusted_pairs, unique
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, quoted
 from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.match.graph_lists import GraphLists, Numbers, equal_names, trusted_pairs, unique
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis import results
+from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, count_text, decibels_text, number_text, quoted, share_text
 from onnx_nb.analysis.graph.graph import Graph
@@ -25,6 +26,7 @@ from onnx_nb.analysis.run.statistics import EMPTY, Histogram, Ranges, Statistics
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model, ModelLike
+    from onnx_nb.analysis.run.capture import Capture
 
 T = TypeVar("T")
 Method = Literal["minmax", "percentile", "entropy"]
@@ -40,7 +42,61 @@ _INSIDE: Final = 8
 LISTED: Final = 10
 """Ranges that the text of a `Calibration` lists."""
 PERCENTILE, LEVELS = 99.999, 128
-"""What `Capture.calibrate` takes by default."""
+"""What `calibrate` takes by default."""
+
+
+@known_arguments
+def calibrate(
+    capture: Capture,
+    method: Method = "minmax",
+    *,
+    percentile: float = PERCENTILE,
+    symmetric: bool = False,
+    levels: int = LEVELS,
+) -> Calibration:
+    """Compute the range of each float tensor for quantization, from the statistics of a capture.
+
+    Parameters
+    ----------
+    capture
+        As `onnx_nb.capture` returns it.
+    method
+        "minmax": the extremes. "percentile": clips the same share on both sides. "entropy": the symmetric range
+        whose values, quantized, have the distribution nearest to that of all values (the smallest KL divergence, as
+        in TensorRT). The last two need ``capture(…, ranges=True)``.
+    percentile
+        Percent of values that "percentile" keeps.
+    symmetric
+        Whether ranges are symmetric about 0; those of "entropy" are, but for an end beyond all values.
+    levels
+        Levels that "entropy" quantizes to.
+
+    Returns
+    -------
+    Calibration
+
+    Raises
+    ------
+    CaptureError
+        If the capture was made without ``ranges=True``, or has no float tensor.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> from onnx_nb.analysis.run.capture import capture
+    >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Exp(x) }'
+    >>> feeds = [{"x": np.array(each, np.float32)} for each in ((0, -1), (0.5, 3))]
+    >>> found = calibrate(capture(onnx.parser.parse_model(text), feeds))
+    >>> found["x"].low, found["x"].high
+    (-1.0, 3.0)
+    """
+    subgraphs = Graph.of(capture.model).value_subgraph
+    floats = {
+        row["name"]: capture.statistics(row["name"])
+        for row in capture.rows()
+        if row["dtype"] in FLOATS and subgraphs[capture.values[row["name"]]] == 0
+    }
+    return calibrated(capture.model, floats, method, percentile=percentile, symmetric=symmetric, levels=levels)
 
 
 @dataclass(frozen=True)
@@ -317,6 +373,13 @@ def calibrated(
     if not ranges:
         raise CaptureError("no float tensor with finite values was captured.", advice="Capture with other tensors=.")
     return Calibration(method, ranges, model)
+
+
+def marked_histogram(capture: Capture, name: str) -> Histogram:
+    """Return the histogram of a value; after ``capture(…, ranges=True)`` with `thresholds` as marks."""
+    statistics = capture.statistics(name)
+    marks = thresholds(statistics) if isinstance(statistics, Ranges) else {}
+    return replace(statistics.histogram, marks=marks)
 
 
 def thresholds(found: Ranges) -> dict[str, float]:

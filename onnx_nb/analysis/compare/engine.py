@@ -1,0 +1,485 @@
+"""The one engine of comparisons: of two models, of a torch module and its export, and of operations in a submodule.
+
+A `Proposal` lists pairs of values that may correspond. Both sides run in turn, window by window, and a value is kept
+only until its counterpart is computed; the side that is behind runs next, and waiting values beyond a limit are moved
+to temporary files (`run_sides`). The proposal then settles which pairs hold. The candidate runs once more with the
+reference's value in place of every value of a pair, for the error that each region adds, and doubtful pairs are dropped
+if all that is computed from them is right (`_isolate`). Other feeds run with the pairs of the first (`errors_of`). Each
+pair that is left becomes a `Point` (`points_of`).
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnx_nb.analysis.compare.array_errors import as_floats, spread
+from onnx_nb.analysis.compare.comparison import point_at
+from onnx_nb.analysis.compare.isolated import Scale, Settings, isolated_errors, nodes_between, unconfirmed
+from onnx_nb.analysis.compare.metrics import ErrorStats, LazyErrors, classes_axis
+from onnx_nb.analysis.compare.quantization import Quantizer, activations, precision_of, quantizes, weights
+from onnx_nb.analysis.compare.sides import Feed, ModelSide, Running, Side, fed
+from onnx_nb.analysis.errors import FeedError
+from onnx_nb.analysis.formatting import shape_text
+from onnx_nb.analysis.model.save import working_folder
+from onnx_nb.analysis.progress import CountedWork, Progress, stage
+from onnx_nb.analysis.run import value_recorder
+from onnx_nb.analysis.run.value_recorder import SMALL, Spilled, Store, statistics_pool, unspilled
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.compare.comparison import Point
+    from onnx_nb.analysis.graph.graph import Graph
+    from onnx_nb.analysis.model.model import Model
+    from onnx_nb.analysis.run.statistics import Floats
+
+_SAMPLED: Final = 64
+"""Elements of each value in its `Sample`."""
+_UNREAD: Final = 1 << 26
+"""Bytes of arrays that stay in memory at most until somebody reads the statistics of their errors."""
+
+Key = TypeVar("Key")
+Errors = ErrorStats | LazyErrors
+Sides = tuple[Side, ModelSide]
+"""Reference and candidate."""
+Numbers = NDArray[Any]
+
+
+class Option(NamedTuple):
+    """A possible match of a value of the reference with one of the candidate."""
+
+    reference: int
+    candidate: int
+    how: str
+    """Method that matched them: that of `Point.matched`."""
+    scale: tuple[str, str] = ("", "")
+    """Names of the candidate's weights that hold its scale and zero point if its values are integers; else empty."""
+
+    def of(self, side: int) -> int:
+        """Return the value of the reference for 0, of the candidate for 1."""
+        return self.candidate if side else self.reference
+
+
+class Sample(NamedTuple):
+    """The fingerprint of a value: its shape and evenly spaced elements."""
+
+    shape: tuple[int, ...]
+    values: Floats
+    """Shape (n,)."""
+
+
+class Plan(NamedTuple):
+    """The pairs to compare, and how."""
+
+    options: tuple[Option, ...]
+    settings: Settings
+    outputs: tuple[frozenset[int], frozenset[int]]
+    """Values of each side for which argmax is compared."""
+    seen: tuple[frozenset[int], frozenset[int]]
+    """Values that each side passes on, the same for every feed: onnxruntime may compute a value that is not fetched in
+    another precision."""
+    held: frozenset[int] = frozenset()
+    """Values of the reference that are held for the errors of regions; empty if these are not asked for."""
+    sampled: bool = False
+    """Whether to keep a `Sample` of every value of the first feed."""
+    unread: float = 0.0
+    """Bytes of permanent arrays of pairs whose statistics are computed only when somebody reads them."""
+
+
+@dataclass
+class PairErrors:
+    """Errors of pairs over one feed, or several."""
+
+    errors: dict[Option, Errors] = field(default_factory=dict)
+    misfits: dict[Option, str] = field(default_factory=dict)
+    """Reason why two values could not be compared, or do not correspond."""
+    samples: tuple[dict[int, Sample], dict[int, Sample]] = field(default_factory=lambda: ({}, {}))
+    """Samples of the values of each side, if requested."""
+    references: dict[int, Any] = field(default_factory=dict)
+    """Values of the reference, for `unspilled`."""
+    dtypes: dict[int, np.dtype[Any]] = field(default_factory=dict)
+    """Types of the candidate's tensors."""
+    isolated: dict[int, Errors] = field(default_factory=dict)
+    """Errors that regions add, by the value of the candidate that they end with."""
+    quantizers: dict[int, Quantizer] = field(default_factory=dict)
+    """Quantizers of activations, by the candidate's nodes."""
+    feeds: int = 1
+
+    def merge(self, later: PairErrors) -> PairErrors:
+        """Return the errors of the pairs that both have, with those of a later feed."""
+        misfits = {option: f"{reason} (feed {self.feeds})" for option, reason in later.misfits.items()}
+        return replace(
+            self,
+            errors=_merged(self.errors, later.errors),
+            isolated=_merged(self.isolated, later.isolated),
+            quantizers={node: mine | later.quantizers.get(node, mine) for node, mine in self.quantizers.items()},
+            misfits=self.misfits | misfits,
+            feeds=self.feeds + later.feeds,
+        )
+
+
+def _merged(earlier: Mapping[Key, Errors], later: Mapping[Key, Errors]) -> dict[Key, Errors]:
+    return {key: errors.stats | later[key].stats for key, errors in earlier.items() if key in later}
+
+
+class Proposal(Protocol):
+    """Pairs of values that may correspond, which of them do, and what is known of each."""
+
+    has_casts: bool
+    """Whether the candidate may cast to float16 on purpose: an export does so by mistake, unless it was quantized."""
+
+    def settle(self, pairs: PairErrors, run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
+        """Return the pairs that hold, with their errors; ``run`` runs the first feed again for other pairs."""
+
+    def is_doubtful(self, option: Option) -> bool:
+        """Return whether a pair may be wrong where what is computed from it is right."""
+
+    def weights(self, option: Option) -> tuple[Callable[[str], Numbers | None], Callable[[], Mapping[str, Numbers]]]:
+        """Return functions that return the reference's weight of a name, and all weights that a pair may read."""
+
+    def points(self, options: Iterable[Option]) -> Iterable[tuple[Option, int, str, Mapping[str, Any]]]:
+        """Yield pairs in the reference's order with the depth, the name and further fields of the point of each."""
+
+
+def errors_of(
+    sides: Sides,
+    proposal: Proposal,
+    plan: Plan,
+    feeds: Iterable[Feed],
+    *,
+    executor: concurrent.futures.Executor | None,
+    work: CountedWork,
+) -> PairErrors:
+    """Run all feeds, the first of which settles the pairs, here or on an executor; return the merged errors."""
+    numbered = iter(feeds)
+    feed = next(numbered, None)
+    if feed is None:
+        raise FeedError("no feed was given.", advice="The iterable is empty: a generator can be used only once.")
+    pairs = _first(sides, proposal, plan, feed, work)
+    plan = plan._replace(
+        options=tuple(pairs.errors),
+        held=plan.held & {option.reference for option in pairs.errors},
+        sampled=False,
+        unread=0.0,
+    )
+    for later in _rest(sides, plan, numbered, executor, work):
+        pairs = pairs.merge(later)
+    work.finished()
+    return pairs
+
+
+def points_of(
+    candidate: Graph,
+    outputs: tuple[frozenset[int], frozenset[int]],
+    proposal: Proposal,
+    pairs: PairErrors,
+    *,
+    isolated: bool,
+) -> tuple[Point, ...]:
+    """Return a point for each pair; with ``isolated``, the error of a value that no node computes is its own."""
+    begins = pairs.isolated.keys()
+    has_quantizers = quantizes(candidate)
+    points = []
+    for option, depth, name, about in proposal.points(pairs.errors):
+        value = option.candidate
+        region: list[int] = []
+        if value in begins:
+            region = sorted(nodes_between(candidate, [value], begins)[0], key=candidate.rank.item)
+        quantizers = weights(candidate, region, *proposal.weights(option)) if has_quantizers else []
+        point = point_at(
+            candidate,
+            value,
+            name,
+            option.how,
+            depth,
+            output=option.reference in outputs[0] or value in outputs[1],
+            cumulative=pairs.errors[option],
+            isolated=pairs.errors[option] if isolated and candidate.producer[value] < 0 else pairs.isolated.get(value),
+            region=tuple(candidate.names[node] for node in region),
+            precision=precision_of(candidate, region) if has_quantizers or proposal.has_casts else 0.0,
+            quantizers=(*quantizers, *(pairs.quantizers[node] for node in region if node in pairs.quantizers)),
+            **about,
+        )
+        points.append(point)
+    return tuple(points)
+
+
+# --- feeds ----------------------------------------------------------------------------------------------------------
+
+
+def _first(sides: Sides, proposal: Proposal, plan: Plan, feed: Feed, work: CountedWork) -> PairErrors:
+    """Run the first feed, settle the pairs, and drop those that the errors of regions contradict."""
+    running, isolating = stage(work.reached, 0.0, 0.6 if plan.held else 1.0), stage(work.reached, 0.6, 1.0)
+    with working_folder() as folder:
+        pairs = run_sides(sides, plan, feed, str(folder), running)
+
+        def again(options: Sequence[Option]) -> PairErrors:
+            others = plan._replace(options=tuple(options), held=frozenset(), sampled=False)
+            return run_sides(sides, others, feed, str(folder), stage(running, 1.0, 1.0))
+
+        pairs.errors = proposal.settle(pairs, again)
+        doubtful = [option for option in pairs.errors if proposal.is_doubtful(option)]
+        unread = plan.unread or min(_UNREAD, plan.settings.memory_limit // 8)
+        _isolate(sides, plan, pairs, feed, isolating, doubtful, unread)
+        pairs.references.clear()
+    return pairs
+
+
+def _rest(
+    sides: Sides,
+    plan: Plan,
+    feeds: Iterator[Feed],
+    executor: concurrent.futures.Executor | None,
+    work: CountedWork,
+) -> Iterator[PairErrors]:
+    """Run the other feeds; yield their errors in order."""
+    if executor is None:
+        for feed in feeds:
+            report = functools.partial(lambda number, part, what: work.reached(number + part, what), feed.number)
+            yield _run_both_ways(sides, plan, feed, report)
+        return
+    parts = value_recorder.spread(executor, _run_remote, pickle.dumps((sides, plan)), feeds)
+    for number, pairs in enumerate(parts, 2):
+        yield pairs
+        work.reached(number, f"{number} feeds done")
+
+
+def _run_both_ways(sides: Sides, plan: Plan, feed: Feed, progress: Progress | None = None) -> PairErrors:
+    """Run both sides on a feed, then the regions of the candidate on the values held, if any."""
+    with working_folder() as folder:
+        running, isolating = (stage(progress, 0.0, 0.6), stage(progress, 0.6, 1.0)) if plan.held else (progress, None)
+        pairs = run_sides(sides, plan, feed, str(folder), running)
+        _isolate(sides, plan, pairs, feed, isolating)
+        pairs.references.clear()
+    return pairs
+
+
+_local = threading.local()
+
+
+def _run_remote(token: str, payload: bytes, feed: Feed) -> bytes:
+    """Run the pickled sides and plan on a feed in a worker of an executor, which reuses sessions for the next feed."""
+    if getattr(_local, "token", "") != token:
+        _local.sides, _local.plan = pickle.loads(payload)  # noqa: S301 (our own)
+        _local.token = token
+    return pickle.dumps(_run_both_ways(_local.sides, _local.plan, feed))
+
+
+# --- regions --------------------------------------------------------------------------------------------------------
+
+
+def _isolate(  # noqa: PLR0917
+    sides: Sides,
+    plan: Plan,
+    pairs: PairErrors,
+    feed: Feed,
+    progress: Progress | None,
+    doubtful: Iterable[Option] = (),
+    unread: float = 0.0,
+) -> None:
+    """Add the errors of the candidate's regions and its quantizers, and drop doubtful pairs that are contradicted.
+
+    With ``unread``, some bytes of arrays stay in memory until their statistics are read.
+    """
+    side = sides[1]
+    options = {option.candidate: option for option in reversed(pairs.errors) if option.reference in pairs.references}
+    if not plan.held or not options or not isinstance(side, Running):
+        return
+    graph, model = side.graph, side.graph.model
+    arrays = {
+        value: functools.partial(unspilled, pairs.references[option.reference]) for value, option in options.items()
+    }
+    scales = {value: scale_of(model, option) for value, option in options.items() if option.scale[0]}
+    settings = plan.settings._replace(
+        providers=side.providers, memory_limit=plan.settings.memory_limit // 2, feed=feed.number
+    )
+
+    def of_regions(excluded: Iterable[int] = (), uncut: Iterable[int] = ()) -> dict[int, Errors]:
+        return isolated_errors(
+            graph,
+            {value: array for value, array in arrays.items() if value not in excluded},
+            pairs.dtypes,
+            fed(model, feed.inputs),
+            settings,
+            keep=unread,
+            uncut=frozenset(uncut),
+            scales=scales,
+            progress=progress,
+        )
+
+    pairs.isolated = of_regions()
+    values = {option.candidate for option in doubtful}
+    wrong = unconfirmed(graph, pairs.isolated, values, lambda: of_regions(uncut=values))
+    if wrong:
+        pairs.isolated = of_regions(excluded=wrong)
+        for option in [option for option in pairs.errors if option.candidate in wrong]:
+            del pairs.errors[option]
+            pairs.misfits[option] = "all that the candidate computes from it is right"
+    integers = {value: option.scale for value, option in options.items() if option.scale[0]}
+    pairs.quantizers = activations(
+        graph, {value: array for value, array in arrays.items() if value not in wrong}, integers
+    )
+
+
+def scale_of(model: Model, option: Option) -> Scale:
+    """Return the scale and zero point of an option's integers."""
+    scale, zero_point = map(model.tensor, option.scale)
+    return Scale(np.float32(scale), zero_point)
+
+
+# --- both sides in turn ---------------------------------------------------------------------------------------------
+
+
+def run_sides(sides: Sides, plan: Plan, feed: Feed, folder: str, progress: Progress | None = None) -> PairErrors:
+    """Run reference and candidate on a feed; ``folder`` receives values beyond the memory limit."""
+    with statistics_pool() as pool:
+        pairing = _Pairing(sides[1].graph.model, plan, feed.number, pool, Store(0, folder), progress)
+        steps = [side.steps(feed, plan.seen[at], at, pairing) for at, side in enumerate(sides)]
+        done, over = pairing.done, [not seen for seen in plan.seen]
+        while not all(over):
+            behind = int((pairing.waiting[0], done[0]) > (pairing.waiting[1], done[1]))
+            turn = int(over[0]) if any(over) else behind
+            try:
+                done[turn] = next(steps[turn])
+            except StopIteration:
+                done[turn], over[turn] = 1.0, True
+        pairing.settle()
+        return pairing.pairs
+
+
+@dataclass
+class _Waiting:
+    content: Any
+    nbytes: int
+    """Bytes in memory."""
+    uses: int
+
+
+@dataclass
+class _Pairing:
+    """Compares values of both sides; the first of a pair waits for the second."""
+
+    candidate: Model
+    plan: Plan
+    number: int
+    """Index of the feed."""
+    pool: concurrent.futures.Executor
+    files: Store
+    progress: Progress | None
+    pairs: PairErrors = field(default_factory=PairErrors)
+    done: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    waiting: list[int] = field(default_factory=lambda: [0, 0])
+    """Bytes of the values of each side that wait for the other."""
+    arrived: tuple[dict[int, _Waiting], dict[int, _Waiting]] = field(default_factory=lambda: ({}, {}))
+    busy: list[tuple[Option, concurrent.futures.Future[Errors], int]] = field(default_factory=list)
+    """Pairs that are being compared, and their bytes."""
+
+    def __post_init__(self) -> None:
+        self._held_bytes = 0
+        self._limit, self._unread = self.plan.settings.memory_limit, self.plan.unread
+        self._permanent: set[tuple[int, int]] = set()
+        self._options: tuple[dict[int, list[Option]], dict[int, list[Option]]] = ({}, {})
+        for option in self.plan.options:
+            for side in (0, 1):
+                self._options[side].setdefault(option.of(side), []).append(option)
+
+    def take(self, side: int, value: int, content: Any, *, permanent: bool = False) -> None:
+        """Compare a value with those that wait for it, or make it wait."""
+        options = self._options[side].get(value, ())
+        if not isinstance(content, np.ndarray):
+            self.pairs.misfits.update((option, "it is not a tensor") for option in options)
+            return
+        if permanent:
+            self._permanent.add((side, value))
+        if side:
+            self.pairs.dtypes[value] = content.dtype
+        elif value in self.plan.held and content.dtype.kind != "O":
+            self._hold(value, content, permanent=permanent)
+        if self.plan.sampled:
+            elements = content.reshape(-1)[: 0 if content.dtype.kind == "O" else None]
+            self.pairs.samples[side][value] = Sample(content.shape, as_floats(spread(elements, _SAMPLED)))
+        others = self.arrived[1 - side]
+        uses = 0
+        for option in options:
+            other = others.get(option.of(1 - side))
+            if other is None:
+                uses += option not in self.pairs.misfits
+                continue
+            both = content, unspilled(other.content)
+            self._compare(option, both[side], both[1 - side])
+            other.uses -= 1
+            if not other.uses:
+                del others[option.of(1 - side)]
+                self.waiting[1 - side] -= other.nbytes
+                if isinstance(other.content, Spilled) and os.name == "posix":  # which can remove a mapped file
+                    Path(other.content.path).unlink()
+        if uses:
+            nbytes = 0 if permanent or isinstance(content, np.memmap) else content.nbytes
+            if sum(self.waiting) + nbytes > self._limit // 4 and nbytes > SMALL:
+                content, nbytes = self.files.put(content), 0
+            self.arrived[side][value] = _Waiting(content, nbytes, uses)
+            self.waiting[side] += nbytes
+
+    def _hold(self, value: int, content: Numbers, *, permanent: bool) -> None:
+        if not permanent and not isinstance(content, np.memmap) and content.nbytes > SMALL:
+            if self._held_bytes + content.nbytes > self._limit // 4:
+                content = self.files.put(content)
+            else:
+                self._held_bytes += content.nbytes
+        self.pairs.references[value] = content
+
+    def nbytes(self) -> int:
+        """Return the number of bytes of values that wait, are held or are being compared."""
+        if sum(nbytes for *_, nbytes in self.busy) > self._limit // 8:
+            self.settle()
+        return self._held_bytes + sum(self.waiting) + sum(nbytes for *_, nbytes in self.busy)
+
+    def settle(self) -> None:
+        """Wait until all pairs are compared."""
+        for option, future, _ in self.busy:
+            self.pairs.errors[option] = future.result()
+        self.busy.clear()
+
+    def _compare(self, option: Option, reference: Numbers, candidate: Numbers) -> None:
+        if reference.shape != candidate.shape:
+            shapes = shape_text(reference.shape), shape_text(candidate.shape)
+            reason = f"the shape is {shapes[0]} in the reference and {shapes[1]} in the candidate"
+            if candidate.ndim > 2 and np.moveaxis(candidate, -1, 1).shape == reference.shape:
+                reason += ", which seems to have its channels last"
+            self.pairs.misfits[option] = reason
+            return
+        if (reference.dtype.kind == "O") != (candidate.dtype.kind == "O"):
+            self.pairs.misfits[option] = "one side has strings, the other numbers"
+            return
+        outputs, settings = self.plan.outputs, self.plan.settings._replace(feed=self.number)
+        is_output = option.reference in outputs[0] or option.candidate in outputs[1]
+        axis = classes_axis(reference) if is_output else None
+        nbytes = reference.nbytes + candidate.nbytes
+        if (
+            nbytes <= self._unread
+            and not option.scale[0]
+            and {(0, option.reference), (1, option.candidate)} <= self._permanent
+        ):
+            self._unread -= nbytes
+            self.pairs.errors[option] = settings.errors(reference, candidate, keep=True, argmax=axis)
+            return
+
+        def compute() -> Errors:
+            actual = candidate
+            if option.scale[0]:  # the real numbers that quantized integers represent
+                actual = scale_of(self.candidate, option).real(candidate)
+            return settings.errors(reference, actual, keep=False, argmax=axis)
+
+        if nbytes <= 2 * SMALL:
+            self.pairs.errors[option] = compute()
+        else:
+            self.busy.append((option, self.pool.submit(compute), nbytes))

@@ -1,0 +1,234 @@
+"""The sides of a comparison: a model that runs, and arrays that are there already.
+
+A side passes the values of a feed on to a `Taker`, some in each step, so that two models can run in turn. Whatever has
+these methods is a side: `Running`, `Recorded`, and torch's recordings.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnx_nb.analysis.errors import FeedError, OnnxNbError
+from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.model.model import label_of
+from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
+from onnx_nb.analysis.run import session as sessions
+from onnx_nb.analysis.run.capture import refuse_faults
+from onnx_nb.analysis.run.feeds import validate_feeds
+from onnx_nb.analysis.run.value_recorder import contents
+from onnx_nb.analysis.run.windows import Sink, Windows
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.model.model import Model
+    from onnx_nb.analysis.progress import Progress
+    from onnx_nb.analysis.run.capture import Capture
+    from onnx_nb.analysis.run.session import Value
+
+
+class Feed(NamedTuple):
+    """What both sides compute their values on."""
+
+    number: int
+    inputs: Mapping[str, Any]
+    """In the form that the reference takes, if it runs, else the candidate."""
+    recorded: Any = None
+    """Values that a side which does not run computed on it, if that side does not hold those of all feeds."""
+
+
+class Taker(Protocol):
+    """Receives the values of both sides."""
+
+    progress: Progress | None
+    done: list[float]
+    """Fraction of each side that has run."""
+
+    def take(self, side: int, value: int, content: Any, *, permanent: bool = False) -> None:
+        """Receive a value; a ``permanent`` array stays in memory anyway and does not change."""
+
+    def nbytes(self) -> int:
+        """Return the bytes that the taker keeps in memory."""
+
+
+class Side(Protocol):
+    """One of two sides."""
+
+    def steps(self, feed: Feed, wanted: frozenset[int], at: int, taker: Taker) -> Iterator[float]:
+        """Pass on the wanted values of a feed, some in each step; yield the fraction of the side that is done."""
+
+
+class ModelSide(Side, Protocol):
+    """A side whose values are those of a graph."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+
+
+class Running:
+    """A model that runs on each feed, without graph optimization so that no value is lost.
+
+    With ``is_small`` all values of a feed may be in memory together, and one session computes them.
+    """
+
+    def __init__(
+        self, model: Model, memory_limit: int, providers: Sequence[str] | None, *, is_small: bool = False
+    ) -> None:
+        self.graph: Final = Graph.of(model)
+        self.providers: Final = (
+            None if providers is None else (providers,) if isinstance(providers, str) else tuple(providers)
+        )
+        self._memory_limit, self._is_small = memory_limit, is_small
+        self._runs: tuple[frozenset[int], Windows, Mapping[int, int]] | None = None
+        self._arrays: tuple[Feed, frozenset[int], Mapping[int, NDArray[Any]]] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(Running, is_small=self._is_small), (
+            self.graph.model,
+            self._memory_limit,
+            self.providers,
+        )
+
+    def steps(self, feed: Feed, wanted: frozenset[int], at: int, taker: Taker) -> Iterator[float]:
+        """Pass on the wanted values of a feed, some in each step; yield the fraction of the run that is done."""
+        graph = self.graph
+        weights = [value for value in wanted if graph.value_kind[value] == INITIALIZER]
+        for value in weights:
+            taker.take(at, value, graph.model.tensor(graph.value_names[value]), permanent=True)
+        wanted = wanted.difference(weights)
+        if self._is_small:
+            for value, array in self.arrays(feed, wanted).items():
+                taker.take(at, value, array, permanent=True)
+            yield 1.0
+        elif wanted:
+            yield from self._steps(feed, wanted, at, taker)
+
+    def arrays(self, feed: Feed, wanted: frozenset[int]) -> Mapping[int, NDArray[Any]]:
+        """Return values of a feed, which stay in memory until the next one."""
+        if self._arrays is None or self._arrays[0] is not feed or not wanted <= self._arrays[1]:
+            arrays = _run_at_once(self.graph, fed(self.graph.model, feed.inputs), wanted, self.providers)
+            if not arrays:
+                keeper = _Keeper()
+                for _ in self._steps(feed, wanted, 0, keeper):
+                    pass
+                arrays = keeper.arrays
+            self._arrays = feed, wanted, arrays
+        return self._arrays[2]
+
+    def _steps(self, feed: Feed, wanted: frozenset[int], at: int, taker: Taker) -> Iterator[float]:
+        if self._runs is None or self._runs[0] != wanted:
+            self._runs = (wanted, *self._windows(wanted))
+        _, windows, original = self._runs
+        yield from windows.steps(fed(self.graph.model, feed.inputs), _Sink(windows.graph, original, at, taker))
+
+    def _windows(self, wanted: frozenset[int]) -> tuple[Windows, Mapping[int, int]]:
+        graph = self.graph
+        make = functools.partial(Windows, memory_limit=self._memory_limit, providers=self.providers)
+        # as the model would run in one session, with the casts that onnxruntime inserts
+        low, original = sessions.with_explicit_casts(graph, wanted, self.providers)
+        refuse_faults(graph, lambda: make(graph, wanted, reuse=False).runs)
+        lowest = {value for value, source in original.items() if source in wanted}
+        return make(low, lowest, reuse=True), original
+
+
+class Recorded:
+    """The arrays of a `Capture`."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.graph = Graph.of(capture.model)
+        self.names = {self.graph.value(name): name for name in capture.array_names}
+        self.feeds = capture.feeds
+        self.label = f"the capture of {label_of(capture.model)}"
+        self._capture = capture
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Recorded, (self._capture,)
+
+    def steps(self, feed: Feed, wanted: Collection[int], at: int, taker: Taker) -> Iterator[float]:
+        """Pass on the wanted values of a feed in one step."""
+        for value, name in self.names.items():
+            if value in wanted:
+                taker.take(at, value, self.array(name, feed.number), permanent=True)
+        yield 1.0
+
+    def array(self, name: str, number: int) -> Any:
+        """Return the array of a value for one feed."""
+        return self._capture[(name, number) if self.feeds > 1 else name]
+
+
+def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a feed of the reference as the candidate takes it: by name, else by position, cast to its types."""
+    kinds = input_types(model)
+    needed = [name for name in kinds if name not in model.initializers]
+    if not set(needed) <= set(feed):
+        if len(needed) != len(feed):
+            missing = ", ".join(quoted(name) for name in needed if name not in feed)
+            message = f"{label_of(model)} also needs {missing}, which the reference does not have."
+            raise FeedError(message, advice="Compare models with the same inputs.")
+        feed = dict(zip(needed, feed.values(), strict=True))
+    inputs = {}
+    for name in filter(kinds.__contains__, feed):
+        array = feed[name]
+        dtype = numpy_dtype(kinds[name].tensor_type.elem_type) if kinds[name].HasField("tensor_type") else None
+        if isinstance(array, np.ndarray) and dtype is not None and array.dtype != dtype and array.dtype.kind != "O":
+            array = array.astype(dtype)  # a model in float16 takes float16
+        inputs[name] = array
+    try:
+        return validate_feeds(model, inputs)
+    except FeedError as error:
+        message = f"the candidate, {label_of(model)}, does not take the feeds of the reference: {error.message}"
+        raise FeedError(message, advice=error.advice) from None
+
+
+def _run_at_once(
+    graph: Graph, inputs: Mapping[str, Any], wanted: Collection[int], providers: Sequence[str] | None
+) -> dict[int, NDArray[Any]]:
+    """Return the wanted tensors from one session, in half the time of several; empty if that fails."""
+    names = {graph.value_names[value]: value for value in wanted if graph.producer[value] >= 0}
+    if not names or any(not isinstance(array, np.ndarray) for array in inputs.values()):
+        return {}
+    try:
+        session = sessions.create(graph.model, optimize=False, providers=providers, outputs=names, transient=True)
+        values = {name: sessions.to_value(array) for name, array in inputs.items()}
+        outputs = sessions.run_values(session, values, name=graph.model.name)
+    except OnnxNbError:  # a run in windows names the node that fails
+        return {}
+    is_array = {name for name, value in outputs.items() if value is not None and value.is_tensor()}
+    return {value: sessions.to_array(outputs[name]) for name, value in names.items() if name in is_array}
+
+
+class _Keeper:
+    """Keeps a copy of every value that is an array."""
+
+    def __init__(self) -> None:
+        self.progress: Progress | None = None
+        self.arrays: dict[int, NDArray[Any]] = {}
+        self.done = [0.0, 0.0]
+
+    def take(self, side: int, value: int, content: Any, *, permanent: bool = False) -> None:  # noqa: ARG002
+        if isinstance(content, np.ndarray):
+            self.arrays[value] = content.copy()
+
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays.values())
+
+
+class _Sink(Sink):
+    """Passes on the values of one side's windows."""
+
+    def __init__(self, graph: Graph, original: Mapping[int, int], at: int, taker: Taker) -> None:
+        report: Callable[[float, str], None] | None = taker.progress
+        super().__init__(graph, report and (lambda _, what: report(sum(taker.done) / 2, what)))
+        self._original, self._at, self._taker = original, at, taker
+
+    def held(self) -> int:
+        return self._taker.nbytes()
+
+    def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:  # noqa: ARG002
+        self._taker.take(self._at, self._original[value], contents(found)[1])

@@ -1,0 +1,1 @@
+"""What corresponds in two graphs: node matching and diff. No values."""

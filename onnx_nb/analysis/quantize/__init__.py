@@ -1,0 +1,1 @@
+"""What a quantized model would compute otherwise: mixed models, what-if, ranges."""
