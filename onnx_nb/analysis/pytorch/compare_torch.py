@@ -7,12 +7,14 @@ that each region adds (`isolated_errors`).
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import functools
+import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -26,7 +28,7 @@ from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, ex
 from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_peak
-from onnx_nb.analysis.compare.sides import Feed, Running
+from onnx_nb.analysis.compare.sides import Running
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import plain_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
@@ -45,7 +47,7 @@ from onnx_nb.analysis.pytorch.export import export
 from onnx_nb.analysis.pytorch.module_scopes import source_of
 from onnx_nb.analysis.pytorch.operations import Operations
 from onnx_nb.analysis.pytorch.record import ATTRIBUTES, Recording, Run, checked_arguments, record
-from onnx_nb.analysis.pytorch.side import TorchSide
+from onnx_nb.analysis.pytorch.side import TorchSide, later_feeds, recorded_feed
 from onnx_nb.analysis.pytorch.weights import WeightFinder
 from onnx_nb.analysis.submodel.assembly import assemble
 
@@ -291,6 +293,7 @@ def compare_torch(
     model: ModelLike | None = None,
     *,
     feeds: Mapping[str, Any] | None = None,
+    more_args: Iterable[Any] = (),
     exporter: str = "dynamo",
     alignment: Alignment | None = None,
     isolated: bool = True,
@@ -299,6 +302,7 @@ def compare_torch(
     repeat: bool = False,
     providers: Sequence[str] | None = None,
     memory_limit: int | None = None,
+    executor: concurrent.futures.Executor | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> TorchComparison:
@@ -312,6 +316,10 @@ def compare_torch(
         Export of the module; exported now if ``None``.
     feeds
         Inputs of the model; the module's arguments if ``None``.
+    more_args
+        Further arguments of the module, whose errors are merged with those of ``args``: a tuple for each call, or a
+        dict of keyword arguments, such as ``more_args=[(x2,), (x3,)]``. Of a `Recording`, further recordings. The
+        module is recorded on one after another, and has to make the same calls each time.
     exporter
         ``"dynamo"`` or ``"torchscript"``, for an export made now.
     alignment
@@ -327,7 +335,10 @@ def compare_torch(
         Execution providers, best first, of every run of the model, including `TorchComparison.drill`; the CPU if
         ``None``. The module runs on its own device.
     memory_limit
-        Maximum number of bytes of values in memory; the rest of the recording is written to disk.
+        Maximum number of bytes of values in memory; the rest of the recording, and values that wait for torch's, are
+        written to disk.
+    executor
+        Any `concurrent.futures.Executor`, which runs the model on ``more_args`` in parallel; the module runs here.
     progress
         Called before each submodule and between windows, with the estimated fraction done and the next step. If
         it raises, the comparison ends.
@@ -357,6 +368,11 @@ def compare_torch(
     >>> found["1"].isolated.max_abs < 1e-6, found.first_divergent()
     (True, None)
     """
+    if not isinstance(more_args, Iterable):
+        msg = f"compare_torch() takes more_args as a list of tuples, not {type(more_args).__name__}."
+        raise TypeError(msg)
+    if feeds is not None and more_args != ():
+        raise AlignmentError("feeds= are of the first arguments only.", advice="Leave out feeds= or more_args=.")
     run = None
     if isinstance(module, Recording):
         if model is None:
@@ -383,19 +399,26 @@ def compare_torch(
     settings = Settings(rtol, atol, chosen, Settings().memory_limit if memory_limit is None else memory_limit)
     graph = Graph.of(load(model))
     proposal = TorchProposal(recording, run, graph, alignment)
-    feed = Feed(0, feeds_of(recording, graph.model, feeds), recording)
-    proposal.check_inputs(feed.inputs)
+    inputs = feeds_of(recording, graph.model, feeds)
+    proposal.check_inputs(inputs)
     is_small = recording.nbytes <= min(SMALL, settings.memory_limit)
     sides = TorchSide(), Running(graph.model, settings.memory_limit, chosen, is_small=is_small)
     plan = proposal.plan(settings, isolated=isolated, unread=math.inf if is_small else 0.0)
-    pairs = errors_of(sides, proposal, plan, [feed], executor=None, work=CountedWork(progress, 1))
+    later = later_feeds(module, recording, graph.model, plan.seen[0], more_args, memory_limit=memory_limit)
+    count = 1 + len(more_args) if isinstance(more_args, Sized) else None
+    pairs = errors_of(
+        sides,
+        proposal,
+        plan,
+        itertools.chain([recorded_feed(0, inputs, recording, plan.seen[0])], later),
+        executor=executor,
+        work=CountedWork(progress, count),
+    )
     points = points_of(graph, plan.outputs, proposal, pairs, isolated=isolated)
     aligned = proposal.alignment
     rest = tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in aligned.unmatched)
     names = f"torch {recording.cls}", graph.model.name
-    found = TorchComparison(
-        *names, points, rest, pairs.feeds, recording, aligned, graph.model, feed.inputs, run, settings
-    )
+    found = TorchComparison(*names, points, rest, pairs.feeds, recording, aligned, graph.model, inputs, run, settings)
     if run is None:
         return found
 

@@ -23,7 +23,7 @@ from onnx_nb.analysis.compare.comparison import Comparison
 from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings, nodes_between
 from onnx_nb.analysis.compare.metrics import ErrorStats
-from onnx_nb.analysis.compare.sides import Feed, Running
+from onnx_nb.analysis.compare.sides import Running
 from onnx_nb.analysis.compare.thresholds import RERUN_DISTANCE
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import quoted
@@ -33,7 +33,7 @@ from onnx_nb.analysis.progress import CountedWork, Progress, stage
 from onnx_nb.analysis.pytorch.align import main_tensors
 from onnx_nb.analysis.pytorch.operations import MATRICES, UNCHANGED, Operations, plain_name
 from onnx_nb.analysis.pytorch.record import record_operations
-from onnx_nb.analysis.pytorch.side import TorchSide
+from onnx_nb.analysis.pytorch.side import TorchSide, recorded_feed
 from onnx_nb.analysis.run import session as sessions
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def compare_operations(  # noqa: PLR0917
     graph = Graph.of(part.model)
     makers = [int(maker) for maker in graph.producer.tolist()]
     wanted = [value for value in main_tensors(graph).values() if makers[value] >= 0 and not graph.folded[makers[value]]]
-    feed = Feed(0, part.feeds, again)
+    feed = recorded_feed(0, part.feeds, again, range(again.value_count))
     candidate = Running(part.model, settings.memory_limit, part.providers, is_small=True)
     arrays = candidate.arrays(feed, frozenset(wanted))
     proposal = OperationProposal(recording, again, part, named, arrays)
