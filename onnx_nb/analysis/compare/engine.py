@@ -10,6 +10,7 @@ pair that is left becomes a `Point` (`points_of`).
 
 from __future__ import annotations
 
+import abc
 import concurrent.futures
 import functools
 import os
@@ -18,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,7 @@ Errors = ErrorStats | LazyErrors
 Sides = tuple[Side, ModelSide]
 """Reference and candidate."""
 Numbers = NDArray[Any]
+WeightsByName = tuple[Callable[[str], Numbers | None], Callable[[], Mapping[str, Numbers]]]
 
 
 class Option(NamedTuple):
@@ -131,23 +133,28 @@ def _merged(earlier: Mapping[Key, Errors], later: Mapping[Key, Errors]) -> dict[
     return {key: errors.stats | later[key].stats for key, errors in earlier.items() if key in later}
 
 
-class Proposal(Protocol):
+class Proposal(abc.ABC):
     """Pairs of values that may correspond, which of them do, and what is known of each."""
 
-    has_casts: bool
+    options: tuple[Option, ...]
+    has_casts = False
     """Whether the candidate may cast to float16 on purpose: an export does so by mistake, unless it was quantized."""
 
+    @abc.abstractmethod
     def settle(self, pairs: PairErrors, run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
         """Return the pairs that hold, with their errors; ``run`` runs the first feed again for other pairs."""
 
+    @abc.abstractmethod
     def is_doubtful(self, option: Option) -> bool:
         """Return whether a pair may be wrong where what is computed from it is right."""
 
-    def weights(self, option: Option) -> tuple[Callable[[str], Numbers | None], Callable[[], Mapping[str, Numbers]]]:
-        """Return functions that return the reference's weight of a name, and all weights that a pair may read."""
-
+    @abc.abstractmethod
     def points(self, options: Iterable[Option]) -> Iterable[tuple[Option, int, str, Mapping[str, Any]]]:
         """Yield pairs in the reference's order with the depth, the name and further fields of the point of each."""
+
+    def weights(self, _option: Option) -> WeightsByName:
+        """Return functions that return the reference's weight of a name, and all weights that a pair may read."""
+        return lambda _name: None, dict[str, Numbers]
 
 
 def errors_of(

@@ -20,7 +20,7 @@ from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model.model import label_of
 from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.run import session as sessions
-from onnx_nb.analysis.run.capture import refuse_faults
+from onnx_nb.analysis.run.capture import capture, refuse_faults
 from onnx_nb.analysis.run.feeds import validate_feeds
 from onnx_nb.analysis.run.value_recorder import contents
 from onnx_nb.analysis.run.windows import Sink, Windows
@@ -113,11 +113,16 @@ class Running:
         """Return values of a feed, which stay in memory until the next one."""
         if self._arrays is None or self._arrays[0] is not feed or not wanted <= self._arrays[1]:
             arrays = _run_at_once(self.graph, fed(self.graph.model, feed.inputs), wanted, self.providers)
-            if not arrays:
-                keeper = _Keeper()
-                for _ in self._steps(feed, wanted, 0, keeper):
-                    pass
-                arrays = keeper.arrays
+            if not arrays and wanted:  # a run in windows names the node that fails
+                names = {value: self.graph.value_names[value] for value in wanted}
+                kept = capture(
+                    self.graph.model,
+                    dict(feed.inputs),
+                    tensors=names.values(),
+                    keep=names.values(),
+                    providers=self.providers,
+                )
+                arrays = {value: kept[name] for value, name in names.items() if name in kept.array_names}
             self._arrays = feed, wanted, arrays
         return self._arrays[2]
 
@@ -197,26 +202,10 @@ def _run_at_once(
         session = sessions.create(graph.model, optimize=False, providers=providers, outputs=names, transient=True)
         values = {name: sessions.to_value(array) for name, array in inputs.items()}
         outputs = sessions.run_values(session, values, name=graph.model.name)
-    except OnnxNbError:  # a run in windows names the node that fails
+    except OnnxNbError:
         return {}
     is_array = {name for name, value in outputs.items() if value is not None and value.is_tensor()}
     return {value: sessions.to_array(outputs[name]) for name, value in names.items() if name in is_array}
-
-
-class _Keeper:
-    """Keeps a copy of every value that is an array."""
-
-    def __init__(self) -> None:
-        self.progress: Progress | None = None
-        self.arrays: dict[int, NDArray[Any]] = {}
-        self.done = [0.0, 0.0]
-
-    def take(self, side: int, value: int, content: Any, *, permanent: bool = False) -> None:  # noqa: ARG002
-        if isinstance(content, np.ndarray):
-            self.arrays[value] = content.copy()
-
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays.values())
 
 
 class _Sink(Sink):

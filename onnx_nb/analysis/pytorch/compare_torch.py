@@ -25,7 +25,16 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.compare import QUANTIZED
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
-from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, errors_of, points_of
+from onnx_nb.analysis.compare.engine import (
+    Errors,
+    Option,
+    PairErrors,
+    Plan,
+    Proposal,
+    WeightsByName,
+    errors_of,
+    points_of,
+)
 from onnx_nb.analysis.compare.isolated import Settings
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_peak
 from onnx_nb.analysis.compare.sides import Running
@@ -429,10 +438,8 @@ def compare_torch(
     return explained(found, explain)
 
 
-class TorchProposal:
+class TorchProposal(Proposal):
     """Tensors that carry the outputs of submodules and the results of functions."""
-
-    has_casts = False
 
     def __init__(self, recording: Recording, run: Run | None, graph: Graph, alignment: Alignment | None) -> None:
         self._recording, self._run, self._graph = recording, run, graph
@@ -533,9 +540,7 @@ class TorchProposal:
         """Return the paths of the submodules that have operations in the region of a point."""
         return self._begins.paths(point)
 
-    def weights(
-        self, option: Option
-    ) -> tuple[Callable[[str], NDArray[Any] | None], Callable[[], Mapping[str, NDArray[Any]]]]:
+    def weights(self, option: Option) -> WeightsByName:
         """Return functions that return a parameter of the module, and those of the submodule of a pair."""
         tensors, path = self._tensors, self._pairs[option.reference][1].path
 

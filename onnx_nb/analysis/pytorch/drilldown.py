@@ -20,7 +20,7 @@ import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.comparison import Comparison
-from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, errors_of, points_of
+from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings, nodes_between
 from onnx_nb.analysis.compare.metrics import ErrorStats
 from onnx_nb.analysis.compare.sides import Running
@@ -81,10 +81,8 @@ def compare_operations(  # noqa: PLR0917
     return Comparison(reference, part.model.name, points)
 
 
-class OperationProposal:
+class OperationProposal(Proposal):
     """Tensors that carry the results of operations, by structure."""
-
-    has_casts = False
 
     def __init__(
         self,
@@ -124,12 +122,6 @@ class OperationProposal:
     def is_doubtful(self, option: Option) -> bool:
         """Return whether a pair is from structure alone."""
         return option.candidate in self._doubtful
-
-    def weights(
-        self, _option: Option
-    ) -> tuple[Callable[[str], NDArray[Any] | None], Callable[[], Mapping[str, NDArray[Any]]]]:
-        """Return functions that return no weights: operations do not say what they are called."""
-        return lambda _name: None, dict[str, NDArray[Any]]
 
     def points(self, options: Iterable[Option]) -> Iterator[tuple[Option, int, str, Mapping[str, Any]]]:
         """Yield pairs in the export's order of execution, with the operation and its line of Python."""
