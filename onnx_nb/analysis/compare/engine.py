@@ -123,7 +123,7 @@ class PairErrors:
             self,
             errors=_merged(self.errors, later.errors),
             isolated=_merged(self.isolated, later.isolated),
-            quantizers={node: mine | later.quantizers.get(node, mine) for node, mine in self.quantizers.items()},
+            quantizers={key: first | later.quantizers.get(key, first) for key, first in self.quantizers.items()},
             misfits=self.misfits | misfits,
             feeds=self.feeds + later.feeds,
         )
@@ -230,8 +230,8 @@ def _first(sides: Sides, proposal: Proposal, plan: Plan, feed: Feed, work: Count
         pairs = run_sides(sides, plan, feed, str(folder), running)
 
         def again(options: Sequence[Option]) -> PairErrors:
-            others = plan._replace(options=tuple(options), held=frozenset(), sampled=False)
-            return run_sides(sides, others, feed, str(folder), stage(running, 1.0, 1.0))
+            reduced = plan._replace(options=tuple(options), held=frozenset(), sampled=False)
+            return run_sides(sides, reduced, feed, str(folder), stage(running, 1.0, 1.0))
 
         pairs.errors = proposal.settle(pairs, again)
         doubtful = [option for option in pairs.errors if proposal.is_doubtful(option)]
@@ -414,21 +414,21 @@ class _Pairing:
         if self.plan.sampled:
             elements = content.reshape(-1)[: 0 if content.dtype.kind == "O" else None]
             self.pairs.samples[side][value] = Sample(content.shape, as_floats(spread(elements, _SAMPLED)))
-        others = self.arrived[1 - side]
+        counterparts = self.arrived[1 - side]
         uses = 0
         for option in options:
-            other = others.get(option.of(1 - side))
-            if other is None:
+            counterpart = counterparts.get(option.of(1 - side))
+            if counterpart is None:
                 uses += option not in self.pairs.misfits
                 continue
-            both = content, unspilled(other.content)
+            both = content, unspilled(counterpart.content)
             self._compare(option, both[side], both[1 - side])
-            other.uses -= 1
-            if not other.uses:
-                del others[option.of(1 - side)]
-                self.waiting[1 - side] -= other.nbytes
-                if isinstance(other.content, Spilled) and os.name == "posix":  # which can remove a mapped file
-                    Path(other.content.path).unlink()
+            counterpart.uses -= 1
+            if not counterpart.uses:
+                del counterparts[option.of(1 - side)]
+                self.waiting[1 - side] -= counterpart.nbytes
+                if isinstance(counterpart.content, Spilled) and os.name == "posix":  # which can remove a mapped file
+                    Path(counterpart.content.path).unlink()
         if uses:
             nbytes = 0 if permanent or isinstance(content, np.memmap) else content.nbytes
             if sum(self.waiting) + nbytes > self._limit // 4 and nbytes > SMALL:

@@ -426,16 +426,18 @@ def compare_torch(
     points = points_of(graph, plan.outputs, proposal, pairs, isolated=isolated)
     aligned = proposal.alignment
     rest = tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in aligned.unmatched)
-    names = f"torch {recording.cls}", graph.model.name
-    found = TorchComparison(*names, points, rest, pairs.feeds, recording, aligned, graph.model, inputs, run, settings)
+    label = f"torch {recording.cls}"
+    comparison = TorchComparison(
+        label, graph.model.name, points, rest, pairs.feeds, recording, aligned, graph.model, inputs, run, settings
+    )
     if run is None:
-        return found
+        return comparison
 
     def explain(first: Point) -> Iterable[str]:
-        weights = (weight for path in proposal.paths(first) for weight in found.weights(scope=path).points)
+        weights = (weight for path in proposal.paths(first) for weight in comparison.weights(scope=path).points)
         return dict.fromkeys(weight.difference for weight in weights if weight.difference)
 
-    return explained(found, explain)
+    return explained(comparison, explain)
 
 
 class TorchProposal(Proposal):
@@ -477,15 +479,15 @@ class TorchProposal(Proposal):
     def settle(self, pairs: PairErrors, _run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
         """Return the pairs of the alignment, with their errors."""
         graph, recording = self._graph, self._recording
-        errors = {(option.candidate, option.reference): each for option, each in pairs.errors.items()}
+        errors = {(option.candidate, option.reference): stats for option, stats in pairs.errors.items()}
         if self._candidates is not None:
-            distances = {pair: by_peak(each.size) for pair, each in errors.items()}
+            distances = {pair: by_peak(stats.size) for pair, stats in errors.items()}
             self.alignment = self._candidates.settle(distances)
         settled: dict[Option, Errors] = {}
         for number, (value, match) in self.alignment.pairs(recording, graph).items():
-            option, found = Option(number, value, match.how), errors.get((value, number))
-            if found is not None:
-                settled[option] = found
+            option = Option(number, value, match.how)
+            if (value, number) in errors:
+                settled[option] = errors[value, number]
             elif graph.producer[value] < 0:  # a weight
                 settled[option] = ErrorStats.of(recording.value(number), graph.model.tensor(match.tensor))
             elif not match.function:

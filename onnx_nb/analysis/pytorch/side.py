@@ -26,24 +26,24 @@ class TorchSide:
     def __init__(self, shapes: Mapping[int, tuple[int, ...]] | None = None) -> None:
         self._shapes = shapes or {}
 
-    def steps(self, feed: Feed, wanted: frozenset[int], at: int, taker: Taker) -> Iterator[float]:
+    def steps(self, feed: Feed, values: frozenset[int], at: int, taker: Taker) -> Iterator[float]:
         """Pass on the wanted values of a feed in one step."""
-        for number in sorted(wanted):
+        for number in sorted(values):
             array = feed.recorded[number]
             taker.take(at, number, array.reshape(self._shapes.get(number, array.shape)), permanent=True)
         yield 1.0
 
 
-def recorded_feed(number: int, inputs: Mapping[str, Any], recording: Recording, wanted: Collection[int]) -> Feed:
+def recorded_feed(number: int, inputs: Mapping[str, Any], recording: Recording, values: Collection[int]) -> Feed:
     """Return a feed that brings the wanted values of a recording."""
-    return Feed(number, inputs, {value: recording.value(value) for value in wanted})
+    return Feed(number, inputs, {value: recording.value(value) for value in values})
 
 
 def later_feeds(
     module: torch.nn.Module | Recording,
     first: Recording,
     model: Model,
-    wanted: Collection[int],
+    values: Collection[int],
     more_args: Iterable[Any],
     *,
     memory_limit: int | None,
@@ -68,7 +68,7 @@ def later_feeds(
         if _outline(recording) != _outline(first):
             message = f"more_args[{number - 1}] leads to other calls in {first.cls} than the first arguments."
             raise AlignmentError(message, advice="Compare them by themselves: compare_torch(module, args, model=…).")
-        yield recorded_feed(number, feeds_of(recording, model), recording, wanted)
+        yield recorded_feed(number, feeds_of(recording, model), recording, values)
 
 
 def _outline(recording: Recording) -> list[object]:
