@@ -22,7 +22,17 @@ import numpy as np
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
 from onnx_nb.analysis.compare.dumps import Dump, Dumped, different_feeds, dumped, is_dump
-from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Sample, errors_of, points_of
+from onnx_nb.analysis.compare.engine import (
+    Errors,
+    Option,
+    PairErrors,
+    Plan,
+    Proposal,
+    Sample,
+    WeightsByName,
+    errors_of,
+    points_of,
+)
 from onnx_nb.analysis.compare.isolated import Settings
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, unrounded
@@ -149,7 +159,7 @@ def compare(
     has_regions = isolated and isinstance(sides[1], Running)
     outputs = frozenset(graphs[0].outputs.tolist()), frozenset[int]()
     plan = Plan(
-        tuple(proposal.options),
+        proposal.options,
         Settings(rtol, atol, None, limit),
         outputs,
         proposal.seen,
@@ -255,7 +265,7 @@ def _feeds(sides: Sequence[_Side], feeds: Any) -> Iterator[dict[str, Any]]:
         raise FeedError(message, advice="Pass the feeds that it was computed from.")
 
 
-class ModelProposal:
+class ModelProposal(Proposal):
     """Values of two models that correspond by their names, their structure or their values."""
 
     has_casts = True
@@ -288,7 +298,7 @@ class ModelProposal:
         # a value and the same one rounded: a faulty quantizer must not make the first look right
         before = unrounded(graphs[1])
         rounds = {(option.reference, before.get(option.candidate)) for option in proposed}
-        self.options = [option for option in proposed if (option.reference, option.candidate) not in rounds]
+        self.options = tuple(option for option in proposed if (option.reference, option.candidate) not in rounds)
         if tensors is not None and {option.reference for option in self.options} == usable[0]:
             needed = {option.candidate for option in self.options}
             self.values[1] = [value for value in self.values[1] if value in needed]  # the rest need not run
@@ -322,9 +332,7 @@ class ModelProposal:
         """Return whether nothing but structure or values speaks for a pair."""
         return option.how in _DOUBTFUL
 
-    def weights(
-        self, option: Option
-    ) -> tuple[Callable[[str], NDArray[Any] | None], Callable[[], Mapping[str, NDArray[Any]]]]:
+    def weights(self, option: Option) -> WeightsByName:
         """Return functions that return a weight of the reference, and those that the node of a pair reads."""
         graph = self._graphs[0]
         model, maker = graph.model, int(graph.producer[option.reference])

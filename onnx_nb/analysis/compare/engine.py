@@ -10,6 +10,7 @@ pair that is left becomes a `Point` (`points_of`).
 
 from __future__ import annotations
 
+import abc
 import concurrent.futures
 import functools
 import os
@@ -18,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,7 @@ Errors = ErrorStats | LazyErrors
 Sides = tuple[Side, ModelSide]
 """Reference and candidate."""
 Numbers = NDArray[Any]
+WeightsByName = tuple[Callable[[str], Numbers | None], Callable[[], Mapping[str, Numbers]]]
 
 
 class Option(NamedTuple):
@@ -121,7 +123,7 @@ class PairErrors:
             self,
             errors=_merged(self.errors, later.errors),
             isolated=_merged(self.isolated, later.isolated),
-            quantizers={node: mine | later.quantizers.get(node, mine) for node, mine in self.quantizers.items()},
+            quantizers={key: first | later.quantizers.get(key, first) for key, first in self.quantizers.items()},
             misfits=self.misfits | misfits,
             feeds=self.feeds + later.feeds,
         )
@@ -131,23 +133,28 @@ def _merged(earlier: Mapping[Key, Errors], later: Mapping[Key, Errors]) -> dict[
     return {key: errors.stats | later[key].stats for key, errors in earlier.items() if key in later}
 
 
-class Proposal(Protocol):
+class Proposal(abc.ABC):
     """Pairs of values that may correspond, which of them do, and what is known of each."""
 
-    has_casts: bool
+    options: tuple[Option, ...]
+    has_casts = False
     """Whether the candidate may cast to float16 on purpose: an export does so by mistake, unless it was quantized."""
 
+    @abc.abstractmethod
     def settle(self, pairs: PairErrors, run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
         """Return the pairs that hold, with their errors; ``run`` runs the first feed again for other pairs."""
 
+    @abc.abstractmethod
     def is_doubtful(self, option: Option) -> bool:
         """Return whether a pair may be wrong where what is computed from it is right."""
 
-    def weights(self, option: Option) -> tuple[Callable[[str], Numbers | None], Callable[[], Mapping[str, Numbers]]]:
-        """Return functions that return the reference's weight of a name, and all weights that a pair may read."""
-
+    @abc.abstractmethod
     def points(self, options: Iterable[Option]) -> Iterable[tuple[Option, int, str, Mapping[str, Any]]]:
         """Yield pairs in the reference's order with the depth, the name and further fields of the point of each."""
+
+    def weights(self, _option: Option) -> WeightsByName:
+        """Return functions that return the reference's weight of a name, and all weights that a pair may read."""
+        return lambda _name: None, dict[str, Numbers]
 
 
 def errors_of(
@@ -223,8 +230,8 @@ def _first(sides: Sides, proposal: Proposal, plan: Plan, feed: Feed, work: Count
         pairs = run_sides(sides, plan, feed, str(folder), running)
 
         def again(options: Sequence[Option]) -> PairErrors:
-            others = plan._replace(options=tuple(options), held=frozenset(), sampled=False)
-            return run_sides(sides, others, feed, str(folder), stage(running, 1.0, 1.0))
+            reduced = plan._replace(options=tuple(options), held=frozenset(), sampled=False)
+            return run_sides(sides, reduced, feed, str(folder), stage(running, 1.0, 1.0))
 
         pairs.errors = proposal.settle(pairs, again)
         doubtful = [option for option in pairs.errors if proposal.is_doubtful(option)]
@@ -407,21 +414,21 @@ class _Pairing:
         if self.plan.sampled:
             elements = content.reshape(-1)[: 0 if content.dtype.kind == "O" else None]
             self.pairs.samples[side][value] = Sample(content.shape, as_floats(spread(elements, _SAMPLED)))
-        others = self.arrived[1 - side]
+        counterparts = self.arrived[1 - side]
         uses = 0
         for option in options:
-            other = others.get(option.of(1 - side))
-            if other is None:
+            counterpart = counterparts.get(option.of(1 - side))
+            if counterpart is None:
                 uses += option not in self.pairs.misfits
                 continue
-            both = content, unspilled(other.content)
+            both = content, unspilled(counterpart.content)
             self._compare(option, both[side], both[1 - side])
-            other.uses -= 1
-            if not other.uses:
-                del others[option.of(1 - side)]
-                self.waiting[1 - side] -= other.nbytes
-                if isinstance(other.content, Spilled) and os.name == "posix":  # which can remove a mapped file
-                    Path(other.content.path).unlink()
+            counterpart.uses -= 1
+            if not counterpart.uses:
+                del counterparts[option.of(1 - side)]
+                self.waiting[1 - side] -= counterpart.nbytes
+                if isinstance(counterpart.content, Spilled) and os.name == "posix":  # which can remove a mapped file
+                    Path(counterpart.content.path).unlink()
         if uses:
             nbytes = 0 if permanent or isinstance(content, np.memmap) else content.nbytes
             if sum(self.waiting) + nbytes > self._limit // 4 and nbytes > SMALL:

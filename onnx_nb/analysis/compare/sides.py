@@ -20,7 +20,7 @@ from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model.model import label_of
 from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.run import session as sessions
-from onnx_nb.analysis.run.capture import refuse_faults
+from onnx_nb.analysis.run.capture import capture, refuse_faults
 from onnx_nb.analysis.run.feeds import validate_feeds
 from onnx_nb.analysis.run.value_recorder import contents
 from onnx_nb.analysis.run.windows import Sink, Windows
@@ -59,7 +59,7 @@ class Taker(Protocol):
 class Side(Protocol):
     """One of two sides."""
 
-    def steps(self, feed: Feed, wanted: frozenset[int], at: int, taker: Taker) -> Iterator[float]:
+    def steps(self, feed: Feed, values: frozenset[int], at: int, taker: Taker) -> Iterator[float]:
         """Pass on the wanted values of a feed, some in each step; yield the fraction of the side that is done."""
 
 
@@ -95,45 +95,50 @@ class Running:
             self.providers,
         )
 
-    def steps(self, feed: Feed, wanted: frozenset[int], at: int, taker: Taker) -> Iterator[float]:
+    def steps(self, feed: Feed, values: frozenset[int], at: int, taker: Taker) -> Iterator[float]:
         """Pass on the wanted values of a feed, some in each step; yield the fraction of the run that is done."""
         graph = self.graph
-        weights = [value for value in wanted if graph.value_kind[value] == INITIALIZER]
+        weights = [value for value in values if graph.value_kind[value] == INITIALIZER]
         for value in weights:
             taker.take(at, value, graph.model.tensor(graph.value_names[value]), permanent=True)
-        wanted = wanted.difference(weights)
+        values = values.difference(weights)
         if self._is_small:
-            for value, array in self.arrays(feed, wanted).items():
+            for value, array in self.arrays(feed, values).items():
                 taker.take(at, value, array, permanent=True)
             yield 1.0
-        elif wanted:
-            yield from self._steps(feed, wanted, at, taker)
+        elif values:
+            yield from self._steps(feed, values, at, taker)
 
-    def arrays(self, feed: Feed, wanted: frozenset[int]) -> Mapping[int, NDArray[Any]]:
+    def arrays(self, feed: Feed, values: frozenset[int]) -> Mapping[int, NDArray[Any]]:
         """Return values of a feed, which stay in memory until the next one."""
-        if self._arrays is None or self._arrays[0] is not feed or not wanted <= self._arrays[1]:
-            arrays = _run_at_once(self.graph, fed(self.graph.model, feed.inputs), wanted, self.providers)
-            if not arrays:
-                keeper = _Keeper()
-                for _ in self._steps(feed, wanted, 0, keeper):
-                    pass
-                arrays = keeper.arrays
-            self._arrays = feed, wanted, arrays
+        if self._arrays is None or self._arrays[0] is not feed or not values <= self._arrays[1]:
+            arrays = _run_at_once(self.graph, fed(self.graph.model, feed.inputs), values, self.providers)
+            if not arrays and values:  # a run in windows names the node that fails
+                names = {value: self.graph.value_names[value] for value in values}
+                captured = capture(
+                    self.graph.model,
+                    dict(feed.inputs),
+                    tensors=names.values(),
+                    keep=names.values(),
+                    providers=self.providers,
+                )
+                arrays = {value: captured[name] for value, name in names.items() if name in captured.array_names}
+            self._arrays = feed, values, arrays
         return self._arrays[2]
 
-    def _steps(self, feed: Feed, wanted: frozenset[int], at: int, taker: Taker) -> Iterator[float]:
-        if self._runs is None or self._runs[0] != wanted:
-            self._runs = (wanted, *self._windows(wanted))
+    def _steps(self, feed: Feed, values: frozenset[int], at: int, taker: Taker) -> Iterator[float]:
+        if self._runs is None or self._runs[0] != values:
+            self._runs = (values, *self._windows(values))
         _, windows, original = self._runs
-        yield from windows.steps(fed(self.graph.model, feed.inputs), _Sink(windows.graph, original, at, taker))
+        yield from windows.steps(fed(self.graph.model, feed.inputs), _SideSink(windows.graph, original, at, taker))
 
-    def _windows(self, wanted: frozenset[int]) -> tuple[Windows, Mapping[int, int]]:
+    def _windows(self, values: frozenset[int]) -> tuple[Windows, Mapping[int, int]]:
         graph = self.graph
         make = functools.partial(Windows, memory_limit=self._memory_limit, providers=self.providers)
         # as the model would run in one session, with the casts that onnxruntime inserts
-        low, original = sessions.with_explicit_casts(graph, wanted, self.providers)
-        refuse_faults(graph, lambda: make(graph, wanted, reuse=False).runs)
-        lowest = {value for value, source in original.items() if source in wanted}
+        low, original = sessions.with_explicit_casts(graph, values, self.providers)
+        refuse_faults(graph, lambda: make(graph, values, reuse=False).runs)
+        lowest = {value for value, source in original.items() if source in values}
         return make(low, lowest, reuse=True), original
 
 
@@ -150,10 +155,10 @@ class Recorded:
     def __reduce__(self) -> tuple[Any, ...]:
         return Recorded, (self._capture,)
 
-    def steps(self, feed: Feed, wanted: Collection[int], at: int, taker: Taker) -> Iterator[float]:
+    def steps(self, feed: Feed, values: Collection[int], at: int, taker: Taker) -> Iterator[float]:
         """Pass on the wanted values of a feed in one step."""
         for value, name in self.names.items():
-            if value in wanted:
+            if value in values:
                 taker.take(at, value, self.array(name, feed.number), permanent=True)
         yield 1.0
 
@@ -187,39 +192,23 @@ def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run_at_once(
-    graph: Graph, inputs: Mapping[str, Any], wanted: Collection[int], providers: Sequence[str] | None
+    graph: Graph, inputs: Mapping[str, Any], values: Collection[int], providers: Sequence[str] | None
 ) -> dict[int, NDArray[Any]]:
     """Return the wanted tensors from one session, in half the time of several; empty if that fails."""
-    names = {graph.value_names[value]: value for value in wanted if graph.producer[value] >= 0}
+    names = {graph.value_names[value]: value for value in values if graph.producer[value] >= 0}
     if not names or any(not isinstance(array, np.ndarray) for array in inputs.values()):
         return {}
     try:
         session = sessions.create(graph.model, optimize=False, providers=providers, outputs=names, transient=True)
-        values = {name: sessions.to_value(array) for name, array in inputs.items()}
-        outputs = sessions.run_values(session, values, name=graph.model.name)
-    except OnnxNbError:  # a run in windows names the node that fails
+        ort_values = {name: sessions.to_value(array) for name, array in inputs.items()}
+        outputs = sessions.run_values(session, ort_values, name=graph.model.name)
+    except OnnxNbError:
         return {}
     is_array = {name for name, value in outputs.items() if value is not None and value.is_tensor()}
     return {value: sessions.to_array(outputs[name]) for name, value in names.items() if name in is_array}
 
 
-class _Keeper:
-    """Keeps a copy of every value that is an array."""
-
-    def __init__(self) -> None:
-        self.progress: Progress | None = None
-        self.arrays: dict[int, NDArray[Any]] = {}
-        self.done = [0.0, 0.0]
-
-    def take(self, side: int, value: int, content: Any, *, permanent: bool = False) -> None:  # noqa: ARG002
-        if isinstance(content, np.ndarray):
-            self.arrays[value] = content.copy()
-
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays.values())
-
-
-class _Sink(Sink):
+class _SideSink(Sink):
     """Passes on the values of one side's windows."""
 
     def __init__(self, graph: Graph, original: Mapping[int, int], at: int, taker: Taker) -> None:

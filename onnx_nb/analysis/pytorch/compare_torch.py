@@ -7,12 +7,14 @@ that each region adds (`isolated_errors`).
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import functools
+import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -23,10 +25,19 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.compare import QUANTIZED
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
-from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, errors_of, points_of
+from onnx_nb.analysis.compare.engine import (
+    Errors,
+    Option,
+    PairErrors,
+    Plan,
+    Proposal,
+    WeightsByName,
+    errors_of,
+    points_of,
+)
 from onnx_nb.analysis.compare.isolated import Settings
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_peak
-from onnx_nb.analysis.compare.sides import Feed, Running
+from onnx_nb.analysis.compare.sides import Running
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import plain_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
@@ -45,7 +56,7 @@ from onnx_nb.analysis.pytorch.export import export
 from onnx_nb.analysis.pytorch.module_scopes import source_of
 from onnx_nb.analysis.pytorch.operations import Operations
 from onnx_nb.analysis.pytorch.record import ATTRIBUTES, Recording, Run, checked_arguments, record
-from onnx_nb.analysis.pytorch.side import TorchSide
+from onnx_nb.analysis.pytorch.side import TorchSide, later_feeds, recorded_feed
 from onnx_nb.analysis.pytorch.weights import WeightFinder
 from onnx_nb.analysis.submodel.assembly import assemble
 
@@ -291,6 +302,7 @@ def compare_torch(
     model: ModelLike | None = None,
     *,
     feeds: Mapping[str, Any] | None = None,
+    more_args: Iterable[Any] = (),
     exporter: str = "dynamo",
     alignment: Alignment | None = None,
     isolated: bool = True,
@@ -299,6 +311,7 @@ def compare_torch(
     repeat: bool = False,
     providers: Sequence[str] | None = None,
     memory_limit: int | None = None,
+    executor: concurrent.futures.Executor | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> TorchComparison:
@@ -312,6 +325,10 @@ def compare_torch(
         Export of the module; exported now if ``None``.
     feeds
         Inputs of the model; the module's arguments if ``None``.
+    more_args
+        Further arguments of the module, whose errors are merged with those of ``args``: a tuple for each call, or a
+        dict of keyword arguments, such as ``more_args=[(x2,), (x3,)]``. Of a `Recording`, further recordings. The
+        module is recorded on one after another, and has to make the same calls each time.
     exporter
         ``"dynamo"`` or ``"torchscript"``, for an export made now.
     alignment
@@ -327,7 +344,10 @@ def compare_torch(
         Execution providers, best first, of every run of the model, including `TorchComparison.drill`; the CPU if
         ``None``. The module runs on its own device.
     memory_limit
-        Maximum number of bytes of values in memory; the rest of the recording is written to disk.
+        Maximum number of bytes of values in memory; the rest of the recording, and values that wait for torch's, are
+        written to disk.
+    executor
+        Any `concurrent.futures.Executor`, which runs the model on ``more_args`` in parallel; the module runs here.
     progress
         Called before each submodule and between windows, with the estimated fraction done and the next step. If
         it raises, the comparison ends.
@@ -357,6 +377,11 @@ def compare_torch(
     >>> found["1"].isolated.max_abs < 1e-6, found.first_divergent()
     (True, None)
     """
+    if not isinstance(more_args, Iterable):
+        msg = f"compare_torch() takes more_args as a list of tuples, not {type(more_args).__name__}."
+        raise TypeError(msg)
+    if feeds is not None and more_args != ():
+        raise AlignmentError("feeds= are of the first arguments only.", advice="Leave out feeds= or more_args=.")
     run = None
     if isinstance(module, Recording):
         if model is None:
@@ -383,33 +408,40 @@ def compare_torch(
     settings = Settings(rtol, atol, chosen, Settings().memory_limit if memory_limit is None else memory_limit)
     graph = Graph.of(load(model))
     proposal = TorchProposal(recording, run, graph, alignment)
-    feed = Feed(0, feeds_of(recording, graph.model, feeds), recording)
-    proposal.check_inputs(feed.inputs)
+    inputs = feeds_of(recording, graph.model, feeds)
+    proposal.check_inputs(inputs)
     is_small = recording.nbytes <= min(SMALL, settings.memory_limit)
     sides = TorchSide(), Running(graph.model, settings.memory_limit, chosen, is_small=is_small)
     plan = proposal.plan(settings, isolated=isolated, unread=math.inf if is_small else 0.0)
-    pairs = errors_of(sides, proposal, plan, [feed], executor=None, work=CountedWork(progress, 1))
+    later = later_feeds(module, recording, graph.model, plan.seen[0], more_args, memory_limit=memory_limit)
+    count = 1 + len(more_args) if isinstance(more_args, Sized) else None
+    pairs = errors_of(
+        sides,
+        proposal,
+        plan,
+        itertools.chain([recorded_feed(0, inputs, recording, plan.seen[0])], later),
+        executor=executor,
+        work=CountedWork(progress, count),
+    )
     points = points_of(graph, plan.outputs, proposal, pairs, isolated=isolated)
     aligned = proposal.alignment
     rest = tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in aligned.unmatched)
-    names = f"torch {recording.cls}", graph.model.name
-    found = TorchComparison(
-        *names, points, rest, pairs.feeds, recording, aligned, graph.model, feed.inputs, run, settings
+    label = f"torch {recording.cls}"
+    comparison = TorchComparison(
+        label, graph.model.name, points, rest, pairs.feeds, recording, aligned, graph.model, inputs, run, settings
     )
     if run is None:
-        return found
+        return comparison
 
     def explain(first: Point) -> Iterable[str]:
-        weights = (weight for path in proposal.paths(first) for weight in found.weights(scope=path).points)
+        weights = (weight for path in proposal.paths(first) for weight in comparison.weights(scope=path).points)
         return dict.fromkeys(weight.difference for weight in weights if weight.difference)
 
-    return explained(found, explain)
+    return explained(comparison, explain)
 
 
-class TorchProposal:
+class TorchProposal(Proposal):
     """Tensors that carry the outputs of submodules and the results of functions."""
-
-    has_casts = False
 
     def __init__(self, recording: Recording, run: Run | None, graph: Graph, alignment: Alignment | None) -> None:
         self._recording, self._run, self._graph = recording, run, graph
@@ -447,15 +479,15 @@ class TorchProposal:
     def settle(self, pairs: PairErrors, _run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
         """Return the pairs of the alignment, with their errors."""
         graph, recording = self._graph, self._recording
-        errors = {(option.candidate, option.reference): each for option, each in pairs.errors.items()}
+        errors = {(option.candidate, option.reference): stats for option, stats in pairs.errors.items()}
         if self._candidates is not None:
-            distances = {pair: by_peak(each.size) for pair, each in errors.items()}
+            distances = {pair: by_peak(stats.size) for pair, stats in errors.items()}
             self.alignment = self._candidates.settle(distances)
         settled: dict[Option, Errors] = {}
         for number, (value, match) in self.alignment.pairs(recording, graph).items():
-            option, found = Option(number, value, match.how), errors.get((value, number))
-            if found is not None:
-                settled[option] = found
+            option = Option(number, value, match.how)
+            if (value, number) in errors:
+                settled[option] = errors[value, number]
             elif graph.producer[value] < 0:  # a weight
                 settled[option] = ErrorStats.of(recording.value(number), graph.model.tensor(match.tensor))
             elif not match.function:
@@ -510,9 +542,7 @@ class TorchProposal:
         """Return the paths of the submodules that have operations in the region of a point."""
         return self._begins.paths(point)
 
-    def weights(
-        self, option: Option
-    ) -> tuple[Callable[[str], NDArray[Any] | None], Callable[[], Mapping[str, NDArray[Any]]]]:
+    def weights(self, option: Option) -> WeightsByName:
         """Return functions that return a parameter of the module, and those of the submodule of a pair."""
         tensors, path = self._tensors, self._pairs[option.reference][1].path
 

@@ -20,10 +20,10 @@ import onnx
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.comparison import Comparison
-from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, errors_of, points_of
+from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings, nodes_between
 from onnx_nb.analysis.compare.metrics import ErrorStats
-from onnx_nb.analysis.compare.sides import Feed, Running
+from onnx_nb.analysis.compare.sides import Running
 from onnx_nb.analysis.compare.thresholds import RERUN_DISTANCE
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import quoted
@@ -33,7 +33,7 @@ from onnx_nb.analysis.progress import CountedWork, Progress, stage
 from onnx_nb.analysis.pytorch.align import main_tensors
 from onnx_nb.analysis.pytorch.operations import MATRICES, UNCHANGED, Operations, plain_name
 from onnx_nb.analysis.pytorch.record import record_operations
-from onnx_nb.analysis.pytorch.side import TorchSide
+from onnx_nb.analysis.pytorch.side import TorchSide, recorded_feed
 from onnx_nb.analysis.run import session as sessions
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def compare_operations(  # noqa: PLR0917
     graph = Graph.of(part.model)
     makers = [int(maker) for maker in graph.producer.tolist()]
     wanted = [value for value in main_tensors(graph).values() if makers[value] >= 0 and not graph.folded[makers[value]]]
-    feed = Feed(0, part.feeds, again)
+    feed = recorded_feed(0, part.feeds, again, range(again.value_count))
     candidate = Running(part.model, settings.memory_limit, part.providers, is_small=True)
     arrays = candidate.arrays(feed, frozenset(wanted))
     proposal = OperationProposal(recording, again, part, named, arrays)
@@ -81,10 +81,8 @@ def compare_operations(  # noqa: PLR0917
     return Comparison(reference, part.model.name, points)
 
 
-class OperationProposal:
+class OperationProposal(Proposal):
     """Tensors that carry the results of operations, by structure."""
-
-    has_casts = False
 
     def __init__(
         self,
@@ -124,12 +122,6 @@ class OperationProposal:
     def is_doubtful(self, option: Option) -> bool:
         """Return whether a pair is from structure alone."""
         return option.candidate in self._doubtful
-
-    def weights(
-        self, _option: Option
-    ) -> tuple[Callable[[str], NDArray[Any] | None], Callable[[], Mapping[str, NDArray[Any]]]]:
-        """Return functions that return no weights: operations do not say what they are called."""
-        return lambda _name: None, dict[str, NDArray[Any]]
 
     def points(self, options: Iterable[Option]) -> Iterator[tuple[Option, int, str, Mapping[str, Any]]]:
         """Yield pairs in the export's order of execution, with the operation and its line of Python."""

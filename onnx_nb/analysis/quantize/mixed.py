@@ -35,7 +35,7 @@ _RENAMED: Final = "_QuantizeLinear_Input"
 """Suffix of a model's output before it is rounded."""
 
 
-class _Site(NamedTuple):
+class _DequantizedTensor(NamedTuple):
     """A place where a tensor or weight of the float model is quantized."""
 
     output: str
@@ -128,7 +128,7 @@ class Mixer:
         self.exact = {site.tensor for site in self._sites.values() if dequantized[site.output] in wide}
         """Weights, such as biases, that are rounded to 32 bits."""
 
-    def _site(self, node: NodeProto) -> _Site | None:
+    def _site(self, node: NodeProto) -> _DequantizedTensor | None:
         """Return where a DequantizeLinear has a quantized tensor or weight of the float model, if it has one."""
         if node.op_type != "DequantizeLinear" or not self._rounded:
             return None
@@ -140,7 +140,11 @@ class Mixer:
             tensor = node.input[0].removesuffix(_QUANTIZED)
             known = tensor in self.reference.initializers
             source = f"{tensor} in float"  # a dequantized bias may have the name of the bias
-        return _Site(node.output[0], tensor, source, maker is None) if known and self.touching(tensor) else None
+        return (
+            _DequantizedTensor(node.output[0], tensor, source, maker is None)
+            if known and self.touching(tensor)
+            else None
+        )
 
     def _readers_of_weights(self, pairs: Mapping[str, str]) -> dict[str, _Reader]:
         """Return the nodes that read quantized weights, if these are not those of a QDQ model."""
@@ -301,7 +305,7 @@ class Mixer:
         _remove_unused(proto)
         return with_proto(self.candidate, proto, f"{self.candidate.name} with switches")
 
-    def _switch(self, node: NodeProto, site: _Site, elem_type: int) -> NodeProto:
+    def _switch(self, node: NodeProto, site: _DequantizedTensor, elem_type: int) -> NodeProto:
         """Return an If in place of a DequantizeLinear, which rounds nothing where the tensor is in float."""
         free, back = NodeProto(op_type="Identity", input=[site.source]), NodeProto()
         if site.source in self._restored:

@@ -1,7 +1,7 @@
 """What a quantized model would compute with parts of it in float, and the fewest nodes that have to stay in float.
 
 Rounding errors of different tensors add up like independent noise. So what each tensor alone does to the outputs, the
-others being in float, says which nodes to put back (`Search`); runs of mixed models decide how many.
+others being in float, says which nodes to put back (`ExclusionSearch`); runs of mixed models decide how many.
 """
 
 from __future__ import annotations
@@ -330,7 +330,7 @@ def _log_softmax(array: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     return found
 
 
-class Search:
+class ExclusionSearch:
     """Puts nodes back to float one after another: first those that gain most for the number of nodes."""
 
     def __init__(self, runs: Runs, progress: Progress | None = None) -> None:
@@ -487,7 +487,7 @@ class WhatIf:
         """Return what `suggest_exclusion` does."""
         text = str(sqnr).strip()
         bound = Condition.read(text if text.startswith(">") else f">= {text}", "sqnr").bound
-        excluded = Search(self.runs, stage(progress, 0.0, 0.5)).fewest(bound, stage(progress, 0.5, 1.0))
+        excluded = ExclusionSearch(self.runs, stage(progress, 0.0, 0.5)).fewest(bound, stage(progress, 0.5, 1.0))
         if excluded is None:
             message = f"the outputs do not reach {bound:g} dB with all quantized nodes in float."
             raise OnnxNbError(message, advice="What differs is not only quantization: see c.message.")
@@ -514,7 +514,7 @@ class WhatIf:
         moves: Iterable[tuple[str, frozenset[str], Outcome]]
         if order is None:
             names = {one.name: point.name for point in reversed(self._points) for one in point.quantizers}
-            search = Search(self.runs, stage(progress, 0.0, 0.5))
+            search = ExclusionSearch(self.runs, stage(progress, 0.0, 0.5))
             moves = ((names.get(tensor, tensor), search.excluded, outcome) for tensor, outcome in search.steps())
         else:
             regions = units(mixer, self._points)

@@ -219,3 +219,22 @@ def test_regions_of_sequences_and_of_branches_that_cannot_run() -> None:
                   else_branch = e () => (float[m, k] q) { q = Neg(a) }> }""")
     c = compare(branches, branches, {"b": np.asarray(False), "x": np.ones((2, 3), np.float32)})
     assert c["y"].errors("isolated").is_equal
+
+
+def test_pairs_of_two_models_that_the_rest_contradicts_are_dropped() -> None:
+    """Only the order of two nodes pairs them, which is another one here, and all that reads them is right."""
+
+    def model(factors: tuple[str, str], end: str) -> onnx.ModelProto:
+        v, w = (", ".join([factor] * 32) for factor in factors)
+        weights = f"float[32] v{end} = {{{v}}}, float[32] w{end} = {{{w}}}"
+        return onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+            g (float[2, 32] x) => (float[2, 32] y) <{weights}> {{
+            a{end} = Mul(x, v{end})  b{end} = Mul(x, w{end})  sum{end} = Add(a{end}, b{end})  y = Tanh(sum{end}) }}""")
+
+    c = compare(model(("2.0", "2.05"), "1"), model(("2.0500002", "2.0000002"), "2"))
+    assert list(c) == ["x", "sum1", "y"]
+    assert {missing.reason for missing in c.unmatched} == {"all that the candidate computes from it is right"}
+    assert {missing.name for missing in c.unmatched} == {"a1", "b1", "a2", "b2"}
+    assert c.first_divergent() is None
+    right = compare(model(("2.0", "2.05"), "1"), model(("2.0000002", "2.0500002"), "2"))
+    assert list(right) == ["x", "a1", "b1", "sum1", "y"]

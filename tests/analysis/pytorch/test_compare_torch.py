@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
@@ -665,3 +667,48 @@ def test_a_recording_is_compared_without_the_module() -> None:
         onnx_nb.compare_torch(recording)
     with pytest.raises(AlignmentError, match="arguments of its own"):
         onnx_nb.compare_torch(recording, args, model=onnx_nb.export(module, args))
+
+
+def two_layers() -> tuple[torch.nn.Module, list[tuple[torch.Tensor, ...]]]:
+    module = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4)).eval()
+    random = torch.Generator().manual_seed(0)
+    return module, [(torch.randn(3, 8, generator=random),) for _ in range(3)]
+
+
+@pytest.mark.parametrize(
+    "workers", [None, concurrent.futures.ThreadPoolExecutor, concurrent.futures.ProcessPoolExecutor]
+)
+def test_several_arguments_merge_on_any_executor(workers: Any) -> None:
+    module, (first, *more) = two_layers()
+    model = onnx_nb.export(module, first, exporter="torchscript")
+    apart = [onnx_nb.compare_torch(module, args, model=model) for args in (first, *more)]
+    with contextlib.nullcontext() if workers is None else workers(2) as executor:
+        c = onnx_nb.compare_torch(module, first, model=model, more_args=more, executor=executor)
+    assert c.feeds == 3
+    merged = apart[0].merge(apart[1]).merge(apart[2])
+    assert str(c.rows()) == str(merged.rows())
+    recordings = [onnx_nb.record(module, args, functions=True) for args in (first, *more)]
+    again = onnx_nb.compare_torch(recordings[0], model=model, more_args=recordings[1:])
+    assert str(again.rows()) == str(c.rows())
+
+
+def test_further_arguments_have_to_make_the_same_calls() -> None:
+    class Branching(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.often, self.seldom = torch.nn.Linear(8, 8), torch.nn.Tanh()
+
+        def forward(self, x: torch.Tensor, more: torch.Tensor | None = None) -> torch.Tensor:
+            x = self.often(x)
+            return x if more is None else self.seldom(x) + more
+
+    module, small = Branching().eval(), torch.ones(2, 8)
+    model = onnx_nb.export(module, small, exporter="torchscript")
+    with pytest.raises(AlignmentError, match=r"more_args\[0\] leads to other calls in Branching"):
+        onnx_nb.compare_torch(module, small, model=model, more_args=[(small, small)])
+    with pytest.raises(AlignmentError, match=r"more_args\[0\] is Tensor, not a tuple"):
+        onnx_nb.compare_torch(module, small, model=model, more_args=[small])
+    with pytest.raises(AlignmentError, match="of the first arguments only"):
+        onnx_nb.compare_torch(
+            module, small, model=model, feeds={"x": np.ones((2, 8), np.float32)}, more_args=[(small,)]
+        )
