@@ -58,8 +58,9 @@ def _counted(case: Case, op: str, facts: Operator) -> tuple[int, int]:
         return _PRODUCTS[facts.cost](case, facts)
     if facts.cost in _STEPS:
         return 0, _STEPS[facts.cost](case)
-    number, _, unit = facts.cost.partition("/")
-    steps = int(number)
+    sum_, _, unit = facts.cost.partition("/")
+    number, _, bias = sum_.partition("+")
+    steps = int(number) + (bias != "" and _has(case, int(bias)))
     if unit == "input":
         return 0, steps * _read(case)
     if unit == "tap":
@@ -273,22 +274,21 @@ def _pairs(case: Case, place: int) -> int:
 
 def _packed_tokens(case: Case, facts: Operator) -> tuple[int, int]:
     """Count `_packed_attention` over sequences without padding."""
-    (tokens, _), (hidden, width) = _shape(case, 0, 2), _shape(case, 1, 2)
-    heads = max(attribute(case.node, "num_heads", 0), 1)
-    sizes = attribute(case.node, "qkv_hidden_sizes") or [width // 3] * 3
-    macs, others = _attended(case, heads * _pairs(case, 4), sizes[0] // heads, sizes[2] // heads, 5)
-    projected = tokens * width
-    return macs + projected * hidden, others + (projected if _has(case, facts.bias) else 0)
+    return _projected(case, facts, _shape(case, 0, 2)[0], _pairs(case, 4), 5)
 
 
 def _packed_attention(case: Case, facts: Operator, past: int = 4) -> tuple[int, int]:
     """Count com.microsoft's Attention, which also projects its input."""
-    (batch, rows, _), (hidden, width) = _shape(case, 0, 3), _shape(case, 1, 2)
+    batch, rows, _ = _shape(case, 0, 3)
+    return _projected(case, facts, batch * rows, batch * rows * (rows + _past(case, past, 3)))
+
+
+def _projected(case: Case, facts: Operator, tokens: int, pairs: int, *added: int) -> tuple[int, int]:
+    hidden, width = _shape(case, 1, 2)
     heads = max(attribute(case.node, "num_heads", 0), 1)
     sizes = attribute(case.node, "qkv_hidden_sizes") or [width // 3] * 3
-    columns = rows + _past(case, past, 3)
-    macs, others = _attended(case, batch * heads * rows * columns, sizes[0] // heads, sizes[2] // heads)
-    projected = batch * rows * width
+    macs, others = _attended(case, heads * pairs, sizes[0] // heads, sizes[2] // heads, *added)
+    projected = tokens * width
     return macs + projected * hidden, others + (projected if _has(case, facts.bias) else 0)
 
 
@@ -376,19 +376,6 @@ def _experts(case: Case, facts: Operator) -> tuple[int, int]:
     return rows * chosen * products, rows * (5 * _shape(case, 1, 2)[-1] + others)
 
 
-def _layer_norm(case: Case) -> int:
-    return _made(case) * (7 if _has(case, 2) else 6)
-
-
-def _skip_group_norm(case: Case) -> int:
-    is_activated: bool = attribute(case.node, "activation", 0) == 1
-    return _made(case) * (8 + _has(case, 4) + is_activated)
-
-
-def _bias_dropout(case: Case) -> int:
-    return _made(case) * (1 + _has(case, 2))
-
-
 def _gemma_rotary(case: Case) -> int:
     """Count the sine and cosine of the angles, and two products and a sum for each element of query and key."""
     return 2 * _read(case) + 3 * (_read(case, 1) + _read(case, 3))
@@ -435,11 +422,8 @@ _PRODUCTS: Final[Mapping[str, Callable[[Case, Operator], tuple[int, int]]]] = {
 }
 """Rules of operators with multiply-accumulates; they return these and the other steps."""
 _STEPS: Final[Mapping[str, Callable[[Case], int]]] = {
-    "bias_dropout": _bias_dropout,
     "gemma_rotary": _gemma_rotary,
     "interpolation": _interpolated,
-    "layer_norm": _layer_norm,
     "lrn": _lrn,
-    "skip_group_norm": _skip_group_norm,
 }
 """Rules of other operators that no number describes."""
