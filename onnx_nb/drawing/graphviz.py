@@ -10,10 +10,9 @@ from __future__ import annotations
 import fnmatch
 import functools
 import html
-import itertools
+import operator
 import re
 from collections import Counter
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import graphviz
@@ -242,32 +241,23 @@ class Outline:
         """
         if self.graph.node_count <= FEW:
             return set(range(len(self.parent)))
-        opened, boxes = {0}, len(self.contents(0))
-        kinds, repeat, nodes = self.tree.scope_kind, self.tree.scope_repeat, self.column["scope_nodes"]
-        waiting: list[tuple[int, int, int]] = []
-        order = itertools.count()
-
-        def wait_inside(scope: int, rank: int) -> None:
-            for child in sorted(self.children(scope), key=lambda child: -int(nodes[child])):
-                own = {REPEAT: 1, GATHERED: 2 * int(repeat[child] <= 1)}.get(int(kinds[child]), 0)
-                if kinds[child] != SIBLINGS:
-                    heappush(waiting, (max(rank, own), next(order), child))
-
-        wait_inside(0, 0)
-        while waiting:
-            rank, _, scope = heappop(waiting)
-            if rank and boxes >= ENOUGH:
-                break
-            first_layer = self.children(scope)[:1] if kinds[scope] == REPEAT else []
-            for each in (scope, *first_layer):
-                more = len(self.contents(each))
-                if boxes + more > BUDGET:
+        opened, boxes, rank, inside, waiting = {0}, len(self.contents(0)), 0, 0, list[tuple[int, int]]()
+        kinds, repeat, size = self.tree.scope_kind, self.tree.scope_repeat, self.column["scope_nodes"]
+        while True:
+            for scope in sorted(self.children(inside) if inside >= 0 else (), key=lambda child: -int(size[child])):
+                last = {REPEAT: 1, GATHERED: 2 * int(repeat[scope] <= 1)}.get(int(kinds[scope]), 0)
+                waiting += [(max(rank, last), scope)] if kinds[scope] != SIBLINGS else []
+            waiting.sort(key=operator.itemgetter(0))
+            if not waiting or (waiting[0][0] and boxes >= ENOUGH):
+                return opened
+            rank, inside = waiting.pop(0)
+            for scope in (inside, *(self.children(inside)[:1] if kinds[inside] == REPEAT else ())):
+                if boxes + len(self.contents(scope)) > BUDGET:
+                    inside = -1
                     break
-                opened.add(each)
-                boxes += more
-            else:
-                wait_inside(first_layer[0] if first_layer else scope, rank)
-        return opened
+                opened.add(scope)
+                boxes += len(self.contents(scope))
+                inside = scope
 
     def at_paths(self, paths: Iterable[str]) -> set[int]:
         """Return the scopes named by a view's paths ("encoder/layer.0#12"); after "*" all except those named ("-…")."""
