@@ -70,7 +70,7 @@ class Change:
     """Median of the seconds of a run; 0 if nothing ran."""
     after: float
     noise: float
-    """Seconds that the spread of both and the resolution of the clock explain."""
+    """Seconds that chance explains: the widest band of noise, and the resolution of the clock."""
     kernels: tuple[tuple[int, ...], tuple[int, ...]]
     """Indices of the kernels before and after."""
     before_provider: str
