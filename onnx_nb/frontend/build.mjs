@@ -12,29 +12,6 @@ import { build, context } from "esbuild";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
-/** Words of stylesheets by the sign that takes their place in the bundle. */
-const FREQUENT = {
-  "?": ":1px solid var(--nb-line)",
-  "^": ".onnx-nb-",
-  "!": ".onnx-nb",
-  "~": "var(--nb-",
-  $: "background:",
-  "&": "{display:",
-  "<": "border",
-  A: "width:",
-  B: "height:",
-  E: "padding:",
-  F: "color-mix(in srgb,",
-  G: "color",
-  H: "overflow",
-  J: "white-space:nowrap",
-  K: ";align-items:center",
-  L: "{position:absolute;",
-  O: "minmax(0,1fr)",
-  P: "flex",
-  Q: "font-",
-};
-
 const common = {
   absWorkingDir: here("."),
   bundle: true,
@@ -45,18 +22,12 @@ const common = {
   loader: { ".svg": "text" },
   plugins: [
     {
-      // a stylesheet and what it imports are one text in the bundle, where a sign stands for each frequent word
+      // a stylesheet and what it imports are one text in the bundle
       name: "css as text",
       setup({ onLoad }) {
         onLoad({ filter: /\.css$/ }, async ({ path }) => {
           const { outputFiles } = await build({ entryPoints: [path], bundle: true, minify: true, write: false });
-          let [css, words] = [outputFiles[0].text, ""];
-          for (const [sign, word] of Object.entries(FREQUENT)) {
-            if (css.includes(sign) || !css.includes(word)) continue; // this one has the sign itself
-            css = css.replaceAll(word, sign);
-            words += `.replaceAll(${JSON.stringify(sign)},${JSON.stringify(word)})`;
-          }
-          return { contents: `export default ${JSON.stringify(css)}${words}`, loader: "js" };
+          return { contents: outputFiles[0].text, loader: "text" };
         });
       },
     },
