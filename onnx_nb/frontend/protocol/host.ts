@@ -5,7 +5,7 @@
 
 import type { OverlayData } from "../scene/overlay.ts";
 import type { Direction } from "../scene/scene.ts";
-import type { Bookmark, Plan, Standing } from "../scene/state.ts";
+import type { Bookmark, CameraPosition, Plan } from "../scene/state.ts";
 import type { Progress } from "./channel.ts";
 import type { Target } from "./columns.ts";
 
@@ -44,13 +44,13 @@ export interface SelectionReply {
 
 /** A change that a person made in the view, by names, so that the kernel and a saved notebook can store it. */
 export interface Patch {
-  readonly selection?: readonly Selected[];
+  readonly selection?: readonly NamedTarget[];
   readonly inputs?: readonly string[];
   readonly outputs?: readonly string[];
   /** ids of open scopes */
   readonly open?: readonly number[];
   readonly overlay?: OverlayData | null;
-  readonly camera?: Standing;
+  readonly camera?: CameraPosition;
   /** height of the columns of the layout, 0 for one column; the camera depends on it */
   readonly columnHeight?: number;
   /** boxes have one line; the camera depends on it, too */
@@ -61,7 +61,7 @@ export interface Patch {
   readonly direction?: Direction;
 }
 
-export interface Selected extends Target {
+export interface NamedTarget extends Target {
   readonly name: string;
 }
 
@@ -139,7 +139,7 @@ export interface Colors {
 }
 
 /** Data embedded in a page, which has no kernel. */
-export interface Baked {
+export interface PageData {
   /** null for omitted statistics */
   inspect(target: Target): InspectReply | null;
   figures(target: Target): readonly (readonly [string, string])[];
@@ -148,7 +148,7 @@ export interface Baked {
   readonly colors: Colors;
   overlay(name: string): OverlayData | null;
   /** numbers that colored them when the page was written */
-  readonly shown: OverlayData | null;
+  readonly initialOverlay: OverlayData | null;
   /** note on a weight or tensor without statistics, "" for none */
   readonly lacking: string;
 }
@@ -171,8 +171,8 @@ export interface GraphHost {
   readonly cuts?: boolean;
   changed(patch: Patch): void;
   /** the counterpart in the graph that this one is compared with, label and text */
-  compared?(target: Target): readonly (readonly [string, string])[];
-  readonly baked?: Baked;
+  counterpart?(target: Target): readonly (readonly [string, string])[];
+  readonly pageData?: PageData;
   readonly values?: ValueHost;
   /** numbers that the kernel has for any model, by name */
   overlay?(name: string, signal: AbortSignal): Promise<OverlayData>;

@@ -99,14 +99,14 @@ export function distance2(points: Float32Array, at: number, x: number, y: number
   const x1 = points[2 * at + 2];
   const y1 = points[2 * at + 3];
   const steps = Math.abs(x1 - x0) < 0.5 || Math.abs(y1 - y0) < 0.5 ? 1 : STEPS;
-  let best = Number.POSITIVE_INFINITY;
+  let minDistance = Number.POSITIVE_INFINITY;
   let from = { x: x0, y: y0 };
   for (let step = 1; step <= steps; step++) {
     const to = along(x0, y0, x1, y1, step / steps, direction);
-    best = Math.min(best, segment2(from.x, from.y, to.x, to.y, x, y));
+    minDistance = Math.min(minDistance, segment2(from.x, from.y, to.x, to.y, x, y));
     from = to;
   }
-  return best;
+  return minDistance;
 }
 
 function segment2(x0: number, y0: number, x1: number, y1: number, x: number, y: number): number {
