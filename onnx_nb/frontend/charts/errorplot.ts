@@ -1,12 +1,12 @@
 /** Plot of errors against depth: points respond to the pointer and the keyboard, and dragging over a range zooms in. */
 
-import { button, el, on, onAbort } from "../panels/dom.ts";
-import { drawnAs } from "../panels/still.ts";
 import type { ErrorKind } from "../protocol/comparison.ts";
 import type { Pen } from "../render/canvas.ts";
 import { documentOf, SvgPen, xml } from "../render/svg.ts";
 import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
 import { formatInteger } from "../scene/formatting.ts";
+import { button, el, on, onAbort } from "../ui/dom.ts";
+import { drawnAs } from "../ui/still.ts";
 
 export interface ErrorPlotOptions {
   /** name of the plotted metric */

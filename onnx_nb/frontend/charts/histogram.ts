@@ -1,8 +1,8 @@
 /** Statistics of a tensor as text, and its histogram as bars. */
 
-import { el, facts, svg } from "../panels/dom.ts";
 import type { StatisticsReply } from "../protocol/host.ts";
 import { formatCount, formatInteger, formatNumber } from "../scene/formatting.ts";
+import { el, facts, svg } from "../ui/dom.ts";
 
 /** Maximum number of bars. */
 const BARS = 64;

@@ -1,10 +1,10 @@
 /** A chart of rectangles, one or more for each kernel: they respond to the pointer and the keyboard. */
 
-import { el, on, onAbort } from "../panels/dom.ts";
-import { drawnAs } from "../panels/still.ts";
 import type { Pen } from "../render/canvas.ts";
 import { documentOf, SvgPen } from "../render/svg.ts";
 import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
+import { el, on, onAbort } from "../ui/dom.ts";
+import { drawnAs } from "../ui/still.ts";
 
 /** A rectangle in pixels of the chart. */
 export interface Tile {

@@ -1,6 +1,6 @@
 /** One tab: asks its kernel for the widget of its file and shows it, or says what is in the way. */
 
-import { el } from "../panels/dom.ts";
+import { el } from "../ui/dom.ts";
 import type {
   Application,
   Contents,

@@ -1,6 +1,6 @@
 /** The plugin: what a .onnx file is, the tab that opens it, and the tabs that are opened again after a reload. */
 
-import { el } from "../panels/dom.ts";
+import { el } from "../ui/dom.ts";
 import { DocumentView, type Jupyter } from "./document.ts";
 import icon from "./icon.svg";
 import type { Application, Context, Dialogs, DocumentWidget, LuminoWidget, Modules, RenderMime } from "./jupyter.d.ts";

@@ -1,8 +1,8 @@
 /** Location of the bytes of a model's weights: problems first, then the files and how full they are, then tensors. */
 
 import { bytes, formatCount, formatInteger } from "../scene/formatting.ts";
-import { button, el, elide } from "./dom.ts";
-import { numbers, Table, texts } from "./table.ts";
+import { button, el, elide } from "../ui/dom.ts";
+import { numbers, Table, texts } from "../ui/table.ts";
 
 /** An `external_data.Audit` as plain data. */
 export interface AuditData {

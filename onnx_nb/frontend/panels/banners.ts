@@ -3,8 +3,8 @@
 import { type Columns, type Target, VALUE } from "../protocol/columns.ts";
 import { bytes, formatCount, formatInteger } from "../scene/formatting.ts";
 import type { State } from "../scene/state.ts";
-import { button, el, elide, fillings } from "./dom.ts";
-import { errorParts } from "./task.ts";
+import { button, el, elide, fillings } from "../ui/dom.ts";
+import { errorParts } from "../ui/task.ts";
 import { link, type Panel, type ViewContext } from "./viewcontext.ts";
 
 const MAX_FAULTS = 200;

@@ -1,10 +1,10 @@
 /** Moves the camera over the scene, immediately, by hand or gliding, and reports where it came to rest. */
 
+import type { CameraPosition } from "../protocol/host.ts";
 import * as cameras from "../render/camera.ts";
 import { K_LEGIBLE } from "../render/camera.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
-import type { CameraPosition } from "../scene/state.ts";
-import { onAbort } from "./dom.ts";
+import { onAbort } from "../ui/dom.ts";
 
 export interface CameraEvents {
   /** the picture must be redrawn */

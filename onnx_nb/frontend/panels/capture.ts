@@ -4,9 +4,9 @@ import { spark, statistics } from "../charts/histogram.ts";
 import type { Digest } from "../protocol/capture.ts";
 import { bytes, formatCount, formatInteger } from "../scene/formatting.ts";
 import { shortDtype } from "../scene/labels.ts";
-import { button, copyButton, el, elide, facts } from "./dom.ts";
+import { button, copyButton, el, elide, facts } from "../ui/dom.ts";
+import { numbers, Table, type TableColumn, texts } from "../ui/table.ts";
 import { download } from "./export.ts";
-import { numbers, Table, type TableColumn, texts } from "./table.ts";
 
 /** Text that accompanies the numbers. */
 export interface CaptureAbout {

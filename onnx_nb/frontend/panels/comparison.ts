@@ -4,9 +4,11 @@ import { ErrorPlot, type ErrorSeries } from "../charts/errorplot.ts";
 import { spark } from "../charts/histogram.ts";
 import { type Details, ERROR_KINDS, type ErrorKind, type Points, STATE } from "../protocol/comparison.ts";
 import { formatCount, formatInteger, magnitude } from "../scene/formatting.ts";
-import { button, choice, el, elide, fillings, svg } from "./dom.ts";
+import { button, choice, el, elide, fillings, svg } from "../ui/dom.ts";
+import { createMenu, item, type Menu } from "../ui/menu.ts";
+import { createTableTabs, csvOf, numbers, type RowColumn, Table, type TableColumn, texts } from "../ui/table.ts";
+import { createTaskBar, type OnProgress, type TaskBar } from "../ui/task.ts";
 import { download } from "./export.ts";
-import { createMenu, item, type Menu } from "./menu.ts";
 import { createPointDetail, figure } from "./pointdetail.ts";
 import {
   blameColumns,
@@ -17,8 +19,6 @@ import {
   type Step,
   type WhatIf,
 } from "./quantizers.ts";
-import { createTableTabs, csvOf, numbers, type RowColumn, Table, type TableColumn, texts } from "./table.ts";
-import { createTaskBar, type OnProgress, type TaskBar } from "./task.ts";
 
 export interface ComparisonOptions {
   readonly height?: number;

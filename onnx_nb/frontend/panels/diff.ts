@@ -1,11 +1,11 @@
 /** The panel of a diff of two models: both graphs side by side, synchronized, and the list of differences. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import { type Change, type PairData, type SideOf, wordsOf } from "../protocol/diff.ts";
-import { type DiffStatus, DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
+import { type Change, type DiffStatus, type PairData, type SideOf, wordsOf } from "../protocol/diff.ts";
+import { DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
 import { formatCount, formatInteger } from "../scene/formatting.ts";
 import { BOX } from "../scene/scene.ts";
-import { button, el, elide, on } from "./dom.ts";
+import { button, el, elide, on } from "../ui/dom.ts";
 import { createGraphPair, type GraphPair, type GraphPairHost, type GraphPairOptions, ROLES } from "./graphpair.ts";
 import { fittingHeight } from "./graphview.ts";
 import { otherSide } from "./synchronizer.ts";

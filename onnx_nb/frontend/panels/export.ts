@@ -5,7 +5,7 @@ import { draw, type Picture } from "../render/canvas.ts";
 import { drawScale, scaleHeight } from "../render/scale.ts";
 import { toSvg } from "../render/svg.ts";
 import type { Saving } from "../scene/state.ts";
-import { el } from "./dom.ts";
+import { el } from "../ui/dom.ts";
 
 /** Maximum pixels of width and height, and boxes, of a graph whose picture shows it as a whole. */
 const MAX_PICTURE = { w: 2000, h: 6000, boxes: 400 } as const;

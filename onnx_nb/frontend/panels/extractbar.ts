@@ -2,7 +2,7 @@
 
 import { bytes, formatCount } from "../scene/formatting.ts";
 import type { State } from "../scene/state.ts";
-import { button, el, elide, fillings } from "./dom.ts";
+import { button, el, elide, fillings } from "../ui/dom.ts";
 import { type Panel, type ViewContext, valueLink } from "./viewcontext.ts";
 
 /** Maximum number of chips; more would push everything else away. */

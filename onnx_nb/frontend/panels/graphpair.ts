@@ -6,7 +6,7 @@ import type { GraphHost, NamedTarget, Patch } from "../protocol/host.ts";
 import { watchTheme } from "../render/theme.ts";
 import { DiffStatuses } from "../scene/diffstatus.ts";
 import { defaultOpen } from "../scene/opening.ts";
-import { button, el, elide, on, onAbort } from "./dom.ts";
+import { button, el, elide, on, onAbort } from "../ui/dom.ts";
 import { GraphView } from "./graphview.ts";
 import { otherSide, Synchronizer, type Views } from "./synchronizer.ts";
 

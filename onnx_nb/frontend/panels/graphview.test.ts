@@ -1,9 +1,9 @@
 // @vitest-environment jsdom
+
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Columns, Target } from "../protocol/columns.ts";
-import type { GraphHost } from "../protocol/host.ts";
+import type { GraphHost, OverlayData } from "../protocol/host.ts";
 import { columnsOf } from "../protocol/testing.ts";
-import type { OverlayData } from "../scene/overlay.ts";
 import { GraphView } from "./graphview.ts";
 import { KEYS } from "./keys.ts";
 import { buttonIn, type Drawing, FakeHost, furnish, MODEL, packOf, settle } from "./testing.ts";

@@ -4,16 +4,14 @@
  */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import { failure, type GraphHost, type Patch } from "../protocol/host.ts";
+import { type Bookmark, type Direction, failure, type GraphHost, type Patch } from "../protocol/host.ts";
 import { pageHost } from "../protocol/kernel.ts";
 import type { DiffStatuses } from "../scene/diffstatus.ts";
 import { bytes, formatCount } from "../scene/formatting.ts";
 import { defaultOpen, opening } from "../scene/opening.ts";
 import { Overlay } from "../scene/overlay.ts";
-import type { Direction } from "../scene/scene.ts";
 import {
   type Action,
-  type Bookmark,
   type Command,
   initialState,
   reduce,
@@ -22,15 +20,15 @@ import {
   sameTarget,
   selectionOf,
 } from "../scene/state.ts";
+import { button, copyButton, el, elide, onAbort } from "../ui/dom.ts";
+import { drawnAs, stack, stillOf } from "../ui/still.ts";
 import { createBanners, emptyState } from "./banners.ts";
-import { button, copyButton, el, elide, onAbort } from "./dom.ts";
 import { createExtractBar } from "./extractbar.ts";
 import { createInspector } from "./inspector.ts";
 import { createKernelActions, type KernelActions, namesOf } from "./kernelactions.ts";
 import { createHelp, listenKeys, PAIR_KEYS } from "./keys.ts";
 import { createLegend } from "./legend.ts";
 import { createSelection } from "./selection.ts";
-import { drawnAs, stack, stillOf } from "./still.ts";
 import { createToolbar, type Toolbar } from "./toolbar.ts";
 import { Tree } from "./tree.ts";
 import { countedByKind, describe, followLinks, type ViewContext } from "./viewcontext.ts";

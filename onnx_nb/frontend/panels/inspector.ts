@@ -11,8 +11,8 @@ import { boxesIn } from "../scene/scopegraph.ts";
 import { type State, sameTarget } from "../scene/state.ts";
 import { quote } from "../search/query.ts";
 import { search, statedKeys } from "../search/search.ts";
-import { breakable, button, copyButton, el, elide, facts, fillings, mono, onAbort, settle } from "./dom.ts";
-import { failureNote } from "./task.ts";
+import { breakable, button, copyButton, el, elide, facts, fillings, mono, onAbort, settle } from "../ui/dom.ts";
+import { failureNote } from "../ui/task.ts";
 import { createValues } from "./values.ts";
 import { link, nodeLink, type Panel, type ViewContext, valueLink } from "./viewcontext.ts";
 

@@ -8,9 +8,9 @@ import { Columns, type Target } from "../protocol/columns.ts";
 import { failure } from "../protocol/host.ts";
 import { Overlay } from "../scene/overlay.ts";
 import type { Boundary, Submodel } from "../scene/state.ts";
-import { fillings, settle } from "./dom.ts";
+import { fillings, settle } from "../ui/dom.ts";
+import { type OnProgress, Task } from "../ui/task.ts";
 import { download } from "./export.ts";
-import { type OnProgress, Task } from "./task.ts";
 import type { ViewContext } from "./viewcontext.ts";
 
 export type KernelActions = ReturnType<typeof createKernelActions>;

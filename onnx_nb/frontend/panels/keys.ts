@@ -3,7 +3,7 @@
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { Step } from "../render/navigation.ts";
 import { selectionOf } from "../scene/state.ts";
-import { button, el, facts, on } from "./dom.ts";
+import { button, el, facts, on } from "../ui/dom.ts";
 import type { Toolbar } from "./toolbar.ts";
 import { copyNames, type ViewContext } from "./viewcontext.ts";
 import type { Viewport } from "./viewport.ts";

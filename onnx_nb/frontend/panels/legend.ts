@@ -10,7 +10,7 @@ import { formatCount, formatInteger } from "../scene/formatting.ts";
 import { FULL_RANGE, type Overlay } from "../scene/overlay.ts";
 import { quote } from "../search/query.ts";
 import { search } from "../search/search.ts";
-import { button, el, elide, fillings, on } from "./dom.ts";
+import { button, el, elide, fillings, on } from "../ui/dom.ts";
 import type { Panel, ViewContext } from "./viewcontext.ts";
 
 /** Steps of the filter's sliders. */

@@ -4,7 +4,7 @@ import { type Camera, type Size, visible } from "../render/camera.ts";
 import type { HitIndex } from "../render/hit.ts";
 import type { Theme } from "../render/theme.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
-import { on } from "./dom.ts";
+import { on } from "../ui/dom.ts";
 
 export type Minimap = ReturnType<typeof createMinimap>;
 

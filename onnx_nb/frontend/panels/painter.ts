@@ -6,8 +6,8 @@
 
 import * as cameras from "../render/camera.ts";
 import { draw, type Pen, type Picture } from "../render/canvas.ts";
+import { el, onAbort } from "../ui/dom.ts";
 import type { CameraControl } from "./cameracontrol.ts";
-import { el, onAbort } from "./dom.ts";
 
 export interface PainterEvents {
   /** null while there is nothing to draw */

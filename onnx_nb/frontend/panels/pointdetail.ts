@@ -13,7 +13,7 @@ import {
 import { failureText } from "../protocol/host.ts";
 import { createRamp } from "../render/theme.ts";
 import { formatCount, formatInteger, magnitude } from "../scene/formatting.ts";
-import { button, copyButton, el, elide, facts, fillings, on, onAbort, svg } from "./dom.ts";
+import { button, copyButton, el, elide, facts, fillings, on, onAbort, svg } from "../ui/dom.ts";
 
 /** Milliseconds after which a point that is being loaded is shown without its details. */
 const PATIENCE_MS = 150;

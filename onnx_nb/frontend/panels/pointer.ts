@@ -5,7 +5,7 @@
  */
 
 import type { Rect } from "../render/camera.ts";
-import { hasFocus, on, onAbort } from "./dom.ts";
+import { hasFocus, on, onAbort } from "../ui/dom.ts";
 
 export interface Gestures {
   pan(dx: number, dy: number): void;

@@ -4,9 +4,9 @@ import { type Extent, type Layout, squarify, type Tile, Tiles } from "../charts/
 import type { ProfileData, ResourceData } from "../protocol/profile.ts";
 import { categoryVariable } from "../render/theme.ts";
 import { bytes, formatCount, formatInteger, formatNumber, seconds } from "../scene/formatting.ts";
-import { button, copyButton, el, elide, facts, settle } from "./dom.ts";
+import { button, copyButton, el, elide, facts, settle } from "../ui/dom.ts";
+import { createTableTabs, numbers, Table, type TableColumn, type TableOptions, texts } from "../ui/table.ts";
 import { download } from "./export.ts";
-import { createTableTabs, numbers, Table, type TableColumn, type TableOptions, texts } from "./table.ts";
 
 export interface ProfileOptions {
   readonly height?: number;

@@ -7,10 +7,10 @@ import { ErrorPlot, INFINITE } from "../charts/errorplot.ts";
 import { heights } from "../charts/histogram.ts";
 import type { Points } from "../protocol/comparison.ts";
 import { formatCount, formatInteger, formatNumber, magnitude } from "../scene/formatting.ts";
-import { button, choice, copyButton, el, elide, facts, fillings, on, svg } from "./dom.ts";
+import { button, choice, copyButton, el, elide, facts, fillings, on, svg } from "../ui/dom.ts";
+import { numbers, Table, type TableColumn, texts } from "../ui/table.ts";
+import type { OnProgress, TaskBar } from "../ui/task.ts";
 import { figure } from "./pointdetail.ts";
-import { numbers, Table, type TableColumn, texts } from "./table.ts";
-import type { OnProgress, TaskBar } from "./task.ts";
 
 /** The outputs with one more region in float, as of `analysis/view/quantizer_columns.py`; a number that is not finite is a text. */
 export interface Step {

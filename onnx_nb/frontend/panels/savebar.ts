@@ -1,8 +1,8 @@
 /** A row that saves a simplified model to a file; it asks before it overwrites one. */
 
 import { failureText } from "../protocol/host.ts";
-import { button, el, elide, on } from "./dom.ts";
-import type { KernelButtons } from "./task.ts";
+import { button, el, elide, on } from "../ui/dom.ts";
+import type { KernelButtons } from "../ui/task.ts";
 
 export interface SaveReply {
   readonly path: string;

@@ -3,14 +3,14 @@
  * something in it wait as well.
  */
 
+import { createCache, fitsInto, sceneInParts } from "../layout/build.ts";
 import * as cameras from "../render/camera.ts";
 import { createMeasure } from "../render/theme.ts";
-import { createCache, fitsInto, sceneInParts } from "../scene/build.ts";
 import { briefly, type Measure } from "../scene/labels.ts";
 import type { Fits } from "../scene/opening.ts";
 import type { Scene } from "../scene/scene.ts";
 import type { State } from "../scene/state.ts";
-import { button, el, onAbort } from "./dom.ts";
+import { button, el, onAbort } from "../ui/dom.ts";
 import type { ViewContext } from "./viewcontext.ts";
 
 export interface SceneEvents {

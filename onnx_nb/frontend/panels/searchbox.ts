@@ -2,12 +2,12 @@
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import { formatInteger } from "../scene/formatting.ts";
-import type { State } from "../scene/state.ts";
+import type { Hit, State } from "../scene/state.ts";
 import { type Completion, complete, SYNTAX } from "../search/completion.ts";
 import { FIELDS, hasRegex } from "../search/query.ts";
-import { type Hit, type SearchResult, searching } from "../search/search.ts";
+import { type SearchResult, searching } from "../search/search.ts";
 import { StringIndex } from "../search/stringindex.ts";
-import { el, elide, hasFocus, on, onAbort } from "./dom.ts";
+import { el, elide, hasFocus, on, onAbort } from "../ui/dom.ts";
 import { describe, type Panel, type ViewContext } from "./viewcontext.ts";
 
 /** Hits listed at a time. */

@@ -6,7 +6,7 @@ import { formatCount, formatInteger } from "../scene/formatting.ts";
 import { type State, selectionOf } from "../scene/state.ts";
 import { quote } from "../search/query.ts";
 import { search } from "../search/search.ts";
-import { button, el, elide, facts, fillings, onAbort, settle } from "./dom.ts";
+import { button, el, elide, facts, fillings, onAbort, settle } from "../ui/dom.ts";
 import { copyNames, countedByKind, describe, link, type Panel, type ViewContext } from "./viewcontext.ts";
 
 /** Maximum numbers of rows; the rest is only counted. */

@@ -4,18 +4,18 @@
  */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import type { SideOf } from "../protocol/diff.ts";
+import type { DiffStatus, SideOf } from "../protocol/diff.ts";
 import { failureText, type GraphHost, type NamedTarget } from "../protocol/host.ts";
 import type { Account, SimplificationData } from "../protocol/simplification.ts";
-import { type DiffStatus, SIGNS } from "../scene/diffstatus.ts";
+import { SIGNS } from "../scene/diffstatus.ts";
 import { bytes, formatCount, formatInteger } from "../scene/formatting.ts";
-import { button, choice, copyButton, el, elide, facts, fillings, hasFocus, on, onAbort } from "./dom.ts";
+import { button, choice, copyButton, el, elide, facts, fillings, hasFocus, on, onAbort } from "../ui/dom.ts";
+import { createTableTabs, numbers, Table, type TableColumn, texts } from "../ui/table.ts";
+import { createTaskBar, KernelButtons, type OnProgress, type TaskBar } from "../ui/task.ts";
 import { createGraphPair, type GraphPair } from "./graphpair.ts";
 import { fittingHeight } from "./graphview.ts";
 import { createSaveBar, type SaveBar, type SaveReply } from "./savebar.ts";
 import { otherSide } from "./synchronizer.ts";
-import { createTableTabs, numbers, Table, type TableColumn, texts } from "./table.ts";
-import { createTaskBar, KernelButtons, type OnProgress, type TaskBar } from "./task.ts";
 
 export interface SimplificationHost {
   readonly live: boolean;

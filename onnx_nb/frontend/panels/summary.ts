@@ -2,7 +2,7 @@
 
 import { categoryVariable } from "../render/theme.ts";
 import { bytes, formatCompact, formatCount, formatInteger } from "../scene/formatting.ts";
-import { button, copyButton, el, elide, mono, on } from "./dom.ts";
+import { button, copyButton, el, elide, mono, on } from "../ui/dom.ts";
 
 /** An `analysis.summarize` result as plain data. */
 export interface SummaryData {

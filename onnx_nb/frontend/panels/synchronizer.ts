@@ -12,7 +12,7 @@ import { defaultOpen } from "../scene/opening.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
 import { keyOf } from "../scene/state.ts";
 import { search } from "../search/search.ts";
-import { elide, onAbort } from "./dom.ts";
+import { elide, onAbort } from "../ui/dom.ts";
 import { type GraphView, shownAs } from "./graphview.ts";
 import { describe } from "./viewcontext.ts";
 

@@ -10,12 +10,13 @@ import type {
   PageReply,
   Patch,
   Place,
+  Plan,
   SelectionReply,
   StatisticsReply,
   ValueHost,
 } from "../protocol/host.ts";
 import { columnsOf } from "../protocol/testing.ts";
-import { type Action, type Command, initialState, type Plan, reduce, type State } from "../scene/state.ts";
+import { type Action, type Command, initialState, reduce, type State } from "../scene/state.ts";
 import type { Panel, ViewContext } from "./viewcontext.ts";
 
 export interface Drawing {

@@ -2,8 +2,8 @@
 
 import type { Colors } from "../protocol/host.ts";
 import type { Saving, State } from "../scene/state.ts";
-import { button, el, elide, fillings, on, onAbort, type Properties } from "./dom.ts";
-import { createMenu, item, type Menu } from "./menu.ts";
+import { button, el, elide, fillings, on, onAbort, type Properties } from "../ui/dom.ts";
+import { createMenu, item, type Menu } from "../ui/menu.ts";
 import { SearchBox } from "./searchbox.ts";
 import { link, type Panel, type ViewContext } from "./viewcontext.ts";
 

@@ -6,7 +6,7 @@
 import { type Columns, oncePerModel, SCOPE_KIND, type Target } from "../protocol/columns.ts";
 import { multipleText } from "../scene/labels.ts";
 import { keyOf, type State, sameTarget, selectionOf } from "../scene/state.ts";
-import { el, elide, on, onAbort } from "./dom.ts";
+import { el, elide, on, onAbort } from "../ui/dom.ts";
 import { describe, type Panel, type ViewContext } from "./viewcontext.ts";
 
 /** Pixels of a row. */

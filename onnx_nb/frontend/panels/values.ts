@@ -3,9 +3,9 @@
 import { statistics, valueText } from "../charts/histogram.ts";
 import type { Look, PageReply, Place, ValueHost } from "../protocol/host.ts";
 import { formatInteger } from "../scene/formatting.ts";
-import { button, copyButton, el, elide, fillings, hasFocus, on, onAbort } from "./dom.ts";
+import { button, copyButton, el, elide, fillings, hasFocus, on, onAbort } from "../ui/dom.ts";
+import { createProgress, failureNote } from "../ui/task.ts";
 import { download } from "./export.ts";
-import { createProgress, failureNote } from "./task.ts";
 import type { ViewContext } from "./viewcontext.ts";
 
 /** Maximum cells of a page; the kernel sends no more. */

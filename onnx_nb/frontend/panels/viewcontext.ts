@@ -4,7 +4,7 @@ import { type Columns, type Target, VALUE } from "../protocol/columns.ts";
 import type { GraphHost } from "../protocol/host.ts";
 import { formatCount } from "../scene/formatting.ts";
 import { type Dispatch, keyOf, type State } from "../scene/state.ts";
-import { breakable, copy, el, elide, on } from "./dom.ts";
+import { breakable, copy, el, elide, on } from "../ui/dom.ts";
 
 export interface ViewContext {
   readonly columns: Columns;

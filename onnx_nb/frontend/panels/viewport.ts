@@ -4,6 +4,7 @@
  */
 
 import type { Target } from "../protocol/columns.ts";
+import type { CameraPosition } from "../protocol/host.ts";
 import * as cameras from "../render/camera.ts";
 import { middle, type Picture } from "../render/canvas.ts";
 import { boxOf, faultsOf, type Marks, marksOf } from "../render/highlights.ts";
@@ -14,15 +15,15 @@ import { isDrawnDark, readTheme, type Theme, watchTheme } from "../render/theme.
 import type { DiffStatuses } from "../scene/diffstatus.ts";
 import type { Fits } from "../scene/opening.ts";
 import { BOX, keepInPlace, type Scene } from "../scene/scene.ts";
-import { type CameraPosition, type Saving, type State, selectionOf } from "../scene/state.ts";
+import { type Saving, type State, selectionOf } from "../scene/state.ts";
+import { el, elide, on, onAbort } from "../ui/dom.ts";
+import { drawnAs } from "../ui/still.ts";
 import { CameraControl } from "./cameracontrol.ts";
-import { el, elide, on, onAbort } from "./dom.ts";
 import { savePicture, snapshot } from "./export.ts";
 import { createMinimap, type Minimap } from "./minimap.ts";
 import { Painter } from "./painter.ts";
 import { type Gestures, listenPointer } from "./pointer.ts";
 import { SceneLoader } from "./sceneloader.ts";
-import { drawnAs } from "./still.ts";
 import { describe, type ViewContext } from "./viewcontext.ts";
 
 /** Settings of a viewport, and its events for the view around it. */

@@ -1,8 +1,24 @@
 /** Counterparts and differences of two graphs, as packed by `analysis/view/result_columns.py`. */
 
-import type { DiffStatus, DiffStatusData } from "../scene/diffstatus.ts";
 import { type Pack, PackedTable, type TypedArray } from "./codec.ts";
 import type { Columns, Target } from "./columns.ts";
+
+/** "new" replaces "added" where both graphs are one model before and after */
+export type DiffStatus = "removed" | "added" | "changed" | "folded" | "new";
+
+export interface DiffStatusData {
+  /** the status of nodes and values that only this graph has */
+  readonly ownStatus: "removed" | "added" | "new";
+  /** the word for folded nodes */
+  readonly foldedWord: string;
+  /** a DIFF by node and by value */
+  readonly nodes: Uint8Array;
+  readonly values: Uint8Array;
+  /** by scope, number of such nodes at any depth */
+  readonly scopeOwnCount: Int32Array;
+  readonly scopeChangeCount: Int32Array;
+  readonly scopeFoldCount: Int32Array;
+}
 
 /** 0 is the reference, 1 the candidate. */
 export type SideOf = 0 | 1;

@@ -3,11 +3,54 @@
  * the embedded data, or rejects because there is no kernel.
  */
 
-import type { OverlayData } from "../scene/overlay.ts";
-import type { Direction } from "../scene/scene.ts";
-import type { Bookmark, CameraPosition, Plan } from "../scene/state.ts";
 import type { Progress } from "./channel.ts";
 import type { Target } from "./columns.ts";
+
+/** Numbers of nodes and scopes that color the boxes. */
+export interface OverlayData {
+  readonly label: string;
+  readonly scale: "linear" | "log";
+  /** how the number of a scope is derived from those of its nodes */
+  readonly reduce: "sum" | "max";
+  /** number of names that are not in the model */
+  readonly unmatched: number;
+  /** by node and by scope; NaN for none */
+  readonly nodes: Float64Array;
+  readonly groups: Float64Array;
+  /** labels of an overlay by category, whose numbers are indices into them */
+  readonly labels?: readonly string[];
+}
+
+/** The way in which data flows in the picture. */
+export type Direction = "down" | "right";
+
+/** The result of `plan_extraction` for the chosen inputs and outputs. */
+export interface Plan {
+  readonly nodes: Int32Array;
+  readonly missing: readonly { readonly value: number; readonly name: string; readonly message: string }[];
+  readonly redundant: readonly number[];
+  /** inputs that complete the extraction, when `missing` is not empty */
+  readonly suggestion: readonly number[];
+  /** alternative inputs that replace all chosen ones: fewer, or without a side path */
+  readonly alternative: readonly number[];
+  readonly nbytes: number;
+  readonly message: string;
+}
+
+/** Camera independent of the size of the view: world point in the middle, and screen px per world px. */
+export interface CameraPosition {
+  readonly x: number;
+  readonly y: number;
+  readonly zoom: number;
+}
+
+/** A saved place: selection, open scopes and camera. */
+export interface Bookmark {
+  readonly name: string;
+  readonly target: Target | null;
+  readonly open: ReadonlySet<number>;
+  readonly camera: CameraPosition;
+}
 
 export interface ExtractReply {
   /** packed columns of the submodel */

@@ -1,12 +1,10 @@
 /** Hosts of graph views: one that asks the kernel about a model, and one for pages, which have none. */
 
-import type { OverlayData } from "../scene/overlay.ts";
-import type { Plan } from "../scene/state.ts";
 import { Digest } from "./capture.ts";
 import { type Channel, NO_KERNEL, type Reply } from "./channel.ts";
 import { alignedBytes, bytesOf, type Pack } from "./codec.ts";
 import type { Target } from "./columns.ts";
-import type { GraphHost, InspectReply, PageData, PageReply } from "./host.ts";
+import type { GraphHost, InspectReply, OverlayData, PageData, PageReply, Plan } from "./host.ts";
 
 export const noKernel = (): Promise<never> => Promise.reject(new Error("This page has no kernel."));
 

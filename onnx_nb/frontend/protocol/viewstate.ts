@@ -1,8 +1,7 @@
 /** The trait `view` of a graph, twin of `widgets/graph.py`: scopes go by their path, which outlives the kernel. */
 
-import type { CameraPosition } from "../scene/state.ts";
 import type { Columns, Target } from "./columns.ts";
-import type { Patch } from "./host.ts";
+import type { CameraPosition, Patch } from "./host.ts";
 
 /** A target in a trait. `id` finds it if several have its name, or none has one. */
 export interface TargetReference {

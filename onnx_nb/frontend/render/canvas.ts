@@ -4,14 +4,13 @@
  */
 
 import type { Columns } from "../protocol/columns.ts";
-import { type DiffStatus, type DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
+import type { DiffStatus } from "../protocol/diff.ts";
+import { type DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
 import { type Measure, TEXT, textTop } from "../scene/labels.ts";
 import type { Overlay } from "../scene/overlay.ts";
-import type { Label } from "../scene/scene.ts";
-import { BOX, type Scene } from "../scene/scene.ts";
+import { BOX, type Label, type Scene } from "../scene/scene.ts";
 import { type Band, bandsOf } from "./bundling.ts";
-import type { Camera, Size } from "./camera.ts";
-import { visible } from "./camera.ts";
+import { type Camera, type Size, visible } from "./camera.ts";
 import { along, trace } from "./curve.ts";
 import { EDGE, type Marks } from "./highlights.ts";
 import { type HitIndex, LEGIBLE } from "./hit.ts";

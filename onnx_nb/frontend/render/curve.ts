@@ -3,7 +3,7 @@
  * the flow. The canvas draws it and the hit test measures against it.
  */
 
-import type { Direction } from "../scene/scene.ts";
+import type { Direction } from "../protocol/host.ts";
 
 interface Pen {
   moveTo(x: number, y: number): void;

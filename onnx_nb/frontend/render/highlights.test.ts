@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
+import { buildScene, createCache } from "../layout/build.ts";
+import type { Plan } from "../protocol/host.ts";
 import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
-import { buildScene, createCache } from "../scene/build.ts";
-import { initialState, type Plan, type State } from "../scene/state.ts";
+import { initialState, type State } from "../scene/state.ts";
 import { boxOf, EDGE, faultsOf, marksOf } from "./highlights.ts";
 
 const columns = columnsOf(`

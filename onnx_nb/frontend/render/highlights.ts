@@ -2,8 +2,7 @@
 
 import { type Columns, NODE_FAULT, type Target, VALUE_FAULT } from "../protocol/columns.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
-import { type State, selectionOf } from "../scene/state.ts";
-import type { Hit } from "../search/search.ts";
+import { type Hit, type State, selectionOf } from "../scene/state.ts";
 
 /** Styles of an edge, weakest first; a stronger reason wins. */
 export const EDGE = { PLAIN: 0, GLOW: 1, REDUNDANT: 2, HOVER: 3, LIT: 4, MISSING: 5 } as const;

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
+import { buildScene, createCache } from "../layout/build.ts";
 import type { Target } from "../protocol/columns.ts";
 import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
-import { buildScene, createCache } from "../scene/build.ts";
 import { BOX } from "../scene/scene.ts";
 import { boxTarget, HitIndex } from "./hit.ts";
 

@@ -1,10 +1,12 @@
 // @vitest-environment jsdom
+
 import { describe, expect, test } from "vitest";
+import { buildScene, createCache } from "../layout/build.ts";
 import type { Columns } from "../protocol/columns.ts";
+import type { Direction, OverlayData } from "../protocol/host.ts";
 import { columnsOf, measure } from "../protocol/testing.ts";
-import { buildScene, createCache } from "../scene/build.ts";
-import { Overlay, type OverlayData } from "../scene/overlay.ts";
-import { BOX, type Direction } from "../scene/scene.ts";
+import { Overlay } from "../scene/overlay.ts";
+import { BOX } from "../scene/scene.ts";
 import { initialState } from "../scene/state.ts";
 import type { Picture } from "./canvas.ts";
 import { marksOf } from "./highlights.ts";

@@ -1,11 +1,9 @@
 /** Status of each box of a graph that is compared with another one: added, removed, changed or folded. */
 
+import type { DiffStatus, DiffStatusData } from "../protocol/diff.ts";
 import { BOX } from "./scene.ts";
 
 export const DIFF = { SAME: 0, ONLY: 1, CHANGED: 2, FOLDED: 3 } as const;
-
-/** "new" replaces "added" where both graphs are one model before and after */
-export type DiffStatus = "removed" | "added" | "changed" | "folded" | "new";
 
 /** A sign for each status in addition to its color, for people who cannot distinguish the colors. */
 export const SIGNS: Readonly<Record<DiffStatus, string>> = {
@@ -15,20 +13,6 @@ export const SIGNS: Readonly<Record<DiffStatus, string>> = {
   folded: "◆",
   new: "+",
 };
-
-export interface DiffStatusData {
-  /** the status of nodes and values that only this graph has */
-  readonly ownStatus: "removed" | "added" | "new";
-  /** the word for folded nodes */
-  readonly foldedWord: string;
-  /** a DIFF by node and by value */
-  readonly nodes: Uint8Array;
-  readonly values: Uint8Array;
-  /** by scope, number of such nodes at any depth */
-  readonly scopeOwnCount: Int32Array;
-  readonly scopeChangeCount: Int32Array;
-  readonly scopeFoldCount: Int32Array;
-}
 
 export class DiffStatuses {
   readonly #data: DiffStatusData;

@@ -2,8 +2,7 @@ import { describe, expect, test } from "vitest";
 import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
 import { formatCompact } from "./formatting.ts";
 import { briefly, briefType, elide, Labels, shortDtype, TEXT, typeText } from "./labels.ts";
-import type { Label } from "./scene.ts";
-import { BOX } from "./scene.ts";
+import { BOX, type Label } from "./scene.ts";
 
 function widthOf(label: Label, kind: number): number {
   if (kind === BOX.INPUT || kind === BOX.OUTPUT) {

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { FULL_RANGE, Overlay, type OverlayData } from "./overlay.ts";
+import type { OverlayData } from "../protocol/host.ts";
+import { FULL_RANGE, Overlay } from "./overlay.ts";
 import { BOX, type Boxes } from "./scene.ts";
 
 function data(nodes: number[], more: Partial<OverlayData> = {}): OverlayData {

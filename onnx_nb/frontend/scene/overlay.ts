@@ -1,5 +1,6 @@
 /** Numbers of nodes and scopes shown as colors: the position of a number on the scale, and its text. */
 
+import type { OverlayData } from "../protocol/host.ts";
 import { formatNumber, scaleToUnit, seconds } from "./formatting.ts";
 import { BOX, type Boxes } from "./scene.ts";
 
@@ -7,20 +8,6 @@ const DIGITS = 3;
 const NO_UNITS = [""];
 const COUNTS = ["", " k", " M", " G", " T"];
 const BYTES = [" B", " kB", " MB", " GB", " TB"];
-
-export interface OverlayData {
-  readonly label: string;
-  readonly scale: "linear" | "log";
-  /** how the number of a scope is derived from those of its nodes */
-  readonly reduce: "sum" | "max";
-  /** number of names that are not in the model */
-  readonly unmatched: number;
-  /** by node and by scope; NaN for none */
-  readonly nodes: Float64Array;
-  readonly groups: Float64Array;
-  /** labels of an overlay by category, whose numbers are indices into them */
-  readonly labels?: readonly string[];
-}
 
 /** Visible part of the scale, 0 … 1 from the smallest to the largest number. */
 export interface Range {

@@ -1,11 +1,12 @@
 import { describe, expect, test } from "vitest";
+import { buildScene, createCache, sceneInParts } from "../layout/build.ts";
 import { random } from "../layout/testing.ts";
 import { type Columns, SCOPE_KIND } from "../protocol/columns.ts";
+import type { Direction } from "../protocol/host.ts";
 import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
 import { along } from "../render/curve.ts";
-import { buildScene, createCache, sceneInParts } from "./build.ts";
 import { TEXT } from "./labels.ts";
-import { BOX, type Direction, keepInPlace, type Scene } from "./scene.ts";
+import { BOX, keepInPlace, type Scene } from "./scene.ts";
 import { type ScopeGraph, scopesOf } from "./scopegraph.ts";
 
 const BERT = `

@@ -1,11 +1,10 @@
 /** The drawn graph: boxes and edges of every open scope, in world pixels, as structures of arrays. */
 
 import type { Target } from "../protocol/columns.ts";
+import type { Direction } from "../protocol/host.ts";
 
 /** Kinds of a box. The id of a node or scope box is that node or scope, of an input or output pill its value. */
 export const BOX = { NODE: 0, SCOPE: 1, OPEN: 2, INPUT: 3, OUTPUT: 4 } as const;
-
-export type Direction = "down" | "right";
 
 export interface Rect {
   readonly x: number;

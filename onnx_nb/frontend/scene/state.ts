@@ -1,21 +1,12 @@
 /** State of one graph view, and the one function that changes it. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import type { Hit } from "../search/search.ts";
+import type { Bookmark, Direction, Plan } from "../protocol/host.ts";
 import type { Overlay, Range } from "./overlay.ts";
-import type { Direction } from "./scene.ts";
 
-/** The result of `plan_extraction` for the chosen inputs and outputs. */
-export interface Plan {
-  readonly nodes: Int32Array;
-  readonly missing: readonly { readonly value: number; readonly name: string; readonly message: string }[];
-  readonly redundant: readonly number[];
-  /** inputs that complete the extraction, when `missing` is not empty */
-  readonly suggestion: readonly number[];
-  /** alternative inputs that replace all chosen ones: fewer, or without a side path */
-  readonly alternative: readonly number[];
-  readonly nbytes: number;
-  readonly message: string;
+/** A target found. For a chain it is the first node, and `chain` holds all nodes in the order of the flow. */
+export interface Hit extends Target {
+  readonly chain?: readonly number[];
 }
 
 export interface Boundary {
@@ -29,21 +20,6 @@ export interface Submodel {
   readonly boundary: Boundary;
   /** what a cell calls it; "" where there are no cells */
   readonly name: string;
-}
-
-/** Camera independent of the size of the view: world point in the middle, and screen px per world px. */
-export interface CameraPosition {
-  readonly x: number;
-  readonly y: number;
-  readonly zoom: number;
-}
-
-/** A saved place: selection, open scopes and camera. */
-export interface Bookmark {
-  readonly name: string;
-  readonly target: Target | null;
-  readonly open: ReadonlySet<number>;
-  readonly camera: CameraPosition;
 }
 
 /** Fields that can be undone; a step keeps them as they were before it. */

@@ -3,7 +3,8 @@
  * stays responsive.
  */
 
-import { attributePairs, type Columns, type Numbers, type Target } from "../protocol/columns.ts";
+import { attributePairs, type Columns, type Numbers } from "../protocol/columns.ts";
+import type { Hit } from "../scene/state.ts";
 import { chains, trace } from "./chain.ts";
 import { globOf, type Matcher, shapeOf } from "./pattern.ts";
 import { type Field, type Kind, kindsOf, parse, plainValue, type Query, QueryError, type Term } from "./query.ts";
@@ -11,11 +12,6 @@ import { type Ranks, StringIndex } from "./stringindex.ts";
 
 /** Maximum number of hits kept; nobody steps through more. */
 export const MOST_HITS = 5000;
-
-/** A target found. For a chain it is the first node, and `chain` holds all nodes in the order of the flow. */
-export interface Hit extends Target {
-  readonly chain?: readonly number[];
-}
 
 export interface SearchResult {
   readonly hits: readonly Hit[];

@@ -3,12 +3,10 @@
 import { GraphView } from "../panels/graphview.ts";
 import { createSummary, type SummaryData } from "../panels/summary.ts";
 import { Columns } from "../protocol/columns.ts";
-import type { GraphHost, NamedTarget, Patch } from "../protocol/host.ts";
+import type { Direction, GraphHost, NamedTarget, OverlayData, Patch } from "../protocol/host.ts";
 import { bakedOf, graphHost, overlayOf, pageHost } from "../protocol/kernel.ts";
 import { bindTrait, type Parts } from "../protocol/model.ts";
 import { scopesAt, type TargetReference, targetOf, type ViewState, viewFrom, viewTo } from "../protocol/viewstate.ts";
-import type { OverlayData } from "../scene/overlay.ts";
-import type { Direction } from "../scene/scene.ts";
 import { sameTarget } from "../scene/state.ts";
 import { announceChoice, markDrawn, type Page, roomBelow, rootIn, sharing } from "./mount.ts";
 

@@ -1,11 +1,11 @@
 /** The root element of a widget in a cell or on a page: its theme, its errors, its removal. */
 
-import { el, onAbort } from "../panels/dom.ts";
-import { stillOf } from "../panels/still.ts";
 import type { Channel } from "../protocol/channel.ts";
 import { failureText } from "../protocol/host.ts";
 import { type CommModel, loadPart, type Parts, type WidgetModel } from "../protocol/model.ts";
 import { watchTheme } from "../render/theme.ts";
+import { el, onAbort } from "../ui/dom.ts";
+import { stillOf } from "../ui/still.ts";
 
 const connectedModels = new WeakSet<CommModel>();
 

@@ -1,6 +1,5 @@
 /** Mounts the kernels of a profile, and original and optimized graph side by side. */
 
-import { el } from "../panels/dom.ts";
 import { createGraphPair } from "../panels/graphpair.ts";
 import { createProfile, type PairView } from "../panels/profile.ts";
 import { Columns, type Target } from "../protocol/columns.ts";
@@ -9,6 +8,7 @@ import type { GraphHost } from "../protocol/host.ts";
 import { bakedOf, pageHost, sideHost } from "../protocol/kernel.ts";
 import { bindLink, bindTrait, loadPart, type Parts } from "../protocol/model.ts";
 import { ProfileData, ResourceData } from "../protocol/profile.ts";
+import { el } from "../ui/dom.ts";
 import { announceChoice, markDrawn, type Page, roomBelow, sharing } from "./mount.ts";
 
 const SIDES = ["reference", "candidate"] as const;

@@ -3,8 +3,8 @@
  * its view. What is selected in one part is selected in each other part that has a tensor of the name.
  */
 
-import { el, elide } from "../panels/dom.ts";
 import { type Parts, pagePart } from "../protocol/model.ts";
+import { el, elide } from "../ui/dom.ts";
 import { CHOICE_EVENT, fillRoot, type LinkedView, type Page, rootIn } from "./mount.ts";
 
 interface Part {

@@ -1,13 +1,14 @@
 /** Layouts, sizes and labels that survive from one scene of a model to the next. */
 
-import type { Graph, Layout } from "../layout/graph.ts";
-import { layeredLayout } from "../layout/layered.ts";
-import { type Divide, divider } from "../layout/multicolumn.ts";
 import type { Columns } from "../protocol/columns.ts";
-import { Interner } from "./interner.ts";
-import { Labels, type Measure, TEXT } from "./labels.ts";
-import { BOX, type Direction } from "./scene.ts";
-import type { ScopeGraph } from "./scopegraph.ts";
+import type { Direction } from "../protocol/host.ts";
+import { Interner } from "../scene/interner.ts";
+import { Labels, type Measure, TEXT } from "../scene/labels.ts";
+import { BOX } from "../scene/scene.ts";
+import type { ScopeGraph } from "../scene/scopegraph.ts";
+import type { Graph, Layout } from "./graph.ts";
+import { layeredLayout } from "./layered.ts";
+import { type Divide, divider } from "./multicolumn.ts";
 
 /** A layout in one column, what divides it, and the sizes it was computed for. */
 export interface DividableLayout {

@@ -3,22 +3,14 @@
  * parents; equal scopes share one layout through the cache. The layouts are assembled from the root inward.
  */
 
-import { STUB } from "../layout/graph.ts";
 import { type Columns, itemsBy, type Target } from "../protocol/columns.ts";
+import type { Direction } from "../protocol/host.ts";
+import type { Measure } from "../scene/labels.ts";
+import { BOX, type Boxes, type Edges, type Label, type OpenScopes, type Rect, type Scene } from "../scene/scene.ts";
+import { BORDER } from "../scene/scopegraph.ts";
 import { arrangeAll, EDGE_TEXT, edgeText, nameText, spokenFor } from "./arrange.ts";
 import { type Arrangement, Cache } from "./cache.ts";
-import type { Measure } from "./labels.ts";
-import {
-  BOX,
-  type Boxes,
-  type Direction,
-  type Edges,
-  type Label,
-  type OpenScopes,
-  type Rect,
-  type Scene,
-} from "./scene.ts";
-import { BORDER } from "./scopegraph.ts";
+import { STUB } from "./graph.ts";
 
 export interface Options {
   readonly direction?: Direction;

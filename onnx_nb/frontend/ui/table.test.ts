@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
+import { furnish, settle } from "../panels/testing.ts";
 import { csvOf, rowOrder, Table, type TableColumn } from "./table.ts";
-import { furnish, settle } from "./testing.ts";
 
 const NAMES = ["layer.10", "layer.2", "=cmd()", "stem"];
 const MAXIMA = Float64Array.of(3, Number.NaN, 1e-3, -7);

@@ -1,12 +1,13 @@
 /** Lays out every open scope, from the innermost out: an open scope becomes one box of its parent, with fixed ports. */
 
-import { type Graph, type Layout, PORTS } from "../layout/graph.ts";
 import type { Columns } from "../protocol/columns.ts";
+import type { Direction } from "../protocol/host.ts";
+import { formatInteger } from "../scene/formatting.ts";
+import { briefType, elide, type Measure, TEXT, typeText } from "../scene/labels.ts";
+import { BOX } from "../scene/scene.ts";
+import { BORDER, type ScopeGraph, scopesOf } from "../scene/scopegraph.ts";
 import type { Arrangement, Cache, DividableLayout } from "./cache.ts";
-import { formatInteger } from "./formatting.ts";
-import { briefType, elide, type Measure, TEXT, typeText } from "./labels.ts";
-import { BOX, type Direction } from "./scene.ts";
-import { BORDER, type ScopeGraph, scopesOf } from "./scopegraph.ts";
+import { type Graph, type Layout, PORTS } from "./graph.ts";
 
 /**
  * Pixels of padding around the content of an open scope; `title` is the height of its title strip. No line enters at
