@@ -365,7 +365,7 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
   const right = Math.max(left + 40, width - MARGIN.right);
   const top = MARGIN.top + (infinite ? SHELF : 0);
   const bottom = height - MARGIN.bottom - (zeros ? SHELF : 0);
-  /** y of the points that are exactly 0, and of those that are infinite; NaN if there are none */
+  /** y of points that are exactly 0, and y of infinite points; NaN if there are none */
   const floor = zeros ? height - MARGIN.bottom - 2 : Number.NaN;
   const ceiling = infinite ? MARGIN.top : Number.NaN;
   /** ends of the axis; their log10 if it is logarithmic */

@@ -20,7 +20,7 @@ export interface Tile {
 }
 
 export interface Layout {
-  /** pixels that it needs; those of the chart if it is missing */
+  /** pixels that it needs; by default the size of the chart */
   readonly height?: number;
   readonly tiles: readonly Tile[];
   /** texts outside of tiles: ticks and names of lanes */
@@ -46,7 +46,7 @@ export interface TilesOptions {
 }
 
 const FULL_EXTENT: Extent = [0, 1];
-/** Pixels that a pointer must move before it drags, of a tile that has room for a text, and around a tile that is hit. */
+/** Pixels: movement that starts a drag, width of a tile that gets a text, margin around a tile that still hits it. */
 const SLOP = 5;
 const ROOM = 26;
 const HIT_MARGIN = 3;

@@ -92,7 +92,7 @@ class BuiltScene implements Scene {
   /** node, scope → its box, −1 if it has none */
   readonly #ofNode: Int32Array;
   readonly #ofScope: Int32Array;
-  /** value → the pill of an input, −1 − value → that of an output */
+  /** value → pill of an input, −1 − value → pill of an output */
   readonly #ofPill = new Map<number, number>();
   #edgesByValue: ReturnType<typeof itemsBy> | undefined;
   #nextBox = 0;

@@ -22,7 +22,7 @@ export interface DividableLayout {
 export interface Arrangement {
   readonly scope: ScopeGraph;
   readonly undivided: DividableLayout;
-  /** that of `laid`, or what it became when it was divided */
+  /** the layout of `undivided`, or its division into columns */
   readonly layout: Layout;
   /** size of each item as drawn (not turned) */
   readonly w: Float64Array;

@@ -61,7 +61,7 @@ interface Gap {
   readonly low: number;
   /** tall boxes that extend through it */
   readonly tallBoxes: readonly Room[];
-  /** the lines in it are those of the segments first … last − 1 of their list */
+  /** the lines in it are the segments first … last − 1 of the list */
   readonly first: number;
   readonly last: number;
   readonly labelRooms: Room[];

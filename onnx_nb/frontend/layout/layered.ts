@@ -134,7 +134,7 @@ function stubTails(graph: Graph, layers: Layers, inX: Float64Array): Float64Arra
   return tails;
 }
 
-/** Stubs to the right of one that its name can reach. */
+/** Stubs to the right of a stub that its name can reach. */
 const NEIGHBORS = 12;
 
 /** Ports on a box keep their order and are directly below (above) their neighbors where possible. */
@@ -222,7 +222,7 @@ function lowerX(graph: Graph, layers: Layers, x: Float64Array, s: number): numbe
   return x[w];
 }
 
-/** Moves positions apart to `gap` and into [low, high], each as little as necessary, those of straight lines last. */
+/** Moves positions as little as possible until they are `gap` apart within [low, high]; straight lines move last. */
 function separate(places: number[], isStraight: readonly boolean[], gap: number, low: number, high: number): void {
   const count = places.length;
   const middle = places.findIndex((place, i) => isStraight[i] && Math.abs(place - (low + high) / 2) < 0.5);
@@ -310,7 +310,7 @@ function stackRows(graph: Graph, layers: Layers, gaps: Float64Array, tails: Floa
     if (layers.foot[box] === box) height[row] = Math.max(height[row], graph.height[box]);
     else tallBoxes[row].push(box);
   }
-  const lines = new Int32Array(layers.rows); // number of lines in the gap below a row, without those of tall boxes
+  const lines = new Int32Array(layers.rows); // lines in the gap below a row, without lines of tall boxes
   for (let s = 0; s < layers.segments; s++) {
     const box = layers.box[layers.upper[s]];
     if (box < 0 || layers.foot[box] === box) lines[layers.rank[layers.upper[s]]]++;

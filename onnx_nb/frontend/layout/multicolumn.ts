@@ -30,7 +30,7 @@ interface Column {
   readonly on: readonly number[];
 }
 
-/** Sets a layout in columns of a wanted height in px; one that is no higher or cannot be divided stays as it is. */
+/** Divides a layout into columns of a height in px; a layout that is low enough or cannot be divided stays as it is. */
 export type Divide = (height: number) => Layout;
 
 /** Returns what divides a layout; heights at which it is divided in the same places share one result. */

@@ -349,7 +349,7 @@ function number({ rows, rowPtr, order, pos }: Layers): void {
 
 /**
  * Orders each row depth first, which keeps connected vertices together: from above or from below, to either side.
- * Vertices below `early` come before the others.
+ * Vertices with a number below `limit` come first.
  */
 function orderRows(layers: Layers, fromBelow: boolean, isMirrored: boolean, limit = 0): void {
   const { count, rank, order, pos, rowPtr, lower, upper } = layers;

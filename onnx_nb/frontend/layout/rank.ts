@@ -296,7 +296,7 @@ function distancesOf(graph: Graph, backward: Uint8Array, span: Int32Array): Dist
   return { count, tail, head, minDistance, weight };
 }
 
-/** Closes rows in which no box begins and wraps those in which too many do. */
+/** Removes rows in which no box begins, and wraps rows in which too many do. */
 function wrap(rank: Int32Array, span: Int32Array): { rank: Int32Array; span: Int32Array; count: number } {
   let rowCount = 0;
   for (let box = 0; box < rank.length; box++) rowCount = Math.max(rowCount, rank[box] + span[box]);

@@ -28,10 +28,10 @@ class Tree {
   readonly #distances: Distances;
   readonly #count: number;
   readonly #inTree: Uint8Array;
-  /** node → its edges: those of node v are around[ptr[v]] … around[ptr[v+1] − 1] */
+  /** node → its edges: node v has incident[ptr[v]] … incident[ptr[v+1] − 1] */
   readonly #ptr: Uint32Array;
   readonly #incident: Uint32Array;
-  /** node → weight of its outgoing edges less that of its incoming ones, and the sum over its subtree */
+  /** node → weight of outgoing edges minus weight of incoming edges, and the sum over its subtree */
   readonly #surplus: Float64Array;
   readonly #sum: Float64Array;
   /** nodes from the root out; node → its index there, the end of its subtree, the tree's edge to its parent */

@@ -300,8 +300,8 @@ function saveMenu(
   const file = (parts: BlobPart, type: string, extension: string): void =>
     download(new Blob([parts], { type }), name, extension);
   const writePage = async (abort: AbortSignal, progress: OnProgress): Promise<string> => {
-    const page_ = await page?.(abort, progress);
-    if (page_ !== undefined) file(page_ as Uint8Array<ArrayBuffer>, "text/html", "html");
+    const html = await page?.(abort, progress);
+    if (html !== undefined) file(html as Uint8Array<ArrayBuffer>, "text/html", "html");
     return "";
   };
   const pictures = [
@@ -552,7 +552,7 @@ function times(x: number): string {
   return `${x >= 1e4 ? magnitude(x) : x >= 9.95 ? formatInteger(x) : x.toFixed(1)}×`;
 }
 
-/** Draws the absolute errors of a point on the axis of all points, so that those of a faulty one are further right. */
+/** Draws the absolute errors of a point on an axis that all points share; larger errors are further right. */
 function sparkline(points: Points, row: number, isBad: boolean): Element | null {
   const counts = points.spark(row);
   if (counts.every((count) => count === 0)) return null;

@@ -7,7 +7,7 @@ import { toSvg } from "../render/svg.ts";
 import type { Saving } from "../scene/state.ts";
 import { el } from "../ui/dom.ts";
 
-/** Maximum pixels of width and height, and boxes, of a graph whose picture shows it as a whole. */
+/** Limits up to which a picture shows the whole graph: pixels of width and height, and boxes. */
 const MAX_PICTURE = { w: 2000, h: 6000, boxes: 400 } as const;
 
 type Position = { readonly camera: Camera; readonly view: Size };

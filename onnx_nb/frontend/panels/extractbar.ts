@@ -102,7 +102,7 @@ export function createExtractBar({ columns, host, dispatch, signal }: ViewContex
   };
 }
 
-/** Returns the chosen inputs without those that are redundant, and with those that the plan suggests. */
+/** Returns the chosen inputs, without redundant ones and with the inputs that the plan suggests. */
 function completeInputs(state: State | undefined): readonly number[] {
   if (state?.plan == null) return state?.boundary.inputs ?? [];
   const { suggestion, missing, redundant } = state.plan;

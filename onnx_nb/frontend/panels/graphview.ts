@@ -127,10 +127,10 @@ export class GraphView {
     (options.bar ?? root).prepend(toolbar.element);
     this.#toolbar = toolbar;
     this.#update = (state) => {
-      const panel_ = state.others.length > 0 ? selection : inspector;
+      const sidePanel = state.others.length > 0 ? selection : inspector;
       for (const panel of [toolbar, banners, selection, tree, extractBar, legend]) panel?.update(state);
-      if (panel_ === inspector) inspector.update(state);
-      if (body.lastElementChild !== panel_.element) body.lastElementChild?.replaceWith(panel_.element);
+      if (sidePanel === inspector) inspector.update(state);
+      if (body.lastElementChild !== sidePanel.element) body.lastElementChild?.replaceWith(sidePanel.element);
     };
     onAbort(signal, () => this.#closing?.abort());
     Object.assign(root, { onnxNb: this });
@@ -337,11 +337,11 @@ export class GraphView {
     const tensors = (names: readonly string[]): number[] =>
       names.flatMap((name) => this.columns.find(name, "tensor")?.id ?? []);
     if (inputs !== undefined || outputs !== undefined) {
-      const boundary_ = {
+      const choice = {
         inputs: inputs === undefined ? boundary.inputs : tensors(inputs),
         outputs: outputs === undefined ? boundary.outputs : tensors(outputs),
       };
-      dispatch({ type: "boundary", boundary: boundary_ });
+      dispatch({ type: "boundary", boundary: choice });
     }
     if (selection !== undefined) {
       dispatch({ type: "selectAll", targets: selection.map(({ kind, id }) => ({ kind, id })) });

@@ -18,7 +18,7 @@ import { link, nodeLink, type Panel, type ViewContext, valueLink } from "./viewc
 
 /** Milliseconds without a click after which slow questions are asked. */
 const REST_MS = 120;
-/** Rows of a long list before a button for the rest; beyond the second number the rest is only counted. */
+/** Rows of a long list before a button shows more, and rows after which the list only counts the remainder. */
 const ROWS_AT_FIRST = 8;
 const MAX_ROWS = 2000;
 

@@ -45,7 +45,7 @@ const SEARCHES: readonly (readonly [query: string, finds: string])[] = [
   ["MatMul > * > Softmax", "nodes in a row along the flow; ** is any number"],
 ];
 
-/** Keys of two graphs side by side, in addition to those of each. */
+/** Keys of two graphs side by side, in addition to the keys of each graph. */
 export const PAIR_KEYS: typeof KEYS = [["n  p", "the next, the previous difference"]];
 
 /** @param onClose called after closing, to take the focus back */

@@ -282,7 +282,7 @@ export function timelineOf(data: ProfileData, w: number, h: number, [from, to]: 
   return { tiles, texts, lines, height: Math.max(MINIMUM, lanes.length * LANE + AXIS) };
 }
 
-/** Returns a round number of which about `count` make up a length. */
+/** Returns a round step that divides a length into about `count` parts. */
 function niceStep(length: number, count: number): number {
   const raw = length / count;
   const power = 10 ** Math.floor(Math.log10(raw));
@@ -400,7 +400,7 @@ function sharedLength(path: string, ancestor: string): number {
   return at === ancestor.length && /[/.]/.test(path[at] ?? "") ? at + 1 : end;
 }
 
-/** Names the colors, those with most time first. */
+/** Names the colors, those of the most time first. */
 function legendOf(data: ProfileData): HTMLElement {
   const sums = new Map<number, number>();
   data.category.forEach((category, kernel) => {
@@ -430,7 +430,7 @@ function barColumn(shares: Float64Array, color: (row: number) => string, spare: 
   return { key: "bar", title: "", width: [90, 0.8], draw: (row) => barOf(shares[row], max, color(row)), spare };
 }
 
-/** Of these, those that tell one kernel from another and its time fit into the narrowest panel. */
+/** Columns that identify a kernel and its time fit into the narrowest panel; the others give way. */
 function kernelColumns(data: ProfileData): readonly TableColumn[] {
   const providers = new Set(Array.from({ length: data.count }, (_, kernel) => data.text("provider", kernel)));
   const rate = (name: string, title: string, hint: string, spare: number): TableColumn =>

@@ -637,7 +637,7 @@ function placeOf(data: SimplificationData, columns: readonly [Columns, Columns],
   return "";
 }
 
-/** Numbers the kinds of changes, those of a rule in a row: one rule that does the same in places of one name. */
+/** Numbers the kinds of changes, rule by rule. A kind is one rule that does the same in places of one name. */
 function kindsOf(data: SimplificationData, places: readonly string[]): Int32Array {
   const kindsByKey = new Map<string, { readonly rule: number; readonly rows: number[] }>();
   for (let row = 0; row < data.count; row++) {

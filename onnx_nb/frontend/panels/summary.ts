@@ -41,7 +41,7 @@ export interface SummaryData {
   readonly caches?: readonly (readonly [string, number, readonly string[], readonly string[]])[];
 }
 
-/** `analysis.costs.Cost`: sums over the nodes of known cost, and the number of the others. */
+/** `analysis.costs.Cost`: sums over nodes of known cost, and the number of other nodes. */
 export interface CostData {
   readonly known_macs: number;
   readonly known_flops: number;

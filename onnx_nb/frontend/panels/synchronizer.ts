@@ -247,7 +247,7 @@ export class Synchronizer {
     viewport.moveTo({ x: x - size.w / camera.k / 2, y: y - size.h / camera.k / 2, k: camera.k });
   }
 
-  /** Returns the offset from boxes in the scene of `side` to those in the other; boxes near the middle count most. */
+  /** Returns the offset from boxes in the scene of `side` to their counterparts; boxes near the middle count most. */
   #offset(side: SideOf): Point | null {
     if (this.#views === null) return null;
     const [left, right] = this.#views.map((view) => view.viewport.scene);

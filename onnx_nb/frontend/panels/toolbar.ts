@@ -103,13 +103,13 @@ function createSaveMenu({ host, dispatch, signal }: ViewContext): Menu {
 /** Characters to which names are shortened, step by step, before whole scopes are omitted. */
 const LENGTHS = [40, 24, 14, 9];
 
-/** Shows the scopes around the selection, outermost first. If they do not fit, those in the middle are omitted. */
+/** Shows the scopes around the selection, outermost first; omits the middle ones where space is short. */
 function createBreadcrumbs({ columns, signal }: ViewContext): Panel {
   const element = el("nav.onnx-nb-breadcrumbs", { "aria-label": "Scope of the selection" });
   let inside: readonly number[] = [];
   let lastSelection: State["selection"] = null;
 
-  /** Shows `left` scopes from the outside and `right` from the inside, in names of at most `most` characters. */
+  /** Shows `left` outer and `right` inner scopes, with names of at most `limit` characters. */
   const fill = (left: number, right: number, limit: number): void => {
     const crumb = (scope: number): HTMLElement => {
       const name = columns.str(columns.scopeName[scope]) || "scope";

@@ -345,7 +345,7 @@ export class Viewport {
     else this.#loader.whenReady(() => this.#control.goTo(at, this.scene, glides));
   }
 
-  /** Moves the camera immediately; does not call `looked`. */
+  /** Moves the camera immediately; does not call `onLook`. */
   moveTo(to: cameras.Camera): void {
     this.#control.moveTo(to);
     this.#painter.onMove();

@@ -75,7 +75,7 @@ export function bytesOfText(text: string): Uint8Array<ArrayBuffer> {
   return bytes;
 }
 
-/** Returns the bytes of a buffer at an address where any array type can begin; those of messages may be unaligned. */
+/** Returns the bytes of a buffer at an address where any array type can begin. Buffers of messages may be unaligned. */
 export function alignedBytes(view: DataView): ArrayBuffer {
   return bytesOf(view).slice().buffer;
 }
@@ -83,7 +83,7 @@ export function alignedBytes(view: DataView): ArrayBuffer {
 /** Bytes of a text up to which it is built without a decoder, whose texts take twice the memory. */
 const SHORT_TEXT_BYTES = 100;
 
-/** Packed columns by name; a column of texts holds indices of texts, each of which is decoded on first use. */
+/** Packed columns by name. A column of texts holds indices into one list of texts, which are decoded on first use. */
 export class PackedTable {
   readonly #arrays: ReadonlyMap<string, TypedArray>;
   /** few of hundreds of thousands are ever used */
@@ -107,7 +107,7 @@ export class PackedTable {
     return text;
   }
 
-  /** Returns a text in UTF-8: what it shares with the one before it, of which a few follow each other, and the rest. */
+  /** Returns a text in UTF-8, which is stored as a suffix to a prefix of the text before it. */
   #bytes(index: number): Uint8Array {
     const ptr = this.column("string_ptr");
     const suffix = this.column("string_bytes", Uint8Array).subarray(ptr[index], ptr[index + 1]);
@@ -119,7 +119,7 @@ export class PackedTable {
     return text;
   }
 
-  /** Returns the bytes that a text shares with the one before it; none in what older versions saved. */
+  /** Returns the length of the prefix that a text shares with the text before it; 0 in files of older versions. */
   protected prefixLength(index: number): number {
     return this.#arrays.get("string_shared")?.[index] ?? 0;
   }

@@ -73,7 +73,7 @@ export class Columns extends PackedTable {
   readonly nodeOp = this.#numbers("node_op");
   readonly nodeName = this.column("node_name", Uint32Array);
   readonly nodeScope = this.#numbers("node_scope");
-  /** name of the module of which the node is all; 0, the empty text, for most */
+  /** name of the module that consists of this node only; 0, the empty text, for most */
   readonly nodeModule = this.#numbers("node_module");
   readonly nodeFlags = this.column("node_flags", Uint8Array);
   readonly nodeAttributes = this.#numbers("node_attributes");
@@ -110,7 +110,7 @@ export class Columns extends PackedTable {
   /** in what a member differs, or which members of a repeat differ */
   readonly scopeDifference = this.#numbers("scope_difference");
 
-  /** what texts in UTF-8 do not share with the one before them: of text i between #ptr[i] and #ptr[i + 1] */
+  /** UTF-8 of the texts without the prefixes shared with the text before; text i has #ptr[i] … #ptr[i + 1] */
   readonly #bytes = this.column("string_bytes", Uint8Array);
   readonly #ptr = this.column("string_ptr", Uint32Array);
 
@@ -312,7 +312,7 @@ export class Columns extends PackedTable {
     return path.reverse();
   }
 
-  /** Returns the scope that directly contains a target; for a value that of its producer (else the root). */
+  /** Returns the scope that directly contains a target; for a value the scope of its producer, or else the root. */
   scopeOf(target: Target): number {
     if (target.kind === "node") return this.nodeScope[target.id];
     if (target.kind === "scope") return Math.max(0, this.scopeParent[target.id]);

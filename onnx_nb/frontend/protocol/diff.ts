@@ -105,7 +105,7 @@ export class PairData extends PackedTable {
     return id < 0 ? null : { kind: target.kind, id };
   }
 
-  /** Returns the changes of a target; for a node also those of the weights and constants that it reads. */
+  /** Returns the changes of a target; for a node also the changes of weights and constants that it reads. */
   about(side: SideOf, target: Target, columns: Columns): readonly Change[] {
     const changes = this.#about[side].get(`${target.kind} ${target.id}`) ?? [];
     if (target.kind !== "node") return changes;

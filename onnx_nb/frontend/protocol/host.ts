@@ -175,7 +175,7 @@ export interface ValueHost {
   npy(value: number, signal: AbortSignal): Promise<Uint8Array>;
 }
 
-/** Names of the available numbers of nodes: those of any model, and those of a capture. */
+/** Names of the numbers of nodes that can be shown: of any model, and of a captured one. */
 export interface Colors {
   readonly own: readonly string[];
   readonly captured: readonly string[];

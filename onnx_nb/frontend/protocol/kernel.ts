@@ -1,4 +1,4 @@
-/** Hosts of graph views: one that asks the kernel about a model, and one for pages, which have none. */
+/** Hosts of graph views: one asks the kernel about a model, another serves pages, which have no kernel. */
 
 import { Digest } from "./capture.ts";
 import { type Channel, NO_KERNEL, type Reply } from "./channel.ts";

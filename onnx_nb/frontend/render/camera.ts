@@ -52,7 +52,7 @@ export function pan(camera: Camera, dx: number, dy: number): Camera {
   return { x: camera.x - dx / camera.k, y: camera.y - dy / camera.k, k: camera.k };
 }
 
-/** Zooms around the screen point (x, y), with `least` as the minimum zoom. */
+/** Zooms around the screen point (x, y), but not out beyond `minZoom`. */
 export function zoom(camera: Camera, factor: number, x: number, y: number, minZoom = K_MIN): Camera {
   const k = Math.min(K_MAX, Math.max(Math.min(minZoom, camera.k), camera.k * factor));
   const at = toWorld(camera, x, y);

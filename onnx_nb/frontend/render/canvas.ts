@@ -346,7 +346,7 @@ function drawPills(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   ctx.textBaseline = "alphabetic";
 }
 
-/** Groups boxes by a key, without those that have none; one path for each key is drawn fastest. */
+/** Groups boxes by a key and omits boxes without one. One path for each key is drawn fastest. */
 function groupBy<K>(boxes: readonly number[], of: (box: number) => K | undefined): Map<K, number[]> {
   const lists = new Map<K, number[]>();
   for (const box of boxes) {

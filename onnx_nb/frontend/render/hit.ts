@@ -42,8 +42,8 @@ export class HitIndex {
   }
 
   /**
-   * Returns boxes and edges in a world rectangle, parents before children. Omits the content of open boxes smaller than
-   * `least` world px in both directions, and the edges in those smaller than `fine` in one direction.
+   * Returns boxes and edges in a world rectangle, parents before children. Omits the content of open boxes smaller
+   * than `minSize` world px in both directions, and edges in boxes smaller than `minLineSize` in one direction.
    */
   itemsIn(x0: number, y0: number, x1: number, y1: number, minSize = 0, minLineSize = 0) {
     const { boxes, bounds, scopes } = this.#scene;
@@ -195,7 +195,7 @@ export class HitIndex {
     return (edges.fromBox[edge] === box && isNear(first)) || (edges.toBox[edge] === box && isNear(last));
   }
 
-  /** Returns the nearest edge within reach for which `allowed` is true. */
+  /** Returns the nearest edge within reach for which `isAllowed` is true. */
   #edgeAt(x: number, y: number, reach: number, isAllowed: ((edge: number) => boolean) | null): number {
     const { points } = this.#scene.edges;
     let minDistance = reach * reach;

@@ -136,7 +136,7 @@ export class SvgPen implements Pen {
     if (d !== "") this.#parts.push(`<path d="${d}" ${style}${this.#alpha()}/>`);
   }
 
-  /** Returns the rest of a text element, after its colors. */
+  /** Returns the end of a text element, which follows its colors. */
   #place(text: string, x: number, y: number): string {
     const { size, weight, italic, family } = this.#face();
     // attributes instead of a class: a picture may be embedded in a page with styles of its own

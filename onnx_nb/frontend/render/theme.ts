@@ -124,7 +124,7 @@ export function watchTheme(root: HTMLElement, changed: () => void, signal: Abort
   signal.addEventListener("abort", () => observer.disconnect(), { once: true });
 }
 
-/** Returns an element and those around it, also around the shadow roots that it is in. */
+/** Returns an element and its ancestors, across the borders of shadow roots. */
 function* outwards(element: Element): Generator<Element> {
   for (let at: Element | undefined | null = element; at; ) {
     yield at;
@@ -239,7 +239,7 @@ export function labelColor(labels: readonly string[], at: number): { fill: strin
   return { fill, ink: luminance(parseHex(fill)) > EVEN ? "#000000" : "#ffffff" };
 }
 
-/** Returns what a legend lists: each color with the labels that have it, of which there are more than colors. */
+/** Returns the rows of a legend: each color with its labels. The last color has all less frequent labels. */
 export function labelKeys(labels: readonly string[]): { text: string; from: number; to: number; fill: string }[] {
   const labelCount = labels.length - Number(labels.at(-1) === MIXED_LABEL);
   const colorCount = labelCount > LABELS.length ? LABELS.length - 1 : labelCount;

@@ -185,7 +185,7 @@ function fitNode(columns: Columns, node: number, measure: Measure): FittedLabel 
   };
 }
 
-/** Returns the name of the module of which a node is all, unless it only repeats the op or a number. */
+/** Returns the name of the module that consists of this node only, unless the name repeats the op or is a number. */
 function moduleText(columns: Columns, node: number): string {
   const name = columns.str(columns.nodeModule[node]);
   return /^\d*$/.test(name) || name.toLowerCase() === columns.opOf(node).toLowerCase() ? "" : name;

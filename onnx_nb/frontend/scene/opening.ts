@@ -13,7 +13,7 @@ const MAX_BOXES = 60;
 const SMALL_ZOOMS = [0.66, 0.58] as const;
 /** Maximum number of scopes that fail to fit before the search ends */
 const TRIES = 10;
-/** A scope with fewer nodes than this part of one that does not fit says little about the model. */
+/** Part of the nodes of a scope that did not fit, below which a sibling is too small to say much about the model. */
 const TRIVIAL = 1 / 3;
 /** Scopes whose names differ in a number are equal if one has at most this many times the nodes of the other. */
 const MAX_SIZE_RATIO = 4;
@@ -40,7 +40,7 @@ export interface Opening {
  * Chooses the scopes open at first: they show enough of the model and fit the view at a readable size, as large
  * as possible. If few boxes fit, labels become brief to make room for more.
  *
- * @param where what `fits` depends on, besides the columns: nothing is searched twice for the same
+ * @param where key for what `fits` depends on besides the columns; the search runs once for each key
  */
 export function opening(columns: Columns, fits: Fits, where = ""): Opening {
   const cache = openings(columns);
@@ -88,7 +88,7 @@ interface Way {
   readonly brief: boolean;
   /** open the largest scope next wherever it is, instead of level by level */
   readonly depthFirst: boolean;
-  /** open small scopes in the place of a large one that does not fit */
+  /** open small scopes where a large scope does not fit */
   readonly trivia?: boolean;
   /** zoom at which text must fit; a title has 12 px at 1 and 9 px at 0.75, rows are smaller */
   readonly zoom: number;

@@ -18,7 +18,7 @@ export interface Chains {
  * Finds all chains whose node at place k is in `masks[k]`, in the order of their first nodes. Across a gap it takes one
  * shortest path to each node at the end, through nodes that match neither end.
  *
- * A backward pass finds the nodes from which a chain can be completed; then no path of the forward pass is a dead end.
+ * A backward pass finds the nodes where a chain can still be completed, so that the forward pass has no dead ends.
  */
 export function* chains(
   columns: Columns,

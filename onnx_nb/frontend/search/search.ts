@@ -295,7 +295,7 @@ class Judge {
     return inside;
   }
 
-  /** Returns the scope of a tensor: that of its producer, for a weight that of its first reader. */
+  /** Returns the scope of a tensor: of its producer or, for a weight, of its first reader. */
   #scopeOf(value: number): number {
     const { producer, nodeScope } = this.#columns;
     if (producer[value] >= 0) return nodeScope[producer[value]];

@@ -124,7 +124,7 @@ export function hasFocus(element: Element): boolean {
   return (root instanceof Document || root instanceof ShadowRoot) && root.activeElement === element;
 }
 
-/** Returns one line of at most `most` characters: line breaks and tabs become marks, the middle is omitted. */
+/** Returns one line of at most `limit` characters: line breaks and tabs become marks, the middle is omitted. */
 export function elide(text: string, limit: number): string {
   const line = (text.length > 4 * limit ? `${text.slice(0, 2 * limit)}…${text.slice(-2 * limit)}` : text)
     .replace(/\r\n?|\n/g, "⏎")
@@ -146,7 +146,7 @@ export function mono(text: string, limit = 60): HTMLElement {
   return el("span.onnx-nb-mono", { title: text.slice(0, 4000) }, ...breakable(elide(text, limit)));
 }
 
-/** Returns labeled facts, without those that are "". */
+/** Returns labeled facts; omits empty ones. */
 export function facts(
   rows: readonly (readonly [label: string | Node, fact: string | Node])[],
   classes = "",

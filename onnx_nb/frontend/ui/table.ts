@@ -68,11 +68,11 @@ export interface TableOptions {
 /** Pixels of a row, and between columns, as in table.css. */
 const ROW = 26;
 const GAP = 10;
-/** Rows above and below those in view that are also elements. */
+/** Rows that have elements above and below the view. */
 const SPARE = 6;
 /** Pixels of the tallest element that browsers support; the rows of longer tables overlap. */
 const TALLEST = 8_000_000;
-/** Characters of a name that is never shortened, and of the end of a longer one that is kept. */
+/** Characters of the longest name that is not shortened, and of the end that a shortened name keeps. */
 const MAX_WHOLE_NAME = 20;
 const TAIL = 11;
 let tables = 0;
@@ -102,7 +102,7 @@ export class Table {
   #frame = 0;
   /** first row of each kind → number of rows; empty while rows are not gathered */
   #kindCounts = new Map<number, number>();
-  /** kinds of which all rows are shown */
+  /** kinds whose rows are all shown */
   readonly #openKinds = new Set<number>();
 
   constructor(options: TableOptions, signal: AbortSignal) {
@@ -148,7 +148,7 @@ export class Table {
     return this.#rows;
   }
 
-  /** Chooses a row and scrolls to it, without calling `chosen`; clears a filter that hides the row. */
+  /** Chooses a row and scrolls to it, without calling `onChoose`; clears a filter that hides the row. */
   choose(row: number): void {
     if (row >= 0 && this.#places[row] < 0) {
       this.#field.value = "";
@@ -305,7 +305,7 @@ export class Table {
     return Uint32Array.from(kindsInOrder.flatMap(([kind, all]) => (this.#openKinds.has(kind) ? all : all.slice(0, 1))));
   }
 
-  /** Shows all rows of a kind, or the first one; `open` is the other of the two by default. */
+  /** Shows all rows of a kind, or only the first; switches between the two by default. */
   #turn(row: number, open?: boolean): void {
     const kind = this.#options.kinds?.[row] ?? -1;
     const before = this.#openKinds.has(kind);
@@ -520,7 +520,7 @@ const NUMERIC = /^(\w+) *([<>!]=|[<>=]) *([-−+]?(?:\d+\.?\d*|\.\d+)(?:e[-−+]
 
 /**
  * Returns a function that finds the remaining rows, in order. Its filter has words that must occur (-word: must not)
- * and comparisons of a column with a number: `std>0.1`, `sqnr < 20 dB`; `only` excludes further rows.
+ * and comparisons of a column with a number: `std>0.1`, `sqnr < 20 dB`; `restriction` excludes further rows.
  */
 export function rowOrder(
   count: number,
@@ -610,7 +610,7 @@ function field(text: string): string {
   return /[",\r\n]/.test(guardedText) ? `"${guardedText.replaceAll('"', '""')}"` : guardedText;
 }
 
-/** Tables in one place, with a button for each; `shown` is called with the index of the visible one. */
+/** Tables in one place, with a button for each; `onShow` gets the index of the visible one. */
 export function createTableTabs(
   tabs: readonly (readonly [name: string, count: number, table: Pick<Table, "element" | "filter">])[],
   signal: AbortSignal,

@@ -13,7 +13,7 @@ export interface TaskEvents<T> {
   readonly progress?: OnProgress;
   done(result: T): void;
   fail(error: unknown): void;
-  /** after `done` or `failed`, or on cancellation */
+  /** after `done` or `fail`, or on cancellation */
   onEnd?(): void;
 }
 

@@ -13,14 +13,14 @@ import { announceChoice, markDrawn, type Page, roomBelow, rootIn, sharing } from
 /** The trait `_overlay`. */
 type Numbers = Readonly<Record<string, unknown>> & { readonly nodes: DataView; readonly groups: DataView };
 
-/** Columns on this page by their digest: those of views, and those under way. */
+/** Columns on this page by their digest: shown in views, and still being loaded. */
 const columnsOnPage = new Map<string, WeakRef<Columns>>();
 const coming = new Map<string, Promise<Columns>>();
 
 /** Loads columns, unless another view on this page shows the same. */
 async function columnsOf(part: Parts, digest: string): Promise<Columns> {
   const cached = columnsOnPage.get(digest)?.deref() ?? coming.get(digest);
-  // what another view asked for in vain, because it was closed, is asked for again
+  // a request of a view that was closed in the meantime failed: repeat it
   const cachedColumns = cached instanceof Promise ? await cached.catch(() => undefined) : cached;
   if (cachedColumns !== undefined) return cachedColumns;
   const loading = part("columns").then((pack) => new Columns(pack));

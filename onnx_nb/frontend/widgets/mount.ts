@@ -185,7 +185,7 @@ export function announceChoice(root: HTMLElement, ...names: readonly string[]): 
   if (detail.length > 0) root.dispatchEvent(new CustomEvent(CHOICE_EVENT, { detail }));
 }
 
-/** Returns the pixels of a window below the top of a view on a page, without what the view has around the rest. */
+/** Returns the pixels of the window below the top of a view on a page, minus a margin for the view's bars. */
 export function roomBelow(root: HTMLElement, margin: number, minHeight: number): number {
   return Math.max(minHeight, window.innerHeight - margin - root.getBoundingClientRect().top - window.scrollY);
 }
@@ -198,7 +198,7 @@ const HOME = ["canvas[tabindex]", "[role=grid][tabindex]", "button:not([disabled
  * the focus are commands to the notebook, which may delete the cell.
  */
 function keepFocus(root: HTMLElement): void {
-  /** the focused element and those around it */
+  /** the focused element and its ancestors */
   let focusPath: readonly HTMLElement[] = [];
   const isGone = (element: HTMLElement): boolean =>
     !element.isConnected || element.getClientRects().length === 0 || element.matches(":disabled");
