@@ -87,7 +87,7 @@ async function notices(results) {
   const components = [];
   for (const folder of [...new Set(packages)].sort()) {
     const { name, version, license } = JSON.parse(await readFile(here(`${folder}/package.json`), "utf8"));
-    const file = (await readdir(here(folder))).find((each) => /^licen[cs]e/i.test(each));
+    const file = (await readdir(here(folder))).find((entry) => /^licen[cs]e/i.test(entry));
     if (!file) throw new Error(`${name} has no license file`);
     const text = await readFile(here(`${folder}/${file}`), "utf8");
     parts.push(`${name} ${version} (${license})`, text.trim());
@@ -105,7 +105,7 @@ async function notices(results) {
   const purl = `pkg:pypi/onnx-nb@${version}`;
   const component = { type: "library", "bom-ref": purl, name: "onnx-nb", version, purl };
   const bill = { bomFormat: "CycloneDX", specVersion: "1.6", version: 1, metadata: { component }, components };
-  const dependencies = [{ ref: purl, dependsOn: components.map((each) => each.purl) }];
+  const dependencies = [{ ref: purl, dependsOn: components.map((component) => component.purl) }];
   await writeFile(here("../static/onnx_nb.cdx.json"), json({ ...bill, dependencies }));
 }
 

@@ -4,7 +4,7 @@ import type { ErrorKind } from "../protocol/comparison.ts";
 import type { Pen } from "../render/canvas.ts";
 import { documentOf, SvgPen, xml } from "../render/svg.ts";
 import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
-import { formatInteger } from "../scene/formatting.ts";
+import { integer } from "../scene/formatting.ts";
 import { button, el, on, onAbort } from "../ui/dom.ts";
 import { drawnAs } from "../ui/still.ts";
 
@@ -139,7 +139,7 @@ export class ErrorPlot {
     return [Math.max(160, this.#plot.clientWidth || 600), this.#plot.clientHeight || HEIGHT];
   }
 
-  get #look(): Look {
+  get #look(): Style {
     this.#theme ??= readTheme(this.element.closest<HTMLElement>(".onnx-nb") ?? this.element, ["activation"]);
     return { theme: this.#theme, isolated: this.#theme.categories[0] };
   }
@@ -248,7 +248,7 @@ export class ErrorPlot {
     on(plot, "pointermove", signal, (event) => {
       const place = at(event);
       const drag = this.#drag;
-      if (drag === null) this.#hover(this.#area.nearestRow(...place), place);
+      if (drag === null) this.#hover(this.#area.rowNear(...place), place);
       else {
         drag.to = Math.max(this.#area.left, Math.min(this.#area.right, place[0]));
         if (Math.abs(drag.to - drag.from) > SLOP) this.#hover(-1, place);
@@ -268,7 +268,7 @@ export class ErrorPlot {
       this.#schedule();
       if (event.type !== "pointerup") return;
       if (to - from > SLOP) this.#zoom(this.#area.rowAt(from), this.#area.rowAt(to));
-      else this.#pick(this.#area.nearestRow(...at(event)));
+      else this.#pick(this.#area.rowNear(...at(event)));
     };
     on(plot, "pointerup", signal, endDrag);
     on(plot, "pointercancel", signal, endDrag);
@@ -408,12 +408,12 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
     if (inside.length > 0) return inside;
     const step = roundStep(Math.max(1, (to - from) / MIN_ROWS));
     const labels: [number, string][] = [];
-    for (let row = Math.ceil(from / step) * step; row <= to; row += step) labels.push([row, formatInteger(row)]);
+    for (let row = Math.ceil(from / step) * step; row <= to; row += step) labels.push([row, integer(row)]);
     return labels;
   };
 
   /** Returns the row of the point nearest to a position, −1 if none is near. */
-  const nearestRow = (px: number, py: number): number => {
+  const rowNear = (px: number, py: number): number => {
     const perRow = (right - left - 16) / Math.max(1, to - from);
     const wide = Math.max(1, Math.ceil(REACH / perRow));
     const middle = Math.round(rowAt(px));
@@ -431,24 +431,7 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
     return nearestPoint;
   };
 
-  return {
-    errors,
-    span,
-    width,
-    height,
-    left,
-    right,
-    top,
-    bottom,
-    floor,
-    ceiling,
-    x,
-    rowAt,
-    y,
-    ticks,
-    marks,
-    nearestRow,
-  };
+  return { errors, span, width, height, left, right, top, bottom, floor, ceiling, x, rowAt, y, ticks, marks, rowNear };
 }
 
 function axisOf(sizes: readonly number[], logarithmic: boolean): readonly [low: number, high: number] {
@@ -477,7 +460,7 @@ export function spanOf(count: number, from = 0, to = count - 1): Span {
   return { from: start, to: start + wide };
 }
 
-export interface Look {
+export interface Style {
   readonly theme: Theme;
   /** color of isolated errors */
   readonly isolated: string;
@@ -487,7 +470,7 @@ export interface Look {
 const DOTS = 400;
 const FONT = 10.5;
 
-export function drawErrors(pen: Pen, area: PlotArea, first: number, { theme, isolated }: Look): void {
+export function drawErrors(pen: Pen, area: PlotArea, first: number, { theme, isolated }: Style): void {
   const { errors, left, right, bottom, height } = area;
   pen.lineWidth = 1;
   pen.font = `${FONT}px ${theme.font}`;
@@ -542,7 +525,7 @@ export const CAPTION = 58;
 const EDGE = 14;
 
 /** Draws the title and legend that the panel shows around a plot, for a picture without the panel. */
-export function drawCaption(pen: Pen, area: PlotArea, title: string, metric: string, { theme, isolated }: Look): void {
+export function drawCaption(pen: Pen, area: PlotArea, title: string, metric: string, { theme, isolated }: Style): void {
   pen.textAlign = "left";
   pen.textBaseline = "middle";
   pen.fillStyle = theme.text;

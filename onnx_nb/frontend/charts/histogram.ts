@@ -1,7 +1,7 @@
 /** Statistics of a tensor as text, and its histogram as bars. */
 
 import type { StatisticsReply } from "../protocol/host.ts";
-import { formatCount, formatInteger, formatNumber } from "../scene/formatting.ts";
+import { countOf, formatNumber, integer } from "../scene/formatting.ts";
 import { el, facts, svg } from "../ui/dom.ts";
 
 /** Maximum number of bars. */
@@ -10,7 +10,7 @@ const BARS = 64;
 export function statistics(reply: StatisticsReply): Node[] {
   const odd = reply.nan + reply.posinf + reply.neginf;
   const share = reply.count > 0 ? `${Number(((100 * reply.zeros) / reply.count).toPrecision(3))}%` : "–";
-  const oddText = `${formatInteger(reply.nan)}, ${formatInteger(reply.posinf + reply.neginf)}, ${share}`;
+  const oddText = `${integer(reply.nan)}, ${integer(reply.posinf + reply.neginf)}, ${share}`;
   return [
     ...(reply.source === "" ? [] : [el("div.onnx-nb-dim", reply.source)]),
     ...(reply.counts.length > 1 ? [histogram(reply)] : []),
@@ -30,7 +30,7 @@ export function heights(counts: readonly number[], fitting = true) {
   const max = Math.max(...counts);
   const steep = fitting && Math.min(...counts.map((count) => count || max)) * STEEP < max;
   const part = (count: number): number => (steep ? Math.log1p(count) / Math.log1p(max) : count / max) || 0;
-  return { most: max, steep, part };
+  return { max, steep, part };
 }
 
 export function histogram(
@@ -43,11 +43,7 @@ export function histogram(
     const count = counts.slice(at, at + barSize).reduce((sum, part) => sum + part, 0);
     bars.push({ count, from: edges[at], to: edges[Math.min(at + barSize, counts.length)] });
   }
-  const {
-    most: max,
-    steep,
-    part,
-  } = heights(
+  const { max, steep, part } = heights(
     bars.map(({ count }) => count),
     scale === "fitting",
   );
@@ -59,17 +55,17 @@ export function histogram(
     "div.onnx-nb-histogram",
     {
       role: "img",
-      "aria-label": `Histogram from ${end(first)} to ${end(last)}, at most ${formatInteger(max)} in a bar`,
+      "aria-label": `Histogram from ${end(first)} to ${end(last)}, at most ${integer(max)} in a bar`,
     },
     el(
       "div.onnx-nb-dim.onnx-nb-tallest",
-      `tallest bar: ${formatCount(max, "value")}${steep ? ", heights logarithmic" : ""}`,
+      `tallest bar: ${countOf(max, "value")}${steep ? ", heights logarithmic" : ""}`,
     ),
     el(
       "div.onnx-nb-bars",
       ...bars.map(({ count, from, to }) =>
         el("i", {
-          title: `${valueText(from)} … ${valueText(to)}: ${formatInteger(count)}`,
+          title: `${valueText(from)} … ${valueText(to)}: ${integer(count)}`,
           style: { height: `${count === 0 ? 0 : Math.max(2, 100 * part(count))}%` },
         }),
       ),

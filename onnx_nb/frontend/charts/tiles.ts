@@ -19,7 +19,7 @@ export interface Tile {
   readonly depth?: number;
 }
 
-export interface Layout {
+export interface TileLayout {
   /** pixels that it needs; by default the size of the chart */
   readonly height?: number;
   readonly tiles: readonly Tile[];
@@ -35,7 +35,7 @@ export type Extent = readonly [from: number, to: number];
 export interface TilesOptions {
   readonly label: string;
   /** places the tiles; those that are drawn later are on top */
-  readonly arrange: (w: number, h: number, extent: Extent) => Layout;
+  readonly arrange: (w: number, h: number, extent: Extent) => TileLayout;
   /** index of the color of a row in `categories` */
   readonly color: (row: number) => number;
   readonly categories: readonly string[];
@@ -56,7 +56,7 @@ export class Tiles {
   readonly #options: TilesOptions;
   readonly #canvas = el("canvas", { "aria-hidden": true });
   readonly #tooltip = el("div.onnx-nb-tooltip", { "aria-hidden": true });
-  #layout: Layout | null = null;
+  #layout: TileLayout | null = null;
   #lit: ReadonlySet<number> | null = null;
   #chosenRow = -1;
   #hoveredRow = -1;
@@ -103,7 +103,7 @@ export class Tiles {
     return [Math.max(160, this.element.clientWidth || 600), Math.max(80, this.element.clientHeight || 200)];
   }
 
-  get #arrangement(): Layout {
+  get #arrangement(): TileLayout {
     this.#layout ??= this.#options.arrange(...this.#size, this.#extent);
     return this.#layout;
   }

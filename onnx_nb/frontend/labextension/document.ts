@@ -14,7 +14,6 @@ import type {
   WidgetModel,
 } from "./jupyter.d.ts";
 import {
-  type Action,
   CRASH,
   changed,
   failureNotice,
@@ -24,6 +23,7 @@ import {
   NO_RESTART,
   NO_WIDGETS,
   type Notice,
+  type NoticeAction,
   resultOf,
   type ShownFile,
 } from "./notices.ts";
@@ -41,7 +41,7 @@ export interface Jupyter {
 
 /** Milliseconds between two looks at the file. */
 const LOOK_MS = 4000;
-const ACTIONS: Readonly<Record<Action, string>> = {
+const ACTIONS: Readonly<Record<NoticeAction, string>> = {
   again: "Open again",
   restart: "Restart the kernel",
   choose: "Choose a kernel",
@@ -217,7 +217,7 @@ export class DocumentView {
     );
   }
 
-  async #act(action: Action): Promise<void> {
+  async #act(action: NoticeAction): Promise<void> {
     const { sessionContext } = this.#context;
     if (action === "choose") return this.#jupyter.dialogs.selectKernel(sessionContext);
     if (action === "again") return this.#open();

@@ -3,7 +3,7 @@
 import type { Evaluated } from "./jupyter.d.ts";
 
 /** Action of a notice's button. */
-export type Action = "again" | "restart" | "choose";
+export type NoticeAction = "again" | "restart" | "choose";
 
 export interface Notice {
   readonly what: string;
@@ -12,7 +12,7 @@ export interface Notice {
   readonly command?: string;
   /** for those who want to know, folded */
   readonly details?: string;
-  readonly actions: readonly Action[];
+  readonly actions: readonly NoticeAction[];
   /** there is no such file */
   readonly gone?: boolean;
 }

@@ -2,7 +2,7 @@
 
 import type { Columns } from "../protocol/columns.ts";
 import type { Direction } from "../protocol/host.ts";
-import { formatInteger } from "../scene/formatting.ts";
+import { integer } from "../scene/formatting.ts";
 import { briefType, elide, type Measure, TEXT, typeText } from "../scene/labels.ts";
 import { BOX } from "../scene/scene.ts";
 import { BORDER, type ScopeGraph, scopesOf } from "../scene/scopegraph.ts";
@@ -284,7 +284,7 @@ export function edgeText(columns: Columns, value: number, measure: Measure, coun
   const fullText = brief ? briefType(columns, value) : typeText(columns, value);
   const type = elide(fullText, brief ? EDGE_TEXT.brief : EDGE_TEXT.type, TEXT.edge, false, measure, "middle");
   if (count === 1) return type;
-  return brief ? `${type} +${formatInteger(count - 1)}` : `${formatInteger(count)} tensors ${type}`.trimEnd();
+  return brief ? `${type} +${integer(count - 1)}` : `${integer(count)} tensors ${type}`.trimEnd();
 }
 
 export function nameText(columns: Columns, value: number, measure: Measure): string {

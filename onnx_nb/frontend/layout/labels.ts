@@ -8,7 +8,7 @@ import { type Graph, STUB } from "./graph.ts";
 import type { Layers } from "./order.ts";
 
 /** Top and bottom of every row. */
-export interface Rows {
+export interface RowExtents {
   readonly top: Float64Array;
   readonly bottom: Float64Array;
   /** height of the gap below the last row, which holds only tails */
@@ -17,7 +17,7 @@ export interface Rows {
 
 /** Placement before labels: boxes by their upper left corners, vertices and ports in x. */
 export interface Placement {
-  readonly rows: Rows;
+  readonly rows: RowExtents;
   readonly x: Float64Array;
   readonly y: Float64Array;
   readonly outX: Float64Array;
@@ -26,7 +26,7 @@ export interface Placement {
   readonly tails: Float64Array;
 }
 
-export interface Labels {
+export interface LabelPlaces {
   /** hyperedge → least x and middle along the flow of its label; NaN for none */
   readonly x: Float64Array;
   readonly y: Float64Array;
@@ -67,7 +67,7 @@ interface Gap {
   readonly labelRooms: Room[];
 }
 
-export function placeLabels(graph: Graph, layers: Layers, placement: Placement): Labels {
+export function placeLabels(graph: Graph, layers: Layers, placement: Placement): LabelPlaces {
   const { source, labelWidth } = graph;
   const { rank, from } = layers;
   const x = new Float64Array(source.length).fill(Number.NaN);

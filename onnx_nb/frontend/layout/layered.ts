@@ -5,7 +5,7 @@
 
 import { itemsBy } from "../protocol/columns.ts";
 import { type Graph, type Layout, PORTS, STUB } from "./graph.ts";
-import { type Labels, nameRoom, OUTSIDE, type Placement, placeLabels, type Rows } from "./labels.ts";
+import { type LabelPlaces, nameRoom, OUTSIDE, type Placement, placeLabels, type RowExtents } from "./labels.ts";
 import { crossedBoxes, type Layers, layer } from "./order.ts";
 import { halfWidth, type Places, place } from "./place.ts";
 import { assignRanks, spansOf } from "./rank.ts";
@@ -44,7 +44,7 @@ export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Pl
   const gap = gapsOf(graph, layers, outX, inX, x, tails);
   let placement: Placement;
   let end: number;
-  let labels: Labels;
+  let labels: LabelPlaces;
   for (let round = 1; ; round++) {
     const rows = stackRows(graph, layers, gap, tails);
     end = rows.end;
@@ -253,7 +253,7 @@ function separate(places: number[], isStraight: readonly boolean[], gap: number,
   for (let i = count - 1; i >= 0; i--) places[i] = Math.min(places[i], i + 1 < count ? places[i + 1] - gap : high);
 }
 
-interface StackedRows extends Rows {
+interface StackedRows extends RowExtents {
   /** height of the boxes in this row only */
   readonly height: Float64Array;
   /** y where the scope ends */

@@ -16,7 +16,7 @@ const TOO_LOW = 0.3;
 const ROOM = { line: 7, beside: 12, label: 13 } as const;
 
 /** Boxes that overlap in y and cannot be divided. */
-interface Band {
+interface RowBand {
   readonly top: number;
   bottom: number;
   /** hyperedges that continue below it, null where the layout cannot be divided */
@@ -35,7 +35,7 @@ export type Divide = (height: number) => Layout;
 
 /** Returns what divides a layout; heights at which it is divided in the same places share one result. */
 export function divider(graph: Graph, layout: Layout): Divide {
-  let bands: readonly Band[] | undefined;
+  let bands: readonly RowBand[] | undefined;
   const layouts = new Map<string, Layout>();
   return (height) => {
     if (layout.height <= height) return layout;
@@ -52,11 +52,11 @@ export function divider(graph: Graph, layout: Layout): Divide {
   };
 }
 
-function bandsOf(graph: Graph, layout: Layout): Band[] {
+function bandsOf(graph: Graph, layout: Layout): RowBand[] {
   const inner = graph.source.includes(-1) || graph.sink.includes(-1);
   const limit = inner ? CROSSING.inner : CROSSING.outermost;
   const order = Array.from(layout.y.keys()).sort((a, b) => layout.y[a] - layout.y[b]);
-  const bands: Band[] = [];
+  const bands: RowBand[] = [];
   for (const box of order) {
     const [top, bottom] = [layout.y[box], layout.y[box] + graph.height[box]];
     const last = bands.at(-1);
@@ -91,7 +91,7 @@ function bandsOf(graph: Graph, layout: Layout): Band[] {
 }
 
 /** Returns the fewest columns that the height allows, of about equal height. */
-function balance(bands: readonly Band[], height: number): Column[] {
+function balance(bands: readonly RowBand[], height: number): Column[] {
   let bestColumns = columnsOf(bands, height);
   let [low, high] = [height / 2, height];
   for (let round = 0; round < 8; round++) {
@@ -107,7 +107,7 @@ function balance(bands: readonly Band[], height: number): Column[] {
   return bestColumns;
 }
 
-function columnsOf(bands: readonly Band[], height: number): Column[] {
+function columnsOf(bands: readonly RowBand[], height: number): Column[] {
   const columns: Column[] = [];
   let first = 0;
   for (let band = 0; band < bands.length; band++) {
@@ -132,7 +132,7 @@ class SideBySide {
   readonly #home: number[];
   /** edge of each line, and its points before anything moves */
   readonly #edge: Int32Array;
-  readonly #lines: readonly Point[][];
+  readonly #lines: readonly Corner[][];
   /** column where each edge begins; an edge from outside enters the first */
   readonly #starts: number[];
   /** columns where each line begins and ends */
@@ -142,7 +142,7 @@ class SideBySide {
   readonly #leaves: readonly Map<number, number>[];
   /** for each column its leaving edges, the outermost way first */
   readonly #orders: readonly number[][];
-  readonly #extents: readonly Extent[];
+  readonly #extents: readonly ColumnBounds[];
   readonly #labelX: Float64Array;
   readonly #labelY: Float64Array;
   /** column of each label, −1 for none */
@@ -181,14 +181,14 @@ class SideBySide {
     return at;
   }
 
-  #reach(extent: Extent, left: number, right: number, top = Number.POSITIVE_INFINITY): void {
+  #reach(extent: ColumnBounds, left: number, right: number, top = Number.POSITIVE_INFINITY): void {
     extent.left = Math.min(extent.left, left);
     extent.right = Math.max(extent.right, right);
     extent.top = Math.min(extent.top, top);
   }
 
   /** Returns the extents of boxes, lines and stubs; labels are added once they are placed. */
-  #measure(): Extent[] {
+  #measure(): ColumnBounds[] {
     const { x, y, stub } = this.#layout;
     const extents = this.#columns.map(() => ({
       left: Number.POSITIVE_INFINITY,
@@ -292,7 +292,7 @@ class SideBySide {
   }
 
   /** Returns for each column: edge → its way from the foot to the head of the next; outer ways enclose inner ones. */
-  #ways(feet: number[][], head: number, dx: number[], dy: number[]): Map<number, Point[]>[] {
+  #ways(feet: number[][], head: number, dx: number[], dy: number[]): Map<number, Corner[]>[] {
     return this.#columns.map(({ bottom }, column) => {
       const order = this.#orders[column];
       return new Map(
@@ -317,7 +317,7 @@ class SideBySide {
   }
 
   /** Returns every line as its parts in the columns it passes and the ways between them. */
-  #draw(ways: Map<number, Point[]>[], dx: number[], dy: number[]): Pick<Layout, "line" | "linePtr"> {
+  #draw(ways: Map<number, Corner[]>[], dx: number[], dy: number[]): Pick<Layout, "line" | "linePtr"> {
     const linePtr = new Uint32Array(this.#lines.length + 1);
     const points: number[] = [];
     this.#lines.forEach((line, k) => {
@@ -329,7 +329,7 @@ class SideBySide {
           if (inside) points.push(x + dx[column], y + dy[column]);
         }
         if (column === end) break;
-        const way = ways[column].get(this.#edge[k]) as readonly Point[];
+        const way = ways[column].get(this.#edge[k]) as readonly Corner[];
         for (const { x, y } of way) points.push(x, y);
         const next = this.#columns[column + 1].top;
         const into = at(line, next) + dx[column + 1];
@@ -341,10 +341,10 @@ class SideBySide {
   }
 }
 
-type Extent = Record<"left" | "right" | "top", number>;
-type Point = Readonly<Record<"x" | "y", number>>;
+type ColumnBounds = Record<"left" | "right" | "top", number>;
+type Corner = Readonly<Record<"x" | "y", number>>;
 
-function points({ line, linePtr }: Layout, k: number): Point[] {
+function points({ line, linePtr }: Layout, k: number): Corner[] {
   return Array.from({ length: linePtr[k + 1] - linePtr[k] }, (_, i) => {
     const p = 2 * (linePtr[k] + i);
     return { x: line[p], y: line[p + 1] };
@@ -352,7 +352,7 @@ function points({ line, linePtr }: Layout, k: number): Point[] {
 }
 
 /** Returns x of a downward line at a height; it is vertical next to boxes. */
-function at(line: readonly Point[], y: number): number {
+function at(line: readonly Corner[], y: number): number {
   let last = line[0];
   for (const point of line) {
     if (point.y >= y) {

@@ -18,12 +18,12 @@ export interface Distances {
  * distances operations. The graph of the distances must be connected.
  */
 export function shorten(place: Int32Array, distances: Distances, steps: number): void {
-  const tree = new Tree(place, distances);
+  const tree = new SpanningTree(place, distances);
   for (let step = 0; step < steps; step++) if (!tree.improve()) return;
 }
 
 /** A spanning tree of distances that are kept exactly. */
-class Tree {
+class SpanningTree {
   readonly #place: Int32Array;
   readonly #distances: Distances;
   readonly #count: number;

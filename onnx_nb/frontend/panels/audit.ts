@@ -1,6 +1,6 @@
 /** Location of the bytes of a model's weights: problems first, then the files and how full they are, then tensors. */
 
-import { bytes, formatCount, formatInteger } from "../scene/formatting.ts";
+import { bytes, countOf, integer } from "../scene/formatting.ts";
 import { button, el, elide } from "../ui/dom.ts";
 import { numbers, Table, texts } from "../ui/table.ts";
 
@@ -62,18 +62,17 @@ export function createExternalData(
   const present = files.flatMap(({ nbytes }) => nbytes ?? []);
   const size = present.reduce((sum, nbytes) => sum + nbytes, 0);
   const unreadable = files.length - present.length;
-  const sizes =
-    present.length > 0 || unreadable === 0 ? [`${formatCount(present.length, "file")} of ${bytes(size)}`] : [];
-  if (unreadable > 0) sizes.push(`${formatCount(unreadable, "file")} that cannot be read`);
+  const sizes = present.length > 0 || unreadable === 0 ? [`${countOf(present.length, "file")} of ${bytes(size)}`] : [];
+  if (unreadable > 0) sizes.push(`${countOf(unreadable, "file")} that cannot be read`);
   const where =
     outside === 0
-      ? `${formatCount(tensors.length, "tensor")}, all in the model's own file`
-      : `${formatInteger(outside)} of ${formatCount(tensors.length, "tensor")} outside, in ${sizes.join(" and ")}`;
+      ? `${countOf(tensors.length, "tensor")}, all in the model's own file`
+      : `${integer(outside)} of ${countOf(tensors.length, "tensor")} outside, in ${sizes.join(" and ")}`;
   const [style, verdict] =
     errors > 0
-      ? ["bad", `✕ ${formatCount(errors, "error")}`]
+      ? ["bad", `✕ ${countOf(errors, "error")}`]
       : problems.length > 0
-        ? ["caution", `! ${formatCount(problems.length, "warning")}`]
+        ? ["caution", `! ${countOf(problems.length, "warning")}`]
         : ["fine", "✓ No problems"];
   const reassurance =
     outside === 0
@@ -124,7 +123,7 @@ function issues({ problems, tensors }: AuditData, table: Table, signal: AbortSig
         show.setAttribute("aria-pressed", String(on));
         table.restrict(on ? concerns : null);
       };
-      const text = `Show ${count === 1 ? "the tensor" : `the ${formatInteger(count)} tensors`}`;
+      const text = `Show ${count === 1 ? "the tensor" : `the ${integer(count)} tensors`}`;
       const show = button(text, press, signal, { class: "onnx-nb-small", "aria-pressed": false });
       parts.push(" ", show);
     }
@@ -139,7 +138,7 @@ function issues({ problems, tensors }: AuditData, table: Table, signal: AbortSig
       moreButton.remove();
       list.append(...bySeverity.slice(PROBLEMS_AT_FIRST, 1000).map(item));
     };
-    const moreButton = button(`Show all ${formatInteger(bySeverity.length)}`, showAll, signal, {
+    const moreButton = button(`Show all ${integer(bySeverity.length)}`, showAll, signal, {
       class: "onnx-nb-small",
     });
     section.append(moreButton);
@@ -150,7 +149,7 @@ function issues({ problems, tensors }: AuditData, table: Table, signal: AbortSig
 function fileList(files: readonly DataFile[]): HTMLElement {
   const row = ({ location, nbytes, tensors, used, padding, orphan }: DataFile): HTMLElement => {
     const name = el("td.onnx-nb-mono", { title: location }, elide(location, 60));
-    const count = el("td.onnx-nb-number", formatInteger(tensors));
+    const count = el("td.onnx-nb-number", integer(tensors));
     if (nbytes === null) {
       return el("tr", name, el("td.onnx-nb-number.onnx-nb-bad", "missing"), count, el("td"), el("td"), el("td"));
     }
@@ -181,7 +180,7 @@ function fileList(files: readonly DataFile[]): HTMLElement {
   const heads = ["File", "Size", "Tensors", "Used", "Padding", "Unused"];
   const head = el("tr", ...heads.map((text) => el("th", { scope: "col" }, text)));
   const body = el("tbody", ...files.slice(0, 200).map(row));
-  const remainder = files.length > 200 ? el("p.onnx-nb-dim", `and ${formatInteger(files.length - 200)} more`) : null;
+  const remainder = files.length > 200 ? el("p.onnx-nb-dim", `and ${integer(files.length - 200)} more`) : null;
   const table = el("table.onnx-nb-files", { "aria-label": "Files" }, el("thead", head), body);
   return el("section.onnx-nb-part", table, remainder);
 }
@@ -192,7 +191,7 @@ function tensorTable(tensors: readonly TensorEntry[], signal: AbortSignal): Tabl
   const of = (number: (entry: TensorEntry) => number | null): Float64Array =>
     Float64Array.from(tensors, (entry) => number(entry) ?? Number.NaN);
   const size = (x: number): string => (Number.isNaN(x) ? "–" : bytes(x));
-  const integerText = (x: number): string => (Number.isNaN(x) ? "–" : formatInteger(x));
+  const integerText = (x: number): string => (Number.isNaN(x) ? "–" : integer(x));
   const type = (row: number): string => `${tensors[row].dtype} ${tensors[row].shape.join("×") || "scalar"}`;
   const hasProblem = (row: number): boolean => tensors[row].problems.length > 0;
   const checksum = texts("checksum", "Checksum", [96, 0], (row) => tensors[row].checksum, { spare: 3 });

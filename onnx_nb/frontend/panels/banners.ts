@@ -1,7 +1,7 @@
 /** Rows below the bar (faults of the model, an error with its advice), and a notice in place of an empty graph. */
 
 import { type Columns, type Target, VALUE } from "../protocol/columns.ts";
-import { bytes, formatCount, formatInteger } from "../scene/formatting.ts";
+import { bytes, countOf, integer } from "../scene/formatting.ts";
 import type { State } from "../scene/state.ts";
 import { button, el, elide, fillings } from "../ui/dom.ts";
 import { errorParts } from "../ui/task.ts";
@@ -34,7 +34,7 @@ function faults(columns: Columns, signal: AbortSignal): HTMLElement {
     toggle.setAttribute("aria-expanded", String(!list.hidden));
   };
   const properties = { class: "onnx-nb-small", "aria-expanded": "false" };
-  const toggle = button(formatCount(faults.length, "fault"), press, signal, properties);
+  const toggle = button(countOf(faults.length, "fault"), press, signal, properties);
   const first = el("span.onnx-nb-dim.onnx-nb-ellipsis", elide(faults[0].message, 200));
   for (const { kind, message, node, value } of faults.slice(0, MAX_FAULTS)) {
     const target: Target | null =
@@ -43,7 +43,7 @@ function faults(columns: Columns, signal: AbortSignal): HTMLElement {
     const kindLabel = el("span.onnx-nb-kind", kind.replaceAll("_", " "));
     list.append(el("li", { title: message.slice(0, 4000) }, kindLabel, target ? link(text, target, message) : text));
   }
-  if (faults.length > MAX_FAULTS) list.append(el("li", `and ${formatInteger(faults.length - MAX_FAULTS)} more`));
+  if (faults.length > MAX_FAULTS) list.append(el("li", `and ${integer(faults.length - MAX_FAULTS)} more`));
   const sign = el("span.onnx-nb-sign", { "aria-hidden": "true" }, "⚠");
   return el("div.onnx-nb-strip.onnx-nb-warn", sign, toggle, first, list);
 }
@@ -54,9 +54,9 @@ export function emptyState(columns: Columns): HTMLElement | null {
   const { meta } = columns;
   const weights = columns.valueKind.filter((kind) => kind === VALUE.INITIALIZER).length;
   const holds = [
-    formatCount(columns.graphInputs.length, "input"),
-    formatCount(columns.graphOutputs.length, "output"),
-    formatCount(weights, "weight") + (meta.nbytes > 0 ? ` (${bytes(meta.nbytes)})` : ""),
+    countOf(columns.graphInputs.length, "input"),
+    countOf(columns.graphOutputs.length, "output"),
+    countOf(weights, "weight") + (meta.nbytes > 0 ? ` (${bytes(meta.nbytes)})` : ""),
   ];
   return el(
     "div.onnx-nb-empty",

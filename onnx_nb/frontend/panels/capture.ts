@@ -2,7 +2,7 @@
 
 import { spark, statistics } from "../charts/histogram.ts";
 import type { Digest } from "../protocol/capture.ts";
-import { bytes, formatCount, formatInteger } from "../scene/formatting.ts";
+import { bytes, countOf, integer } from "../scene/formatting.ts";
 import { shortDtype } from "../scene/labels.ts";
 import { button, copyButton, el, elide, facts } from "../ui/dom.ts";
 import { numbers, Table, type TableColumn, texts } from "../ui/table.ts";
@@ -61,7 +61,7 @@ export function createCapture(
     onlyOdd.setAttribute("aria-pressed", String(on));
     table.restrict(on ? isOdd : null);
   };
-  const onlyOdd = button(`Only NaN and Inf (${formatInteger(odd)})`, press, signal, { "aria-pressed": false });
+  const onlyOdd = button(`Only NaN and Inf (${integer(odd)})`, press, signal, { "aria-pressed": false });
   onlyOdd.hidden = odd === 0;
   const csv = (): void => download(new Blob([table.csv()], { type: "text/csv" }), `${about.model} values`, "csv");
   const save = button("Save CSV", csv, signal, { title: "The rows that are shown, with all digits" });
@@ -114,7 +114,7 @@ function columnsOf(digest: Digest): readonly TableColumn[] {
   const rows = Array.from({ length: digest.count }, (_, row) => row);
   const nan = Float64Array.from(rows, (row) => digest.nan(row));
   const inf = Float64Array.from(rows, (row) => digest.inf(row));
-  const count = (x: number): string => (x === 0 ? "" : formatInteger(x));
+  const count = (x: number): string => (x === 0 ? "" : integer(x));
   const number = (key: string, title: string, of: Float64Array, spare: number, write?: typeof bytes): TableColumn =>
     numbers(
       key,
@@ -175,5 +175,5 @@ function details(digest: Digest, row: number, signal: AbortSignal): Node[] {
 
 function trouble(digest: Digest, row: number): string {
   const [nan, inf] = [digest.nan(row), digest.inf(row)];
-  return nan + inf === 0 ? "" : `has ${formatCount(nan, "NaN")} and ${formatCount(inf, "Inf")}`;
+  return nan + inf === 0 ? "" : `has ${countOf(nan, "NaN")} and ${countOf(inf, "Inf")}`;
 }

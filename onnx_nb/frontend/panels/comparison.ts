@@ -3,7 +3,7 @@
 import { ErrorPlot, type ErrorSeries } from "../charts/errorplot.ts";
 import { spark } from "../charts/histogram.ts";
 import { type Details, ERROR_KINDS, type ErrorKind, type Points, STATE } from "../protocol/comparison.ts";
-import { formatCount, formatInteger, magnitude } from "../scene/formatting.ts";
+import { countOf, integer, magnitude } from "../scene/formatting.ts";
 import { button, choice, el, elide, fillings, svg } from "../ui/dom.ts";
 import { createMenu, item, type Menu } from "../ui/menu.ts";
 import { createTableTabs, csvOf, numbers, type RowColumn, Table, type TableColumn, texts } from "../ui/table.ts";
@@ -12,11 +12,11 @@ import { download } from "./export.ts";
 import { createPointDetail, figure } from "./pointdetail.ts";
 import {
   blameColumns,
-  type Change,
   createWhatIf,
+  type FloatChange,
+  type FloatStep,
   quantizerColumns,
   quantizerDetail,
-  type Step,
   type WhatIf,
 } from "./quantizers.ts";
 
@@ -37,8 +37,8 @@ export interface ComparisonOptions {
   /** a person chose a quantizer */
   readonly onQuantizer?: (tensor: string) => void;
   /** changes which regions are in float */
-  readonly change?: Change;
-  readonly steps?: readonly Step[];
+  readonly change?: FloatChange;
+  readonly steps?: readonly FloatStep[];
   /** a button that leads back */
   readonly back?: { readonly text: string; readonly go: () => void };
 }
@@ -77,7 +77,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
         options.change ?? null,
         task,
         (name) => points.rowOf(name) >= 0 && pick(points.rowOf(name)),
-        (regions) => tabs?.buttons.at(-1)?.replaceChildren(`In float (${formatInteger(regions)})`),
+        (regions) => tabs?.buttons.at(-1)?.replaceChildren(`In float (${integer(regions)})`),
         signal,
       )
     : null;
@@ -144,7 +144,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     choose: (name: string): void => choose(points.rowOf(name), false),
     setMetric: chart.setMetric,
     /** Shows which regions are in float. */
-    setSteps: (steps: readonly Step[]): void => whatIf?.show(steps),
+    setSteps: (steps: readonly FloatStep[]): void => whatIf?.show(steps),
     /** Shows the name of the linked graph, "" for none. */
     setLink(text: string): void {
       linkNote.textContent = elide(text, 200);
@@ -190,10 +190,10 @@ function headerOf(
   const verdict = about.first >= 0 ? "bad" : count === 0 || about.outside > 0 ? "caution" : "fine";
   const facts = [
     `${elide(about.candidate, 48)} against ${elide(about.reference, 48)}`,
-    formatCount(count, "point") +
-      (about.outside > 0 ? `, ${formatInteger(about.outside)} outside of the tolerance` : "") +
-      (missingCount > 0 ? `, ${formatInteger(missingCount)} unmatched` : ""),
-    formatCount(about.feeds, "run"),
+    countOf(count, "point") +
+      (about.outside > 0 ? `, ${integer(about.outside)} outside of the tolerance` : "") +
+      (missingCount > 0 ? `, ${integer(missingCount)} unmatched` : ""),
+    countOf(about.feeds, "run"),
   ];
   const message = el("b.onnx-nb-said", elide(about.message, 600));
   const hint = "Choose the first point that differs";
@@ -436,7 +436,7 @@ function noteOf(points: Points): string {
   for (let row = 0; row < points.count; row++) {
     if (ERROR_KINDS.some((kind) => points.state(kind, row) > STATE.EQUAL)) return "";
   }
-  return `All ${formatCount(points.count, "point")} are equal, to the last bit.`;
+  return `All ${countOf(points.count, "point")} are equal, to the last bit.`;
 }
 
 function missingColumns(points: Points): readonly TableColumn[] {
@@ -450,9 +450,9 @@ function missingColumns(points: Points): readonly TableColumn[] {
   ];
 }
 
-type Numbers = (kind: ErrorKind, metric: string) => Float64Array;
+type MetricNumbers = (kind: ErrorKind, metric: string) => Float64Array;
 
-const metricColumns = (points: Points, of: Numbers): RowColumn[] =>
+const metricColumns = (points: Points, of: MetricNumbers): RowColumn[] =>
   ERROR_KINDS.filter((kind) => points.has(`${kind}_state`)).flatMap((kind) =>
     points.about.metrics.map(({ key }) => ({ key: `${kind}_${key}`, numbers: of(kind, key) })),
   );
@@ -460,7 +460,7 @@ const metricColumns = (points: Points, of: Numbers): RowColumn[] =>
 /** Returns every metric for filters, as `Comparison.failed` has it: worse than any bound where only one side is NaN. */
 function judgedColumns(points: Points): RowColumn[] {
   const { metrics } = points.about;
-  const of: Numbers = (kind, metric) => {
+  const of: MetricNumbers = (kind, metric) => {
     const worstValue = metrics.find(({ key }) => key === metric)?.higher_is_better ? -Infinity : Infinity;
     const counts = metric === "mismatches" || metric === "outside";
     return points
@@ -512,7 +512,7 @@ function pointColumns(points: Points): readonly TableColumn[] {
     numbers("max_abs", "max |Δ|", [58, 0.4], bestOf(points, "max_abs"), magnitude, { spare: 1, hint: errorHint }),
     numbers("sqnr", "SQNR dB", [58, 0.4], bestOf(points, "sqnr"), (x) => figure("sqnr", x), { spare: 2, hint: NOISE }),
     ...(mismatches.some((x) => x > 0)
-      ? [numbers("mismatches", "Odd values", [72, 0.4], mismatches, (x) => (x > 0 ? formatInteger(x) : ""), odd)]
+      ? [numbers("mismatches", "Odd values", [72, 0.4], mismatches, (x) => (x > 0 ? integer(x) : ""), odd)]
       : []),
     {
       key: "histogram",
@@ -528,7 +528,11 @@ const ISOLATED = "‖Δ‖/‖x‖ of its own error";
 const NOISE = "Signal to quantization noise";
 
 /** Returns the isolated error of each point where it is known, else the cumulative one. */
-function bestOf(points: Points, metric: string, of: Numbers = (kind, key) => points.numbers(kind, key)): Float64Array {
+function bestOf(
+  points: Points,
+  metric: string,
+  of: MetricNumbers = (kind, key) => points.numbers(kind, key),
+): Float64Array {
   const [isolatedErrors, all] = [of("isolated", metric), of("cumulative", metric)];
   if (!points.about.isolated) return all;
   return isolatedErrors.map((x, row) => (points.bestKind(row) === "isolated" ? x : all[row]));
@@ -549,7 +553,7 @@ function times(x: number): string {
   if (Number.isNaN(x)) return "";
   if (x === 0) return "0";
   if (x < 0.05) return "<0.1×";
-  return `${x >= 1e4 ? magnitude(x) : x >= 9.95 ? formatInteger(x) : x.toFixed(1)}×`;
+  return `${x >= 1e4 ? magnitude(x) : x >= 9.95 ? integer(x) : x.toFixed(1)}×`;
 }
 
 /** Draws the absolute errors of a point on an axis that all points share; larger errors are further right. */

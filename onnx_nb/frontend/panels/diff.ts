@@ -3,7 +3,7 @@
 import type { Columns, Target } from "../protocol/columns.ts";
 import { type Change, type DiffStatus, type PairData, type SideOf, wordsOf } from "../protocol/diff.ts";
 import { DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
-import { formatCount, formatInteger } from "../scene/formatting.ts";
+import { countOf, integer } from "../scene/formatting.ts";
 import { BOX } from "../scene/scene.ts";
 import { button, el, elide, on } from "../ui/dom.ts";
 import { createGraphPair, type GraphPair, type GraphPairHost, type GraphPairOptions, ROLES } from "./graphpair.ts";
@@ -142,7 +142,7 @@ function createDifferenceList(data: PairData, onChoose: (change: Change, text: s
     };
     const title = `List what was ${kind}`;
     const element = button("", press, signal, { class: `onnx-nb-chip onnx-nb-${kind}`, title, "aria-pressed": true });
-    element.append(el("i", { "aria-hidden": true }, SIGNS[kind]), `${formatInteger(data.counts[kind] ?? 0)} ${kind}`);
+    element.append(el("i", { "aria-hidden": true }, SIGNS[kind]), `${integer(data.counts[kind] ?? 0)} ${kind}`);
     return element;
   };
   const row = (index: number): HTMLElement => {
@@ -166,16 +166,15 @@ function createDifferenceList(data: PairData, onChoose: (change: Change, text: s
     list.replaceChildren(...shownChanges.slice(0, ROWS).map(row));
     const remark = (text: string): void => list.append(el("li.onnx-nb-dim", text));
     const moreCount = shownChanges.length - Math.min(shownChanges.length, ROWS) + data.total - data.changes.length;
-    if (moreCount > 0) remark(`${formatCount(moreCount, "more difference")}; use the filter to find them`);
+    if (moreCount > 0) remark(`${countOf(moreCount, "more difference")}; use the filter to find them`);
     if (data.changes.length === 0) remark("The two models are the same.");
     else if (shownChanges.length === 0) remark("No difference fits the filter.");
     update();
   };
   const update = (): void => {
     const place = shownChanges.indexOf(at);
-    const total = formatInteger(shownChanges.length);
-    count.textContent =
-      shownChanges.length === 0 ? "none" : place < 0 ? total : `${formatInteger(place + 1)} of ${total}`;
+    const total = integer(shownChanges.length);
+    count.textContent = shownChanges.length === 0 ? "none" : place < 0 ? total : `${integer(place + 1)} of ${total}`;
     for (const element of list.querySelectorAll<HTMLElement>(".onnx-nb-change")) {
       if (element.dataset.change !== String(at)) {
         element.removeAttribute("aria-current");
@@ -208,7 +207,7 @@ function createDifferenceList(data: PairData, onChoose: (change: Change, text: s
   on(field, "input", signal, fill);
   fill();
 
-  const about = el("b", data.total === 0 ? "No differences" : formatCount(data.total, "difference"));
+  const about = el("b", data.total === 0 ? "No differences" : countOf(data.total, "difference"));
   const chips = KINDS.filter((kind) => (data.counts[kind] ?? 0) > 0).map(chip);
   return {
     /** for the bar: counts by kind, the filter, and the step buttons */

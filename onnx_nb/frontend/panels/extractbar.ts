@@ -1,6 +1,6 @@
 /** The bar at the bottom: chosen inputs and outputs as chips, size of the extraction, missing inputs, and buttons. */
 
-import { bytes, formatCount } from "../scene/formatting.ts";
+import { bytes, countOf } from "../scene/formatting.ts";
 import type { State } from "../scene/state.ts";
 import { button, el, elide, fillings } from "../ui/dom.ts";
 import { type Panel, type ViewContext, valueLink } from "./viewcontext.ts";
@@ -61,7 +61,7 @@ export function createExtractBar({ columns, host, dispatch, signal }: ViewContex
       const properties = { class: "onnx-nb-chip onnx-nb-missing", title };
       chips.append(button(`+ add: ${elide(name, limit)}`, () => choose([...inputs, value]), round, properties));
     }
-    const result = plan === null ? "→" : `→ ${formatCount(plan.nodes.length, "node")}, ${bytes(plan.nbytes)} →`;
+    const result = plan === null ? "→" : `→ ${countOf(plan.nodes.length, "node")}, ${bytes(plan.nbytes)} →`;
     chips.append(el("span.onnx-nb-dim.onnx-nb-plan", result));
     addChips("out", outputs, "output");
   };

@@ -7,7 +7,7 @@ import type { Columns, Target } from "../protocol/columns.ts";
 import { type Bookmark, type Direction, failure, type GraphHost, type Patch } from "../protocol/host.ts";
 import { pageHost } from "../protocol/kernel.ts";
 import type { DiffStatuses } from "../scene/diffstatus.ts";
-import { bytes, formatCount } from "../scene/formatting.ts";
+import { bytes, countOf } from "../scene/formatting.ts";
 import { defaultOpen, opening } from "../scene/opening.ts";
 import { Overlay } from "../scene/overlay.ts";
 import {
@@ -292,7 +292,7 @@ export class GraphView {
     if (differs("bookmarks")) report({ bookmarks: now.bookmarks });
     const { plan } = now;
     if (differs("plan") && plan !== null) {
-      announce(plan.message || `The extraction takes ${formatCount(plan.nodes.length, "node")}`);
+      announce(plan.message || `The extraction takes ${countOf(plan.nodes.length, "node")}`);
     }
   }
 
@@ -307,7 +307,7 @@ export class GraphView {
       if (target.kind === "tensor") {
         const producer = columns.producer[target.id];
         const readers = columns.consumersOf(target.id).length;
-        relations = `${producer >= 0 ? `, made by ${columns.opOf(producer)}` : ""}, read by ${formatCount(readers, "node")}`;
+        relations = `${producer >= 0 ? `, made by ${columns.opOf(producer)}` : ""}, read by ${countOf(readers, "node")}`;
       }
       announce(`${kind} ${elide(title, 120)} ${elide(sub, 80)}${relations}`);
     }
@@ -431,7 +431,7 @@ export class GraphView {
       el(
         "header.onnx-nb-bar",
         el("b", { title: "The model in the kernel" }, submodel.name || "Submodel"),
-        el("span.onnx-nb-dim.onnx-nb-ellipsis", `${formatCount(nodes, "node")}, ${bytes(nbytes)}`),
+        el("span.onnx-nb-dim.onnx-nb-ellipsis", `${countOf(nodes, "node")}, ${bytes(nbytes)}`),
         copyButton(() => call, signal, "Copy Python"),
         button("Close", close, signal, { "aria-label": "Close submodel" }),
       ),

@@ -4,7 +4,7 @@ import { statistics } from "../charts/histogram.ts";
 import { attributePairs, type Columns, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
 import type { InspectReply, Origin, PageData } from "../protocol/host.ts";
 import { categoryVariable } from "../render/theme.ts";
-import { bytes, formatCompact, formatCount, formatInteger } from "../scene/formatting.ts";
+import { bytes, countOf, formatCompact, integer } from "../scene/formatting.ts";
 import type { Overlay } from "../scene/overlay.ts";
 import { BOX } from "../scene/scene.ts";
 import { boxesIn } from "../scene/scopegraph.ts";
@@ -165,7 +165,7 @@ function captureAll({ state, dispatch }: ViewContext, signal: AbortSignal): Node
 }
 
 /** Returns the number of a target in the overlay; for a tensor the number of its producer. */
-function numberOf(columns: Columns, { kind, id }: Target, overlay: Overlay): Row {
+function numberOf(columns: Columns, { kind, id }: Target, overlay: Overlay): FactRow {
   const { label, reduce } = overlay.data;
   if (kind === "scope")
     return [elide(`${label || "value"} (${reduce})`, 40), overlay.say(overlay.number(BOX.SCOPE, id))];
@@ -177,9 +177,9 @@ function overview(columns: Columns): Node[] {
   const { meta } = columns;
   const inCalls = nodesInCalls(columns);
   const opsets = Object.entries(meta.opsets).map(([domain, version]) => `${domain || "ai.onnx"} ${version}`);
-  const rows: Row[] = [
-    ["nodes", formatInteger(meta.nodes - inCalls)],
-    ["in calls", inCalls > 0 ? `${formatInteger(inCalls)} more` : ""],
+  const rows: FactRow[] = [
+    ["nodes", integer(meta.nodes - inCalls)],
+    ["in calls", inCalls > 0 ? `${integer(inCalls)} more` : ""],
     ["parameters", columns.scopeCount > 0 ? formatCompact(columns.scopeParams[0]) : ""],
     ["weights", bytes(meta.nbytes)],
     ["opset", opsets.join(", ")],
@@ -223,7 +223,7 @@ function tensor(columns: Columns, value: number, signal: AbortSignal): Node[] {
   let what = KINDS[kind] ?? "tensor";
   if (kind === VALUE.NODE_OUTPUT && columns.isConstant(value)) what = "constant";
   if (columns.isGraphOutput(value)) what += " · graph output";
-  const rows: Row[] = [
+  const rows: FactRow[] = [
     ["type", `${columns.dtypeOf(value) || "unknown"}  ${columns.shapeOf(value) || "shape unknown"}`],
     ["value", columns.str(columns.valueLiteral[value])],
     ["made by", producer >= 0 ? nodeLink(columns, producer) : ""],
@@ -246,7 +246,7 @@ function pager(columns: Columns, value: number): Node[] {
     element.ariaLabel = `${label} parallel tensor`;
     return element;
   };
-  const text = ` ${formatInteger(at + 1)} of ${formatInteger(parallel.length)} parallel tensors `;
+  const text = ` ${integer(at + 1)} of ${integer(parallel.length)} parallel tensors `;
   return [el("p.onnx-nb-dim.onnx-nb-pager", step(-1, "‹", "Previous"), text, step(1, "›", "Next"))];
 }
 
@@ -259,12 +259,14 @@ function node(columns: Columns, id: number, signal: AbortSignal): Node[] {
   const path = columns.str(columns.scopePath[scope]);
   const body = columns.nodeBody[id];
   const inside = columns.scopeKind[body] === SCOPE_KIND.FUNCTION ? "inside" : "body";
-  const rows: Row[] = [
+  const rows: FactRow[] = [
     ["name", name === "" ? "" : mono(name, 160)],
     ["module", columns.str(columns.nodeModule[id])],
     ["scope", scope > 0 ? link(elide(path, 80), { kind: "scope", id: scope }, path) : ""],
-    [inside, body >= 0 ? link(formatCount(columns.scopeNodes[body], "node"), { kind: "scope", id: body }) : ""],
-    ...columns.meta.faults.filter((fault) => fault.node === id).map(({ message }): Row => ["fault", warning(message)]),
+    [inside, body >= 0 ? link(countOf(columns.scopeNodes[body], "node"), { kind: "scope", id: body }) : ""],
+    ...columns.meta.faults
+      .filter((fault) => fault.node === id)
+      .map(({ message }): FactRow => ["fault", warning(message)]),
   ];
   const kind = el("div.onnx-nb-dim", `node · ${category}`);
   if (name !== "") kind.append(copyButton(() => name, signal, "Copy name"));
@@ -298,9 +300,9 @@ function scopeParts(columns: Columns, id: number, signal: AbortSignal): Node[] {
   const path = columns.str(columns.scopePath[id]);
   const name = columns.str(columns.scopeName[id]);
   const owner = columns.scopeNode[id];
-  const rows: Row[] = [
+  const rows: FactRow[] = [
     ["class", columns.str(columns.scopeClass[id])],
-    ["nodes", formatInteger(columns.scopeNodes[id])],
+    ["nodes", integer(columns.scopeNodes[id])],
     ["parameters", columns.scopeParams[id] > 0 ? formatCompact(columns.scopeParams[id]) : "none"],
     ["weights", columns.scopeBytes[id] > 0 ? bytes(columns.scopeBytes[id]) : ""],
     ["repeats", columns.scopeRepeat[id] > 1 ? `×${columns.scopeRepeat[id]}` : ""],
@@ -323,12 +325,7 @@ function ops(columns: Columns, root: number): Node {
   const byCount = [...counts].sort(([, a], [, b]) => b - a);
   return list("ops", byCount, ([op, count]) => {
     const [name, category] = [columns.str(columns.opName[op]), columns.meta.categories[columns.opCategory[op]]];
-    return el(
-      "span",
-      swatch(category ?? "other"),
-      elide(name, 40),
-      el("span.onnx-nb-dim", `  ${formatInteger(count)}`),
-    );
+    return el("span", swatch(category ?? "other"), elide(name, 40), el("span.onnx-nb-dim", `  ${integer(count)}`));
   });
 }
 
@@ -378,7 +375,7 @@ function openButton(root: HTMLElement, view: ViewContext, scope: number, signal:
 }
 
 function replyParts({ rows, attributes, documentation, source }: InspectReply, signal: AbortSignal): Node[] {
-  const factRows: Row[] = [...rows, ["source", source === "" ? "" : mono(source, 160)]];
+  const factRows: FactRow[] = [...rows, ["source", source === "" ? "" : mono(source, 160)]];
   const parts: Node[] = [facts(factRows), ...attributeList(attributes)];
   if (documentation !== "") {
     const text = el("div.onnx-nb-doc", flowing(documentation.slice(0, 20_000)));
@@ -433,7 +430,7 @@ function attributeList(attributes: InspectReply["attributes"]): Node[] {
   ];
 }
 
-type Row = readonly [label: string, content: string | HTMLElement];
+type FactRow = readonly [label: string, content: string | HTMLElement];
 
 function heading(kind: string, name: string, signal?: AbortSignal): HTMLElement {
   const above = el("div.onnx-nb-dim", kind);
@@ -466,12 +463,11 @@ export function list<T>(title: string, items: ArrayLike<T>, row: (item: T) => No
   add(0, Math.min(items.length, ROWS_AT_FIRST));
   const section = el("section", el("h5", title), rows);
   if (items.length > ROWS_AT_FIRST) {
-    const moreButton = el("button.onnx-nb-link", { type: "button" }, `show all ${formatInteger(items.length)}`);
+    const moreButton = el("button.onnx-nb-link", { type: "button" }, `show all ${integer(items.length)}`);
     const press = (): void => {
       moreButton.remove();
       add(ROWS_AT_FIRST, Math.min(items.length, MAX_ROWS));
-      if (items.length > MAX_ROWS)
-        rows.append(el("li.onnx-nb-dim", `and ${formatInteger(items.length - MAX_ROWS)} more`));
+      if (items.length > MAX_ROWS) rows.append(el("li.onnx-nb-dim", `and ${integer(items.length - MAX_ROWS)} more`));
     };
     moreButton.addEventListener("click", press, { once: true });
     section.append(moreButton);

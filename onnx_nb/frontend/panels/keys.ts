@@ -1,7 +1,7 @@
 /** Keyboard commands of a graph view, and the list of keys that it shows; a test compares the two. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import type { Step } from "../render/navigation.ts";
+import type { ArrowStep } from "../render/navigation.ts";
 import { selectionOf } from "../scene/state.ts";
 import { button, el, facts, on } from "../ui/dom.ts";
 import type { Toolbar } from "./toolbar.ts";
@@ -91,7 +91,7 @@ export function listenKeys(
     else if (value === null) announce("Select a tensor first: click an arrow, or press Shift with an arrow key");
     else dispatch({ type, value });
   };
-  const step = (direction: Step, tensors: boolean, add = false): void => {
+  const step = (direction: ArrowStep, tensors: boolean, add = false): void => {
     const target = viewport.neighbor(direction, tensors);
     if (target === null) {
       announce("Nothing further that way");

@@ -6,7 +6,7 @@
 
 import type { Columns } from "../protocol/columns.ts";
 import { categoryTitle, categoryVariable, createRamp, labelKeys } from "../render/theme.ts";
-import { formatCount, formatInteger } from "../scene/formatting.ts";
+import { countOf, integer } from "../scene/formatting.ts";
 import { FULL_RANGE, type Overlay } from "../scene/overlay.ts";
 import { quote } from "../search/query.ts";
 import { search } from "../search/search.ts";
@@ -50,7 +50,7 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
     element.replaceChildren();
     element.setAttribute("aria-label", "Colors of op categories");
     const press = ({ query, count }: Highlight, ...content: (Node | string)[]): HTMLElement => {
-      const title = `${formatCount(count, "node")}; press to light all`;
+      const title = `${countOf(count, "node")}; press to light all`;
       const properties = { class: "onnx-nb-swatched", title, "aria-pressed": String(lit === query) };
       const key = button("", () => light(query), round, properties);
       key.append(...content);
@@ -61,10 +61,8 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
       const color = `var(${categoryVariable(name)}, var(--nb-cat-other))`;
       element.append(press(category, el("i", { style: { background: color } }), elide(categoryTitle(name), 40)));
       if (ops.length < 2 || (lit !== query && !ops.some((op) => op.query === lit))) continue;
-      const inner = ops
-        .slice(0, OPS)
-        .map((op) => press(op, elide(op.name, 40), el("span", ` ${formatInteger(op.count)}`)));
-      if (ops.length > OPS) inner.push(el("span", `and ${formatInteger(ops.length - OPS)} more`));
+      const inner = ops.slice(0, OPS).map((op) => press(op, elide(op.name, 40), el("span", ` ${integer(op.count)}`)));
+      if (ops.length > OPS) inner.push(el("span", `and ${integer(ops.length - OPS)} more`));
       element.append(el("span.onnx-nb-legend-ops", { style: { "border-color": color } }, ...inner));
     }
     element.hidden = categories.length === 0;
@@ -80,7 +78,7 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
       const ownRange = overlay.rangeOf(from, to);
       const lit = range.from === ownRange.from && range.to === ownRange.to;
       const count = counts.subarray(from, to).reduce((sum, count) => sum + count, 0);
-      const title = `${formatCount(count, "node")}; press to show only them`;
+      const title = `${countOf(count, "node")}; press to show only them`;
       const properties = { class: "onnx-nb-swatched", title, "aria-pressed": String(lit) };
       const key = button("", () => dispatch({ type: "range", range: lit ? FULL_RANGE : ownRange }), round, properties);
       key.append(...swatch, elide(text, 40));
@@ -92,14 +90,14 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
       if (to - from < 2 || range.from < ownRange.from || range.to > ownRange.to) return [key];
       const last = Math.min(to, from + OPS);
       const inner = labels.slice(from, last).map((name, at) => press(name || "none", from + at, from + at + 1));
-      if (last < to) inner.push(el("span", `and ${formatInteger(to - last)} more`));
+      if (last < to) inner.push(el("span", `and ${integer(to - last)} more`));
       return [key, el("span.onnx-nb-legend-ops", { style: { "border-color": fill } }, ...inner)];
     });
     element.replaceChildren(
       el(
         "div.onnx-nb-scale-title",
         el("b", elide(label || "label", 40)),
-        el("span", unmatched > 0 ? `${formatCount(unmatched, "name")} not in the model` : ""),
+        el("span", unmatched > 0 ? `${countOf(unmatched, "name")} not in the model` : ""),
       ),
       ...keys,
       closing(dispatch, round),
@@ -121,7 +119,7 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
     };
     const from = slider("Show from", overlay.range.from);
     const to = slider("Show up to", overlay.range.to);
-    const note = unmatched > 0 ? ` · ${formatCount(unmatched, "name")} not in the model` : "";
+    const note = unmatched > 0 ? ` · ${countOf(unmatched, "name")} not in the model` : "";
     element.replaceChildren(
       el("div.onnx-nb-scale-title", el("b", elide(label || "value", 40)), el("span", `${reduce} over scopes${note}`)),
       el(

@@ -6,13 +6,13 @@ import {
   type Details,
   ERROR_KINDS,
   type ErrorKind,
-  type Kind,
+  type HistogramKind,
   type Points,
   STATE,
 } from "../protocol/comparison.ts";
 import { failureText } from "../protocol/host.ts";
 import { createRamp } from "../render/theme.ts";
-import { formatCount, formatInteger, magnitude } from "../scene/formatting.ts";
+import { countOf, integer, magnitude } from "../scene/formatting.ts";
 import { button, copyButton, el, elide, facts, fillings, on, onAbort, svg } from "../ui/dom.ts";
 
 /** Milliseconds after which a point that is being loaded is shown without its details. */
@@ -86,7 +86,7 @@ export function createPointDetail(
   };
 }
 
-const KINDS: readonly (readonly [kind: Kind, title: string])[] = [
+const KINDS: readonly (readonly [kind: HistogramKind, title: string])[] = [
   ["absolute", "absolute error (log)"],
   ["signed", "signed error"],
   ["relative", "relative error (log)"],
@@ -148,12 +148,10 @@ function errorsOf(
   if (state === STATE.MISMATCHED) {
     const strings = detail.dtypes[0] === "string";
     const mismatches = [
-      ...(detail.nan > 0 ? [formatCount(detail.nan, "NaN")] : []),
-      ...(detail.inf > 0 ? [formatCount(detail.inf, "infinity").replace("infinitys", "infinities")] : []),
+      ...(detail.nan > 0 ? [countOf(detail.nan, "NaN")] : []),
+      ...(detail.inf > 0 ? [countOf(detail.inf, "infinity").replace("infinitys", "infinities")] : []),
     ];
-    const text = strings
-      ? `${formatCount(detail.outside, "text")} differ`
-      : `${mismatches.join(" and ")} on one side only`;
+    const text = strings ? `${countOf(detail.outside, "text")} differ` : `${mismatches.join(" and ")} on one side only`;
     parts.push(el("p.onnx-nb-bad", `✕ ${text}`));
   }
   for (const [kind, title] of KINDS) {
@@ -165,7 +163,7 @@ function errorsOf(
       part(
         title,
         histogram(distribution, "fitting"),
-        zeros > 0 ? `and ${formatInteger(zeros)} that ${zeros === 1 ? "is" : "are"} 0` : "",
+        zeros > 0 ? `and ${integer(zeros)} that ${zeros === 1 ? "is" : "are"} 0` : "",
         `onnx-nb-errors-${kind === "signed" ? "signed" : "other"}`,
       ),
     );
@@ -187,8 +185,8 @@ export function figure(key: string, x: number): string {
   if (key === "cosine")
     return (x >= 1 ? "1" : x.toFixed(Math.min(12, Math.max(5, Math.ceil(-Math.log10(1 - x) + 1))))).replace("-", "−");
   if (key === "outside" || key === "argmax") return `${Number((100 * x).toPrecision(3))} %`;
-  if (key === "mismatches") return formatInteger(x);
-  if (key === "ulp50" || key === "ulp99") return x < 1e5 ? formatInteger(Math.round(x * 10) / 10) : magnitude(x);
+  if (key === "mismatches") return integer(x);
+  if (key === "ulp50" || key === "ulp99") return x < 1e5 ? integer(Math.round(x * 10) / 10) : magnitude(x);
   return magnitude(x);
 }
 
@@ -227,13 +225,10 @@ function figures(points: Points, row: number, kind: ErrorKind, detail: Detail | 
   if (detail !== null) {
     const [rtol, atol] = detail.tolerance;
     const tolerance = `further apart than ${atol} + ${rtol}·|reference|`;
-    rows.push(["outside", fact(`${formatInteger(detail.outside)} of ${formatInteger(detail.count)}`, tolerance)]);
-    rows.push(["equal", fact(`${formatInteger(detail.equal)} of ${formatInteger(detail.count)}`)]);
+    rows.push(["outside", fact(`${integer(detail.outside)} of ${integer(detail.count)}`, tolerance)]);
+    rows.push(["equal", fact(`${integer(detail.equal)} of ${integer(detail.count)}`)]);
     if (detail.argmax !== null) {
-      rows.push([
-        "argmax",
-        fact(`${formatInteger(detail.argmax[0])} of ${formatInteger(detail.argmax[1])} rows agree`),
-      ]);
+      rows.push(["argmax", fact(`${integer(detail.argmax[0])} of ${integer(detail.argmax[1])} rows agree`)]);
     }
   }
   return part(`all metrics, ${kind}`, facts(rows, ".onnx-nb-figures"));
@@ -243,7 +238,7 @@ function figures(points: Points, row: number, kind: ErrorKind, detail: Detail | 
 function channels({ channels: errors, axis, shape }: Detail, dark: boolean, signal: AbortSignal): HTMLElement {
   const count = errors.length;
   const last = axis === shape.length - 1;
-  const title = `error per channel (${last ? "last axis" : `axis ${axis}`}, ${formatInteger(count)})`;
+  const title = `error per channel (${last ? "last axis" : `axis ${axis}`}, ${integer(count)})`;
   let min = Number.POSITIVE_INFINITY;
   let max = 0;
   let at = 0;
@@ -253,14 +248,14 @@ function channels({ channels: errors, axis, shape }: Detail, dark: boolean, sign
     if (x > 0 && x < min) min = x;
     if (Number.isFinite(x) && x > max) max = x;
   }
-  const say = (channel: number): string => `channel ${formatInteger(channel)}: ${magnitude(errors[channel])}`;
+  const say = (channel: number): string => `channel ${integer(channel)}: ${magnitude(errors[channel])}`;
   const place = (x: number): number => {
     if (x <= 0) return 0;
     if (!Number.isFinite(x)) return 1;
     return max <= min ? 1 : 0.08 + (0.92 * (Math.log(x) - Math.log(min))) / (Math.log(max) - Math.log(min));
   };
   const label = `The largest error is in ${say(at)}`;
-  const position = `most in ${formatInteger(at)}`;
+  const position = `most in ${integer(at)}`;
   if (count <= BARS) {
     const bars = Array.from({ length: count }, (_, channel) =>
       el("i", {
@@ -351,7 +346,7 @@ function scatter(
     const x = points.numbers(kind, key)[row];
     if (metric !== undefined && !Number.isNaN(x)) list.append(el("li", `${metric.label} ${figure(key, x)}`));
   }
-  const countText = `${formatInteger(sample.length / 2)} of ${formatInteger(count)} values`;
+  const countText = `${integer(sample.length / 2)} of ${integer(count)} values`;
   list.append(el("li", extremes.length > 0 ? `${countText}, and in red the worst` : countText));
   const [reference, candidate] = [elide(points.about.reference, 24), elide(points.about.candidate, 24)];
   const title = `${candidate} ↑ against ${reference} →`;

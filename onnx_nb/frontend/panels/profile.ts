@@ -1,9 +1,9 @@
 /** The panel of a profile: kernels by their time, one run on a timeline, a treemap of scopes, original and optimized. */
 
-import { type Extent, type Layout, squarify, type Tile, Tiles } from "../charts/tiles.ts";
+import { type Extent, squarify, type Tile, type TileLayout, Tiles } from "../charts/tiles.ts";
 import type { ProfileData, ResourceData } from "../protocol/profile.ts";
 import { categoryVariable } from "../render/theme.ts";
-import { bytes, formatCount, formatInteger, formatNumber, seconds } from "../scene/formatting.ts";
+import { bytes, countOf, formatNumber, integer, seconds } from "../scene/formatting.ts";
 import { button, copyButton, el, elide, facts, settle } from "../ui/dom.ts";
 import { createTableTabs, numbers, Table, type TableColumn, type TableOptions, texts } from "../ui/table.ts";
 import { download } from "./export.ts";
@@ -62,7 +62,11 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   const light = (kernels: ReadonlySet<number> | null): void => {
     for (const chart of charts) chart.light(kernels);
   };
-  const chart = (label: string, arrange: (w: number, h: number, extent: Extent) => Layout, zooms: boolean): Tiles => {
+  const chart = (
+    label: string,
+    arrange: (w: number, h: number, extent: Extent) => TileLayout,
+    zooms: boolean,
+  ): Tiles => {
     const color = (kernel: number): number => data.category[kernel];
     const { categories } = about;
     return new Tiles({ label, arrange, color, categories, describe, onChoose: pick, zooms }, signal);
@@ -120,7 +124,7 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   const csv = (): void => download(new Blob([table.csv()], { type: "text/csv" }), `${about.model} kernels`, "csv");
   const save = button("Save CSV", csv, signal, { title: "The kernels that are shown, with all digits" });
   const linkNote = el("span.onnx-nb-dim.onnx-nb-linked");
-  const left = about.left_out > 0 ? [`${formatCount(about.left_out, "short execution")} not on the timeline`] : [];
+  const left = about.left_out > 0 ? [`${countOf(about.left_out, "short execution")} not on the timeline`] : [];
   const message = el("b.onnx-nb-said", elide(about.message, 900));
   const factsLine = el("span.onnx-nb-dim", [...about.facts, ...left].join(" · "));
   root.replaceChildren(
@@ -218,7 +222,7 @@ function createViews(
     turn(view);
     explain();
   };
-  const layoutOf = (arrange: (machine: ResourceData) => Layout): Layout =>
+  const layoutOf = (arrange: (machine: ResourceData) => TileLayout): TileLayout =>
     typeof resources === "string" ? { tiles: [] } : arrange(resources);
   /** The tensors that are alive at the peak, beside the curve. */
   const heldTensors = (): Node[] => {
@@ -250,7 +254,7 @@ function createViews(
 // ---------------------------------------------------------------- charts
 
 /** Places the executions of one run: a lane for each thread, and one below for kernels in bodies. */
-export function timelineOf(data: ProfileData, w: number, h: number, [from, to]: Extent): Layout {
+export function timelineOf(data: ProfileData, w: number, h: number, [from, to]: Extent): TileLayout {
   const { kernel, start, seconds: durations, thread } = data.spans;
   const depth = new Uint8Array(data.count);
   for (let kernelRow = 0; kernelRow < data.count; kernelRow++) {
@@ -290,7 +294,7 @@ function niceStep(length: number, count: number): number {
 }
 
 /** Places scopes inside each other, and kernels in their scopes, with areas that are their time. */
-export function treemapOf(data: ProfileData, w: number, h: number): Layout {
+export function treemapOf(data: ProfileData, w: number, h: number): TileLayout {
   const { scope, scopeParent, seconds: durations } = data;
   const inside: number[][] = Array.from(scopeParent, () => []);
   const below: number[][] = Array.from(scopeParent, () => []);
@@ -331,14 +335,14 @@ export function treemapOf(data: ProfileData, w: number, h: number): Layout {
 }
 
 /** Places kernels by intensity and speed, on logarithmic axes, below what the machine can do. */
-export function rooflineOf(data: ProfileData, { about }: ResourceData, w: number, h: number): Layout {
+export function rooflineOf(data: ProfileData, { about }: ResourceData, w: number, h: number): TileLayout {
   const [intensity, gflops] = [data.numbers("intensity"), data.numbers("gflops")];
   const [peak, bandwidth] = about.speeds.map((speed) => speed / 1e9);
   const kernels = Array.from({ length: data.count }, (_, kernel) => kernel)
     .filter((kernel) => intensity[kernel] > 0 && gflops[kernel] > 0)
     .sort((a, b) => data.share[b] - data.share[a]);
   const idleCount = data.count - kernels.length;
-  const note = idleCount > 0 ? `${formatCount(idleCount, "kernel")} without arithmetic` : "";
+  const note = idleCount > 0 ? `${countOf(idleCount, "kernel")} without arithmetic` : "";
   if (kernels.length === 0) return { tiles: [], texts: [{ x: 8, y: 14, text: note }] };
   const roofs = peak > 0;
   const scale = (values: number[], from: number, to: number) => {
@@ -381,7 +385,7 @@ export function memoryOf(
   w: number,
   h: number,
   [from, to]: Extent,
-): Layout {
+): TileLayout {
   const max = aliveBytes.reduce((a, b) => Math.max(a, b), 0) || 1;
   const [wide, high] = [w / (to - from) / aliveBytes.length, h - HEAD];
   const tiles: Tile[] = [];
@@ -451,7 +455,7 @@ function kernelColumns(data: ProfileData): readonly TableColumn[] {
     numbers("time", "Time", [74, 0.4], data.seconds, time, { hint: "Median of the runs, without bodies" }),
     numbers("spread", "±", [64, 0.3], data.numbers("spread"), time, { spare: 4, hint: "Half the interquartile range" }),
     numbers("share", "Share", [56, 0.3], data.share, percent),
-    numbers("nodes", "Nodes", [50, 0.2], nodes, formatInteger, {
+    numbers("nodes", "Nodes", [50, 0.2], nodes, integer, {
       spare: 5,
       hint: "How many nodes of the model it computes",
     }),
@@ -461,7 +465,7 @@ function kernelColumns(data: ProfileData): readonly TableColumn[] {
     rate("gflops", "GFLOP/s", "Billions of floating-point operations a second", 7),
     rate("gbs", "GB/s", "Billions of bytes read and written a second", 8),
     rate("intensity", "FLOP/B", "Arithmetic intensity: operations for each byte", 9),
-    numbers("calls", "Calls", [48, 0.2], data.numbers("calls"), formatInteger, { spare: 12 }),
+    numbers("calls", "Calls", [48, 0.2], data.numbers("calls"), integer, { spare: 12 }),
     numbers("memory", "Memory", [66, 0.3], data.numbers("memory"), (x) => (Number.isNaN(x) ? "–" : bytes(x)), {
       spare: 11,
       hint: "In use when it ended",
@@ -512,7 +516,7 @@ function sumColumns(data: ProfileData, title: string, names: Sums["names"], memb
     barColumn(share, () => "var(--nb-accent)", 1),
     numbers("time", "Time", [74, 0.5], sum(data.seconds), time),
     numbers("share", "Share", [56, 0.4], share, percent),
-    numbers("kernels", "Kernels", [64, 0.4], counts, formatInteger, { spare: 2 }),
+    numbers("kernels", "Kernels", [64, 0.4], counts, integer, { spare: 2 }),
   ];
 }
 
@@ -558,8 +562,8 @@ function detailsOf(data: ProfileData, kernel: number, signal: AbortSignal): Node
     ["operator", data.text("op", kernel)],
     ["provider", shortProvider(data, kernel)],
     ["time", `${time(data.seconds[kernel])} ± ${time(number("spread"))}, ${percent(data.share[kernel])}`],
-    ["calls", formatInteger(number("calls"))],
-    ["threads", formatInteger(number("threads"))],
+    ["calls", integer(number("calls"))],
+    ["threads", integer(number("threads"))],
     ["speed", [rate("gflops", "GFLOP/s"), rate("gbs", "GB/s")].filter(Boolean).join(", ")],
     ["intensity", rate("intensity", "FLOP/byte")],
     ["in use after", Number.isNaN(number("memory")) ? "" : bytes(number("memory"))],
@@ -575,7 +579,7 @@ function detailsOf(data: ProfileData, kernel: number, signal: AbortSignal): Node
       ? `Inserted by onnxruntime on ${elide(edge, 120)}, between`
       : names.length === 0
         ? "Its nodes were not found"
-        : `Computes ${formatCount(names.length, "node")}${names.length > 1 ? " at once" : ""}`;
+        : `Computes ${countOf(names.length, "node")}${names.length > 1 ? " at once" : ""}`;
   const nodes = el("ul.onnx-nb-profile-nodes", ...names.map((nodeName) => el("li.onnx-nb-mono", elide(nodeName, 160))));
   const origin = how === "" || how === "edge" ? null : el("p.onnx-nb-dim", `found by ${how}`);
   return [head, el("h4.onnx-nb-mono", { title: name }, elide(name, 200)), list, el("b", title), nodes, origin].filter(

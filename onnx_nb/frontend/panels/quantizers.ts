@@ -6,14 +6,14 @@
 import { ErrorPlot, INFINITE } from "../charts/errorplot.ts";
 import { heights } from "../charts/histogram.ts";
 import type { Points } from "../protocol/comparison.ts";
-import { formatCount, formatInteger, formatNumber, magnitude } from "../scene/formatting.ts";
+import { countOf, formatNumber, integer, magnitude } from "../scene/formatting.ts";
 import { button, choice, copyButton, el, elide, facts, fillings, on, svg } from "../ui/dom.ts";
 import { numbers, Table, type TableColumn, texts } from "../ui/table.ts";
 import type { OnProgress, TaskBar } from "../ui/task.ts";
 import { figure } from "./pointdetail.ts";
 
 /** The outputs with one more region in float, as of `analysis/view/quantizer_columns.py`; a number that is not finite is a text. */
-export interface Step {
+export interface FloatStep {
   readonly name: string;
   readonly nodes: readonly string[];
   readonly sqnr: number | string;
@@ -22,7 +22,7 @@ export interface Step {
 }
 
 /** Changes what is in float, and returns a message. */
-export type Change = (
+export type FloatChange = (
   verb: "float" | "worst" | "suggest" | "undo",
   parameters: Readonly<Record<string, string | number>>,
   signal: AbortSignal,
@@ -67,7 +67,7 @@ export function quantizerColumns(points: Points): readonly TableColumn[] {
     texts("type", "Type", [122, 0.5], (row) => `${text("dtype")(row)} ${text("role")(row)}`, { spare: 1 }),
     texts("per", "Per", [62, 0.4], text("granularity"), { spare: 2, hint: "What has a scale of its own" }),
     number("scale", "Scale", "The largest one", "scale", (x) => formatNumber(x, 3), "coarse outliers"),
-    number("zero", "Zero point", "The integer that stands for 0", "zero_point", formatInteger),
+    number("zero", "Zero point", "The integer that stands for 0", "zero_point", integer),
     number("clipped", "Clipped", "Values beyond the range of the integers", "clipped", percent, "clipping"),
     number("used", "Used", "Levels between the smallest and the largest value", "used", percent, "coarse"),
     {
@@ -109,7 +109,7 @@ export function quantizerDetail(
         "scale",
         leastValue === scale ? formatNumber(scale, 4) : `${formatNumber(leastValue, 3)} to ${formatNumber(scale, 3)}`,
       ],
-      ["zero point", formatInteger(of("zero_point"))],
+      ["zero point", integer(of("zero_point"))],
       ["range", `${formatNumber(of("low"), 4)} to ${formatNumber(of("high"), 4)}`],
       ["clipped", `${percent(of("clipped"))}, ${percent(of("above"))} above`],
       ["used levels", percent(of("used"))],
@@ -185,14 +185,14 @@ export type WhatIf = ReturnType<typeof createWhatIf>;
  * @param onChoose is called with the name of the region of a step
  */
 export function createWhatIf(
-  change: Change | null,
+  change: FloatChange | null,
   task: TaskBar,
   onChoose: (name: string) => void,
   onUpdate: (regions: number) => void,
   signal: AbortSignal,
 ) {
   const filling = fillings(signal);
-  let steps: readonly Step[] = [];
+  let steps: readonly FloatStep[] = [];
   let at = 0;
   let plot: ErrorPlot | null = null;
   let measure: (typeof MEASURES)[number] = MEASURES[0];
@@ -205,7 +205,7 @@ export function createWhatIf(
     },
     signal,
   );
-  const run = (text: string, verb: Parameters<Change>[0], parameters: Parameters<Change>[1] = {}): void =>
+  const run = (text: string, verb: Parameters<FloatChange>[0], parameters: Parameters<FloatChange>[1] = {}): void =>
     task.run(text, (abort, progress) => change?.(verb, parameters, abort, progress) ?? Promise.resolve(""));
   const act = (text: string, title: string, press: () => void): HTMLElement =>
     button(text, press, signal, { class: "onnx-nb-small onnx-nb-act", title });
@@ -258,7 +258,7 @@ export function createWhatIf(
     const step = steps[row];
     if (step === undefined) return "Nothing is in float: put a region back, or let the kernel find some.";
     const [, sqnr, kl, top1] = [0, ...MEASURES.map(([key]) => Number(step[key]))];
-    const content = row === 0 ? "nothing" : `${formatCount(row, "region")}, ${formatCount(nodes().length, "node")}`;
+    const content = row === 0 ? "nothing" : `${countOf(row, "region")}, ${countOf(nodes().length, "node")}`;
     const details = Number.isNaN(kl) ? "" : `, KL ${magnitude(kl)}, top-1 ${percent(top1)}`;
     return `${content} in float: ${figure("sqnr", sqnr)} dB${details}`;
   };
@@ -289,7 +289,7 @@ export function createWhatIf(
     /** for `createTableTabs` */
     pane: { element, filter },
     /** Shows what is in float now. */
-    show(now: readonly Step[]): void {
+    show(now: readonly FloatStep[]): void {
       steps = now;
       at = Math.max(0, steps.length - 1);
       update();
@@ -301,12 +301,12 @@ export function createWhatIf(
   };
 }
 
-const nameOf = (step: Step): string => step.name || "all quantized";
-const measure = (steps: readonly Step[], key: (typeof MEASURES)[number][0]): Float64Array =>
+const nameOf = (step: FloatStep): string => step.name || "all quantized";
+const measure = (steps: readonly FloatStep[], key: (typeof MEASURES)[number][0]): Float64Array =>
   Float64Array.from(steps, (step) => Number(step[key]));
 
 /** Creates a table of the regions in the order in which they came to be in float. */
-function stepsTable(steps: readonly Step[], onChoose: (row: number) => void, signal: AbortSignal): Table {
+function stepsTable(steps: readonly FloatStep[], onChoose: (row: number) => void, signal: AbortSignal): Table {
   const places = Float64Array.from(steps, (_, row) => row);
   return new Table(
     {
@@ -314,7 +314,7 @@ function stepsTable(steps: readonly Step[], onChoose: (row: number) => void, sig
       noun: "step",
       count: steps.length,
       columns: [
-        numbers("float", "In float", [60, 0.3], places, formatInteger),
+        numbers("float", "In float", [60, 0.3], places, integer),
         texts("region", "Region", [150, 3], (row) => nameOf(steps[row]), { names: true }),
         texts("nodes", "Nodes", [100, 2], (row) => steps[row].nodes.join(", "), { spare: 1 }),
         numbers("sqnr", "SQNR dB", [72, 0.4], measure(steps, "sqnr"), (x) => figure("sqnr", x)),
@@ -329,7 +329,7 @@ function stepsTable(steps: readonly Step[], onChoose: (row: number) => void, sig
 
 /** Creates the curve of a measure of the outputs. */
 function stepsPlot(
-  steps: readonly Step[],
+  steps: readonly FloatStep[],
   [key, label, logarithmic]: (typeof MEASURES)[number],
   say: (row: number) => string,
   onChoose: (row: number) => void,
@@ -345,7 +345,7 @@ function stepsPlot(
       describe: (row) => `${nameOf(steps[row])}: ${say(row)}`,
       tooltip: (row) => [
         el("b", elide(nameOf(steps[row]), 70)),
-        el("div", `${formatInteger(row)} in float: ${figure(key, values[row])}`),
+        el("div", `${integer(row)} in float: ${figure(key, values[row])}`),
       ],
       onChoose,
       note: steps.length > 1 ? "" : "Nothing is in float.",

@@ -1,7 +1,7 @@
 /** The search field, with completions and results below it. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import { formatInteger } from "../scene/formatting.ts";
+import { integer } from "../scene/formatting.ts";
 import type { Hit, State } from "../scene/state.ts";
 import { type Completion, complete, SYNTAX } from "../search/completion.ts";
 import { FIELDS, hasRegex } from "../search/query.ts";
@@ -284,7 +284,7 @@ export class SearchBox implements Panel {
 function countText(hit: number, total: number, problem: string | null, isPartial: boolean): string {
   if (problem !== null) return "not understood";
   if (total === 0) return isPartial ? "stopped" : "nothing found";
-  return `${formatInteger(hit + 1)} of ${formatInteger(total)}${isPartial ? "+" : ""}`;
+  return `${integer(hit + 1)} of ${integer(total)}${isPartial ? "+" : ""}`;
 }
 
 /** Returns the note below the list: a problem, or examples. */
@@ -299,7 +299,7 @@ function remark(
   if (waits) return [];
   if (problem !== null) return [problem];
   if (total > 0 && !isEmpty)
-    return total > keptCount ? [`The first ${formatInteger(keptCount)} can be stepped through.`] : [];
+    return total > keptCount ? [`The first ${integer(keptCount)} can be stepped through.`] : [];
   const samples = SYNTAX.map(([sample, meaning]) => el("span", el("code", sample), ` ${meaning}`));
   if (isEmpty) return samples;
   const fields = el("span", el("code", FIELDS.map((field) => `${field}:`).join(" ")));

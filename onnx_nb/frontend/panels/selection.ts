@@ -2,7 +2,7 @@
 
 import { type Columns, SCOPE_KIND, type Target } from "../protocol/columns.ts";
 import { failure } from "../protocol/host.ts";
-import { formatCount, formatInteger } from "../scene/formatting.ts";
+import { countOf, integer } from "../scene/formatting.ts";
 import { type State, selectionOf } from "../scene/state.ts";
 import { quote } from "../search/query.ts";
 import { search } from "../search/search.ts";
@@ -85,7 +85,7 @@ export function createSelection(view: ViewContext): Panel {
       const { hits, total } = search(columns, text, Infinity);
       if (total === 0) continue;
       dispatch({ type: "search", text, hits });
-      return `${formatCount(total, "node")} on the way between them.`;
+      return `${countOf(total, "node")} on the way between them.`;
     }
     return "No path leads from one to the other.";
   };
@@ -134,12 +134,12 @@ function opList(columns: Columns, targets: readonly Target[]): Node[] {
   const rows = [...counts].sort(([, a], [, b]) => b - a);
   const items = rows
     .slice(0, OPS)
-    .map(([op, count]) => el("li", `${elide(op, 48)} `, el("span.onnx-nb-dim", `×${formatInteger(count)}`)));
-  if (rows.length > OPS) items.push(el("li.onnx-nb-dim", `and ${formatCount(rows.length - OPS, "other op")}`));
+    .map(([op, count]) => el("li", `${elide(op, 48)} `, el("span.onnx-nb-dim", `×${integer(count)}`)));
+  if (rows.length > OPS) items.push(el("li.onnx-nb-dim", `and ${countOf(rows.length - OPS, "other op")}`));
   const constantsNote =
-    constants === 0 ? null : el("span.onnx-nb-dim", ` and ${formatInteger(constants)} that only make constants`);
+    constants === 0 ? null : el("span.onnx-nb-dim", ` and ${integer(constants)} that only make constants`);
   return [
-    el("h5", formatCount(nodes.size - constants, "node"), constantsNote),
+    el("h5", countOf(nodes.size - constants, "node"), constantsNote),
     el("ul.onnx-nb-list.onnx-nb-ops", ...items),
   ];
 }
@@ -151,7 +151,6 @@ function list(columns: Columns, targets: readonly Target[]): HTMLElement {
     if (target.kind === "node" && sub !== "") entry.append(el("span.onnx-nb-dim", ` ${elide(sub, 60)}`));
     return el("li", entry);
   });
-  if (targets.length > MAX_LISTED)
-    items.push(el("li.onnx-nb-dim", `and ${formatInteger(targets.length - MAX_LISTED)} more`));
+  if (targets.length > MAX_LISTED) items.push(el("li.onnx-nb-dim", `and ${integer(targets.length - MAX_LISTED)} more`));
   return el("ul.onnx-nb-list", ...items);
 }

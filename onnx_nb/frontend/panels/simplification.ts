@@ -8,7 +8,7 @@ import type { DiffStatus, SideOf } from "../protocol/diff.ts";
 import { failureText, type GraphHost, type NamedTarget } from "../protocol/host.ts";
 import type { Account, SimplificationData } from "../protocol/simplification.ts";
 import { SIGNS } from "../scene/diffstatus.ts";
-import { bytes, formatCount, formatInteger } from "../scene/formatting.ts";
+import { bytes, countOf, integer } from "../scene/formatting.ts";
 import { button, choice, copyButton, el, elide, facts, fillings, hasFocus, on, onAbort } from "../ui/dom.ts";
 import { createTableTabs, numbers, Table, type TableColumn, texts } from "../ui/table.ts";
 import { createTaskBar, KernelButtons, type OnProgress, type TaskBar } from "../ui/task.ts";
@@ -257,7 +257,7 @@ export class Simplification {
       {
         height: this.#height,
         synced: this.#isSynced,
-        names: [formatCount(data.nodes[0][0], "node"), formatCount(data.nodes[1][0], "node")],
+        names: [countOf(data.nodes[0][0], "node"), countOf(data.nodes[1][0], "node")],
         titles,
         tools: legend(data),
         ...(open !== undefined && { open }),
@@ -300,7 +300,7 @@ export class Simplification {
   }
 
   #undo(...keys: readonly string[]): void {
-    const text = keys.length === 1 ? elide(keys[0], 80) : formatCount(keys.length, "change");
+    const text = keys.length === 1 ? elide(keys[0], 80) : countOf(keys.length, "change");
     this.#simplify(keys[0], [...this.#account.skipped, ...keys], `Undoing ${text}…`);
   }
 
@@ -353,12 +353,12 @@ function legend({ nodes: [left, right] }: SimplificationData): HTMLElement[] {
     .filter(([, count]) => count > 0)
     .map(([status, count]) => {
       const sign = el("i.onnx-nb-sign", { "aria-hidden": true }, SIGNS[status]);
-      return el(`span.onnx-nb-status.onnx-nb-${status}`, sign, `${formatInteger(count)} ${status}`);
+      return el(`span.onnx-nb-status.onnx-nb-${status}`, sign, `${integer(count)} ${status}`);
     });
   const unchangedCount = left[0] - left[1] - left[2];
   return [
     el("div.onnx-nb-statuses", { role: "group", "aria-label": "Marks" }, ...labels),
-    el("span.onnx-nb-dim.onnx-nb-ellipsis", `${formatInteger(unchangedCount)} unchanged`),
+    el("span.onnx-nb-dim.onnx-nb-ellipsis", `${integer(unchangedCount)} unchanged`),
   ];
 }
 
@@ -401,16 +401,13 @@ function createHeader(
     verdict.className = `onnx-nb-verdict ${style}`;
     verdict.textContent = text;
     const weights = account.bytes[0] === account.bytes[1] ? was : `${was} → ${is}`;
-    sizes.textContent = `${formatInteger(before)} → ${formatCount(after, "node")}, weights ${weights}`;
+    sizes.textContent = `${integer(before)} → ${countOf(after, "node")}, weights ${weights}`;
     report.replaceChildren(el("span.onnx-nb-message-text", elide(account.said, 600)));
     report.classList.toggle("onnx-nb-alert", account.verdict === "wrong");
     const off = account.outputs
       .filter(([, , outside]) => outside > 0)
       .slice(0, OUTPUTS)
-      .map(
-        ([output, maxError, n, of]) =>
-          `${elide(output, 60)}: up to ${maxError} in ${formatInteger(n)} of ${formatInteger(of)}`,
-      );
+      .map(([output, maxError, n, of]) => `${elide(output, 60)}: up to ${maxError} in ${integer(n)} of ${integer(of)}`);
     if (off.length > 0) report.append(el("span.onnx-nb-dim.onnx-nb-message-text", off.join("; ")));
   };
   const showSkips = ({ skipped }: Account, round: AbortSignal): void => {
@@ -421,7 +418,7 @@ function createHeader(
         hint: `Make this change again: ${key}`.slice(0, 1000),
         "aria-label": `Redo ${elide(key, 120)}`,
       });
-    skips.replaceChildren(el("span.onnx-nb-dim", `Left out: ${formatInteger(skipped.length)}`));
+    skips.replaceChildren(el("span.onnx-nb-dim", `Left out: ${integer(skipped.length)}`));
     skips.append(...skipped.slice(0, MAX_SKIP_BUTTONS).map(redoButton));
     if (skipped.length > 1) {
       const hint = "Make all changes that were undone again";
@@ -491,9 +488,7 @@ function createChangeList(
   const detail = el("aside.onnx-nb-detail", { "aria-label": "Change", tabindex: 0 });
   const rule = choice(
     "Rule",
-    [["All rules", "", data.count] as const, ...data.rules].map(
-      ([text, , count]) => `${text} (${formatInteger(count)})`,
-    ),
+    [["All rules", "", data.count] as const, ...data.rules].map(([text, , count]) => `${text} (${integer(count)})`),
     (at) => table.restrict(at === 0 ? null : (row) => data.ruleOf(row) === at - 1),
     signal,
   );
@@ -584,7 +579,7 @@ function detailOf(
     const names = nodes
       .slice(0, MAX_NAMES)
       .map((node) => `${columns[side].opOf(node.id)} ${columns[side].nameOf(node)}`.trim());
-    if (nodes.length > MAX_NAMES) names.push(`${formatInteger(nodes.length - MAX_NAMES)} more`);
+    if (nodes.length > MAX_NAMES) names.push(`${integer(nodes.length - MAX_NAMES)} more`);
     if (names.length > 0) rows.push([side === 0 ? "before" : "after", fact(names.join(", "))]);
   }
   const act = (text: string, hint: string, ...undoKeys: readonly string[]): HTMLElement =>
@@ -602,13 +597,9 @@ function detailOf(
       "div.onnx-nb-acts",
       act("Undo this change", "Simplify again without this change (u)", key),
       sameKind.length > 1 && sameKind.length < count
-        ? act(
-            `Undo all of this kind (${formatInteger(sameKind.length)})`,
-            "Simplify again without any of them",
-            ...keys,
-          )
+        ? act(`Undo all of this kind (${integer(sameKind.length)})`, "Simplify again without any of them", ...keys)
         : null,
-      act(`Undo the rule (${formatInteger(count)})`, "Simplify again without any change of this rule", rule),
+      act(`Undo the rule (${integer(count)})`, "Simplify again without any change of this rule", rule),
     ),
     facts(rows),
   ];
@@ -658,7 +649,7 @@ function kindsOf(data: SimplificationData, places: readonly string[]): Int32Arra
 function operatorTable({ operators }: Account, signal: AbortSignal): Table {
   const of = (number: (row: Account["operators"][number]) => number): Float64Array =>
     Float64Array.from(operators, number);
-  const difference = (x: number): string => (x === 0 ? "" : x > 0 ? `+${formatInteger(x)}` : `−${formatInteger(-x)}`);
+  const difference = (x: number): string => (x === 0 ? "" : x > 0 ? `+${integer(x)}` : `−${integer(-x)}`);
   const columns = [
     texts("operator", "Operator", [150, 2], (row) => operators[row][0]),
     numbers(
@@ -666,14 +657,14 @@ function operatorTable({ operators }: Account, signal: AbortSignal): Table {
       "Before",
       [70, 1],
       of(([, before]) => before),
-      formatInteger,
+      integer,
     ),
     numbers(
       "after",
       "After",
       [70, 1],
       of(([, , after]) => after),
-      formatInteger,
+      integer,
     ),
     numbers(
       "difference",

@@ -1,7 +1,7 @@
 /** Tables that summarize a model: inputs and outputs, ops, location of the bytes, and cost of a run. */
 
 import { categoryVariable } from "../render/theme.ts";
-import { bytes, formatCompact, formatCount, formatInteger } from "../scene/formatting.ts";
+import { bytes, countOf, formatCompact, integer } from "../scene/formatting.ts";
 import { button, copyButton, el, elide, mono, on } from "../ui/dom.ts";
 
 /** An `analysis.summarize` result as plain data. */
@@ -91,7 +91,7 @@ export function createSummary(
   const strip = el(
     "div.onnx-nb-strip.onnx-nb-warn",
     el("span.onnx-nb-sign", { "aria-hidden": true }, "⚠"),
-    el("b", formatCount(faults.length, "fault")),
+    el("b", countOf(faults.length, "fault")),
     copyButton(() => faults.map(([kind, message]) => `${kind}: ${message}`).join("\n"), signal),
     table(["kind", "fault"], faults, words, signal),
   );
@@ -119,8 +119,8 @@ function factsOf(summary: SummaryData): string[] {
     domain === "" || domain === "ai.onnx" ? version : `${elide(domain, 32)} ${version}`,
   );
   return [
-    formatCount(nodes, "node"),
-    formatCount(parameters, "parameter").replace(formatInteger(parameters), formatCompact(parameters)),
+    countOf(nodes, "node"),
+    countOf(parameters, "parameter").replace(integer(parameters), formatCompact(parameters)),
     bytes(nbytes),
     macsFact(summary),
     `opset ${versions.join(", ") || "none"}`,
@@ -139,12 +139,12 @@ function cardsOf(summary: SummaryData, options: SummaryOptions, signal: AbortSig
     if (rows.length > 0) card(title, table(heads, rows, cells, signal));
   };
   const argument = ([name, dtype, shape]: readonly string[]): Cell[] => [name, dtype, shape || "unknown"];
-  add(`inputs · ${formatInteger(inputs.length)}`, ["name", "dtype", "shape"], inputs, argument);
-  add(`outputs · ${formatInteger(outputs.length)}`, ["name", "dtype", "shape"], outputs, argument);
+  add(`inputs · ${integer(inputs.length)}`, ["name", "dtype", "shape"], inputs, argument);
+  add(`outputs · ${integer(outputs.length)}`, ["name", "dtype", "shape"], outputs, argument);
   const commonest = Math.max(1, ...ops.map(([, , , count]) => count));
-  add(`ops · ${formatInteger(ops.length)}`, ["op", "count", ""], ops, ([op, domain, category, count]) => [
+  add(`ops · ${integer(ops.length)}`, ["op", "count", ""], ops, ([op, domain, category, count]) => [
     mono(domain === "" || domain === "ai.onnx" ? op : `${domain}.${op}`, 44),
-    number(formatInteger(count)),
+    number(integer(count)),
     bar(count / commonest, `var(${categoryVariable(category)}, var(--nb-cat-other))`, category),
   ]);
   const heaviest = Math.max(1, ...largest.map(([, , , size]) => size));
@@ -163,12 +163,12 @@ function cardsOf(summary: SummaryData, options: SummaryOptions, signal: AbortSig
   for (const [length, tokenBytes, , unitDimensions] of summary.caches ?? []) {
     const conditions = [length, ...unitDimensions.map((dim) => `${dim} = 1`)].map((dim) => elide(dim, 40)).join(", ");
     add(`KV cache · ${bytes(tokenBytes)} a token · ${conditions}`, ["tokens", "bytes", ""], TOKENS, (tokens) => [
-      number(formatInteger(tokens)),
+      number(integer(tokens)),
       number(bytes(tokens * tokenBytes)),
       bar(tokens / TOKENS[TOKENS.length - 1], "var(--nb-accent)", bytes(tokens * tokenBytes)),
     ]);
   }
-  add("functions", ["name", "nodes"], functions, ([name, count]) => [name, number(formatInteger(count))]);
+  add("functions", ["name", "nodes"], functions, ([name, count]) => [name, number(integer(count))]);
   add("metadata", ["key", "value"], metadata, ([key, value]) => [key, mono(value, 120)]);
   if (doc.trim() !== "") card("description", el("div.onnx-nb-doc", doc.slice(0, 20_000)));
   return cards;
@@ -200,7 +200,7 @@ function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions,
   if (unknownCount > 0) {
     const sizes = options.onResize === undefined ? `Give sizes for ${dimensions(unbound)}: shapes={…}.` : "Give sizes:";
     const why = unbound.length > 0 ? sizes : "See costs(model).unknown for the reasons.";
-    parts.push(el("p.onnx-nb-dim", `Unknown for ${formatCount(unknownCount, "node")}. ${why}`));
+    parts.push(el("p.onnx-nb-dim", `Unknown for ${countOf(unknownCount, "node")}. ${why}`));
   }
   parts.push(...sizeFields(unbound, options, signal));
   const max = Math.max(1, ...scopes.map(([, , macs]) => macs ?? 0));
@@ -262,7 +262,7 @@ function sizeFields(
 
 function dimensions(unbound: readonly string[]): string {
   const names = unbound.slice(0, 4).map((dimension) => elide(dimension, 32));
-  return names.join(", ") + (unbound.length > 4 ? ` and ${formatInteger(unbound.length - 4)} more` : "");
+  return names.join(", ") + (unbound.length > 4 ? ` and ${integer(unbound.length - 4)} more` : "");
 }
 
 function withBound(unknownCount: number, text: string): string {
@@ -298,13 +298,12 @@ function table<T>(
   const head = el("thead", el("tr", ...columns.map((title) => el("th", { scope: "col" }, title))));
   const wrapper = el("div.onnx-nb-tablebox", el("table", head, body));
   if (first < rows.length) {
-    const moreButton = el("button.onnx-nb-link", `show all ${formatInteger(rows.length)}`);
+    const moreButton = el("button.onnx-nb-link", `show all ${integer(rows.length)}`);
     moreButton.type = "button";
     on(moreButton, "click", { signal, once: true }, () => {
       moreButton.remove();
       add(first, MAX_ROWS);
-      if (rows.length > MAX_ROWS)
-        wrapper.append(el("p.onnx-nb-dim", `and ${formatInteger(rows.length - MAX_ROWS)} more`));
+      if (rows.length > MAX_ROWS) wrapper.append(el("p.onnx-nb-dim", `and ${integer(rows.length - MAX_ROWS)} more`));
     });
     wrapper.append(moreButton);
   }

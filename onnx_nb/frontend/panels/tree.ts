@@ -34,7 +34,7 @@ export class Tree implements Panel {
   readonly #foldedNodes = new Set<number>();
   /** the state that the list shows */
   #listedState: State | null = null;
-  #rows = Rows.EMPTY;
+  #rows = TreeRows.EMPTY;
   #selection: ReadonlySet<string> = new Set();
   /** the active row */
   #active = 0;
@@ -70,7 +70,7 @@ export class Tree implements Panel {
     const hasNewScopes = before?.open !== state.open;
     if (hasNewScopes) {
       const target = this.#rows.length > 0 ? this.#rows.at(this.#active).target : null;
-      this.#rows = Rows.of(this.#view.columns, state.open, this.#foldedNodes);
+      this.#rows = TreeRows.of(this.#view.columns, state.open, this.#foldedNodes);
       this.#active = Math.max(0, this.#rows.indexOf(target)); // the active row stays the same
     }
     const { selection } = state;
@@ -140,7 +140,7 @@ export class Tree implements Panel {
     else if (target.kind === "node" && expanded !== null) {
       if (expanded) this.#foldedNodes.add(target.id);
       else this.#foldedNodes.delete(target.id);
-      this.#rows = Rows.of(this.#view.columns, this.#view.state().open, this.#foldedNodes);
+      this.#rows = TreeRows.of(this.#view.columns, this.#view.state().open, this.#foldedNodes);
       this.#fill();
     }
   }
@@ -234,7 +234,7 @@ function words(columns: Columns, target: Target): { title: string; sub: string }
 
 // ---------------------------------------------------------------- rows
 
-export interface Row {
+export interface TreeRow {
   readonly target: Target;
   readonly level: number;
   /** null for a leaf */
@@ -251,7 +251,7 @@ const [CLOSED, EXPANDED] = [3, 6];
 const STRIDE = 5;
 
 /** The rows of the list, five numbers each: an object for each of 100,000 would take megabytes. */
-export class Rows {
+export class TreeRows {
   readonly length: number;
   /** kind + 3 × (0 for a leaf, 1 closed, 2 expanded), id, level, position, siblings */
   readonly #cells: Int32Array;
@@ -261,10 +261,10 @@ export class Rows {
     this.length = cells.length / STRIDE;
   }
 
-  static readonly EMPTY = new Rows(new Int32Array(0));
+  static readonly EMPTY = new TreeRows(new Int32Array(0));
 
   /** @param foldedNodes nodes whose tensors are hidden */
-  static of(columns: Columns, open: ReadonlySet<number>, foldedNodes: ReadonlySet<number>): Rows {
+  static of(columns: Columns, open: ReadonlySet<number>, foldedNodes: ReadonlySet<number>): TreeRows {
     const cells: number[] = [];
     const first = firstNodesOf(columns);
     const fileOrder = (item: number): number => (item < 0 ? first[~item] : item);
@@ -298,10 +298,10 @@ export class Rows {
       }
     };
     if (columns.scopeCount > 0) addScope(0, 1);
-    return new Rows(Int32Array.from(cells));
+    return new TreeRows(Int32Array.from(cells));
   }
 
-  at(row: number): Row {
+  at(row: number): TreeRow {
     const [kind, id, level, position, siblings] = this.#cells.subarray(row * STRIDE);
     const expanded = kind < CLOSED ? null : kind >= EXPANDED;
     return { target: { kind: KINDS[kind % CLOSED], id }, level, expanded, position, siblings };

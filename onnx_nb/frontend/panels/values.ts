@@ -2,7 +2,7 @@
 
 import { statistics, valueText } from "../charts/histogram.ts";
 import type { Look, PageReply, Place, ValueHost } from "../protocol/host.ts";
-import { formatInteger } from "../scene/formatting.ts";
+import { integer } from "../scene/formatting.ts";
 import { button, copyButton, el, elide, fillings, hasFocus, on, onAbort } from "../ui/dom.ts";
 import { createProgress, failureNote } from "../ui/task.ts";
 import { download } from "./export.ts";
@@ -154,9 +154,9 @@ function slicer({ page: { shape, index, trailing }, turn, signal }: Paging): HTM
 }
 
 function tableOf({ cells, row, column }: PageReply): HTMLElement {
-  const head = el("tr", el("th"), ...cells[0].map((_, at) => el("th", formatInteger(column + at))));
+  const head = el("tr", el("th"), ...cells[0].map((_, at) => el("th", integer(column + at))));
   const lines = cells.map((line, at) =>
-    el("tr", el("th", formatInteger(row + at)), ...line.map((text) => el("td", { title: text }, elide(text, 14)))),
+    el("tr", el("th", integer(row + at)), ...line.map((text) => el("td", { title: text }, elide(text, 14)))),
   );
   return el("table.onnx-nb-cells", el("thead", head), el("tbody", ...lines));
 }
@@ -229,6 +229,6 @@ function picture(
   }
   const [darkEnd, brightEnd] = [el("span", valueText(low)), el("span", valueText(high))];
   const ends = el("div.onnx-nb-gray", darkEnd, el("i", { "aria-hidden": "true" }), brightEnd);
-  const part = `Slices ${formatInteger(first)} to ${formatInteger(first + tiles - 1)} on one scale`;
+  const part = `Slices ${integer(first)} to ${integer(first + tiles - 1)} on one scale`;
   return [canvas, ends, ...(look === "channels" && tiles > 1 ? [el("div.onnx-nb-dim", part)] : [])];
 }

@@ -2,7 +2,7 @@
 
 import { type Columns, type Target, VALUE } from "../protocol/columns.ts";
 import type { GraphHost } from "../protocol/host.ts";
-import { formatCount } from "../scene/formatting.ts";
+import { countOf } from "../scene/formatting.ts";
 import { type Dispatch, keyOf, type State } from "../scene/state.ts";
 import { breakable, copy, el, elide, on } from "../ui/dom.ts";
 
@@ -72,7 +72,7 @@ export function countedByKind(targets: readonly Target[]): string {
   return (["node", "scope", "tensor"] as const)
     .map((kind) => [targets.filter((target) => target.kind === kind).length, kind] as const)
     .filter(([count]) => count > 0)
-    .map(([count, kind]) => formatCount(count, kind))
+    .map(([count, kind]) => countOf(count, kind))
     .join(", ");
 }
 
@@ -81,6 +81,6 @@ export async function copyNames({ columns, announce }: ViewContext, targets: rea
   const names = targets.map((target) => columns.nameOf(target)).filter((name) => name !== "");
   const done = names.length > 0 && (await copy(names.join("\n")));
   announce(
-    names.length === 0 ? "They have no names" : done ? `${formatCount(names.length, "name")} copied` : "Copy failed",
+    names.length === 0 ? "They have no names" : done ? `${countOf(names.length, "name")} copied` : "Copy failed",
   );
 }

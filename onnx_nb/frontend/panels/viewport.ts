@@ -8,8 +8,8 @@ import type { CameraPosition } from "../protocol/host.ts";
 import * as cameras from "../render/camera.ts";
 import { middle, type Picture } from "../render/canvas.ts";
 import { boxOf, faultsOf, type Marks, marksOf } from "../render/highlights.ts";
-import { boxTarget, type Hit, HitIndex } from "../render/hit.ts";
-import { type Step, siblingsOf, targetsIn, walk } from "../render/navigation.ts";
+import { boxTarget, HitIndex, type PointerHit } from "../render/hit.ts";
+import { type ArrowStep, siblingsOf, targetsIn, walk } from "../render/navigation.ts";
 import { toSvg } from "../render/svg.ts";
 import { isDrawnDark, readTheme, type Theme, watchTheme } from "../render/theme.ts";
 import type { DiffStatuses } from "../scene/diffstatus.ts";
@@ -367,7 +367,7 @@ export class Viewport {
     this.#loader.whenReady(() => {
       const rect = this.#place(target);
       const { camera, view } = this.#control;
-      if (rect !== null) this.#glide(cameras.reveal(camera, rect, view, { centered: toCenter }));
+      if (rect !== null) this.#glide(cameras.reveal(camera, rect, view, { toCenter }));
     });
   }
 
@@ -421,7 +421,7 @@ export class Viewport {
   }
 
   /** Returns the target next to the selection. */
-  neighbor(step: Step, tensors: boolean): Target | null {
+  neighbor(step: ArrowStep, tensors: boolean): Target | null {
     const { selection } = this.#view.state();
     return this.scene === null ? null : walk(this.scene, this.#view.columns, selection, step, tensors);
   }
@@ -444,7 +444,7 @@ export class Viewport {
     return { x: left + at.x, y: top + at.y };
   }
 
-  #hitAt(x: number, y: number): Hit | null {
+  #hitAt(x: number, y: number): PointerHit | null {
     const { camera } = this.#control;
     const world = cameras.toWorld(camera, x, y);
     return this.#index?.hit(world.x, world.y, REACH / camera.k, camera.k) ?? null;

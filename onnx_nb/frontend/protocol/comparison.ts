@@ -15,7 +15,7 @@ export interface Metric {
 /** Kinds of the errors of a point, each one byte. */
 export const STATE = { UNKNOWN: 0, EQUAL: 1, DIFFERENT: 2, MISMATCHED: 3 } as const;
 
-interface About {
+interface ComparisonAbout {
   readonly reference: string;
   readonly candidate: string;
   readonly feeds: number;
@@ -34,7 +34,7 @@ interface About {
 }
 
 export class Points extends PackedTable {
-  readonly about: About;
+  readonly about: ComparisonAbout;
   readonly count = this.column("name").length;
   /** number of values that only one side has */
   readonly missingCount = this.column("missing_name").length;
@@ -54,7 +54,7 @@ export class Points extends PackedTable {
 
   constructor(pack: Pack) {
     super(pack);
-    this.about = pack.meta as About;
+    this.about = pack.meta as ComparisonAbout;
   }
 
   /** Returns the numbers of all points; NaN for none. */
@@ -122,10 +122,10 @@ export interface Detail {
   readonly channels: ArrayLike<number>;
   /** pairs of reference and candidate, one after the other */
   readonly sample: ArrayLike<number>;
-  histogram(kind: Kind): { readonly counts: number[]; readonly edges: number[] };
+  histogram(kind: HistogramKind): { readonly counts: number[]; readonly edges: number[] };
 }
 
-export type Kind = "absolute" | "signed" | "relative" | "ulp";
+export type HistogramKind = "absolute" | "signed" | "relative" | "ulp";
 export type Details = Readonly<Partial<Record<ErrorKind, Detail>>>;
 
 export function detailsOf({ meta, arrays }: Pack): Details {

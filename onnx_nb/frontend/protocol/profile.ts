@@ -2,7 +2,7 @@
 
 import { type Pack, PackedTable, type TypedArray } from "./codec.ts";
 
-interface About {
+interface ProfileAbout {
   readonly model: string;
   /** what the profile says, in a sentence */
   readonly message: string;
@@ -37,7 +37,7 @@ export class ResourceData extends PackedTable {
 }
 
 export class ProfileData extends PackedTable {
-  readonly about: About;
+  readonly about: ProfileAbout;
   readonly count = this.column("name").length;
   readonly seconds = this.numbers("seconds");
   readonly share = this.numbers("share");
@@ -59,7 +59,7 @@ export class ProfileData extends PackedTable {
 
   constructor(pack: Pack) {
     super(pack);
-    this.about = pack.meta as About;
+    this.about = pack.meta as ProfileAbout;
   }
 
   numbers(name: string): Float64Array {

@@ -26,7 +26,7 @@ export interface Account {
   readonly path: string;
 }
 
-interface Meta {
+interface SimplificationMeta {
   readonly rules: readonly (readonly [name: string, does: string, count: number])[];
   /** numbers of nodes of each graph: all, removed or new, folded */
   readonly nodes: readonly [readonly number[], readonly number[]];
@@ -34,12 +34,12 @@ interface Meta {
 
 export class SimplificationData extends PairData {
   readonly count = this.column("rule").length;
-  readonly rules: Meta["rules"];
-  readonly nodes: Meta["nodes"];
+  readonly rules: SimplificationMeta["rules"];
+  readonly nodes: SimplificationMeta["nodes"];
 
   constructor(pack: Pack) {
     super(pack);
-    ({ rules: this.rules, nodes: this.nodes } = pack.meta as Meta);
+    ({ rules: this.rules, nodes: this.nodes } = pack.meta as SimplificationMeta);
   }
 
   ruleOf(change: number): number {

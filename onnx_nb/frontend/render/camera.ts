@@ -119,12 +119,7 @@ function center(bounds: Rect, view: Size, k: number): Camera {
  * Brings `rect` into view at a readable size: no move if it is visible, the smallest move if part of it is, else (or if
  * `centered`) into the middle.
  */
-export function reveal(
-  camera: Camera,
-  rect: Rect,
-  view: Size,
-  { margin = 48, centered: toCenter = false } = {},
-): Camera {
+export function reveal(camera: Camera, rect: Rect, view: Size, { margin = 48, toCenter = false } = {}): Camera {
   let k = camera.k < K_LEGIBLE ? K_COMFORTABLE : camera.k;
   const maxZoom = Math.min((view.w - margin) / rect.w, (view.h - margin) / rect.h);
   if (maxZoom < k) k = Math.max(K_LEGIBLE, maxZoom);

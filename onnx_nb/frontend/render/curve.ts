@@ -5,7 +5,7 @@
 
 import type { Direction } from "../protocol/host.ts";
 
-interface Pen {
+interface PathPen {
   moveTo(x: number, y: number): void;
   lineTo(x: number, y: number): void;
   bezierCurveTo(x1: number, y1: number, x2: number, y2: number, x: number, y: number): void;
@@ -13,7 +13,7 @@ interface Pen {
 
 /** Traces points `from` … `to − 1` (x, y pairs); `back` traces from the last to the first, starting at the pen. */
 export function trace(
-  pen: Pen,
+  pen: PathPen,
   points: Float32Array,
   from: number,
   to: number,

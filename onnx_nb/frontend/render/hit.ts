@@ -10,7 +10,7 @@ import { BOX, type Rect, type Scene } from "../scene/scene.ts";
 import type { Point } from "./camera.ts";
 import { along, distance2 } from "./curve.ts";
 
-export interface Hit {
+export interface PointerHit {
   readonly target: Target;
   readonly part: "box" | "toggle" | "edge" | "label";
   /** index in the scene, −1 for none */
@@ -79,7 +79,7 @@ export class HitIndex {
   }
 
   /** @param tolerance reach of an edge in world px; the zoom `k` determines what is visible */
-  hit(x: number, y: number, tolerance: number, k: number): Hit | null {
+  hit(x: number, y: number, tolerance: number, k: number): PointerHit | null {
     const { boxes } = this.#scene;
     const box = this.boxAt(x, y);
     const kind = box < 0 ? -1 : boxes.kind[box];
@@ -159,15 +159,15 @@ export class HitIndex {
     return null;
   }
 
-  #onBox(box: number, part: "box" | "toggle"): Hit {
+  #onBox(box: number, part: "box" | "toggle"): PointerHit {
     return { target: boxTarget(this.#scene, box), part, box, edge: -1 };
   }
 
-  #onEdge(edge: number, part: "edge" | "label"): Hit {
+  #onEdge(edge: number, part: "edge" | "label"): PointerHit {
     return { target: { kind: "tensor", id: this.#scene.edges.value[edge] }, part, box: -1, edge };
   }
 
-  #toggleAt(box: number, x: number, y: number, k: number): Hit | null {
+  #toggleAt(box: number, x: number, y: number, k: number): PointerHit | null {
     const { boxes } = this.#scene;
     if (boxes.kind[box] !== BOX.SCOPE && boxes.kind[box] !== BOX.OPEN) return null;
     if (TEXT.title * k < LEGIBLE) return null;

@@ -6,13 +6,19 @@ import type { Rect } from "./camera.ts";
 import { boxOf } from "./highlights.ts";
 import { boxTarget, type HitIndex } from "./hit.ts";
 
-export type Step = "up" | "down" | "left" | "right";
+export type ArrowStep = "up" | "down" | "left" | "right";
 
 /**
  * Returns the target of a step: up and down to a producer or consumer, left and right to a neighbor at the same height.
  * With `tensors` a step from a box stops at the tensor between.
  */
-export function walk(scene: Scene, columns: Columns, from: Target | null, step: Step, tensors: boolean): Target | null {
+export function walk(
+  scene: Scene,
+  columns: Columns,
+  from: Target | null,
+  step: ArrowStep,
+  tensors: boolean,
+): Target | null {
   if (scene.boxes.count === 0) return null;
   if (from === null) return boxTarget(scene, start(scene));
   const box = boxOf(scene, columns, from);
@@ -34,7 +40,7 @@ function start(scene: Scene): number {
   return topmost;
 }
 
-function fromTensor(scene: Scene, value: number, step: Step): Target | null {
+function fromTensor(scene: Scene, value: number, step: ArrowStep): Target | null {
   const { producer, consumers } = scene.boxesOfValue(value);
   if (step === "up") return producer >= 0 ? boxTarget(scene, producer) : null;
   if (step === "down") return consumers.length > 0 ? boxTarget(scene, consumers[0]) : null;
@@ -54,7 +60,7 @@ function fromTensor(scene: Scene, value: number, step: Step): Target | null {
 }
 
 /** Returns the nearest box whose height overlaps, on the wanted side, in the same scope. */
-function boxAside(scene: Scene, box: number, step: Step): Target | null {
+function boxAside(scene: Scene, box: number, step: ArrowStep): Target | null {
   const { count, parent, x, y, w, h } = scene.boxes;
   let nearestBox = -1;
   let distance = Number.POSITIVE_INFINITY;

@@ -32,13 +32,13 @@ export function formatNumber(x: number, digits: number): string {
 const INTEGERS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
 /** Formats a count in full: 1897 → "1,897". */
-export function formatInteger(count: number): string {
+export function integer(count: number): string {
   return INTEGERS.format(count).replace("-", "−");
 }
 
 /** Formats a count with its noun: 1 → "1 node", 3 → "3 nodes". */
-export function formatCount(count: number, noun: string): string {
-  return `${formatInteger(count)} ${noun}${count === 1 ? "" : "s"}`;
+export function countOf(count: number, noun: string): string {
+  return `${integer(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
 
 /** Formats a count with a unit prefix: 7087872 → "7.1 M". */

@@ -1,7 +1,7 @@
 /** The text in a box and on an edge, elided to fit, and the size of the box that holds it. */
 
 import { attributePairs, type Columns, NODE_DIFFERS, SCOPE_KIND } from "../protocol/columns.ts";
-import { formatCompact, formatCount } from "./formatting.ts";
+import { countOf, formatCompact } from "./formatting.ts";
 import { Interner } from "./interner.ts";
 import { BOX, type Label, type Pair } from "./scene.ts";
 
@@ -240,7 +240,7 @@ function contentsText(columns: Columns, scope: number): string {
   const repeat = columns.scopeRepeat[scope];
   const perMember = columns.isRow(scope) && repeat > 1 && columns.scopeNodes[scope] % repeat === 0;
   const share = perMember ? repeat : 1;
-  const ops = `${formatCount(columns.scopeNodes[scope] / share, "op")}${perMember ? " each" : ""}`;
+  const ops = `${countOf(columns.scopeNodes[scope] / share, "op")}${perMember ? " each" : ""}`;
   const params = columns.scopeParams[scope] / share;
   return params > 0 ? `${ops} · ${formatCompact(params)} ${params === 1 ? "parameter" : "parameters"}` : ops;
 }

@@ -27,7 +27,7 @@ type Undoable = Pick<
   State,
   "boundary" | "submodel" | "open" | "direction" | "selection" | "others" | "overlay" | "color" | "bookmarks"
 >;
-export type Change = Partial<Undoable>;
+export type UndoStep = Partial<Undoable>;
 
 export interface State {
   readonly open: ReadonlySet<number>;
@@ -44,8 +44,8 @@ export interface State {
   /** the submodel next to the graph */
   readonly submodel: Submodel | null;
   /** steps to undo, the latest at the end, and steps to redo */
-  readonly undo: readonly Change[];
-  readonly redo: readonly Change[];
+  readonly undo: readonly UndoStep[];
+  readonly redo: readonly UndoStep[];
   readonly plan: Plan | null;
   readonly search: string;
   readonly hits: readonly Hit[];
@@ -167,7 +167,7 @@ export function reduce(state: State, action: Action | Command, columns: Columns)
 
 /** Records the fields that a step changed. */
 function record(before: State, after: State, action: Action | Command): State {
-  const change: Change = {
+  const change: UndoStep = {
     ...(before.boundary !== after.boundary && { boundary: before.boundary }),
     ...(before.submodel !== after.submodel && { submodel: before.submodel }),
     ...(before.open !== after.open && { open: before.open }),
@@ -187,7 +187,7 @@ function record(before: State, after: State, action: Action | Command): State {
 function back(state: State, way: "undo" | "redo"): State {
   const change = state[way].at(-1);
   if (change === undefined) return state;
-  const inverse = Object.fromEntries(Object.keys(change).map((key) => [key, state[key as keyof Change]])) as Change;
+  const inverse = Object.fromEntries(Object.keys(change).map((key) => [key, state[key as keyof UndoStep]])) as UndoStep;
   const there = way === "undo" ? "redo" : "undo";
   return {
     ...state,

@@ -33,7 +33,7 @@ export interface Term {
   readonly patterns: readonly Pattern[];
 }
 
-export interface Step {
+export interface ChainStep {
   readonly terms: readonly Term[];
   /** any number of nodes may be between the previous step and this one */
   readonly gap: boolean;
@@ -41,7 +41,7 @@ export interface Step {
 
 /** A single step is an ordinary search, unless `chain` is set. */
 export interface Query {
-  readonly steps: readonly Step[];
+  readonly steps: readonly ChainStep[];
   readonly chain: boolean;
 }
 
@@ -79,7 +79,7 @@ class Reader {
   }
 
   read(): Query {
-    const steps: Step[] = [];
+    const steps: ChainStep[] = [];
     let chain = false;
     let gap = false;
     for (;;) {

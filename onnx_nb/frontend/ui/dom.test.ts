@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 
 import { describe, expect, it } from "vitest";
-import { bytes, formatCompact, formatCount, formatInteger } from "../scene/formatting.ts";
+import { bytes, countOf, formatCompact, integer } from "../scene/formatting.ts";
 import { el, elide, fillings } from "./dom.ts";
 
 describe("el", () => {
@@ -49,8 +49,8 @@ describe("numbers", () => {
       "1.0 M",
     ]);
     expect([0, 512, 2_400_000, 437_928_960].map(bytes)).toEqual(["0 B", "512 B", "2.4 MB", "438 MB"]);
-    expect(formatInteger(100_000)).toBe("100,000");
-    expect([formatCount(1, "node"), formatCount(3, "node")]).toEqual(["1 node", "3 nodes"]);
+    expect(integer(100_000)).toBe("100,000");
+    expect([countOf(1, "node"), countOf(3, "node")]).toEqual(["1 node", "3 nodes"]);
   });
 });
 

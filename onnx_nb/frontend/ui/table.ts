@@ -3,7 +3,7 @@
  * a grid. Only the rows in view are elements.
  */
 
-import { formatCount, formatInteger, formatNumber } from "../scene/formatting.ts";
+import { countOf, formatNumber, integer } from "../scene/formatting.ts";
 import { button, el, elide, on, onAbort } from "./dom.ts";
 
 export interface TableColumn extends RowColumn {
@@ -235,10 +235,10 @@ export class Table {
       ...cells,
     );
     if (times > 1) {
-      const title = open ? "Show one row for all of this kind" : `Show all ${formatInteger(times)} of this kind`;
+      const title = open ? "Show one row for all of this kind" : `Show all ${integer(times)} of this kind`;
       const labels = { title, "aria-label": title, "aria-expanded": open };
       const attributes = { type: "button", tabindex: -1, ...labels, data: { kind: String(row) } };
-      cells[0]?.replaceChildren(el("button.onnx-nb-times", attributes, `${open ? "–" : "+"} ×${formatInteger(times)}`));
+      cells[0]?.replaceChildren(el("button.onnx-nb-times", attributes, `${open ? "–" : "+"} ×${integer(times)}`));
     }
     this.#rowElements.set(row, element);
     this.#body.append(element);
@@ -274,10 +274,8 @@ export class Table {
     this.#body.style.height = `${Math.min(TALLEST, this.#rows.length * ROW)}px`;
     this.element.setAttribute("aria-rowcount", String(this.#rows.length + 1));
     const kinds = this.#kindCounts.size;
-    const countText =
-      shownCount === count ? formatCount(count, noun) : `${formatInteger(shownCount)} of ${formatCount(count, noun)}`;
-    this.#left.textContent =
-      kinds > 0 && kinds < shownCount ? `${countText} of ${formatCount(kinds, "kind")}` : countText;
+    const countText = shownCount === count ? countOf(count, noun) : `${integer(shownCount)} of ${countOf(count, noun)}`;
+    this.#left.textContent = kinds > 0 && kinds < shownCount ? `${countText} of ${countOf(kinds, "kind")}` : countText;
     this.#empty.hidden = shownCount > 0;
     this.#empty.textContent = count === 0 ? `There are no ${noun}s.` : `No ${noun} fits the filter.`;
     columns.forEach((column, at) => {
@@ -617,7 +615,7 @@ export function createTableTabs(
   onShow: (tab: number) => void = () => undefined,
 ) {
   const buttons = tabs.map(([name, count], at) =>
-    button(`${name} (${formatInteger(count)})`, () => show(at), signal, { class: "onnx-nb-small" }),
+    button(`${name} (${integer(count)})`, () => show(at), signal, { class: "onnx-nb-small" }),
   );
   const show = (tab: number): void => {
     tabs.forEach(([, , { element, filter }], at) => {

@@ -1,16 +1,16 @@
 /** Mounts the points of a comparison. */
 
 import { type ComparisonOptions, type ComparisonView, createComparison } from "../panels/comparison.ts";
-import type { Step } from "../panels/quantizers.ts";
+import type { FloatStep } from "../panels/quantizers.ts";
 import { unpack } from "../protocol/codec.ts";
 import { type Details, detailsOf, Points } from "../protocol/comparison.ts";
 import { bindLink, bindTrait } from "../protocol/model.ts";
 import { announceChoice, markDrawn, type Page, roomBelow, sharing } from "./mount.ts";
 
-type Detail = ComparisonOptions["detail"];
+type LoadDetail = ComparisonOptions["detail"];
 
 /** Returns details that were packed with the points, and requests the others. */
-function packedOr(points: Points, ask: Detail): Detail {
+function packedOr(points: Points, ask: LoadDetail): LoadDetail {
   return async (row, signal) => {
     const detail = points.detail(row);
     return detail === null ? ask(row, signal) : detailsOf(await unpack(detail));
@@ -24,7 +24,7 @@ export const comparisonWidget = sharing(
     const height = Number(model.get("height"));
     /** @param inside the module whose operations are shown, "" for none */
     const detailIn =
-      (inside: string): Detail =>
+      (inside: string): LoadDetail =>
       async (row, abort): Promise<Details> =>
         detailsOf(await unpack(await channel.bytes("detail", { row, inside }, { signal: abort })));
 
@@ -72,7 +72,7 @@ export const comparisonWidget = sharing(
             return (await channel.value<{ message: string }>(verb, parameters, options)).message;
           },
         }),
-        steps: model.get("_steps") as readonly Step[],
+        steps: model.get("_steps") as readonly FloatStep[],
         onQuantizer: (tensor) => {
           model.set("selection", [{ kind: "tensor", name: tensor }]);
           model.save_changes();
@@ -84,7 +84,7 @@ export const comparisonWidget = sharing(
     const putPoint = bindTrait<string>(model, "point", view.choose, signal);
     const putMetric = bindTrait<string>(model, "metric", view.setMetric, signal);
     bindLink(model, channel, view.setLink, signal);
-    bindTrait<readonly Step[]>(model, "_steps", view.setSteps, signal);
+    bindTrait<readonly FloatStep[]>(model, "_steps", view.setSteps, signal);
     markDrawn(root, signal, () => (drillView ?? view).redraw());
   },
 );
@@ -99,7 +99,7 @@ export const comparisonPage: Page = async (root, about, part, signal) => {
     const row = points.rowOf(name);
     if (row >= 0) announceChoice(root, ...sides.map((side) => points.text(side, row)));
   };
-  const { steps } = about as { steps: readonly Step[] };
+  const { steps } = about as { steps: readonly FloatStep[] };
   const onRound = (tensor: string): void => announceChoice(root, tensor);
   const options = { height: roomBelow(root, 98, 420), detail, onChoose, onQuantizer: onRound, steps };
   const view = createComparison(root, points, options, signal);

@@ -11,7 +11,7 @@ import { sameTarget } from "../scene/state.ts";
 import { announceChoice, markDrawn, type Page, roomBelow, rootIn, sharing } from "./mount.ts";
 
 /** The trait `_overlay`. */
-type Numbers = Readonly<Record<string, unknown>> & { readonly nodes: DataView; readonly groups: DataView };
+type OverlayMessage = Readonly<Record<string, unknown>> & { readonly nodes: DataView; readonly groups: DataView };
 
 /** Columns on this page by their digest: shown in views, and still being loaded. */
 const columnsOnPage = new Map<string, WeakRef<Columns>>();
@@ -45,7 +45,7 @@ export const graphWidget = sharing(
         const target = targetOf(columns, reference);
         return target === null ? [] : [{ ...target, name: reference.name }];
       });
-    const overlay = (numbers: Numbers | null): OverlayData | null =>
+    const overlay = (numbers: OverlayMessage | null): OverlayData | null =>
       numbers && overlayOf({ value: numbers, buffers: [numbers.nodes, numbers.groups] });
 
     const host: GraphHost = Object.assign(graphHost(channel), {
@@ -83,7 +83,7 @@ export const graphWidget = sharing(
     const putOutputs = bindTrait<readonly string[]>(model, "outputs", (outputs) => view.apply({ outputs }), signal);
     const putView = bindTrait<ViewState>(model, "view", (to) => view.apply(viewTo(columns, to)), signal);
     const putDirection = bindTrait<Direction>(model, "direction", (direction) => view.apply({ direction }), signal);
-    const putOverlay = bindTrait<Numbers | null>(
+    const putOverlay = bindTrait<OverlayMessage | null>(
       model,
       "_overlay",
       (numbers) => view.apply({ overlay: overlay(numbers) }),
