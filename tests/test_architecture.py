@@ -109,3 +109,35 @@ def test_constants_of_verdicts_stand_in_one_file() -> None:
         if isinstance(node.value, ast.Constant) and isinstance(node.value.value, float)
     ]
     assert fractions == ["onnx_nb.analysis.compare.metrics: RTOL", "onnx_nb.analysis.compare.metrics: ATOL"]
+
+
+FRONTEND = ROOT / "onnx_nb" / "frontend"
+# each uses only what stands after it
+SHELVES: tuple[str, ...] = ("labextension", "entry", "stub", "widgets", "panels", "charts")
+SHELVES += ("ui", "render", "layout", "search", "scene", "protocol")
+IMPORT = re.compile(r'^(?:import|export)\s[^;"]*?"(\.[^"]+\.ts)"', re.MULTILINE)
+UNRANKED = (".test.ts", "testing.ts", ".d.ts", ".config.ts", "bench.ts")
+
+
+def shelf_of(path: Path) -> str:
+    """Return the folder of a source file of the front end, or its own name if it stands above the folders."""
+    return path.relative_to(FRONTEND).with_suffix("").parts[0]
+
+
+def test_no_import_of_the_front_end_runs_upward() -> None:
+    """The folders of the front end have an order, which type imports keep as well."""
+    sources = [path for path in FRONTEND.glob("**/*.ts") if "node_modules" not in path.parts]
+    sources = [path for path in sources if not path.name.endswith(UNRANKED)]
+    assert {shelf_of(path) for path in sources} == set(SHELVES)
+    imports = [
+        (path, (path.parent / name).resolve())
+        for path in sources
+        for name in IMPORT.findall(path.read_text(encoding="utf-8"))
+    ]
+    upward = [
+        f"{path.relative_to(FRONTEND)} imports {source.relative_to(FRONTEND)}"
+        for path, source in imports
+        if SHELVES.index(shelf_of(source)) < SHELVES.index(shelf_of(path))
+    ]
+    assert not upward
+    assert len(imports) > 200

@@ -4,10 +4,10 @@
  */
 
 import { readFileSync } from "node:fs";
+import { buildScene, createCache } from "./layout/build.ts";
 import { unpack } from "./protocol/codec.ts";
 import { Columns } from "./protocol/columns.ts";
 import { columnsOf, measure } from "./protocol/testing.ts";
-import { buildScene, createCache } from "./scene/build.ts";
 import { defaultOpen } from "./scene/opening.ts";
 import type { Scene } from "./scene/scene.ts";
 

@@ -12,29 +12,6 @@ import { build, context } from "esbuild";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 
-/** Words of stylesheets by the sign that takes their place in the bundle. */
-const FREQUENT = {
-  "?": ":1px solid var(--nb-line)",
-  "^": ".onnx-nb-",
-  "!": ".onnx-nb",
-  "~": "var(--nb-",
-  $: "background:",
-  "&": "{display:",
-  "<": "border",
-  A: "width:",
-  B: "height:",
-  E: "padding:",
-  F: "color-mix(in srgb,",
-  G: "color",
-  H: "overflow",
-  J: "white-space:nowrap",
-  K: ";align-items:center",
-  L: "{position:absolute;",
-  O: "minmax(0,1fr)",
-  P: "flex",
-  Q: "font-",
-};
-
 const common = {
   absWorkingDir: here("."),
   bundle: true,
@@ -45,18 +22,12 @@ const common = {
   loader: { ".svg": "text" },
   plugins: [
     {
-      // a stylesheet and what it imports are one text in the bundle, where a sign stands for each frequent word
+      // a stylesheet and what it imports are one text in the bundle
       name: "css as text",
       setup({ onLoad }) {
         onLoad({ filter: /\.css$/ }, async ({ path }) => {
           const { outputFiles } = await build({ entryPoints: [path], bundle: true, minify: true, write: false });
-          let [css, words] = [outputFiles[0].text, ""];
-          for (const [sign, word] of Object.entries(FREQUENT)) {
-            if (css.includes(sign) || !css.includes(word)) continue; // this one has the sign itself
-            css = css.replaceAll(word, sign);
-            words += `.replaceAll(${JSON.stringify(sign)},${JSON.stringify(word)})`;
-          }
-          return { contents: `export default ${JSON.stringify(css)}${words}`, loader: "js" };
+          return { contents: outputFiles[0].text, loader: "text" };
         });
       },
     },
@@ -116,7 +87,7 @@ async function notices(results) {
   const components = [];
   for (const folder of [...new Set(packages)].sort()) {
     const { name, version, license } = JSON.parse(await readFile(here(`${folder}/package.json`), "utf8"));
-    const file = (await readdir(here(folder))).find((each) => /^licen[cs]e/i.test(each));
+    const file = (await readdir(here(folder))).find((entry) => /^licen[cs]e/i.test(entry));
     if (!file) throw new Error(`${name} has no license file`);
     const text = await readFile(here(`${folder}/${file}`), "utf8");
     parts.push(`${name} ${version} (${license})`, text.trim());
@@ -134,7 +105,7 @@ async function notices(results) {
   const purl = `pkg:pypi/onnx-nb@${version}`;
   const component = { type: "library", "bom-ref": purl, name: "onnx-nb", version, purl };
   const bill = { bomFormat: "CycloneDX", specVersion: "1.6", version: 1, metadata: { component }, components };
-  const dependencies = [{ ref: purl, dependsOn: components.map((each) => each.purl) }];
+  const dependencies = [{ ref: purl, dependsOn: components.map((component) => component.purl) }];
   await writeFile(here("../static/onnx_nb.cdx.json"), json({ ...bill, dependencies }));
 }
 

@@ -55,7 +55,7 @@ export default () => {
   const channelOf = (model: WidgetModel): Channel => {
     if (channel === undefined) {
       channel = new Channel(model, closing.signal);
-      channel.reconnected = () => release(model);
+      channel.onReconnect = () => release(model);
     }
     return channel;
   };
@@ -68,8 +68,8 @@ export default () => {
   };
   return {
     initialize({ model }: { model: WidgetModel }): () => void {
-      const lost = (heard: boolean): void => void (heard || channelOf(model).lose());
-      hearKernel(model).then(lost, (error) => console.error(error)); // before the first request
+      const checkKernel = (hasKernel: boolean): void => void (hasKernel || channelOf(model).lose());
+      hearKernel(model).then(checkKernel, (error) => console.error(error)); // before the first request
       if (String(model.get("_kind")) in WIDGETS) viewOf(model);
       return () => closing.abort();
     },

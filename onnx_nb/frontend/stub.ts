@@ -24,7 +24,7 @@ async function load(model: WidgetModel): Promise<Module> {
   const id = String(model.get("_code")).replace("IPY_MODEL_", "");
   let loading = modules.get(id);
   if (loading === undefined) {
-    loading = codeOf(model, id).then(imported);
+    loading = codeOf(model, id).then(importCode);
     modules.set(id, loading);
     loading.catch(() => modules.delete(id)); // another widget may succeed
   }
@@ -33,33 +33,35 @@ async function load(model: WidgetModel): Promise<Module> {
 
 async function codeOf(model: WidgetModel, id: string): Promise<string> {
   try {
-    const own = model.get("code");
-    const shared = (own === undefined ? await model.widget_manager?.get_model(id) : model) as unknown as WidgetModel;
-    return String(shared.get("code"));
+    const code = model.get("code");
+    const codeModel = (code === undefined
+      ? await model.widget_manager?.get_model(id)
+      : model) as unknown as WidgetModel;
+    return String(codeModel.get("code"));
   } catch {
-    return asked(model);
+    return requestCode(model);
   }
 }
 
-function asked(model: WidgetModel): Promise<string> {
+function requestCode(model: WidgetModel): Promise<string> {
   const id = Math.floor(Math.random() * 2 ** 40);
   return new Promise((resolve) => {
-    const answered = (content: unknown): void => {
+    const receive = (content: unknown): void => {
       const answer = content as { id?: number; value?: string } | null;
       if (answer?.id !== id) return;
-      model.off("msg:custom", answered);
+      model.off("msg:custom", receive);
       resolve(String(answer.value));
     };
-    model.on("msg:custom", answered);
+    model.on("msg:custom", receive);
     model.send({ id, verb: "code" });
   });
 }
 
 /** Has V8 compile every function at once, on a thread of its own, while the kernel works; else it would when drawing. */
-const EAGER = "//# allFunctionsCalledOnLoad\n";
+const EAGER_COMPILATION = "//# allFunctionsCalledOnLoad\n";
 
-async function imported(code: string): Promise<() => Module> {
-  const url = URL.createObjectURL(new Blob([EAGER, code], { type: "text/javascript" }));
+async function importCode(code: string): Promise<() => Module> {
+  const url = URL.createObjectURL(new Blob([EAGER_COMPILATION, code], { type: "text/javascript" }));
   try {
     return (await import(url)).default;
   } finally {
@@ -69,15 +71,15 @@ async function imported(code: string): Promise<() => Module> {
 
 export default () => {
   let module: Promise<Module> | undefined;
-  const loaded = (model: WidgetModel): Promise<Module> => {
+  const moduleFor = (model: WidgetModel): Promise<Module> => {
     module ??= load(model);
     return module;
   };
   return {
     initialize: async (context: { model: WidgetModel }) => {
-      const { initialize } = await loaded(context.model);
+      const { initialize } = await moduleFor(context.model);
       return context.model.get("code") === undefined ? initialize(context) : undefined;
     },
-    render: async (context: Mount) => (await loaded(context.model)).render(context),
+    render: async (context: Mount) => (await moduleFor(context.model)).render(context),
   };
 };

@@ -3,7 +3,7 @@ import { createPlotArea, type ErrorSeries, type PlotArea, spanOf } from "./error
 
 const errorsOf = (numbers: number[], more: Partial<ErrorSeries> = {}): ErrorSeries => ({
   count: numbers.length,
-  series: [{ which: "cumulative", numbers: Float64Array.from(numbers) }],
+  series: [{ kind: "cumulative", numbers: Float64Array.from(numbers) }],
   logarithmic: true,
   parts: [],
   odd: "NaN, Inf",
@@ -40,10 +40,10 @@ describe("errors against depth", () => {
 
   it("finds the point at a position, by depth before height", () => {
     const area = areaOf(errorsOf(Array.from({ length: 100 }, (_, row) => (row === 40 ? 1 : 1e-7))));
-    expect(area.nearest(area.x(40), area.y(1))).toBe(40);
-    expect(area.nearest(area.x(7) + 2, area.y(1e-7))).toBe(7);
-    expect(areaOf(errorsOf([])).nearest(100, 100)).toBe(-1);
-    expect(areaOf(errorsOf([Number.NaN])).nearest(100, 100)).toBe(-1);
+    expect(area.rowNear(area.x(40), area.y(1))).toBe(40);
+    expect(area.rowNear(area.x(7) + 2, area.y(1e-7))).toBe(7);
+    expect(areaOf(errorsOf([])).rowNear(100, 100)).toBe(-1);
+    expect(areaOf(errorsOf([Number.NaN])).rowNear(100, 100)).toBe(-1);
   });
 
   it("clamps a span to the rows, with a minimum of a few points", () => {

@@ -1,12 +1,12 @@
 /** Plot of errors against depth: points respond to the pointer and the keyboard, and dragging over a range zooms in. */
 
-import { button, el, on, onAbort } from "../panels/dom.ts";
-import { drawnAs } from "../panels/still.ts";
-import type { Which } from "../protocol/comparison.ts";
+import type { ErrorKind } from "../protocol/comparison.ts";
 import type { Pen } from "../render/canvas.ts";
 import { documentOf, SvgPen, xml } from "../render/svg.ts";
 import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
-import { plain } from "../scene/formatting.ts";
+import { integer } from "../scene/formatting.ts";
+import { button, el, on, onAbort } from "../ui/dom.ts";
+import { drawnAs } from "../ui/still.ts";
 
 export interface ErrorPlotOptions {
   /** name of the plotted metric */
@@ -19,7 +19,7 @@ export interface ErrorPlotOptions {
   readonly describe: (row: number) => string;
   readonly tooltip: (row: number) => readonly Node[];
   /** a person chose a point */
-  readonly chosen: (row: number) => void;
+  readonly onChoose: (row: number) => void;
   /** message over a plot that has nothing to show, "" for none */
   readonly note: string;
 }
@@ -34,20 +34,20 @@ export class ErrorPlot {
   readonly #options: ErrorPlotOptions;
   readonly #plot: HTMLElement;
   readonly #ground = el("canvas.onnx-nb-depth-ground", { "aria-hidden": true });
-  readonly #over = el("canvas.onnx-nb-depth-over", { "aria-hidden": true });
+  readonly #overlay = el("canvas.onnx-nb-depth-over", { "aria-hidden": true });
   readonly #tooltip = el("div.onnx-nb-tooltip", { "aria-hidden": true });
   readonly #showAll: HTMLElement;
   #errors: ErrorSeries;
   #metric: string;
   #span: Span;
   #area: PlotArea;
-  #chosen = -1;
-  #hovered = -1;
+  #chosenRow = -1;
+  #hoveredRow = -1;
   #drag: { readonly from: number; to: number } | null = null;
   #theme: Theme | null = null;
   #frame = 0;
   /** the errors must be redrawn, not only the chosen point */
-  #stale = false;
+  #needsRedraw = false;
 
   constructor(errors: ErrorSeries, options: ErrorPlotOptions, signal: AbortSignal) {
     this.#options = options;
@@ -66,14 +66,14 @@ export class ErrorPlot {
       "aria-label": options.label ?? "Errors against depth",
       "aria-valuemin": 1,
     };
-    this.#plot = el("div.onnx-nb-depth-plot", label, this.#ground, this.#over);
+    this.#plot = el("div.onnx-nb-depth-plot", label, this.#ground, this.#overlay);
     const note = options.note === "" ? null : el("div.onnx-nb-depth-note.onnx-nb-dim", options.note);
     this.element = el("div.onnx-nb-depth", this.#plot, note, this.#showAll, this.#tooltip);
     this.#area = this.#areaNow();
     drawnAs(this.#ground, () => this.#still((pen, area) => drawErrors(pen, area, options.first, this.#look)));
-    drawnAs(this.#over, () => {
+    drawnAs(this.#overlay, () => {
       const { theme } = this.#look;
-      return this.#still((pen, area) => drawChosen(pen, area, this.#chosen, theme.text, theme));
+      return this.#still((pen, area) => drawChoice(pen, area, this.#chosenRow, theme.text, theme));
     });
     this.#listenPointer(signal);
     this.#listenKeys(signal);
@@ -93,7 +93,7 @@ export class ErrorPlot {
   }
 
   choose(row: number): void {
-    this.#chosen = row;
+    this.#chosenRow = row;
     this.#describe();
     const { from, to } = this.#span;
     const half = (to - from) / 2;
@@ -111,7 +111,7 @@ export class ErrorPlot {
   svg(title: string): string {
     const [w, h] = this.#size;
     const pen = new SvgPen(createMeasure(this.#look.theme.font));
-    this.#drawWhole(pen, title, 1);
+    this.#drawPicture(pen, title, 1);
     return documentOf(w, h + CAPTION, `<title>${xml(title)}</title>${pen.finish()}`);
   }
 
@@ -127,7 +127,7 @@ export class ErrorPlot {
     const canvas = el("canvas", { width: 2 * w, height: 2 * (h + CAPTION) });
     const pen = canvas.getContext("2d");
     if (pen === null) return Promise.reject(new Error("this browser cannot draw on a canvas"));
-    this.#drawWhole(pen as Pen, title, 2);
+    this.#drawPicture(pen as Pen, title, 2);
     return new Promise((resolve, reject) => {
       canvas.toBlob((blob) => (blob === null ? reject(new Error("the picture is too large")) : resolve(blob)));
     });
@@ -139,7 +139,7 @@ export class ErrorPlot {
     return [Math.max(160, this.#plot.clientWidth || 600), this.#plot.clientHeight || HEIGHT];
   }
 
-  get #look(): Look {
+  get #look(): Style {
     this.#theme ??= readTheme(this.element.closest<HTMLElement>(".onnx-nb") ?? this.element, ["activation"]);
     return { theme: this.#theme, isolated: this.#theme.categories[0] };
   }
@@ -161,21 +161,21 @@ export class ErrorPlot {
   }
 
   #schedule(errors = false): void {
-    this.#stale ||= errors;
+    this.#needsRedraw ||= errors;
     if (this.#frame !== 0) return;
     this.#frame = requestAnimationFrame(() => {
       this.#frame = 0;
-      if (this.#stale) {
+      if (this.#needsRedraw) {
         this.#area = this.#areaNow();
-        const pen = this.#cleared(this.#ground);
+        const pen = this.#clear(this.#ground);
         if (pen !== null) drawErrors(pen, this.#area, this.#options.first, this.#look);
       }
-      this.#stale = false;
+      this.#needsRedraw = false;
       this.#drawMarks();
     });
   }
 
-  #cleared(canvas: HTMLCanvasElement): Pen | null {
+  #clear(canvas: HTMLCanvasElement): Pen | null {
     const [w, h] = this.#size;
     const density = globalThis.devicePixelRatio || 1;
     if (canvas.width !== Math.round(w * density)) canvas.width = Math.round(w * density);
@@ -187,7 +187,7 @@ export class ErrorPlot {
   }
 
   #drawMarks(): void {
-    const pen = this.#cleared(this.#over);
+    const pen = this.#clear(this.#overlay);
     if (pen === null) return;
     const { theme } = this.#look;
     if (this.#drag !== null) {
@@ -195,11 +195,11 @@ export class ErrorPlot {
       pen.fillStyle = theme.halo;
       pen.fillRect(Math.min(from, to), 4, Math.abs(to - from), this.#area.height - 28);
     }
-    if (this.#hovered !== this.#chosen) drawChosen(pen, this.#area, this.#hovered, theme.dim, theme);
-    drawChosen(pen, this.#area, this.#chosen, theme.text, theme);
+    if (this.#hoveredRow !== this.#chosenRow) drawChoice(pen, this.#area, this.#hoveredRow, theme.dim, theme);
+    drawChoice(pen, this.#area, this.#chosenRow, theme.text, theme);
   }
 
-  #drawWhole(pen: Pen, title: string, scale: number): void {
+  #drawPicture(pen: Pen, title: string, scale: number): void {
     const look = this.#look;
     const area = this.#areaNow();
     pen.setTransform(scale, 0, 0, scale, 0, 0);
@@ -213,21 +213,21 @@ export class ErrorPlot {
   // ---------------------------------------------------------------- choosing
 
   #describe(): void {
-    const row = this.#chosen;
+    const row = this.#chosenRow;
     this.#plot.setAttribute("aria-valuemax", String(Math.max(1, this.#errors.count)));
     this.#plot.setAttribute("aria-valuenow", String(Math.max(1, row + 1)));
     this.#plot.setAttribute("aria-valuetext", row < 0 ? "no point chosen" : this.#options.describe(row));
   }
 
   #pick(row: number): void {
-    if (row < 0 || row === this.#chosen) return;
+    if (row < 0 || row === this.#chosenRow) return;
     this.choose(row);
-    this.#options.chosen(row);
+    this.#options.onChoose(row);
   }
 
   #hover(row: number, [x, y]: readonly [number, number]): void {
     const tooltip = this.#tooltip;
-    this.#hovered = row;
+    this.#hoveredRow = row;
     tooltip.hidden = row < 0;
     if (row >= 0) {
       tooltip.replaceChildren(...this.#options.tooltip(row));
@@ -248,7 +248,7 @@ export class ErrorPlot {
     on(plot, "pointermove", signal, (event) => {
       const place = at(event);
       const drag = this.#drag;
-      if (drag === null) this.#hover(this.#area.nearest(...place), place);
+      if (drag === null) this.#hover(this.#area.rowNear(...place), place);
       else {
         drag.to = Math.max(this.#area.left, Math.min(this.#area.right, place[0]));
         if (Math.abs(drag.to - drag.from) > SLOP) this.#hover(-1, place);
@@ -261,29 +261,29 @@ export class ErrorPlot {
       this.#drag = { from: x, to: x };
       plot.setPointerCapture(event.pointerId);
     });
-    const ended = (event: PointerEvent): void => {
+    const endDrag = (event: PointerEvent): void => {
       if (this.#drag === null) return;
       const [from, to] = [this.#drag.from, this.#drag.to].sort((a, b) => a - b);
       this.#drag = null;
       this.#schedule();
       if (event.type !== "pointerup") return;
       if (to - from > SLOP) this.#zoom(this.#area.rowAt(from), this.#area.rowAt(to));
-      else this.#pick(this.#area.nearest(...at(event)));
+      else this.#pick(this.#area.rowNear(...at(event)));
     };
-    on(plot, "pointerup", signal, ended);
-    on(plot, "pointercancel", signal, ended);
+    on(plot, "pointerup", signal, endDrag);
+    on(plot, "pointercancel", signal, endDrag);
     on(plot, "dblclick", signal, () => this.#zoom());
   }
 
   #listenKeys(signal: AbortSignal): void {
     const step = (by: number): void => {
       const last = this.#errors.count - 1;
-      if (last >= 0) this.#pick(Math.max(0, Math.min(last, this.#chosen < 0 ? 0 : this.#chosen + by)));
+      if (last >= 0) this.#pick(Math.max(0, Math.min(last, this.#chosenRow < 0 ? 0 : this.#chosenRow + by)));
     };
     const page = (): number => Math.ceil(this.#errors.count / 20);
     const scale = (factor: number): void => {
       const { from, to } = this.#span;
-      const middle = this.#chosen < 0 ? (from + to) / 2 : this.#chosen;
+      const middle = this.#chosenRow < 0 ? (from + to) / 2 : this.#chosenRow;
       const half = ((to - from) / 2) * factor;
       this.#zoom(middle - half, middle + half);
     };
@@ -315,7 +315,7 @@ export class ErrorPlot {
 }
 
 export interface Series {
-  readonly which: Which;
+  readonly kind: ErrorKind;
   /** by row; NaN for none, infinite where only one side is NaN or infinite */
   readonly numbers: Float64Array;
 }
@@ -341,10 +341,10 @@ export const INFINITE = "∞";
 /** Pixels between the plot and the lines of points that are 0 or infinite. */
 const SHELF = 13;
 /** Minimum number of pixels between ticks. */
-const APART = 26;
+const TICK_GAP = 26;
 /** Powers of ten on the axis of a plot without numbers. */
-const NOTHING: readonly [number, number] = [-8, 0];
-const FEWEST = 8;
+const EMPTY_AXIS: readonly [number, number] = [-8, 0];
+const MIN_ROWS = 8;
 /** Pixels along the depth within which a point can be the nearest. */
 const REACH = 24;
 
@@ -365,7 +365,7 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
   const right = Math.max(left + 40, width - MARGIN.right);
   const top = MARGIN.top + (infinite ? SHELF : 0);
   const bottom = height - MARGIN.bottom - (zeros ? SHELF : 0);
-  /** y of the points that are exactly 0, and of those that are infinite; NaN if there are none */
+  /** y of points that are exactly 0, and y of infinite points; NaN if there are none */
   const floor = zeros ? height - MARGIN.bottom - 2 : Number.NaN;
   const ceiling = infinite ? MARGIN.top : Number.NaN;
   /** ends of the axis; their log10 if it is logarithmic */
@@ -385,20 +385,20 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
 
   /** Returns horizontal lines with their labels. */
   const ticks = (): readonly (readonly [y: number, label: string])[] => {
-    const most = Math.max(2, Math.floor((bottom - top) / APART));
+    const count = Math.max(2, Math.floor((bottom - top) / TICK_GAP));
     if (logarithmic) {
-      const step = Math.max(1, Math.ceil((high - low) / most));
-      const found: [number, string][] = [];
-      for (let at = high; at >= low; at -= step) found.push([y(10 ** at), `1e${at}`.replace("-", "−")]);
-      return found;
+      const step = Math.max(1, Math.ceil((high - low) / count));
+      const levels: [number, string][] = [];
+      for (let at = high; at >= low; at -= step) levels.push([y(10 ** at), `1e${at}`.replace("-", "−")]);
+      return levels;
     }
-    const step = roundStep((high - low) / most);
+    const step = roundStep((high - low) / count);
     const digits = Math.max(0, -Math.floor(Math.log10(step)));
-    const found: [number, string][] = [];
+    const levels: [number, string][] = [];
     for (let at = Math.ceil(low / step); at * step <= high; at++) {
-      found.push([y(at * step), (at * step).toFixed(Math.min(8, digits)).replace("-", "−")]);
+      levels.push([y(at * step), (at * step).toFixed(Math.min(8, digits)).replace("-", "−")]);
     }
-    return found;
+    return levels;
   };
 
   /** Returns the first rows of the model's parts with their labels; row numbers if there are no parts. */
@@ -406,38 +406,38 @@ export function createPlotArea(errors: ErrorSeries, span: Span, width: number, h
     if (errors.count === 0) return [];
     const inside = errors.parts.filter(([row]) => row >= from - 0.5 && row <= to + 0.5);
     if (inside.length > 0) return inside;
-    const step = roundStep(Math.max(1, (to - from) / FEWEST));
-    const found: [number, string][] = [];
-    for (let row = Math.ceil(from / step) * step; row <= to; row += step) found.push([row, plain(row)]);
-    return found;
+    const step = roundStep(Math.max(1, (to - from) / MIN_ROWS));
+    const labels: [number, string][] = [];
+    for (let row = Math.ceil(from / step) * step; row <= to; row += step) labels.push([row, integer(row)]);
+    return labels;
   };
 
   /** Returns the row of the point nearest to a position, −1 if none is near. */
-  const nearest = (px: number, py: number): number => {
+  const rowNear = (px: number, py: number): number => {
     const perRow = (right - left - 16) / Math.max(1, to - from);
     const wide = Math.max(1, Math.ceil(REACH / perRow));
     const middle = Math.round(rowAt(px));
-    let best = -1;
-    let least = Number.POSITIVE_INFINITY;
+    let nearestPoint = -1;
+    let minDistance = Number.POSITIVE_INFINITY;
     for (let row = Math.max(0, middle - wide); row <= Math.min(errors.count - 1, middle + wide); row++) {
       const dx = x(row) - px;
       for (const { numbers } of errors.series) {
         const dy = y(numbers[row]) - py;
         // depth counts more: a point far above the pointer is still the one at its depth
-        const far = dx * dx * 4 + dy * dy;
-        if (far < least) [best, least] = [row, far];
+        const distance = dx * dx * 4 + dy * dy;
+        if (distance < minDistance) [nearestPoint, minDistance] = [row, distance];
       }
     }
-    return best;
+    return nearestPoint;
   };
 
-  return { errors, span, width, height, left, right, top, bottom, floor, ceiling, x, rowAt, y, ticks, marks, nearest };
+  return { errors, span, width, height, left, right, top, bottom, floor, ceiling, x, rowAt, y, ticks, marks, rowNear };
 }
 
 function axisOf(sizes: readonly number[], logarithmic: boolean): readonly [low: number, high: number] {
-  if (sizes.length === 0) return logarithmic ? NOTHING : [0, 1];
-  const low = sizes.reduce((least, size) => Math.min(least, size));
-  const high = sizes.reduce((most, size) => Math.max(most, size));
+  if (sizes.length === 0) return logarithmic ? EMPTY_AXIS : [0, 1];
+  const low = sizes.reduce((min, size) => Math.min(min, size));
+  const high = sizes.reduce((max, size) => Math.max(max, size));
   if (logarithmic) {
     const from = Math.floor(Math.log10(low));
     return [from, Math.max(from + 1, Math.ceil(Math.log10(high) - 1e-9))];
@@ -447,9 +447,9 @@ function axisOf(sizes: readonly number[], logarithmic: boolean): readonly [low: 
 }
 
 /** Returns the smallest of 1, 2, 5, 10, 20, … that is at least this. */
-function roundStep(least: number): number {
-  const power = 10 ** Math.floor(Math.log10(least));
-  return power * (least / power > 5 ? 10 : least / power > 2 ? 5 : least / power > 1 ? 2 : 1);
+function roundStep(minimum: number): number {
+  const power = 10 ** Math.floor(Math.log10(minimum));
+  return power * (minimum / power > 5 ? 10 : minimum / power > 2 ? 5 : minimum / power > 1 ? 2 : 1);
 }
 
 /** Returns all rows, or a range of them, moved inside the plot and widened to at least a few rows. */
@@ -460,7 +460,7 @@ export function spanOf(count: number, from = 0, to = count - 1): Span {
   return { from: start, to: start + wide };
 }
 
-export interface Look {
+export interface Style {
   readonly theme: Theme;
   /** color of isolated errors */
   readonly isolated: string;
@@ -470,7 +470,7 @@ export interface Look {
 const DOTS = 400;
 const FONT = 10.5;
 
-export function drawErrors(pen: Pen, area: PlotArea, first: number, { theme, isolated }: Look): void {
+export function drawErrors(pen: Pen, area: PlotArea, first: number, { theme, isolated }: Style): void {
   const { errors, left, right, bottom, height } = area;
   pen.lineWidth = 1;
   pen.font = `${FONT}px ${theme.font}`;
@@ -488,15 +488,15 @@ export function drawErrors(pen: Pen, area: PlotArea, first: number, { theme, iso
     pen.fillText(errors.odd, left - 8, area.ceiling);
   }
   drawParts(pen, area, theme);
-  const diverges = first >= 0 && isWithin(area, first);
+  const diverges = first >= 0 && contains(area, first);
   if (diverges) {
     pen.setLineDash([3, 3]);
     upright(pen, area.x(first), Math.max(bottom, height - 24), theme.bad);
     pen.setLineDash([]);
   }
   for (const series of errors.series) {
-    if (series.which === "cumulative") drawLine(pen, area, series, theme.accent);
-    const color = series.which === "cumulative" ? theme.accent : isolated;
+    if (series.kind === "cumulative") drawLine(pen, area, series, theme.accent);
+    const color = series.kind === "cumulative" ? theme.accent : isolated;
     drawDots(pen, area, series, color, errors.odd === INFINITE ? color : theme.bad);
   }
   const y = area.y(errors.series.at(-1)?.numbers[first] ?? Number.NaN);
@@ -525,12 +525,12 @@ export const CAPTION = 58;
 const EDGE = 14;
 
 /** Draws the title and legend that the panel shows around a plot, for a picture without the panel. */
-export function drawCaption(pen: Pen, area: PlotArea, title: string, metric: string, { theme, isolated }: Look): void {
+export function drawCaption(pen: Pen, area: PlotArea, title: string, metric: string, { theme, isolated }: Style): void {
   pen.textAlign = "left";
   pen.textBaseline = "middle";
   pen.fillStyle = theme.text;
   pen.font = `600 12px ${theme.font}`;
-  wrapped(pen, title, area.width - 2 * EDGE).forEach((text, at) => {
+  wrap(pen, title, area.width - 2 * EDGE).forEach((text, at) => {
     pen.fillText(text, EDGE, 15 + 16 * at);
   });
   pen.font = `${FONT}px ${theme.font}`;
@@ -538,35 +538,35 @@ export function drawCaption(pen: Pen, area: PlotArea, title: string, metric: str
   const label = `${metric}, in order of execution`;
   pen.fillText(label, EDGE, CAPTION - 8);
   let x = EDGE + pen.measureText(label).width + 24;
-  for (const { which } of area.errors.series) {
+  for (const { kind } of area.errors.series) {
     const y = CAPTION - 8;
-    pen.fillStyle = which === "cumulative" ? theme.accent : isolated;
-    if (which === "cumulative") pen.fillRect(x, y - 1, 14, 2);
+    pen.fillStyle = kind === "cumulative" ? theme.accent : isolated;
+    if (kind === "cumulative") pen.fillRect(x, y - 1, 14, 2);
     else {
       pen.beginPath();
       circle(pen, x + 10.5, y, 3.5);
       pen.fill();
     }
     pen.fillStyle = theme.dim;
-    pen.fillText(which, x + 20, y);
-    x += 20 + pen.measureText(which).width + 18;
+    pen.fillText(kind, x + 20, y);
+    x += 20 + pen.measureText(kind).width + 18;
   }
 }
 
 /** Returns a text in at most two lines. */
-function wrapped(pen: Pen, text: string, width: number): string[] {
+function wrap(pen: Pen, text: string, width: number): string[] {
   const [begin, ...words] = text.split(" ");
   const lines = [begin];
   for (const word of words) {
-    const longer = `${lines.at(-1)} ${word}`;
-    if (pen.measureText(longer).width <= width) lines[lines.length - 1] = longer;
+    const line = `${lines.at(-1)} ${word}`;
+    if (pen.measureText(line).width <= width) lines[lines.length - 1] = line;
     else lines.push(word);
   }
-  const [first, ...rest] = lines;
-  return (rest.length === 0 ? [first] : [first, rest.join(" ")]).map((line) => shortened(pen, line, width));
+  const [first, ...moreLines] = lines;
+  return (moreLines.length === 0 ? [first] : [first, moreLines.join(" ")]).map((line) => shorten(pen, line, width));
 }
 
-function shortened(pen: Pen, text: string, width: number): string {
+function shorten(pen: Pen, text: string, width: number): string {
   let length = text.length;
   while (length > 1 && pen.measureText(length < text.length ? `${text.slice(0, length)}…` : text).width > width) {
     length = Math.floor(length * 0.94);
@@ -575,8 +575,8 @@ function shortened(pen: Pen, text: string, width: number): string {
 }
 
 /** Marks one point: a line down to its row, and a ring around each of its values. */
-export function drawChosen(pen: Pen, area: PlotArea, row: number, color: string, theme: Theme): void {
-  if (row < 0 || !isWithin(area, row)) return;
+export function drawChoice(pen: Pen, area: PlotArea, row: number, color: string, theme: Theme): void {
+  if (row < 0 || !contains(area, row)) return;
   const x = area.x(row);
   pen.lineWidth = 1;
   pen.globalAlpha = 0.55;
@@ -596,23 +596,23 @@ export function drawChosen(pen: Pen, area: PlotArea, row: number, color: string,
   }
 }
 
-function isWithin({ span }: PlotArea, row: number): boolean {
+function contains({ span }: PlotArea, row: number): boolean {
   return row >= span.from - 0.5 && row <= span.to + 0.5;
 }
 
 /** Draws the first rows of the model's parts, with as many names as there is room for. */
 function drawParts(pen: Pen, area: PlotArea, theme: Theme): void {
-  let free = area.left - 30;
+  let right = area.left - 30;
   pen.textAlign = "left";
   for (const [row, label] of area.marks()) {
     const width = pen.measureText(label).width;
     const x = Math.max(2, Math.min(area.x(row), area.width - width - 2));
-    if (x < free) continue;
+    if (x < right) continue;
     pen.fillStyle = theme.edge;
     pen.fillRect(Math.round(area.x(row)), area.height - 22, 1, 4);
     pen.fillStyle = theme.dim;
     pen.fillText(label, x, area.height - 10);
-    free = x + width + 12;
+    right = x + width + 12;
   }
 }
 
@@ -647,15 +647,15 @@ function drawLine(pen: Pen, area: PlotArea, { numbers }: Series, color: string):
   pen.stroke();
 }
 
-function drawDots(pen: Pen, area: PlotArea, { which, numbers }: Series, color: string, bad: string): void {
+function drawDots(pen: Pen, area: PlotArea, { kind, numbers }: Series, color: string, faultColor: string): void {
   const rows = rowsIn(area, numbers.length);
-  const many = rows.length > DOTS;
-  const size = which === "isolated" ? (many ? 1.1 : 2.6) : 1.9;
-  const taken = new Set<number>();
-  const broken: [number, number][] = [];
+  const isCrowded = rows.length > DOTS;
+  const size = kind === "isolated" ? (isCrowded ? 1.1 : 2.6) : 1.9;
+  const pixels = new Set<number>();
+  const faults: [number, number][] = [];
   const equal: [number, number][] = [];
   pen.fillStyle = color;
-  pen.globalAlpha = many ? 0.6 : 1;
+  pen.globalAlpha = isCrowded ? 0.6 : 1;
   pen.beginPath();
   for (const row of rows) {
     const number = numbers[row];
@@ -663,12 +663,12 @@ function drawDots(pen: Pen, area: PlotArea, { which, numbers }: Series, color: s
     const [x, y] = [area.x(row), area.y(number)];
     // one point for each pixel is enough
     const cell = Math.round(x) * 8192 + Math.round(y);
-    if (taken.has(cell)) continue;
-    taken.add(cell);
-    if (!Number.isFinite(number)) broken.push([x, y]);
+    if (pixels.has(cell)) continue;
+    pixels.add(cell);
+    if (!Number.isFinite(number)) faults.push([x, y]);
     else if (number === 0 && area.errors.logarithmic) equal.push([x, y]);
-    else if (!many) circle(pen, x, y, size);
-    else if (which === "isolated") pen.rect(x - size, y - size, 2 * size, 2 * size);
+    else if (!isCrowded) circle(pen, x, y, size);
+    else if (kind === "isolated") pen.rect(x - size, y - size, 2 * size, 2 * size);
   }
   pen.fill();
   pen.globalAlpha = 1;
@@ -677,9 +677,9 @@ function drawDots(pen: Pen, area: PlotArea, { which, numbers }: Series, color: s
   pen.beginPath();
   for (const [x, y] of equal) circle(pen, x, y, 1.8);
   pen.stroke();
-  pen.fillStyle = bad;
+  pen.fillStyle = faultColor;
   pen.beginPath();
-  for (const [x, y] of broken) {
+  for (const [x, y] of faults) {
     pen.moveTo(x, y - 4);
     pen.lineTo(x + 4, y + 3);
     pen.lineTo(x - 4, y + 3);

@@ -1,10 +1,10 @@
 /** A chart of rectangles, one or more for each kernel: they respond to the pointer and the keyboard. */
 
-import { el, on, onAbort } from "../panels/dom.ts";
-import { drawnAs } from "../panels/still.ts";
 import type { Pen } from "../render/canvas.ts";
 import { documentOf, SvgPen } from "../render/svg.ts";
 import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
+import { el, on, onAbort } from "../ui/dom.ts";
+import { drawnAs } from "../ui/still.ts";
 
 /** A rectangle in pixels of the chart. */
 export interface Tile {
@@ -19,8 +19,8 @@ export interface Tile {
   readonly depth?: number;
 }
 
-export interface Layout {
-  /** pixels that it needs; those of the chart if it is missing */
+export interface TileLayout {
+  /** pixels that it needs; by default the size of the chart */
   readonly height?: number;
   readonly tiles: readonly Tile[];
   /** texts outside of tiles: ticks and names of lanes */
@@ -35,32 +35,32 @@ export type Extent = readonly [from: number, to: number];
 export interface TilesOptions {
   readonly label: string;
   /** places the tiles; those that are drawn later are on top */
-  readonly arrange: (w: number, h: number, extent: Extent) => Layout;
+  readonly arrange: (w: number, h: number, extent: Extent) => TileLayout;
   /** index of the color of a row in `categories` */
   readonly color: (row: number) => number;
   readonly categories: readonly string[];
   readonly describe: (row: number) => string;
-  readonly chosen: (row: number) => void;
+  readonly onChoose: (row: number) => void;
   /** dragging over a range shows only that */
   readonly zooms: boolean;
 }
 
-const WHOLE: Extent = [0, 1];
-/** Pixels that a pointer must move before it drags, of a tile that has room for a text, and around a tile that is hit. */
+const FULL_EXTENT: Extent = [0, 1];
+/** Pixels: movement that starts a drag, width of a tile that gets a text, margin around a tile that still hits it. */
 const SLOP = 5;
 const ROOM = 26;
-const NEAR = 3;
+const HIT_MARGIN = 3;
 
 export class Tiles {
   readonly element: HTMLElement;
   readonly #options: TilesOptions;
   readonly #canvas = el("canvas", { "aria-hidden": true });
   readonly #tooltip = el("div.onnx-nb-tooltip", { "aria-hidden": true });
-  #layout: Layout | null = null;
+  #layout: TileLayout | null = null;
   #lit: ReadonlySet<number> | null = null;
-  #chosen = -1;
-  #hovered = -1;
-  #extent: Extent = WHOLE;
+  #chosenRow = -1;
+  #hoveredRow = -1;
+  #extent: Extent = FULL_EXTENT;
   #drag: { readonly from: number; to: number } | null = null;
   #theme: Theme | null = null;
   #frame = 0;
@@ -83,7 +83,7 @@ export class Tiles {
 
   /** Marks the tiles of a row, without calling `chosen`. */
   choose(row: number): void {
-    this.#chosen = row;
+    this.#chosenRow = row;
     this.#describe();
     this.#schedule();
   }
@@ -103,7 +103,7 @@ export class Tiles {
     return [Math.max(160, this.element.clientWidth || 600), Math.max(80, this.element.clientHeight || 200)];
   }
 
-  get #placed(): Layout {
+  get #arrangement(): TileLayout {
     this.#layout ??= this.#options.arrange(...this.#size, this.#extent);
     return this.#layout;
   }
@@ -113,7 +113,7 @@ export class Tiles {
     this.#schedule();
   }
 
-  #zoom(extent: Extent = WHOLE): void {
+  #zoom(extent: Extent = FULL_EXTENT): void {
     if (!this.#options.zooms) return;
     this.#extent = extent;
     this.#rearrange();
@@ -124,7 +124,7 @@ export class Tiles {
     this.#frame = requestAnimationFrame(() => {
       this.#frame = 0;
       if (this.element.hidden) return; // once it is shown, the observer of its size draws it
-      const { height } = this.#placed;
+      const { height } = this.#arrangement;
       if (height !== undefined) this.element.style.maxHeight = `${Math.ceil(height)}px`;
       const [w, h] = this.#size;
       const density = globalThis.devicePixelRatio || 1;
@@ -151,7 +151,7 @@ export class Tiles {
   }
 
   #draw(pen: Pen): void {
-    const { tiles, texts = [], lines = [] } = this.#placed;
+    const { tiles, texts = [], lines = [] } = this.#arrangement;
     const theme = this.#look;
     const { color } = this.#options;
     pen.font = `11px ${theme.font}`;
@@ -168,7 +168,7 @@ export class Tiles {
     pen.lineWidth = 1;
     for (const { row, x, y, w, h, depth = 0 } of tiles) {
       const dim = this.#lit !== null && row >= 0 && !this.#lit.has(row);
-      pen.globalAlpha = row < 0 ? 1 : dim ? 0.18 : row === this.#hovered ? 1 : 0.82;
+      pen.globalAlpha = row < 0 ? 1 : dim ? 0.18 : row === this.#hoveredRow ? 1 : 0.82;
       pen.fillStyle = row < 0 ? theme.scopes[depth % 2] : (theme.categories[color(row)] ?? theme.dim);
       const gap = w > 3 && h > 3 ? 1 : 0;
       pen.fillRect(x, y, Math.max(w - gap, 0.6), Math.max(h - gap, 0.6));
@@ -180,7 +180,7 @@ export class Tiles {
     pen.globalAlpha = 1;
     for (const { row, x, y, w, h, label } of tiles) {
       if (w < ROOM || h < 11 || label === "" || (this.#lit !== null && row >= 0 && !this.#lit.has(row))) continue;
-      const text = fitted(pen, label, w - 8);
+      const text = fitText(pen, label, w - 8);
       if (text === "") continue;
       pen.fillStyle = row < 0 ? theme.dim : theme.dark ? "#0d1117" : "#ffffff";
       pen.fillText(text, x + 4, y + Math.min(h / 2, 9));
@@ -190,7 +190,7 @@ export class Tiles {
     pen.strokeStyle = theme.text;
     pen.lineWidth = 2;
     for (const { row, x, y, w, h } of tiles) {
-      if (row < 0 || row !== this.#chosen) continue;
+      if (row < 0 || row !== this.#chosenRow) continue;
       pen.beginPath();
       pen.rect(x, y, Math.max(w - 1, 2), Math.max(h - 1, 2));
       pen.stroke();
@@ -203,25 +203,25 @@ export class Tiles {
   }
 
   #describe(): void {
-    const row = this.#chosen;
+    const row = this.#chosenRow;
     this.element.setAttribute("aria-valuenow", String(Math.max(1, row + 1)));
     this.element.setAttribute("aria-valuetext", row < 0 ? "no kernel chosen" : this.#options.describe(row));
   }
 
   #pick(row: number): void {
-    if (row === this.#chosen) return;
+    if (row === this.#chosenRow) return;
     this.choose(row);
-    this.#options.chosen(row);
+    this.#options.onChoose(row);
   }
 
   /** Returns the row at a point or near it, −1 for none. */
   #at(px: number, py: number): number {
-    let [found, least] = [-1, NEAR];
-    for (const { row, x, y, w, h } of this.#placed.tiles) {
-      const away = Math.max(x - px, px - x - w, y - py, py - y - h, 0);
-      if (row >= 0 && away <= least) [found, least] = [row, away]; // the last is on top
+    let [hitRow, minDistance] = [-1, HIT_MARGIN];
+    for (const { row, x, y, w, h } of this.#arrangement.tiles) {
+      const distance = Math.max(x - px, px - x - w, y - py, py - y - h, 0);
+      if (row >= 0 && distance <= minDistance) [hitRow, minDistance] = [row, distance]; // the last is on top
     }
-    return found;
+    return hitRow;
   }
 
   #listen(signal: AbortSignal): void {
@@ -240,8 +240,8 @@ export class Tiles {
         this.#tooltip.style.left = `${Math.max(4, Math.min(x + 12, w - offsetWidth - 4))}px`;
         this.#tooltip.style.top = `${y + 16 + offsetHeight > h ? Math.max(0, y - offsetHeight - 8) : y + 16}px`;
       }
-      if (row === this.#hovered) return;
-      this.#hovered = row;
+      if (row === this.#hoveredRow) return;
+      this.#hoveredRow = row;
       this.#schedule();
     };
     on(element, "pointermove", signal, (event) => {
@@ -276,9 +276,9 @@ export class Tiles {
     });
     on(element, "dblclick", signal, () => this.#zoom());
     const step = (by: number): void => {
-      const rows = [...new Set(this.#placed.tiles.map(({ row }) => row).filter((row) => row >= 0))];
+      const rows = [...new Set(this.#arrangement.tiles.map(({ row }) => row).filter((row) => row >= 0))];
       if (rows.length === 0) return;
-      const at = rows.indexOf(this.#chosen);
+      const at = rows.indexOf(this.#chosenRow);
       this.#pick(rows[Math.max(0, Math.min(rows.length - 1, at < 0 ? 0 : at + by))]);
     };
     const scale = (factor: number): void => {
@@ -312,15 +312,15 @@ export class Tiles {
 }
 
 /** Returns as much of a text as fits, "" if that is next to nothing. */
-function fitted(pen: Pen, text: string, room: number): string {
+function fitText(pen: Pen, text: string, room: number): string {
   if (text.length * 5 <= room && pen.measureText(text).width <= room) return text;
-  let shown = text.slice(0, Math.max(0, Math.floor(room / 5)));
-  while (shown.length > 2 && pen.measureText(`${shown}…`).width > room) shown = shown.slice(0, -1);
-  return shown.length > 2 ? `${shown}…` : "";
+  let prefix = text.slice(0, Math.max(0, Math.floor(room / 5)));
+  while (prefix.length > 2 && pen.measureText(`${prefix}…`).width > room) prefix = prefix.slice(0, -1);
+  return prefix.length > 2 ? `${prefix}…` : "";
 }
 
 /** Divides a rectangle among weights, largest first, into pieces that are as square as possible. */
-export function squarified(
+export function squarify(
   weights: readonly number[],
   x: number,
   y: number,
@@ -328,13 +328,13 @@ export function squarified(
   h: number,
 ): readonly (readonly [x: number, y: number, w: number, h: number])[] {
   const places: [number, number, number, number][] = [];
-  let rest = weights.reduce((sum, each) => sum + each, 0);
+  let weightLeft = weights.reduce((sum, weight) => sum + weight, 0);
   let at = 0;
   while (at < weights.length) {
     const side = Math.min(w, h);
-    const scale = rest > 0 ? (w * h) / rest : 0;
+    const scale = weightLeft > 0 ? (w * h) / weightLeft : 0;
     /** how long the worst piece is for its width, if the row has these weights */
-    const worst = (sum: number, last: number, first: number): number => {
+    const aspect = (sum: number, last: number, first: number): number => {
       const area = sum * scale;
       return Math.max((side * side * first * scale) / (area * area), (area * area) / (side * side * last * scale));
     };
@@ -342,21 +342,21 @@ export function squarified(
     let sum = weights[at];
     while (end < weights.length && weights[end] > 0) {
       const next = sum + weights[end];
-      if (worst(next, weights[end], weights[at]) > worst(sum, weights[end - 1], weights[at])) break;
+      if (aspect(next, weights[end], weights[at]) > aspect(sum, weights[end - 1], weights[at])) break;
       sum = next;
       end++;
     }
     if (end < weights.length && weights[end] <= 0) end = weights.length;
-    const thick = side > 0 ? (sum * scale) / side : 0;
+    const thickness = side > 0 ? (sum * scale) / side : 0;
     let along = 0;
     for (let piece = at; piece < end; piece++) {
       const long = sum > 0 ? (weights[piece] / sum) * side : 0;
-      places.push(w >= h ? [x, y + along, thick, long] : [x + along, y, long, thick]);
+      places.push(w >= h ? [x, y + along, thickness, long] : [x + along, y, long, thickness]);
       along += long;
     }
-    if (w >= h) [x, w] = [x + thick, Math.max(0, w - thick)];
-    else [y, h] = [y + thick, Math.max(0, h - thick)];
-    rest -= sum;
+    if (w >= h) [x, w] = [x + thickness, Math.max(0, w - thickness)];
+    else [y, h] = [y + thickness, Math.max(0, h - thickness)];
+    weightLeft -= sum;
     at = end;
   }
   return places;

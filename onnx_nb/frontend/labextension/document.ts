@@ -1,6 +1,6 @@
 /** One tab: asks its kernel for the widget of its file and shows it, or says what is in the way. */
 
-import { el } from "../panels/dom.ts";
+import { el } from "../ui/dom.ts";
 import type {
   Application,
   Contents,
@@ -14,20 +14,20 @@ import type {
   WidgetModel,
 } from "./jupyter.d.ts";
 import {
-  type Action,
+  CRASH,
   changed,
-  DEAD,
-  DIED,
-  gone,
+  failureNotice,
   isNotice,
+  missingFile,
   NO_KERNEL,
+  NO_RESTART,
   NO_WIDGETS,
   type Notice,
+  type NoticeAction,
   resultOf,
-  type Shown,
-  unexpected,
+  type ShownFile,
 } from "./notices.ts";
-import type { Shared } from "./plugin.ts";
+import type { ShareModule } from "./plugin.ts";
 
 export interface Jupyter {
   readonly app: Application;
@@ -35,7 +35,7 @@ export interface Jupyter {
   readonly rendermime: RenderMime;
   /** the server's folder */
   readonly root: string;
-  readonly shared: Shared;
+  readonly shareModule: ShareModule;
   readonly fail: (title: string, error: unknown) => Promise<void>;
 }
 
@@ -46,7 +46,7 @@ export interface Jupyter {
 const SAFE_PATH = '[__import__("sys").path.remove(folder) for folder in [""] if folder in __import__("sys").path]';
 /** Milliseconds between two looks at the file. */
 const LOOK_MS = 4000;
-const ACTIONS: Readonly<Record<Action, string>> = {
+const ACTIONS: Readonly<Record<NoticeAction, string>> = {
   again: "Open again",
   restart: "Restart the kernel",
   choose: "Choose a kernel",
@@ -64,7 +64,7 @@ export class DocumentView {
   /** a person restarted the kernel */
   #restarting = false;
   /** the file was not there when it was last looked for */
-  #gone = false;
+  #isMissing = false;
   /** the file as the server had it when it was opened */
   #file: Contents | null = null;
   /** the file as the kernel sees it */
@@ -78,7 +78,7 @@ export class DocumentView {
     panel.node.append(this.#notice);
     this.#wait("Starting the kernel …");
     this.#manager = this.#widgetManager();
-    this.#begin().catch((error) => this.#say(unexpected(error)));
+    this.#begin().catch((error) => this.#say(failureNotice(error)));
   }
 
   get #name(): string {
@@ -92,7 +92,7 @@ export class DocumentView {
       this.#say(NO_KERNEL); // Jupyter asks which kernel
     else void this.#open();
     sessionContext.kernelChanged.connect(() => void this.#open());
-    sessionContext.statusChanged.connect((_, status) => this.#heed(status));
+    sessionContext.statusChanged.connect((_, status) => this.#follow(status));
     pathChanged.connect(() => void this.#open());
     const look = window.setInterval(() => void this.#look(), LOOK_MS);
     this.#panel.disposed.connect(() => window.clearInterval(look));
@@ -100,8 +100,8 @@ export class DocumentView {
 
   /** Returns the manager of the kernel's widgets; null if Jupyter has none. */
   async #widgetManager(): Promise<WidgetManager | null> {
-    const { shared, rendermime } = this.#jupyter;
-    const module = await shared("@jupyter-widgets/jupyterlab-manager").catch(() => null);
+    const { shareModule, rendermime } = this.#jupyter;
+    const module = await shareModule("@jupyter-widgets/jupyterlab-manager").catch(() => null);
     if (module === null) return null;
     return new Promise((resolve) => {
       const renderer = {
@@ -116,11 +116,11 @@ export class DocumentView {
   async #open(): Promise<void> {
     this.#attempt += 1;
     const attempt = this.#attempt;
-    const shown = await this.#show(attempt).catch(unexpected);
+    const notice = await this.#show(attempt).catch(failureNotice);
     if (attempt !== this.#attempt || this.#panel.isDisposed) return;
     this.#opening = false;
-    this.#gone = shown?.gone === true;
-    if (shown !== null) this.#say(shown);
+    this.#isMissing = notice?.gone === true;
+    if (notice !== null) this.#say(notice);
   }
 
   /** Shows the file; returns what to say if that fails. */
@@ -136,42 +136,42 @@ export class DocumentView {
     try {
       this.#file = await contents.get(path, { content: false });
     } catch (error) {
-      if (isMissing(error)) return gone(this.#name);
+      if (isMissing(error)) return missingFile(this.#name);
       throw error;
     }
     const drive = contents.driveName(path);
     const root = drive === "" || drive === "RTC" ? this.#jupyter.root : "";
     performance.mark("onnx_nb:asked");
-    const given = `root=${literal(root)}, size=${this.#file.size ?? "None"}, before=${literal(this.#path)}`;
-    const shown = await evaluate<Shown>(kernel, `view(${literal(localPath)}, ${given})`);
+    const parameters = `root=${literal(root)}, size=${this.#file.size ?? "None"}, before=${literal(this.#path)}`;
+    const reply = await evaluate<ShownFile>(kernel, `view(${literal(localPath)}, ${parameters})`);
     performance.mark("onnx_nb:replied");
     if (attempt !== this.#attempt) return null;
-    if (isNotice(shown)) return shown;
-    const [whole, ...parts] = await Promise.all([shown.widget, ...shown.parts].map((id) => modelOf(manager, id)));
-    if (whole === undefined || parts.some((each) => each.get("_view_name") === "ErrorWidgetView")) return NO_WIDGETS;
-    const { luminoWidget } = await manager.create_view(whole);
+    if (isNotice(reply)) return reply;
+    const [widget, ...parts] = await Promise.all([reply.widget, ...reply.parts].map((id) => modelOf(manager, id)));
+    if (widget === undefined || parts.some((part) => part.get("_view_name") === "ErrorWidgetView")) return NO_WIDGETS;
+    const { luminoWidget } = await manager.create_view(widget);
     if (attempt !== this.#attempt || this.#panel.isDisposed) {
       luminoWidget.dispose();
       return null;
     }
-    this.#path = shown.file;
+    this.#path = reply.file;
     this.#clear();
     this.#panel.addWidget(luminoWidget);
     return null;
   }
 
   /** Follows what happens to the kernel. */
-  #heed(status: string): void {
+  #follow(status: string): void {
     if (status === "restarting") {
       this.#restarting = true;
       this.#wait("Restarting the kernel …");
     } else if (status === "autorestarting") {
       this.#attempt += 1; // a file that ends the kernel must not end it again and again
       this.#restarting = false;
-      this.#say(DIED);
+      this.#say(CRASH);
     } else if (status === "dead") {
       this.#attempt += 1;
-      this.#say(DEAD);
+      this.#say(NO_RESTART);
     } else if (status === "idle" && this.#restarting) {
       this.#restarting = false;
       void this.#open();
@@ -188,13 +188,13 @@ export class DocumentView {
     const now = await look.catch((error) => (isMissing(error) ? null : before)); // or the server is away
     if (attempt !== this.#attempt || path !== this.#context.path || this.#panel.isDisposed) return;
     if (now === null) {
-      if (!this.#gone) this.#say(gone(this.#name));
-      this.#gone = true;
+      if (!this.#isMissing) this.#say(missingFile(this.#name));
+      this.#isMissing = true;
       return;
     }
-    const other = now.last_modified !== before.last_modified || now.size !== before.size;
-    if (this.#gone || (other && this.#panel.widgets.length === 0)) return this.#open();
-    if (!other) return;
+    const differs = now.last_modified !== before.last_modified || now.size !== before.size;
+    if (this.#isMissing || (differs && this.#panel.widgets.length === 0)) return this.#open();
+    if (!differs) return;
     this.#file = now; // said once
     this.#say(changed(this.#name));
   }
@@ -222,7 +222,7 @@ export class DocumentView {
     );
   }
 
-  async #act(action: Action): Promise<void> {
+  async #act(action: NoticeAction): Promise<void> {
     const { sessionContext } = this.#context;
     if (action === "choose") return this.#jupyter.dialogs.selectKernel(sessionContext);
     if (action === "again") return this.#open();
@@ -230,7 +230,7 @@ export class DocumentView {
     try {
       await sessionContext.restartKernel();
     } catch (error) {
-      this.#say(unexpected(error));
+      this.#say(failureNotice(error));
     }
   }
 
@@ -243,7 +243,9 @@ export class DocumentView {
   spareKernel(): void {
     const { sessionContext } = this.#context;
     const kernel = sessionContext.session?.kernel?.id;
-    const uses = [...this.#jupyter.app.serviceManager.sessions.running()].filter((each) => each.kernel?.id === kernel);
+    const uses = [...this.#jupyter.app.serviceManager.sessions.running()].filter(
+      (session) => session.kernel?.id === kernel,
+    );
     if (uses.length < 2) return;
     sessionContext.kernelPreference = { ...sessionContext.kernelPreference, shutdownOnDispose: false };
   }
@@ -254,11 +256,11 @@ export class DocumentView {
     const { contents } = app.serviceManager;
     const kernel = this.#context.sessionContext.session?.kernel;
     try {
-      const made = kernel ? await evaluate<{ cells: string[] }>(kernel, `cells(${literal(this.#path)})`) : NO_KERNEL;
-      if (isNotice(made)) throw new Error(`${made.what} ${made.now}`);
+      const reply = kernel ? await evaluate<{ cells: string[] }>(kernel, `cells(${literal(this.#path)})`) : NO_KERNEL;
+      if (isNotice(reply)) throw new Error(`${reply.what} ${reply.now}`);
       const folder = this.#context.path.slice(0, -this.#name.length).replace(/\/$/, "");
       const path = await this.#freeName(folder);
-      await contents.save(path, { type: "notebook", format: "json", content: notebookOf(made.cells, kernel) });
+      await contents.save(path, { type: "notebook", format: "json", content: notebookOf(reply.cells, kernel) });
       await app.commands.execute("docmanager:open", { path });
     } catch (error) {
       await fail("No notebook was made", error);
@@ -268,10 +270,10 @@ export class DocumentView {
   /** Returns a path for a notebook in a folder, named after the model. */
   async #freeName(folder: string): Promise<string> {
     const { content } = await this.#jupyter.app.serviceManager.contents.get(folder, { content: true });
-    const taken = new Set(content?.map(({ name }) => name));
+    const names = new Set(content?.map(({ name }) => name));
     const stem = this.#name.replace(/\.onnx$/i, "");
     let name = `${stem}.ipynb`;
-    for (let next = 1; taken.has(name); next += 1) name = `${stem}-${next}.ipynb`;
+    for (let next = 1; names.has(name); next += 1) name = `${stem}-${next}.ipynb`;
     return folder === "" || folder.endsWith(":") ? folder + name : `${folder}/${name}`;
   }
 }

@@ -3,7 +3,7 @@
 import type { Evaluated } from "./jupyter.d.ts";
 
 /** Action of a notice's button. */
-export type Action = "again" | "restart" | "choose";
+export type NoticeAction = "again" | "restart" | "choose";
 
 export interface Notice {
   readonly what: string;
@@ -12,13 +12,13 @@ export interface Notice {
   readonly command?: string;
   /** for those who want to know, folded */
   readonly details?: string;
-  readonly actions: readonly Action[];
+  readonly actions: readonly NoticeAction[];
   /** there is no such file */
   readonly gone?: boolean;
 }
 
 /** Reply of the kernel. */
-export interface Shown {
+export interface ShownFile {
   readonly file: string;
   readonly widget: string;
   readonly parts: readonly string[];
@@ -27,10 +27,10 @@ export interface Shown {
 const INSTALL = "-m pip install --upgrade onnx-nb";
 
 /** Returns the value of an expression, or what to say instead. */
-export function resultOf<T>(found: Evaluated | undefined, python: Evaluated | undefined): T | Notice {
-  if (found === undefined) return NOT_PYTHON;
-  if (found.status === "error") return failureOf(found, textOf(python).replace(/^'|'$/g, ""));
-  return (found.data?.["application/json"] as T | Notice | undefined) ?? NOT_PYTHON;
+export function resultOf<T>(evaluation: Evaluated | undefined, python: Evaluated | undefined): T | Notice {
+  if (evaluation === undefined) return NOT_PYTHON;
+  if (evaluation.status === "error") return failureOf(evaluation, textOf(python).replace(/^'|'$/g, ""));
+  return (evaluation.data?.["application/json"] as T | Notice | undefined) ?? NOT_PYTHON;
 }
 
 export function isNotice(value: unknown): value is Notice {
@@ -77,19 +77,19 @@ export const NO_WIDGETS: Notice = {
   actions: [],
 };
 
-export const DIED: Notice = {
+export const CRASH: Notice = {
   what: "The kernel stopped unexpectedly, most often because memory ran out.",
   now: "What it had computed is lost. Open the model again, or choose another kernel.",
   actions: ["again", "choose"],
 };
 
-export const DEAD: Notice = {
+export const NO_RESTART: Notice = {
   what: "The kernel has stopped and does not start again.",
   now: "Start it anew, or choose another kernel.",
   actions: ["restart", "choose"],
 };
 
-export function gone(name: string): Notice {
+export function missingFile(name: string): Notice {
   return {
     what: `${name} is gone: it was removed or renamed.`,
     now: "The picture is that of the file as it was; its weights can no longer be read. It is opened again when the file is back.",
@@ -107,7 +107,7 @@ export function changed(name: string): Notice {
 }
 
 /** Return the notice of an error on the page. */
-export function unexpected(error: unknown): Notice {
+export function failureNotice(error: unknown): Notice {
   const what = `The model could not be shown: ${error instanceof Error ? error.message : String(error)}`;
   return { what, now: "Try again; if it stays, restart the kernel.", actions: ["again", "restart", "choose"] };
 }

@@ -1,6 +1,6 @@
 /** The plugin: what a .onnx file is, the tab that opens it, and the tabs that are opened again after a reload. */
 
-import { el } from "../panels/dom.ts";
+import { el } from "../ui/dom.ts";
 import { DocumentView, type Jupyter } from "./document.ts";
 import icon from "./icon.svg";
 import type { Application, Context, Dialogs, DocumentWidget, LuminoWidget, Modules, RenderMime } from "./jupyter.d.ts";
@@ -8,22 +8,22 @@ import css from "./style.css";
 
 const FACTORY = "ONNX model";
 
-export type Shared = <N extends keyof Modules>(name: N) => Promise<Modules[N]>;
+export type ShareModule = <N extends keyof Modules>(name: N) => Promise<Modules[N]>;
 
 interface Restorer {
   restore(tracker: object, options: object): unknown;
 }
 
-export async function pluginOf(shared: Shared): Promise<object> {
+export async function pluginOf(shareModule: ShareModule): Promise<object> {
   const [{ ILayoutRestorer }, apputils, { PageConfig }, docregistry, { IRenderMimeRegistry }, ui, { Panel }] =
     await Promise.all([
-      shared("@jupyterlab/application"),
-      shared("@jupyterlab/apputils"),
-      shared("@jupyterlab/coreutils"),
-      shared("@jupyterlab/docregistry"),
-      shared("@jupyterlab/rendermime"),
-      shared("@jupyterlab/ui-components"),
-      shared("@lumino/widgets"),
+      shareModule("@jupyterlab/application"),
+      shareModule("@jupyterlab/apputils"),
+      shareModule("@jupyterlab/coreutils"),
+      shareModule("@jupyterlab/docregistry"),
+      shareModule("@jupyterlab/rendermime"),
+      shareModule("@jupyterlab/ui-components"),
+      shareModule("@lumino/widgets"),
     ]);
   const { ABCWidgetFactory, DocumentModel, DocumentWidget } = docregistry;
   const onnxIcon = new ui.LabIcon({ name: "onnx-nb:model", svgstr: icon });
@@ -60,11 +60,11 @@ export async function pluginOf(shared: Shared): Promise<object> {
     autoStart: true,
     requires: [IRenderMimeRegistry],
     optional: [ILayoutRestorer, apputils.ISessionContextDialogs],
-    activate(app: Application, rendermime: RenderMime, restorer: Restorer | null, given: Dialogs | null): void {
+    activate(app: Application, rendermime: RenderMime, restorer: Restorer | null, dialogsOfApp: Dialogs | null): void {
       document.head.append(el("style", css));
-      const dialogs = given ?? new apputils.SessionContextDialogs();
+      const dialogs = dialogsOfApp ?? new apputils.SessionContextDialogs();
       const root = PageConfig.getOption("serverRoot");
-      const jupyter: Jupyter = { app, dialogs, rendermime, root, shared, fail: apputils.showErrorMessage };
+      const jupyter: Jupyter = { app, dialogs, rendermime, root, shareModule, fail: apputils.showErrorMessage };
       const views = new WeakMap<LuminoWidget, DocumentView>();
 
       class Factory extends ABCWidgetFactory {

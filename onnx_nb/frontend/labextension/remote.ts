@@ -18,21 +18,21 @@ declare global {
 
 let scope: Readonly<Record<string, Versions>> = {};
 
-async function shared<N extends keyof Modules>(name: N): Promise<Modules[N]> {
+async function shareModule<N extends keyof Modules>(name: N): Promise<Modules[N]> {
   const versions = Object.values(scope[name] ?? {});
   // one copy a page: the one in use
-  const found = versions.find(({ loaded }) => loaded) ?? versions.at(-1);
-  if (found === undefined) throw new Error(`this page has no module ${name}`);
-  return (await found.get())() as Modules[N];
+  const version = versions.find(({ loaded }) => loaded) ?? versions.at(-1);
+  if (version === undefined) throw new Error(`this page has no module ${name}`);
+  return (await version.get())() as Modules[N];
 }
 
 globalThis._JUPYTERLAB ??= {};
 globalThis._JUPYTERLAB["onnx-nb"] = {
-  init(given: typeof scope): void {
-    scope = given;
+  init(sharedScope: typeof scope): void {
+    scope = sharedScope;
   },
   async get(): Promise<() => object> {
-    const plugin = await pluginOf(shared);
+    const plugin = await pluginOf(shareModule);
     return () => ({ __esModule: true, default: plugin });
   },
 };

@@ -8,7 +8,7 @@ import { type Graph, STUB } from "./graph.ts";
 import type { Layers } from "./order.ts";
 
 /** Top and bottom of every row. */
-export interface Rows {
+export interface RowExtents {
   readonly top: Float64Array;
   readonly bottom: Float64Array;
   /** height of the gap below the last row, which holds only tails */
@@ -16,8 +16,8 @@ export interface Rows {
 }
 
 /** Placement before labels: boxes by their upper left corners, vertices and ports in x. */
-export interface Placed {
-  readonly rows: Rows;
+export interface Placement {
+  readonly rows: RowExtents;
   readonly x: Float64Array;
   readonly y: Float64Array;
   readonly outX: Float64Array;
@@ -26,7 +26,7 @@ export interface Placed {
   readonly tails: Float64Array;
 }
 
-export interface Labels {
+export interface LabelPlaces {
   /** hyperedge → least x and middle along the flow of its label; NaN for none */
   readonly x: Float64Array;
   readonly y: Float64Array;
@@ -44,9 +44,9 @@ export const OUTSIDE = { free: 4, most: 120 } as const;
  */
 const COST = { line: 1, own: 0.35, further: 0.3, outside: 0.6, order: 0.1 } as const;
 /** Lines in a gap beyond which labels ignore them. */
-const MANY = 400;
+const MAX_LINES = 400;
 /** Maximum number of rows between a label and its source. */
-const FAR = 6;
+const MAX_ROW_DISTANCE = 6;
 
 interface Room {
   readonly left: number;
@@ -60,25 +60,25 @@ interface Gap {
   readonly high: number;
   readonly low: number;
   /** tall boxes that extend through it */
-  readonly tall: readonly Room[];
-  /** the lines in it are those of the segments first … last − 1 of their list */
+  readonly tallBoxes: readonly Room[];
+  /** the lines in it are the segments first … last − 1 of the list */
   readonly first: number;
   readonly last: number;
-  readonly taken: Room[];
+  readonly labelRooms: Room[];
 }
 
-export function placeLabels(graph: Graph, layers: Layers, placed: Placed): Labels {
+export function placeLabels(graph: Graph, layers: Layers, placement: Placement): LabelPlaces {
   const { source, labelWidth } = graph;
   const { rank, from } = layers;
   const x = new Float64Array(source.length).fill(Number.NaN);
   const y = new Float64Array(source.length).fill(Number.NaN);
   const lacking = new Uint16Array(layers.rows);
-  const gaps = new Gaps(graph, layers, placed);
+  const gaps = new Gaps(graph, layers, placement);
   const byRow: number[][] = Array.from({ length: layers.rows }, () => []);
   for (let e = 0; e < source.length; e++) if (labelWidth[e] > 0 && from[e] >= 0) byRow[rank[from[e]]].push(e);
   byRow.forEach((edges, row) => {
     gaps.leave(row);
-    edges.sort((a, b) => placed.outX[a] - placed.outX[b] || a - b);
+    edges.sort((a, b) => placement.outX[a] - placement.outX[b] || a - b);
     for (const e of edges) {
       const room = gaps.findRoom(e, row);
       if (room === undefined) lacking[row]++;
@@ -101,21 +101,21 @@ export function nameRoom(graph: Graph, e: number, x: number, end: number, tail: 
 class Gaps {
   readonly #graph: Graph;
   readonly #layers: Layers;
-  readonly #placed: Placed;
+  readonly #placement: Placement;
   /** segments by the row of their upper end, and the x of both ends */
   readonly #segments: Layers["up"];
   readonly #upperX: Float64Array;
   readonly #lowerX: Float64Array;
-  readonly #known = new Map<number, Gap>();
+  readonly #gaps = new Map<number, Gap>();
   /** row → names and tails of the stubs that end at the row below */
   readonly #stubs: (Room[] | undefined)[] = [];
 
-  constructor(graph: Graph, layers: Layers, placed: Placed) {
+  constructor(graph: Graph, layers: Layers, placement: Placement) {
     this.#graph = graph;
     this.#layers = layers;
-    this.#placed = placed;
+    this.#placement = placement;
     const { segments, segmentEdge, segmentSink, upper, lower, from, rank } = layers;
-    const { x, outX, inX } = placed;
+    const { x, outX, inX } = placement;
     const rowOf = new Int32Array(segments);
     this.#upperX = new Float64Array(segments);
     this.#lowerX = new Float64Array(segments);
@@ -129,13 +129,13 @@ class Gaps {
     this.#segments = itemsBy(rowOf, layers.rows);
     for (let e = 0; e < graph.source.length; e++) {
       for (let k = graph.ptr[e]; k < graph.ptr[e + 1]; k++) {
-        if (placed.tails[k] === 0 || rank[layers.to[k]] === 0) continue;
+        if (placement.tails[k] === 0 || rank[layers.to[k]] === 0) continue;
         const row = rank[layers.to[k]];
-        const end = placed.rows.top[row];
+        const end = placement.rows.top[row];
         const px = inX[k];
         const list = this.#stubs[row - 1] ?? [];
-        if (layers.stub[k] === 1) list.push(nameRoom(graph, e, px, end, placed.tails[k]));
-        list.push({ left: px - 4, right: px + 4, top: end - placed.tails[k], bottom: end });
+        if (layers.stub[k] === 1) list.push(nameRoom(graph, e, px, end, placement.tails[k]));
+        list.push({ left: px - 4, right: px + 4, top: end - placement.tails[k], bottom: end });
         this.#stubs[row - 1] = list;
       }
     }
@@ -146,37 +146,37 @@ class Gaps {
     const { from, firstDummy } = this.#layers;
     const w = this.#graph.labelWidth[e];
     const half = this.#graph.labelLength[e] / 2;
-    let best: Room | undefined;
-    let least = Number.POSITIVE_INFINITY;
+    let bestRoom: Room | undefined;
+    let minCost = Number.POSITIVE_INFINITY;
     let where = first;
-    for (let row = first, v = from[e]; row < first + FAR; row++) {
+    for (let row = first, v = from[e]; row < first + MAX_ROW_DISTANCE; row++) {
       const gap = this.#gap(row);
       let cost = (row - first) * COST.further;
       this.#candidates(e, row, v, gap, (left, middle) => {
-        const here = cost + (left < -OUTSIDE.free ? COST.outside : 0);
-        if (left >= -OUTSIDE.most && middle + half <= gap.low - 1 && here < least) {
+        const placeCost = cost + (left < -OUTSIDE.free ? COST.outside : 0);
+        if (left >= -OUTSIDE.most && middle + half <= gap.low - 1 && placeCost < minCost) {
           const room = { left, right: left + w, top: middle - half, bottom: middle + half };
-          const whole = here + this.#covered(e, room, gap, least - here);
-          if (whole < least && this.#isFree(room, row, gap)) {
-            least = whole;
-            best = room;
+          const totalCost = placeCost + this.#coverCost(e, room, gap, minCost - placeCost);
+          if (totalCost < minCost && this.#fits(room, row, gap)) {
+            minCost = totalCost;
+            bestRoom = room;
             where = row;
           }
         }
         cost += COST.order;
       });
-      if (least < COST.line) break;
+      if (minCost < COST.line) break;
       v = this.#below(v, e);
       if (v < firstDummy) break;
     }
-    if (best === undefined) return undefined;
-    this.#gap(where).taken.push(best);
-    return best;
+    if (bestRoom === undefined) return undefined;
+    this.#gap(where).labelRooms.push(bestRoom);
+    return bestRoom;
   }
 
   /** Drops the gaps above a row. */
   leave(row: number): void {
-    this.#known.delete(row - 1);
+    this.#gaps.delete(row - 1);
   }
 
   /** Returns the dummy of a tensor in the next row, −1 if its line ends before. */
@@ -198,12 +198,12 @@ class Gaps {
     at: (left: number, middle: number) => void,
   ): void {
     const { labelWidth, labelLength, source, height } = this.#graph;
-    const { outX, x, y, rows } = this.#placed;
+    const { outX, x, y, rows } = this.#placement;
     const { segmentEdge } = this.#layers;
     const { items } = this.#segments;
     const w = labelWidth[e];
     const half = labelLength[e] / 2;
-    const beside = (px: number, middle: number): void => {
+    const tryBeside = (px: number, middle: number): void => {
       at(px + SPACE.beside, middle);
       at(px - SPACE.beside - w, middle);
     };
@@ -213,86 +213,87 @@ class Gaps {
     const first = high + half + SPACE.start;
     const last = low - half - SPACE.end;
     const step = 2 * half + 2;
-    let straight = -1;
-    let bent = 0;
+    let straightSegment = -1;
+    let bends = 0;
     for (let j = begin; j < end; j++) {
       if (segmentEdge[items[j]] !== e) continue;
-      if (straight < 0 && Math.abs(this.#upperX[items[j]] - this.#lowerX[items[j]]) < 1) straight = items[j];
-      else bent++;
+      if (straightSegment < 0 && Math.abs(this.#upperX[items[j]] - this.#lowerX[items[j]]) < 1)
+        straightSegment = items[j];
+      else bends++;
     }
-    if (straight >= 0) beside(px, middle);
+    if (straightSegment >= 0) tryBeside(px, middle);
     // below a shorter neighbor of a taller box, or next to the boxes of a row that the line passes
     const box = source[e];
     const start = Math.max(rows.top[row], begins && box >= 0 ? y[box] + height[box] : 0);
-    if (high - start > half) beside(px, start + half + SPACE.start);
-    if (straight < 0 && bent === 0) {
+    if (high - start > half) tryBeside(px, start + half + SPACE.start);
+    if (straightSegment < 0 && bends === 0) {
       // without a reader: as close to its tail as possible
-      for (let tier = start + half + SPACE.start; tier <= last; tier += step) beside(px, tier);
+      for (let tier = start + half + SPACE.start; tier <= last; tier += step) tryBeside(px, tier);
       return;
     }
-    if (first <= Math.max(last, middle)) beside(px, first);
-    if (bent > 0 && first <= last) {
+    if (first <= Math.max(last, middle)) tryBeside(px, first);
+    if (bends > 0 && first <= last) {
       for (let j = begin; j < end; j++) {
         const s = items[j];
-        if (segmentEdge[s] !== e || s === straight) continue;
-        beside(this.#lowerX[s], last);
+        if (segmentEdge[s] !== e || s === straightSegment) continue;
+        tryBeside(this.#lowerX[s], last);
         at((this.#upperX[s] + this.#lowerX[s]) / 2 - w / 2, middle);
       }
     }
-    const lowest = bent === 0 ? last : middle;
-    for (let tier = first + step; tier <= lowest; tier += step) beside(px, tier);
+    const lastTier = bends === 0 ? last : middle;
+    for (let tier = first + step; tier <= lastTier; tier += step) tryBeside(px, tier);
   }
 
   #gap(row: number): Gap {
-    let gap = this.#known.get(row);
+    let gap = this.#gaps.get(row);
     if (gap === undefined) {
-      const { top, bottom } = this.#placed.rows;
+      const { top, bottom } = this.#placement.rows;
       const { ptr } = this.#segments;
       const high = bottom[row];
-      const many = ptr[row + 1] - ptr[row] > MANY;
+      const isCrowded = ptr[row + 1] - ptr[row] > MAX_LINES;
       gap = {
         high,
-        low: row + 1 < this.#layers.rows ? top[row + 1] : high + this.#placed.rows.below,
-        tall: this.#boxes(row, true),
+        low: row + 1 < this.#layers.rows ? top[row + 1] : high + this.#placement.rows.below,
+        tallBoxes: this.#boxes(row, true),
         first: ptr[row],
-        last: many ? ptr[row] : ptr[row + 1],
-        taken: this.#stubs[row] ?? [],
+        last: isCrowded ? ptr[row] : ptr[row + 1],
+        labelRooms: this.#stubs[row] ?? [],
       };
-      this.#known.set(row, gap);
+      this.#gaps.set(row, gap);
     }
     return gap;
   }
 
   /** Returns the boxes of a row, or only those that continue in the next. */
-  #boxes(row: number, tall: boolean): Room[] {
+  #boxes(row: number, tallOnly: boolean): Room[] {
     const { rowPtr, order, box, foot } = this.#layers;
     const { width, height } = this.#graph;
-    const { x, y } = this.#placed;
-    const found: Room[] = [];
+    const { x, y } = this.#placement;
+    const rooms: Room[] = [];
     for (let at = rowPtr[row]; at < rowPtr[row + 1]; at++) {
       const v = order[at];
-      const each = box[v];
-      if (each < 0 || (tall && foot[each] === v)) continue;
-      const left = x[v] - width[each] / 2;
-      found.push({ left, right: left + width[each], top: y[each], bottom: y[each] + height[each] });
+      const index = box[v];
+      if (index < 0 || (tallOnly && foot[index] === v)) continue;
+      const left = x[v] - width[index] / 2;
+      rooms.push({ left, right: left + width[index], top: y[index], bottom: y[index] + height[index] });
     }
-    return found;
+    return rooms;
   }
 
-  #isFree(room: Room, row: number, { high, tall, taken }: Gap): boolean {
-    for (const other of taken) if (overlap(room, other, 4, 1)) return false;
-    for (const box of room.top < high + SPACE.box - 1 ? this.#boxes(row, false) : tall) {
+  #fits(room: Room, row: number, { high, tallBoxes, labelRooms }: Gap): boolean {
+    for (const obstacle of labelRooms) if (overlap(room, obstacle, 4, 1)) return false;
+    for (const box of room.top < high + SPACE.box - 1 ? this.#boxes(row, false) : tallBoxes) {
       if (overlap(room, box, SPACE.box, SPACE.box - 1)) return false;
     }
     return true;
   }
 
   /** Returns the cost of the lines that a label covers, up to `most`. */
-  #covered(e: number, room: Room, { first, last, high, low }: Gap, most: number): number {
+  #coverCost(e: number, room: Room, { first, last, high, low }: Gap, limit: number): number {
     const { items } = this.#segments;
     const { segmentEdge } = this.#layers;
     let cost = 0;
-    for (let j = first; j < last && cost < most; j++) {
+    for (let j = first; j < last && cost < limit; j++) {
       const s = items[j];
       if (!meets(this.#upperX[s], this.#lowerX[s], room, high, low)) continue;
       cost += segmentEdge[s] === e ? COST.own : COST.line;

@@ -5,12 +5,12 @@
 
 import { itemsBy } from "../protocol/columns.ts";
 import { type Graph, type Layout, PORTS, STUB } from "./graph.ts";
-import { type Labels, nameRoom, OUTSIDE, type Placed, placeLabels, type Rows } from "./labels.ts";
-import { crossed, type Layers, layer } from "./order.ts";
+import { type LabelPlaces, nameRoom, OUTSIDE, type Placement, placeLabels, type RowExtents } from "./labels.ts";
+import { crossedBoxes, type Layers, layer } from "./order.ts";
 import { halfWidth, type Places, place } from "./place.ts";
 import { assignRanks, spansOf } from "./rank.ts";
 
-export function layered(graph: Graph): Layout {
+export function layeredLayout(graph: Graph): Layout {
   const layers = inRows(graph);
   return route(graph, layers, place(graph, layers));
 }
@@ -20,7 +20,7 @@ function inRows(graph: Graph): Layers {
   const span = spansOf(graph);
   for (let attempt = 0; ; attempt++) {
     const layers = layer(graph, assignRanks(graph, span));
-    const boxes = crossed(layers);
+    const boxes = crossedBoxes(layers);
     if (boxes.length === 0) return layers;
     if (attempt === ATTEMPTS) span.fill(1);
     for (const box of boxes) span[box] = 1;
@@ -34,31 +34,31 @@ const ROW_GAP = { plain: 18, beside: 13, most: 60 } as const;
 /** Pixels: minimum distance of ports from each other and from the corners of their box, if the box is large enough. */
 const PORT = { gap: 12, corner: 10, least: 6 } as const;
 /** Pixels added between rows in each round in which labels find no room. */
-const MORE = { rounds: 5, row: 14, most: 200 } as const;
+const EXTRA_ROOM = { rounds: 5, row: 14, most: 200 } as const;
 /** Boxes beyond which a scope is not laid out again for a label. */
-const LARGE = 4000;
+const MAX_BOXES_FOR_RELAYOUT = 4000;
 
 export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Places): Layout {
   const { outX, inX } = placePorts(graph, layers, x);
   const tails = stubTails(graph, layers, inX);
   const gap = gapsOf(graph, layers, outX, inX, x, tails);
-  let placed: Placed;
+  let placement: Placement;
   let end: number;
-  let labels: Labels;
+  let labels: LabelPlaces;
   for (let round = 1; ; round++) {
     const rows = stackRows(graph, layers, gap, tails);
     end = rows.end;
-    placed = { rows, x, y: placeBoxes(graph, layers, rows), outX, inX, tails };
-    labels = placeLabels(graph, layers, placed);
-    if (round === MORE.rounds || layers.count > LARGE || !makeRoom(gap, labels.lacking)) break;
+    placement = { rows, x, y: placeBoxes(graph, layers, rows), outX, inX, tails };
+    labels = placeLabels(graph, layers, placement);
+    if (round === EXTRA_ROOM.rounds || layers.count > MAX_BOXES_FOR_RELAYOUT || !makeRoom(gap, labels.lacking)) break;
   }
-  const { y } = placed;
+  const { y } = placement;
   // room for a label to the left of all boxes
-  const least = labels.x.reduce((left, at) => (at < left ? at : left), -OUTSIDE.free);
-  const shift = Math.ceil(-OUTSIDE.free - least);
+  const minX = labels.x.reduce((left, at) => (at < left ? at : left), -OUTSIDE.free);
+  const shift = Math.ceil(-OUTSIDE.free - minX);
   if (shift > 0)
     for (const column of [x, outX, inX, labels.x]) for (let i = 0; i < column.length; i++) column[i] += shift;
-  const lines = drawLines(graph, layers, placed, end);
+  const lines = drawLines(graph, layers, placement, end);
   let width = 0;
   const left = new Float64Array(layers.boxes);
   for (let v = 0; v < layers.count; v++) {
@@ -79,16 +79,16 @@ export function route(graph: Graph, layers: Layers, { x, entryWay, exitWay }: Pl
 
 /** Adds height between rows where labels found no room; returns false if all labels fit. */
 function makeRoom(gap: Float64Array, lacking: Uint16Array): boolean {
-  let more = false;
+  let grew = false;
   lacking.forEach((count, row) => {
-    if (count === 0 || gap[row] >= MORE.most) return;
-    gap[row] += MORE.row * Math.ceil(count / 2);
-    more = true;
+    if (count === 0 || gap[row] >= EXTRA_ROOM.most) return;
+    gap[row] += EXTRA_ROOM.row * Math.ceil(count / 2);
+    grew = true;
   });
-  return more;
+  return grew;
 }
 
-function placeBoxes(graph: Graph, layers: Layers, { top, bottom, height }: Stacked): Float64Array {
+function placeBoxes(graph: Graph, layers: Layers, { top, bottom, height }: StackedRows): Float64Array {
   return Float64Array.from({ length: layers.boxes }, (_, box) => {
     const row = layers.rank[box];
     const foot = layers.foot[box];
@@ -120,10 +120,10 @@ function stubTails(graph: Graph, layers: Layers, inX: Float64Array): Float64Arra
     row.forEach(({ k, e }, index) => {
       const { left, right } = nameRoom(graph, e, inX[k], 0, 0);
       // only the nearest names can collide; each starts at least as far left as the one before
-      for (let i = Math.max(0, index - NEAREST); i < index; i++) {
-        const other = row[i];
-        if (layers.stub[other.k] === 2) continue;
-        const room = nameRoom(graph, other.e, inX[other.k], 0, tails[other.k]);
+      for (let i = Math.max(0, index - NEIGHBORS); i < index; i++) {
+        const neighbor = row[i];
+        if (layers.stub[neighbor.k] === 2) continue;
+        const room = nameRoom(graph, neighbor.e, inX[neighbor.k], 0, tails[neighbor.k]);
         if (left < room.right - 0.5 && room.left < right - 0.5) tails[k] = Math.max(tails[k], 2 - room.top);
       }
       if (tails[k] <= STUB.most) return;
@@ -134,8 +134,8 @@ function stubTails(graph: Graph, layers: Layers, inX: Float64Array): Float64Arra
   return tails;
 }
 
-/** Stubs to the right of one that its name can reach. */
-const NEAREST = 12;
+/** Stubs to the right of a stub that its name can reach. */
+const NEIGHBORS = 12;
 
 /** Ports on a box keep their order and are directly below (above) their neighbors where possible. */
 function placePorts(graph: Graph, layers: Layers, x: Float64Array): { outX: Float64Array; inX: Float64Array } {
@@ -143,7 +143,7 @@ function placePorts(graph: Graph, layers: Layers, x: Float64Array): { outX: Floa
   const boxes = layers.boxes;
   const outX = new Float64Array(source.length).fill(Number.NaN);
   const inX = new Float64Array(sink.length);
-  const wanted = new Float64Array(Math.max(source.length, sink.length));
+  const targetX = new Float64Array(Math.max(source.length, sink.length));
 
   const spread = (
     keys: Int32Array,
@@ -158,27 +158,27 @@ function placePorts(graph: Graph, layers: Layers, x: Float64Array): { outX: Floa
       if (members.length === 0) continue;
       const left = x[box] - graph.width[box] / 2;
       if (ports[box] === PORTS.FIXED) {
-        for (const each of members) result[each] = left + offsets[each];
+        for (const member of members) result[member] = left + offsets[member];
         continue;
       }
       if (ports[box] === PORTS.ORDERED) members.sort((a, b) => slots[a] - slots[b]);
-      else members.sort((a, b) => wanted[a] - wanted[b] || slots[a] - slots[b]);
+      else members.sort((a, b) => targetX[a] - targetX[b] || slots[a] - slots[b]);
       const spare = (graph.width[box] - PORT.gap * (members.length - 1)) / 2;
       const corner = Math.min(PORT.corner, Math.max(PORT.least, spare));
       const room = graph.width[box] - 2 * corner;
       if (members.length === 1) {
-        const off = wanted[members[0]] - x[box];
+        const off = targetX[members[0]] - x[box];
         result[members[0]] = x[box] + (Math.abs(off) <= (room / 2) * slack ? off : 0);
         continue;
       }
       const gap = Math.min(PORT.gap, room / (members.length - 1));
-      const straight = members.map((each) => Math.abs(wanted[each] - x[box]) <= room / 2);
-      const places = members.map((each, index) =>
-        straight[index] ? wanted[each] : left + (graph.width[box] * (index + 1)) / (members.length + 1),
+      const isStraight = members.map((member) => Math.abs(targetX[member] - x[box]) <= room / 2);
+      const places = members.map((member, index) =>
+        isStraight[index] ? targetX[member] : left + (graph.width[box] * (index + 1)) / (members.length + 1),
       );
-      apart(places, straight, gap, left + corner, left + graph.width[box] - corner);
-      members.forEach((each, index) => {
-        result[each] = places[index];
+      separate(places, isStraight, gap, left + corner, left + graph.width[box] - corner);
+      members.forEach((member, index) => {
+        result[member] = places[index];
       });
     }
   };
@@ -194,19 +194,19 @@ function placePorts(graph: Graph, layers: Layers, x: Float64Array): { outX: Floa
   }
   for (let e = 0; e < source.length; e++) {
     // a single port leaves the middle only to make its line straight
-    if (ends[e] > 1 && source[e] >= 0) wanted[e] = x[source[e]];
-    else wanted[e] = ends[e] === 0 ? Number.POSITIVE_INFINITY : sum[e] / ends[e];
+    if (ends[e] > 1 && source[e] >= 0) targetX[e] = x[source[e]];
+    else targetX[e] = ends[e] === 0 ? Number.POSITIVE_INFINITY : sum[e] / ends[e];
   }
   spread(source, graph.outSlot, graph.outOffset, outX, 0.6);
   for (let e = 0; e < source.length; e++) if (source[e] === -1) outX[e] = x[layers.from[e]];
 
   for (let e = 0; e < source.length; e++) {
     for (let k = graph.ptr[e]; k < graph.ptr[e + 1]; k++) {
-      const over = layers.above[k];
+      const vertexAbove = layers.above[k];
       const lane = layers.lane[k];
-      if (over >= 0) wanted[k] = over === layers.from[e] ? outX[e] : x[over];
-      else if (lane >= 0) wanted[k] = x[lane];
-      else wanted[k] = Number.POSITIVE_INFINITY;
+      if (vertexAbove >= 0) targetX[k] = vertexAbove === layers.from[e] ? outX[e] : x[vertexAbove];
+      else if (lane >= 0) targetX[k] = x[lane];
+      else targetX[k] = Number.POSITIVE_INFINITY;
     }
   }
   spread(sink, graph.inSlot, graph.inOffset, inX, 0.7);
@@ -222,10 +222,10 @@ function lowerX(graph: Graph, layers: Layers, x: Float64Array, s: number): numbe
   return x[w];
 }
 
-/** Moves positions apart to `gap` and into [low, high], each as little as necessary, those of straight lines last. */
-function apart(places: number[], straight: readonly boolean[], gap: number, low: number, high: number): void {
+/** Moves positions as little as possible until they are `gap` apart within [low, high]; straight lines move last. */
+function separate(places: number[], isStraight: readonly boolean[], gap: number, low: number, high: number): void {
   const count = places.length;
-  const middle = places.findIndex((place, i) => straight[i] && Math.abs(place - (low + high) / 2) < 0.5);
+  const middle = places.findIndex((place, i) => isStraight[i] && Math.abs(place - (low + high) / 2) < 0.5);
   if (middle >= 0 && places[middle] - middle * gap >= low && places[middle] + (count - 1 - middle) * gap <= high) {
     // the spine runs through the middle of the box: the others make room for it
     for (let i = middle + 1; i < count; i++) {
@@ -235,11 +235,11 @@ function apart(places: number[], straight: readonly boolean[], gap: number, low:
     return;
   }
   for (let i = 0; i < count; i++) {
-    if (straight[i]) continue;
-    const next = straight.indexOf(true, i);
-    const least = i > 0 ? places[i - 1] + gap : low;
-    const most = next < 0 ? high - (count - 1 - i) * gap : places[next] - (next - i) * gap;
-    places[i] = Math.max(least, Math.min(most, places[i]));
+    if (isStraight[i]) continue;
+    const next = isStraight.indexOf(true, i);
+    const min = i > 0 ? places[i - 1] + gap : low;
+    const max = next < 0 ? high - (count - 1 - i) * gap : places[next] - (next - i) * gap;
+    places[i] = Math.max(min, Math.min(max, places[i]));
   }
   const right = places.slice();
   const left = places.slice();
@@ -253,7 +253,7 @@ function apart(places: number[], straight: readonly boolean[], gap: number, low:
   for (let i = count - 1; i >= 0; i--) places[i] = Math.min(places[i], i + 1 < count ? places[i + 1] - gap : high);
 }
 
-interface Stacked extends Rows {
+interface StackedRows extends RowExtents {
   /** height of the boxes in this row only */
   readonly height: Float64Array;
   /** y where the scope ends */
@@ -270,8 +270,8 @@ function gapsOf(
   tails: Float64Array,
 ): Float64Array {
   const gap = new Float64Array(layers.rows).fill(ROW_GAP.plain);
-  const widen = (row: number, least: number): void => {
-    if (row >= 0) gap[row] = Math.max(gap[row], least);
+  const widen = (row: number, height: number): void => {
+    if (row >= 0) gap[row] = Math.max(gap[row], height);
   };
   for (let e = 0; e < graph.source.length; e++) {
     if (layers.from[e] >= 0 && graph.labelWidth[e] > 0)
@@ -300,17 +300,17 @@ function stubHeight(graph: Graph, e: number, tail: number): number {
   return Math.max(ROW_GAP.plain, tail + STUB.above + graph.nameLength[e] + 6);
 }
 
-function stackRows(graph: Graph, layers: Layers, gaps: Float64Array, tails: Float64Array): Stacked {
+function stackRows(graph: Graph, layers: Layers, gaps: Float64Array, tails: Float64Array): StackedRows {
   const gap = gaps.slice();
   const height = new Float64Array(layers.rows);
-  const tall: number[][] = Array.from({ length: layers.rows }, () => []); // by their last row
+  const tallBoxes: number[][] = Array.from({ length: layers.rows }, () => []); // by their last row
   const extra = new Float64Array(layers.rows);
   for (let box = 0; box < layers.boxes; box++) {
     const row = layers.rank[layers.foot[box]];
     if (layers.foot[box] === box) height[row] = Math.max(height[row], graph.height[box]);
-    else tall[row].push(box);
+    else tallBoxes[row].push(box);
   }
-  const lines = new Int32Array(layers.rows); // number of lines in the gap below a row, without those of tall boxes
+  const lines = new Int32Array(layers.rows); // lines in the gap below a row, without lines of tall boxes
   for (let s = 0; s < layers.segments; s++) {
     const box = layers.box[layers.upper[s]];
     if (box < 0 || layers.foot[box] === box) lines[layers.rank[layers.upper[s]]]++;
@@ -340,14 +340,14 @@ function stackRows(graph: Graph, layers: Layers, gaps: Float64Array, tails: Floa
   };
   for (let row = 0; row < layers.rows; row++) {
     stack(row, row);
-    for (const box of tall[row]) {
-      const missing = graph.height[box] - (bottom[row] - top[layers.rank[box]]);
-      if (missing <= 0) continue;
+    for (const box of tallBoxes[row]) {
+      const shortfall = graph.height[box] - (bottom[row] - top[layers.rank[box]]);
+      if (shortfall <= 0) continue;
       // the rows next to a tall box move apart where the fewest lines become longer
       let between = row;
       for (let above = layers.rank[box]; above < row; above++) if (lines[above] < lines[between]) between = above;
-      if (between === row) extra[row] += missing;
-      else gap[between] += missing;
+      if (between === row) extra[row] += shortfall;
+      else gap[between] += shortfall;
       stack(Math.min(between + 1, row), row);
     }
   }
@@ -363,7 +363,7 @@ function stackRows(graph: Graph, layers: Layers, gaps: Float64Array, tails: Floa
 function drawLines(
   graph: Graph,
   layers: Layers,
-  { rows, x, y, outX, inX, tails }: Placed,
+  { rows, x, y, outX, inX, tails }: Placement,
   end: number,
 ): Pick<Layout, "linePtr" | "line" | "stub" | "tail"> {
   const { top, bottom } = rows;
@@ -372,7 +372,7 @@ function drawLines(
   const points: number[] = [];
   const tail = new Uint8Array(source.length);
   const way: number[] = []; // vertices of a line, from below
-  const put = (px: number, py: number, begin: number): void => {
+  const addPoint = (px: number, py: number, begin: number): void => {
     const end = points.length;
     // the middle of three points in a vertical line is redundant
     if (end - begin >= 4 && points[end - 2] === px && points[end - 4] === px) {
@@ -394,30 +394,30 @@ function drawLines(
         if (layers.from[e] >= 0) tail[e] = 1;
       } else if (layers.from[e] >= 0) {
         const startRow = layers.rank[layers.from[e]];
-        put(outX[e], from >= 0 ? y[from] + graph.height[from] : 0, begin);
-        if (from >= 0) put(outX[e], bottom[startRow], begin);
+        addPoint(outX[e], from >= 0 ? y[from] + graph.height[from] : 0, begin);
+        if (from >= 0) addPoint(outX[e], bottom[startRow], begin);
         if (layers.lane[k] >= 0) {
           const lane = layers.lane[k];
           const last = lane + startRow - layers.rank[lane];
-          put(outX[e], bottom[startRow] + 10, begin);
-          put(x[last], bottom[startRow] + 10, begin);
+          addPoint(outX[e], bottom[startRow] + 10, begin);
+          addPoint(x[last], bottom[startRow] + 10, begin);
           for (let v = last; v >= lane; v--) {
-            put(x[v], bottom[layers.rank[v]], begin);
-            put(x[v], top[layers.rank[v]], begin);
+            addPoint(x[v], bottom[layers.rank[v]], begin);
+            addPoint(x[v], top[layers.rank[v]], begin);
           }
-          put(x[lane], top[layers.rank[lane]] - 10, begin);
-          put(inX[k], top[layers.rank[lane]] - 10, begin);
+          addPoint(x[lane], top[layers.rank[lane]] - 10, begin);
+          addPoint(inX[k], top[layers.rank[lane]] - 10, begin);
         } else {
           way.length = 0;
           for (let v = layers.above[k]; v >= layers.firstDummy; v = layers.dummyAbove[v - layers.firstDummy])
             way.push(v);
           for (let i = way.length - 1; i >= 0; i--) {
-            put(x[way[i]], top[layers.rank[way[i]]], begin);
-            put(x[way[i]], bottom[layers.rank[way[i]]], begin);
+            addPoint(x[way[i]], top[layers.rank[way[i]]], begin);
+            addPoint(x[way[i]], bottom[layers.rank[way[i]]], begin);
           }
-          put(inX[k], to >= 0 ? top[layers.rank[to]] : top[layers.rows - 1], begin);
+          addPoint(inX[k], to >= 0 ? top[layers.rank[to]] : top[layers.rows - 1], begin);
         }
-        put(inX[k], endY, begin);
+        addPoint(inX[k], endY, begin);
       }
       linePtr[k + 1] = points.length / 2;
     }

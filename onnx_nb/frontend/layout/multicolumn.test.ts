@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { layered } from "./layered.ts";
+import { layeredLayout } from "./layered.ts";
 import { divider } from "./multicolumn.ts";
 import { faults, graphOf, random } from "./testing.ts";
 
@@ -25,7 +25,7 @@ describe("divider", () => {
       30,
       Array.from({ length: 29 }, (_, box) => `${box}>${box + 1}`),
     );
-    const long = layered(graph);
+    const long = layeredLayout(graph);
     const layout = divider(graph, long)(long.height / 3 + 1);
     expect(faults(graph, layout)).toEqual([]);
     const lefts = [...new Set(Array.from(layout.x, (x, box) => x + graph.width[box] / 2))];
@@ -41,7 +41,7 @@ describe("divider", () => {
 
   test("makes one layout for all heights that divide in the same places", () => {
     const graph = graphOf(6, ["0>1", "1>2", "2>3", "3>4", "4>5"]);
-    const long = layered(graph);
+    const long = layeredLayout(graph);
     const divide = divider(graph, long);
     const half = divide(long.height / 2 + 1);
     expect(half).not.toBe(long);
@@ -52,7 +52,7 @@ describe("divider", () => {
 
   test("routes a continuing tensor around the column, not through it", () => {
     const graph = graphOf(6, ["0>1", "1>2", "2>3", "3>4", "4>5"]);
-    const long = layered(graph);
+    const long = layeredLayout(graph);
     const layout = divider(graph, long)(long.height / 2 + 1);
     const bridge = 2; // from box 2 at the foot to box 3 at the head
     const points = Array.from(layout.line.subarray(2 * layout.linePtr[bridge], 2 * layout.linePtr[bridge + 1]));
@@ -66,7 +66,7 @@ describe("divider", () => {
     let set = 0;
     for (let seed = 1; seed <= 40; seed++) {
       const graph = ladder(seed, 12 + (seed % 40));
-      const long = layered(graph);
+      const long = layeredLayout(graph);
       expect(faults(graph, long), `seed ${seed}, long`).toEqual([]);
       for (const parts of [2, 3, 5]) {
         const layout = divider(graph, long)(long.height / parts);
@@ -80,13 +80,13 @@ describe("divider", () => {
   }, 60_000);
 
   test("does not change a low layout, or one that too many tensors cross everywhere", () => {
-    const chain = layered(graphOf(4, ["0>1", "1>2", "2>3"]));
+    const chain = layeredLayout(graphOf(4, ["0>1", "1>2", "2>3"]));
     expect(divider(graphOf(4, ["0>1", "1>2", "2>3"]), chain)(chain.height)).toBe(chain);
     const edges = Array.from({ length: 40 }, (_, box) =>
       [1, 2, 3, 4, 5, 6, 7].map((by) => `${box}>${Math.min(40, box + by)}`),
     ).flat();
     const dense = graphOf(41, edges);
-    const layout = layered(dense);
+    const layout = layeredLayout(dense);
     expect(divider(dense, layout)(layout.height / 4)).toBe(layout);
   }, 60_000);
 });

@@ -16,7 +16,7 @@ const TOO_LOW = 0.3;
 const ROOM = { line: 7, beside: 12, label: 13 } as const;
 
 /** Boxes that overlap in y and cannot be divided. */
-interface Band {
+interface RowBand {
   readonly top: number;
   bottom: number;
   /** hyperedges that continue below it, null where the layout cannot be divided */
@@ -30,33 +30,33 @@ interface Column {
   readonly on: readonly number[];
 }
 
-/** Sets a layout in columns of a wanted height in px; one that is no higher or cannot be divided stays as it is. */
+/** Divides a layout into columns of a height in px; a layout that is low enough or cannot be divided stays as it is. */
 export type Divide = (height: number) => Layout;
 
 /** Returns what divides a layout; heights at which it is divided in the same places share one result. */
 export function divider(graph: Graph, layout: Layout): Divide {
-  let bands: readonly Band[] | undefined;
-  const known = new Map<string, Layout>();
+  let bands: readonly RowBand[] | undefined;
+  const layouts = new Map<string, Layout>();
   return (height) => {
     if (layout.height <= height) return layout;
     bands ??= bandsOf(graph, layout);
-    const columns = balanced(bands, height);
+    const columns = balance(bands, height);
     const heights = columns.map(({ top, bottom }) => bottom - top);
     if (columns.length < 2 || Math.max(...heights) > TOO_HIGH * height) return layout;
     // a few boxes before all others would only add a detour
     if (Math.min(...heights.slice(0, -1)) < TOO_LOW * Math.max(...heights)) return layout;
     const places = columns.map(({ top }) => top).join();
-    const divided = known.get(places) ?? new SideBySide(graph, layout, columns).placed();
-    known.set(places, divided);
-    return divided;
+    const division = layouts.get(places) ?? new SideBySide(graph, layout, columns).place();
+    layouts.set(places, division);
+    return division;
   };
 }
 
-function bandsOf(graph: Graph, layout: Layout): Band[] {
+function bandsOf(graph: Graph, layout: Layout): RowBand[] {
   const inner = graph.source.includes(-1) || graph.sink.includes(-1);
-  const most = inner ? CROSSING.inner : CROSSING.outermost;
+  const limit = inner ? CROSSING.inner : CROSSING.outermost;
   const order = Array.from(layout.y.keys()).sort((a, b) => layout.y[a] - layout.y[b]);
-  const bands: Band[] = [];
+  const bands: RowBand[] = [];
   for (const box of order) {
     const [top, bottom] = [layout.y[box], layout.y[box] + graph.height[box]];
     const last = bands.at(-1);
@@ -69,44 +69,45 @@ function bandsOf(graph: Graph, layout: Layout): Band[] {
     for (let k = graph.ptr[e]; k < graph.ptr[e + 1]; k++) {
       const [from, to] = [2 * layout.linePtr[k], 2 * layout.linePtr[k + 1]];
       if (from === to || layout.stub[k] !== 0) continue;
-      let [least, last, back] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, false];
+      let [minY, last, back] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, false];
       for (let p = from; p < to; p += 2) {
         const y = layout.line[p + 1];
         back ||= y < last - 0.5;
-        least = Math.min(least, y);
+        minY = Math.min(minY, y);
         last = Math.max(last, y);
       }
       for (let band = 0; band + 1 < bands.length; band++) {
         const middle = (bands[band].bottom + bands[band + 1].top) / 2;
-        if (middle < least || middle > last) continue;
+        if (middle < minY || middle > last) continue;
         if (back) closed[band] = 1;
         else crossing[band].add(e);
       }
     }
   }
   bands.forEach((band, at) => {
-    band.below = closed[at] === 1 || crossing[at].size > most ? null : [...crossing[at]];
+    band.below = closed[at] === 1 || crossing[at].size > limit ? null : [...crossing[at]];
   });
   return bands;
 }
 
 /** Returns the fewest columns that the height allows, of about equal height. */
-function balanced(bands: readonly Band[], height: number): Column[] {
-  let best = columnsOf(bands, height);
+function balance(bands: readonly RowBand[], height: number): Column[] {
+  let bestColumns = columnsOf(bands, height);
   let [low, high] = [height / 2, height];
   for (let round = 0; round < 8; round++) {
     const middle = (low + high) / 2;
-    const found = columnsOf(bands, middle);
-    if (found.length > best.length || found.some(({ top, bottom }) => bottom - top > height)) low = middle;
+    const candidate = columnsOf(bands, middle);
+    if (candidate.length > bestColumns.length || candidate.some(({ top, bottom }) => bottom - top > height))
+      low = middle;
     else {
-      best = found;
+      bestColumns = candidate;
       high = middle;
     }
   }
-  return best;
+  return bestColumns;
 }
 
-function columnsOf(bands: readonly Band[], height: number): Column[] {
+function columnsOf(bands: readonly RowBand[], height: number): Column[] {
   const columns: Column[] = [];
   let first = 0;
   for (let band = 0; band < bands.length; band++) {
@@ -131,7 +132,7 @@ class SideBySide {
   readonly #home: number[];
   /** edge of each line, and its points before anything moves */
   readonly #edge: Int32Array;
-  readonly #lines: readonly Point[][];
+  readonly #lines: readonly Corner[][];
   /** column where each edge begins; an edge from outside enters the first */
   readonly #starts: number[];
   /** columns where each line begins and ends */
@@ -141,7 +142,7 @@ class SideBySide {
   readonly #leaves: readonly Map<number, number>[];
   /** for each column its leaving edges, the outermost way first */
   readonly #orders: readonly number[][];
-  readonly #extents: readonly Extent[];
+  readonly #extents: readonly ColumnBounds[];
   readonly #labelX: Float64Array;
   readonly #labelY: Float64Array;
   /** column of each label, −1 for none */
@@ -166,8 +167,8 @@ class SideBySide {
         this.#leaves[column].set(this.#edge[k], at(line, columns[column].bottom));
       }
     });
-    this.#orders = this.#leaves.map((each) => [...each].sort((p, q) => q[1] - p[1] || p[0] - q[0]).map(([e]) => e));
-    this.#extents = this.#measured();
+    this.#orders = this.#leaves.map((leaves) => [...leaves].sort((p, q) => q[1] - p[1] || p[0] - q[0]).map(([e]) => e));
+    this.#extents = this.#measure();
     this.#labelX = layout.labelX.slice();
     this.#labelY = layout.labelY.slice();
     this.#labelHome = Array.from(this.#labelY, (y) => (Number.isNaN(y) ? -1 : this.#columnAt(y)));
@@ -180,14 +181,14 @@ class SideBySide {
     return at;
   }
 
-  #reach(extent: Extent, left: number, right: number, top = Number.POSITIVE_INFINITY): void {
+  #reach(extent: ColumnBounds, left: number, right: number, top = Number.POSITIVE_INFINITY): void {
     extent.left = Math.min(extent.left, left);
     extent.right = Math.max(extent.right, right);
     extent.top = Math.min(extent.top, top);
   }
 
   /** Returns the extents of boxes, lines and stubs; labels are added once they are placed. */
-  #measured(): Extent[] {
+  #measure(): ColumnBounds[] {
     const { x, y, stub } = this.#layout;
     const extents = this.#columns.map(() => ({
       left: Number.POSITIVE_INFINITY,
@@ -227,18 +228,18 @@ class SideBySide {
     const feet = this.#columns.map(({ bottom }, column) => {
       const order = this.#orders[column];
       const right = Math.max(...this.#leaves[column].values());
-      const labeled = order.map((e) => this.#starts[e] === column && this.#labelY[e] > bottom);
+      const hasLabel = order.map((e) => this.#starts[e] === column && this.#labelY[e] > bottom);
       let low = floors[column] + ROOM.label;
       return order.map((e, place) => {
         // a single edge has its label next to it, several have theirs on their ways to the next column
-        const single = order.length === 1;
-        if (labeled[place]) {
-          this.#labelX[e] = right + (single ? 6 : 10);
+        const isSingle = order.length === 1;
+        if (hasLabel[place]) {
+          this.#labelX[e] = right + (isSingle ? 6 : 10);
           this.#labelY[e] = low;
           this.#labelHome[e] = column;
         }
-        const foot = single && labeled[place] ? low + ROOM.label : low;
-        low = foot + (labeled[place] || labeled[place + 1] === true ? ROOM.label : ROOM.line);
+        const foot = isSingle && hasLabel[place] ? low + ROOM.label : low;
+        low = foot + (hasLabel[place] || hasLabel[place + 1] === true ? ROOM.label : ROOM.line);
         return foot;
       });
     });
@@ -249,7 +250,7 @@ class SideBySide {
     return feet;
   }
 
-  placed(): Layout {
+  place(): Layout {
     const layout = this.#layout;
     const columns = this.#columns;
     const feet = this.#feet();
@@ -274,15 +275,15 @@ class SideBySide {
       return dy[column] + Math.max(bottom + below, ...feet[column].map((foot) => foot + ROOM.line));
     });
     const labels = Array.from(this.#labelY, (y, e) => (Number.isNaN(y) ? 0 : y + this.#graph.labelLength[e] / 2));
-    const moved = (places: Float64Array, by: readonly number[]): Float64Array =>
+    const move = (places: Float64Array, by: readonly number[]): Float64Array =>
       places.map((place, box) => place + by[this.#home[box]]);
     return {
       ...layout,
-      ...this.#drawn(this.#ways(feet, head, dx, dy), dx, dy),
+      ...this.#draw(this.#ways(feet, head, dx, dy), dx, dy),
       width,
       height: Math.max(...bottoms, ...labels),
-      x: moved(layout.x, dx),
-      y: moved(layout.y, dy),
+      x: move(layout.x, dx),
+      y: move(layout.y, dy),
       outX: layout.outX.map((x, e) => x + dx[this.#starts[e]]),
       inX: layout.inX.map((x, k) => x + dx[this.#ends[k]]),
       labelX: this.#labelX,
@@ -291,7 +292,7 @@ class SideBySide {
   }
 
   /** Returns for each column: edge → its way from the foot to the head of the next; outer ways enclose inner ones. */
-  #ways(feet: number[][], head: number, dx: number[], dy: number[]): Map<number, Point[]>[] {
+  #ways(feet: number[][], head: number, dx: number[], dy: number[]): Map<number, Corner[]>[] {
     return this.#columns.map(({ bottom }, column) => {
       const order = this.#orders[column];
       return new Map(
@@ -316,34 +317,34 @@ class SideBySide {
   }
 
   /** Returns every line as its parts in the columns it passes and the ways between them. */
-  #drawn(ways: Map<number, Point[]>[], dx: number[], dy: number[]): Pick<Layout, "line" | "linePtr"> {
+  #draw(ways: Map<number, Corner[]>[], dx: number[], dy: number[]): Pick<Layout, "line" | "linePtr"> {
     const linePtr = new Uint32Array(this.#lines.length + 1);
-    const drawn: number[] = [];
+    const points: number[] = [];
     this.#lines.forEach((line, k) => {
       const end = this.#ends[k];
       for (let column = this.#begins[k]; column <= end && line.length > 0; column++) {
         const { top, bottom } = this.#columns[column];
         for (const { x, y } of line) {
           const inside = (column === this.#begins[k] || y > top) && (column === end || y < bottom);
-          if (inside) drawn.push(x + dx[column], y + dy[column]);
+          if (inside) points.push(x + dx[column], y + dy[column]);
         }
         if (column === end) break;
-        const way = ways[column].get(this.#edge[k]) as readonly Point[];
-        for (const { x, y } of way) drawn.push(x, y);
+        const way = ways[column].get(this.#edge[k]) as readonly Corner[];
+        for (const { x, y } of way) points.push(x, y);
         const next = this.#columns[column + 1].top;
         const into = at(line, next) + dx[column + 1];
-        drawn.push(into, way[way.length - 1].y, into, next + dy[column + 1]);
+        points.push(into, way[way.length - 1].y, into, next + dy[column + 1]);
       }
-      linePtr[k + 1] = drawn.length / 2;
+      linePtr[k + 1] = points.length / 2;
     });
-    return { linePtr, line: Float32Array.from(drawn) };
+    return { linePtr, line: Float32Array.from(points) };
   }
 }
 
-type Extent = Record<"left" | "right" | "top", number>;
-type Point = Readonly<Record<"x" | "y", number>>;
+type ColumnBounds = Record<"left" | "right" | "top", number>;
+type Corner = Readonly<Record<"x" | "y", number>>;
 
-function points({ line, linePtr }: Layout, k: number): Point[] {
+function points({ line, linePtr }: Layout, k: number): Corner[] {
   return Array.from({ length: linePtr[k + 1] - linePtr[k] }, (_, i) => {
     const p = 2 * (linePtr[k] + i);
     return { x: line[p], y: line[p + 1] };
@@ -351,7 +352,7 @@ function points({ line, linePtr }: Layout, k: number): Point[] {
 }
 
 /** Returns x of a downward line at a height; it is vertical next to boxes. */
-function at(line: readonly Point[], y: number): number {
+function at(line: readonly Corner[], y: number): number {
   let last = line[0];
   for (const point of line) {
     if (point.y >= y) {

@@ -5,7 +5,7 @@
 
 import { itemsBy, type Rows } from "../protocol/columns.ts";
 import { type Graph, PORTS } from "./graph.ts";
-import { FEW, type Ranking } from "./rank.ts";
+import { MAX_LINE_READERS, type Ranking } from "./rank.ts";
 
 /**
  * Vertices in this order: boxes, the further rows of tall boxes, ports on the upper border, ports on the lower border,
@@ -96,8 +96,8 @@ class Builder {
     this.#lastRow = lastRow;
     this.#startRow = source.map((box) => (box >= 0 ? rank[box] + span[box] - 1 + shift : 0));
     this.#endRow = sink.map((box) => (box >= 0 ? rank[box] + shift : lastRow));
-    const none = (): Int32Array => new Int32Array(sink.length).fill(-1);
-    [this.#to, this.#above, this.#lane, this.#laneFrom] = [none(), none(), none(), none()];
+    const unset = (): Int32Array => new Int32Array(sink.length).fill(-1);
+    [this.#to, this.#above, this.#lane, this.#laneFrom] = [unset(), unset(), unset(), unset()];
     this.#from = new Int32Array(source.length).fill(-1);
     this.#foot = rank.map((_, box) => box);
     this.#ports = portFractions(graph);
@@ -168,11 +168,11 @@ class Builder {
   /** Adds a chain of dummies in rows `first` to `last` below a vertex (−1: none); returns its first dummy. */
   #chain(e: number, above: number, first: number, last: number): number {
     const start = this.#rank.length;
-    for (let row = first, over = above; row <= last; row++) {
+    for (let row = first, vertexAbove = above; row <= last; row++) {
       const dummy = this.#add(row, -1);
-      this.#dummyAbove.push(over);
-      if (over >= 0) this.#join(over, dummy, e, -1);
-      over = dummy;
+      this.#dummyAbove.push(vertexAbove);
+      if (vertexAbove >= 0) this.#join(vertexAbove, dummy, e, -1);
+      vertexAbove = dummy;
     }
     return start;
   }
@@ -211,11 +211,11 @@ class Builder {
     const { ptr } = this.#graph;
     const { backward } = this.#ranking;
     const start = this.#startRow[e];
-    let deepest = start;
+    let lastRow = start;
     for (let k = ptr[e]; k < ptr[e + 1]; k++) {
-      if (!this.#stub[k] && !backward[k]) deepest = Math.max(deepest, this.#endRow[k] - 1);
+      if (!this.#stub[k] && !backward[k]) lastRow = Math.max(lastRow, this.#endRow[k] - 1);
     }
-    const first = this.#chain(e, this.#from[e], start + 1, deepest);
+    const first = this.#chain(e, this.#from[e], start + 1, lastRow);
     for (let k = ptr[e]; k < ptr[e + 1]; k++) {
       if (this.#stub[k]) continue;
       if (backward[k]) {
@@ -240,24 +240,24 @@ function findStubs(graph: Graph, ranking: Ranking, startRow: Int32Array, endRow:
   const lengths: number[] = [];
   let total = 0;
   for (let e = 0; e < source.length; e++) {
-    const many = ptr[e + 1] - ptr[e] > FEW;
-    let longest = 0;
+    const isStubbed = ptr[e + 1] - ptr[e] > MAX_LINE_READERS;
+    let maxSpan = 0;
     for (let k = ptr[e]; k < ptr[e + 1]; k++) {
       const span = endRow[k] - startRow[e];
-      if (sink[k] >= 0 && (source[e] === -2 || (many && (span > 1 || ranking.backward[k])))) stub[k] = 1;
-      else longest = Math.max(longest, Math.abs(span));
+      if (sink[k] >= 0 && (source[e] === -2 || (isStubbed && (span > 1 || ranking.backward[k])))) stub[k] = 1;
+      else maxSpan = Math.max(maxSpan, Math.abs(span));
     }
-    lengths.push(longest);
-    total += longest;
+    lengths.push(maxSpan);
+    total += maxSpan;
   }
   const budget = 6 * graph.width.length + 4000;
   if (total <= budget) return stub;
   let sum = 0;
   let limit = 0;
-  for (const each of lengths.sort((a, b) => a - b)) {
-    sum += each;
+  for (const length of lengths.sort((a, b) => a - b)) {
+    sum += length;
     if (sum > budget) break;
-    limit = each;
+    limit = length;
   }
   for (let e = 0; e < source.length; e++) {
     for (let k = ptr[e]; k < ptr[e + 1]; k++) {
@@ -277,11 +277,11 @@ function portFractions(graph: Graph): { outPort: Float64Array; inPort: Float64Ar
     const rows = itemsBy(keys, boxes);
     for (let box = 0; box < boxes; box++) {
       const members = rows.items.subarray(rows.ptr[box], rows.ptr[box + 1]);
-      if (ports[box] === PORTS.FIXED) for (const each of members) result[each] = offsets[each] / width[box];
+      if (ports[box] === PORTS.FIXED) for (const member of members) result[member] = offsets[member] / width[box];
       else if (ports[box] === PORTS.ORDERED && members.length > 1) {
-        const sorted = Array.from(members).sort((a, b) => slots[a] - slots[b]);
-        sorted.forEach((each, index) => {
-          result[each] = (index + 1) / (sorted.length + 1);
+        const inOrder = Array.from(members).sort((a, b) => slots[a] - slots[b]);
+        inOrder.forEach((member, index) => {
+          result[member] = (index + 1) / (inOrder.length + 1);
         });
       }
     }
@@ -292,49 +292,49 @@ function portFractions(graph: Graph): { outPort: Float64Array; inPort: Float64Ar
 }
 
 /** Vertices beyond which a scope is swept from one order only, and its rows are sorted but not sifted. */
-const SMALL = 3000;
+const MAX_SIFTED_VERTICES = 3000;
 
 /** Sweeps up and down from several initial orders and keeps the one with the fewest crossings. */
 function sweep(layers: Layers): void {
   const { order } = layers;
-  const tall = tallBoxes(layers);
-  makeWay(layers, tall);
-  let best = crossings(layers);
-  if (best === 0) return;
-  const small = layers.count <= SMALL;
-  const kept = order.slice();
+  const talls = tallBoxes(layers);
+  makeWay(layers, talls);
+  let minCrossings = crossings(layers);
+  if (minCrossings === 0) return;
+  const isSmall = layers.count <= MAX_SIFTED_VERTICES;
+  const bestOrder = order.slice();
   const keep = (): boolean => {
     const now = crossings(layers);
-    if (now >= best) return false;
-    best = now;
-    kept.set(order);
+    if (now >= minCrossings) return false;
+    minCrossings = now;
+    bestOrder.set(order);
     return true;
   };
   const sweepFrom = (first: number): void => {
-    let stale = 0;
-    for (let i = first; i < first + SWEEPS && best > 0 && stale < 3; i++) {
+    let failures = 0;
+    for (let i = first; i < first + SWEEPS && minCrossings > 0 && failures < 3; i++) {
       const downward = i % 2 === 0;
       for (let step = 0; step < layers.rows; step++) {
         sortRow(layers, downward ? step : layers.rows - 1 - step, downward, i % 4 >= 2);
       }
-      makeWay(layers, tall);
-      if (small) for (let turn = 0; turn < 4 && swapNeighbors(layers); turn++);
-      stale = keep() ? 0 : stale + 1;
+      makeWay(layers, talls);
+      if (isSmall) for (let turn = 0; turn < 4 && swapNeighbors(layers); turn++);
+      failures = keep() ? 0 : failures + 1;
     }
   };
   sweepFrom(0);
-  for (let start = 1; small && start < STARTS && best > 0; start++) {
+  for (let start = 1; isSmall && start < STARTS && minCrossings > 0; start++) {
     orderRows(layers, start % 2 === 1, start >= 2);
-    makeWay(layers, tall);
+    makeWay(layers, talls);
     keep();
     sweepFrom(start % 2);
   }
-  order.set(kept);
+  order.set(bestOrder);
   number(layers);
-  if (small && best > 0) {
+  if (isSmall && minCrossings > 0) {
     for (let turn = 0; turn < 3 && sift(layers); turn++);
-    makeWay(layers, tall);
-    if (!keep()) order.set(kept);
+    makeWay(layers, talls);
+    if (!keep()) order.set(bestOrder);
   }
   number(layers);
 }
@@ -349,35 +349,35 @@ function number({ rows, rowPtr, order, pos }: Layers): void {
 
 /**
  * Orders each row depth first, which keeps connected vertices together: from above or from below, to either side.
- * Vertices below `early` come before the others.
+ * Vertices with a number below `limit` come first.
  */
-function orderRows(layers: Layers, fromBelow: boolean, mirrored: boolean, early = 0): void {
+function orderRows(layers: Layers, fromBelow: boolean, isMirrored: boolean, limit = 0): void {
   const { count, rank, order, pos, rowPtr, lower, upper } = layers;
   const ahead = fromBelow ? layers.up : layers.down;
   const back = fromBelow ? layers.down : layers.up;
   const next = fromBelow ? upper : lower;
-  const filled = new Int32Array(layers.rows);
+  const fill = new Int32Array(layers.rows);
   pos.fill(-1);
   const stack: number[] = [];
   const visit = (start: number): void => {
     stack.push(start);
     for (let v = stack.pop(); v !== undefined; v = stack.pop()) {
       if (pos[v] >= 0) continue;
-      pos[v] = filled[rank[v]]++;
+      pos[v] = fill[rank[v]]++;
       order[rowPtr[rank[v]] + pos[v]] = v;
       const size = ahead.ptr[v + 1] - ahead.ptr[v];
       // pushed last is visited first
-      for (const soon of [false, true]) {
+      for (const priority of [false, true]) {
         for (let i = 0; i < size; i++) {
-          const w = next[ahead.items[ahead.ptr[v] + (mirrored ? i : size - 1 - i)]];
-          if (pos[w] < 0 && w < early === soon) stack.push(w);
+          const w = next[ahead.items[ahead.ptr[v] + (isMirrored ? i : size - 1 - i)]];
+          if (pos[w] < 0 && w < limit === priority) stack.push(w);
         }
       }
     }
   };
-  for (const all of [early === 0, true]) {
+  for (const all of [limit === 0, true]) {
     for (let i = 0; i < count; i++) {
-      const v = mirrored ? count - 1 - i : i;
+      const v = isMirrored ? count - 1 - i : i;
       if (pos[v] < 0 && back.ptr[v] === back.ptr[v + 1] && (all || rank[v] === 0)) visit(v);
     }
   }
@@ -386,7 +386,7 @@ function orderRows(layers: Layers, fromBelow: boolean, mirrored: boolean, early 
 /** Moves each vertex to the place in its row where its segments cross the fewest others; false if none moved. */
 function sift(layers: Layers): boolean {
   const { rowPtr, order, pos } = layers;
-  let moved = false;
+  let hasMoved = false;
   for (let row = 0; row < layers.rows; row++) {
     const start = rowPtr[row];
     const size = rowPtr[row + 1] - start;
@@ -394,39 +394,39 @@ function sift(layers: Layers): boolean {
     for (const v of order.slice(start, start + size)) {
       const from = pos[v];
       let to = from;
-      let most = 0;
+      let maxGain = 0;
       let gain = 0;
       for (let at = from + 1; at < size; at++) {
         gain += gainOf(layers, v, order[start + at]);
-        if (gain > most) {
-          most = gain;
+        if (gain > maxGain) {
+          maxGain = gain;
           to = at;
         }
       }
       gain = 0;
       for (let at = from - 1; at >= 0; at--) {
         gain += gainOf(layers, order[start + at], v);
-        if (gain > most) {
-          most = gain;
+        if (gain > maxGain) {
+          maxGain = gain;
           to = at;
         }
       }
       if (to === from) continue;
-      moved = true;
+      hasMoved = true;
       if (to > from) order.copyWithin(start + from, start + from + 1, start + to + 1);
       else order.copyWithin(start + to + 1, start + to, start + from);
       order[start + to] = v;
       for (let at = Math.min(from, to); at <= Math.max(from, to); at++) pos[order[start + at]] = at;
     }
   }
-  return moved;
+  return hasMoved;
 }
 
 /** Crossings that a crossing with a tall box counts as. */
-const TALL = 64;
+const TALL_BOX_WEIGHT = 64;
 
 function weigh(layers: Layers, s: number): number {
-  return layers.segmentEdge[s] < 0 ? TALL : 1;
+  return layers.segmentEdge[s] < 0 ? TALL_BOX_WEIGHT : 1;
 }
 
 function tallBoxes({ foot }: Layers): number[] {
@@ -434,10 +434,10 @@ function tallBoxes({ foot }: Layers): number[] {
 }
 
 /** Returns the tall boxes that a line would have to cross. */
-export function crossed(layers: Layers): number[] {
-  const tall = tallBoxes(layers);
-  const turns = tall.length > 0 ? turnsOf(layers) : [];
-  return tall.filter((box) => isCrossed(layers, box, turns));
+export function crossedBoxes(layers: Layers): number[] {
+  const boxes = tallBoxes(layers);
+  const turns = boxes.length > 0 ? turnsOf(layers) : [];
+  return boxes.filter((box) => isCrossed(layers, box, turns));
 }
 
 /** Returns the vertex of a tall box in one of its rows. */
@@ -450,30 +450,30 @@ function partOf(layers: Layers, box: number, row: number): number {
 type Turn = Readonly<Record<"a" | "b" | "above", number>>;
 
 function turnsOf({ lane, laneFrom, rank, to }: Layers): Turn[] {
-  const found: Turn[] = [];
+  const turns: Turn[] = [];
   for (let k = 0; k < lane.length; k++) {
     if (lane[k] < 0) continue;
     const source = laneFrom[k];
-    found.push({ a: to[k], b: lane[k], above: rank[lane[k]] - 1 });
-    found.push({ a: source, b: lane[k] + rank[source] - rank[lane[k]], above: rank[source] });
+    turns.push({ a: to[k], b: lane[k], above: rank[lane[k]] - 1 });
+    turns.push({ a: source, b: lane[k] + rank[source] - rank[lane[k]], above: rank[source] });
   }
-  return found;
+  return turns;
 }
 
 function isCrossed(layers: Layers, box: number, turns: readonly Turn[]): boolean {
   const { rank, foot, rowPtr, order, pos, down, lower } = layers;
   for (const { a, b, above } of turns) {
     if (above < rank[box] || above >= rank[foot[box]]) continue;
-    const here = pos[partOf(layers, box, rank[a])];
-    if (pos[a] < here !== pos[b] < here) return true;
+    const place = pos[partOf(layers, box, rank[a])];
+    if (pos[a] < place !== pos[b] < place) return true;
   }
   for (let row = rank[box]; row < rank[foot[box]]; row++) {
-    const here = pos[partOf(layers, box, row)];
+    const place = pos[partOf(layers, box, row)];
     const below = pos[partOf(layers, box, row + 1)];
     for (let at = rowPtr[row]; at < rowPtr[row + 1]; at++) {
       const v = order[at];
       for (let j = down.ptr[v]; j < down.ptr[v + 1]; j++) {
-        if (layers.box[v] !== box && pos[v] < here !== pos[lower[down.items[j]]] < below) return true;
+        if (layers.box[v] !== box && pos[v] < place !== pos[lower[down.items[j]]] < below) return true;
       }
     }
   }
@@ -481,45 +481,45 @@ function isCrossed(layers: Layers, box: number, turns: readonly Turn[]): boolean
 }
 
 /** Moves each component next to a tall box to one side of it, the side with more of it. */
-function makeWay(layers: Layers, tall: readonly number[]): void {
-  if (tall.length === 0) return;
+function makeWay(layers: Layers, boxes: readonly number[]): void {
+  if (boxes.length === 0) return;
   const { rank, foot, rowPtr, order, pos, down, lower } = layers;
   const turns = turnsOf(layers);
-  const joined = new Int32Array(layers.count);
+  const joints = new Int32Array(layers.count);
   const side = new Int32Array(layers.count);
   const find = (v: number): number => {
     let at = v;
-    for (; joined[at] !== at; at = joined[at]) joined[at] = joined[joined[at]];
+    for (; joints[at] !== at; at = joints[at]) joints[at] = joints[joints[at]];
     return at;
   };
   for (let round = 0; round < 2; round++) {
-    for (const box of tall) {
+    for (const box of boxes) {
       if (!isCrossed(layers, box, turns)) continue;
       const first = rank[box];
       const last = rank[foot[box]];
       for (let at = rowPtr[first]; at < rowPtr[last + 1]; at++) {
-        joined[order[at]] = order[at];
+        joints[order[at]] = order[at];
         side[order[at]] = 0;
       }
       for (let at = rowPtr[first]; at < rowPtr[last]; at++) {
         const v = order[at];
         if (layers.box[v] === box) continue;
-        for (let j = down.ptr[v]; j < down.ptr[v + 1]; j++) joined[find(lower[down.items[j]])] = find(v);
+        for (let j = down.ptr[v]; j < down.ptr[v + 1]; j++) joints[find(lower[down.items[j]])] = find(v);
       }
       for (const { a, b, above } of turns) {
-        if (above >= first && above < last) joined[find(b)] = find(a);
+        if (above >= first && above < last) joints[find(b)] = find(a);
       }
       for (let row = first; row <= last; row++) {
-        const here = pos[partOf(layers, box, row)];
-        for (let at = rowPtr[row]; at < rowPtr[row + 1]; at++) side[find(order[at])] += pos[order[at]] < here ? -1 : 1;
+        const place = pos[partOf(layers, box, row)];
+        for (let at = rowPtr[row]; at < rowPtr[row + 1]; at++) side[find(order[at])] += pos[order[at]] < place ? -1 : 1;
       }
       for (let row = first; row <= last; row++) {
         const vertices = Array.from(order.subarray(rowPtr[row], rowPtr[row + 1]));
         const part = partOf(layers, box, row);
         const isLeft = (v: number): boolean => v !== part && side[find(v)] < 0;
-        const sorted = [...vertices.filter(isLeft), part, ...vertices.filter((v) => v !== part && !isLeft(v))];
-        order.set(sorted, rowPtr[row]);
-        sorted.forEach((v, at) => {
+        const reordered = [...vertices.filter(isLeft), part, ...vertices.filter((v) => v !== part && !isLeft(v))];
+        order.set(reordered, rowPtr[row]);
+        reordered.forEach((v, at) => {
           pos[v] = at;
         });
       }
@@ -560,7 +560,7 @@ function sortRow(layers: Layers, row: number, downward: boolean, reverseTies: bo
 /** Swaps neighbors in a row where that removes crossings. */
 function swapNeighbors(layers: Layers): boolean {
   const { rowPtr, order, pos } = layers;
-  let improved = false;
+  let hasImproved = false;
   for (let row = 0; row < layers.rows; row++) {
     if (rowPtr[row + 1] - rowPtr[row] > 100) continue;
     for (let at = rowPtr[row]; at + 1 < rowPtr[row + 1]; at++) {
@@ -571,10 +571,10 @@ function swapNeighbors(layers: Layers): boolean {
       order[at + 1] = a;
       pos[b]--;
       pos[a]++;
-      improved = true;
+      hasImproved = true;
     }
   }
-  return improved;
+  return hasImproved;
 }
 
 /** Returns the crossings between the segments of neighbors a, b, less those if they were swapped. */
@@ -622,13 +622,13 @@ export function crossings(layers: Layers): number {
     const ys = [...new Set(ends.map((end) => end.y))].sort((p, q) => p - q);
     const index = new Map(ys.map((y, i) => [y, i + 1]));
     const tree = new Int32Array(ys.length + 1);
-    let seen = 0;
+    let weight = 0;
     for (const end of ends) {
       const at = index.get(end.y) as number;
       let notAfter = 0;
       for (let i = at; i > 0; i -= i & -i) notAfter += tree[i];
-      total += end.w * (seen - notAfter);
-      seen += end.w;
+      total += end.w * (weight - notAfter);
+      weight += end.w;
       for (let i = at; i <= ys.length; i += i & -i) tree[i] += end.w;
     }
   }

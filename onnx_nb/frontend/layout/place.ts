@@ -93,7 +93,7 @@ interface Spines {
 function findSpines(graph: Graph, layers: Layers, lines: Lines, ways: Ways): Spines {
   const { upper, lower, firstDummy } = layers;
   const next = choose(graph, layers, lines, lines.start, lines.end, ways.down, true);
-  const previous = choose(graph, layers, lines, lines.end, lines.start, ways.up, false);
+  const back = choose(graph, layers, lines, lines.end, lines.start, ways.up, false);
   const importance = new Float64Array(layers.segments).fill(-1);
   const raise = (s: number, to: number): void => {
     importance[s] = Math.max(importance[s], to);
@@ -107,8 +107,8 @@ function findSpines(graph: Graph, layers: Layers, lines: Lines, ways: Ways): Spi
     if (layers.segmentEdge[s] < 0) raise(s, Number.POSITIVE_INFINITY);
   }
   for (let i = 0; i < lines.count; i++) {
-    const goesOn = next.line[lines.start[i]] === i && !next.tied[lines.start[i]];
-    const comesFrom = previous.line[lines.end[i]] === i && !previous.tied[lines.end[i]];
+    const goesOn = next.line[lines.start[i]] === i && !next.isTie[lines.start[i]];
+    const comesFrom = back.line[lines.end[i]] === i && !back.isTie[lines.end[i]];
     if (goesOn && comesFrom) raiseLine(i, 2 + ways.up[lines.start[i]] + ways.down[lines.end[i]]);
     else if (lines.last[i] !== lines.first[i]) {
       if (goesOn) raise(lines.first[i], 0.5);
@@ -117,38 +117,38 @@ function findSpines(graph: Graph, layers: Layers, lines: Lines, ways: Ways): Spi
   }
   const inLine: [number, number][] = [];
   const leaves = new Map<number, number>();
-  let forked = -1; // where the main path splits into equal ones, until they join
+  let fork = -1; // where the main path splits into equal ones, until they join
   for (let v = mainStart(graph, layers, lines, ways); v >= 0 && next.line[v] >= 0; v = lines.end[next.line[v]]) {
     const to = lines.end[next.line[v]];
-    if (next.tied[v]) forked = forked < 0 ? v : forked;
-    else if (!previous.tied[to]) {
+    if (next.isTie[v]) fork = fork < 0 ? v : fork;
+    else if (!back.isTie[to]) {
       raiseLine(next.line[v], Number.MAX_VALUE);
       // a scope is placed so that the path continues straight, or a stack of many layers would drift aside
       if (to < layers.boxes && graph.ports[to] === PORTS.FIXED && next.line[to] >= 0) {
         leaves.set(lines.last[next.line[v]], upperOffset(graph, layers, lines.first[next.line[to]]));
       }
     }
-    if (forked >= 0 && previous.tied[to]) {
-      inLine.push([forked, to]);
-      forked = -1;
+    if (fork >= 0 && back.isTie[to]) {
+      inLine.push([fork, to]);
+      fork = -1;
     }
   }
-  const chosen: number[] = [];
-  for (let s = 0; s < layers.segments; s++) if (importance[s] >= 0) chosen.push(s);
-  return { segments: chosen.sort((a, b) => importance[b] - importance[a] || a - b), inLine, leaves };
+  const segments: number[] = [];
+  for (let s = 0; s < layers.segments; s++) if (importance[s] >= 0) segments.push(s);
+  return { segments: segments.sort((a, b) => importance[b] - importance[a] || a - b), inLine, leaves };
 }
 
 /** Returns the start of the longest path through the scope, −1 if there is none. */
 function mainStart(graph: Graph, layers: Layers, lines: Lines, ways: Ways): number {
-  const entered = new Uint8Array(layers.count);
-  for (const v of lines.end) entered[v] = 1;
+  const hasEntry = new Uint8Array(layers.count);
+  for (const v of lines.end) hasEntry[v] = 1;
   let start = -1;
-  let longest = -1;
+  let maxWay = -1;
   for (let v = 0; v < layers.firstDummy; v++) {
     const way = ways.up[v] + weightOf(graph, layers, v) + ways.down[v];
-    if (entered[v] || way <= longest) continue;
+    if (hasEntry[v] || way <= maxWay) continue;
     start = v;
-    longest = way;
+    maxWay = way;
   }
   return start;
 }
@@ -222,7 +222,7 @@ function weightOf(graph: Graph, layers: Layers, v: number): number {
  */
 interface Choice {
   readonly line: Int32Array;
-  readonly tied: Uint8Array;
+  readonly isTie: Uint8Array;
 }
 
 /** Chooses the longest path, or the middle one of equals. */
@@ -230,53 +230,53 @@ function choose(
   graph: Graph,
   layers: Layers,
   lines: Lines,
-  near: readonly number[],
-  far: readonly number[],
-  longest: Float64Array,
+  starts: readonly number[],
+  ends: readonly number[],
+  wayFrom: Float64Array,
   downward: boolean,
 ): Choice {
   const line = new Int32Array(layers.count).fill(-1);
-  const tied = new Uint8Array(layers.count);
+  const isTie = new Uint8Array(layers.count);
   const rows = new Map<number, number[]>();
   for (let i = 0; i < lines.count; i++) {
-    const row = rows.get(near[i]);
-    if (row === undefined) rows.set(near[i], [i]);
+    const row = rows.get(starts[i]);
+    if (row === undefined) rows.set(starts[i], [i]);
     else row.push(i);
   }
   const place = (i: number): number =>
     downward ? layers.pos[layers.lower[lines.first[i]]] : layers.pos[layers.upper[lines.last[i]]];
-  const long = (i: number): boolean => lines.first[i] !== lines.last[i];
-  const way = (i: number): number => longest[far[i]] + weightOf(graph, layers, far[i]);
+  const hasDummies = (i: number): boolean => lines.first[i] !== lines.last[i];
+  const way = (i: number): number => wayFrom[ends[i]] + weightOf(graph, layers, ends[i]);
   /** Returns the longest path through a line, which decides between lines of the same two boxes. */
-  const through = (i: number): number =>
+  const pathWeight = (i: number): number =>
     graph.outWay[layers.segmentEdge[lines.first[i]]] + graph.inWay[layers.segmentSink[lines.last[i]]];
   for (const [v, row] of rows) {
-    let best = row;
+    let bestLines = row;
     if (row.length > 1) {
       const main = new Map<number, number>();
       for (const i of row) {
-        const known = main.get(far[i]);
-        if (known === undefined || through(i) > through(known)) main.set(far[i], i);
+        const rival = main.get(ends[i]);
+        if (rival === undefined || pathWeight(i) > pathWeight(rival)) main.set(ends[i], i);
       }
       const candidates = [...main.values()];
-      const top = candidates.reduce((most, i) => Math.max(most, way(i)), 0);
-      const direct = candidates.filter((i) => !long(i));
+      const top = candidates.reduce((max, i) => Math.max(max, way(i)), 0);
+      const direct = candidates.filter((i) => !hasDummies(i));
       // three or more paths of similar length are placed symmetrically about the middle one
-      if (direct.length > 2 && direct.every((i) => way(i) >= top - ALIKE)) best = direct;
+      if (direct.length > 2 && direct.every((i) => way(i) >= top - MAX_WEIGHT_DIFFERENCE)) bestLines = direct;
       else {
-        best = candidates.filter((i) => way(i) === top);
-        if (best.some((i) => !long(i))) best = best.filter((i) => !long(i));
+        bestLines = candidates.filter((i) => way(i) === top);
+        if (bestLines.some((i) => !hasDummies(i))) bestLines = bestLines.filter((i) => !hasDummies(i));
       }
-      best.sort((a, b) => place(a) - place(b) || a - b);
+      bestLines.sort((a, b) => place(a) - place(b) || a - b);
     }
-    line[v] = best[(best.length - 1) >> 1];
-    tied[v] = best.length % 2 === 0 ? 1 : 0;
+    line[v] = bestLines[(bestLines.length - 1) >> 1];
+    isTie[v] = bestLines.length % 2 === 0 ? 1 : 0;
   }
-  return { line, tied };
+  return { line, isTie };
 }
 
 /** Weight below which three or more paths count as equal. */
-const ALIKE = 8;
+const MAX_WEIGHT_DIFFERENCE = 8;
 
 interface Blocks {
   readonly count: number;
@@ -313,7 +313,7 @@ function toBlocks(graph: Graph, layers: Layers, below: Int32Array, leaves: Spine
 interface Constraints {
   readonly left: Int32Array;
   readonly right: Int32Array;
-  readonly apart: Float64Array;
+  readonly distance: Float64Array;
 }
 
 function constraints(graph: Graph, layers: Layers, blocks: Blocks): Constraints {
@@ -321,7 +321,7 @@ function constraints(graph: Graph, layers: Layers, blocks: Blocks): Constraints 
   const reach = labelReach(graph);
   const left: number[] = [];
   const right: number[] = [];
-  const apart: number[] = [];
+  const distance: number[] = [];
   for (let row = 0; row < layers.rows; row++) {
     for (let at = rowPtr[row] + 1; at < rowPtr[row + 1]; at++) {
       const v = order[at - 1];
@@ -329,16 +329,16 @@ function constraints(graph: Graph, layers: Layers, blocks: Blocks): Constraints 
       const gap = box[v] >= 0 && box[w] >= 0 ? GAP.boxes : box[v] >= 0 || box[w] >= 0 ? GAP.boxLane : GAP.lanes;
       left.push(blocks.of[v]);
       right.push(blocks.of[w]);
-      const least = halfWidth(graph, layers, v) + gap;
+      const boxReach = halfWidth(graph, layers, v) + gap;
       const room = box[v] >= 0 && !goesOn(layers, v) && goesOn(layers, w) ? reach[box[v]] : 0;
-      apart.push(Math.max(least, room) + halfWidth(graph, layers, w) + blocks.offset[v] - blocks.offset[w]);
+      distance.push(Math.max(boxReach, room) + halfWidth(graph, layers, w) + blocks.offset[v] - blocks.offset[w]);
     }
   }
-  const sorted = fromTheLeft(blocks.count, left, right);
+  const sortedPairs = fromTheLeft(blocks.count, left, right);
   return {
-    left: Int32Array.from(sorted, (c) => left[c]),
-    right: Int32Array.from(sorted, (c) => right[c]),
-    apart: Float64Array.from(sorted, (c) => apart[c]),
+    left: Int32Array.from(sortedPairs, (c) => left[c]),
+    right: Int32Array.from(sortedPairs, (c) => right[c]),
+    distance: Float64Array.from(sortedPairs, (c) => distance[c]),
   };
 }
 
@@ -375,14 +375,14 @@ function fromTheLeft(count: number, left: readonly number[], right: readonly num
   for (const block of right) waits[block]++;
   const ready: number[] = [];
   for (let block = 0; block < count; block++) if (waits[block] === 0) ready.push(block);
-  const sorted: number[] = [];
+  const order: number[] = [];
   for (let at = 0; at < ready.length; at++) {
     for (let j = out.ptr[ready[at]]; j < out.ptr[ready[at] + 1]; j++) {
-      sorted.push(out.items[j]);
+      order.push(out.items[j]);
       if (--waits[right[out.items[j]]] === 0) ready.push(right[out.items[j]]);
     }
   }
-  return sorted;
+  return order;
 }
 
 /** Springs between blocks: the segments that are not vertical. b is pulled to `offset` to the right of a. */
@@ -428,59 +428,59 @@ function pulls(graph: Graph, layers: Layers, blocks: Blocks, inLine: Spines["inL
 /** Iterations of pulling and pushing apart; fewer for very many blocks. */
 const TURNS = 24;
 
-function settle(layers: Layers, blocks: Blocks, apart: Constraints, springs: Pulls): Float64Array {
+function settle(layers: Layers, blocks: Blocks, limits: Constraints, springs: Pulls): Float64Array {
   const { count } = blocks;
   const x = new Float64Array(count);
-  pushRight(x, apart);
+  pushRight(x, limits);
   if (springs.a.length === 0) return x;
   const turns = layers.count > 20000 ? 8 : TURNS;
-  const wanted = new Float64Array(count);
+  const targetX = new Float64Array(count);
   const weight = new Float64Array(count);
   const toLeft = new Float64Array(count);
   for (let turn = 0; turn < turns; turn++) {
-    wanted.fill(0);
+    targetX.fill(0);
     weight.fill(0);
     for (let i = 0; i < springs.a.length; i++) {
       const a = springs.a[i];
       const b = springs.b[i];
       const w = springs.weight[i];
-      wanted[b] += w * (x[a] + springs.offset[i]);
-      wanted[a] += w * (x[b] - springs.offset[i]);
+      targetX[b] += w * (x[a] + springs.offset[i]);
+      targetX[a] += w * (x[b] - springs.offset[i]);
       weight[a] += w;
       weight[b] += w;
     }
     for (let i = 0; i < count; i++) {
       // half the distance: two blocks that pull each other would otherwise swap places
-      if (weight[i] > 0) x[i] = (x[i] + wanted[i] / weight[i]) / 2;
+      if (weight[i] > 0) x[i] = (x[i] + targetX[i] / weight[i]) / 2;
       toLeft[i] = x[i];
     }
     // pushing everything right and pushing everything left both keep the distances, so their mean does, too
-    pushRight(x, apart);
-    pushLeft(toLeft, apart);
+    pushRight(x, limits);
+    pushLeft(toLeft, limits);
     for (let i = 0; i < count; i++) x[i] = (x[i] + toLeft[i]) / 2;
   }
-  slide(x, apart, springs, turns >> 1);
+  slide(x, limits, springs, turns >> 1);
   return x;
 }
 
-function pushRight(x: Float64Array, { left, right, apart }: Constraints): void {
-  for (let c = 0; c < left.length; c++) x[right[c]] = Math.max(x[right[c]], x[left[c]] + apart[c]);
+function pushRight(x: Float64Array, { left, right, distance }: Constraints): void {
+  for (let c = 0; c < left.length; c++) x[right[c]] = Math.max(x[right[c]], x[left[c]] + distance[c]);
 }
 
-function pushLeft(x: Float64Array, { left, right, apart }: Constraints): void {
-  for (let c = left.length - 1; c >= 0; c--) x[left[c]] = Math.min(x[left[c]], x[right[c]] - apart[c]);
+function pushLeft(x: Float64Array, { left, right, distance }: Constraints): void {
+  for (let c = left.length - 1; c >= 0; c--) x[left[c]] = Math.min(x[left[c]], x[right[c]] - distance[c]);
 }
 
 /** Moves each block to the weighted median of its pulls, as far as its neighbors allow. */
-function slide(x: Float64Array, apart: Constraints, springs: Pulls, turns: number): void {
+function slide(x: Float64Array, limits: Constraints, springs: Pulls, turns: number): void {
   const count = x.length;
-  const rightOf = itemsBy(apart.left, count);
-  const leftOf = itemsBy(apart.right, count);
+  const rightOf = itemsBy(limits.left, count);
+  const leftOf = itemsBy(limits.right, count);
   const { a, b, offset, weight } = springs;
   // both ends of each: a at s, b at a.length + s
   const ends = itemsBy([...a, ...b], count);
   for (let turn = 0; turn < turns; turn++) {
-    let moved = false;
+    let hasMoved = false;
     for (let step = 0; step < count; step++) {
       const i = turn % 2 === 0 ? step : count - 1 - step;
       const at: { x: number; w: number }[] = [];
@@ -495,17 +495,17 @@ function slide(x: Float64Array, apart: Constraints, springs: Pulls, turns: numbe
       let high = Number.POSITIVE_INFINITY;
       for (let j = leftOf.ptr[i]; j < leftOf.ptr[i + 1]; j++) {
         const c = leftOf.items[j];
-        low = Math.max(low, x[apart.left[c]] + apart.apart[c]);
+        low = Math.max(low, x[limits.left[c]] + limits.distance[c]);
       }
       for (let j = rightOf.ptr[i]; j < rightOf.ptr[i + 1]; j++) {
         const c = rightOf.items[j];
-        high = Math.min(high, x[apart.right[c]] - apart.apart[c]);
+        high = Math.min(high, x[limits.right[c]] - limits.distance[c]);
       }
       const to = Math.max(low, Math.min(high, median(at, total)));
-      if (Math.abs(to - x[i]) > 0.25) moved = true;
+      if (Math.abs(to - x[i]) > 0.25) hasMoved = true;
       x[i] = to;
     }
-    if (!moved) return;
+    if (!hasMoved) return;
   }
 }
 

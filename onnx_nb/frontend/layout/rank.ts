@@ -18,17 +18,17 @@ export interface Ranking {
 }
 
 /** Boxes in a row beyond which they wrap into the next. */
-const WIDEST = 40;
+const MAX_ROW_BOXES = 40;
 /** Readers of a tensor beyond which it is drawn as stubs; its length does not matter. */
-export const FEW = 8;
+export const MAX_LINE_READERS = 8;
 
 export function assignRanks(graph: Graph, span: Int32Array): Ranking {
   const ends = endsOf(graph);
   const backward = findCycles(graph, ends);
   const { order, rank } = longestPath(graph, backward, span, ends);
-  if (!isForced(graph, backward, order, rank, span, ends)) {
+  if (!hasOneRanking(graph, backward, order, rank, span, ends)) {
     tighten(graph, backward, order, rank, span, ends);
-    shortest(graph, backward, rank, span);
+    minimizeLength(graph, backward, rank, span);
   }
   return { ...wrap(rank, span), backward };
 }
@@ -66,9 +66,9 @@ function endsOf(graph: Graph): Ends {
 
 function findCycles({ sink, width }: Graph, { from, out }: Ends): Uint8Array {
   const backward = new Uint8Array(sink.length);
-  let sorted = true;
-  for (let k = 0; k < sink.length && sorted; k++) sorted = from[k] < 0 || sink[k] < 0 || from[k] < sink[k];
-  if (sorted) return backward; // boxes are in file order, and almost every file is sorted
+  let isSorted = true;
+  for (let k = 0; k < sink.length && isSorted; k++) isSorted = from[k] < 0 || sink[k] < 0 || from[k] < sink[k];
+  if (isSorted) return backward; // boxes are in file order, and almost every file is sorted
   const n = width.length;
   const state = new Uint8Array(n); // 0 new, 1 on the path, 2 done
   const next = out.ptr.slice(0, n);
@@ -111,13 +111,13 @@ function longestPath(
   }
   const order = new Int32Array(n);
   const rank = new Int32Array(n);
-  let filled = 0;
-  for (let i = 0; i < n; i++) if (waits[i] === 0) order[filled++] = i;
-  for (let at = 0; at < filled; at++) {
+  let count = 0;
+  for (let i = 0; i < n; i++) if (waits[i] === 0) order[count++] = i;
+  for (let at = 0; at < count; at++) {
     const box = order[at];
     const reach = (below: number): void => {
       rank[below] = Math.max(rank[below], rank[box] + span[box]);
-      if (--waits[below] === 0) order[filled++] = below;
+      if (--waits[below] === 0) order[count++] = below;
     };
     for (let j = out.ptr[box]; j < out.ptr[box + 1]; j++) {
       const k = out.items[j];
@@ -132,7 +132,7 @@ function longestPath(
 }
 
 /** Returns whether every box is on a longest path, so that no row can be another; in a graph with cycles false. */
-function isForced(
+function hasOneRanking(
   { sink }: Graph,
   backward: Uint8Array,
   order: Int32Array,
@@ -166,19 +166,19 @@ function tighten(
 ): void {
   const n = width.length;
   const edgeOf = new Int32Array(sink.length);
-  const lowest = new Int32Array(source.length); // the row that a tensor reaches
+  const lastRow = new Int32Array(source.length); // the row that a tensor reaches
   const reach = (e: number): void => {
-    lowest[e] = -1;
+    lastRow[e] = -1;
     for (let k = ptr[e]; k < ptr[e + 1]; k++) {
       if (backward[k]) continue;
-      lowest[e] = Math.max(lowest[e], sink[k] < 0 ? Number.MAX_SAFE_INTEGER : rank[sink[k]]);
+      lastRow[e] = Math.max(lastRow[e], sink[k] < 0 ? Number.MAX_SAFE_INTEGER : rank[sink[k]]);
     }
   };
   for (let e = 0; e < source.length; e++) {
     edgeOf.fill(e, ptr[e], ptr[e + 1]);
     reach(e);
   }
-  const made = itemsBy(source, n);
+  const outputs = itemsBy(source, n);
   const hangs = new Uint8Array(n);
   for (const box of order) {
     hangs[box] = 1;
@@ -187,16 +187,16 @@ function tighten(
       const e = edgeOf[k];
       if (from[k] < 0 || backward[k] || !hangs[from[k]] || ptr[e + 1] - ptr[e] > 1) hangs[box] = 0;
     }
-    if (made.ptr[box + 1] - made.ptr[box] > 1) hangs[box] = 0;
+    if (outputs.ptr[box + 1] - outputs.ptr[box] > 1) hangs[box] = 0;
   }
   for (let pass = 0; pass < 4; pass++) {
-    let moved = false;
+    let hasMoved = false;
     for (let at = n - 1; at >= 0; at--) {
       const box = order[at];
       let low = 0;
       let high = Number.MAX_SAFE_INTEGER;
-      let shorter = 0;
-      let longer = 0;
+      let gains = 0;
+      let losses = 0;
       for (let j = out.ptr[box]; j < out.ptr[box + 1]; j++) {
         const k = out.items[j];
         if (sink[k] < 0) continue;
@@ -204,8 +204,8 @@ function tighten(
         else high = Math.min(high, rank[sink[k]] - span[box]);
       }
       if (high === Number.MAX_SAFE_INTEGER) continue;
-      for (let j = made.ptr[box]; j < made.ptr[box + 1]; j++) {
-        if (lowest[made.items[j]] >= 0) shorter++;
+      for (let j = outputs.ptr[box]; j < outputs.ptr[box + 1]; j++) {
+        if (lastRow[outputs.items[j]] >= 0) gains++;
       }
       for (let j = into.ptr[box]; j < into.ptr[box + 1]; j++) {
         const k = into.items[j];
@@ -213,20 +213,20 @@ function tighten(
         else {
           if (from[k] >= 0) low = Math.max(low, rank[from[k]] + span[from[k]]);
           const e = edgeOf[k];
-          if (lowest[e] <= rank[box] && ptr[e + 1] - ptr[e] <= FEW) longer++;
+          if (lastRow[e] <= rank[box] && ptr[e + 1] - ptr[e] <= MAX_LINE_READERS) losses++;
         }
       }
-      const gain = shorter - longer;
+      const gain = gains - losses;
       const to = gain > 0 || (gain === 0 && hangs[box]) ? high : gain < 0 ? low : rank[box];
       if (to === rank[box] || to < low || to > high) continue;
       rank[box] = to;
-      moved = true;
+      hasMoved = true;
       for (let j = into.ptr[box]; j < into.ptr[box + 1]; j++) {
         const e = edgeOf[into.items[j]];
-        if (ptr[e + 1] - ptr[e] <= FEW) reach(e);
+        if (ptr[e + 1] - ptr[e] <= MAX_LINE_READERS) reach(e);
       }
     }
-    if (!moved) return;
+    if (!hasMoved) return;
   }
 }
 
@@ -236,18 +236,18 @@ const EFFORT = 4e6;
 const COST = { line: 2, tensor: 1 } as const;
 
 /** Improves rows until the total length of the lines is minimal. */
-function shortest(graph: Graph, backward: Uint8Array, rank: Int32Array, span: Int32Array): void {
+function minimizeLength(graph: Graph, backward: Uint8Array, rank: Int32Array, span: Int32Array): void {
   const distances = distancesOf(graph, backward, span);
   const boxes = rank.length;
   const place = new Int32Array(distances.count);
   const steps = Math.floor(EFFORT / (distances.count + distances.tail.length) / 2);
   if (boxes < 3 || steps < 30) return;
   place.set(rank);
-  const { tail, head, least } = distances;
+  const { tail, head, minDistance } = distances;
   place[boxes] = 0;
   // rows of hyperedges and of the lower border follow from the boxes, so their distances come last
   for (let e = 0; e < tail.length; e++) {
-    if (head[e] > boxes) place[head[e]] = Math.max(place[head[e]], place[tail[e]] + least[e]);
+    if (head[e] > boxes) place[head[e]] = Math.max(place[head[e]], place[tail[e]] + minDistance[e]);
   }
   shorten(place, distances, steps);
   for (let box = 0; box < boxes; box++) rank[box] = place[box] - place[boxes];
@@ -265,12 +265,12 @@ function distancesOf(graph: Graph, backward: Uint8Array, span: Int32Array): Dist
   let count = boxes + 2;
   const tail: number[] = [];
   const head: number[] = [];
-  const least: number[] = [];
+  const minDistance: number[] = [];
   const weight: number[] = [];
   const keep = (a: number, b: number, distance: number, cost: number): void => {
     tail.push(a);
     head.push(b);
-    least.push(distance);
+    minDistance.push(distance);
     weight.push(cost);
   };
   for (let box = 0; box < boxes; box++) {
@@ -280,37 +280,37 @@ function distancesOf(graph: Graph, backward: Uint8Array, span: Int32Array): Dist
   for (let e = 0; e < source.length; e++) {
     if (source[e] < -1) continue;
     const from = source[e] < 0 ? upper : source[e];
-    const apart = source[e] < 0 ? 0 : span[source[e]];
+    const height = source[e] < 0 ? 0 : span[source[e]];
     const readers = ptr[e + 1] - ptr[e];
-    const joint = readers > 1 && readers <= FEW ? count++ : -1;
+    const joint = readers > 1 && readers <= MAX_LINE_READERS ? count++ : -1;
     for (let k = ptr[e]; k < ptr[e + 1]; k++) {
       const to = sink[k] < 0 ? lower : sink[k];
       if (backward[k]) keep(to, from, span[to], COST.line);
       else {
-        keep(from, to, apart, readers <= FEW ? COST.line : 0);
+        keep(from, to, height, readers <= MAX_LINE_READERS ? COST.line : 0);
         if (joint >= 0) keep(to, joint, 0, 0);
       }
     }
     if (joint >= 0) keep(from, joint, 0, COST.tensor);
   }
-  return { count, tail, head, least, weight };
+  return { count, tail, head, minDistance, weight };
 }
 
-/** Closes rows in which no box begins and wraps those in which too many do. */
+/** Removes rows in which no box begins, and wraps rows in which too many do. */
 function wrap(rank: Int32Array, span: Int32Array): { rank: Int32Array; span: Int32Array; count: number } {
-  let highest = 0;
-  for (let box = 0; box < rank.length; box++) highest = Math.max(highest, rank[box] + span[box]);
-  const size = new Int32Array(highest);
+  let rowCount = 0;
+  for (let box = 0; box < rank.length; box++) rowCount = Math.max(rowCount, rank[box] + span[box]);
+  const size = new Int32Array(rowCount);
   for (const r of rank) size[r]++;
-  const start = new Int32Array(highest + 1);
-  for (let r = 0; r < highest; r++) start[r + 1] = start[r] + Math.ceil(size[r] / WIDEST);
-  const filled = new Int32Array(highest);
+  const start = new Int32Array(rowCount + 1);
+  for (let r = 0; r < rowCount; r++) start[r + 1] = start[r] + Math.ceil(size[r] / MAX_ROW_BOXES);
+  const fill = new Int32Array(rowCount);
   const rows = new Int32Array(rank.length);
   const spans = new Int32Array(rank.length);
   for (let box = 0; box < rank.length; box++) {
     const r = rank[box];
-    rows[box] = start[r] + Math.floor((filled[r]++ * (start[r + 1] - start[r])) / size[r]);
+    rows[box] = start[r] + Math.floor((fill[r]++ * (start[r + 1] - start[r])) / size[r]);
     spans[box] = span[box] === 1 ? 1 : start[r + span[box]] - rows[box];
   }
-  return { rank: rows, span: spans, count: start[highest] };
+  return { rank: rows, span: spans, count: start[rowCount] };
 }

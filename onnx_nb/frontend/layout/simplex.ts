@@ -9,7 +9,7 @@ import { itemsBy } from "../protocol/columns.ts";
 export interface Distances {
   readonly tail: readonly number[];
   readonly head: readonly number[];
-  readonly least: readonly number[];
+  readonly minDistance: readonly number[];
   readonly weight: readonly number[];
 }
 
@@ -18,20 +18,20 @@ export interface Distances {
  * distances operations. The graph of the distances must be connected.
  */
 export function shorten(place: Int32Array, distances: Distances, steps: number): void {
-  const tree = new Tree(place, distances);
+  const tree = new SpanningTree(place, distances);
   for (let step = 0; step < steps; step++) if (!tree.improve()) return;
 }
 
 /** A spanning tree of distances that are kept exactly. */
-class Tree {
+class SpanningTree {
   readonly #place: Int32Array;
   readonly #distances: Distances;
   readonly #count: number;
   readonly #inTree: Uint8Array;
-  /** node → its edges: those of node v are around[ptr[v]] … around[ptr[v+1] − 1] */
+  /** node → its edges: node v has incident[ptr[v]] … incident[ptr[v+1] − 1] */
   readonly #ptr: Uint32Array;
-  readonly #around: Uint32Array;
-  /** node → weight of its outgoing edges less that of its incoming ones, and the sum over its subtree */
+  readonly #incident: Uint32Array;
+  /** node → weight of outgoing edges minus weight of incoming edges, and the sum over its subtree */
   readonly #surplus: Float64Array;
   readonly #sum: Float64Array;
   /** nodes from the root out; node → its index there, the end of its subtree, the tree's edge to its parent */
@@ -57,7 +57,7 @@ class Tree {
       count,
     );
     this.#ptr = ends.ptr;
-    this.#around = ends.items.map((end) => end >> 1);
+    this.#incident = ends.items.map((end) => end >> 1);
     this.#sum = new Float64Array(count);
     this.#order = new Int32Array(count);
     this.#begin = new Int32Array(count);
@@ -68,40 +68,40 @@ class Tree {
   }
 
   #slack(e: number): number {
-    const { tail, head, least } = this.#distances;
-    return this.#place[head[e]] - this.#place[tail[e]] - least[e];
+    const { tail, head, minDistance } = this.#distances;
+    return this.#place[head[e]] - this.#place[tail[e]] - minDistance[e];
   }
 
   /** Grows the tree by tight distances, one node at a time; if there is none, moves the whole tree nearer. */
   #grow(): void {
     const { tail, head } = this.#distances;
-    const joined = new Uint8Array(this.#count);
+    const inTree = new Uint8Array(this.#count);
     const nodes = [0];
-    joined[0] = 1;
+    inTree[0] = 1;
     for (let at = 0; nodes.length < this.#count; ) {
       for (; at < nodes.length; at++) {
         for (let j = this.#ptr[nodes[at]]; j < this.#ptr[nodes[at] + 1]; j++) {
-          const e = this.#around[j];
-          const other = joined[tail[e]] ? head[e] : tail[e];
-          if (joined[other] || this.#slack(e) !== 0) continue;
+          const e = this.#incident[j];
+          const node = inTree[tail[e]] ? head[e] : tail[e];
+          if (inTree[node] || this.#slack(e) !== 0) continue;
           this.#inTree[e] = 1;
-          joined[other] = 1;
-          nodes.push(other);
+          inTree[node] = 1;
+          nodes.push(node);
         }
       }
       if (nodes.length === this.#count) return;
-      let nearest = -1;
+      let tightest = -1;
       for (let e = 0; e < tail.length; e++) {
-        if (joined[tail[e]] === joined[head[e]]) continue;
-        if (nearest < 0 || this.#slack(e) < this.#slack(nearest)) nearest = e;
+        if (inTree[tail[e]] === inTree[head[e]]) continue;
+        if (tightest < 0 || this.#slack(e) < this.#slack(tightest)) tightest = e;
       }
-      if (nearest < 0) throw new Error("the distances are not connected");
-      const move = joined[tail[nearest]] ? this.#slack(nearest) : -this.#slack(nearest);
+      if (tightest < 0) throw new Error("the distances are not connected");
+      const move = inTree[tail[tightest]] ? this.#slack(tightest) : -this.#slack(tightest);
       for (const node of nodes) this.#place[node] += move;
-      const other = joined[tail[nearest]] ? head[nearest] : tail[nearest];
-      this.#inTree[nearest] = 1;
-      joined[other] = 1;
-      nodes.push(other);
+      const node = inTree[tail[tightest]] ? head[tightest] : tail[tightest];
+      this.#inTree[tightest] = 1;
+      inTree[node] = 1;
+      nodes.push(node);
     }
   }
 
@@ -115,7 +115,7 @@ class Tree {
       this.#begin[v] = next;
       this.#order[next++] = v;
       for (let j = this.#ptr[v]; j < this.#ptr[v + 1]; j++) {
-        const e = this.#around[j];
+        const e = this.#incident[j];
         if (!this.#inTree[e] || e === this.#edge[v]) continue;
         const child = tail[e] === v ? head[e] : tail[e];
         this.#edge[child] = e;
@@ -136,12 +136,12 @@ class Tree {
   improve(): boolean {
     const { tail, head } = this.#distances;
     let leaving = -1; // by the node under it
-    let worst = 0;
+    let minCut = 0;
     for (let at = 1; at < this.#count; at++) {
       const v = this.#order[at];
       const cut = tail[this.#edge[v]] === v ? this.#sum[v] : -this.#sum[v];
-      if (cut >= worst) continue;
-      worst = cut;
+      if (cut >= minCut) continue;
+      minCut = cut;
       leaving = v;
     }
     if (leaving < 0) return false;
@@ -154,7 +154,7 @@ class Tree {
     for (let at = begin; at < end; at++) {
       const v = this.#order[at];
       for (let j = this.#ptr[v]; j < this.#ptr[v + 1]; j++) {
-        const e = this.#around[j];
+        const e = this.#incident[j];
         if ((up ? head[e] : tail[e]) !== v || inside(up ? tail[e] : head[e])) continue;
         if (entering < 0 || this.#slack(e) < this.#slack(entering)) entering = e;
       }

@@ -1,8 +1,8 @@
 /** Location of the bytes of a model's weights: problems first, then the files and how full they are, then tensors. */
 
-import { bytes, counted, plain } from "../scene/formatting.ts";
-import { button, el, elide } from "./dom.ts";
-import { numbers, Table, texts } from "./table.ts";
+import { bytes, countOf, integer } from "../scene/formatting.ts";
+import { button, el, elide } from "../ui/dom.ts";
+import { numbers, Table, texts } from "../ui/table.ts";
 
 /** An `external_data.Audit` as plain data. */
 export interface AuditData {
@@ -45,7 +45,7 @@ interface TensorEntry {
 }
 
 /** Problems shown before the others wait behind a button. */
-const SHOWN = 6;
+const PROBLEMS_AT_FIRST = 6;
 
 export function createExternalData(
   root: HTMLElement,
@@ -61,20 +61,20 @@ export function createExternalData(
   const outside = tensors.filter(({ location }) => location !== null).length;
   const present = files.flatMap(({ nbytes }) => nbytes ?? []);
   const size = present.reduce((sum, nbytes) => sum + nbytes, 0);
-  const lost = files.length - present.length;
-  const found = present.length > 0 || lost === 0 ? [`${counted(present.length, "file")} of ${bytes(size)}`] : [];
-  if (lost > 0) found.push(`${counted(lost, "file")} that cannot be read`);
+  const unreadable = files.length - present.length;
+  const sizes = present.length > 0 || unreadable === 0 ? [`${countOf(present.length, "file")} of ${bytes(size)}`] : [];
+  if (unreadable > 0) sizes.push(`${countOf(unreadable, "file")} that cannot be read`);
   const where =
     outside === 0
-      ? `${counted(tensors.length, "tensor")}, all in the model's own file`
-      : `${plain(outside)} of ${counted(tensors.length, "tensor")} outside, in ${found.join(" and ")}`;
+      ? `${countOf(tensors.length, "tensor")}, all in the model's own file`
+      : `${integer(outside)} of ${countOf(tensors.length, "tensor")} outside, in ${sizes.join(" and ")}`;
   const [style, verdict] =
     errors > 0
-      ? ["bad", `✕ ${counted(errors, "error")}`]
+      ? ["bad", `✕ ${countOf(errors, "error")}`]
       : problems.length > 0
-        ? ["caution", `! ${counted(problems.length, "warning")}`]
+        ? ["caution", `! ${countOf(problems.length, "warning")}`]
         : ["fine", "✓ No problems"];
-  const safe =
+  const reassurance =
     outside === 0
       ? "All tensors are inside the model file, so no data file can be lost or moved."
       : "The bytes of every tensor are inside their file, their number fits its type and shape, and none overlap.";
@@ -85,7 +85,7 @@ export function createExternalData(
       el(`span.onnx-nb-verdict.onnx-nb-${style}`, verdict),
       el("span.onnx-nb-dim.onnx-nb-ellipsis", where),
     ),
-    problems.length === 0 ? el("section.onnx-nb-part", el("p", safe)) : issues(audit, table, signal),
+    problems.length === 0 ? el("section.onnx-nb-part", el("p", reassurance)) : issues(audit, table, signal),
     ...(files.length > 0 ? [fileList(files)] : []),
     ...(tensors.length > 0
       ? [
@@ -98,9 +98,9 @@ export function createExternalData(
 
 function issues({ problems, tensors }: AuditData, table: Table, signal: AbortSignal): HTMLElement {
   const list = el("ul.onnx-nb-issues");
-  let pressed: HTMLElement | null = null;
+  let activeButton: HTMLElement | null = null;
   // problems of one kind in one file affect the same rows
-  const offered = new Set<string>();
+  const filters = new Set<string>();
   const item = (problem: Problem): HTMLElement => {
     const fatal = problem.severity === "error";
     const parts: (Node | string | null)[] = [
@@ -108,38 +108,40 @@ function issues({ problems, tensors }: AuditData, table: Table, signal: AbortSig
       el("span", ` ${elide(problem.message, 500)}`),
       problem.advice === "" ? null : el("span.onnx-nb-dim", ` ${elide(problem.advice, 500)}`),
     ];
-    const affected = (row: number): boolean => {
+    const concerns = (row: number): boolean => {
       const { problems: kinds, location } = tensors[row];
       return kinds.includes(problem.kind) && (problem.location === null || location === problem.location);
     };
-    const count = tensors.reduce((sum, _, row) => sum + Number(affected(row)), 0);
+    const count = tensors.reduce((sum, _, row) => sum + Number(concerns(row)), 0);
     const about = `${problem.kind} ${problem.location}`;
-    if (count > 0 && !offered.has(about)) {
-      offered.add(about);
+    if (count > 0 && !filters.has(about)) {
+      filters.add(about);
       const press = (): void => {
-        const on = pressed !== show;
-        pressed?.setAttribute("aria-pressed", "false");
-        pressed = on ? show : null;
+        const on = activeButton !== show;
+        activeButton?.setAttribute("aria-pressed", "false");
+        activeButton = on ? show : null;
         show.setAttribute("aria-pressed", String(on));
-        table.restrict(on ? affected : null);
+        table.restrict(on ? concerns : null);
       };
-      const text = `Show ${count === 1 ? "the tensor" : `the ${plain(count)} tensors`}`;
+      const text = `Show ${count === 1 ? "the tensor" : `the ${integer(count)} tensors`}`;
       const show = button(text, press, signal, { class: "onnx-nb-small", "aria-pressed": false });
       parts.push(" ", show);
     }
     return el("li", ...parts);
   };
   // errors come first, whatever order they were found in
-  const sorted = [...problems].sort((a, b) => Number(b.severity === "error") - Number(a.severity === "error"));
-  list.append(...sorted.slice(0, SHOWN).map(item));
+  const bySeverity = [...problems].sort((a, b) => Number(b.severity === "error") - Number(a.severity === "error"));
+  list.append(...bySeverity.slice(0, PROBLEMS_AT_FIRST).map(item));
   const section = el("section.onnx-nb-part", { "aria-label": "Problems" }, list);
-  if (sorted.length > SHOWN) {
+  if (bySeverity.length > PROBLEMS_AT_FIRST) {
     const showAll = (): void => {
-      more.remove();
-      list.append(...sorted.slice(SHOWN, 1000).map(item));
+      moreButton.remove();
+      list.append(...bySeverity.slice(PROBLEMS_AT_FIRST, 1000).map(item));
     };
-    const more = button(`Show all ${plain(sorted.length)}`, showAll, signal, { class: "onnx-nb-small" });
-    section.append(more);
+    const moreButton = button(`Show all ${integer(bySeverity.length)}`, showAll, signal, {
+      class: "onnx-nb-small",
+    });
+    section.append(moreButton);
   }
   return section;
 }
@@ -147,19 +149,19 @@ function issues({ problems, tensors }: AuditData, table: Table, signal: AbortSig
 function fileList(files: readonly DataFile[]): HTMLElement {
   const row = ({ location, nbytes, tensors, used, padding, orphan }: DataFile): HTMLElement => {
     const name = el("td.onnx-nb-mono", { title: location }, elide(location, 60));
-    const count = el("td.onnx-nb-number", plain(tensors));
+    const count = el("td.onnx-nb-number", integer(tensors));
     if (nbytes === null) {
       return el("tr", name, el("td.onnx-nb-number.onnx-nb-bad", "missing"), count, el("td"), el("td"), el("td"));
     }
-    const unused = orphan + Math.max(0, nbytes - used - padding - orphan);
+    const unusedBytes = orphan + Math.max(0, nbytes - used - padding - orphan);
     const share = (part: number): string => `${nbytes > 0 ? (100 * part) / nbytes : 0}%`;
-    const some = (part: number): string => (part > 0 ? bytes(part) : "–");
+    const bytesOrDash = (part: number): string => (part > 0 ? bytes(part) : "–");
     const bar = el(
       "div.onnx-nb-fill",
       {
         role: "img",
         "aria-label": `${share(used)} used`,
-        title: `${bytes(used)} used, ${bytes(padding)} padding, ${bytes(unused)} unused`,
+        title: `${bytes(used)} used, ${bytes(padding)} padding, ${bytes(unusedBytes)} unused`,
       },
       el("i.onnx-nb-used", { style: { width: share(used) } }),
       el("i.onnx-nb-padding", { style: { width: share(padding) } }),
@@ -171,27 +173,27 @@ function fileList(files: readonly DataFile[]): HTMLElement {
       el("td.onnx-nb-number", bytes(nbytes)),
       count,
       el("td", bar),
-      el("td.onnx-nb-number", some(padding)),
-      el(`td.onnx-nb-number${orphan > 0 ? ".onnx-nb-caution" : ""}`, some(orphan)),
+      el("td.onnx-nb-number", bytesOrDash(padding)),
+      el(`td.onnx-nb-number${orphan > 0 ? ".onnx-nb-caution" : ""}`, bytesOrDash(orphan)),
     );
   };
   const heads = ["File", "Size", "Tensors", "Used", "Padding", "Unused"];
   const head = el("tr", ...heads.map((text) => el("th", { scope: "col" }, text)));
   const body = el("tbody", ...files.slice(0, 200).map(row));
-  const more = files.length > 200 ? el("p.onnx-nb-dim", `and ${plain(files.length - 200)} more`) : null;
+  const remainder = files.length > 200 ? el("p.onnx-nb-dim", `and ${integer(files.length - 200)} more`) : null;
   const table = el("table.onnx-nb-files", { "aria-label": "Files" }, el("thead", head), body);
-  return el("section.onnx-nb-part", table, more);
+  return el("section.onnx-nb-part", table, remainder);
 }
 
-const ALIGNED = "The largest power of two that divides the offset; 4,096 and more can be mapped everywhere";
+const ALIGNMENT_HINT = "The largest power of two that divides the offset; 4,096 and more can be mapped everywhere";
 
 function tensorTable(tensors: readonly TensorEntry[], signal: AbortSignal): Table {
   const of = (number: (entry: TensorEntry) => number | null): Float64Array =>
     Float64Array.from(tensors, (entry) => number(entry) ?? Number.NaN);
   const size = (x: number): string => (Number.isNaN(x) ? "–" : bytes(x));
-  const whole = (x: number): string => (Number.isNaN(x) ? "–" : plain(x));
+  const integerText = (x: number): string => (Number.isNaN(x) ? "–" : integer(x));
   const type = (row: number): string => `${tensors[row].dtype} ${tensors[row].shape.join("×") || "scalar"}`;
-  const bad = (row: number): boolean => tensors[row].problems.length > 0;
+  const hasProblem = (row: number): boolean => tensors[row].problems.length > 0;
   const checksum = texts("checksum", "Checksum", [96, 0], (row) => tensors[row].checksum, { spare: 3 });
   const columns = [
     texts("name", "Tensor", [150, 2.4], (row) => tensors[row].name || tensors[row].place, { names: true }),
@@ -209,7 +211,7 @@ function tensorTable(tensors: readonly TensorEntry[], signal: AbortSignal): Tabl
       "Offset",
       [96, 0],
       of(({ offset }) => offset),
-      whole,
+      integerText,
       { spare: 1 },
     ),
     numbers(
@@ -217,11 +219,11 @@ function tensorTable(tensors: readonly TensorEntry[], signal: AbortSignal): Tabl
       "Aligned",
       [64, 0],
       of(({ alignment }) => alignment),
-      whole,
-      { spare: 2, hint: ALIGNED },
+      integerText,
+      { spare: 2, hint: ALIGNMENT_HINT },
     ),
     ...(tensors.some((entry) => entry.checksum !== "") ? [checksum] : []),
-    texts("problems", "Problems", [90, 1], (row) => tensors[row].problems.join(", "), { bad }),
+    texts("problems", "Problems", [90, 1], (row) => tensors[row].problems.join(", "), { isBad: hasProblem }),
   ];
   return new Table({ label: "Tensors", noun: "tensor", count: tensors.length, columns }, signal);
 }

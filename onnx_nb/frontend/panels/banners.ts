@@ -1,26 +1,26 @@
 /** Rows below the bar (faults of the model, an error with its advice), and a notice in place of an empty graph. */
 
 import { type Columns, type Target, VALUE } from "../protocol/columns.ts";
-import { bytes, counted, plain } from "../scene/formatting.ts";
+import { bytes, countOf, integer } from "../scene/formatting.ts";
 import type { State } from "../scene/state.ts";
-import { button, el, elide, fillings } from "./dom.ts";
-import { errorParts } from "./task.ts";
+import { button, el, elide, fillings } from "../ui/dom.ts";
+import { errorParts } from "../ui/task.ts";
 import { link, type Panel, type ViewContext } from "./viewcontext.ts";
 
-const LISTED = 200;
+const MAX_FAULTS = 200;
 
 export function createBanners({ columns, dispatch, signal }: ViewContext): Panel {
   const next = fillings(signal);
   const error = el("div.onnx-nb-strip.onnx-nb-error", { role: "alert", hidden: true });
   const dismiss = (): void => dispatch({ type: "error", error: null });
-  let shown: State["error"] = null;
+  let lastError: State["error"] = null;
   return {
     element: el("div.onnx-nb-banners", columns.meta.faults.length > 0 ? faults(columns, signal) : null, error),
     update(state) {
-      if (state.error === shown) return;
-      shown = state.error;
-      error.hidden = shown === null;
-      error.replaceChildren(...(shown === null ? [] : errorParts(shown, dismiss, next())));
+      if (state.error === lastError) return;
+      lastError = state.error;
+      error.hidden = lastError === null;
+      error.replaceChildren(...(lastError === null ? [] : errorParts(lastError, dismiss, next())));
     },
   };
 }
@@ -34,16 +34,16 @@ function faults(columns: Columns, signal: AbortSignal): HTMLElement {
     toggle.setAttribute("aria-expanded", String(!list.hidden));
   };
   const properties = { class: "onnx-nb-small", "aria-expanded": "false" };
-  const toggle = button(counted(faults.length, "fault"), press, signal, properties);
+  const toggle = button(countOf(faults.length, "fault"), press, signal, properties);
   const first = el("span.onnx-nb-dim.onnx-nb-ellipsis", elide(faults[0].message, 200));
-  for (const { kind, message, node, value } of faults.slice(0, LISTED)) {
+  for (const { kind, message, node, value } of faults.slice(0, MAX_FAULTS)) {
     const target: Target | null =
       node >= 0 ? { kind: "node", id: node } : value >= 0 ? { kind: "tensor", id: value } : null;
     const text = elide(message, 400);
-    const named = el("span.onnx-nb-kind", kind.replaceAll("_", " "));
-    list.append(el("li", { title: message.slice(0, 4000) }, named, target ? link(text, target, message) : text));
+    const kindLabel = el("span.onnx-nb-kind", kind.replaceAll("_", " "));
+    list.append(el("li", { title: message.slice(0, 4000) }, kindLabel, target ? link(text, target, message) : text));
   }
-  if (faults.length > LISTED) list.append(el("li", `and ${plain(faults.length - LISTED)} more`));
+  if (faults.length > MAX_FAULTS) list.append(el("li", `and ${integer(faults.length - MAX_FAULTS)} more`));
   const sign = el("span.onnx-nb-sign", { "aria-hidden": "true" }, "⚠");
   return el("div.onnx-nb-strip.onnx-nb-warn", sign, toggle, first, list);
 }
@@ -54,9 +54,9 @@ export function emptyState(columns: Columns): HTMLElement | null {
   const { meta } = columns;
   const weights = columns.valueKind.filter((kind) => kind === VALUE.INITIALIZER).length;
   const holds = [
-    counted(columns.graphInputs.length, "input"),
-    counted(columns.graphOutputs.length, "output"),
-    counted(weights, "weight") + (meta.nbytes > 0 ? ` (${bytes(meta.nbytes)})` : ""),
+    countOf(columns.graphInputs.length, "input"),
+    countOf(columns.graphOutputs.length, "output"),
+    countOf(weights, "weight") + (meta.nbytes > 0 ? ` (${bytes(meta.nbytes)})` : ""),
   ];
   return el(
     "div.onnx-nb-empty",

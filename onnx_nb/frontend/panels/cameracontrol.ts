@@ -1,19 +1,19 @@
 /** Moves the camera over the scene, immediately, by hand or gliding, and reports where it came to rest. */
 
+import type { CameraPosition } from "../protocol/host.ts";
 import * as cameras from "../render/camera.ts";
 import { K_LEGIBLE } from "../render/camera.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
-import type { Standing } from "../scene/state.ts";
-import { onAbort } from "./dom.ts";
+import { onAbort } from "../ui/dom.ts";
 
 export interface CameraEvents {
   /** the picture must be redrawn */
   redraw(): void;
   /** the camera is moving: the picture may be moved as a bitmap until it rests */
-  moved(): void;
+  onMove(): void;
   /** the camera was moved by hand or by a glide, not by `moveTo` */
-  looked(): void;
-  rested(at: Standing): void;
+  onLook(): void;
+  onRest(at: CameraPosition): void;
 }
 
 /** Milliseconds of a glide. */
@@ -25,11 +25,11 @@ export class CameraControl {
   camera: cameras.Camera = { x: 0, y: 0, k: 1 };
   view: cameras.Size = { w: 0, h: 0 };
   /** nobody has moved the camera yet, so a new size or scene may place it again */
-  untouched = true;
+  isUntouched = true;
   /** where to go once the size of the view is known */
-  pending: Standing | null = null;
+  destination: CameraPosition | null = null;
   readonly #events: CameraEvents;
-  #reported: cameras.Camera | null = null;
+  #reportedCamera: cameras.Camera | null = null;
   #restTimer = 0;
   #glideFrame = 0;
 
@@ -46,8 +46,8 @@ export class CameraControl {
   }
 
   /** The point in the middle of the view; null while nothing is in view. */
-  get viewpoint(): Standing | null {
-    if (this.view.w === 0) return this.pending;
+  get viewpoint(): CameraPosition | null {
+    if (this.view.w === 0) return this.destination;
     const { x, y } = cameras.toWorld(this.camera, this.view.w / 2, this.view.h / 2);
     return { x, y, zoom: this.camera.k };
   }
@@ -65,17 +65,17 @@ export class CameraControl {
       this.camera = { ...this.camera, x: this.camera.x + (this.view.w - view.w) / this.camera.k / 2 };
     }
     this.view = view;
-    if (this.pending !== null) this.camera = this.#reported = cameras.standing(this.pending, view);
-    this.pending = null;
+    if (this.destination !== null) this.camera = this.#reportedCamera = cameras.cameraAt(this.destination, view);
+    this.destination = null;
   }
 
-  goTo(at: Standing, scene: Scene | null, glides: boolean): void {
-    const next = cameras.standing(at, this.view);
+  goTo(at: CameraPosition, scene: Scene | null, glides: boolean): void {
+    const next = cameras.cameraAt(at, this.view);
     const to = scene === null ? next : cameras.keepInSight(next, scene.bounds, this.view);
     if (glides) this.glide(to);
     else {
       this.moveTo(to);
-      this.#reported = to;
+      this.#reportedCamera = to;
       this.#events.redraw();
     }
   }
@@ -83,7 +83,7 @@ export class CameraControl {
   /** Places the camera without any event. */
   moveTo(to: cameras.Camera): void {
     this.#stopGlide();
-    this.untouched = false;
+    this.isUntouched = false;
     this.camera = to;
   }
 
@@ -91,8 +91,8 @@ export class CameraControl {
   look(next: cameras.Camera, scene: Scene | null): void {
     if (scene === null) return;
     this.moveTo(cameras.keepInSight(next, scene.bounds, this.view));
-    this.#events.moved();
-    this.#events.looked();
+    this.#events.onMove();
+    this.#events.onLook();
   }
 
   glide(to: cameras.Camera): void {
@@ -102,15 +102,15 @@ export class CameraControl {
     if (this.view.w === 0 || document.hidden || still) {
       this.camera = to;
       this.#events.redraw();
-      this.#events.looked();
+      this.#events.onLook();
       return;
     }
     const start = performance.now();
     const next = (): void => {
       const t = Math.min(1, (performance.now() - start) / GLIDE_MS);
       this.camera = cameras.between(from, to, cameras.ease(t), this.view);
-      this.#events.moved();
-      this.#events.looked();
+      this.#events.onMove();
+      this.#events.onLook();
       this.#glideFrame = t < 1 ? requestAnimationFrame(next) : 0;
     };
     this.#glideFrame = requestAnimationFrame(next);
@@ -122,13 +122,13 @@ export class CameraControl {
   }
 
   /** Reports where the camera is once it has rested, after a picture was painted. */
-  reportRest(): void {
-    if (this.untouched || this.camera === this.#reported) return;
+  scheduleReport(): void {
+    if (this.isUntouched || this.camera === this.#reportedCamera) return;
     window.clearTimeout(this.#restTimer);
     this.#restTimer = window.setTimeout(() => {
-      this.#reported = this.camera;
+      this.#reportedCamera = this.camera;
       const at = this.viewpoint;
-      if (at !== null) this.#events.rested(at);
+      if (at !== null) this.#events.onRest(at);
     }, REST_MS);
   }
 }
@@ -148,8 +148,8 @@ function openingPoint({ boxes, direction }: Scene, view: cameras.Size): cameras.
     row.push({ x: x[box], y: y[box], w: w[box], h: h[box] });
   }
   if (top < 0) return { x: 0, y: 0 };
-  const all = cameras.around(row);
+  const all = cameras.boundsOf(row);
   const [room, extent] = direction === "down" ? [view.w, all.w] : [view.h, all.h];
-  const shown = extent > room / K_LEGIBLE ? { x: x[top], y: y[top], w: w[top], h: h[top] } : all;
-  return { x: shown.x + shown.w / 2, y: shown.y + shown.h / 2 };
+  const rect = extent > room / K_LEGIBLE ? { x: x[top], y: y[top], w: w[top], h: h[top] } : all;
+  return { x: rect.x + rect.w / 2, y: rect.y + rect.h / 2 };
 }

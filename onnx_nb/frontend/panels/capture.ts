@@ -2,11 +2,11 @@
 
 import { spark, statistics } from "../charts/histogram.ts";
 import type { Digest } from "../protocol/capture.ts";
-import { bytes, counted, plain } from "../scene/formatting.ts";
+import { bytes, countOf, integer } from "../scene/formatting.ts";
 import { shortDtype } from "../scene/labels.ts";
-import { button, copyButton, el, elide, facts } from "./dom.ts";
+import { button, copyButton, el, elide, facts } from "../ui/dom.ts";
+import { numbers, Table, type TableColumn, texts } from "../ui/table.ts";
 import { download } from "./export.ts";
-import { numbers, Table, type TableColumn, texts } from "./table.ts";
 
 /** Text that accompanies the numbers. */
 export interface CaptureAbout {
@@ -25,7 +25,7 @@ export function createCapture(
   root: HTMLElement,
   digest: Digest,
   about: CaptureAbout,
-  options: { readonly chosen?: (name: string) => void; readonly height?: number },
+  options: { readonly onChoose?: (name: string) => void; readonly height?: number },
   signal: AbortSignal,
 ) {
   root.classList.add("onnx-nb-capture");
@@ -46,11 +46,11 @@ export function createCapture(
       noun: "value",
       count: digest.count,
       columns: columnsOf(digest),
-      chosen: (row) => {
+      onChoose: (row) => {
         show(row);
-        options.chosen?.(row < 0 ? "" : digest.names[row]);
+        options.onChoose?.(row < 0 ? "" : digest.names[row]);
       },
-      activated: () => detail.focus(),
+      onActivate: () => detail.focus(),
     },
     signal,
   );
@@ -61,11 +61,11 @@ export function createCapture(
     onlyOdd.setAttribute("aria-pressed", String(on));
     table.restrict(on ? isOdd : null);
   };
-  const onlyOdd = button(`Only NaN and Inf (${plain(odd)})`, press, signal, { "aria-pressed": false });
+  const onlyOdd = button(`Only NaN and Inf (${integer(odd)})`, press, signal, { "aria-pressed": false });
   onlyOdd.hidden = odd === 0;
   const csv = (): void => download(new Blob([table.csv()], { type: "text/csv" }), `${about.model} values`, "csv");
   const save = button("Save CSV", csv, signal, { title: "The rows that are shown, with all digits" });
-  const linked = el("div.onnx-nb-dim.onnx-nb-linked");
+  const linkNote = el("div.onnx-nb-dim.onnx-nb-linked");
   const go = (name: string): void => {
     table.choose(rowOf.get(name) ?? -1);
     show(table.row);
@@ -75,7 +75,7 @@ export function createCapture(
   if (nonfinite !== null) {
     const goThere = (): void => {
       go(nonfinite.name);
-      options.chosen?.(nonfinite.name);
+      options.onChoose?.(nonfinite.name);
     };
     const press = button("Show it", goThere, signal, { class: "onnx-nb-small" });
     strips.push(
@@ -92,7 +92,7 @@ export function createCapture(
       onlyOdd,
       save,
     ),
-    linked,
+    linkNote,
     ...strips,
     el("div.onnx-nb-split-body", table.element, detail),
     voice,
@@ -104,8 +104,8 @@ export function createCapture(
       if ((rowOf.get(name) ?? -1) !== table.row) go(name);
     },
     /** Shows the name of the linked graph, "" for none. */
-    setLinked(text: string): void {
-      linked.textContent = elide(text, 200);
+    setLink(text: string): void {
+      linkNote.textContent = elide(text, 200);
     },
   };
 }
@@ -114,20 +114,20 @@ function columnsOf(digest: Digest): readonly TableColumn[] {
   const rows = Array.from({ length: digest.count }, (_, row) => row);
   const nan = Float64Array.from(rows, (row) => digest.nan(row));
   const inf = Float64Array.from(rows, (row) => digest.inf(row));
-  const count = (x: number): string => (x === 0 ? "" : plain(x));
+  const count = (x: number): string => (x === 0 ? "" : integer(x));
   const number = (key: string, title: string, of: Float64Array, spare: number, write?: typeof bytes): TableColumn =>
     numbers(
       key,
       title,
       [66, 0.5],
-      of.map((x, row) => (digest.known(row) ? x : Number.NaN)),
+      of.map((x, row) => (digest.hasNumbers(row) ? x : Number.NaN)),
       write,
       { spare },
     );
   const type = (row: number): string => `${digest.text("shape", row)} ${shortDtype(digest.text("dtype", row))}`.trim();
   const odd = [
-    numbers("nan", "NaN", [44, 0], nan, count, { bad: (row) => nan[row] > 0 }),
-    numbers("inf", "Inf", [44, 0], inf, count, { bad: (row) => inf[row] > 0 }),
+    numbers("nan", "NaN", [44, 0], nan, count, { isBad: (row) => nan[row] > 0 }),
+    numbers("inf", "Inf", [44, 0], inf, count, { isBad: (row) => inf[row] > 0 }),
   ];
   return [
     texts("name", "Value", [140, 3], (row) => digest.names[row], { names: true }),
@@ -147,31 +147,33 @@ function columnsOf(digest: Digest): readonly TableColumn[] {
 function sparkOf(digest: Digest, row: number): Element | null {
   const counts = digest.counts(row);
   if (counts.length < 2) return null;
-  const each = Math.ceil(counts.length / SPARKS);
-  const bars = Array.from({ length: Math.ceil(counts.length / each) }, (_, bar) =>
-    counts.subarray(bar * each, (bar + 1) * each).reduce((sum, part) => sum + part, 0),
+  const barSize = Math.ceil(counts.length / SPARKS);
+  const bars = Array.from({ length: Math.ceil(counts.length / barSize) }, (_, bar) =>
+    counts.subarray(bar * barSize, (bar + 1) * barSize).reduce((sum, part) => sum + part, 0),
   );
   return spark(bars, Math.max(...bars));
 }
 
 function details(digest: Digest, row: number, signal: AbortSignal): Node[] {
   const name = digest.names[row];
-  const made = `${digest.text("op", row)} ${digest.text("node", row)}`.trim();
+  const origin = `${digest.text("op", row)} ${digest.text("node", row)}`.trim();
   const list = facts([
     ["type", `${digest.text("dtype", row)}  ${digest.text("shape", row) || "shape varied"}`],
     ["size", bytes(digest.nbytes[row])],
-    ["made by", made === "" ? "input of the model" : made],
+    ["made by", origin === "" ? "input of the model" : origin],
   ]);
   const head = el(
     "div.onnx-nb-dim",
     "value",
     copyButton(() => name, signal, "Copy name"),
   );
-  const found = digest.known(row) ? statistics(digest.statistics(row)) : [el("p.onnx-nb-dim", "It holds no numbers.")];
-  return [head, el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, elide(name, 200)), list, ...found];
+  const content = digest.hasNumbers(row)
+    ? statistics(digest.statistics(row))
+    : [el("p.onnx-nb-dim", "It holds no numbers.")];
+  return [head, el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, elide(name, 200)), list, ...content];
 }
 
 function trouble(digest: Digest, row: number): string {
   const [nan, inf] = [digest.nan(row), digest.inf(row)];
-  return nan + inf === 0 ? "" : `has ${counted(nan, "NaN")} and ${counted(inf, "Inf")}`;
+  return nan + inf === 0 ? "" : `has ${countOf(nan, "NaN")} and ${countOf(inf, "Inf")}`;
 }

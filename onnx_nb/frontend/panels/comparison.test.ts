@@ -1,13 +1,13 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
 import { ErrorPlot, INFINITE } from "../charts/errorplot.ts";
-import type { Packed, TypedArray } from "../protocol/codec.ts";
+import type { Pack, TypedArray } from "../protocol/codec.ts";
 import { type Details, detailsOf, Points } from "../protocol/comparison.ts";
 import { packedOf } from "../protocol/testing.ts";
 import { magnitude } from "../scene/formatting.ts";
 import { type ComparisonOptions, type ComparisonView, createComparison } from "./comparison.ts";
 import { figure } from "./pointdetail.ts";
-import { buttonIn, furnish, settled } from "./testing.ts";
+import { buttonIn, furnish, settle } from "./testing.ts";
 
 const EVIL = "<img src=x onerror=alert(1)>";
 const NONE = Number.NaN;
@@ -154,7 +154,7 @@ function detailOf(): Details {
     ["isolated_signed_counts", f8(1, 5)],
     ["isolated_signed_edges", f8(-1, 0, 1)],
   ]);
-  return detailsOf({ meta: { isolated: about }, arrays } as unknown as Packed);
+  return detailsOf({ meta: { isolated: about }, arrays } as unknown as Pack);
 }
 
 let root: HTMLElement;
@@ -179,13 +179,13 @@ const aside = (): HTMLElement => root.querySelector("aside") as HTMLElement;
 describe("the panel of a comparison", () => {
   it("announces the first difference, and goes there", async () => {
     const told: string[] = [];
-    show(pointsOf(), { chosen: (name) => told.push(name) });
+    show(pointsOf(), { onChoose: (name) => told.push(name) });
     expect(root.querySelector("header")?.textContent).toContain(`First differs at '${EVIL}'`);
     expect(root.querySelector("header")?.textContent).toContain(
       "m.onnx against torch · 4 points, 3 outside of the tolerance · 1 run",
     );
     buttonIn(root, "Show it").click();
-    await settled();
+    await settle();
     expect(told).toEqual([EVIL]);
     expect(aside().textContent).toContain(EVIL);
     expect(aside().textContent).toContain("[0, 2]");
@@ -206,7 +206,7 @@ describe("the panel of a comparison", () => {
     const filtered = async (text: string): Promise<string[]> => {
       field.value = text;
       field.dispatchEvent(new Event("input", { bubbles: true }));
-      await settled();
+      await settle();
       return shown().toSorted();
     };
     // the cumulative SQNR is ∞, 140, 40 and 40 dB
@@ -226,7 +226,7 @@ describe("the panel of a comparison", () => {
 
   it("steps through the points of the plot by keyboard, and announces them", () => {
     const told: string[] = [];
-    show(pointsOf(), { chosen: (name) => told.push(name) });
+    show(pointsOf(), { onChoose: (name) => told.push(name) });
     expect(plot().getAttribute("aria-valuetext")).toBe("no point chosen");
     for (const key of ["Home", "ArrowRight", "End", "Enter"]) press(key);
     expect(told).toEqual(["a", "b", "d", EVIL]);
@@ -236,7 +236,7 @@ describe("the panel of a comparison", () => {
 
   it("follows an outside choice without reporting it back", () => {
     const told: string[] = [];
-    const view = show(pointsOf(), { chosen: (name) => told.push(name) });
+    const view = show(pointsOf(), { onChoose: (name) => told.push(name) });
     view.choose("b");
     expect(tableIn("Points").querySelector("[aria-selected=true]")?.textContent).toContain("b");
     view.choose("nobody");
@@ -253,7 +253,7 @@ describe("the panel of a comparison", () => {
       },
     });
     view.choose("a");
-    await settled();
+    await settle();
     expect(aside().textContent).toContain("✓ Every value is the same.");
     expect(asked).toBe(0);
   });
@@ -261,7 +261,7 @@ describe("the panel of a comparison", () => {
   it("shows the metrics if the details cannot be loaded, and why", async () => {
     const view = show(pointsOf(), { detail: () => Promise.reject(new Error("no kernel")) });
     view.choose("b");
-    await settled();
+    await settle();
     expect(aside().textContent).toContain("no kernel");
     expect(aside().textContent).toContain("1.0e−7");
   });
@@ -294,7 +294,7 @@ describe("the panel of a comparison", () => {
 
   it("draws another metric, and names it", () => {
     const turned: string[] = [];
-    show(pointsOf(), { turned: (metric) => turned.push(metric) });
+    show(pointsOf(), { onMetric: (metric) => turned.push(metric) });
     const select = root.querySelector("select") as HTMLSelectElement;
     select.value = "sqnr";
     select.dispatchEvent(new Event("change"));
@@ -313,13 +313,13 @@ describe("the panel of a comparison", () => {
       drill: () => Promise.reject(new Error("too many operations")),
     });
     view.choose("b");
-    await settled();
+    await settle();
     buttonIn(root, "Reproduce").click();
-    await settled();
+    await settle();
     expect(asked).toEqual(["b"]);
     expect(root.querySelector("[role=status]")?.textContent).toContain("it is in panel.reproduction");
     buttonIn(root, "Drill down").click();
-    await settled();
+    await settle();
     expect(root.querySelector(".onnx-nb-error")?.textContent).toContain("too many operations");
   });
 
@@ -334,10 +334,10 @@ describe("the panel of a comparison", () => {
       reproduce: () => Promise.resolve("it is in panel.reproduction"),
     });
     view.choose("b");
-    await settled();
+    await settle();
     buttonIn(root, "Drill down").click();
     buttonIn(root, "Reproduce").click();
-    await settled(200);
+    await settle(200);
     const strip = root.querySelector(".onnx-nb-task") as HTMLElement;
     expect(strip.hidden).toBe(false);
     expect(strip.textContent).toContain("1 of 4 operations");
@@ -348,7 +348,7 @@ describe("the panel of a comparison", () => {
     expect(strip.hidden).toBe(true);
     expect(root.querySelector(".onnx-nb-live")?.textContent).toBe("Cancelled");
     buttonIn(root, "Reproduce").click();
-    await settled();
+    await settle();
     expect(strip.textContent).toContain("it is in panel.reproduction");
   });
 
@@ -399,7 +399,7 @@ describe("the panel of a quantized candidate", () => {
 
   it("draws the values before and after rounding over each other, between the ends of the integers", () => {
     const rounded: string[] = [];
-    show(pointsOf({ quantized: true }), { rounded: (name) => rounded.push(name) });
+    show(pointsOf({ quantized: true }), { onQuantizer: (name) => rounded.push(name) });
     tab("Scales (2)");
     rowsOf("Quantizers")[0].click();
     const pane = root.querySelector("[aria-label='The quantizer']") as HTMLElement;
@@ -423,7 +423,7 @@ describe("the panel of a quantized candidate", () => {
     const copied: string[] = [];
     Object.assign(navigator, { clipboard: { writeText: async (text: string) => copied.push(text) } });
     const chosen: string[] = [];
-    show(pointsOf({ quantized: true }), { ...options(), chosen: (name) => chosen.push(name) });
+    show(pointsOf({ quantized: true }), { ...options(), onChoose: (name) => chosen.push(name) });
     tab("In float (2)");
     expect(curve().hidden).toBe(false);
     expect(curve().textContent).toContain("2 regions, 3 nodes in float: ∞ dB");
@@ -431,7 +431,7 @@ describe("the panel of a quantized candidate", () => {
     expect(chosen).toEqual([EVIL]);
     expect(curve().textContent).toContain("1 region, 2 nodes in float: 37.8 dB, KL 1.0e−4, top-1 100 %");
     buttonIn(root, "Copy nodes_to_exclude").click();
-    await settled();
+    await settle();
     expect(JSON.parse(copied[0].replace("nodes_to_exclude=", ""))).toEqual(["n1", 'n"2']);
     const select = curve().querySelector("select") as HTMLSelectElement;
     select.selectedIndex = 1;
@@ -446,16 +446,16 @@ describe("the panel of a quantized candidate", () => {
     const view = show(pointsOf({ quantized: true }), options(calls));
     tab("In float (2)");
     rowsOf("Regions in float")[1].click();
-    await settled();
+    await settle();
     buttonIn(root, "Put back to float").click();
-    await settled();
+    await settle();
     const target = curve().querySelector("input") as HTMLInputElement;
     target.value = "40 dB";
     target.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
-    await settled();
+    await settle();
     for (const name of ["Worst first", "Undo"]) {
       buttonIn(root, name).click();
-      await settled();
+      await settle();
     }
     expect(calls).toEqual([
       ["float", { name: EVIL, count: 1 }],
@@ -479,7 +479,7 @@ describe("the panel of a quantized candidate", () => {
     expect(pane.textContent).toContain("Put back to float");
     tab("Points (4)");
     rowsOf("Points")[0].click();
-    await settled();
+    await settle();
     expect(aside().textContent).toContain("No pair rounds this.");
   });
 
@@ -499,14 +499,14 @@ describe("a curve", () => {
   it("has infinite numbers at the top, which are wrong only where they are called otherwise", () => {
     const svgOf = (odd: string): string => {
       const numbers = Float64Array.of(10, 40, Infinity);
-      const series = [{ which: "cumulative" as const, numbers }];
+      const series = [{ kind: "cumulative" as const, numbers }];
       const options = {
         metric: "SQNR",
         label: "curve",
         first: -1,
         describe: () => "",
         tooltip: () => [],
-        chosen: () => {},
+        onChoose: () => {},
       };
       return new ErrorPlot(
         { count: 3, series, logarithmic: false, parts: [], odd },

@@ -2,30 +2,30 @@
 
 import { ErrorPlot, type ErrorSeries } from "../charts/errorplot.ts";
 import { spark } from "../charts/histogram.ts";
-import { type Details, type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
-import { counted, magnitude, plain } from "../scene/formatting.ts";
-import { button, choice, el, elide, fillings, svg } from "./dom.ts";
+import { type Details, ERROR_KINDS, type ErrorKind, type Points, STATE } from "../protocol/comparison.ts";
+import { countOf, integer, magnitude } from "../scene/formatting.ts";
+import { button, choice, el, elide, fillings, svg } from "../ui/dom.ts";
+import { createMenu, item, type Menu } from "../ui/menu.ts";
+import { createTableTabs, csvOf, numbers, type RowColumn, Table, type TableColumn, texts } from "../ui/table.ts";
+import { createTaskBar, type OnProgress, type TaskBar } from "../ui/task.ts";
 import { download } from "./export.ts";
-import { createMenu, item, type Menu } from "./menu.ts";
 import { createPointDetail, figure } from "./pointdetail.ts";
 import {
   blameColumns,
-  type Change,
   createWhatIf,
+  type FloatChange,
+  type FloatStep,
   quantizerColumns,
   quantizerDetail,
-  type Step,
   type WhatIf,
 } from "./quantizers.ts";
-import { createTableTabs, csvOf, numbers, type RowColumn, Table, type TableColumn, texts } from "./table.ts";
-import { createTaskBar, type OnProgress, type TaskBar } from "./task.ts";
 
 export interface ComparisonOptions {
   readonly height?: number;
   readonly metric?: string;
   /** a person chose a point, "" for none */
-  readonly chosen?: (name: string) => void;
-  readonly turned?: (metric: string) => void;
+  readonly onChoose?: (name: string) => void;
+  readonly onMetric?: (metric: string) => void;
   /** loads the details of a point beyond its metrics */
   readonly detail: (row: number, signal: AbortSignal) => Promise<Details>;
   /** writes the whole comparison as a page */
@@ -35,10 +35,10 @@ export interface ComparisonOptions {
   /** shows the operations in a point's module, and returns "" */
   readonly drill?: (name: string, signal: AbortSignal, progress: OnProgress) => Promise<string>;
   /** a person chose a quantizer */
-  readonly rounded?: (tensor: string) => void;
+  readonly onQuantizer?: (tensor: string) => void;
   /** changes which regions are in float */
-  readonly change?: Change;
-  readonly steps?: readonly Step[];
+  readonly change?: FloatChange;
+  readonly steps?: readonly FloatStep[];
   /** a button that leads back */
   readonly back?: { readonly text: string; readonly go: () => void };
 }
@@ -50,38 +50,38 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   const title = elide(`${about.reference} and ${about.candidate}`, 120);
   root.classList.add("onnx-nb-comparison");
   root.style.setProperty("--nb-height", `${options.height ?? 560}px`);
-  let chosen = -1;
+  let chosenRow = -1;
   const live = el("div.onnx-nb-live", { "aria-live": "polite" });
   const announce = (text: string): void => {
     live.textContent = elide(text, 300);
   };
   /** Marks buttons as disabled without `disabled`, which would take the keyboard away. */
   const enable = (busy: boolean): void => {
-    for (const each of root.querySelectorAll(".onnx-nb-act")) each.setAttribute("aria-disabled", String(busy));
+    for (const element of root.querySelectorAll(".onnx-nb-act")) element.setAttribute("aria-disabled", String(busy));
   };
   const task = createTaskBar(enable, announce, signal);
   const choose = (row: number, person: boolean): void => {
-    if (row === chosen) return;
-    chosen = row;
+    if (row === chosenRow) return;
+    chosenRow = row;
     table.choose(row);
     chart.plot.choose(row);
     detail.show(row);
     if (row >= 0) announce(`${points.text("name", row)}, ${chart.errorsOf(row)}`);
-    if (person) options.chosen?.(row < 0 ? "" : points.text("name", row));
+    if (person) options.onChoose?.(row < 0 ? "" : points.text("name", row));
   };
   const pick = (row: number): void => choose(row, true);
-  const turned = (metric: string): void => options.turned?.(metric);
-  const known = points.quantizers > 0 && (options.change !== undefined || (options.steps ?? []).length > 1);
-  const whatIf = known
+  const onMetric = (metric: string): void => options.onMetric?.(metric);
+  const hasWhatIf = points.quantizers > 0 && (options.change !== undefined || (options.steps ?? []).length > 1);
+  const whatIf = hasWhatIf
     ? createWhatIf(
         options.change ?? null,
         task,
         (name) => points.rowOf(name) >= 0 && pick(points.rowOf(name)),
-        (regions) => tabs?.buttons.at(-1)?.replaceChildren(`In float (${plain(regions)})`),
+        (regions) => tabs?.buttons.at(-1)?.replaceChildren(`In float (${integer(regions)})`),
         signal,
       )
     : null;
-  const chart = createErrorSection(points, options.metric ?? "rel_l2", { chosen: pick, turned }, signal);
+  const chart = createErrorSection(points, options.metric ?? "rel_l2", { onChoose: pick, onMetric }, signal);
   const detail = createPointDetail(
     points,
     options.detail,
@@ -101,7 +101,7 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
   const tabs = createTableTabs(
     [
       ["Points", points.count, table],
-      ["Unmatched", points.missing, missing],
+      ["Unmatched", points.missingCount, missing],
       ...(scales === null ? [] : [["Scales", points.quantizers, scales.table] as const]),
       ...(whatIf === null ? [] : [["In float", 0, whatIf.pane] as const]),
     ],
@@ -109,22 +109,22 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     turn,
   );
   whatIf?.show(options.steps ?? []);
-  tabs.show(points.count === 0 && points.missing > 0 ? 1 : 0);
-  tabs.buttons[1].disabled = points.missing === 0;
+  tabs.show(points.count === 0 && points.missingCount > 0 ? 1 : 0);
+  tabs.buttons[1].disabled = points.missingCount === 0;
   const content = {
     svg: () => chart.plot.svg(about.message),
     png: () => chart.plot.png(about.message),
     csv: () => pointsCsv(points, table.rows),
   };
   const save = saveMenu(points, content, options, task, signal);
-  const linked = el("span.onnx-nb-dim.onnx-nb-linked");
+  const linkNote = el("span.onnx-nb-dim.onnx-nb-linked");
   const goToFirst = (): void => {
-    chosen = -1; // scroll it into view again
+    chosenRow = -1; // scroll it into view again
     pick(about.first);
   };
   const bar = el("div.onnx-nb-below-bar", ...tabs.buttons, ...tabs.filters);
   const below = el("section.onnx-nb-below", { "aria-label": "Tables" }, bar, ...tabs.tables);
-  const nothing = el("p.onnx-nb-nothing.onnx-nb-dim", "There is nothing to show.");
+  const emptyNote = el("p.onnx-nb-nothing.onnx-nb-dim", "There is nothing to show.");
   const body =
     points.count > 0
       ? [
@@ -132,9 +132,9 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
           detail.element,
           ...(scales === null ? [] : [scales.detail]),
         ]
-      : [points.missing > 0 ? below : nothing];
+      : [points.missingCount > 0 ? below : emptyNote];
   root.replaceChildren(
-    headerOf(points, options.back, linked, goToFirst, save.element, signal),
+    headerOf(points, options.back, linkNote, goToFirst, save.element, signal),
     task.element,
     el(`div.onnx-nb-comparison-body${points.count > 0 ? "" : ".onnx-nb-pointless"}`, ...body),
     live,
@@ -144,10 +144,10 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
     choose: (name: string): void => choose(points.rowOf(name), false),
     setMetric: chart.setMetric,
     /** Shows which regions are in float. */
-    setSteps: (steps: readonly Step[]): void => whatIf?.show(steps),
+    setSteps: (steps: readonly FloatStep[]): void => whatIf?.show(steps),
     /** Shows the name of the linked graph, "" for none. */
-    setLinked(text: string): void {
-      linked.textContent = elide(text, 200);
+    setLink(text: string): void {
+      linkNote.textContent = elide(text, 200);
     },
     redraw(): void {
       chart.plot.redraw();
@@ -162,35 +162,38 @@ export function createComparison(root: HTMLElement, points: Points, options: Com
 function tablesOf(
   points: Points,
   title: string,
-  chosen: (row: number) => void,
-  activated: () => void,
+  onChoose: (row: number) => void,
+  onActivate: () => void,
   signal: AbortSignal,
 ): [Table, Table] {
   const sorting = points.about.isolated ? { sorting: { key: "score", descending: true } } : {};
-  const matched = { label: `Points of ${title}`, noun: "point", count: points.count, ...sorting };
-  const unmatched = { label: `Unmatched values of ${title}`, noun: "value", count: points.missing };
+  const pointOptions = { label: `Points of ${title}`, noun: "point", count: points.count, ...sorting };
+  const valueOptions = { label: `Unmatched values of ${title}`, noun: "value", count: points.missingCount };
   return [
-    new Table({ ...matched, columns: pointColumns(points), hidden: judgedColumns(points), chosen, activated }, signal),
-    new Table({ ...unmatched, columns: missingColumns(points) }, signal),
+    new Table(
+      { ...pointOptions, columns: pointColumns(points), hidden: judgedColumns(points), onChoose, onActivate },
+      signal,
+    ),
+    new Table({ ...valueOptions, columns: missingColumns(points) }, signal),
   ];
 }
 
 function headerOf(
   points: Points,
   back: ComparisonOptions["back"],
-  linked: HTMLElement,
+  linkNote: HTMLElement,
   goToFirst: () => void,
   save: HTMLElement,
   signal: AbortSignal,
 ): HTMLElement {
-  const { about, count, missing } = points;
+  const { about, count, missingCount } = points;
   const verdict = about.first >= 0 ? "bad" : count === 0 || about.outside > 0 ? "caution" : "fine";
   const facts = [
     `${elide(about.candidate, 48)} against ${elide(about.reference, 48)}`,
-    counted(count, "point") +
-      (about.outside > 0 ? `, ${plain(about.outside)} outside of the tolerance` : "") +
-      (missing > 0 ? `, ${plain(missing)} unmatched` : ""),
-    counted(about.feeds, "run"),
+    countOf(count, "point") +
+      (about.outside > 0 ? `, ${integer(about.outside)} outside of the tolerance` : "") +
+      (missingCount > 0 ? `, ${integer(missingCount)} unmatched` : ""),
+    countOf(about.feeds, "run"),
   ];
   const message = el("b.onnx-nb-said", elide(about.message, 600));
   const hint = "Choose the first point that differs";
@@ -200,7 +203,7 @@ function headerOf(
     "header.onnx-nb-bar",
     back === undefined ? null : button(back.text, back.go, signal, { title: "Back to all points" }),
     el(`span.onnx-nb-lamp.onnx-nb-${verdict}`, { "aria-hidden": true }),
-    el("div.onnx-nb-announced", message, el("span.onnx-nb-dim", facts.join(" · ")), linked),
+    el("div.onnx-nb-announced", message, el("span.onnx-nb-dim", facts.join(" · ")), linkNote),
     first,
     save,
   );
@@ -209,7 +212,7 @@ function headerOf(
 /** Creates the table of quantizers and the pane of the chosen one; null where nothing is quantized. */
 function createScales(
   points: Points,
-  { rounded }: ComparisonOptions,
+  { onQuantizer }: ComparisonOptions,
   whatIf: WhatIf | null,
   title: string,
   signal: AbortSignal,
@@ -225,13 +228,13 @@ function createScales(
         : quantizerDetail(points, row, floatAction(points, points.of("quantizer_region")[row], whatIf, round), round);
     detail.replaceChildren(...parts);
   };
-  const chosen = (row: number): void => {
+  const onChoose = (row: number): void => {
     show(row);
-    if (row >= 0) rounded?.(points.text("quantizer_name", row));
+    if (row >= 0) onQuantizer?.(points.text("quantizer_name", row));
   };
   const options = { label: `Quantizers of ${title}`, noun: "quantizer", count: points.quantizers };
-  const activated = (): void => detail.focus();
-  const table = new Table({ ...options, columns: quantizerColumns(points), chosen, activated }, signal);
+  const onActivate = (): void => detail.focus();
+  const table = new Table({ ...options, columns: quantizerColumns(points), onChoose, onActivate }, signal);
   show(-1);
   return { table, detail };
 }
@@ -253,7 +256,7 @@ function pointActions(
   signal: AbortSignal,
 ): HTMLElement[] {
   const name = points.text("name", row);
-  const quantized = points.quantizers > 0 && points.of("quantizer_region").includes(row as never);
+  const isQuantizer = points.quantizers > 0 && points.of("quantizer_region").includes(row as never);
   const actions = [
     [
       "Drill down",
@@ -263,12 +266,12 @@ function pointActions(
     ],
     ["Reproduce", "Extract its part of the model, with torch's inputs and outputs", "Extracting", reproduce],
   ] as const;
-  const own = quantized ? floatAction(points, row, whatIf, signal) : [];
-  return own.concat(
+  const buttons = isQuantizer ? floatAction(points, row, whatIf, signal) : [];
+  return buttons.concat(
     actions.flatMap(([text, title, doing, work]) => {
       if (work === undefined) return [];
       const run = (): void =>
-        task.run(`${doing} ${elide(name, 80)}…`, (ended, progress) => work(name, ended, progress));
+        task.run(`${doing} ${elide(name, 80)}…`, (abort, progress) => work(name, abort, progress));
       return button(text, run, signal, { class: "onnx-nb-small onnx-nb-act", title, "aria-disabled": task.busy });
     }),
   );
@@ -296,9 +299,9 @@ function saveMenu(
   };
   const file = (parts: BlobPart, type: string, extension: string): void =>
     download(new Blob([parts], { type }), name, extension);
-  const writePage = async (ended: AbortSignal, progress: OnProgress): Promise<string> => {
-    const written = await page?.(ended, progress);
-    if (written !== undefined) file(written as Uint8Array<ArrayBuffer>, "text/html", "html");
+  const writePage = async (abort: AbortSignal, progress: OnProgress): Promise<string> => {
+    const html = await page?.(abort, progress);
+    if (html !== undefined) file(html as Uint8Array<ArrayBuffer>, "text/html", "html");
     return "";
   };
   const pictures = [
@@ -319,30 +322,30 @@ function saveMenu(
 function createErrorSection(
   points: Points,
   start: string,
-  events: { readonly chosen: (row: number) => void; readonly turned: (metric: string) => void },
+  events: { readonly onChoose: (row: number) => void; readonly onMetric: (metric: string) => void },
   signal: AbortSignal,
 ) {
   const { metrics, first } = points.about;
   let metric = metrics.find(({ key }) => key === start) ?? { key: "rel_l2", label: "rel_l2", logarithmic: true };
-  const available = WHICH.filter((which) => points.has(`${which}_state`));
-  const shown = new Set<Which>(available);
+  const kinds = ERROR_KINDS.filter((kind) => points.has(`${kind}_state`));
+  const shownKinds = new Set<ErrorKind>(kinds);
   const parts = points.about.parts.map(([row, label]) => [row, elide(label, 24)] as const);
   const odd = oddValues(points);
   const data = (): ErrorSeries => ({
     count: points.count,
-    series: available
-      .filter((which) => shown.has(which))
-      .map((which) => ({ which, numbers: seriesOf(points, which, metric.key) })),
+    series: kinds
+      .filter((kind) => shownKinds.has(kind))
+      .map((kind) => ({ kind, numbers: seriesOf(points, kind, metric.key) })),
     logarithmic: metric.logarithmic,
     parts,
     odd,
   });
   /** Describes the errors of a point: "isolated 1.0e−2, cumulative 3.0e−2". */
   const errorsOf = (row: number): string =>
-    [...WHICH]
+    [...ERROR_KINDS]
       .reverse()
-      .filter((which) => points.state(which, row) !== STATE.UNKNOWN)
-      .map((which) => `${which} ${errorText(points, which, metric.key, row)}`)
+      .filter((kind) => points.state(kind, row) !== STATE.UNKNOWN)
+      .map((kind) => `${kind} ${errorText(points, kind, metric.key, row)}`)
       .join(", ");
   const plot = new ErrorPlot(
     data(),
@@ -355,21 +358,21 @@ function createErrorSection(
         el("span.onnx-nb-dim", ` ${elide(points.text("op_type", row), 40)}`),
         el("div", errorsOf(row)),
       ],
-      chosen: events.chosen,
+      onChoose: events.onChoose,
       note: noteOf(points),
     },
     signal,
   );
-  const key = (which: Which): HTMLElement => {
+  const key = (kind: ErrorKind): HTMLElement => {
     const press = (): void => {
-      if (shown.has(which) && shown.size > 1) shown.delete(which);
-      else shown.add(which);
-      element.setAttribute("aria-pressed", String(shown.has(which)));
+      if (shownKinds.has(kind) && shownKinds.size > 1) shownKinds.delete(kind);
+      else shownKinds.add(kind);
+      element.setAttribute("aria-pressed", String(shownKinds.has(kind)));
       plot.show(data(), metric.label);
     };
-    const title = which === "isolated" ? "Its own error, given the reference's values" : "Each side ran by itself";
-    const shape = { class: `onnx-nb-key onnx-nb-key-${which}`, title, "aria-pressed": true };
-    const element = button(which, press, signal, shape);
+    const title = kind === "isolated" ? "Its own error, given the reference's values" : "Each side ran by itself";
+    const shape = { class: `onnx-nb-key onnx-nb-key-${kind}`, title, "aria-pressed": true };
+    const element = button(kind, press, signal, shape);
     return element;
   };
   const select = choice(
@@ -377,7 +380,7 @@ function createErrorSection(
     metrics.map(({ label }) => label),
     (at) => {
       setMetric(metrics[at].key);
-      events.turned(metric.key);
+      events.onMetric(metric.key);
     },
     signal,
   );
@@ -385,55 +388,55 @@ function createErrorSection(
   metrics.forEach(({ key }, at) => {
     const option = select.options[at];
     option.value = key;
-    option.disabled = !WHICH.some((which) => points.numbers(which, key).some((x) => !Number.isNaN(x)));
+    option.disabled = !ERROR_KINDS.some((kind) => points.numbers(kind, key).some((x) => !Number.isNaN(x)));
   });
   select.value = metric.key;
   const setMetric = (key: string): void => {
-    const found = metrics.find((each) => each.key === key);
-    if (found === undefined || key === metric.key) return;
-    metric = found;
+    const choice = metrics.find((candidate) => candidate.key === key);
+    if (choice === undefined || key === metric.key) return;
+    metric = choice;
     select.value = key;
     plot.show(data(), metric.label);
   };
   const order = el("span.onnx-nb-dim.onnx-nb-order", "in order of execution →");
-  const bar = el("div.onnx-nb-chart-bar", select, ...available.map(key), order);
+  const bar = el("div.onnx-nb-chart-bar", select, ...kinds.map(key), order);
   const element = el("section.onnx-nb-chart", { "aria-label": "Errors against depth" }, bar, plot.element);
   return { element, plot, setMetric, errorsOf };
 }
 
 /** Returns the numbers of a metric; infinite where only one side is NaN, since no other number counts then. */
-function seriesOf(points: Points, which: Which, metric: string): Float64Array {
-  const numbers = points.numbers(which, metric);
+function seriesOf(points: Points, kind: ErrorKind, metric: string): Float64Array {
+  const numbers = points.numbers(kind, metric);
   if (metric === "mismatches") return numbers;
   return numbers.map((x, row) => {
-    if (points.state(which, row) === STATE.MISMATCHED) return Number.POSITIVE_INFINITY;
+    if (points.state(kind, row) === STATE.MISMATCHED) return Number.POSITIVE_INFINITY;
     return Number.isFinite(x) ? x : Number.NaN; // decibels of equal values are infinite
   });
 }
 
-function errorText(points: Points, which: Which, metric: string, row: number): string {
-  if (points.state(which, row) === STATE.MISMATCHED && metric !== "mismatches") {
+function errorText(points: Points, kind: ErrorKind, metric: string, row: number): string {
+  if (points.state(kind, row) === STATE.MISMATCHED && metric !== "mismatches") {
     return isText(points, row) ? "texts differ" : "NaN or Inf on one side";
   }
-  return figure(metric, points.numbers(which, metric)[row]);
+  return figure(metric, points.numbers(kind, metric)[row]);
 }
 
 /** Returns the label of the points without an error. */
 function oddValues(points: Points): string {
-  const found = new Set<string>();
+  const labels = new Set<string>();
   for (let row = 0; row < points.count; row++) {
-    if (WHICH.every((which) => points.state(which, row) !== STATE.MISMATCHED)) continue;
-    found.add(isText(points, row) ? "texts" : "NaN, Inf");
+    if (ERROR_KINDS.every((kind) => points.state(kind, row) !== STATE.MISMATCHED)) continue;
+    labels.add(isText(points, row) ? "texts" : "NaN, Inf");
   }
-  return found.size === 1 ? [...found][0] : "NaN, texts";
+  return labels.size === 1 ? [...labels][0] : "NaN, texts";
 }
 
 function noteOf(points: Points): string {
   if (points.count === 0) return "There are no points to draw.";
   for (let row = 0; row < points.count; row++) {
-    if (WHICH.some((which) => points.state(which, row) > STATE.EQUAL)) return "";
+    if (ERROR_KINDS.some((kind) => points.state(kind, row) > STATE.EQUAL)) return "";
   }
-  return `All ${counted(points.count, "point")} are equal, to the last bit.`;
+  return `All ${countOf(points.count, "point")} are equal, to the last bit.`;
 }
 
 function missingColumns(points: Points): readonly TableColumn[] {
@@ -447,22 +450,22 @@ function missingColumns(points: Points): readonly TableColumn[] {
   ];
 }
 
-type Numbers = (which: Which, metric: string) => Float64Array;
+type MetricNumbers = (kind: ErrorKind, metric: string) => Float64Array;
 
-const metricColumns = (points: Points, of: Numbers): RowColumn[] =>
-  WHICH.filter((which) => points.has(`${which}_state`)).flatMap((which) =>
-    points.about.metrics.map(({ key }) => ({ key: `${which}_${key}`, numbers: of(which, key) })),
+const metricColumns = (points: Points, of: MetricNumbers): RowColumn[] =>
+  ERROR_KINDS.filter((kind) => points.has(`${kind}_state`)).flatMap((kind) =>
+    points.about.metrics.map(({ key }) => ({ key: `${kind}_${key}`, numbers: of(kind, key) })),
   );
 
 /** Returns every metric for filters, as `Comparison.failed` has it: worse than any bound where only one side is NaN. */
 function judgedColumns(points: Points): RowColumn[] {
   const { metrics } = points.about;
-  const of: Numbers = (which, metric) => {
-    const worst = metrics.find(({ key }) => key === metric)?.higher_is_better ? -Infinity : Infinity;
+  const of: MetricNumbers = (kind, metric) => {
+    const worstValue = metrics.find(({ key }) => key === metric)?.higher_is_better ? -Infinity : Infinity;
     const counts = metric === "mismatches" || metric === "outside";
     return points
-      .numbers(which, metric)
-      .map((x, row) => (points.state(which, row) === STATE.MISMATCHED && !counts ? worst : x));
+      .numbers(kind, metric)
+      .map((x, row) => (points.state(kind, row) === STATE.MISMATCHED && !counts ? worstValue : x));
   };
   return [...metricColumns(points, of), ...metrics.map(({ key }) => ({ key, numbers: bestOf(points, key, of) }))];
 }
@@ -470,7 +473,7 @@ function judgedColumns(points: Points): RowColumn[] {
 /** Returns every metric of some points as a CSV file. */
 function pointsCsv(points: Points, rows: ArrayLike<number>): string {
   const text = (key: string, name = key): RowColumn => ({ key, text: (row) => points.text(name, row) });
-  const metrics = metricColumns(points, (which, key) => points.numbers(which, key));
+  const metrics = metricColumns(points, (kind, key) => points.numbers(kind, key));
   const names = ["reference", "candidate", "matched", "node", "source", "shape", "dtype"];
   const columns = [text("point", "name"), text("op", "op_type"), ...names.map((name) => text(name))];
   if (points.about.isolated) columns.push({ key: "score", numbers: points.score });
@@ -485,14 +488,14 @@ function isText(points: Points, row: number): boolean {
 function pointColumns(points: Points): readonly TableColumn[] {
   const { isolated, first } = points.about;
   const mismatches = bestOf(points, "mismatches");
-  const bad = (row: number): boolean => row === first || mismatches[row] > 0;
+  const isBad = (row: number): boolean => row === first || mismatches[row] > 0;
   const size = (x: number, row: number): string =>
     x !== Number.POSITIVE_INFINITY ? magnitude(x) : isText(points, row) ? "texts" : "NaN, Inf";
-  const alone = "Isolated error divided by the median of points of its kind";
-  const largest = isolated ? "The largest error; isolated where that is known" : "The largest error";
+  const scoreHint = "Isolated error divided by the median of points of its kind";
+  const errorHint = isolated ? "The largest error; isolated where that is known" : "The largest error";
   const matching = "How the values of both sides were found to correspond";
-  const ran = { hint: "‖Δ‖/‖x‖ where each side ran by itself", ...(!isolated && { bad }) };
-  const odd = { hint: "NaN or Inf on one side only, or texts that differ", bad };
+  const errorOptions = { hint: "‖Δ‖/‖x‖ where each side ran by itself", ...(!isolated && { isBad }) };
+  const odd = { hint: "NaN or Inf on one side only, or texts that differ", isBad };
   return [
     texts("point", "Point", [points.quantizers > 0 ? 130 : 226, 3], (row) => points.text("name", row), { names: true }),
     // names of torch modules contain their kind, so this column can be left out
@@ -500,23 +503,23 @@ function pointColumns(points: Points): readonly TableColumn[] {
     texts("matched", "Matched", [56, 0.3], (row) => points.text("matched", row), { spare: 3, hint: matching }),
     ...(isolated
       ? [
-          numbers("score", "× usual", [58, 0.4], points.score, times, { hint: alone, bad }),
-          numbers("isolated", "Isolated", [58, 0.4], worstOf(points, "isolated"), size, { hint: ISOLATED, bad }),
+          numbers("score", "× usual", [58, 0.4], points.score, times, { hint: scoreHint, isBad }),
+          numbers("isolated", "Isolated", [58, 0.4], worstOf(points, "isolated"), size, { hint: ISOLATED, isBad }),
         ]
       : []),
     ...blameColumns(points),
-    numbers("cumulative", "Cumulative", [80, 0.4], worstOf(points, "cumulative"), size, ran),
-    numbers("max_abs", "max |Δ|", [58, 0.4], bestOf(points, "max_abs"), magnitude, { spare: 1, hint: largest }),
+    numbers("cumulative", "Cumulative", [80, 0.4], worstOf(points, "cumulative"), size, errorOptions),
+    numbers("max_abs", "max |Δ|", [58, 0.4], bestOf(points, "max_abs"), magnitude, { spare: 1, hint: errorHint }),
     numbers("sqnr", "SQNR dB", [58, 0.4], bestOf(points, "sqnr"), (x) => figure("sqnr", x), { spare: 2, hint: NOISE }),
     ...(mismatches.some((x) => x > 0)
-      ? [numbers("mismatches", "Odd values", [72, 0.4], mismatches, (x) => (x > 0 ? plain(x) : ""), odd)]
+      ? [numbers("mismatches", "Odd values", [72, 0.4], mismatches, (x) => (x > 0 ? integer(x) : ""), odd)]
       : []),
     {
       key: "histogram",
       title: "|Δ|",
       hint: "Distribution of the absolute errors, on one axis for all points",
       width: [64, 0],
-      draw: (row) => sparkline(points, row, bad(row)),
+      draw: (row) => sparkline(points, row, isBad(row)),
     },
   ];
 }
@@ -528,21 +531,21 @@ const NOISE = "Signal to quantization noise";
 function bestOf(
   points: Points,
   metric: string,
-  of: Numbers = (which, key) => points.numbers(which, key),
+  of: MetricNumbers = (kind, key) => points.numbers(kind, key),
 ): Float64Array {
-  const [own, all] = [of("isolated", metric), of("cumulative", metric)];
+  const [isolatedErrors, all] = [of("isolated", metric), of("cumulative", metric)];
   if (!points.about.isolated) return all;
-  return own.map((x, row) => (points.best(row) === "isolated" ? x : all[row]));
+  return isolatedErrors.map((x, row) => (points.bestKind(row) === "isolated" ? x : all[row]));
 }
 
 /** Returns the relative error of each point; infinite where only one side is NaN, so that these come first. */
-function worstOf(points: Points, which: Which): Float64Array {
-  const known = new Map<number, number>([
+function worstOf(points: Points, kind: ErrorKind): Float64Array {
+  const byState = new Map<number, number>([
     [STATE.MISMATCHED, Number.POSITIVE_INFINITY],
     [STATE.EQUAL, 0],
     [STATE.UNKNOWN, Number.NaN],
   ]);
-  return points.numbers(which, "rel_l2").map((x, row) => known.get(points.state(which, row)) ?? x);
+  return points.numbers(kind, "rel_l2").map((x, row) => byState.get(points.state(kind, row)) ?? x);
 }
 
 /** Formats a ratio: 0.02 → "<0.1×", 3 → "3.0×", 120 → "120×". */
@@ -550,17 +553,17 @@ function times(x: number): string {
   if (Number.isNaN(x)) return "";
   if (x === 0) return "0";
   if (x < 0.05) return "<0.1×";
-  return `${x >= 1e4 ? magnitude(x) : x >= 9.95 ? plain(x) : x.toFixed(1)}×`;
+  return `${x >= 1e4 ? magnitude(x) : x >= 9.95 ? integer(x) : x.toFixed(1)}×`;
 }
 
-/** Draws the absolute errors of a point on the axis of all points, so that those of a faulty one are further right. */
-function sparkline(points: Points, row: number, bad: boolean): Element | null {
+/** Draws the absolute errors of a point on an axis that all points share; larger errors are further right. */
+function sparkline(points: Points, row: number, isBad: boolean): Element | null {
   const counts = points.spark(row);
   if (counts.every((count) => count === 0)) return null;
   const [low, high] = points.sparkEnds;
   const title = svg("title", {});
   title.textContent = `absolute errors, from 1e${low} to 1e${high}`.replaceAll("-", "−");
-  const drawn = spark(counts, 255, bad);
-  drawn.prepend(title);
-  return drawn;
+  const picture = spark(counts, 255, isBad);
+  picture.prepend(title);
+  return picture;
 }

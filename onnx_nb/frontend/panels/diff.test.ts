@@ -1,6 +1,6 @@
 // @vitest-environment jsdom
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { Packed } from "../protocol/codec.ts";
+import type { Pack } from "../protocol/codec.ts";
 import type { Columns, Target } from "../protocol/columns.ts";
 import { PairData, wordsOf } from "../protocol/diff.ts";
 import { columnsOf } from "../protocol/testing.ts";
@@ -8,7 +8,7 @@ import { boxOf } from "../render/highlights.ts";
 import { DiffStatuses } from "../scene/diffstatus.ts";
 import { BOX } from "../scene/scene.ts";
 import { createDiff, type DiffView } from "./diff.ts";
-import { FakeHost, furnish, settled } from "./testing.ts";
+import { FakeHost, furnish, settle } from "./testing.ts";
 
 const LEFT = columnsOf(
   `
@@ -35,7 +35,7 @@ const RIGHT = columnsOf(
 
 const id = (columns: Columns, kind: Target["kind"], name: string): number => columns.find(name, kind)?.id ?? -1;
 
-function packed(): Packed {
+function packed(): Pack {
   const nodes = [
     ["enc/neg", "enc/neg"],
     ["abs", "abs"],
@@ -123,8 +123,8 @@ function show(): DiffView {
     new PairData(packed()),
     {
       graphs: [new FakeHost(), new FakeHost()],
-      selected: (side, selection) => told.push([side, selection.map(({ name }) => name)]),
-      synced: () => undefined,
+      onSelect: (side, selection) => told.push([side, selection.map(({ name }) => name)]),
+      onSync: () => undefined,
     },
     { height: 400, synced: true, names: ["left.onnx", "right.onnx"] },
     stop.signal,
@@ -142,7 +142,7 @@ const names = (pair: DiffView): (string | null)[] =>
 describe("a pair of graphs", () => {
   it("is drawn when both graphs are, and lists every difference", async () => {
     show();
-    await settled();
+    await settle();
     expect(root.dataset.state).toBe("drawn");
     expect(rows().map((row) => row.textContent)).toEqual([
       "~Negenc/negway: 1 → 2",
@@ -154,7 +154,7 @@ describe("a pair of graphs", () => {
 
   it("selects the counterpart, or shows that there is none", async () => {
     const pair = show();
-    await settled();
+    await settle();
     pair.views[0].dispatch({ type: "select", target: { kind: "node", id: id(LEFT, "node", "abs") } });
     expect(names(pair)).toEqual(["abs", "abs"]);
     pair.views[1].dispatch({ type: "select", target: { kind: "node", id: id(RIGHT, "node", "enc/exp") } });
@@ -168,7 +168,7 @@ describe("a pair of graphs", () => {
 
   it("opens and closes scopes on both sides, or on one side if not synchronized", async () => {
     const pair = show();
-    await settled();
+    await settle();
     const [left, right] = [id(LEFT, "scope", "enc"), id(RIGHT, "scope", "enc")];
     const open = (): boolean[] => [pair.views[0].state.open.has(left), pair.views[1].state.open.has(right)];
     expect(open()).toEqual([true, true]);
@@ -176,14 +176,14 @@ describe("a pair of graphs", () => {
     expect(open()).toEqual([false, false]);
     pair.views[0].dispatch({ type: "toggle", scope: left });
     expect(open()).toEqual([true, true]);
-    pair.setSynced(false);
+    pair.setSync(false);
     pair.views[0].dispatch({ type: "toggle", scope: left });
     expect(open()).toEqual([false, true]);
   });
 
   it("steps through the differences by n and p, wrapping at the ends", async () => {
     const pair = show();
-    await settled();
+    await settle();
     for (const expected of [
       ["enc/neg", "enc/neg"],
       ["enc/relu", null],
@@ -193,7 +193,7 @@ describe("a pair of graphs", () => {
       expect(names(pair)).toEqual(expected);
     }
     // in the middle of the picture, not just in it
-    await settled(500);
+    await settle(500);
     const tanh = { kind: "node", id: id(RIGHT, "node", "enc/tanh") } as const;
     const { camera, view } = pair.views[1].viewport.position;
     const { x, y, w, h } = pair.views[1].viewport.scene?.boxes ?? expect.fail("nothing is drawn");
@@ -216,7 +216,7 @@ describe("a pair of graphs", () => {
 
   it("lists only differences that match the chips and the filter", async () => {
     show();
-    await settled();
+    await settle();
     const chip = [...root.querySelectorAll<HTMLElement>(".onnx-nb-chip")].find((each) =>
       each.textContent?.includes("added"),
     );
@@ -233,7 +233,7 @@ describe("a pair of graphs", () => {
 
   it("shows the counterpart of the selection in the inspector", async () => {
     const pair = show();
-    await settled();
+    await settle();
     pair.views[0].dispatch({ type: "select", target: { kind: "node", id: id(LEFT, "node", "enc/neg") } });
     const texts = [...root.querySelectorAll(".onnx-nb-compared")].map((each) => each.textContent);
     expect(texts).toEqual([
@@ -244,7 +244,7 @@ describe("a pair of graphs", () => {
 
   it("searches both graphs", async () => {
     const pair = show();
-    await settled();
+    await settle();
     pair.views[0].dispatch({ type: "search", text: "op:Abs", hits: [] });
     expect(pair.views[1].state.hits).toHaveLength(1);
   });
@@ -255,7 +255,7 @@ describe("the statuses of boxes", () => {
     const statuses = new DiffStatuses(new PairData(packed()).statuses(1));
     const enc = id(RIGHT, "scope", "enc");
     expect(statuses.of(BOX.SCOPE, enc)).toBe("changed");
-    expect(statuses.say(BOX.SCOPE, enc)).toEqual({ long: "2 added, 1 changed", short: "+2 ~1" });
+    expect(statuses.say(BOX.SCOPE, enc)).toEqual({ text: "2 added, 1 changed", short: "+2 ~1" });
     expect(statuses.of(BOX.NODE, id(RIGHT, "node", "enc/exp"))).toBe("added");
     expect(statuses.of(BOX.NODE, id(RIGHT, "node", "abs"))).toBeNull();
   });

@@ -1,14 +1,14 @@
 /** The panel of a diff of two models: both graphs side by side, synchronized, and the list of differences. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import { type Change, type PairData, type SideOf, wordsOf } from "../protocol/diff.ts";
-import { type DiffStatus, DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
-import { counted, plain } from "../scene/formatting.ts";
+import { type Change, type DiffStatus, type PairData, type SideOf, wordsOf } from "../protocol/diff.ts";
+import { DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
+import { countOf, integer } from "../scene/formatting.ts";
 import { BOX } from "../scene/scene.ts";
-import { button, el, elide, on } from "./dom.ts";
+import { button, el, elide, on } from "../ui/dom.ts";
 import { createGraphPair, type GraphPair, type GraphPairHost, type GraphPairOptions, ROLES } from "./graphpair.ts";
 import { fittingHeight } from "./graphview.ts";
-import { other } from "./synchronizer.ts";
+import { otherSide } from "./synchronizer.ts";
 
 /** Handle for tests and tools, at the root element. */
 export interface DiffView extends GraphPair {
@@ -21,7 +21,7 @@ export function createDiff(
   root: HTMLElement,
   columns: readonly [Columns, Columns],
   data: PairData,
-  host: Omit<GraphPairHost, "compared">,
+  host: Omit<GraphPairHost, "counterpartFacts">,
   options: Pick<GraphPairOptions, "synced" | "names"> & { readonly height?: number },
   signal: AbortSignal,
 ): DiffView {
@@ -32,7 +32,7 @@ export function createDiff(
     const target = left ?? right;
     pair.lead(side);
     pair.views[side].dispatch({ type: "select", target });
-    if (target !== null) pair.views[side].dispatch({ type: "reveal", target, centered: true });
+    if (target !== null) pair.views[side].dispatch({ type: "reveal", target, toCenter: true });
     live.textContent = elide(text, 300);
   };
   const list = createDifferenceList(data, goTo, signal);
@@ -42,11 +42,11 @@ export function createDiff(
     data,
     {
       ...host,
-      compared: (side, target, name) => comparedWith(columns[side], data, side, target, name),
+      counterpartFacts: (side, target, name) => comparedWith(columns[side], data, side, target, name),
     },
     {
       ...options,
-      height: fittingHeight(options.height, AROUND, [280, 460]),
+      height: fittingHeight(options.height, MARGIN, [280, 460]),
       titles: ROLES,
       tools: list.tools,
       list: list.element,
@@ -93,10 +93,10 @@ function comparedWith(
   target: Target,
   name: string,
 ): [string, string][] {
-  const rows: [string, string][] = [[`in ${ROLES[other(side)]}`, name]];
+  const rows: [string, string][] = [[`in ${ROLES[otherSide(side)]}`, name]];
   if (target.kind === "scope") {
-    const { long } = new DiffStatuses(data.statuses(side)).say(BOX.SCOPE, target.id);
-    rows.push(["differs", long || "no"]);
+    const { text } = new DiffStatuses(data.statuses(side)).say(BOX.SCOPE, target.id);
+    rows.push(["differs", text || "no"]);
     return rows;
   }
   const changes = data.about(side, target, columns);
@@ -105,13 +105,13 @@ function comparedWith(
     const label = inside ? `${change.kind === "weight" ? "weight" : "constant"} ${change.name}` : "differs";
     rows.push([label, wordsOf(change)]);
   }
-  const matched = changes.find(({ how }) => how !== "");
-  if (matched !== undefined) rows.push(["matched by", matched.how]);
+  const match = changes.find(({ how }) => how !== "");
+  if (match !== undefined) rows.push(["matched by", match.how]);
   return rows;
 }
 
 /** Pixels of a notebook's window that the list and all else around the graphs takes. */
-const AROUND = 440;
+const MARGIN = 440;
 const KINDS: readonly DiffStatus[] = ["removed", "added", "changed"];
 /** Maximum number of rows in the page; a filter leads to the others. */
 const ROWS = 400;
@@ -119,9 +119,9 @@ const ROWS = 400;
 /**
  * Creates the list of differences, with a filter by words and by kind, and steps through them.
  *
- * @param chosen is called with a change and its text
+ * @param onChoose is called with a change and its text
  */
-function createDifferenceList(data: PairData, chosen: (change: Change, text: string) => void, signal: AbortSignal) {
+function createDifferenceList(data: PairData, onChoose: (change: Change, text: string) => void, signal: AbortSignal) {
   const count = el("span.onnx-nb-pair-count");
   const list = el("ul.onnx-nb-changes", { "aria-label": "Differences" });
   const label = "Filter differences";
@@ -131,7 +131,7 @@ function createDifferenceList(data: PairData, chosen: (change: Change, text: str
     "aria-label": label,
   });
   const hidden = new Set<DiffStatus>();
-  let shown: readonly number[] = [];
+  let shownChanges: readonly number[] = [];
   let at = -1;
 
   const chip = (kind: DiffStatus): HTMLElement => {
@@ -142,7 +142,7 @@ function createDifferenceList(data: PairData, chosen: (change: Change, text: str
     };
     const title = `List what was ${kind}`;
     const element = button("", press, signal, { class: `onnx-nb-chip onnx-nb-${kind}`, title, "aria-pressed": true });
-    element.append(el("i", { "aria-hidden": true }, SIGNS[kind]), `${plain(data.counts[kind] ?? 0)} ${kind}`);
+    element.append(el("i", { "aria-hidden": true }, SIGNS[kind]), `${integer(data.counts[kind] ?? 0)} ${kind}`);
     return element;
   };
   const row = (index: number): HTMLElement => {
@@ -158,60 +158,60 @@ function createDifferenceList(data: PairData, chosen: (change: Change, text: str
     return el("li", press);
   };
   const fill = (): void => {
-    const wanted = field.value.trim().toLowerCase().split(/\s+/);
-    shown = data.changes.flatMap((change, index) => {
+    const words = field.value.trim().toLowerCase().split(/\s+/);
+    shownChanges = data.changes.flatMap((change, index) => {
       const text = `${change.what} ${change.op} ${change.name} ${wordsOf(change)} ${change.how}`.toLowerCase();
-      return !hidden.has(change.what) && wanted.every((word) => text.includes(word)) ? [index] : [];
+      return !hidden.has(change.what) && words.every((word) => text.includes(word)) ? [index] : [];
     });
-    list.replaceChildren(...shown.slice(0, ROWS).map(row));
+    list.replaceChildren(...shownChanges.slice(0, ROWS).map(row));
     const remark = (text: string): void => list.append(el("li.onnx-nb-dim", text));
-    const unlisted = shown.length - Math.min(shown.length, ROWS) + data.total - data.changes.length;
-    if (unlisted > 0) remark(`${counted(unlisted, "more difference")}; use the filter to find them`);
+    const moreCount = shownChanges.length - Math.min(shownChanges.length, ROWS) + data.total - data.changes.length;
+    if (moreCount > 0) remark(`${countOf(moreCount, "more difference")}; use the filter to find them`);
     if (data.changes.length === 0) remark("The two models are the same.");
-    else if (shown.length === 0) remark("No difference fits the filter.");
+    else if (shownChanges.length === 0) remark("No difference fits the filter.");
     update();
   };
   const update = (): void => {
-    const place = shown.indexOf(at);
-    const total = plain(shown.length);
-    count.textContent = shown.length === 0 ? "none" : place < 0 ? total : `${plain(place + 1)} of ${total}`;
-    for (const each of list.querySelectorAll<HTMLElement>(".onnx-nb-change")) {
-      if (each.dataset.change !== String(at)) {
-        each.removeAttribute("aria-current");
+    const place = shownChanges.indexOf(at);
+    const total = integer(shownChanges.length);
+    count.textContent = shownChanges.length === 0 ? "none" : place < 0 ? total : `${integer(place + 1)} of ${total}`;
+    for (const element of list.querySelectorAll<HTMLElement>(".onnx-nb-change")) {
+      if (element.dataset.change !== String(at)) {
+        element.removeAttribute("aria-current");
         continue;
       }
-      each.setAttribute("aria-current", "true");
+      element.setAttribute("aria-current", "true");
       // only the list scrolls, not the notebook
-      const [top, height] = [each.offsetTop, each.offsetHeight];
+      const [top, height] = [element.offsetTop, element.offsetHeight];
       if (top < list.scrollTop) list.scrollTop = top;
       else if (top + height > list.scrollTop + list.clientHeight) list.scrollTop = top + height - list.clientHeight;
     }
-    previous.disabled = next.disabled = shown.length === 0;
+    back.disabled = next.disabled = shownChanges.length === 0;
   };
   const goTo = (index: number): void => {
     const change = data.changes[index];
     at = index;
     update();
-    chosen(change, `${count.textContent}: ${change.op || change.kind} ${change.name} ${wordsOf(change)}`);
+    onChoose(change, `${count.textContent}: ${change.op || change.kind} ${change.name} ${wordsOf(change)}`);
   };
   const step = (by: 1 | -1): void => {
-    if (shown.length === 0) return;
-    const place = shown.indexOf(at);
+    if (shownChanges.length === 0) return;
+    const place = shownChanges.indexOf(at);
     const from = place < 0 && by < 0 ? 0 : place;
-    goTo(shown[(from + by + shown.length) % shown.length]);
+    goTo(shownChanges[(from + by + shownChanges.length) % shownChanges.length]);
   };
   const arrow = (text: string, by: 1 | -1, name: string, key: string): HTMLButtonElement =>
     button(text, () => step(by), signal, { class: "onnx-nb-small", title: `${name} (${key})`, "aria-label": name });
-  const previous = arrow("‹", -1, "Previous difference", "p");
+  const back = arrow("‹", -1, "Previous difference", "p");
   const next = arrow("›", 1, "Next difference", "n");
   on(field, "input", signal, fill);
   fill();
 
-  const about = el("b", data.total === 0 ? "No differences" : counted(data.total, "difference"));
+  const about = el("b", data.total === 0 ? "No differences" : countOf(data.total, "difference"));
   const chips = KINDS.filter((kind) => (data.counts[kind] ?? 0) > 0).map(chip);
   return {
     /** for the bar: counts by kind, the filter, and the step buttons */
-    tools: [about, ...chips, field, previous, count, next],
+    tools: [about, ...chips, field, back, count, next],
     element: list,
     /** the change visited last, −1 before the first */
     at: () => at,

@@ -5,18 +5,18 @@ import { draw, type Picture } from "../render/canvas.ts";
 import { drawScale, scaleHeight } from "../render/scale.ts";
 import { toSvg } from "../render/svg.ts";
 import type { Saving } from "../scene/state.ts";
-import { el } from "./dom.ts";
+import { el } from "../ui/dom.ts";
 
-/** Maximum pixels of width and height, and boxes, of a graph whose picture shows it as a whole. */
-const WHOLE = { w: 2000, h: 6000, boxes: 400 } as const;
+/** Limits up to which a picture shows the whole graph: pixels of width and height, and boxes. */
+const MAX_PICTURE = { w: 2000, h: 6000, boxes: 400 } as const;
 
 type Position = { readonly camera: Camera; readonly view: Size };
 
 /** Returns the picture for the notebook: the whole graph, or only the view if the graph is larger than a few pages. */
 export function snapshot(picture: Picture, position: Position): string {
   const { bounds, boxes } = picture.scene;
-  const whole = bounds.w <= WHOLE.w && bounds.h <= WHOLE.h && boxes.count <= WHOLE.boxes;
-  return toSvg(picture, whole ? undefined : position);
+  const isWhole = bounds.w <= MAX_PICTURE.w && bounds.h <= MAX_PICTURE.h && boxes.count <= MAX_PICTURE.boxes;
+  return toSvg(picture, isWhole ? undefined : position);
 }
 
 /** Downloads a picture as SVG or PNG. */

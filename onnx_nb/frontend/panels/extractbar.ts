@@ -1,23 +1,23 @@
 /** The bar at the bottom: chosen inputs and outputs as chips, size of the extraction, missing inputs, and buttons. */
 
-import { bytes, counted } from "../scene/formatting.ts";
+import { bytes, countOf } from "../scene/formatting.ts";
 import type { State } from "../scene/state.ts";
-import { button, el, elide, fillings } from "./dom.ts";
+import { button, el, elide, fillings } from "../ui/dom.ts";
 import { type Panel, type ViewContext, valueLink } from "./viewcontext.ts";
 
 /** Maximum number of chips; more would push everything else away. */
 const CHIPS = 12;
 /** Characters of the name on a chip, if there are few chips and if there are many. */
 const NAMES = { few: 46, many: 28 };
-const FEW = 4;
+const MAX_LONG_CHIPS = 4;
 
 /** @param cancel stops the work in the kernel */
 export function createExtractBar({ columns, host, dispatch, signal }: ViewContext, cancel: () => void): Panel {
   const next = fillings(signal);
   const chips = el("div.onnx-nb-chips");
   const message = el("span.onnx-nb-say.onnx-nb-dim");
-  const add = button("Add it", () => choose(completed(shown)), signal, { title: "Add the suggested inputs" });
-  const instead = button("", () => choose(shown?.plan?.alternative ?? []), signal);
+  const add = button("Add it", () => choose(completeInputs(lastState)), signal, { title: "Add the suggested inputs" });
+  const instead = button("", () => choose(lastState?.plan?.alternative ?? []), signal);
   const undo = button("Undo", () => dispatch({ type: "undo" }), signal, { title: "Ctrl+Z" });
   const clear = button("Clear", () => dispatch({ type: "clear" }), signal);
   const stop = button("Cancel", cancel, signal);
@@ -25,15 +25,15 @@ export function createExtractBar({ columns, host, dispatch, signal }: ViewContex
   const progress = el("div.onnx-nb-progress", { role: "progressbar", "aria-label": "Working" });
   const acts = el("div.onnx-nb-cutting", add, instead, undo, clear, stop, extract);
 
-  let shown: State | undefined;
-  const choose = (inputs: readonly number[], outputs = shown?.boundary.outputs ?? []): void =>
+  let lastState: State | undefined;
+  const choose = (inputs: readonly number[], outputs = lastState?.boundary.outputs ?? []): void =>
     dispatch({ type: "boundary", boundary: { inputs, outputs } });
   const fill = ({ boundary: { inputs, outputs }, plan }: State): void => {
     const round = next();
     chips.replaceChildren();
     if (inputs.length === 0 && outputs.length === 0) return;
-    const many = inputs.length + outputs.length + (plan?.missing.length ?? 0) > FEW;
-    const most = many ? NAMES.many : NAMES.few;
+    const isCrowded = inputs.length + outputs.length + (plan?.missing.length ?? 0) > MAX_LONG_CHIPS;
+    const limit = isCrowded ? NAMES.many : NAMES.few;
     const chip = (value: number, type: "input" | "output"): HTMLElement => {
       const redundant = type === "input" && (plan?.redundant.includes(value) ?? false);
       const name = columns.valueNameOf(value);
@@ -45,36 +45,36 @@ export function createExtractBar({ columns, host, dispatch, signal }: ViewContex
       return el(
         `span.onnx-nb-chip${redundant ? ".onnx-nb-redundant" : ""}`,
         { title: name.slice(0, 2000) + remark },
-        valueLink(columns, value, most),
+        valueLink(columns, value, limit),
         remove,
       );
     };
     /** the label stays on the line of the first chip */
-    const some = (word: string, values: readonly number[], type: "input" | "output"): void => {
-      const [first, ...others] = values.slice(0, CHIPS).map((value) => chip(value, type));
-      chips.append(el("span.onnx-nb-end", el("span.onnx-nb-dim", word), first ?? null), ...others);
+    const addChips = (word: string, values: readonly number[], type: "input" | "output"): void => {
+      const [first, ...moreChips] = values.slice(0, CHIPS).map((value) => chip(value, type));
+      chips.append(el("span.onnx-nb-end", el("span.onnx-nb-dim", word), first ?? null), ...moreChips);
       if (values.length > CHIPS) chips.append(el("span.onnx-nb-dim", `and ${values.length - CHIPS} more`));
     };
-    some("in", inputs, "input");
+    addChips("in", inputs, "input");
     for (const { value, name, message } of plan?.missing.slice(0, CHIPS) ?? []) {
       const title = `${name}\n${message}`.slice(0, 2000);
       const properties = { class: "onnx-nb-chip onnx-nb-missing", title };
-      chips.append(button(`+ add: ${elide(name, most)}`, () => choose([...inputs, value]), round, properties));
+      chips.append(button(`+ add: ${elide(name, limit)}`, () => choose([...inputs, value]), round, properties));
     }
-    const result = plan === null ? "→" : `→ ${counted(plan.nodes.length, "node")}, ${bytes(plan.nbytes)} →`;
+    const result = plan === null ? "→" : `→ ${countOf(plan.nodes.length, "node")}, ${bytes(plan.nbytes)} →`;
     chips.append(el("span.onnx-nb-dim.onnx-nb-plan", result));
-    some("out", outputs, "output");
+    addChips("out", outputs, "output");
   };
 
   return {
     element: el("footer.onnx-nb-extract", progress, chips, message, acts),
     update(state) {
-      const before = shown;
-      shown = state;
-      const { boundary, plan, busy, done, finished } = state;
+      const before = lastState;
+      lastState = state;
+      const { boundary, plan, busy, done, outcome } = state;
       if (before?.boundary !== boundary || before?.plan !== plan) fill(state);
-      const text = busy ?? (finished !== "" ? `✓ ${finished}` : host.live ? advice(state) : host.reason);
-      message.classList.toggle("onnx-nb-fine", busy === null && finished !== "");
+      const text = busy ?? (outcome !== "" ? `✓ ${outcome}` : host.live ? advice(state) : host.reason);
+      message.classList.toggle("onnx-nb-fine", busy === null && outcome !== "");
       if (message.textContent !== text) {
         message.textContent = elide(text, 240);
         message.title = text.slice(0, 4000);
@@ -102,12 +102,12 @@ export function createExtractBar({ columns, host, dispatch, signal }: ViewContex
   };
 }
 
-/** Returns the chosen inputs without those that are redundant, and with those that the plan suggests. */
-function completed(state: State | undefined): readonly number[] {
+/** Returns the chosen inputs, without redundant ones and with the inputs that the plan suggests. */
+function completeInputs(state: State | undefined): readonly number[] {
   if (state?.plan == null) return state?.boundary.inputs ?? [];
   const { suggestion, missing, redundant } = state.plan;
-  const wanted = suggestion.length > 0 ? suggestion : missing.map(({ value }) => value);
-  return [...new Set([...state.boundary.inputs.filter((value) => !redundant.includes(value)), ...wanted])];
+  const additions = suggestion.length > 0 ? suggestion : missing.map(({ value }) => value);
+  return [...new Set([...state.boundary.inputs.filter((value) => !redundant.includes(value)), ...additions])];
 }
 
 function advice({ boundary, plan }: State): string {

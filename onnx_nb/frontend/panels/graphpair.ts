@@ -2,13 +2,13 @@
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { PairData, SideOf } from "../protocol/diff.ts";
-import type { GraphHost, Patch, Selected } from "../protocol/host.ts";
+import type { GraphHost, NamedTarget, Patch } from "../protocol/host.ts";
 import { watchTheme } from "../render/theme.ts";
 import { DiffStatuses } from "../scene/diffstatus.ts";
 import { defaultOpen } from "../scene/opening.ts";
-import { button, el, elide, on, onAbort } from "./dom.ts";
+import { button, el, elide, on, onAbort } from "../ui/dom.ts";
 import { GraphView } from "./graphview.ts";
-import { other, Synchronizer, type Views } from "./synchronizer.ts";
+import { otherSide, Synchronizer, type Views } from "./synchronizer.ts";
 
 export interface GraphPairOptions {
   /** CSS height of each picture */
@@ -29,10 +29,10 @@ export interface GraphPairOptions {
 export interface GraphPairHost {
   /** for each graph; it need not plan or extract */
   readonly graphs: readonly [GraphHost, GraphHost];
-  selected(side: SideOf, selection: readonly Selected[]): void;
-  synced(synced: boolean): void;
+  onSelect(side: SideOf, selection: readonly NamedTarget[]): void;
+  onSync(onSync: boolean): void;
   /** returns label and text of each fact about a target and its counterpart, for the inspector */
-  compared(side: SideOf, target: Target, name: string): [string, string][];
+  counterpartFacts(side: SideOf, target: Target, name: string): [string, string][];
 }
 
 export type GraphPair = ReturnType<typeof createGraphPair>;
@@ -43,7 +43,7 @@ export const ROLES = ["reference", "candidate"] as const;
 /** Pixels of width below which the graphs are one above the other … */
 const NARROW = 760;
 /** … and the fraction of the height that each of them then gets, so that both fit on one screen. */
-const STACKED = 0.72;
+const STACKED_SHARE = 0.72;
 
 export function createGraphPair(
   root: HTMLElement,
@@ -68,22 +68,22 @@ export function createGraphPair(
   const bars = SIDES.map((side) => el("div", { data: { widget: `${ROLES[side]}-bar` } }));
   const lead = (side: SideOf): void => {
     synchronizer.lead(side);
-    bars.forEach((each, at) => {
-      each.hidden = synchronizer.enabled && at !== side;
+    bars.forEach((bar, at) => {
+      bar.hidden = synchronizer.enabled && at !== side;
     });
   };
   const note = (side: SideOf, text: string): void => {
     notes[side].textContent = text;
   };
   const synchronizer = new Synchronizer(columns, data, options.synced, note, signal);
-  const setSynced = (on: boolean): void => {
+  const setSync = (on: boolean): void => {
     if (on === synchronizer.enabled) return;
     toggle.setAttribute("aria-pressed", String(on));
-    host.synced(on);
+    host.onSync(on);
     synchronizer.enabled = on;
     lead(synchronizer.leader);
   };
-  const toggle = button("In step", () => setSynced(!synchronizer.enabled), signal, {
+  const toggle = button("In step", () => setSync(!synchronizer.enabled), signal, {
     title: "Move, zoom, open and search both graphs together",
     "aria-pressed": options.synced,
   });
@@ -92,22 +92,23 @@ export function createGraphPair(
   root.append(el("div.onnx-nb-pair-bars", ...bars), el("div.onnx-nb-pair-body", ...panes));
   watchTheme(root, () => undefined, signal);
 
-  const markSelected = (): void => {
-    const any = views.some((view) => view.state.selection !== null);
-    root.classList.toggle("onnx-nb-pair-selected", any);
+  const markSelection = (): void => {
+    const hasSelection = views.some((view) => view.state.selection !== null);
+    root.classList.toggle("onnx-nb-pair-selected", hasSelection);
   };
   const hostOf = (side: SideOf): GraphHost => {
     const members: Partial<GraphHost> = {
       cuts: false,
       changed(patch: Patch) {
-        if (patch.selection !== undefined) host.selected(side, patch.selection);
+        if (patch.selection !== undefined) host.onSelect(side, patch.selection);
         synchronizer.changed(side, patch);
-        if (patch.selection !== undefined) markSelected();
+        if (patch.selection !== undefined) markSelection();
       },
-      compared(target) {
-        const found = data.counterpart(side, target);
-        const name = found === null ? "no counterpart" : columns[other(side)].nameOf(found) || "(unnamed)";
-        return host.compared(side, target, name);
+      counterpart(target) {
+        const counterpart = data.counterpart(side, target);
+        const name =
+          counterpart === null ? "no counterpart" : columns[otherSide(side)].nameOf(counterpart) || "(unnamed)";
+        return host.counterpartFacts(side, target, name);
       },
     };
     // the other members stay those of the host, even when they change
@@ -117,22 +118,22 @@ export function createGraphPair(
   const open = [first, synchronizer.openLike(first)] as const;
   const view = (side: SideOf): GraphView => {
     const graphOptions = {
-      nested: true,
+      isNested: true,
       open: open[side],
       height: options.height,
       bar: bars[side],
       statuses: new DiffStatuses(data.statuses(side)),
-      looked: () => synchronizer.looked(side),
-      searched: (text: string) => synchronizer.searched(side, text),
+      onLook: () => synchronizer.onLook(side),
+      onSearch: (text: string) => synchronizer.onSearch(side, text),
     };
-    const made = new GraphView(inner[side], columns[side], hostOf(side), graphOptions, signal);
+    const graphView = new GraphView(inner[side], columns[side], hostOf(side), graphOptions, signal);
     inner[side].dataset.widget = ROLES[side];
     for (const type of ["pointerdown", "wheel", "keydown", "focusin"] as const) {
-      for (const each of [panes[side], bars[side]]) {
-        on(each, type, { signal, capture: true, passive: true }, () => lead(side));
+      for (const element of [panes[side], bars[side]]) {
+        on(element, type, { signal, capture: true, passive: true }, () => lead(side));
       }
     }
-    return made;
+    return graphView;
   };
   const views: Views = [view(0), view(1)];
   synchronizer.attach(views);
@@ -145,13 +146,13 @@ export function createGraphPair(
     get synced(): boolean {
       return synchronizer.enabled;
     },
-    setSynced,
+    setSync,
     /** Marks the side in which the person works now. */
     lead,
     /** Selects targets in both graphs, without notifying the host, and shows the first of each side by side. */
     show(targets: readonly [readonly Target[], readonly Target[]]): void {
       synchronizer.show(targets);
-      markSelected();
+      markSelection();
     },
   };
 }
@@ -159,11 +160,11 @@ export function createGraphPair(
 /** Marks the pair as drawn when both graphs are. */
 function watchState(root: HTMLElement, inner: readonly HTMLElement[], signal: AbortSignal): void {
   const update = (): void => {
-    const states = inner.map((each) => each.dataset.state);
+    const states = inner.map((graph) => graph.dataset.state);
     root.dataset.state = states.includes("error") ? "error" : states.every((s) => s === "drawn") ? "drawn" : "loading";
   };
   const observer = new MutationObserver(update);
-  for (const each of inner) observer.observe(each, { attributes: true, attributeFilter: ["data-state"] });
+  for (const graph of inner) observer.observe(graph, { attributes: true, attributeFilter: ["data-state"] });
   onAbort(signal, () => observer.disconnect());
   update();
 }
@@ -171,11 +172,11 @@ function watchState(root: HTMLElement, inner: readonly HTMLElement[], signal: Ab
 /** Puts one graph above the other where there is no room for both side by side. */
 function watchWidth(root: HTMLElement, inner: readonly HTMLElement[], height: string, signal: AbortSignal): void {
   const observer = new ResizeObserver(() => {
-    const stacked = root.clientWidth > 0 && root.clientWidth < NARROW;
-    if (stacked === root.classList.contains("onnx-nb-stacked")) return;
-    root.classList.toggle("onnx-nb-stacked", stacked);
-    const each = stacked ? `calc(${STACKED} * ${height})` : height;
-    for (const element of inner) element.style.setProperty("--nb-height", each);
+    const isStacked = root.clientWidth > 0 && root.clientWidth < NARROW;
+    if (isStacked === root.classList.contains("onnx-nb-stacked")) return;
+    root.classList.toggle("onnx-nb-stacked", isStacked);
+    const graphHeight = isStacked ? `calc(${STACKED_SHARE} * ${height})` : height;
+    for (const element of inner) element.style.setProperty("--nb-height", graphHeight);
   });
   observer.observe(root);
   onAbort(signal, () => observer.disconnect());

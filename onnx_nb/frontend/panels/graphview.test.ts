@@ -1,20 +1,20 @@
 // @vitest-environment jsdom
+
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Columns, Target } from "../protocol/columns.ts";
-import type { GraphHost } from "../protocol/host.ts";
+import type { GraphHost, OverlayData } from "../protocol/host.ts";
 import { columnsOf } from "../protocol/testing.ts";
-import type { OverlayData } from "../scene/overlay.ts";
 import { GraphView } from "./graphview.ts";
 import { KEYS } from "./keys.ts";
-import { buttonIn, type Drawn, FakeHost, furnish, MODEL, packed, settled } from "./testing.ts";
+import { buttonIn, type Drawing, FakeHost, furnish, MODEL, packOf, settle } from "./testing.ts";
 
 let root: HTMLElement;
 let host: FakeHost;
-let drawn: Drawn;
+let drawn: Drawing;
 let stop: AbortController;
 
 function show(columns: Columns = MODEL, given: GraphHost = host): GraphView {
-  return new GraphView(root, columns, given, { atOnce: Number.POSITIVE_INFINITY }, stop.signal);
+  return new GraphView(root, columns, given, { maxBlockingMs: Number.POSITIVE_INFINITY }, stop.signal);
 }
 /** Waits until it is drawn, however busy the machine is. */
 const shown = (): Promise<void> =>
@@ -63,10 +63,10 @@ describe("a graph view", () => {
     expect(host.patches.at(-1)?.selection).toEqual([{ kind: "tensor", id: target("tensor", "p").id, name: "p" }]);
     press("i");
     expect(host.patches.at(-1)).toEqual({ inputs: ["p"], outputs: [] });
-    expect(host.planned).toEqual([]);
+    expect(host.plans).toEqual([]);
     view.dispatch({ type: "select", target: target("node", "act") });
     press("o"); // the only output of the selected node
-    expect(host.planned).toEqual([[["p"], ["y"]]]);
+    expect(host.plans).toEqual([[["p"], ["y"]]]);
     press("z", { ctrlKey: true });
     expect(view.state.boundary.outputs).toEqual([]);
     press("Z", { ctrlKey: true, shiftKey: true });
@@ -87,13 +87,13 @@ describe("a graph view", () => {
     host.reply = { message: "old" };
     view.dispatch({ type: "output", value: target("tensor", "y").id });
     view.dispatch({ type: "clear" });
-    await settled();
+    await settle();
     expect(view.state.plan).toBeNull();
   });
 
   it("selects by a click on the point from locate", async () => {
     const view = show();
-    await settled();
+    await settle();
     for (const [kind, name] of [
       ["node", "sum"],
       ["tensor", "left"],
@@ -263,12 +263,12 @@ describe("a graph view", () => {
     view.dispatch({ type: "color", by: "MACs" });
     view.dispatch({ type: "overlay", overlay: null });
     given[0]?.(found("MACs"));
-    await settled();
+    await settle();
     expect(view.state.overlay).toBeNull();
     view.dispatch({ type: "color", by: "MACs" });
     view.apply({ overlay: found("error") });
     given[1]?.(found("MACs"));
-    await settled();
+    await settle();
     expect(view.state.overlay?.data.label).toBe("error");
     // the choice in the bar stays until its numbers arrive
     const bar = root.querySelector<HTMLSelectElement>(".onnx-nb-colors");
@@ -313,22 +313,22 @@ describe("capture", () => {
     const view = show();
     view.dispatch({ type: "select", target: target("tensor", "p") });
     let finish: (message: string) => void = () => undefined;
-    host.values.running = () => new Promise((resolve) => (finish = resolve));
+    host.values.runCapture = () => new Promise((resolve) => (finish = resolve));
     buttonIn(root, "Capture").click();
     expect(text(".onnx-nb-extract")).toContain("MatMul and 3 more");
     expect(root.querySelector("[role=progressbar]")?.getAttribute("aria-valuenow")).toBe("50");
     finish("captured p");
-    await settled();
-    expect(host.values.captured).toEqual([target("tensor", "p").id]);
+    await settle();
+    expect(host.values.captures).toEqual([target("tensor", "p").id]);
     const panel = text(".onnx-nb-values");
     for (const said of ["captured, 1 run", "0.0021 ± –", "−50, 49.5", "1, 0, 25%"]) expect(panel).toContain(said);
     const bars = root.querySelectorAll(".onnx-nb-bars > i");
     expect(bars.length).toBe(50); // 100 bins, two a bar
     buttonIn(root, "Values").click();
-    await settled();
+    await settle();
     expect(root.querySelectorAll(".onnx-nb-cells td").length).toBe(8);
     root.querySelector<HTMLElement>("[aria-label='Rows after']")?.click();
-    await settled();
+    await settle();
     expect(host.values.places.at(-1)).toMatchObject({ index: [0], row: 2, column: 0 });
     const field = root.querySelector<HTMLInputElement>(".onnx-nb-index input") as HTMLInputElement;
     field.value = "1";
@@ -338,22 +338,22 @@ describe("capture", () => {
 
   it("can be cancelled, and reports an error", async () => {
     const view = show();
-    host.values.running = () => new Promise(() => undefined);
+    host.values.runCapture = () => new Promise(() => undefined);
     buttonIn(root, "Capture").click();
     expect(view.state.busy).not.toBeNull();
     buttonIn(root, "Cancel").click();
     expect(view.state.busy).toBeNull();
-    host.values.running = () => Promise.reject(new Error("Conv '/stem/Conv' failed"));
+    host.values.runCapture = () => Promise.reject(new Error("Conv '/stem/Conv' failed"));
     buttonIn(root, "Capture").click();
-    await settled();
+    await settle();
     expect(text("[role=alert]")).toContain("Conv '/stem/Conv' failed");
   });
 
   it("captures every value together, and offers their numbers as colors", async () => {
     show();
     buttonIn(root, "Capture").click();
-    await settled();
-    expect(host.values.captured).toEqual([null]);
+    await settle();
+    expect(host.values.captures).toEqual([null]);
     expect(text(".onnx-nb-inspector")).toContain("Capture again");
     const options = [...root.querySelectorAll(".onnx-nb-colors option")].map((option) => option.textContent);
     expect(options).toContain("std");
@@ -375,13 +375,13 @@ describe("extraction", () => {
       message: "output 'q' also needs 'x'",
     };
     choose(view);
-    await settled();
+    await settle();
     expect(text(".onnx-nb-extract")).toContain("output 'q' also needs 'x'");
     expect(buttonIn(root, "Extract").disabled).toBe(true);
     host.reply = { nodes: Int32Array.of(1, 2), nbytes: 2_400_000 };
     buttonIn(root, "+ add: x").click();
-    await settled();
-    expect(host.planned.at(-1)).toEqual([["p", "x"], ["q"]]);
+    await settle();
+    expect(host.plans.at(-1)).toEqual([["p", "x"], ["q"]]);
     expect(text(".onnx-nb-extract")).toContain("→ 2 nodes, 2.4 MB →");
     expect(buttonIn(root, "Extract").disabled).toBe(false);
   });
@@ -391,23 +391,23 @@ describe("extraction", () => {
     const x = target("tensor", "x").id;
     host.reply = { alternative: [x], message: "far more is taken than lies between" };
     choose(view);
-    await settled();
+    await settle();
     expect(text(".onnx-nb-extract")).toContain("far more is taken");
     buttonIn(root, "Use x instead").click();
-    await settled();
-    expect(host.planned.at(-1)).toEqual([["x"], ["q"]]);
+    await settle();
+    expect(host.plans.at(-1)).toEqual([["x"], ["q"]]);
   });
 
   it("shows the submodel next to the graph, and closes it", async () => {
     const view = show();
     choose(view);
-    host.answer = () => Promise.resolve({ columns: packed(), message: "done", name: "g.submodel" });
+    host.answer = () => Promise.resolve({ columns: packOf(), message: "done", name: "g.submodel" });
     buttonIn(root, "Extract").click();
     expect(root.getAttribute("aria-busy")).toBe("true");
     const drawn = (): void =>
       expect(root.querySelector<HTMLElement>("[data-widget=submodel]")?.dataset.state).toBe("drawn");
     await vi.waitFor(drawn, { timeout: 20_000 });
-    expect(host.extracted[0].slice(0, 2)).toEqual([["p"], ["q"]]);
+    expect(host.extractions[0].slice(0, 2)).toEqual([["p"], ["q"]]);
     expect(text("[aria-label=Submodel] > header")).toMatch(/^g\.submodel1 node, /);
     expect(text("[aria-label=Submodel] > header")).toContain("g.submodel");
     expect((root as HTMLElement & { onnxNb?: GraphView }).onnxNb?.submodel?.columns.meta.name).toBe("sub.onnx");
@@ -420,7 +420,7 @@ describe("extraction", () => {
     choose(view);
     host.answer = () => Promise.reject(Object.assign(new Error("no"), { advice: "Add '26' to inputs." }));
     buttonIn(root, "Extract").click();
-    await settled();
+    await settle();
     expect(text("[role=alert]")).toContain("Add '26' to inputs.");
     expect(root.getAttribute("aria-busy")).toBe("false");
     buttonIn(root, "Dismiss").click();
@@ -433,8 +433,8 @@ describe("extraction", () => {
     host.answer = () => new Promise(() => undefined);
     buttonIn(root, "Extract").click();
     buttonIn(root, "Cancel").click();
-    expect(host.extracted[0][2].aborted).toBe(true);
-    await settled();
+    expect(host.extractions[0][2].aborted).toBe(true);
+    await settle();
     expect(root.getAttribute("aria-busy")).toBe("false");
   });
 
@@ -460,7 +460,7 @@ describe("bad models", () => {
     `);
     const view = show(columns);
     for (const name of [wild, "🐸"]) view.dispatch({ type: "select", target: columns.find(name) as Target });
-    await settled();
+    await settle();
     expect(root.querySelector("img, script")).toBeNull();
     expect(root.dataset.state).toBe("drawn");
     expect(Math.max(...drawn.texts.map((each) => each.length))).toBeLessThan(400);
@@ -468,7 +468,7 @@ describe("bad models", () => {
 
   it("shows the other content of a model with an empty graph", async () => {
     show(columnsOf("input x 3 float32\nweight W 3 float32"));
-    await settled();
+    await settle();
     expect(text(".onnx-nb-empty")).toContain("This model has no nodes.");
     expect(text(".onnx-nb-empty")).toContain("1 input, 0 outputs");
     expect(root.dataset.state).toBe("drawn");

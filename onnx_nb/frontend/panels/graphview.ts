@@ -4,33 +4,31 @@
  */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import { failure, type GraphHost, type Patch } from "../protocol/host.ts";
+import { type Bookmark, type Direction, failure, type GraphHost, type Patch } from "../protocol/host.ts";
 import { pageHost } from "../protocol/kernel.ts";
 import type { DiffStatuses } from "../scene/diffstatus.ts";
-import { bytes, counted } from "../scene/formatting.ts";
+import { bytes, countOf } from "../scene/formatting.ts";
 import { defaultOpen, opening } from "../scene/opening.ts";
 import { Overlay } from "../scene/overlay.ts";
-import type { Direction } from "../scene/scene.ts";
 import {
   type Action,
-  type Bookmark,
   type Command,
   initialState,
   reduce,
   type State,
   type Submodel,
-  same,
-  selected,
+  sameTarget,
+  selectionOf,
 } from "../scene/state.ts";
+import { button, copyButton, el, elide, onAbort } from "../ui/dom.ts";
+import { drawnAs, stack, stillOf } from "../ui/still.ts";
 import { createBanners, emptyState } from "./banners.ts";
-import { button, copyButton, el, elide, onAbort } from "./dom.ts";
 import { createExtractBar } from "./extractbar.ts";
 import { createInspector } from "./inspector.ts";
 import { createKernelActions, type KernelActions, namesOf } from "./kernelactions.ts";
 import { createHelp, listenKeys, PAIR_KEYS } from "./keys.ts";
 import { createLegend } from "./legend.ts";
 import { createSelection } from "./selection.ts";
-import { drawnAs, stacked, stillOf } from "./still.ts";
 import { createToolbar, type Toolbar } from "./toolbar.ts";
 import { Tree } from "./tree.ts";
 import { countedByKind, describe, followLinks, type ViewContext } from "./viewcontext.ts";
@@ -45,21 +43,21 @@ export interface GraphOptions {
   readonly bar?: HTMLElement;
   readonly direction?: Direction;
   /** the view as a person left it */
-  readonly given?: Patch;
+  readonly initialView?: Patch;
   /** the view is part of another one: it has no bar for extraction and no submodel pane */
-  readonly nested?: boolean;
+  readonly isNested?: boolean;
   /** differences from the graph that this one is compared with */
   readonly statuses?: DiffStatuses;
   /** milliseconds that a layout may block the page before it continues in slices */
-  readonly atOnce?: number;
+  readonly maxBlockingMs?: number;
   /** the camera has moved, by hand or in a glide */
-  readonly looked?: () => void;
+  readonly onLook?: () => void;
   /** a person searched */
-  readonly searched?: (text: string) => void;
+  readonly onSearch?: (text: string) => void;
 }
 
 /** Pixels of a notebook's window that the bars, the summary of the model and a short cell take. */
-const AROUND = 330;
+const MARGIN = 330;
 
 /** Handle for tests and tools, `onnxNb` at the root element. */
 export class GraphView {
@@ -90,15 +88,15 @@ export class GraphView {
     this.#options = options;
     this.#state = { ...initialState(options.open ?? defaultOpen(columns), options.direction), live: host.live };
     this.#unchosen = options.open === undefined ? this.#state.open : null;
-    const nested = options.nested === true;
+    const isNested = options.isNested === true;
     root.classList.add("onnx-nb", "onnx-nb-graph");
-    root.dataset.widget = nested ? "submodel" : "graph";
+    root.dataset.widget = isNested ? "submodel" : "graph";
     root.dataset.state = "loading";
-    root.style.setProperty("--nb-height", options.height ?? fittingHeight(undefined, AROUND, [320, 640]));
+    root.style.setProperty("--nb-height", options.height ?? fittingHeight(undefined, MARGIN, [320, 640]));
 
     // announced by a screen reader
-    const spoken = el("div.onnx-nb-live", { "aria-live": "polite" });
-    const announce = (text: string): void => spoken.replaceChildren(elide(text, 300));
+    const liveRegion = el("div.onnx-nb-live", { "aria-live": "polite" });
+    const announce = (text: string): void => liveRegion.replaceChildren(elide(text, 300));
     const view: ViewContext = { columns, host, state: () => this.#state, dispatch: this.dispatch, announce, signal };
     this.#view = view;
     this.#kernel = createKernelActions(view);
@@ -115,39 +113,39 @@ export class GraphView {
     const toolbar = createToolbar(view, { help: help.toggle, drawer, leaveSearch: focus });
     const banners = createBanners(view);
     const [inspector, selection] = [createInspector(view), createSelection(view)];
-    const extractBar = nested ? null : createExtractBar(view, this.#kernel.cancel);
-    const legend = createLegend(view, () => viewport.dark);
-    for (const each of [root, ...(options.bar ? [options.bar] : [])]) {
-      followLinks(each, view);
-      listenKeys(each, view, { viewport, toolbar, help }, [inspector.element, selection.element]);
+    const extractBar = isNested ? null : createExtractBar(view, this.#kernel.cancel);
+    const legend = createLegend(view, () => viewport.isDark);
+    for (const element of [root, ...(options.bar ? [options.bar] : [])]) {
+      followLinks(element, view);
+      listenKeys(element, view, { viewport, toolbar, help }, [inspector.element, selection.element]);
     }
     const empty = emptyState(columns);
     viewport.element.append(help.element, ...(empty ? [empty] : []));
     const middle = el("div.onnx-nb-middle", viewport.element, legend.element);
-    const body = el("div.onnx-nb-body", tree.element, middle, nested ? null : this.#pane, inspector.element);
-    root.replaceChildren(banners.element, body, ...(extractBar ? [extractBar.element] : []), spoken);
+    const body = el("div.onnx-nb-body", tree.element, middle, isNested ? null : this.#pane, inspector.element);
+    root.replaceChildren(banners.element, body, ...(extractBar ? [extractBar.element] : []), liveRegion);
     (options.bar ?? root).prepend(toolbar.element);
     this.#toolbar = toolbar;
     this.#update = (state) => {
-      const shown = state.others.length > 0 ? selection : inspector;
+      const sidePanel = state.others.length > 0 ? selection : inspector;
       for (const panel of [toolbar, banners, selection, tree, extractBar, legend]) panel?.update(state);
-      if (shown === inspector) inspector.update(state);
-      if (body.lastElementChild !== shown.element) body.lastElementChild?.replaceWith(shown.element);
+      if (sidePanel === inspector) inspector.update(state);
+      if (body.lastElementChild !== sidePanel.element) body.lastElementChild?.replaceWith(sidePanel.element);
     };
     onAbort(signal, () => this.#closing?.abort());
     Object.assign(root, { onnxNb: this });
     drawnAs(root, () => {
-      const whole = viewport.still();
+      const picture = viewport.still();
       const { inputs, outputs } = this.#state.boundary;
       // a scale is below the graph already; without a choice the bar only explains how to choose
       const colors = this.#state.overlay === null ? stillOf(legend.element, false) : null;
       const choice = extractBar !== null && inputs.length + outputs.length > 0 ? stillOf(extractBar.element) : null;
-      return whole && stacked([whole, colors, choice], viewport.ground);
+      return picture && stack([picture, colors, choice], viewport.ground);
     });
 
     viewport.start();
-    if (options.given !== undefined) {
-      this.apply(options.given);
+    if (options.initialView !== undefined) {
+      this.apply(options.initialView);
       this.#state = { ...this.#state, undo: [], redo: [] }; // restored, not done by a person just now
     }
     this.#refresh();
@@ -158,33 +156,35 @@ export class GraphView {
   }
 
   #createViewport(): Viewport {
-    const { statuses = null, atOnce, given, looked = () => undefined } = this.#options;
+    const { statuses = null, maxBlockingMs, initialView, onLook = () => undefined } = this.#options;
     return new Viewport(this.#root, this.#view, {
-      rested: (camera) => {
+      onRest: (camera) => {
         // a viewpoint means little without the scopes that are open there
         const open = this.#unchosen === this.#state.open ? { open: [...this.#state.open] } : {};
         this.#unchosen = null;
         this.#view.host.changed({ camera, ...this.viewport.layout, ...open });
       },
-      restyled: () => this.#refresh(),
-      loaded: (late) => {
+      onRestyle: () => this.#refresh(),
+      onLoad: (late) => {
         this.#fitOverlay();
         if (late) this.#refresh();
       },
-      sized: (fits, where, first) => {
+      onSize: (fits, where, first) => {
         const { selection } = this.#state;
         if (this.#unchosen !== this.#state.open || (selection !== null && !first)) return;
-        const { open: chosen, columnHeight, brief } = opening(this.columns, fits, where);
+        const { open: firstOpen, columnHeight, brief } = opening(this.columns, fits, where);
         // another view selected something: its scopes are open here, too
-        const shown = selection === null ? null : shownAs(this.columns, selection);
-        const around = shown === null ? [] : this.columns.ancestry(this.columns.scopeOf(shown));
-        const open = around.every((scope) => chosen.has(scope)) ? chosen : new Set([...chosen, ...around]);
+        const target = selection === null ? null : shownAs(this.columns, selection);
+        const ancestors = target === null ? [] : this.columns.ancestry(this.columns.scopeOf(target));
+        const open = ancestors.every((scope) => firstOpen.has(scope))
+          ? firstOpen
+          : new Set([...firstOpen, ...ancestors]);
         this.#state = { ...this.#state, open };
         this.#unchosen = open;
-        this.viewport.opening = shown;
+        this.viewport.opening = target;
         this.viewport.rebuild(null, { columnHeight, brief });
       },
-      failed: (error) => {
+      onFailure: (error) => {
         console.error(error);
         this.#root.dataset.state = "error";
         const message = `The graph could not be drawn: ${failure(error).message}`;
@@ -192,10 +192,10 @@ export class GraphView {
         this.#state = { ...this.#state, error: { message, advice } };
         this.#refresh();
       },
-      looked,
-      atOnce,
+      onLook,
+      maxBlockingMs,
       statuses,
-      start: { columnHeight: given?.columnHeight ?? 0, brief: given?.brief ?? false },
+      start: { columnHeight: initialView?.columnHeight ?? 0, brief: initialView?.brief ?? false },
     });
   }
 
@@ -232,7 +232,7 @@ export class GraphView {
   readonly #commands: { readonly [T in Command["type"]]: (command: Extract<Command, { readonly type: T }>) => void } = {
     fit: ({ targets }) => this.viewport.fit(targets),
     save: ({ what }) => this.viewport.save(what),
-    reveal: ({ target, centered }) => this.#bringIntoView(target, centered),
+    reveal: ({ target, toCenter }) => this.#bringIntoView(target, toCenter),
     bookmark: () => this.#bookmark(),
     visit: ({ bookmark }) => this.#visit(bookmark),
     capture: ({ value }) => this.#kernel.capture(value),
@@ -252,15 +252,15 @@ export class GraphView {
       if (!this.#applying) host.changed(patch);
     };
     if (differs("open")) {
-      this.viewport.rebuild("scope" in action ? action.scope : turned(before.open, now.open));
+      this.viewport.rebuild("scope" in action ? action.scope : toggledScope(before.open, now.open));
       report({ open: [...now.open] });
     }
     if (differs("direction")) {
       this.viewport.reopen();
       report({ direction: now.direction });
     }
-    if (differs("others") || !same(now.selection, before.selection)) {
-      const targets = selected(now);
+    if (differs("others") || !sameTarget(now.selection, before.selection)) {
+      const targets = selectionOf(now);
       this.#announceSelection(targets);
       this.#root.classList.toggle("onnx-nb-selected", targets.length > 0);
       report({ selection: targets.map((target) => ({ ...target, name: this.columns.nameOf(target) })) });
@@ -268,9 +268,9 @@ export class GraphView {
     if (differs("boundary")) {
       report(namesOf(this.columns, now.boundary));
       if (action.type === "input" || action.type === "output") {
-        const chosen = now.boundary[`${action.type}s`].includes(action.value);
+        const isBoundary = now.boundary[`${action.type}s`].includes(action.value);
         const name = this.columns.valueNameOf(action.value);
-        announce(`${name} is ${chosen ? "an" : "no longer an"} ${action.type}`);
+        announce(`${name} is ${isBoundary ? "an" : "no longer an"} ${action.type}`);
       }
       this.#kernel.plan();
     }
@@ -278,7 +278,7 @@ export class GraphView {
       this.#showSubmodel(now.submodel);
       if (action.type === "undo" || action.type === "redo") this.#kernel.restore(now.submodel);
     }
-    if (differs("finished")) announce(now.finished);
+    if (differs("outcome")) announce(now.outcome);
     if (differs("overlay")) {
       this.#fitOverlay();
       const data = now.overlay?.data;
@@ -286,13 +286,13 @@ export class GraphView {
     }
     if (differs("search")) {
       report({ search: now.search });
-      if (!this.#applying) this.#options.searched?.(now.search);
+      if (!this.#applying) this.#options.onSearch?.(now.search);
     }
     if (differs("color")) report({ color: now.color });
     if (differs("bookmarks")) report({ bookmarks: now.bookmarks });
     const { plan } = now;
     if (differs("plan") && plan !== null) {
-      announce(plan.message || `The extraction takes ${counted(plan.nodes.length, "node")}`);
+      announce(plan.message || `The extraction takes ${countOf(plan.nodes.length, "node")}`);
     }
   }
 
@@ -303,13 +303,13 @@ export class GraphView {
     else if (targets.length > 1) announce(`${countedByKind(targets)} selected`);
     else {
       const { title, sub, kind } = describe(columns, target);
-      let more = "";
+      let relations = "";
       if (target.kind === "tensor") {
         const producer = columns.producer[target.id];
         const readers = columns.consumersOf(target.id).length;
-        more = `${producer >= 0 ? `, made by ${columns.opOf(producer)}` : ""}, read by ${counted(readers, "node")}`;
+        relations = `${producer >= 0 ? `, made by ${columns.opOf(producer)}` : ""}, read by ${countOf(readers, "node")}`;
       }
-      announce(`${kind} ${elide(title, 120)} ${elide(sub, 80)}${more}`);
+      announce(`${kind} ${elide(title, 120)} ${elide(sub, 80)}${relations}`);
     }
   }
 
@@ -317,7 +317,7 @@ export class GraphView {
   #fitOverlay(): void {
     const { overlay } = this.#state;
     const { scene } = this.viewport;
-    if (overlay !== null && scene !== null) this.#state = { ...this.#state, overlay: overlay.over(scene.boxes) };
+    if (overlay !== null && scene !== null) this.#state = { ...this.#state, overlay: overlay.scaledTo(scene.boxes) };
   }
 
   /** Applies a change of the kernel; does not call `host.changed`. */
@@ -337,11 +337,11 @@ export class GraphView {
     const tensors = (names: readonly string[]): number[] =>
       names.flatMap((name) => this.columns.find(name, "tensor")?.id ?? []);
     if (inputs !== undefined || outputs !== undefined) {
-      const chosen = {
+      const choice = {
         inputs: inputs === undefined ? boundary.inputs : tensors(inputs),
         outputs: outputs === undefined ? boundary.outputs : tensors(outputs),
       };
-      dispatch({ type: "boundary", boundary: chosen });
+      dispatch({ type: "boundary", boundary: choice });
     }
     if (selection !== undefined) {
       dispatch({ type: "selectAll", targets: selection.map(({ kind, id }) => ({ kind, id })) });
@@ -353,10 +353,10 @@ export class GraphView {
     if (color != null && color !== this.#state.color) this.#kernel.color(color, true);
     if (color === null && this.#state.color !== null) dispatch({ type: "overlay", overlay: null });
     if (open !== undefined) {
-      const wanted = new Set(open);
+      const scopes = new Set(open);
       const now = this.#state.open;
-      if (wanted.size !== now.size || open.some((scope) => !now.has(scope))) {
-        dispatch({ type: "openOnly", scopes: wanted });
+      if (scopes.size !== now.size || open.some((scope) => !now.has(scope))) {
+        dispatch({ type: "openOnly", scopes });
       }
     }
     const { layout } = this.viewport;
@@ -373,10 +373,10 @@ export class GraphView {
     const { selection: target, open, bookmarks } = this.#state;
     const camera = this.viewport.viewpoint;
     if (camera === null) return;
-    const taken = new Set(bookmarks.map(({ name }) => name));
+    const names = new Set(bookmarks.map(({ name }) => name));
     const title = target === null ? "View" : elide(describe(this.columns, target).title || "View", 48);
     let name = title;
-    for (let at = 2; taken.has(name); at++) name = `${title} ${at}`;
+    for (let at = 2; names.has(name); at++) name = `${title} ${at}`;
     this.dispatch({ type: "bookmarks", bookmarks: [...bookmarks, { name, target, open, camera }] });
     this.#view.announce(`Bookmarked as ${name}`);
   }
@@ -387,12 +387,12 @@ export class GraphView {
     this.viewport.goTo(camera, true);
   }
 
-  #bringIntoView(target: Target, centered = false): void {
+  #bringIntoView(target: Target, toCenter = false): void {
     const { columns } = this;
-    const shown = shownAs(columns, target);
-    const closed = columns.ancestry(columns.scopeOf(shown)).filter((scope) => !this.#state.open.has(scope));
+    const drawnTarget = shownAs(columns, target);
+    const closed = columns.ancestry(columns.scopeOf(drawnTarget)).filter((scope) => !this.#state.open.has(scope));
     if (closed.length > 0) this.dispatch({ type: "openAll", scopes: closed });
-    this.viewport.show(shown, centered);
+    this.viewport.show(drawnTarget, toCenter);
   }
 
   /** Opens the scopes around a tensor, node or scope and brings it into view. */
@@ -431,7 +431,7 @@ export class GraphView {
       el(
         "header.onnx-nb-bar",
         el("b", { title: "The model in the kernel" }, submodel.name || "Submodel"),
-        el("span.onnx-nb-dim.onnx-nb-ellipsis", `${counted(nodes, "node")}, ${bytes(nbytes)}`),
+        el("span.onnx-nb-dim.onnx-nb-ellipsis", `${countOf(nodes, "node")}, ${bytes(nbytes)}`),
         copyButton(() => call, signal, "Copy Python"),
         button("Close", close, signal, { "aria-label": "Close submodel" }),
       ),
@@ -439,7 +439,7 @@ export class GraphView {
     );
     const there = submodel.name === "" ? "." : `; in the kernel it is ${submodel.name}.`;
     const host = { ...pageHost(), reason: `This is a submodel${there}` };
-    this.submodel = new GraphView(inner, submodel.columns, host, { nested: true }, signal);
+    this.submodel = new GraphView(inner, submodel.columns, host, { isNested: true }, signal);
     this.#pane.scrollIntoView?.({ block: "nearest" }); // in a narrow view it is below the graph
   }
 }
@@ -448,15 +448,15 @@ export class GraphView {
  * Returns the CSS height of a picture: as many pixels as given, or else what is left of the window. A frame grows with
  * its content, so its own height says nothing.
  *
- * @param around pixels of a notebook's window that all else takes
+ * @param margin pixels of a notebook's window that all else takes
  */
 export function fittingHeight(
-  given: number | undefined,
-  around: number,
-  [least, most]: readonly [number, number],
+  height: number | undefined,
+  margin: number,
+  [min, max]: readonly [number, number],
 ): string {
-  if (given !== undefined) return `${given}px`;
-  return window.self === window.top ? `clamp(${least}px, 100vh - ${around}px, ${most}px)` : `${most}px`;
+  if (height !== undefined) return `${height}px`;
+  return window.self === window.top ? `clamp(${min}px, 100vh - ${margin}px, ${max}px)` : `${max}px`;
 }
 
 /** Returns the Python call for an extraction. */
@@ -467,18 +467,18 @@ function pythonCall(columns: Columns, boundary: State["boundary"]): string {
 }
 
 /** Returns the only scope that was opened or closed, null if there are more. */
-function turned(before: ReadonlySet<number>, after: ReadonlySet<number>): number | null {
+function toggledScope(before: ReadonlySet<number>, after: ReadonlySet<number>): number | null {
   if (Math.abs(before.size - after.size) !== 1) return null;
-  const [fewer, more] = before.size < after.size ? [before, after] : [after, before];
-  const found = [...more].filter((scope) => !fewer.has(scope));
-  return found.length === 1 ? found[0] : null;
+  const [fewer, larger] = before.size < after.size ? [before, after] : [after, before];
+  const additions = [...larger].filter((scope) => !fewer.has(scope));
+  return additions.length === 1 ? additions[0] : null;
 }
 
 /** Returns the target that is drawn for this one: for a weight the node that reads it, which shows it. */
 export function shownAs(columns: Columns, target: Target): Target {
   if (target.kind === "node" && columns.isFolded(target.id)) {
-    const [made] = columns.outputsOf(target.id);
-    return made === undefined || made < 0 ? target : shownAs(columns, { kind: "tensor", id: made });
+    const [output] = columns.outputsOf(target.id);
+    return output === undefined || output < 0 ? target : shownAs(columns, { kind: "tensor", id: output });
   }
   if (target.kind !== "tensor" || !columns.isConstant(target.id)) return target;
   const [reader] = columns.consumersOf(target.id);

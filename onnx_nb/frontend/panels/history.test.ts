@@ -2,9 +2,9 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Target } from "../protocol/columns.ts";
 import type { Patch } from "../protocol/host.ts";
-import { selected } from "../scene/state.ts";
+import { selectionOf } from "../scene/state.ts";
 import { type GraphOptions, GraphView } from "./graphview.ts";
-import { buttonIn, FakeHost, furnish, MODEL, settled } from "./testing.ts";
+import { buttonIn, FakeHost, furnish, MODEL, settle } from "./testing.ts";
 
 let root: HTMLElement;
 let host: FakeHost;
@@ -12,7 +12,7 @@ let stop: AbortController;
 
 const target = (kind: Target["kind"], name: string): Target => MODEL.find(name, kind) as Target;
 const show = (options: GraphOptions = {}): GraphView =>
-  new GraphView(root, MODEL, host, { atOnce: Number.POSITIVE_INFINITY, ...options }, stop.signal);
+  new GraphView(root, MODEL, host, { maxBlockingMs: Number.POSITIVE_INFINITY, ...options }, stop.signal);
 const press = (key: string, init: KeyboardEventInit = {}): void => {
   const canvas = root.querySelector(".onnx-nb-canvas") as HTMLCanvasElement;
   canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...init }));
@@ -47,7 +47,7 @@ describe("undo", () => {
     undo();
     expect(view.state.direction).toBe("down");
     undo();
-    expect(selected(view.state)).toEqual([]);
+    expect(selectionOf(view.state)).toEqual([]);
     expect(view.state.boundary.outputs).toHaveLength(1);
     undo();
     expect(view.state.boundary.outputs).toEqual([]);
@@ -60,7 +60,7 @@ describe("undo", () => {
     for (let step = 0; step < 5; step++) redo();
     expect(view.state.overlay?.data.label).toBe("error");
     expect(view.state.direction).toBe("right");
-    expect(selected(view.state)).toHaveLength(2);
+    expect(selectionOf(view.state)).toHaveLength(2);
   });
 
   it("skips single selections, and drops undone steps at the next action", () => {
@@ -78,7 +78,7 @@ describe("undo", () => {
 
   it("starts empty in a view that is restored as a person left it", () => {
     const view = show({
-      given: { inputs: ["p"], outputs: ["y"], selection: [{ ...target("node", "sum"), name: "sum" }] },
+      initialView: { inputs: ["p"], outputs: ["y"], selection: [{ ...target("node", "sum"), name: "sum" }] },
     });
     expect(view.state.boundary.outputs).toHaveLength(1);
     undo();
@@ -112,7 +112,7 @@ describe("the view", () => {
     press("+");
     buttonIn(root, "★ 1").click();
     buttonIn(root, "MatMul").click();
-    await settled(400);
+    await settle(400);
     expect(view.state.selection).toEqual(target("node", "enc/mm"));
     const after = view.locate("enc/mm");
     expect(after?.x).toBeCloseTo(before?.x ?? 0, 0);
@@ -137,9 +137,9 @@ describe("the view", () => {
   it("restores camera, search and bookmarks", async () => {
     const camera = { x: 40, y: 60, zoom: 0.5 };
     const bookmarks = [{ name: "first", target: null, open: new Set([0]), camera }];
-    const view = show({ given: { camera, search: "op:Add", bookmarks } });
+    const view = show({ initialView: { camera, search: "op:Add", bookmarks } });
     await drawn();
-    await settled(600);
+    await settle(600);
     expect(view.state.hits.map((hit) => MODEL.nameOf(hit))).toEqual(["sum"]);
     expect(view.state.bookmarks).toEqual(bookmarks);
     expect(host.patches.some((patch) => patch.camera !== undefined || patch.bookmarks !== undefined)).toBe(false);

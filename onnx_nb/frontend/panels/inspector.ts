@@ -2,44 +2,45 @@
 
 import { statistics } from "../charts/histogram.ts";
 import { attributePairs, type Columns, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
-import type { Baked, InspectReply, Origin } from "../protocol/host.ts";
+import type { InspectReply, Origin, PageData } from "../protocol/host.ts";
 import { categoryVariable } from "../render/theme.ts";
-import { bytes, counted, plain, scaled } from "../scene/formatting.ts";
+import { bytes, countOf, formatCompact, integer } from "../scene/formatting.ts";
 import type { Overlay } from "../scene/overlay.ts";
 import { BOX } from "../scene/scene.ts";
 import { boxesIn } from "../scene/scopegraph.ts";
-import { type State, same } from "../scene/state.ts";
-import { quoted } from "../search/query.ts";
+import { type State, sameTarget } from "../scene/state.ts";
+import { quote } from "../search/query.ts";
 import { search, statedKeys } from "../search/search.ts";
-import { breakable, button, copyButton, el, elide, facts, fillings, mono, onAbort, settle } from "./dom.ts";
-import { failureNote } from "./task.ts";
+import { breakable, button, copyButton, el, elide, facts, fillings, mono, onAbort, settle } from "../ui/dom.ts";
+import { failureNote } from "../ui/task.ts";
 import { createValues } from "./values.ts";
 import { link, nodeLink, type Panel, type ViewContext, valueLink } from "./viewcontext.ts";
 
 /** Milliseconds without a click after which slow questions are asked. */
 const REST_MS = 120;
-/** Rows of a long list before a button for the rest; beyond the second number the rest is only counted. */
-const SHOWN = 8;
-const LISTED = 2000;
+/** Rows of a long list before a button shows more, and rows after which the list only counts the remainder. */
+const ROWS_AT_FIRST = 8;
+const MAX_ROWS = 2000;
 
 export function createInspector(view: ViewContext): Panel {
   const { columns, host, signal } = view;
   const root = el("aside.onnx-nb-inspector", { "aria-label": "Inspector", tabindex: 0 });
   const next = fillings(signal);
-  let shown: State | undefined;
+  let lastState: State | undefined;
   /** updates buttons that follow the state */
   let mark: () => void = () => undefined;
 
   const fill = (state: State): void => {
     const round = next();
-    const held = focusIn(root);
+    const focusLabel = focusIn(root);
     if (root.hasChildNodes()) {
       root.replaceChildren();
       root.scrollTop = 0; // makes the browser lay the page out
     }
     mark = () => undefined;
     // the focused button is gone: continue here for a person who pressed it with a key
-    if (held !== null) queueMicrotask(() => (labeled(root, held) ?? root).focus({ preventScroll: true }));
+    if (focusLabel !== null)
+      queueMicrotask(() => (elementWithLabel(root, focusLabel) ?? root).focus({ preventScroll: true }));
     const target = state.selection;
     const values = host.live ? host.values : undefined;
     if (target === null) {
@@ -61,12 +62,13 @@ export function createInspector(view: ViewContext): Panel {
       root.append(...scopeParts(columns, id, round));
       if (id > 0) mark = openButton(root, view, id, round);
     }
-    const compared = host.compared?.(target) ?? [];
+    const counterpart = host.counterpart?.(target) ?? [];
     // right below the heading
-    if (compared.length > 0) root.insertBefore(el("div.onnx-nb-compared", facts(compared)), root.children[2] ?? null);
+    if (counterpart.length > 0)
+      root.insertBefore(el("div.onnx-nb-compared", facts(counterpart)), root.children[2] ?? null);
     if (kind === "tensor") {
       if (values !== undefined) root.append(createValues(view, id, values, round));
-      if (host.baked !== undefined) root.append(...bakedStatistics(columns, id, host.baked));
+      if (host.pageData !== undefined) root.append(...bakedStatistics(columns, id, host.pageData));
     }
     if (state.overlay !== null) root.append(facts([numberOf(columns, target, state.overlay)]));
     if (kind !== "scope") root.append(...traces(view, target, round));
@@ -74,27 +76,27 @@ export function createInspector(view: ViewContext): Panel {
     mark();
     const attributes = kind === "node" ? attributeList(statedAttributes(columns, id)) : [];
     if (!host.live) {
-      const reply = host.baked?.inspect(target) ?? null;
-      const rows = host.baked?.figures(target) ?? [];
+      const reply = host.pageData?.inspect(target) ?? null;
+      const rows = host.pageData?.figures(target) ?? [];
       if (rows.length > 0) figures.append(facts(rows));
-      extra.append(...(reply === null ? attributes : answered(reply, round)));
+      extra.append(...(reply === null ? attributes : replyParts(reply, round)));
       return;
     }
     settle(
       host.inspect(target, columns.nameOf(target), round),
       round,
-      (reply) => extra.replaceChildren(...answered(reply, round)),
+      (reply) => extra.replaceChildren(...replyParts(reply, round)),
       (error) => extra.replaceChildren(...attributes, failureNote(error)),
     );
     if (kind === "tensor") return;
     // the kernel answers in order, and the first count of a large model may take a second: ask for it last
     const timer = window.setTimeout(() => {
-      const asked = host.figures?.(target, round);
-      if (asked === undefined) return;
-      const done = (rows: Awaited<typeof asked>): void => {
+      const request = host.figures?.(target, round);
+      if (request === undefined) return;
+      const done = (rows: Awaited<typeof request>): void => {
         if (rows.length > 0) figures.replaceChildren(facts(rows));
       };
-      settle(asked, round, done, (error) => figures.replaceChildren(failureNote(error)));
+      settle(request, round, done, (error) => figures.replaceChildren(failureNote(error)));
     }, REST_MS);
     onAbort(round, () => window.clearTimeout(timer));
   };
@@ -102,11 +104,11 @@ export function createInspector(view: ViewContext): Panel {
   return {
     element: root,
     update(state) {
-      const before = shown;
-      shown = state;
+      const before = lastState;
+      lastState = state;
       const stays =
         before !== undefined &&
-        same(before.selection, state.selection) &&
+        sameTarget(before.selection, state.selection) &&
         before.live === state.live &&
         before.overlay?.data === state.overlay?.data &&
         before.captures === state.captures;
@@ -124,18 +126,18 @@ function focusIn(root: HTMLElement): string | null {
     : null;
 }
 
-function labeled(root: HTMLElement, label: string): HTMLElement | undefined {
+function elementWithLabel(root: HTMLElement, label: string): HTMLElement | undefined {
   return [...root.querySelectorAll<HTMLElement>("[aria-label]")].find(
-    (each) => label !== "" && each.getAttribute("aria-label") === label,
+    (element) => label !== "" && element.getAttribute("aria-label") === label,
   );
 }
 
 /** Shows statistics that are embedded in the page. */
-function bakedStatistics(columns: Columns, value: number, baked: Baked): Node[] {
-  const found = baked.statistics(value);
-  if (found !== null) return [el("section", { "aria-label": "Values" }, ...statistics(found))];
-  if (baked.lacking === "" || columns.str(columns.valueLiteral[value]) !== "") return [];
-  return columns.valueKind[value] === VALUE.INITIALIZER ? [el("p.onnx-nb-dim", baked.lacking)] : [];
+function bakedStatistics(columns: Columns, value: number, pageData: PageData): Node[] {
+  const reply = pageData.statistics(value);
+  if (reply !== null) return [el("section", { "aria-label": "Values" }, ...statistics(reply))];
+  if (pageData.lacking === "" || columns.str(columns.valueLiteral[value]) !== "") return [];
+  return columns.valueKind[value] === VALUE.INITIALIZER ? [el("p.onnx-nb-dim", pageData.lacking)] : [];
 }
 
 /** Creates buttons that highlight the ancestors or the descendants of a target, as a search does. */
@@ -143,7 +145,7 @@ function traces({ columns, dispatch }: ViewContext, target: Target, signal: Abor
   const name = columns.nameOf(target);
   if (name === "" || columns.find(name, target.kind)?.id !== target.id) return [];
   const trace = (label: string, way: "before" | "after", title: string): HTMLElement => {
-    const text = `${way}:${quoted(name)}`;
+    const text = `${way}:${quote(name)}`;
     return button(label, () => dispatch({ type: "search", text, hits: search(columns, text).hits }), signal, { title });
   };
   const first = target.kind === "tensor" && columns.producer[target.id] < 0;
@@ -152,16 +154,18 @@ function traces({ columns, dispatch }: ViewContext, target: Target, signal: Abor
 }
 
 function captureAll({ state, dispatch }: ViewContext, signal: AbortSignal): Node {
-  const again = state().capturedAll;
-  const run = button(again ? "Capture again" : "Capture", () => dispatch({ type: "capture", value: null }), signal, {
+  const isRepeat = state().capturedAll;
+  const run = button(isRepeat ? "Capture again" : "Capture", () => dispatch({ type: "capture", value: null }), signal, {
     title: "Run the model and see every value in it",
   });
-  const note = again ? "Click a tensor for its statistics, or choose a color." : "Runs the model and sees every value.";
+  const note = isRepeat
+    ? "Click a tensor for its statistics, or choose a color."
+    : "Runs the model and sees every value.";
   return el("div.onnx-nb-row", run, el("span.onnx-nb-dim", note));
 }
 
 /** Returns the number of a target in the overlay; for a tensor the number of its producer. */
-function numberOf(columns: Columns, { kind, id }: Target, overlay: Overlay): Row {
+function numberOf(columns: Columns, { kind, id }: Target, overlay: Overlay): FactRow {
   const { label, reduce } = overlay.data;
   if (kind === "scope")
     return [elide(`${label || "value"} (${reduce})`, 40), overlay.say(overlay.number(BOX.SCOPE, id))];
@@ -171,12 +175,12 @@ function numberOf(columns: Columns, { kind, id }: Target, overlay: Overlay): Row
 
 function overview(columns: Columns): Node[] {
   const { meta } = columns;
-  const inCalls = called(columns);
+  const inCalls = nodesInCalls(columns);
   const opsets = Object.entries(meta.opsets).map(([domain, version]) => `${domain || "ai.onnx"} ${version}`);
-  const rows: Row[] = [
-    ["nodes", plain(meta.nodes - inCalls)],
-    ["in calls", inCalls > 0 ? `${plain(inCalls)} more` : ""],
-    ["parameters", columns.scopeCount > 0 ? scaled(columns.scopeParams[0]) : ""],
+  const rows: FactRow[] = [
+    ["nodes", integer(meta.nodes - inCalls)],
+    ["in calls", inCalls > 0 ? `${integer(inCalls)} more` : ""],
+    ["parameters", columns.scopeCount > 0 ? formatCompact(columns.scopeParams[0]) : ""],
     ["weights", bytes(meta.nbytes)],
     ["opset", opsets.join(", ")],
     ["producer", meta.producer],
@@ -192,7 +196,7 @@ function overview(columns: Columns): Node[] {
 }
 
 /** Returns the number of nodes in function calls, which the file does not list. */
-function called(columns: Columns): number {
+function nodesInCalls(columns: Columns): number {
   const { scopeCount, scopeKind, scopeNodes, scopeParent } = columns;
   const inside = new Uint8Array(scopeCount);
   let sum = 0;
@@ -219,7 +223,7 @@ function tensor(columns: Columns, value: number, signal: AbortSignal): Node[] {
   let what = KINDS[kind] ?? "tensor";
   if (kind === VALUE.NODE_OUTPUT && columns.isConstant(value)) what = "constant";
   if (columns.isGraphOutput(value)) what += " · graph output";
-  const rows: Row[] = [
+  const rows: FactRow[] = [
     ["type", `${columns.dtypeOf(value) || "unknown"}  ${columns.shapeOf(value) || "shape unknown"}`],
     ["value", columns.str(columns.valueLiteral[value])],
     ["made by", producer >= 0 ? nodeLink(columns, producer) : ""],
@@ -233,16 +237,16 @@ function tensor(columns: Columns, value: number, signal: AbortSignal): Node[] {
 
 /** Steps through parallel tensors, which the canvas may draw as one band. */
 function pager(columns: Columns, value: number): Node[] {
-  const parallel = columns.alike(value);
+  const parallel = columns.siblings(value);
   if (parallel.length < 2) return [];
   const at = parallel.indexOf(value);
   const step = (by: number, sign: string, label: string): HTMLElement => {
-    const other = parallel[(at + by + parallel.length) % parallel.length];
-    const element = link(sign, { kind: "tensor", id: other }, columns.valueNameOf(other));
+    const neighbor = parallel[(at + by + parallel.length) % parallel.length];
+    const element = link(sign, { kind: "tensor", id: neighbor }, columns.valueNameOf(neighbor));
     element.ariaLabel = `${label} parallel tensor`;
     return element;
   };
-  const text = ` ${plain(at + 1)} of ${plain(parallel.length)} parallel tensors `;
+  const text = ` ${integer(at + 1)} of ${integer(parallel.length)} parallel tensors `;
   return [el("p.onnx-nb-dim.onnx-nb-pager", step(-1, "‹", "Previous"), text, step(1, "›", "Next"))];
 }
 
@@ -255,21 +259,24 @@ function node(columns: Columns, id: number, signal: AbortSignal): Node[] {
   const path = columns.str(columns.scopePath[scope]);
   const body = columns.nodeBody[id];
   const inside = columns.scopeKind[body] === SCOPE_KIND.FUNCTION ? "inside" : "body";
-  const rows: Row[] = [
+  const rows: FactRow[] = [
     ["name", name === "" ? "" : mono(name, 160)],
     ["module", columns.str(columns.nodeModule[id])],
     ["scope", scope > 0 ? link(elide(path, 80), { kind: "scope", id: scope }, path) : ""],
-    [inside, body >= 0 ? link(counted(columns.scopeNodes[body], "node"), { kind: "scope", id: body }) : ""],
-    ...columns.meta.faults.filter((fault) => fault.node === id).map(({ message }): Row => ["fault", warning(message)]),
+    [inside, body >= 0 ? link(countOf(columns.scopeNodes[body], "node"), { kind: "scope", id: body }) : ""],
+    ...columns.meta.faults
+      .filter((fault) => fault.node === id)
+      .map(({ message }): FactRow => ["fault", warning(message)]),
   ];
   const kind = el("div.onnx-nb-dim", `node · ${category}`);
   if (name !== "") kind.append(copyButton(() => name, signal, "Copy name"));
   const inputs = Array.from(columns.inputsOf(id), (value, at) => ({ value, formal: columns.inputNameOf(id, at) }));
-  const given = inputs.filter(({ value }) => value >= 0);
-  const made = columns.outputsOf(id).filter((value) => value >= 0);
+  const operands = inputs.filter(({ value }) => value >= 0);
+  const outputs = columns.outputsOf(id).filter((value) => value >= 0);
   const parts: Node[] = [kind, el("h4", swatch(category), elide(columns.opOf(id), 80), shownDomain), facts(rows)];
-  if (given.length > 0) parts.push(list("inputs", given, ({ value, formal }) => tensorRow(columns, value, formal)));
-  if (made.length > 0) parts.push(list("outputs", made, (value) => tensorRow(columns, value)));
+  if (operands.length > 0)
+    parts.push(list("inputs", operands, ({ value, formal }) => tensorRow(columns, value, formal)));
+  if (outputs.length > 0) parts.push(list("outputs", outputs, (value) => tensorRow(columns, value)));
   return parts;
 }
 
@@ -293,10 +300,10 @@ function scopeParts(columns: Columns, id: number, signal: AbortSignal): Node[] {
   const path = columns.str(columns.scopePath[id]);
   const name = columns.str(columns.scopeName[id]);
   const owner = columns.scopeNode[id];
-  const rows: Row[] = [
+  const rows: FactRow[] = [
     ["class", columns.str(columns.scopeClass[id])],
-    ["nodes", plain(columns.scopeNodes[id])],
-    ["parameters", columns.scopeParams[id] > 0 ? scaled(columns.scopeParams[id]) : "none"],
+    ["nodes", integer(columns.scopeNodes[id])],
+    ["parameters", columns.scopeParams[id] > 0 ? formatCompact(columns.scopeParams[id]) : "none"],
     ["weights", columns.scopeBytes[id] > 0 ? bytes(columns.scopeBytes[id]) : ""],
     ["repeats", columns.scopeRepeat[id] > 1 ? `×${columns.scopeRepeat[id]}` : ""],
     [columns.isRow(id) ? "differ" : "differs", elide(columns.str(columns.scopeDifference[id]), 300)],
@@ -315,18 +322,19 @@ function ops(columns: Columns, root: number): Node {
     }
     open.push(...columns.childrenOf(open[at]));
   }
-  const sorted = [...counts].sort(([, a], [, b]) => b - a);
-  return list("ops", sorted, ([op, count]) => {
+  const byCount = [...counts].sort(([, a], [, b]) => b - a);
+  return list("ops", byCount, ([op, count]) => {
     const [name, category] = [columns.str(columns.opName[op]), columns.meta.categories[columns.opCategory[op]]];
-    return el("span", swatch(category ?? "other"), elide(name, 40), el("span.onnx-nb-dim", `  ${plain(count)}`));
+    return el("span", swatch(category ?? "other"), elide(name, 40), el("span.onnx-nb-dim", `  ${integer(count)}`));
   });
 }
 
 /** Returns a function that marks the buttons of the chosen ends. */
 function cutButtons(root: HTMLElement, view: ViewContext, value: number, signal: AbortSignal): () => void {
   const { columns, host, dispatch } = view;
-  const unnamed = columns.valueNameOf(value) === "" ? "A tensor without a name cannot be an end of an extraction." : "";
-  const why = host.live ? unnamed : host.reason;
+  const obstacle =
+    columns.valueNameOf(value) === "" ? "A tensor without a name cannot be an end of an extraction." : "";
+  const why = host.live ? obstacle : host.reason;
   const press = (text: string, type: "input" | "output", title: string) =>
     button(text, () => dispatch({ type, value }), signal, { title, disabled: why !== "" });
   const input = press("Input", "input", "Start the extraction here (i)");
@@ -366,9 +374,9 @@ function openButton(root: HTMLElement, view: ViewContext, scope: number, signal:
   };
 }
 
-function answered({ rows, attributes, documentation, source }: InspectReply, signal: AbortSignal): Node[] {
-  const known: Row[] = [...rows, ["source", source === "" ? "" : mono(source, 160)]];
-  const parts: Node[] = [facts(known), ...attributeList(attributes)];
+function replyParts({ rows, attributes, documentation, source }: InspectReply, signal: AbortSignal): Node[] {
+  const factRows: FactRow[] = [...rows, ["source", source === "" ? "" : mono(source, 160)]];
+  const parts: Node[] = [facts(factRows), ...attributeList(attributes)];
   if (documentation !== "") {
     const text = el("div.onnx-nb-doc", flowing(documentation.slice(0, 20_000)));
     const copying = copyButton(() => documentation, signal);
@@ -388,15 +396,15 @@ function flowing(text: string): string {
 /** Returns the attributes of a node as in the columns, which shorten long ones. */
 function statedAttributes(columns: Columns, node: number): InspectReply["attributes"] {
   const text = columns.str(columns.nodeAttributes[node]);
-  const stated = statedKeys(text);
-  const defaults = stated === null ? [] : attributePairs(columns.str(columns.opDefaults[columns.nodeOp[node]]));
+  const keys = statedKeys(text);
+  const defaults = keys === null ? [] : attributePairs(columns.str(columns.opDefaults[columns.nodeOp[node]]));
   const values = new Map(defaults);
   return [
     ...attributePairs(text).map(
       ([name, value]) => [name, value, values.get(name) === value ? "given default" : "given"] as const,
     ),
     ...defaults
-      .filter(([name]) => !stated?.includes(name.toLowerCase()))
+      .filter(([name]) => !keys?.includes(name.toLowerCase()))
       .map(([name, value]) => [name, value, "default"] as const),
   ];
 }
@@ -422,13 +430,13 @@ function attributeList(attributes: InspectReply["attributes"]): Node[] {
   ];
 }
 
-type Row = readonly [label: string, content: string | HTMLElement];
+type FactRow = readonly [label: string, content: string | HTMLElement];
 
 function heading(kind: string, name: string, signal?: AbortSignal): HTMLElement {
   const above = el("div.onnx-nb-dim", kind);
   if (signal !== undefined) above.append(copyButton(() => name, signal, "Copy name"));
-  const shown = breakable(elide(name, 160) || "(unnamed)");
-  return el("div", above, el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, ...shown));
+  const nameParts = breakable(elide(name, 160) || "(unnamed)");
+  return el("div", above, el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, ...nameParts));
 }
 
 function warning(text: string): HTMLElement {
@@ -452,17 +460,17 @@ export function list<T>(title: string, items: ArrayLike<T>, row: (item: T) => No
   const add = (from: number, to: number): void => {
     for (let at = from; at < to; at++) rows.append(el("li", row(items[at])));
   };
-  add(0, Math.min(items.length, SHOWN));
+  add(0, Math.min(items.length, ROWS_AT_FIRST));
   const section = el("section", el("h5", title), rows);
-  if (items.length > SHOWN) {
-    const more = el("button.onnx-nb-link", { type: "button" }, `show all ${plain(items.length)}`);
+  if (items.length > ROWS_AT_FIRST) {
+    const moreButton = el("button.onnx-nb-link", { type: "button" }, `show all ${integer(items.length)}`);
     const press = (): void => {
-      more.remove();
-      add(SHOWN, Math.min(items.length, LISTED));
-      if (items.length > LISTED) rows.append(el("li.onnx-nb-dim", `and ${plain(items.length - LISTED)} more`));
+      moreButton.remove();
+      add(ROWS_AT_FIRST, Math.min(items.length, MAX_ROWS));
+      if (items.length > MAX_ROWS) rows.append(el("li.onnx-nb-dim", `and ${integer(items.length - MAX_ROWS)} more`));
     };
-    more.addEventListener("click", press, { once: true });
-    section.append(more);
+    moreButton.addEventListener("click", press, { once: true });
+    section.append(moreButton);
   }
   return section;
 }

@@ -8,17 +8,17 @@ import { Columns, type Target } from "../protocol/columns.ts";
 import { failure } from "../protocol/host.ts";
 import { Overlay } from "../scene/overlay.ts";
 import type { Boundary, Submodel } from "../scene/state.ts";
-import { fillings, settle } from "./dom.ts";
+import { fillings, settle } from "../ui/dom.ts";
+import { type OnProgress, Task } from "../ui/task.ts";
 import { download } from "./export.ts";
-import { type OnProgress, Task } from "./task.ts";
 import type { ViewContext } from "./viewcontext.ts";
 
 export type KernelActions = ReturnType<typeof createKernelActions>;
 
 /** Returns the names of chosen tensors. */
 export function namesOf(columns: Columns, boundary: Boundary): { inputs: string[]; outputs: string[] } {
-  const named = (values: readonly number[]): string[] => values.map((value) => columns.valueNameOf(value));
-  return { inputs: named(boundary.inputs), outputs: named(boundary.outputs) };
+  const tensorNames = (values: readonly number[]): string[] => values.map((value) => columns.valueNameOf(value));
+  return { inputs: tensorNames(boundary.inputs), outputs: tensorNames(boundary.outputs) };
 }
 
 export function createKernelActions({ columns, host, state, dispatch, announce, signal }: ViewContext) {
@@ -27,14 +27,14 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
   const coloring = fillings(signal);
   /** tasks that begin when those before them have ended */
   const queue: (() => void)[] = [];
-  const failed = (error: unknown): void => dispatch({ type: "error", error: failure(error) });
-  const finished = (text: string): void => dispatch({ type: "finished", finished: text });
+  const fail = (error: unknown): void => dispatch({ type: "error", error: failure(error) });
+  const finish = (text: string): void => dispatch({ type: "finished", outcome: text });
 
   /** Returns the border of some nodes and scopes. */
   const borderOf = async (targets: readonly Target[], round: AbortSignal): Promise<Boundary> => {
-    const found = await host.select?.(targets, round);
-    if (found === undefined || found.obstacle !== "") throw new Error(found?.obstacle ?? host.reason);
-    return { inputs: found.inputs, outputs: found.outputs };
+    const reply = await host.select?.(targets, round);
+    if (reply === undefined || reply.obstacle !== "") throw new Error(reply?.obstacle ?? host.reason);
+    return { inputs: reply.inputs, outputs: reply.outputs };
   };
 
   /** @param ask asks the kernel, and returns a function that applies the reply */
@@ -52,8 +52,8 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
       void task.run(ask, {
         progress: (done, message) => dispatch({ type: "busy", busy: message, ...(done !== null && { done }) }),
         done: (finish) => finish(),
-        failed,
-        ended() {
+        fail,
+        onEnd() {
           dispatch({ type: "busy", busy: null });
           queue.shift()?.();
         },
@@ -70,27 +70,28 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
       const { boundary } = state();
       if (!host.live || boundary.outputs.length === 0) return;
       const { inputs, outputs } = namesOf(columns, boundary);
-      settle(host.plan(inputs, outputs, round), round, (plan) => dispatch({ type: "plan", plan }), failed);
+      settle(host.plan(inputs, outputs, round), round, (plan) => dispatch({ type: "plan", plan }), fail);
     },
     /** Extracts some nodes and scopes, or what is between the chosen inputs and outputs. */
     extract(targets?: readonly Target[]): void {
-      const chosen = state().boundary;
+      const boundaryNow = state().boundary;
       run({ busy: "Extracting the submodel…" }, async (round) => {
-        const boundary = targets === undefined ? chosen : await borderOf(targets, round);
+        const boundary = targets === undefined ? boundaryNow : await borderOf(targets, round);
         const { inputs, outputs } = namesOf(columns, boundary);
         const reply = await host.extract(inputs, outputs, round);
         const submodel = { columns: new Columns(await unpack(reply.columns)), boundary, name: reply.name };
         return () => {
           dispatch({ type: "extracted", submodel });
-          finished(reply.message);
+          finish(reply.message);
         };
       });
     },
     /** Gives the kernel the submodel that is shown again after an undo, or none. */
     restore(submodel: Submodel | null): void {
       const { inputs, outputs } = namesOf(columns, submodel?.boundary ?? { inputs: [], outputs: [] });
-      const asked: Promise<unknown> = submodel === null ? host.discard(signal) : host.extract(inputs, outputs, signal);
-      settle(asked, signal, () => undefined, failed);
+      const request: Promise<unknown> =
+        submodel === null ? host.discard(signal) : host.extract(inputs, outputs, signal);
+      settle(request, signal, () => undefined, fail);
     },
     /** Runs the model and reads one tensor, or all of them for null. */
     capture(value: number | null): void {
@@ -100,7 +101,7 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
         const message = await values.capture(value, progress, round);
         return () => {
           dispatch({ type: "captured", all: value === null });
-          finished(message);
+          finish(message);
         };
       });
     },
@@ -111,18 +112,18 @@ export function createKernelActions({ columns, host, state, dispatch, announce, 
         return () => {
           if (content === undefined) return;
           download(new Blob([content as Uint8Array<ArrayBuffer>], { type: "text/html" }), columns.meta.name, "html");
-          finished("Saved as HTML");
+          finish("Saved as HTML");
         };
       });
     },
-    /** @param restored from an earlier session; the kernel may no longer have these numbers */
-    color(by: string, restored = false): void {
+    /** @param isRestored from an earlier session; the kernel may no longer have these numbers */
+    color(by: string, isRestored = false): void {
       const round = coloring();
-      const asked = host.overlay?.(by, round);
-      if (asked === undefined) return;
+      const request = host.overlay?.(by, round);
+      if (request === undefined) return;
       const done = (data: Overlay["data"]): void =>
         dispatch({ type: "overlay", overlay: new Overlay(data), color: by });
-      settle(asked, round, done, (error) => restored || failed(error));
+      settle(request, round, done, (error) => isRestored || fail(error));
     },
     /** Ignores numbers that are still on their way, because other colors were chosen. */
     recolored: () => void coloring(),

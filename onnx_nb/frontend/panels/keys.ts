@@ -1,9 +1,9 @@
 /** Keyboard commands of a graph view, and the list of keys that it shows; a test compares the two. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import type { Step } from "../render/navigation.ts";
-import { selected } from "../scene/state.ts";
-import { button, el, facts, on } from "./dom.ts";
+import type { ArrowStep } from "../render/navigation.ts";
+import { selectionOf } from "../scene/state.ts";
+import { button, el, facts, on } from "../ui/dom.ts";
 import type { Toolbar } from "./toolbar.ts";
 import { copyNames, type ViewContext } from "./viewcontext.ts";
 import type { Viewport } from "./viewport.ts";
@@ -45,15 +45,15 @@ const SEARCHES: readonly (readonly [query: string, finds: string])[] = [
   ["MatMul > * > Softmax", "nodes in a row along the flow; ** is any number"],
 ];
 
-/** Keys of two graphs side by side, in addition to those of each. */
+/** Keys of two graphs side by side, in addition to the keys of each graph. */
 export const PAIR_KEYS: typeof KEYS = [["n  p", "the next, the previous difference"]];
 
-/** @param closed called after closing, to take the focus back */
-export function createHelp(more: typeof KEYS, closed: () => void, signal: AbortSignal) {
+/** @param onClose called after closing, to take the focus back */
+export function createHelp(extraKeys: typeof KEYS, onClose: () => void, signal: AbortSignal) {
   const close = (): boolean => {
     if (element.hidden) return false;
     element.hidden = true;
-    closed();
+    onClose();
     return true;
   };
   const done = button("Close", close, signal);
@@ -61,7 +61,7 @@ export function createHelp(more: typeof KEYS, closed: () => void, signal: AbortS
     "div.onnx-nb-help",
     { role: "dialog", "aria-label": "Keys, gestures and search", hidden: true },
     el("header", el("h4", "Keys and gestures"), done),
-    facts([...KEYS, ...more].map(([keys, effect]) => [keys, el("span", effect)])),
+    facts([...KEYS, ...extraKeys].map(([keys, effect]) => [keys, el("span", effect)])),
     el("h4", "Search"),
     facts(SEARCHES.map(([query, finds]) => [el("code", query), el("span", finds)])),
   );
@@ -91,7 +91,7 @@ export function listenKeys(
     else if (value === null) announce("Select a tensor first: click an arrow, or press Shift with an arrow key");
     else dispatch({ type, value });
   };
-  const step = (direction: Step, tensors: boolean, add = false): void => {
+  const step = (direction: ArrowStep, tensors: boolean, add = false): void => {
     const target = viewport.neighbor(direction, tensors);
     if (target === null) {
       announce("Nothing further that way");
@@ -101,7 +101,7 @@ export function listenKeys(
     else dispatch({ type: "select", target });
     viewport.show(target);
   };
-  const toggleSelected = (): void => {
+  const toggleSelection = (): void => {
     const { selection } = state();
     if (selection === null) return;
     const scope =
@@ -119,13 +119,13 @@ export function listenKeys(
       else if (busy !== null || plan === null || plan.missing.length > 0) announce(busy ?? plan?.message ?? "");
       else dispatch({ type: "extract" });
     },
-    e: (event) => (event.shiftKey ? dispatch({ type: "expandAll" }) : toggleSelected()),
+    e: (event) => (event.shiftKey ? dispatch({ type: "expandAll" }) : toggleSelection()),
     c: (event) => {
       if (event.shiftKey) dispatch({ type: "collapseAll" });
     },
-    Enter: toggleSelected,
+    Enter: toggleSelection,
     f: (event) => {
-      const targets = selected(state());
+      const targets = selectionOf(state());
       if (!event.shiftKey) dispatch({ type: "fit" });
       else if (targets.length === 0) announce("Nothing is selected");
       else dispatch({ type: "fit", targets });
@@ -154,7 +154,7 @@ export function listenKeys(
     y: () => dispatch({ type: "redo" }),
     a: () => dispatch({ type: "selectAll", targets: viewport.siblings() }),
     c: () => {
-      const targets = selected(state());
+      const targets = selectionOf(state());
       // the person wants to copy the marked text
       if (targets.length === 0 || window.getSelection()?.isCollapsed === false) return false;
       return copyNames(view, targets);
@@ -192,6 +192,6 @@ export function listenKeys(
 function tensorOf(columns: Columns, selection: Target | null): number | null {
   if (selection?.kind === "tensor") return columns.isConstant(selection.id) ? null : selection.id;
   if (selection?.kind !== "node") return null;
-  const made = columns.outputsOf(selection.id).filter((value) => value >= 0);
-  return made.length === 1 ? made[0] : null;
+  const outputs = columns.outputsOf(selection.id).filter((value) => value >= 0);
+  return outputs.length === 1 ? outputs[0] : null;
 }

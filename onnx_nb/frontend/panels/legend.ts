@@ -6,11 +6,11 @@
 
 import type { Columns } from "../protocol/columns.ts";
 import { categoryTitle, categoryVariable, createRamp, labelKeys } from "../render/theme.ts";
-import { counted, plain } from "../scene/formatting.ts";
-import { EVERYTHING, type Overlay } from "../scene/overlay.ts";
-import { quoted } from "../search/query.ts";
+import { countOf, integer } from "../scene/formatting.ts";
+import { FULL_RANGE, type Overlay } from "../scene/overlay.ts";
+import { quote } from "../search/query.ts";
 import { search } from "../search/search.ts";
-import { button, el, elide, fillings, on } from "./dom.ts";
+import { button, el, elide, fillings, on } from "../ui/dom.ts";
 import type { Panel, ViewContext } from "./viewcontext.ts";
 
 /** Steps of the filter's sliders. */
@@ -20,9 +20,10 @@ const OPS = 16;
 
 /** Fills the legend again; the focus stays on the pressed button. */
 function refill(element: HTMLElement, fill: () => void): void {
-  const pressed = element.querySelector("button:focus")?.textContent;
+  const buttonText = element.querySelector("button:focus")?.textContent;
   fill();
-  if (pressed != null) [...element.querySelectorAll("button")].find((each) => each.textContent === pressed)?.focus();
+  if (buttonText != null)
+    [...element.querySelectorAll("button")].find((candidate) => candidate.textContent === buttonText)?.focus();
 }
 
 function closing(dispatch: ViewContext["dispatch"], round: AbortSignal): HTMLElement {
@@ -37,34 +38,34 @@ function closing(dispatch: ViewContext["dispatch"], round: AbortSignal): HTMLEle
 export function createLegend({ columns, dispatch, signal }: ViewContext, isDark: () => boolean): Panel {
   const element = el("div.onnx-nb-legend", { role: "group" });
   const next = fillings(signal);
-  const known = categoriesOf(columns);
-  let shown: { readonly overlay: Overlay | null; readonly dark: boolean; readonly search: string } | undefined;
+  const categories = categoriesOf(columns);
+  let lastShown: { readonly overlay: Overlay | null; readonly dark: boolean; readonly search: string } | undefined;
 
   /** Highlights the nodes of a query, or clears them if they are highlighted. */
   const light = (query: string): void => {
-    const lit = shown?.search === query;
+    const lit = lastShown?.search === query;
     dispatch({ type: "search", text: lit ? "" : query, hits: lit ? [] : search(columns, query, Infinity).hits });
   };
   const fillCategories = (lit: string, round: AbortSignal): void => {
     element.replaceChildren();
     element.setAttribute("aria-label", "Colors of op categories");
-    const press = ({ query, count }: Lit, ...content: (Node | string)[]): HTMLElement => {
-      const title = `${counted(count, "node")}; press to light all`;
+    const press = ({ query, count }: Highlight, ...content: (Node | string)[]): HTMLElement => {
+      const title = `${countOf(count, "node")}; press to light all`;
       const properties = { class: "onnx-nb-swatched", title, "aria-pressed": String(lit === query) };
-      const made = button("", () => light(query), round, properties);
-      made.append(...content);
-      return made;
+      const key = button("", () => light(query), round, properties);
+      key.append(...content);
+      return key;
     };
-    for (const category of known) {
+    for (const category of categories) {
       const { name, ops, query } = category;
       const color = `var(${categoryVariable(name)}, var(--nb-cat-other))`;
       element.append(press(category, el("i", { style: { background: color } }), elide(categoryTitle(name), 40)));
       if (ops.length < 2 || (lit !== query && !ops.some((op) => op.query === lit))) continue;
-      const inner = ops.slice(0, OPS).map((op) => press(op, elide(op.name, 40), el("span", ` ${plain(op.count)}`)));
-      if (ops.length > OPS) inner.push(el("span", `and ${plain(ops.length - OPS)} more`));
+      const inner = ops.slice(0, OPS).map((op) => press(op, elide(op.name, 40), el("span", ` ${integer(op.count)}`)));
+      if (ops.length > OPS) inner.push(el("span", `and ${integer(ops.length - OPS)} more`));
       element.append(el("span.onnx-nb-legend-ops", { style: { "border-color": color } }, ...inner));
     }
-    element.hidden = known.length === 0;
+    element.hidden = categories.length === 0;
   };
   const fillLabels = (overlay: Overlay, labels: readonly string[], round: AbortSignal): void => {
     const { label, unmatched } = overlay.data;
@@ -74,31 +75,31 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
     for (const at of overlay.data.nodes) if (!Number.isNaN(at)) counts[at]++;
     const { range } = overlay;
     const press = (text: string, from: number, to: number, ...swatch: Node[]): HTMLElement => {
-      const only = overlay.only(from, to);
-      const lit = range.from === only.from && range.to === only.to;
-      const count = counts.subarray(from, to).reduce((sum, each) => sum + each, 0);
-      const title = `${counted(count, "node")}; press to show only them`;
+      const ownRange = overlay.rangeOf(from, to);
+      const lit = range.from === ownRange.from && range.to === ownRange.to;
+      const count = counts.subarray(from, to).reduce((sum, count) => sum + count, 0);
+      const title = `${countOf(count, "node")}; press to show only them`;
       const properties = { class: "onnx-nb-swatched", title, "aria-pressed": String(lit) };
-      const pressed = button("", () => dispatch({ type: "range", range: lit ? EVERYTHING : only }), round, properties);
-      pressed.append(...swatch, elide(text, 40));
-      return pressed;
+      const key = button("", () => dispatch({ type: "range", range: lit ? FULL_RANGE : ownRange }), round, properties);
+      key.append(...swatch, elide(text, 40));
+      return key;
     };
-    const made = labelKeys(labels).flatMap(({ text, from, to, fill }) => {
+    const keys = labelKeys(labels).flatMap(({ text, from, to, fill }) => {
       const key = press(text, from, to, el("i", { style: { background: fill } }));
-      const only = overlay.only(from, to);
-      if (to - from < 2 || range.from < only.from || range.to > only.to) return [key];
+      const ownRange = overlay.rangeOf(from, to);
+      if (to - from < 2 || range.from < ownRange.from || range.to > ownRange.to) return [key];
       const last = Math.min(to, from + OPS);
       const inner = labels.slice(from, last).map((name, at) => press(name || "none", from + at, from + at + 1));
-      if (last < to) inner.push(el("span", `and ${plain(to - last)} more`));
+      if (last < to) inner.push(el("span", `and ${integer(to - last)} more`));
       return [key, el("span.onnx-nb-legend-ops", { style: { "border-color": fill } }, ...inner)];
     });
     element.replaceChildren(
       el(
         "div.onnx-nb-scale-title",
         el("b", elide(label || "label", 40)),
-        el("span", unmatched > 0 ? `${counted(unmatched, "name")} not in the model` : ""),
+        el("span", unmatched > 0 ? `${countOf(unmatched, "name")} not in the model` : ""),
       ),
-      ...made,
+      ...keys,
       closing(dispatch, round),
     );
   };
@@ -108,17 +109,17 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
     element.setAttribute("aria-label", `Colors: ${label}`);
     const slider = (name: string, at: number): HTMLInputElement => {
       const attributes = { min: 0, max: STEPS, step: 1, value: Math.round(at * STEPS), "aria-label": name };
-      const made = el("input.onnx-nb-slider", { type: "range", ...attributes });
-      on(made, "input", round, () => {
+      const slider = el("input.onnx-nb-slider", { type: "range", ...attributes });
+      on(slider, "input", round, () => {
         const [low, high] = [Number(from.value), Number(to.value)];
-        if (low > high) made.value = String(made === from ? high : low);
+        if (low > high) slider.value = String(slider === from ? high : low);
         dispatch({ type: "range", range: { from: Number(from.value) / STEPS, to: Number(to.value) / STEPS } });
       });
-      return made;
+      return slider;
     };
     const from = slider("Show from", overlay.range.from);
     const to = slider("Show up to", overlay.range.to);
-    const note = unmatched > 0 ? ` · ${counted(unmatched, "name")} not in the model` : "";
+    const note = unmatched > 0 ? ` · ${countOf(unmatched, "name")} not in the model` : "";
     element.replaceChildren(
       el("div.onnx-nb-scale-title", el("b", elide(label || "value", 40)), el("span", `${reduce} over scopes${note}`)),
       el(
@@ -134,9 +135,9 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
   return {
     element,
     update({ overlay, search }) {
-      const before = shown;
+      const before = lastShown;
       const dark = isDark();
-      shown = { overlay, dark, search };
+      lastShown = { overlay, dark, search };
       const labels = overlay?.data.labels;
       element.classList.toggle("onnx-nb-scale", overlay !== null && labels === undefined);
       if (overlay !== null && labels !== undefined) {
@@ -156,14 +157,14 @@ export function createLegend({ columns, dispatch, signal }: ViewContext, isDark:
 }
 
 /** Nodes highlighted by a search. */
-interface Lit {
+interface Highlight {
   readonly name: string;
   readonly count: number;
   readonly query: string;
 }
 
 /** Returns the drawn categories with their ops, the most frequent first. */
-function categoriesOf(columns: Columns): (Lit & { readonly ops: readonly Lit[] })[] {
+function categoriesOf(columns: Columns): (Highlight & { readonly ops: readonly Highlight[] })[] {
   const perOp = new Uint32Array(columns.opName.length);
   for (let node = 0; node < columns.nodeCount; node++) if (!columns.isFolded(node)) perOp[columns.nodeOp[node]]++;
   // an op of two domains is one word in a search
@@ -174,7 +175,7 @@ function categoriesOf(columns: Columns): (Lit & { readonly ops: readonly Lit[] }
     const name = columns.str(columns.opName[op]);
     counts.set(columns.opCategory[op], ops.set(name, (ops.get(name) ?? 0) + count));
   });
-  const word = (name: string): string => (/^\w+$/.test(name) ? name : quoted(name));
+  const word = (name: string): string => (/^\w+$/.test(name) ? name : quote(name));
   return [...counts]
     .sort(([a], [b]) => a - b)
     .map(([category, inside]) => {

@@ -4,7 +4,7 @@ import { type Camera, type Size, visible } from "../render/camera.ts";
 import type { HitIndex } from "../render/hit.ts";
 import type { Theme } from "../render/theme.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
-import { on } from "./dom.ts";
+import { on } from "../ui/dom.ts";
 
 export type Minimap = ReturnType<typeof createMinimap>;
 
@@ -20,8 +20,8 @@ const STRETCH = 4;
 export function createMinimap(canvas: HTMLCanvasElement, move: (x: number, y: number) => void, signal: AbortSignal) {
   const ctx = canvas.getContext("2d");
   const map = document.createElement("canvas");
-  const inked = map.getContext("2d");
-  let drawn: { scene: Scene; theme: Theme } | null = null;
+  const pen = map.getContext("2d");
+  let lastDrawing: { scene: Scene; theme: Theme } | null = null;
   let [sx, sy] = [1, 1];
   let bounds = { x: 0, y: 0, w: 1, h: 1 };
 
@@ -34,33 +34,33 @@ export function createMinimap(canvas: HTMLCanvasElement, move: (x: number, y: nu
     sy = Math.min(sy, s * STRETCH);
     const width = Math.max(40, bounds.w * sx + 2 * MARGIN);
     const height = Math.max(24, bounds.h * sy + 2 * MARGIN);
-    for (const each of [canvas, map]) {
-      each.width = Math.round(width * dpr);
-      each.height = Math.round(height * dpr);
+    for (const target of [canvas, map]) {
+      target.width = Math.round(width * dpr);
+      target.height = Math.round(height * dpr);
     }
     canvas.style.width = `${width}px`;
     canvas.style.height = `${height}px`;
-    if (inked === null) return;
-    inked.setTransform(dpr * sx, 0, 0, dpr * sy, dpr * (MARGIN - bounds.x * sx), dpr * (MARGIN - bounds.y * sy));
+    if (pen === null) return;
+    pen.setTransform(dpr * sx, 0, 0, dpr * sy, dpr * (MARGIN - bounds.x * sx), dpr * (MARGIN - bounds.y * sy));
     const { kind, x, y, w, h } = scene.boxes;
-    const { boxes } = index.seen(bounds.x, bounds.y, bounds.x + bounds.w, bounds.y + bounds.h, GRAIN / s);
-    const small = (box: number): boolean => Math.max(w[box], h[box]) * s < GRAIN;
-    const patch = (color: string, wanted: (box: number) => boolean): void => {
-      inked.beginPath();
+    const { boxes } = index.itemsIn(bounds.x, bounds.y, bounds.x + bounds.w, bounds.y + bounds.h, GRAIN / s);
+    const isSmall = (box: number): boolean => Math.max(w[box], h[box]) * s < GRAIN;
+    const patch = (color: string, isMember: (box: number) => boolean): void => {
+      pen.beginPath();
       for (const box of boxes) {
         // a box of less than a pixel still leaves a trace
-        if (wanted(box)) inked.rect(x[box], y[box], Math.max(w[box], 1 / sx), Math.max(h[box] - 2, 1 / sy));
+        if (isMember(box)) pen.rect(x[box], y[box], Math.max(w[box], 1 / sx), Math.max(h[box] - 2, 1 / sy));
       }
-      inked.fillStyle = color;
-      inked.fill();
+      pen.fillStyle = color;
+      pen.fill();
     };
-    inked.globalAlpha = 0.55;
+    pen.globalAlpha = 0.55;
     patch(theme.line, (box) => kind[box] === BOX.OPEN);
-    inked.globalAlpha = 0.8;
+    pen.globalAlpha = 0.8;
     const closed = (box: number): boolean => kind[box] === BOX.NODE || kind[box] === BOX.SCOPE;
-    patch(theme.edge, (box) => closed(box) || (kind[box] === BOX.OPEN && small(box)));
+    patch(theme.edge, (box) => closed(box) || (kind[box] === BOX.OPEN && isSmall(box)));
     patch(theme.text, (box) => kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
-    inked.globalAlpha = 1;
+    pen.globalAlpha = 1;
   };
 
   const at = (event: PointerEvent): void =>
@@ -78,15 +78,15 @@ export function createMinimap(canvas: HTMLCanvasElement, move: (x: number, y: nu
 
   return {
     update(scene: Scene, index: HitIndex, theme: Theme, camera: Camera, view: Size): void {
-      const seen = visible(camera, view);
+      const area = visible(camera, view);
       const { x, y, w, h } = scene.bounds;
       // no map is needed while everything is visible
-      canvas.hidden = seen.x <= x && seen.y <= y && seen.x + seen.w >= x + w && seen.y + seen.h >= y + h;
+      canvas.hidden = area.x <= x && area.y <= y && area.x + area.w >= x + w && area.y + area.h >= y + h;
       if (canvas.hidden || ctx === null) return;
       const dpr = window.devicePixelRatio || 1;
-      if (drawn?.scene !== scene || drawn.theme !== theme) {
+      if (lastDrawing?.scene !== scene || lastDrawing.theme !== theme) {
         paint(scene, index, theme, dpr);
-        drawn = { scene, theme };
+        lastDrawing = { scene, theme };
       }
       ctx.setTransform(1, 0, 0, 1, 0, 0);
       ctx.clearRect(0, 0, canvas.width, canvas.height);
@@ -94,8 +94,8 @@ export function createMinimap(canvas: HTMLCanvasElement, move: (x: number, y: nu
       ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
       const across = (at: number): number => Math.min(canvas.width / dpr - 1, Math.max(1, (at - x) * sx + MARGIN));
       const along = (at: number): number => Math.min(canvas.height / dpr - 1, Math.max(1, (at - y) * sy + MARGIN));
-      const [left, right] = [across(seen.x), across(seen.x + seen.w)];
-      const [top, bottom] = [along(seen.y), along(seen.y + seen.h)];
+      const [left, right] = [across(area.x), across(area.x + area.w)];
+      const [top, bottom] = [along(area.y), along(area.y + area.h)];
       ctx.fillStyle = theme.halo;
       ctx.strokeStyle = theme.accent;
       ctx.lineWidth = 1.5;

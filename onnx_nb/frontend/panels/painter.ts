@@ -6,15 +6,15 @@
 
 import * as cameras from "../render/camera.ts";
 import { draw, type Pen, type Picture } from "../render/canvas.ts";
+import { el, onAbort } from "../ui/dom.ts";
 import type { CameraControl } from "./cameracontrol.ts";
-import { el, onAbort } from "./dom.ts";
 
 export interface PainterEvents {
   /** null while there is nothing to draw */
   picture(): Picture | null;
   /** the window moved to a screen of another density */
-  resized(): void;
-  painted(picture: Picture): void;
+  onResize(): void;
+  onPaint(picture: Picture): void;
 }
 
 /** Milliseconds that a picture may take to draw; a slower one is moved as a bitmap … */
@@ -40,7 +40,7 @@ export class Painter {
   #cost = 0;
   #bitmap: HTMLCanvasElement | null = null;
   /** camera and time of the bitmap; null if it is outdated */
-  #drawn: { readonly camera: cameras.Camera; readonly time: number } | null = null;
+  #lastBitmap: { readonly camera: cameras.Camera; readonly time: number } | null = null;
 
   constructor(canvas: HTMLCanvasElement, control: CameraControl, events: PainterEvents, signal: AbortSignal) {
     this.#canvas = canvas;
@@ -62,11 +62,11 @@ export class Painter {
 
   /** Marks the bitmap as outdated. */
   invalidate(): void {
-    this.#drawn = null;
+    this.#lastBitmap = null;
   }
 
   /** Follows the camera, and draws in full once it rests. */
-  moved(): void {
+  onMove(): void {
     this.#schedule();
     window.clearTimeout(this.#settleTimer);
     this.#settleTimer = window.setTimeout(this.redraw, SETTLE_MS);
@@ -99,24 +99,24 @@ export class Painter {
     const picture = this.#events.picture();
     if (picture === null || context === null || view.w === 0 || this.#signal.aborted) return;
     if (!this.fits(view.w)) {
-      this.#events.resized();
+      this.#events.onResize();
       return;
     }
     const density = window.devicePixelRatio || 1;
     const now = performance.now();
     const { width, height } = this.#canvas;
     Object.assign(this.#paper, { width, height });
-    if (this.#drawn !== null && now - this.#drawn.time < Math.max(REDRAWN_MS, PATIENCE * this.#cost)) {
-      this.#moveBitmap(context, this.#drawn.camera, picture.theme.background, density);
+    if (this.#lastBitmap !== null && now - this.#lastBitmap.time < Math.max(REDRAWN_MS, PATIENCE * this.#cost)) {
+      this.#moveBitmap(context, this.#lastBitmap.camera, picture.theme.background, density);
     } else {
-      const slow = this.#cost > SLOW_MS;
-      this.#bitmap = slow ? (this.#bitmap ?? el("canvas")) : null;
+      const isSlow = this.#cost > SLOW_MS;
+      this.#bitmap = isSlow ? (this.#bitmap ?? el("canvas")) : null;
       if (this.#bitmap !== null && this.#bitmap.width !== width) this.#bitmap.width = width;
       if (this.#bitmap !== null && this.#bitmap.height !== height) this.#bitmap.height = height;
       const paper: Pen = this.#bitmap?.getContext("2d", { alpha: false }) ?? context;
       draw(paper, picture, camera, view, density);
       this.#cost = performance.now() - now;
-      this.#drawn = slow ? { camera, time: now } : null;
+      this.#lastBitmap = isSlow ? { camera, time: now } : null;
       if (this.#bitmap !== null) {
         context.setTransform(1, 0, 0, 1, 0, 0);
         context.drawImage(this.#bitmap, 0, 0);
@@ -124,7 +124,7 @@ export class Painter {
     }
     this.#screen?.transferFromImageBitmap(this.#paper.transferToImageBitmap());
     this.#paper.width = 1;
-    this.#events.painted(picture);
+    this.#events.onPaint(picture);
   }
 
   #moveBitmap(

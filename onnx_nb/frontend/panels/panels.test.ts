@@ -2,12 +2,12 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Target } from "../protocol/columns.ts";
 import { columnsOf } from "../protocol/testing.ts";
-import { selected } from "../scene/state.ts";
+import { selectionOf } from "../scene/state.ts";
 import { createExtractBar } from "./extractbar.ts";
 import { createInspector } from "./inspector.ts";
 import { createLegend } from "./legend.ts";
 import { createSummary, type SummaryData } from "./summary.ts";
-import { buttonIn, FakeHost, FakeView, furnish, MODEL, settled } from "./testing.ts";
+import { buttonIn, FakeHost, FakeView, furnish, MODEL, settle } from "./testing.ts";
 import { createToolbar } from "./toolbar.ts";
 import { Tree } from "./tree.ts";
 
@@ -40,7 +40,7 @@ describe("the tree", () => {
 
   it("lists scopes, nodes and tensors in file order, with their levels", async () => {
     tree();
-    await settled();
+    await settle();
     expect(rows()).toEqual([
       "1 x",
       "1 enc",
@@ -61,30 +61,30 @@ describe("the tree", () => {
 
   it("selects and reveals an activated row, as a click on the canvas does", async () => {
     tree();
-    await settled();
+    await settle();
     row("[data-tensor=left]").click();
-    expect(view.sent).toEqual([
+    expect(view.actions).toEqual([
       { type: "select", target: at("tensor", "left") },
       { type: "reveal", target: at("tensor", "left") },
     ]);
-    await settled();
+    await settle();
     expect(row("[data-tensor=left]").getAttribute("aria-selected")).toBe("true");
     expect(row("[role=tree]").getAttribute("aria-activedescendant")).toBe(row("[data-tensor=left]").id);
   });
 
   it("moves, opens and closes by keys", async () => {
     tree();
-    await settled();
+    await settle();
     row("[role=tree]").focus();
     key("ArrowDown");
     key("Enter");
     expect(view.now.selection).toEqual(at("scope", "enc"));
     key("ArrowLeft");
     expect(view.now.open.has(at("scope", "enc").id)).toBe(false);
-    await settled();
+    await settle();
     expect(rows()).toEqual(["1 x", "1 enc", "1 sum", "2 q", "1 act", "2 y"]);
     key("ArrowRight");
-    await settled();
+    await settle();
     key("End");
     key("ArrowLeft"); // from the tensor to its node
     key("ArrowLeft"); // hides the node's tensors
@@ -96,10 +96,10 @@ describe("the tree", () => {
     const columns = columnsOf(`input t0 1 float32\n${lines.join("\n")}`);
     view = new FakeView(host, columns, [0]);
     tree();
-    await settled();
+    await settle();
     expect(rows().length).toBeLessThan(150);
     view.dispatch({ type: "select", target: columns.find("n4000", "node") as Target });
-    await settled();
+    await settle();
     expect(row("[data-node=n4000]").getAttribute("aria-selected")).toBe("true");
   });
 });
@@ -129,11 +129,11 @@ describe("the inspector", () => {
     expect(onwards?.dataset.go).toBe(`tensor ${at("tensor", "right").id}`);
     onwards?.focus();
     inspector.update({ ...view.now, selection: at("tensor", "right") });
-    await settled(1);
+    await settle(1);
     expect(root.textContent).toContain("2 of 2 parallel");
     expect(document.activeElement?.textContent).toBe("›");
     inspector.update({ ...view.now, selection: at("tensor", "p") });
-    await settled(1);
+    await settle(1);
     expect(root.textContent).not.toContain("parallel tensors");
     expect(document.activeElement).toBe(inspector.element);
   });
@@ -150,7 +150,7 @@ describe("the inspector", () => {
       source: "model.py:12",
     };
     inspect(at("node", "enc/mm"));
-    await settled(5);
+    await settle(5);
     for (const text of [
       "A p".slice(0, 1),
       "W",
@@ -178,7 +178,7 @@ describe("the inspector", () => {
     expect(buttonIn(root, "Expand")).toBeTruthy();
     buttonIn(root, "Select all in it").click();
     expect(view.now.open.has(at("scope", "enc").id)).toBe(true);
-    expect(selected(view.now)).toEqual([at("node", "enc/mm"), at("node", "enc/split")]);
+    expect(selectionOf(view.now)).toEqual([at("node", "enc/mm"), at("node", "enc/split")]);
   });
 
   it("shows the model while nothing is selected", () => {
@@ -219,7 +219,7 @@ describe("the search", () => {
     input.focus();
     input.value = "enc";
     input.dispatchEvent(new Event("input"));
-    await settled(120);
+    await settle(120);
     expect([...root.querySelectorAll("[role=option]")]).toHaveLength(3);
     expect(root.textContent).toContain("1 of 3");
     key("Enter");
@@ -227,7 +227,7 @@ describe("the search", () => {
     key("Enter");
     expect(view.now.selection).toEqual(at("node", "enc/mm"));
     key("Enter", true);
-    expect(view.sent.at(-1)).toEqual({ type: "reveal", target: at("scope", "enc") });
+    expect(view.actions.at(-1)).toEqual({ type: "reveal", target: at("scope", "enc") });
     key("Escape");
     expect(view.now.hits).toEqual([]);
   });

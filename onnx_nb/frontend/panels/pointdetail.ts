@@ -1,11 +1,19 @@
 /** The pane with the errors of the chosen point; details from the kernel arrive later. */
 
 import { histogram } from "../charts/histogram.ts";
-import { type Detail, type Details, type Kind, type Points, STATE, WHICH, type Which } from "../protocol/comparison.ts";
+import {
+  type Detail,
+  type Details,
+  ERROR_KINDS,
+  type ErrorKind,
+  type HistogramKind,
+  type Points,
+  STATE,
+} from "../protocol/comparison.ts";
 import { failureText } from "../protocol/host.ts";
 import { createRamp } from "../render/theme.ts";
-import { counted, magnitude, plain } from "../scene/formatting.ts";
-import { button, copyButton, el, elide, facts, fillings, on, onAbort, svg } from "./dom.ts";
+import { countOf, integer, magnitude } from "../scene/formatting.ts";
+import { button, copyButton, el, elide, facts, fillings, on, onAbort, svg } from "../ui/dom.ts";
 
 /** Milliseconds after which a point that is being loaded is shown without its details. */
 const PATIENCE_MS = 150;
@@ -23,31 +31,31 @@ export function createPointDetail(
 ) {
   const element = el("aside.onnx-nb-detail", { "aria-label": "Errors of the point", tabindex: 0 });
   const filling = fillings(signal);
-  const loaded = new Map<number, Details>();
-  let shown = -1;
-  let wanted: Which = points.about.isolated ? "isolated" : "cumulative";
+  const cache = new Map<number, Details>();
+  let shownRow = -1;
+  let preference: ErrorKind = points.about.isolated ? "isolated" : "cumulative";
 
   const fill = (row: number, details: Details | string | null, round: AbortSignal): void => {
-    const which = points.state(wanted, row) === STATE.UNKNOWN ? points.best(row) : wanted;
-    const turned = (to: Which): void => {
-      wanted = to;
+    const kind = points.state(preference, row) === STATE.UNKNOWN ? points.bestKind(row) : preference;
+    const onTurn = (to: ErrorKind): void => {
+      preference = to;
       update();
       element.querySelector<HTMLElement>("[aria-label=Errors] [aria-pressed=true]")?.focus();
     };
     const top = element.scrollTop;
-    element.replaceChildren(...errorsOf(points, row, which, details, dark(), turned, actions(row, round), round));
+    element.replaceChildren(...errorsOf(points, row, kind, details, dark(), onTurn, actions(row, round), round));
     element.scrollTop = top;
   };
   const update = (): void => {
     const round = filling();
-    const row = shown;
+    const row = shownRow;
     if (row < 0) {
       element.replaceChildren(el("p.onnx-nb-dim", points.count === 0 ? "" : "Choose a point to see its errors."));
       return;
     }
-    const which = points.state(wanted, row) === STATE.UNKNOWN ? points.best(row) : wanted;
-    const known = loaded.get(row);
-    if (known !== undefined || points.state(which, row) === STATE.EQUAL) fill(row, known ?? {}, round);
+    const kind = points.state(preference, row) === STATE.UNKNOWN ? points.bestKind(row) : preference;
+    const cachedDetails = cache.get(row);
+    if (cachedDetails !== undefined || points.state(kind, row) === STATE.EQUAL) fill(row, cachedDetails ?? {}, round);
     else void request(row, round);
   };
   const request = async (row: number, round: AbortSignal): Promise<void> => {
@@ -56,7 +64,7 @@ export function createPointDetail(
     onAbort(round, stop);
     try {
       const details = await load(row, round);
-      loaded.set(row, details);
+      cache.set(row, details);
       stop();
       if (!round.aborted) fill(row, details, round);
     } catch (error) {
@@ -69,7 +77,7 @@ export function createPointDetail(
     element,
     /** Shows a point, −1 for none. */
     show(row: number): void {
-      shown = row;
+      shownRow = row;
       element.scrollTop = 0;
       update();
     },
@@ -78,7 +86,7 @@ export function createPointDetail(
   };
 }
 
-const KINDS: readonly (readonly [kind: Kind, title: string])[] = [
+const KINDS: readonly (readonly [kind: HistogramKind, title: string])[] = [
   ["absolute", "absolute error (log)"],
   ["signed", "signed error"],
   ["relative", "relative error (log)"],
@@ -89,15 +97,15 @@ const PER_ROW = 64;
 
 /**
  * @param details beyond the metrics; null while loading, a text if they cannot be loaded
- * @param turned is called with the kind of error that a person chooses
+ * @param onTurn is called with the kind of error that a person chooses
  */
 function errorsOf(
   points: Points,
   row: number,
-  which: Which,
+  errorKind: ErrorKind,
   details: Details | string | null,
   dark: boolean,
-  turned: (which: Which) => void,
+  onTurn: (which: ErrorKind) => void,
   actions: readonly HTMLElement[],
   signal: AbortSignal,
 ): Node[] {
@@ -109,9 +117,13 @@ function errorsOf(
   const difference = points.text("difference", row);
   if (difference !== "") parts.push(el("p.onnx-nb-difference", elide(difference, 300)));
   if (actions.length > 0) parts.push(el("div.onnx-nb-row", ...actions));
-  if (WHICH.every((each) => points.state(each, row) !== STATE.UNKNOWN)) {
-    const turn = (each: Which, text: string, title: string): HTMLButtonElement =>
-      button(text, () => turned(each), signal, { class: "onnx-nb-small", title, "aria-pressed": each === which });
+  if (ERROR_KINDS.every((candidate) => points.state(candidate, row) !== STATE.UNKNOWN)) {
+    const turn = (candidate: ErrorKind, text: string, title: string): HTMLButtonElement =>
+      button(text, () => onTurn(candidate), signal, {
+        class: "onnx-nb-small",
+        title,
+        "aria-pressed": candidate === errorKind,
+      });
     parts.push(
       el(
         "div.onnx-nb-row",
@@ -121,46 +133,46 @@ function errorsOf(
       ),
     );
   }
-  const state = points.state(which, row);
+  const state = points.state(errorKind, row);
   if (state === STATE.EQUAL) {
-    parts.push(el("p.onnx-nb-fine", "✓ Every value is the same."), figures(points, row, which, null));
+    parts.push(el("p.onnx-nb-fine", "✓ Every value is the same."), figures(points, row, errorKind, null));
     return parts;
   }
   if (typeof details === "string") parts.push(el("p.onnx-nb-dim", elide(details, 300)));
-  const detail = details === null || typeof details === "string" ? undefined : details[which];
+  const detail = details === null || typeof details === "string" ? undefined : details[errorKind];
   if (detail === undefined) {
     if (details === null) parts.push(el("p.onnx-nb-dim", { role: "status" }, "Reading its errors …"));
-    parts.push(figures(points, row, which, null));
+    parts.push(figures(points, row, errorKind, null));
     return parts;
   }
   if (state === STATE.MISMATCHED) {
     const strings = detail.dtypes[0] === "string";
-    const odd = [
-      ...(detail.nan > 0 ? [counted(detail.nan, "NaN")] : []),
-      ...(detail.inf > 0 ? [counted(detail.inf, "infinity").replace("infinitys", "infinities")] : []),
+    const mismatches = [
+      ...(detail.nan > 0 ? [countOf(detail.nan, "NaN")] : []),
+      ...(detail.inf > 0 ? [countOf(detail.inf, "infinity").replace("infinitys", "infinities")] : []),
     ];
-    const text = strings ? `${counted(detail.outside, "text")} differ` : `${odd.join(" and ")} on one side only`;
+    const text = strings ? `${countOf(detail.outside, "text")} differ` : `${mismatches.join(" and ")} on one side only`;
     parts.push(el("p.onnx-nb-bad", `✕ ${text}`));
   }
   for (const [kind, title] of KINDS) {
-    const found = detail.histogram(kind);
+    const distribution = detail.histogram(kind);
     // a single bar shows nothing
-    if (found.counts.length < 2) continue;
+    if (distribution.counts.length < 2) continue;
     const zeros = kind === "signed" ? 0 : detail.zeros[kind as "absolute"];
     parts.push(
       part(
         title,
-        histogram(found, "fitting"),
-        zeros > 0 ? `and ${plain(zeros)} that ${zeros === 1 ? "is" : "are"} 0` : "",
+        histogram(distribution, "fitting"),
+        zeros > 0 ? `and ${integer(zeros)} that ${zeros === 1 ? "is" : "are"} 0` : "",
         `onnx-nb-errors-${kind === "signed" ? "signed" : "other"}`,
       ),
     );
   }
   if (detail.channels.length > 1) parts.push(channels(detail, dark, signal));
-  const cloud = detail.sample.length > 2 ? scatter(points, row, which, detail) : null;
+  const cloud = detail.sample.length > 2 ? scatter(points, row, errorKind, detail) : null;
   if (cloud !== null) parts.push(cloud);
-  if (detail.worst.length > 0) parts.push(worst(points, detail));
-  parts.push(figures(points, row, which, detail));
+  if (detail.worst.length > 0) parts.push(worstTable(points, detail));
+  parts.push(figures(points, row, errorKind, detail));
   return parts;
 }
 
@@ -173,19 +185,19 @@ export function figure(key: string, x: number): string {
   if (key === "cosine")
     return (x >= 1 ? "1" : x.toFixed(Math.min(12, Math.max(5, Math.ceil(-Math.log10(1 - x) + 1))))).replace("-", "−");
   if (key === "outside" || key === "argmax") return `${Number((100 * x).toPrecision(3))} %`;
-  if (key === "mismatches") return plain(x);
-  if (key === "ulp50" || key === "ulp99") return x < 1e5 ? plain(Math.round(x * 10) / 10) : magnitude(x);
+  if (key === "mismatches") return integer(x);
+  if (key === "ulp50" || key === "ulp99") return x < 1e5 ? integer(Math.round(x * 10) / 10) : magnitude(x);
   return magnitude(x);
 }
 
 function origin(points: Points, row: number): HTMLElement {
   const reference = points.text("reference", row);
-  const known = [points.text("name", row), points.text("candidate", row)];
+  const names = [points.text("name", row), points.text("candidate", row)];
   return facts(
     [
       ["made by", points.text("op_type", row) || "input of the model"],
       ["tensor", points.text("candidate", row)],
-      ["reference", known.includes(reference) ? "" : reference],
+      ["reference", names.includes(reference) ? "" : reference],
       ["type", `${points.text("shape", row)} ${points.text("dtype", row)}`.trim()],
       ["source", points.text("source", row)],
       ["matched", `by ${points.text("matched", row)}`],
@@ -194,8 +206,8 @@ function origin(points: Points, row: number): HTMLElement {
   );
 }
 
-function part(title: string, content: Element, aside = "", className = ""): HTMLElement {
-  const remark = aside === "" ? null : el("span.onnx-nb-dim", aside);
+function part(title: string, content: Element, note = "", className = ""): HTMLElement {
+  const remark = note === "" ? null : el("span.onnx-nb-dim", note);
   return el(
     "section",
     { class: `onnx-nb-errors-part ${className}`.trimEnd() },
@@ -204,46 +216,46 @@ function part(title: string, content: Element, aside = "", className = ""): HTML
   );
 }
 
-function figures(points: Points, row: number, which: Which, detail: Detail | null): HTMLElement {
+function figures(points: Points, row: number, kind: ErrorKind, detail: Detail | null): HTMLElement {
   const fact = (text: string, title = ""): HTMLElement => el("span.onnx-nb-mono", { title }, text);
   const rows = points.about.metrics
-    .map(({ key, label }) => ({ key, label, x: points.numbers(which, key)[row] }))
+    .map(({ key, label }) => ({ key, label, x: points.numbers(kind, key)[row] }))
     .filter(({ x }) => !Number.isNaN(x))
     .map(({ key, label, x }): [string, HTMLElement] => [label, fact(figure(key, x), String(x))]);
   if (detail !== null) {
     const [rtol, atol] = detail.tolerance;
-    const apart = `further apart than ${atol} + ${rtol}·|reference|`;
-    rows.push(["outside", fact(`${plain(detail.outside)} of ${plain(detail.count)}`, apart)]);
-    rows.push(["equal", fact(`${plain(detail.equal)} of ${plain(detail.count)}`)]);
+    const tolerance = `further apart than ${atol} + ${rtol}·|reference|`;
+    rows.push(["outside", fact(`${integer(detail.outside)} of ${integer(detail.count)}`, tolerance)]);
+    rows.push(["equal", fact(`${integer(detail.equal)} of ${integer(detail.count)}`)]);
     if (detail.argmax !== null) {
-      rows.push(["argmax", fact(`${plain(detail.argmax[0])} of ${plain(detail.argmax[1])} rows agree`)]);
+      rows.push(["argmax", fact(`${integer(detail.argmax[0])} of ${integer(detail.argmax[1])} rows agree`)]);
     }
   }
-  return part(`all metrics, ${which}`, facts(rows, ".onnx-nb-figures"));
+  return part(`all metrics, ${kind}`, facts(rows, ".onnx-nb-figures"));
 }
 
 /** Draws the largest error at each index of an axis: few as bars, many as a map with a pixel for each. */
 function channels({ channels: errors, axis, shape }: Detail, dark: boolean, signal: AbortSignal): HTMLElement {
   const count = errors.length;
   const last = axis === shape.length - 1;
-  const title = `error per channel (${last ? "last axis" : `axis ${axis}`}, ${plain(count)})`;
-  let least = Number.POSITIVE_INFINITY;
-  let most = 0;
+  const title = `error per channel (${last ? "last axis" : `axis ${axis}`}, ${integer(count)})`;
+  let min = Number.POSITIVE_INFINITY;
+  let max = 0;
   let at = 0;
   for (let channel = 0; channel < count; channel++) {
     const x = errors[channel];
     if (x > errors[at]) at = channel;
-    if (x > 0 && x < least) least = x;
-    if (Number.isFinite(x) && x > most) most = x;
+    if (x > 0 && x < min) min = x;
+    if (Number.isFinite(x) && x > max) max = x;
   }
-  const say = (channel: number): string => `channel ${plain(channel)}: ${magnitude(errors[channel])}`;
+  const say = (channel: number): string => `channel ${integer(channel)}: ${magnitude(errors[channel])}`;
   const place = (x: number): number => {
     if (x <= 0) return 0;
     if (!Number.isFinite(x)) return 1;
-    return most <= least ? 1 : 0.08 + (0.92 * (Math.log(x) - Math.log(least))) / (Math.log(most) - Math.log(least));
+    return max <= min ? 1 : 0.08 + (0.92 * (Math.log(x) - Math.log(min))) / (Math.log(max) - Math.log(min));
   };
   const label = `The largest error is in ${say(at)}`;
-  const aside = `most in ${plain(at)}`;
+  const position = `most in ${integer(at)}`;
   if (count <= BARS) {
     const bars = Array.from({ length: count }, (_, channel) =>
       el("i", {
@@ -252,7 +264,7 @@ function channels({ channels: errors, axis, shape }: Detail, dark: boolean, sign
         style: { height: `${100 * place(errors[channel])}%` },
       }),
     );
-    return part(title, el("div.onnx-nb-bars", { role: "img", "aria-label": label }, ...bars), aside);
+    return part(title, el("div.onnx-nb-bars", { role: "img", "aria-label": label }, ...bars), position);
   }
   const columns = Math.min(count, Math.max(PER_ROW, Math.ceil(Math.sqrt(count * 8))));
   const rows = Math.ceil(count / columns);
@@ -278,20 +290,25 @@ function channels({ channels: errors, axis, shape }: Detail, dark: boolean, sign
   });
   const scale = el(
     "div.onnx-nb-scale-ends.onnx-nb-dim.onnx-nb-ramp-ends",
-    el("span", Array.prototype.includes.call(errors, 0) ? "0" : magnitude(least)),
+    el("span", Array.prototype.includes.call(errors, 0) ? "0" : magnitude(min)),
     el("i", { style: { background: ramp.gradient } }),
-    el("span", magnitude(most)),
+    el("span", magnitude(max)),
   );
-  return part(title, el("div", canvas, scale), aside);
+  return part(title, el("div", canvas, scale), position);
 }
 
 const SIDE = 132;
 
 /** Draws values of the candidate against the reference: on the diagonal where they are equal. */
-function scatter(points: Points, row: number, which: Which, { sample, count, worst }: Detail): HTMLElement | null {
+function scatter(
+  points: Points,
+  row: number,
+  kind: ErrorKind,
+  { sample, count, worst: worstValues }: Detail,
+): HTMLElement | null {
   let low = Number.POSITIVE_INFINITY;
   let high = Number.NEGATIVE_INFINITY;
-  const extremes = worst.flatMap(([, reference, candidate]) => {
+  const extremes = worstValues.flatMap(([, reference, candidate]) => {
     const pair = [reference, candidate].map((text) => Number(text.replaceAll("−", "-")));
     return pair.every(Number.isFinite) ? [pair] : [];
   });
@@ -325,12 +342,12 @@ function scatter(points: Points, row: number, which: Which, { sample, count, wor
   );
   const list = el("ul.onnx-nb-dim.onnx-nb-scatter-said");
   for (const key of ["cosine", "rmse", "sqnr", "outside"]) {
-    const metric = points.about.metrics.find((each) => each.key === key);
-    const x = points.numbers(which, key)[row];
+    const metric = points.about.metrics.find((candidate) => candidate.key === key);
+    const x = points.numbers(kind, key)[row];
     if (metric !== undefined && !Number.isNaN(x)) list.append(el("li", `${metric.label} ${figure(key, x)}`));
   }
-  const shown = `${plain(sample.length / 2)} of ${plain(count)} values`;
-  list.append(el("li", extremes.length > 0 ? `${shown}, and in red the worst` : shown));
+  const countText = `${integer(sample.length / 2)} of ${integer(count)} values`;
+  list.append(el("li", extremes.length > 0 ? `${countText}, and in red the worst` : countText));
   const [reference, candidate] = [elide(points.about.reference, 24), elide(points.about.candidate, 24)];
   const title = `${candidate} ↑ against ${reference} →`;
   const ends = el(
@@ -341,10 +358,10 @@ function scatter(points: Points, row: number, which: Which, { sample, count, wor
   return part(title, el("div.onnx-nb-scatter-box", el("div", picture, ends), list));
 }
 
-function worst(points: Points, { worst: found, errors }: Detail): HTMLElement {
+function worstTable(points: Points, { worst: worstValues, errors }: Detail): HTMLElement {
   const feeds = points.about.feeds > 1;
   const head = ["index", "reference", "candidate", "|Δ|", ...(feeds ? ["run"] : [])];
-  const rows = found.map(([index, reference, candidate, feed], at) =>
+  const rows = worstValues.map(([index, reference, candidate, feed], at) =>
     el(
       "tr",
       ...[index, reference, candidate].map((text) => el("td", { title: text }, elide(text, 26))),

@@ -5,7 +5,7 @@
  */
 
 import type { Rect } from "../render/camera.ts";
-import { focused, on, onAbort } from "./dom.ts";
+import { hasFocus, on, onAbort } from "../ui/dom.ts";
 
 export interface Gestures {
   pan(dx: number, dy: number): void;
@@ -21,7 +21,7 @@ export interface Gestures {
   /** null: the pointer has left */
   hover(at: { x: number; y: number } | null): void;
   /** a plain wheel was left to the page */
-  wheelIgnored(): void;
+  onPlainWheel(): void;
 }
 
 /** Pixels below which a movement is still a click, with a mouse and with a finger. */
@@ -32,12 +32,12 @@ const LONG_MS = 450;
 
 export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, signal: AbortSignal): void {
   const down = new Map<number, { x: number; y: number }>();
-  let [moved, traveled] = [false, 0];
+  let [hasMoved, distance] = [false, 0];
   /** corner where a selecting drag began, null while dragging pans */
   let corner: { x: number; y: number } | null = null;
   let resting = 0;
   const adds = (event: MouseEvent): boolean => event.ctrlKey || event.metaKey || event.shiftKey;
-  const rest = (): void => window.clearTimeout(resting);
+  const cancelRest = (): void => window.clearTimeout(resting);
   const at = (event: MouseEvent): { x: number; y: number } => {
     const { left, top } = canvas.getBoundingClientRect();
     return { x: event.clientX - left, y: event.clientY - top };
@@ -48,20 +48,20 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
     canvas.focus({ preventScroll: true });
     canvas.setPointerCapture(event.pointerId);
     const now = at(event);
-    rest();
+    cancelRest();
     if (down.size === 0) {
-      [moved, traveled] = [false, 0];
+      [hasMoved, distance] = [false, 0];
       corner = event.button === 0 && (event.shiftKey || gestures.selects()) ? now : null;
       if (event.pointerType === "touch") {
         resting = window.setTimeout(() => {
-          if (moved || down.size !== 1) return;
-          moved = true; // releasing it is no click
+          if (hasMoved || down.size !== 1) return;
+          hasMoved = true; // releasing it is no click
           corner = null;
           gestures.click(now.x, now.y, true);
         }, LONG_MS);
       }
     } else {
-      moved = true;
+      hasMoved = true;
       if (corner !== null) gestures.band(null); // a second finger: it is a pinch
       corner = null;
     }
@@ -76,17 +76,17 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
       return;
     }
     if (down.size === 2) {
-      const other = [...down].find(([id]) => id !== event.pointerId)?.[1] ?? before;
-      const was = Math.hypot(before.x - other.x, before.y - other.y);
-      const is = Math.hypot(now.x - other.x, now.y - other.y);
+      const secondFinger = [...down].find(([id]) => id !== event.pointerId)?.[1] ?? before;
+      const was = Math.hypot(before.x - secondFinger.x, before.y - secondFinger.y);
+      const is = Math.hypot(now.x - secondFinger.x, now.y - secondFinger.y);
       gestures.pan((now.x - before.x) / 2, (now.y - before.y) / 2);
-      if (was > 0 && is > 0) gestures.zoom(is / was, (now.x + other.x) / 2, (now.y + other.y) / 2);
+      if (was > 0 && is > 0) gestures.zoom(is / was, (now.x + secondFinger.x) / 2, (now.y + secondFinger.y) / 2);
     } else {
-      traveled += Math.hypot(now.x - before.x, now.y - before.y);
-      if (!moved && traveled < (event.pointerType === "touch" ? STILL_TOUCH : STILL)) return;
-      moved = true;
-      rest();
-      if (corner !== null) gestures.band(between(corner, now));
+      distance += Math.hypot(now.x - before.x, now.y - before.y);
+      if (!hasMoved && distance < (event.pointerType === "touch" ? STILL_TOUCH : STILL)) return;
+      hasMoved = true;
+      cancelRest();
+      if (corner !== null) gestures.band(rectOf(corner, now));
       else {
         canvas.classList.add("onnx-nb-dragging");
         gestures.pan(now.x - before.x, now.y - before.y);
@@ -95,25 +95,25 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
     down.set(event.pointerId, now);
   });
   const up = (event: PointerEvent): void => {
-    const known = down.delete(event.pointerId);
+    const wasDown = down.delete(event.pointerId);
     canvas.classList.remove("onnx-nb-dragging");
-    rest();
+    cancelRest();
     const from = corner;
     corner = null;
-    if (!known) return;
+    if (!wasDown) return;
     if (event.type === "pointercancel") {
       if (from !== null) gestures.band(null);
       return;
     }
     const now = at(event);
-    if (from !== null && moved) gestures.select(between(from, now), adds(event) || gestures.selects());
-    else if (!moved && event.button === 0) gestures.click(now.x, now.y, adds(event) || gestures.selects());
+    if (from !== null && hasMoved) gestures.select(rectOf(from, now), adds(event) || gestures.selects());
+    else if (!hasMoved && event.button === 0) gestures.click(now.x, now.y, adds(event) || gestures.selects());
   };
   on(canvas, "pointerup", signal, up);
   on(canvas, "pointercancel", signal, up);
   // Ctrl+click on a Mac, and the long press of a finger
   on(canvas, "contextmenu", { signal }, (event) => (event.ctrlKey || down.size > 0) && event.preventDefault());
-  onAbort(signal, rest);
+  onAbort(signal, cancelRest);
   on(canvas, "pointerleave", signal, () => gestures.hover(null));
   on(canvas, "dblclick", signal, (event) => {
     const { x, y } = at(event);
@@ -122,8 +122,8 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
   on(canvas, "wheel", { signal, passive: false }, (event) => {
     const line = [1, 16, 400][event.deltaMode]; // px, lines and pages
     const pinch = event.ctrlKey || event.metaKey; // a trackpad's pinch arrives as Ctrl+wheel
-    if (!pinch && !focused(canvas)) {
-      gestures.wheelIgnored();
+    if (!pinch && !hasFocus(canvas)) {
+      gestures.onPlainWheel();
       return;
     }
     event.preventDefault();
@@ -140,6 +140,6 @@ export function listenPointer(canvas: HTMLCanvasElement, gestures: Gestures, sig
   });
 }
 
-function between(a: { x: number; y: number }, b: { x: number; y: number }): Rect {
+function rectOf(a: { x: number; y: number }, b: { x: number; y: number }): Rect {
   return { x: Math.min(a.x, b.x), y: Math.min(a.y, b.y), w: Math.abs(a.x - b.x), h: Math.abs(a.y - b.y) };
 }

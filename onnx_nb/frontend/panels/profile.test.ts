@@ -1,6 +1,6 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import { squarified, Tiles } from "../charts/tiles.ts";
+import { squarify, Tiles } from "../charts/tiles.ts";
 import type { TypedArray } from "../protocol/codec.ts";
 import { ProfileData, ResourceData } from "../protocol/profile.ts";
 import { packedOf } from "../protocol/testing.ts";
@@ -80,7 +80,7 @@ beforeEach(() => furnish());
 describe("a profile", () => {
   it("lists the slowest kernel first, and its nodes once it is chosen", () => {
     const chosen: number[] = [];
-    const { root } = shown(profileOf(), { chosen: (kernel) => chosen.push(kernel) });
+    const { root } = shown(profileOf(), { onChoose: (kernel) => chosen.push(kernel) });
     const rows = [...root.querySelectorAll<HTMLElement>(".onnx-nb-tbody .onnx-nb-tr")].slice(0, 4);
     expect(rows.map((row) => row.dataset.row)).toEqual(["0", "1", "2", "3"]);
     rows[0].click();
@@ -100,7 +100,7 @@ describe("a profile", () => {
 
   it("shows what changed first, and chooses its kernel", () => {
     const chosen: number[] = [];
-    const { root } = shown(profileOf(undefined, 1), { chosen: (kernel) => chosen.push(kernel) });
+    const { root } = shown(profileOf(undefined, 1), { onChoose: (kernel) => chosen.push(kernel) });
     expect(buttonIn(root, "Changes (1)").getAttribute("aria-pressed")).toBe("true");
     root.querySelector<HTMLElement>(".onnx-nb-tbody .onnx-nb-tr")?.click();
     expect(chosen).toEqual([2]);
@@ -186,7 +186,7 @@ describe("the roofline", () => {
     const options = { label: "", categories: [], zooms: false, color: () => 0, describe: String };
     const arrange = () => ({ tiles: [tile(4, 20), tile(7, 34)] });
     const { signal } = new AbortController();
-    const { element } = new Tiles({ ...options, arrange, chosen: (row) => chosen.push(row) }, signal);
+    const { element } = new Tiles({ ...options, arrange, onChoose: (row) => chosen.push(row) }, signal);
     for (const x of [16, 18, 25, 32, 47, 48]) {
       for (const type of ["pointerdown", "pointerup"]) {
         element.dispatchEvent(new MouseEvent(type, { button: 0, clientX: x, clientY: 38 }));
@@ -258,11 +258,11 @@ describe("the treemap", () => {
 
   it("divides all of a rectangle by weight", () => {
     const weights = [6, 6, 4, 3, 2, 2, 1];
-    const places = squarified(weights, 0, 0, 6, 4);
+    const places = squarify(weights, 0, 0, 6, 4);
     places.forEach(([, , w, h], at) => {
       expect(w * h).toBeCloseTo(weights[at]);
       expect(Math.max(w / h, h / w)).toBeLessThan(3);
     });
-    expect(squarified([1, 0, 0], 0, 0, 5, 5).map(([, , w, h]) => w * h)).toEqual([25, 0, 0]);
+    expect(squarify([1, 0, 0], 0, 0, 5, 5).map(([, , w, h]) => w * h)).toEqual([25, 0, 0]);
   });
 });

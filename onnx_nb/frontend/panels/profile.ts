@@ -1,23 +1,23 @@
 /** The panel of a profile: kernels by their time, one run on a timeline, a treemap of scopes, original and optimized. */
 
-import { type Extent, type Layout, squarified, type Tile, Tiles } from "../charts/tiles.ts";
+import { type Extent, squarify, type Tile, type TileLayout, Tiles } from "../charts/tiles.ts";
 import type { ProfileData, ResourceData } from "../protocol/profile.ts";
 import { categoryVariable } from "../render/theme.ts";
-import { bytes, counted, plain, seconds, written } from "../scene/formatting.ts";
-import { button, copyButton, el, elide, facts, settle } from "./dom.ts";
+import { bytes, countOf, formatNumber, integer, seconds } from "../scene/formatting.ts";
+import { button, copyButton, el, elide, facts, settle } from "../ui/dom.ts";
+import { createTableTabs, numbers, Table, type TableColumn, type TableOptions, texts } from "../ui/table.ts";
 import { download } from "./export.ts";
-import { createTableTabs, numbers, Table, type TableColumn, type TableOptions, texts } from "./table.ts";
 
 export interface ProfileOptions {
   readonly height?: number;
   /** a person chose a kernel, −1 for none */
-  readonly chosen?: (kernel: number) => void;
+  readonly onChoose?: (kernel: number) => void;
   /** a person chose a tensor that is alive at the peak */
   readonly tensor?: (name: string) => void;
   /** reads what kernels are measured against, which takes a moment; absent where there is no kernel to ask */
   readonly resources?: () => Promise<ResourceData>;
   /** shows original and optimized graph; absent where there is none */
-  readonly pair?: (parent: HTMLElement, chosen: (kernel: number) => void, signal: AbortSignal) => Promise<PairView>;
+  readonly pair?: (parent: HTMLElement, onChoose: (kernel: number) => void, signal: AbortSignal) => Promise<PairView>;
 }
 
 /** Both graphs, in which the nodes of a kernel are selected. */
@@ -33,7 +33,7 @@ const MINIMUM = 90;
 const HEAD = 15;
 const LEFT = 44;
 /** Maximum number of tensors that are listed as alive at the peak. */
-const HELD = 200;
+const MAX_TENSORS = 200;
 
 const time = (x: number): string => (Number.isNaN(x) ? "–" : seconds(x, 3));
 const percent = (x: number): string => `${(100 * x).toFixed(1)}%`;
@@ -42,30 +42,34 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   const { about } = data;
   root.classList.add("onnx-nb-profile");
   root.style.setProperty("--nb-height", `${options.height ?? 560}px`);
-  let chosen = -1;
+  let chosenKernel = -1;
   const live = el("div.onnx-nb-live", { "aria-live": "polite" });
   const detail = el("aside.onnx-nb-detail", { "aria-label": "Kernel", tabindex: 0 });
   const describe = (kernel: number): string =>
     `${data.text("op", kernel)} ${elide(data.text("name", kernel), 80)}: ${time(data.seconds[kernel])}, ${percent(data.share[kernel])}`;
   const choose = (kernel: number, person: boolean): void => {
-    if (kernel === chosen) return;
-    chosen = kernel;
+    if (kernel === chosenKernel) return;
+    chosenKernel = kernel;
     table.choose(kernel);
     views.choose(kernel);
     explain();
     detail.scrollTop = 0;
     if (kernel >= 0) live.textContent = describe(kernel);
-    if (person) options.chosen?.(kernel);
+    if (person) options.onChoose?.(kernel);
   };
   const pick = (kernel: number): void => choose(kernel, true);
-  const explain = (): void => detail.replaceChildren(...views.held(), ...detailsOf(data, chosen, signal));
+  const explain = (): void => detail.replaceChildren(...views.heldTensors(), ...detailsOf(data, chosenKernel, signal));
   const light = (kernels: ReadonlySet<number> | null): void => {
     for (const chart of charts) chart.light(kernels);
   };
-  const chart = (label: string, arrange: (w: number, h: number, extent: Extent) => Layout, zooms: boolean): Tiles => {
+  const chart = (
+    label: string,
+    arrange: (w: number, h: number, extent: Extent) => TileLayout,
+    zooms: boolean,
+  ): Tiles => {
     const color = (kernel: number): number => data.category[kernel];
     const { categories } = about;
-    return new Tiles({ label, arrange, color, categories, describe, chosen: pick, zooms }, signal);
+    return new Tiles({ label, arrange, color, categories, describe, onChoose: pick, zooms }, signal);
   };
   const charts = [
     chart("Kernels of one run, in order", (w, h, extent) => timelineOf(data, w, h, extent), true),
@@ -73,26 +77,35 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
     ...(options.resources === undefined
       ? []
       : [
-          chart("Speed of kernels by their intensity", (w, h) => views.laid((r) => rooflineOf(data, r, w, h)), false),
-          chart("Memory by step", (w, h, extent) => views.laid((r) => memoryOf(data, r, w, h, extent)), true),
+          chart(
+            "Speed of kernels by their intensity",
+            (w, h) => views.layoutOf((r) => rooflineOf(data, r, w, h)),
+            false,
+          ),
+          chart("Memory by step", (w, h, extent) => views.layoutOf((r) => memoryOf(data, r, w, h, extent)), true),
         ]),
   ];
-  const tableOf = (noun: string, title: string, rest: Omit<TableOptions, "label" | "noun" | "sorting">) =>
+  const tableOf = (noun: string, title: string, tableOptions: Omit<TableOptions, "label" | "noun" | "sorting">) =>
     new Table(
-      { label: `${title}s of ${elide(about.model, 80)}`, noun, sorting: { key: "time", descending: true }, ...rest },
+      {
+        label: `${title}s of ${elide(about.model, 80)}`,
+        noun,
+        sorting: { key: "time", descending: true },
+        ...tableOptions,
+      },
       signal,
     );
   const table = tableOf("kernel", "Kernel", {
     count: data.count,
     columns: kernelColumns(data),
-    chosen: pick,
-    activated: () => detail.focus(),
+    onChoose: pick,
+    onActivate: () => detail.focus(),
   });
   const sums = (by: "op" | "scope", noun: string, title: string) => {
     const { names, members } = by === "op" ? byOperator(data) : byScope(data);
     const columns = sumColumns(data, title, names, members);
-    const shown = (row: number): void => light(row < 0 ? null : new Set(members[row]));
-    return [names.length, tableOf(noun, title, { count: names.length, columns, chosen: shown })] as const;
+    const lightRows = (row: number): void => light(row < 0 ? null : new Set(members[row]));
+    return [names.length, tableOf(noun, title, { count: names.length, columns, onChoose: lightRows })] as const;
   };
   const tabs = createTableTabs(
     [
@@ -110,12 +123,12 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
 
   const csv = (): void => download(new Blob([table.csv()], { type: "text/csv" }), `${about.model} kernels`, "csv");
   const save = button("Save CSV", csv, signal, { title: "The kernels that are shown, with all digits" });
-  const linked = el("span.onnx-nb-dim.onnx-nb-linked");
-  const left = about.left_out > 0 ? [`${counted(about.left_out, "short execution")} not on the timeline`] : [];
+  const linkNote = el("span.onnx-nb-dim.onnx-nb-linked");
+  const left = about.left_out > 0 ? [`${countOf(about.left_out, "short execution")} not on the timeline`] : [];
   const message = el("b.onnx-nb-said", elide(about.message, 900));
-  const more = el("span.onnx-nb-dim", [...about.facts, ...left].join(" · "));
+  const factsLine = el("span.onnx-nb-dim", [...about.facts, ...left].join(" · "));
   root.replaceChildren(
-    el("header.onnx-nb-bar", el("div.onnx-nb-announced", message, more, linked), save),
+    el("header.onnx-nb-bar", el("div.onnx-nb-announced", message, factsLine, linkNote), save),
     el(
       "div.onnx-nb-profile-body",
       el(
@@ -137,11 +150,11 @@ export function createProfile(root: HTMLElement, data: ProfileData, options: Pro
   explain();
   return {
     choose: (kernel: number): void => choose(kernel, false),
-    setLinked(text: string): void {
-      linked.textContent = elide(text, 200);
+    setLink(text: string): void {
+      linkNote.textContent = elide(text, 200);
     },
     redraw(): void {
-      for (const each of charts) each.redraw();
+      for (const chart of charts) chart.redraw();
     },
   };
 }
@@ -159,7 +172,7 @@ function createViews(
   let resources: ResourceData | string = "";
   let current = 0;
   let pair: PairView | null = null;
-  let chosen = -1;
+  let pairKernel = -1;
   const pairPlace = el("div.onnx-nb-profile-pair");
   const buttons = [
     ["Timeline", "One run, kernel by kernel; drag over a range to see it closer, 0 for all"],
@@ -175,31 +188,31 @@ function createViews(
   const legend = legendOf(data);
   const turn = (view: number): void => {
     current = view;
-    const paired = view === charts.length;
-    if ((view === 2 || view === 3) && !paired && resources === "") {
+    const isPair = view === charts.length;
+    if ((view === 2 || view === 3) && !isPair && resources === "") {
       resources = "Measuring this machine…";
-      const loaded = (found: ResourceData | string): void => {
-        resources = found;
+      const receive = (reply: ResourceData | string): void => {
+        resources = reply;
         for (const chart of charts) chart.redraw();
         explain();
       };
-      settle(options.resources?.() ?? Promise.reject(), signal, loaded, (error) => loaded(String(error)));
+      settle(options.resources?.() ?? Promise.reject(), signal, receive, (error) => receive(String(error)));
     }
-    buttons.forEach((each, at) => void each.setAttribute("aria-pressed", String(at === view)));
+    buttons.forEach((button, at) => void button.setAttribute("aria-pressed", String(at === view)));
     charts.forEach(({ element }, at) => {
       element.hidden = at !== view;
     });
-    pairPlace.hidden = !paired;
-    legend.hidden = paired;
-    root.classList.toggle("onnx-nb-profile-pairing", paired);
-    if (!paired || pairPlace.hasChildNodes() || options.pair === undefined) return;
+    pairPlace.hidden = !isPair;
+    legend.hidden = isPair;
+    root.classList.toggle("onnx-nb-profile-pairing", isPair);
+    if (!isPair || pairPlace.hasChildNodes() || options.pair === undefined) return;
     pairPlace.append(el("p.onnx-nb-nothing.onnx-nb-dim", "Reading both graphs…"));
     settle(
       options.pair(pairPlace, pick, signal),
       signal,
       (view) => {
         pair = view;
-        pair.choose(chosen);
+        pair.choose(pairKernel);
       },
       (error) => pairPlace.replaceChildren(el("p.onnx-nb-nothing", { role: "alert" }, String(error))),
     );
@@ -209,29 +222,29 @@ function createViews(
     turn(view);
     explain();
   };
-  const laid = (arrange: (found: ResourceData) => Layout): Layout =>
+  const layoutOf = (arrange: (machine: ResourceData) => TileLayout): TileLayout =>
     typeof resources === "string" ? { tiles: [] } : arrange(resources);
   /** The tensors that are alive at the peak, beside the curve. */
-  const held = (): Node[] => {
+  const heldTensors = (): Node[] => {
     if ((current !== 2 && current !== 3) || charts.length < 4 || resources === "") return [];
     if (typeof resources === "string") return [el("p", { role: "alert" }, elide(resources, 400))];
     if (current === 2) return [];
-    const { about, held } = resources;
-    const tensors = Array.from(held.subarray(0, HELD), (size, at) => {
+    const { about, heldBytes } = resources;
+    const tensors = Array.from(heldBytes.subarray(0, MAX_TENSORS), (size, at) => {
       const name = (resources as ResourceData).text("tensor", at);
       const title = `Select ${elide(name, 160)} in the graph`;
       const show = button(elide(name, 80), () => options.tensor?.(name), signal, { class: "onnx-nb-link", title });
-      return el("li", show, el("span.onnx-nb-dim", ` ${bytes(size)}`), barOf(size, held[0], "var(--nb-accent)"));
+      return el("li", show, el("span.onnx-nb-dim", ` ${bytes(size)}`), barOf(size, heldBytes[0], "var(--nb-accent)"));
     });
     return [el("b", about.message), el("ul.onnx-nb-profile-nodes", ...tensors)];
   };
   return {
-    laid,
-    held,
+    layoutOf,
+    heldTensors,
     bar: el("div.onnx-nb-chart-bar", ...buttons, legend),
     pair: pairPlace,
     choose(kernel: number): void {
-      chosen = kernel;
+      pairKernel = kernel;
       for (const chart of charts) chart.choose(kernel);
       pair?.choose(kernel);
     },
@@ -241,31 +254,31 @@ function createViews(
 // ---------------------------------------------------------------- charts
 
 /** Places the executions of one run: a lane for each thread, and one below for kernels in bodies. */
-export function timelineOf(data: ProfileData, w: number, h: number, [from, to]: Extent): Layout {
-  const { kernel, start, seconds: lasted, thread } = data.spans;
+export function timelineOf(data: ProfileData, w: number, h: number, [from, to]: Extent): TileLayout {
+  const { kernel, start, seconds: durations, thread } = data.spans;
   const depth = new Uint8Array(data.count);
-  for (let each = 0; each < data.count; each++) {
-    for (let above = data.parent[each]; above >= 0; above = data.parent[above]) depth[each]++;
+  for (let kernelRow = 0; kernelRow < data.count; kernelRow++) {
+    for (let above = data.parent[kernelRow]; above >= 0; above = data.parent[above]) depth[kernelRow]++;
   }
-  const keys = Array.from(kernel, (each, at) => thread[at] * 256 + depth[each]);
+  const keys = Array.from(kernel, (kernelRow, at) => thread[at] * 256 + depth[kernelRow]);
   const lanes = [...new Set(keys)].sort((a, b) => a - b);
-  const end = start.reduce((most, each, at) => Math.max(most, each + lasted[at]), 0) || 1;
+  const end = start.reduce((max, begin, at) => Math.max(max, begin + durations[at]), 0) || 1;
   const lane = Math.min(LANE, (h - AXIS) / Math.max(1, lanes.length));
   const x = (t: number): number => ((t / end - from) / (to - from)) * w;
   const tiles = [];
   for (let at = 0; at < kernel.length; at++) {
-    const [left, right] = [x(start[at]), x(start[at] + lasted[at])];
+    const [left, right] = [x(start[at]), x(start[at] + durations[at])];
     if (right < 0 || left > w) continue;
     const y = lanes.indexOf(keys[at]) * lane;
     const label = data.text("op", kernel[at]);
-    const [near, far] = [Math.max(0, left), Math.min(w, right)];
-    tiles.push({ row: kernel[at], x: near, y, w: far - near, h: lane, label });
+    const [x0, x1] = [Math.max(0, left), Math.min(w, right)];
+    tiles.push({ row: kernel[at], x: x0, y, w: x1 - x0, h: lane, label });
   }
   const bottom = Math.min(h - AXIS, lanes.length * lane) + 2;
-  const each = niceStep((to - from) * end, Math.max(2, Math.floor(w / 110)));
+  const tickStep = niceStep((to - from) * end, Math.max(2, Math.floor(w / 110)));
   const texts = [];
   const lines: [number, number, number, number][] = [];
-  for (let tick = Math.ceil((from * end) / each) * each; tick <= to * end + each / 1e6; tick += each) {
+  for (let tick = Math.ceil((from * end) / tickStep) * tickStep; tick <= to * end + tickStep / 1e6; tick += tickStep) {
     if (x(tick) > w - 46) break;
     texts.push({ x: x(tick) + 3, y: bottom + AXIS / 2, text: time(Math.round(tick * 1e9) / 1e9) });
     lines.push([x(tick), bottom - 2, x(tick), bottom + 6]);
@@ -273,34 +286,34 @@ export function timelineOf(data: ProfileData, w: number, h: number, [from, to]: 
   return { tiles, texts, lines, height: Math.max(MINIMUM, lanes.length * LANE + AXIS) };
 }
 
-/** Returns a round number of which about `count` make up a length. */
+/** Returns a round step that divides a length into about `count` parts. */
 function niceStep(length: number, count: number): number {
   const raw = length / count;
   const power = 10 ** Math.floor(Math.log10(raw));
-  return power * ([1, 2, 5].find((each) => each * power >= raw) ?? 10);
+  return power * ([1, 2, 5].find((factor) => factor * power >= raw) ?? 10);
 }
 
 /** Places scopes inside each other, and kernels in their scopes, with areas that are their time. */
-export function treemapOf(data: ProfileData, w: number, h: number): Layout {
-  const { scope, scopeParent, seconds: lasted } = data;
+export function treemapOf(data: ProfileData, w: number, h: number): TileLayout {
+  const { scope, scopeParent, seconds: durations } = data;
   const inside: number[][] = Array.from(scopeParent, () => []);
   const below: number[][] = Array.from(scopeParent, () => []);
   const total = new Float64Array(scopeParent.length);
   for (let kernel = 0; kernel < data.count; kernel++) {
-    const own = Math.max(0, scope[kernel]);
-    inside[own].push(kernel);
-    for (let above = own; above >= 0; above = scopeParent[above]) total[above] += lasted[kernel];
+    const ownScope = Math.max(0, scope[kernel]);
+    inside[ownScope].push(kernel);
+    for (let above = ownScope; above >= 0; above = scopeParent[above]) total[above] += durations[kernel];
   }
   scopeParent.forEach((parent, child) => {
     if (parent >= 0 && total[child] > 0) below[parent].push(child);
   });
   const tiles: Tile[] = [];
   const place = (at: number, x: number, y: number, w: number, h: number, depth: number, above: string): void => {
-    const parts = [...below[at].map((each) => ~each), ...inside[at]]
-      .map((part) => [part, part < 0 ? total[~part] : lasted[part]] as const)
+    const parts = [...below[at].map((child) => ~child), ...inside[at]]
+      .map((part) => [part, part < 0 ? total[~part] : durations[part]] as const)
       .sort(([, a], [, b]) => b - a);
     const sizes = parts.map(([, size]) => size);
-    squarified(sizes, x, y, w, h).forEach(([px, py, pw, ph], number) => {
+    squarify(sizes, x, y, w, h).forEach(([px, py, pw, ph], number) => {
       const [part] = parts[number];
       if (pw * ph < 0.4) return;
       if (part >= 0) {
@@ -308,13 +321,13 @@ export function treemapOf(data: ProfileData, w: number, h: number): Layout {
         return;
       }
       const path = data.text("scope_path", ~part);
-      const only = below[~part].length + inside[~part].length === 1;
-      const headed = !only && pw > 44 && ph > 2.2 * HEAD;
+      const isSingle = below[~part].length + inside[~part].length === 1;
+      const hasHead = !isSingle && pw > 44 && ph > 2.2 * HEAD;
       const label = path.slice(sharedLength(path, above));
-      if (headed) tiles.push({ row: -1, x: px, y: py, w: pw, h: ph, label, depth });
-      const [head, edge] = headed ? [HEAD, 2] : [0, 0];
+      if (hasHead) tiles.push({ row: -1, x: px, y: py, w: pw, h: ph, label, depth });
+      const [head, edge] = hasHead ? [HEAD, 2] : [0, 0];
       const [wide, high] = [Math.max(0, pw - 2 * edge), Math.max(0, ph - head - edge)];
-      place(~part, px + edge, py + head, wide, high, headed ? depth + 1 : depth, headed ? path : above);
+      place(~part, px + edge, py + head, wide, high, hasHead ? depth + 1 : depth, hasHead ? path : above);
     });
   };
   place(0, 0, 0, w, h, 0, "");
@@ -322,42 +335,42 @@ export function treemapOf(data: ProfileData, w: number, h: number): Layout {
 }
 
 /** Places kernels by intensity and speed, on logarithmic axes, below what the machine can do. */
-export function rooflineOf(data: ProfileData, { about }: ResourceData, w: number, h: number): Layout {
+export function rooflineOf(data: ProfileData, { about }: ResourceData, w: number, h: number): TileLayout {
   const [intensity, gflops] = [data.numbers("intensity"), data.numbers("gflops")];
-  const [most, wide] = about.speeds.map((speed) => speed / 1e9);
-  const shown = Array.from({ length: data.count }, (_, kernel) => kernel)
+  const [peak, bandwidth] = about.speeds.map((speed) => speed / 1e9);
+  const kernels = Array.from({ length: data.count }, (_, kernel) => kernel)
     .filter((kernel) => intensity[kernel] > 0 && gflops[kernel] > 0)
     .sort((a, b) => data.share[b] - data.share[a]);
-  const moving = data.count - shown.length;
-  const note = moving > 0 ? `${counted(moving, "kernel")} without arithmetic` : "";
-  if (shown.length === 0) return { tiles: [], texts: [{ x: 8, y: 14, text: note }] };
-  const roofs = most > 0;
-  const scale = (each: number[], from: number, to: number) => {
-    const logs = each.map(Math.log10);
+  const idleCount = data.count - kernels.length;
+  const note = idleCount > 0 ? `${countOf(idleCount, "kernel")} without arithmetic` : "";
+  if (kernels.length === 0) return { tiles: [], texts: [{ x: 8, y: 14, text: note }] };
+  const roofs = peak > 0;
+  const scale = (values: number[], from: number, to: number) => {
+    const logs = values.map(Math.log10);
     const low = Math.floor(logs.reduce((a, b) => Math.min(a, b)));
     const high = Math.max(low + 1, Math.ceil(logs.reduce((a, b) => Math.max(a, b))));
     const at = (x: number): number => from + ((Math.log10(x) - low) / (high - low)) * (to - from);
     return [at, Array.from({ length: high - low + 1 }, (_, step) => 10 ** (low + step))] as const;
   };
-  const [x, xTicks] = scale([...shown.map((k) => intensity[k]), ...(roofs ? [most / wide] : [])], LEFT, w - 28);
-  const [y, yTicks] = scale([...shown.map((k) => gflops[k]), ...(roofs ? [most] : [])], h - AXIS - 4, HEAD);
+  const [x, xTicks] = scale([...kernels.map((k) => intensity[k]), ...(roofs ? [peak / bandwidth] : [])], LEFT, w - 28);
+  const [y, yTicks] = scale([...kernels.map((k) => gflops[k]), ...(roofs ? [peak] : [])], h - AXIS - 4, HEAD);
   const lines: [number, number, number, number, boolean?][] = [];
   const texts = [
-    ...xTicks.map((tick) => ({ x: x(tick) - 4, y: h - 8, text: written(tick, 3) })),
-    ...yTicks.map((tick) => ({ x: 2, y: y(tick), text: written(tick, 3) })),
+    ...xTicks.map((tick) => ({ x: x(tick) - 4, y: h - 8, text: formatNumber(tick, 3) })),
+    ...yTicks.map((tick) => ({ x: 2, y: y(tick), text: formatNumber(tick, 3) })),
     { x: LEFT + 6, y: HEAD - 7, text: "GFLOP/s over FLOP/byte" },
     { x: w - 6 * note.length - 8, y: h - AXIS - 10, text: note },
   ];
   lines.push([LEFT, HEAD, LEFT, h - AXIS], [LEFT, h - AXIS, w, h - AXIS]);
   if (roofs) {
-    const left = Math.max(xTicks[0], yTicks[0] / wide);
-    const [x0, y0, x1, y1] = [x(left), y(left * wide), x(most / wide), y(most)];
+    const left = Math.max(xTicks[0], yTicks[0] / bandwidth);
+    const [x0, y0, x1, y1] = [x(left), y(left * bandwidth), x(peak / bandwidth), y(peak)];
     lines.push([x1, y1, w, y1, true], [x0, y0, x1, y1, true]);
-    texts.push({ x: w - 72, y: y1 - 8, text: `${written(most, 3)} GFLOP/s` });
+    texts.push({ x: w - 72, y: y1 - 8, text: `${formatNumber(peak, 3)} GFLOP/s` });
     // below the middle of the slope
-    texts.push({ x: (x0 + x1) / 2 + 8, y: (y0 + y1) / 2 + 8, text: `${written(wide, 3)} GB/s` });
+    texts.push({ x: (x0 + x1) / 2 + 8, y: (y0 + y1) / 2 + 8, text: `${formatNumber(bandwidth, 3)} GB/s` });
   }
-  const tiles = shown.map((row) => {
+  const tiles = kernels.map((row) => {
     const side = Math.max(10, Math.min(34, Math.sqrt(data.share[row]) * 48));
     const [px, py] = [x(intensity[row]) - side / 2, y(gflops[row]) - side / 2];
     return { row, x: px, y: py, w: side, h: side, label: data.text("op", row) };
@@ -368,37 +381,37 @@ export function rooflineOf(data: ProfileData, { about }: ResourceData, w: number
 /** Places the bytes that are alive at each step of a run, in order. */
 export function memoryOf(
   data: ProfileData,
-  { kernel, alive }: ResourceData,
+  { kernel, aliveBytes }: ResourceData,
   w: number,
   h: number,
   [from, to]: Extent,
-): Layout {
-  const most = alive.reduce((a, b) => Math.max(a, b), 0) || 1;
-  const [wide, high] = [w / (to - from) / alive.length, h - HEAD];
+): TileLayout {
+  const max = aliveBytes.reduce((a, b) => Math.max(a, b), 0) || 1;
+  const [wide, high] = [w / (to - from) / aliveBytes.length, h - HEAD];
   const tiles: Tile[] = [];
-  for (let step = Math.floor(from * alive.length); step < to * alive.length; step++) {
-    const [x, tall] = [step * wide - (from / (to - from)) * w, (alive[step] / most) * high];
+  for (let step = Math.floor(from * aliveBytes.length); step < to * aliveBytes.length; step++) {
+    const [x, barHeight] = [step * wide - (from / (to - from)) * w, (aliveBytes[step] / max) * high];
     const label = kernel[step] < 0 ? "" : data.text("op", kernel[step]);
-    tiles.push({ row: kernel[step], x, y: h - tall, w: wide, h: tall, label });
+    tiles.push({ row: kernel[step], x, y: h - barHeight, w: wide, h: barHeight, label });
   }
-  return { tiles, texts: [{ x: 4, y: 7, text: `Peak ${bytes(most)}` }], lines: [[0, HEAD, w, HEAD]] };
+  return { tiles, texts: [{ x: 4, y: 7, text: `Peak ${bytes(max)}` }], lines: [[0, HEAD, w, HEAD]] };
 }
 
 /** Returns the number of characters of the parts that two paths begin with. */
-function sharedLength(path: string, other: string): number {
+function sharedLength(path: string, ancestor: string): number {
   let [at, end] = [0, 0];
-  while (at < other.length && path[at] === other[at]) if (/[/.]/.test(path[at++])) end = at;
-  return at === other.length && /[/.]/.test(path[at] ?? "") ? at + 1 : end;
+  while (at < ancestor.length && path[at] === ancestor[at]) if (/[/.]/.test(path[at++])) end = at;
+  return at === ancestor.length && /[/.]/.test(path[at] ?? "") ? at + 1 : end;
 }
 
-/** Names the colors, those with most time first. */
+/** Names the colors, those of the most time first. */
 function legendOf(data: ProfileData): HTMLElement {
   const sums = new Map<number, number>();
   data.category.forEach((category, kernel) => {
     sums.set(category, (sums.get(category) ?? 0) + data.share[kernel]);
   });
-  const listed = [...sums].sort(([, a], [, b]) => b - a).filter(([, share]) => share >= 0.001);
-  const keys = listed.map(([category, share]) => {
+  const shares = [...sums].sort(([, a], [, b]) => b - a).filter(([, share]) => share >= 0.001);
+  const keys = shares.map(([category, share]) => {
     const patch = el("i", { style: { background: colorOf(data, category) } });
     return el("span", patch, `${data.about.categories[category]} ${percent(share)}`);
   });
@@ -411,26 +424,26 @@ function colorOf(data: ProfileData, category: number): string {
 
 // ---------------------------------------------------------------- tables
 
-function barOf(share: number, most: number, color: string): HTMLElement {
-  const width = `${Math.max(1, (100 * share) / (most || 1)).toFixed(1)}%`;
+function barOf(share: number, max: number, color: string): HTMLElement {
+  const width = `${Math.max(1, (100 * share) / (max || 1)).toFixed(1)}%`;
   return el("span.onnx-nb-hbar", { "aria-hidden": true }, el("i", { style: { width, background: color } }));
 }
 
 function barColumn(shares: Float64Array, color: (row: number) => string, spare: number): TableColumn {
-  const most = shares.reduce((a, b) => Math.max(a, b), 0);
-  return { key: "bar", title: "", width: [90, 0.8], draw: (row) => barOf(shares[row], most, color(row)), spare };
+  const max = shares.reduce((a, b) => Math.max(a, b), 0);
+  return { key: "bar", title: "", width: [90, 0.8], draw: (row) => barOf(shares[row], max, color(row)), spare };
 }
 
-/** Of these, those that tell one kernel from another and its time fit into the narrowest panel. */
+/** Columns that identify a kernel and its time fit into the narrowest panel; the others give way. */
 function kernelColumns(data: ProfileData): readonly TableColumn[] {
   const providers = new Set(Array.from({ length: data.count }, (_, kernel) => data.text("provider", kernel)));
   const rate = (name: string, title: string, hint: string, spare: number): TableColumn =>
-    numbers(name, title, [62, 0.4], data.numbers(name), (x) => written(x, 3), { spare, hint });
+    numbers(name, title, [62, 0.4], data.numbers(name), (x) => formatNumber(x, 3), { spare, hint });
   const nodes = Float64Array.from({ length: data.count }, (_, kernel) => data.nodeCount(kernel));
   const computes = (kernel: number): string => {
-    const [first = "", ...others] = data.nodeNames(kernel);
+    const [first = "", ...moreNames] = data.nodeNames(kernel);
     const name = /^\S+ '(.*)'$/.exec(first)?.[1] ?? first;
-    return others.length === 0 ? name : `${name} +${others.length}`;
+    return moreNames.length === 0 ? name : `${name} +${moreNames.length}`;
   };
   const where = (kernel: number): string =>
     [data.text("inside", kernel), data.text("edge", kernel)].filter(Boolean).join(" ");
@@ -442,14 +455,17 @@ function kernelColumns(data: ProfileData): readonly TableColumn[] {
     numbers("time", "Time", [74, 0.4], data.seconds, time, { hint: "Median of the runs, without bodies" }),
     numbers("spread", "±", [64, 0.3], data.numbers("spread"), time, { spare: 4, hint: "Half the interquartile range" }),
     numbers("share", "Share", [56, 0.3], data.share, percent),
-    numbers("nodes", "Nodes", [50, 0.2], nodes, plain, { spare: 5, hint: "How many nodes of the model it computes" }),
+    numbers("nodes", "Nodes", [50, 0.2], nodes, integer, {
+      spare: 5,
+      hint: "How many nodes of the model it computes",
+    }),
     ...(providers.size > 1
       ? [texts("provider", "Provider", [84, 1], (kernel) => shortProvider(data, kernel), { spare: 2 })]
       : []),
     rate("gflops", "GFLOP/s", "Billions of floating-point operations a second", 7),
     rate("gbs", "GB/s", "Billions of bytes read and written a second", 8),
     rate("intensity", "FLOP/B", "Arithmetic intensity: operations for each byte", 9),
-    numbers("calls", "Calls", [48, 0.2], data.numbers("calls"), plain, { spare: 12 }),
+    numbers("calls", "Calls", [48, 0.2], data.numbers("calls"), integer, { spare: 12 }),
     numbers("memory", "Memory", [66, 0.3], data.numbers("memory"), (x) => (Number.isNaN(x) ? "–" : bytes(x)), {
       spare: 11,
       hint: "In use when it ended",
@@ -471,9 +487,9 @@ function byOperator(data: ProfileData): Sums {
   const members = new Map<string, number[]>();
   for (let kernel = 0; kernel < data.count; kernel++) {
     const op = data.text("op", kernel);
-    const same = members.get(op);
-    if (same === undefined) members.set(op, [kernel]);
-    else same.push(kernel);
+    const list = members.get(op);
+    if (list === undefined) members.set(op, [kernel]);
+    else list.push(kernel);
   }
   return { names: [...members.keys()], members: [...members.values()] };
 }
@@ -483,10 +499,10 @@ function byScope(data: ProfileData): Sums {
   for (let kernel = 0; kernel < data.count; kernel++) {
     for (let above = data.scope[kernel]; above >= 0; above = data.scopeParent[above]) members[above].push(kernel);
   }
-  const listed = members.flatMap((each, scope) => (each.length > 0 && scope > 0 ? [scope] : []));
+  const scopes = members.flatMap((kernels, scope) => (kernels.length > 0 && scope > 0 ? [scope] : []));
   return {
-    names: listed.map((scope) => `${data.text("scope_path", scope)} ${data.text("scope_class", scope)}`.trim()),
-    members: listed.map((scope) => members[scope]),
+    names: scopes.map((scope) => `${data.text("scope_path", scope)} ${data.text("scope_class", scope)}`.trim()),
+    members: scopes.map((scope) => members[scope]),
   };
 }
 
@@ -500,14 +516,14 @@ function sumColumns(data: ProfileData, title: string, names: Sums["names"], memb
     barColumn(share, () => "var(--nb-accent)", 1),
     numbers("time", "Time", [74, 0.5], sum(data.seconds), time),
     numbers("share", "Share", [56, 0.4], share, percent),
-    numbers("kernels", "Kernels", [64, 0.4], counts, plain, { spare: 2 }),
+    numbers("kernels", "Kernels", [64, 0.4], counts, integer, { spare: 2 }),
   ];
 }
 
 function changesOf(data: ProfileData, pick: (kernel: number) => void, signal: AbortSignal): Table {
-  const chosen = (row: number): void => pick(row < 0 ? -1 : data.of("change_kernel")[row]);
+  const onChoose = (row: number): void => pick(row < 0 ? -1 : data.of("change_kernel")[row]);
   const label = `Changes of ${elide(data.about.model, 80)}`;
-  return new Table({ label, noun: "set", count: data.changes, columns: changeColumns(data), chosen }, signal);
+  return new Table({ label, noun: "set", count: data.changes, columns: changeColumns(data), onChoose }, signal);
 }
 
 function changeColumns(data: ProfileData): TableColumn[] {
@@ -519,7 +535,7 @@ function changeColumns(data: ProfileData): TableColumn[] {
     return before === after || after === "" ? before : before === "" ? after : `${before} → ${after}`;
   };
   return [
-    texts("verdict", "Verdict", [84, 0.4], text("verdict"), { bad: (row) => text("verdict")(row) === "slower" }),
+    texts("verdict", "Verdict", [84, 0.4], text("verdict"), { isBad: (row) => text("verdict")(row) === "slower" }),
     texts("name", "Nodes", [80, 2], text("name"), { names: true, hint: "First node of each set" }),
     texts("op", "Kernels", [110, 2], ops, { spare: 3 }),
     column("before", "Before", 1),
@@ -536,7 +552,7 @@ function detailsOf(data: ProfileData, kernel: number, signal: AbortSignal): Node
   const number = (name: string): number => data.numbers(name)[kernel];
   const name = data.text("name", kernel);
   const rate = (of: string, unit: string): string =>
-    Number.isNaN(number(of)) ? "" : `${written(number(of), 3)} ${unit}`;
+    Number.isNaN(number(of)) ? "" : `${formatNumber(number(of), 3)} ${unit}`;
   const head = el(
     "div.onnx-nb-dim",
     "kernel",
@@ -546,8 +562,8 @@ function detailsOf(data: ProfileData, kernel: number, signal: AbortSignal): Node
     ["operator", data.text("op", kernel)],
     ["provider", shortProvider(data, kernel)],
     ["time", `${time(data.seconds[kernel])} ± ${time(number("spread"))}, ${percent(data.share[kernel])}`],
-    ["calls", plain(number("calls"))],
-    ["threads", plain(number("threads"))],
+    ["calls", integer(number("calls"))],
+    ["threads", integer(number("threads"))],
     ["speed", [rate("gflops", "GFLOP/s"), rate("gbs", "GB/s")].filter(Boolean).join(", ")],
     ["intensity", rate("intensity", "FLOP/byte")],
     ["in use after", Number.isNaN(number("memory")) ? "" : bytes(number("memory"))],
@@ -563,10 +579,10 @@ function detailsOf(data: ProfileData, kernel: number, signal: AbortSignal): Node
       ? `Inserted by onnxruntime on ${elide(edge, 120)}, between`
       : names.length === 0
         ? "Its nodes were not found"
-        : `Computes ${counted(names.length, "node")}${names.length > 1 ? " at once" : ""}`;
-  const nodes = el("ul.onnx-nb-profile-nodes", ...names.map((each) => el("li.onnx-nb-mono", elide(each, 160))));
-  const found = how === "" || how === "edge" ? null : el("p.onnx-nb-dim", `found by ${how}`);
-  return [head, el("h4.onnx-nb-mono", { title: name }, elide(name, 200)), list, el("b", title), nodes, found].filter(
-    (each) => each !== null,
+        : `Computes ${countOf(names.length, "node")}${names.length > 1 ? " at once" : ""}`;
+  const nodes = el("ul.onnx-nb-profile-nodes", ...names.map((nodeName) => el("li.onnx-nb-mono", elide(nodeName, 160))));
+  const origin = how === "" || how === "edge" ? null : el("p.onnx-nb-dim", `found by ${how}`);
+  return [head, el("h4.onnx-nb-mono", { title: name }, elide(name, 200)), list, el("b", title), nodes, origin].filter(
+    (node) => node !== null,
   );
 }

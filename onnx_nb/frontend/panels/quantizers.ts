@@ -6,14 +6,14 @@
 import { ErrorPlot, INFINITE } from "../charts/errorplot.ts";
 import { heights } from "../charts/histogram.ts";
 import type { Points } from "../protocol/comparison.ts";
-import { counted, magnitude, plain, written } from "../scene/formatting.ts";
-import { button, choice, copyButton, el, elide, facts, fillings, on, svg } from "./dom.ts";
+import { countOf, formatNumber, integer, magnitude } from "../scene/formatting.ts";
+import { button, choice, copyButton, el, elide, facts, fillings, on, svg } from "../ui/dom.ts";
+import { numbers, Table, type TableColumn, texts } from "../ui/table.ts";
+import type { OnProgress, TaskBar } from "../ui/task.ts";
 import { figure } from "./pointdetail.ts";
-import { numbers, Table, type TableColumn, texts } from "./table.ts";
-import type { OnProgress, TaskBar } from "./task.ts";
 
 /** The outputs with one more region in float, as of `analysis/view/quantizer_columns.py`; a number that is not finite is a text. */
-export interface Step {
+export interface FloatStep {
   readonly name: string;
   readonly nodes: readonly string[];
   readonly sqnr: number | string;
@@ -22,9 +22,9 @@ export interface Step {
 }
 
 /** Changes what is in float, and returns a message. */
-export type Change = (
+export type FloatChange = (
   verb: "float" | "worst" | "suggest" | "undo",
-  given: Readonly<Record<string, string | number>>,
+  parameters: Readonly<Record<string, string | number>>,
   signal: AbortSignal,
   progress: OnProgress,
 ) => Promise<string>;
@@ -60,24 +60,24 @@ export function quantizerColumns(points: Points): readonly TableColumn[] {
   ): TableColumn =>
     numbers(key, title, [Math.max(66, 7 * title.length + 8), 0.4], points.of(`quantizer_${name}`), write, {
       hint,
-      bad: (row) => fault(row) !== "" && faults.includes(fault(row)),
+      isBad: (row) => fault(row) !== "" && faults.includes(fault(row)),
     });
   return [
     texts("tensor", "Tensor", [170, 3], text("name"), { names: true }),
     texts("type", "Type", [122, 0.5], (row) => `${text("dtype")(row)} ${text("role")(row)}`, { spare: 1 }),
     texts("per", "Per", [62, 0.4], text("granularity"), { spare: 2, hint: "What has a scale of its own" }),
-    number("scale", "Scale", "The largest one", "scale", (x) => written(x, 3), "coarse outliers"),
-    number("zero", "Zero point", "The integer that stands for 0", "zero_point", plain),
+    number("scale", "Scale", "The largest one", "scale", (x) => formatNumber(x, 3), "coarse outliers"),
+    number("zero", "Zero point", "The integer that stands for 0", "zero_point", integer),
     number("clipped", "Clipped", "Values beyond the range of the integers", "clipped", percent, "clipping"),
     number("used", "Used", "Levels between the smallest and the largest value", "used", percent, "coarse"),
     {
       ...number("rmse", "RMSE ÷ scale", "0.29 where values are anywhere between two levels", "rmse_per_scale", (x) =>
-        written(x, 3),
+        formatNumber(x, 3),
       ),
       spare: 0.5,
     },
     ...(faulty
-      ? [texts("wrong", "What is wrong", [230, 4], (row) => fault(row) && text("message")(row), { bad: () => true })]
+      ? [texts("wrong", "What is wrong", [230, 4], (row) => fault(row) && text("message")(row), { isBad: () => true })]
       : []),
   ];
 }
@@ -92,7 +92,7 @@ export function quantizerDetail(
   const text = (name: string): string => points.text(`quantizer_${name}`, row);
   const of = (name: string): number => points.of(`quantizer_${name}`)[row];
   const name = text("name");
-  const [least, scale] = [of("least"), of("scale")];
+  const [leastValue, scale] = [of("least"), of("scale")];
   return [
     el(
       "div.onnx-nb-dim",
@@ -105,12 +105,15 @@ export function quantizerDetail(
     ...rangeOf(points, row),
     facts([
       ["type", `${text("dtype")}, a scale per ${text("granularity")}`],
-      ["scale", least === scale ? written(scale, 4) : `${written(least, 3)} to ${written(scale, 3)}`],
-      ["zero point", plain(of("zero_point"))],
-      ["range", `${written(of("low"), 4)} to ${written(of("high"), 4)}`],
+      [
+        "scale",
+        leastValue === scale ? formatNumber(scale, 4) : `${formatNumber(leastValue, 3)} to ${formatNumber(scale, 3)}`,
+      ],
+      ["zero point", integer(of("zero_point"))],
+      ["range", `${formatNumber(of("low"), 4)} to ${formatNumber(of("high"), 4)}`],
       ["clipped", `${percent(of("clipped"))}, ${percent(of("above"))} above`],
       ["used levels", percent(of("used"))],
-      ["RMSE ÷ scale", written(of("rmse_per_scale"), 3)],
+      ["RMSE ÷ scale", formatNumber(of("rmse_per_scale"), 3)],
       ["‖Δ‖/‖x‖", magnitude(of("relative"))],
       ["× a fitting scale", magnitude(of("excess"))],
       ["node", text("node")],
@@ -133,8 +136,8 @@ function rangeOf(points: Points, row: number): Node[] {
   const width = before.length;
   const path = (kind: string, d: string): SVGElement => svg("path", { class: `onnx-nb-${kind}`, d });
   const marks = [width / 6, (5 * width) / 6].map((x) => `M${x} 0V60`).join("");
-  const whole = points.text("quantizer_granularity", row) === "tensor";
-  const [low, top] = ["low", "high"].map((name) => written(points.of(`quantizer_${name}`)[row], 3));
+  const isPerTensor = points.text("quantizer_granularity", row) === "tensor";
+  const [low, top] = ["low", "high"].map((name) => formatNumber(points.of(`quantizer_${name}`)[row], 3));
   const label = `Values before and after rounding, ${percent(points.of("quantizer_clipped")[row])} of them clipped`;
   return [
     el(
@@ -160,8 +163,8 @@ function rangeOf(points: Points, row: number): Node[] {
       ),
       el(
         "div.onnx-nb-scale-ends.onnx-nb-range-ends",
-        el("span", whole ? low : "lowest"),
-        el("span", whole ? top : "highest"),
+        el("span", isPerTensor ? low : "lowest"),
+        el("span", isPerTensor ? top : "highest"),
       ),
     ),
   ];
@@ -179,17 +182,17 @@ export type WhatIf = ReturnType<typeof createWhatIf>;
  * Creates a curve of the outputs against the number of regions in float, and a table of these regions.
  *
  * @param change null without a kernel
- * @param chosen is called with the name of the region of a step
+ * @param onChoose is called with the name of the region of a step
  */
 export function createWhatIf(
-  change: Change | null,
+  change: FloatChange | null,
   task: TaskBar,
-  chosen: (name: string) => void,
-  updated: (regions: number) => void,
+  onChoose: (name: string) => void,
+  onUpdate: (regions: number) => void,
   signal: AbortSignal,
 ) {
   const filling = fillings(signal);
-  let steps: readonly Step[] = [];
+  let steps: readonly FloatStep[] = [];
   let at = 0;
   let plot: ErrorPlot | null = null;
   let measure: (typeof MEASURES)[number] = MEASURES[0];
@@ -202,8 +205,8 @@ export function createWhatIf(
     },
     signal,
   );
-  const run = (text: string, verb: Parameters<Change>[0], given: Parameters<Change>[1] = {}): void =>
-    task.run(text, (ended, progress) => change?.(verb, given, ended, progress) ?? Promise.resolve(""));
+  const run = (text: string, verb: Parameters<FloatChange>[0], parameters: Parameters<FloatChange>[1] = {}): void =>
+    task.run(text, (abort, progress) => change?.(verb, parameters, abort, progress) ?? Promise.resolve(""));
   const act = (text: string, title: string, press: () => void): HTMLElement =>
     button(text, press, signal, { class: "onnx-nb-small onnx-nb-act", title });
   const field = el("input.onnx-nb-field.onnx-nb-target", {
@@ -225,7 +228,7 @@ export function createWhatIf(
     signal,
     "Copy nodes_to_exclude",
   );
-  const said = el("span.onnx-nb-dim", { role: "status" });
+  const status = el("span.onnx-nb-dim", { role: "status" });
   const tools =
     change === null
       ? []
@@ -245,7 +248,7 @@ export function createWhatIf(
       select,
       ...tools,
       copy,
-      said,
+      status,
       el("span.onnx-nb-dim.onnx-nb-order", "regions in float →"),
     ),
     graph,
@@ -255,17 +258,17 @@ export function createWhatIf(
     const step = steps[row];
     if (step === undefined) return "Nothing is in float: put a region back, or let the kernel find some.";
     const [, sqnr, kl, top1] = [0, ...MEASURES.map(([key]) => Number(step[key]))];
-    const many = row === 0 ? "nothing" : `${counted(row, "region")}, ${counted(nodes().length, "node")}`;
-    const rest = Number.isNaN(kl) ? "" : `, KL ${magnitude(kl)}, top-1 ${percent(top1)}`;
-    return `${many} in float: ${figure("sqnr", sqnr)} dB${rest}`;
+    const content = row === 0 ? "nothing" : `${countOf(row, "region")}, ${countOf(nodes().length, "node")}`;
+    const details = Number.isNaN(kl) ? "" : `, KL ${magnitude(kl)}, top-1 ${percent(top1)}`;
+    return `${content} in float: ${figure("sqnr", sqnr)} dB${details}`;
   };
   const choose = (row: number, table: Table): void => {
     if (row < 0) return;
     at = row;
     table.choose(row);
     plot?.choose(row);
-    said.textContent = say(row);
-    if (row > 0) chosen(steps[row].name);
+    status.textContent = say(row);
+    if (row > 0) onChoose(steps[row].name);
   };
   const update = (): void => {
     const round = filling();
@@ -279,18 +282,18 @@ export function createWhatIf(
       table.choose(at);
       plot.choose(at);
     }
-    said.textContent = say(at);
+    status.textContent = say(at);
   };
   return {
     chart,
     /** for `createTableTabs` */
     pane: { element, filter },
     /** Shows what is in float now. */
-    show(now: readonly Step[]): void {
+    show(now: readonly FloatStep[]): void {
       steps = now;
       at = Math.max(0, steps.length - 1);
       update();
-      updated(at);
+      onUpdate(at);
     },
     redraw: (): void => plot?.redraw(),
     /** Puts a region back to float, in addition to those up to the chosen step. */
@@ -298,12 +301,12 @@ export function createWhatIf(
   };
 }
 
-const nameOf = (step: Step): string => step.name || "all quantized";
-const measured = (steps: readonly Step[], key: (typeof MEASURES)[number][0]): Float64Array =>
+const nameOf = (step: FloatStep): string => step.name || "all quantized";
+const measure = (steps: readonly FloatStep[], key: (typeof MEASURES)[number][0]): Float64Array =>
   Float64Array.from(steps, (step) => Number(step[key]));
 
 /** Creates a table of the regions in the order in which they came to be in float. */
-function stepsTable(steps: readonly Step[], chosen: (row: number) => void, signal: AbortSignal): Table {
+function stepsTable(steps: readonly FloatStep[], onChoose: (row: number) => void, signal: AbortSignal): Table {
   const places = Float64Array.from(steps, (_, row) => row);
   return new Table(
     {
@@ -311,14 +314,14 @@ function stepsTable(steps: readonly Step[], chosen: (row: number) => void, signa
       noun: "step",
       count: steps.length,
       columns: [
-        numbers("float", "In float", [60, 0.3], places, plain),
+        numbers("float", "In float", [60, 0.3], places, integer),
         texts("region", "Region", [150, 3], (row) => nameOf(steps[row]), { names: true }),
         texts("nodes", "Nodes", [100, 2], (row) => steps[row].nodes.join(", "), { spare: 1 }),
-        numbers("sqnr", "SQNR dB", [72, 0.4], measured(steps, "sqnr"), (x) => figure("sqnr", x)),
-        numbers("kl", "KL", [64, 0.4], measured(steps, "kl"), magnitude),
-        numbers("top1", "Top-1", [64, 0.4], measured(steps, "top1"), percent),
+        numbers("sqnr", "SQNR dB", [72, 0.4], measure(steps, "sqnr"), (x) => figure("sqnr", x)),
+        numbers("kl", "KL", [64, 0.4], measure(steps, "kl"), magnitude),
+        numbers("top1", "Top-1", [64, 0.4], measure(steps, "top1"), percent),
       ],
-      chosen,
+      onChoose,
     },
     signal,
   );
@@ -326,15 +329,15 @@ function stepsTable(steps: readonly Step[], chosen: (row: number) => void, signa
 
 /** Creates the curve of a measure of the outputs. */
 function stepsPlot(
-  steps: readonly Step[],
+  steps: readonly FloatStep[],
   [key, label, logarithmic]: (typeof MEASURES)[number],
   say: (row: number) => string,
-  chosen: (row: number) => void,
+  onChoose: (row: number) => void,
   signal: AbortSignal,
 ): ErrorPlot {
-  const values = measured(steps, key).map((x) => (x === -Infinity ? Number.NaN : x));
+  const values = measure(steps, key).map((x) => (x === -Infinity ? Number.NaN : x));
   return new ErrorPlot(
-    { count: steps.length, series: [{ which: "cumulative", numbers: values }], logarithmic, parts: [], odd: INFINITE },
+    { count: steps.length, series: [{ kind: "cumulative", numbers: values }], logarithmic, parts: [], odd: INFINITE },
     {
       metric: label,
       label: "Outputs against regions in float",
@@ -342,9 +345,9 @@ function stepsPlot(
       describe: (row) => `${nameOf(steps[row])}: ${say(row)}`,
       tooltip: (row) => [
         el("b", elide(nameOf(steps[row]), 70)),
-        el("div", `${plain(row)} in float: ${figure(key, values[row])}`),
+        el("div", `${integer(row)} in float: ${figure(key, values[row])}`),
       ],
-      chosen,
+      onChoose,
       note: steps.length > 1 ? "" : "Nothing is in float.",
     },
     signal,

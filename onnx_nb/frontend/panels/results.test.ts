@@ -77,7 +77,7 @@ describe("a digest", () => {
 describe("the panel of a capture", () => {
   it("shows the first value that is not finite, and goes to it", () => {
     const told: string[] = [];
-    createCapture(root, digestOf(), ABOUT, { chosen: (name) => told.push(name) }, signal);
+    createCapture(root, digestOf(), ABOUT, { onChoose: (name) => told.push(name) }, signal);
     expect(root.querySelector("[role=status]")?.textContent).toContain("Log makes 1 NaN of 4 values");
     buttonIn(root, "Show it").click();
     expect(told).toEqual([EVIL]);
@@ -99,7 +99,7 @@ describe("the panel of a capture", () => {
 
   it("follows an outside choice without reporting it back", () => {
     const told: string[] = [];
-    const view = createCapture(root, digestOf(), ABOUT, { chosen: (name) => told.push(name) }, signal);
+    const view = createCapture(root, digestOf(), ABOUT, { onChoose: (name) => told.push(name) }, signal);
     view.choose("words");
     expect(root.querySelector("[aria-label=Value]")?.textContent).toContain("It holds no numbers.");
     view.choose("nobody");

@@ -1,10 +1,10 @@
 /** A row that saves a simplified model to a file; it asks before it overwrites one. */
 
 import { failureText } from "../protocol/host.ts";
-import { button, el, elide, on } from "./dom.ts";
-import type { KernelButtons } from "./task.ts";
+import { button, el, elide, on } from "../ui/dom.ts";
+import type { KernelButtons } from "../ui/task.ts";
 
-export interface Saved {
+export interface SaveReply {
   readonly path: string;
   /** nothing was written, because the file exists */
   readonly exists: boolean;
@@ -15,7 +15,7 @@ export type SaveBar = ReturnType<typeof createSaveBar>;
 
 export function createSaveBar(
   suggestion: () => string,
-  save: (path: string, replace: boolean) => Promise<Saved>,
+  save: (path: string, replace: boolean) => Promise<SaveReply>,
   kernel: KernelButtons,
   signal: AbortSignal,
 ) {
@@ -37,11 +37,11 @@ export function createSaveBar(
     path.select();
   };
   const opener = button("Save…", () => toggle(element.hidden !== false), signal, { "aria-expanded": false });
-  const run = async (over: boolean): Promise<void> => {
+  const run = async (overwrite: boolean): Promise<void> => {
     outcome.textContent = "Saving…";
     write.disabled = replace.disabled = true;
     try {
-      const reply = await save(path.value, over);
+      const reply = await save(path.value, overwrite);
       const file = elide(reply.path, 200);
       replace.hidden = !reply.exists;
       outcome.textContent = reply.exists ? `The file ${file} already exists.` : `Saved ${reply.size ?? ""} to ${file}`;

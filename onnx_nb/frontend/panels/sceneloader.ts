@@ -3,22 +3,22 @@
  * something in it wait as well.
  */
 
+import { createCache, fitsInto, sceneInParts } from "../layout/build.ts";
 import * as cameras from "../render/camera.ts";
 import { createMeasure } from "../render/theme.ts";
-import { createCache, fitsInto, sceneInParts } from "../scene/build.ts";
 import { briefly, type Measure } from "../scene/labels.ts";
 import type { Fits } from "../scene/opening.ts";
 import type { Scene } from "../scene/scene.ts";
 import type { State } from "../scene/state.ts";
-import { button, el, onAbort } from "./dom.ts";
+import { button, el, onAbort } from "../ui/dom.ts";
 import type { ViewContext } from "./viewcontext.ts";
 
 export interface SceneEvents {
   /** `late`: the page was drawn in between; `anchor`: the scope that keeps its place */
   ready(scene: Scene, anchor: number | null, late: boolean): void;
   /** the current scene is already the wanted one */
-  unchanged(): void;
-  failed(error: unknown): void;
+  onUnchanged(): void;
+  onFailure(error: unknown): void;
 }
 
 /** The input of a layout. */
@@ -37,25 +37,25 @@ export class SceneLoader {
   readonly #scheduler: ReturnType<typeof createLayoutScheduler>;
   #font = "";
   #measures: { readonly full: Measure; readonly brief: Measure } | null = null;
-  #loaded: Ingredients | null = null;
+  #lastIngredients: Ingredients | null = null;
   #afterwards: (() => void) | null = null;
   /** world px of the height of the columns of the outermost scope; 0 for one column */
   columnHeight: number;
   /** boxes have one line */
   brief: boolean;
 
-  /** @param atOnce milliseconds that a layout may block the page before it continues in slices */
+  /** @param maxBlockingMs milliseconds that a layout may block the page before it continues in slices */
   constructor(
     view: ViewContext,
     start: { readonly columnHeight: number; readonly brief: boolean },
     events: SceneEvents,
-    atOnce?: number,
+    maxBlockingMs?: number,
   ) {
     this.#view = view;
     this.#events = events;
     this.columnHeight = start.columnHeight;
     this.brief = start.brief;
-    this.#scheduler = createLayoutScheduler(() => this.#restore(), view.signal, atOnce);
+    this.#scheduler = createLayoutScheduler(() => this.#restore(), view.signal, maxBlockingMs);
   }
 
   get element(): HTMLElement {
@@ -78,34 +78,34 @@ export class SceneLoader {
     if (font === this.#font && width(full) === width(this.#measures?.full)) return;
     this.#font = font;
     this.#measures = { full, brief: briefly(full) };
-    if (this.#loaded !== null || this.busy) this.load(null);
+    if (this.#lastIngredients !== null || this.busy) this.load(null);
   }
 
   /** Lays out the open scopes once the font is known; `anchor`, a scope, or else the middle of the view keeps its place. */
   load(anchor: number | null): void {
     if (this.#measures === null) return; // the first size comes with the font, and has them laid out
     const { open, direction } = this.#view.state();
-    const wanted: Ingredients = { open, direction, measure: this.measure, columnHeight: this.columnHeight };
-    const loaded = this.#loaded;
+    const ingredients: Ingredients = { open, direction, measure: this.measure, columnHeight: this.columnHeight };
+    const previousIngredients = this.#lastIngredients;
     const fields = ["open", "direction", "measure", "columnHeight"] as const;
-    if (loaded !== null && fields.every((field) => loaded[field] === wanted[field])) {
+    if (previousIngredients !== null && fields.every((field) => previousIngredients[field] === ingredients[field])) {
       this.#scheduler.stop();
-      this.#events.unchanged();
+      this.#events.onUnchanged();
       this.#afterwards = null;
       return;
     }
     const { full, brief } = this.#caches;
     const cache = this.brief ? brief : full;
-    cache.columnHeight = wanted.columnHeight;
-    for (const each of [full, brief]) each.settle();
-    const parts = sceneInParts(this.#view.columns, open, wanted.measure, cache, { direction });
+    cache.columnHeight = ingredients.columnHeight;
+    for (const cache of [full, brief]) cache.settle();
+    const parts = sceneInParts(this.#view.columns, open, ingredients.measure, cache, { direction });
     const ready = (scene: Scene, late: boolean): void => {
-      this.#loaded = wanted;
+      this.#lastIngredients = ingredients;
       this.#events.ready(scene, anchor, late);
       this.#afterwards?.();
       this.#afterwards = null;
     };
-    this.#scheduler.run(parts, ready, (error) => this.#events.failed(error), loaded === null);
+    this.#scheduler.run(parts, ready, (error) => this.#events.onFailure(error), previousIngredients === null);
   }
 
   /** Acts once the scene under way is ready. */
@@ -123,9 +123,9 @@ export class SceneLoader {
 
   #restore(): void {
     const { state, dispatch, announce } = this.#view;
-    if (this.#loaded === null) dispatch({ type: "collapseAll" });
+    if (this.#lastIngredients === null) dispatch({ type: "collapseAll" });
     else {
-      const { open, direction } = this.#loaded;
+      const { open, direction } = this.#lastIngredients;
       if (state().open !== open) dispatch({ type: "openOnly", scopes: open });
       if (state().direction !== direction) dispatch({ type: "direction", direction });
     }
@@ -152,8 +152,8 @@ export class SceneLoader {
       if (before === 0 && fitting(0)) return 0;
       if (direction !== "down") return null;
       // a column that cannot be divided at this height becomes higher: a lower height may fit
-      const most = room.h;
-      return [most, 0.84 * most].map(Math.floor).find(fitting) ?? null;
+      const height = room.h;
+      return [height, 0.84 * height].map(Math.floor).find(fitting) ?? null;
     };
   }
 }
@@ -170,9 +170,9 @@ const SHOWN_MS = 150;
  * Lays out in slices, so that the page stays responsive; shows its progress and can be cancelled. A worker would need
  * a second copy of the graph, could not run in an exported page, and would not finish sooner there.
  *
- * @param atOnce milliseconds that a click may take
+ * @param maxBlockingMs milliseconds that a click may take
  */
-export function createLayoutScheduler(cancel: () => void, signal: AbortSignal, atOnce = AT_ONCE_MS) {
+export function createLayoutScheduler(cancel: () => void, signal: AbortSignal, maxBlockingMs = AT_ONCE_MS) {
   const bar = el("progress", { max: 1, "aria-label": "Laying out" });
   const element = el(
     "div.onnx-nb-layout",
@@ -183,7 +183,7 @@ export function createLayoutScheduler(cancel: () => void, signal: AbortSignal, a
   );
 
   let next = 0;
-  let started = 0;
+  let begin = 0;
   const stop = (): void => {
     window.clearTimeout(next);
     next = 0;
@@ -203,35 +203,35 @@ export function createLayoutScheduler(cancel: () => void, signal: AbortSignal, a
      */
     run<T>(
       parts: Generator<number, T>,
-      there: (result: T, later: boolean) => void,
-      failed: (error: unknown) => void,
+      there: (result: T, afterPaint: boolean) => void,
+      onFailure: (error: unknown) => void,
       first = false,
     ): void {
       stop();
-      started = performance.now();
+      begin = performance.now();
       const slice = (length: number): void => {
-        const later = next !== 0;
-        const until = performance.now() + length;
+        const afterPaint = next !== 0;
+        const deadline = performance.now() + length;
         try {
           for (;;) {
             const { done, value } = parts.next();
             if (done === true) {
               stop();
-              there(value, later);
+              there(value, afterPaint);
               return;
             }
-            if (performance.now() < until) continue;
-            element.hidden = performance.now() - started < SHOWN_MS;
+            if (performance.now() < deadline) continue;
+            element.hidden = performance.now() - begin < SHOWN_MS;
             bar.value = value;
             next = window.setTimeout(slice, 0, SLICE_MS);
             return;
           }
         } catch (error) {
           stop();
-          failed(error);
+          onFailure(error);
         }
       };
-      slice(first ? Math.max(FIRST_MS, atOnce) : atOnce);
+      slice(first ? Math.max(FIRST_MS, maxBlockingMs) : maxBlockingMs);
     },
     stop,
   };

@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it } from "vitest";
 import type { Target } from "../protocol/columns.ts";
 import { columnsOf } from "../protocol/testing.ts";
 import { SearchBox } from "./searchbox.ts";
-import { FakeHost, FakeView, MODEL, settled } from "./testing.ts";
+import { FakeHost, FakeView, MODEL, settle } from "./testing.ts";
 
 let root: HTMLElement;
 let box: SearchBox;
@@ -30,7 +30,7 @@ const put = (text: string): void => {
 };
 const type = async (text: string): Promise<void> => {
   put(text);
-  await settled(70);
+  await settle(70);
 };
 const press = (key: string, shiftKey = false): boolean =>
   input().dispatchEvent(new KeyboardEvent("keydown", { key, shiftKey, bubbles: true, cancelable: true }));
@@ -69,7 +69,7 @@ describe("the search field", () => {
     press("ArrowUp");
     expect(active()).toBe("Add1");
     expect(press("Tab")).toBe(false);
-    await settled(70);
+    await settle(70);
     expect(input().value).toBe("op:Add");
     expect(view.now.hits).toEqual([node("sum")]);
     expect(press("Tab")).toBe(true); // nothing is chosen, so the focus may move on
@@ -81,7 +81,7 @@ describe("the search field", () => {
     expect(options()[0]).toContain("Split › Add › Relu");
     press("Enter");
     expect(view.now.selection).toEqual(node("enc/split"));
-    expect(view.sent.filter(({ type }) => type === "reveal")).toEqual(
+    expect(view.actions.filter(({ type }) => type === "reveal")).toEqual(
       ["act", "sum", "enc/split"].map((name) => ({ type: "reveal", target: node(name) })),
     );
   });
@@ -90,7 +90,7 @@ describe("the search field", () => {
     put("relu");
     press("Enter");
     expect(view.now.selection).toBeNull();
-    await settled(70);
+    await settle(70);
     expect(view.now.selection).toEqual(node("act"));
   });
 
@@ -113,13 +113,13 @@ describe("the search field", () => {
     open(columnsOf(["input v0 8 float32", ...lines].join("\n")));
     put("/(n|v)+.*(1|2|3)+x/ * > ** > /y/");
     put("* > * > * > * > *");
-    await settled(130);
+    await settle(130);
     put("n39999");
-    await settled(800);
-    expect(view.sent.filter(({ type }) => type === "search").at(-1)).toMatchObject({ text: "n39999" });
+    await settle(800);
+    expect(view.actions.filter(({ type }) => type === "search").at(-1)).toMatchObject({ text: "n39999" });
     expect(view.now.hits).toHaveLength(1);
     await type("relu");
-    await settled(400);
+    await settle(400);
     expect(root.textContent).toContain("1 of 40,000");
     expect(root.textContent).toContain("The first 5,000");
   });
@@ -127,14 +127,14 @@ describe("the search field", () => {
   it("runs a restored regular expression only when asked to", async () => {
     open();
     box.search("/mm|add/");
-    await settled(70);
+    await settle(70);
     expect(view.now.search).toBe("");
     expect(root.textContent).toContain("Enter to search");
     press("Enter");
-    await settled(70);
+    await settle(70);
     expect(view.now.search).toBe("/mm|add/");
     box.search("mm");
-    await settled(70);
+    await settle(70);
     expect(view.now.search).toBe("mm");
   });
 });

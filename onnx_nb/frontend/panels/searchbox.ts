@@ -1,17 +1,17 @@
 /** The search field, with completions and results below it. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import { plain } from "../scene/formatting.ts";
-import type { State } from "../scene/state.ts";
+import { integer } from "../scene/formatting.ts";
+import type { Hit, State } from "../scene/state.ts";
 import { type Completion, complete, SYNTAX } from "../search/completion.ts";
 import { FIELDS, hasRegex } from "../search/query.ts";
-import { type Found, type Hit, searching } from "../search/search.ts";
+import { type SearchResult, searching } from "../search/search.ts";
 import { StringIndex } from "../search/stringindex.ts";
-import { el, elide, focused, on, onAbort } from "./dom.ts";
+import { el, elide, hasFocus, on, onAbort } from "../ui/dom.ts";
 import { describe, type Panel, type ViewContext } from "./viewcontext.ts";
 
 /** Hits listed at a time. */
-const LISTED = 100;
+const MAX_LISTED_HITS = 100;
 /** Milliseconds of a search before the page may paint, of each slice after that, and of the whole search. */
 const FIRST_MS = 40;
 const SLICE_MS = 12;
@@ -28,19 +28,19 @@ export class SearchBox implements Panel {
   readonly #list: HTMLElement;
   readonly #note: HTMLElement;
   readonly #drop: HTMLElement;
-  #shown: Pick<State, "hits" | "hit" | "search"> = { hits: [], hit: -1, search: "" };
+  #lastState: Pick<State, "hits" | "hit" | "search"> = { hits: [], hit: -1, search: "" };
   /** the last result, and its text */
-  #outcome: { readonly text: string; readonly found: Found } | null = null;
+  #outcome: { readonly text: string; readonly result: SearchResult } | null = null;
   #completions: readonly Completion[] = [];
   /** the completion that Enter accepts, −1 for none */
-  #chosen = -1;
+  #completion = -1;
   /** a hit has been visited, so the next key goes to the next one */
-  #visited = false;
+  #hasVisited = false;
   /** completions and hits as listed last, so that a different list begins at its top */
-  #listed: readonly unknown[] = [];
+  #lists: readonly unknown[] = [];
   #timer = 0;
   /** go to the first hit once there is one */
-  #hurried = false;
+  #goesToFirst = false;
 
   /** @param leave closes the search and returns the focus to the graph */
   constructor(view: ViewContext, leave: () => void) {
@@ -80,22 +80,22 @@ export class SearchBox implements Panel {
   search(text: string): void {
     this.#input.value = text;
     // a saved notebook may be a stranger's: its regular expressions run only if a person asks for them
-    if (!hasRegex(text)) this.#later(() => this.#seek(), 0);
+    if (!hasRegex(text)) this.#delay(() => this.#seek(), 0);
     else this.#count.textContent = "Enter to search";
   }
 
   update(state: State): void {
-    const before = this.#shown;
-    this.#shown = state;
+    const before = this.#lastState;
+    this.#lastState = state;
     if (state.hits === before.hits && state.hit === before.hit && state.search === before.search) return;
-    if (state.search !== before.search || state.hits !== before.hits) this.#visited = false;
-    if (!focused(this.#input) && this.#input.value !== state.search) this.#input.value = state.search;
+    if (state.search !== before.search || state.hits !== before.hits) this.#hasVisited = false;
+    if (!hasFocus(this.#input) && this.#input.value !== state.search) this.#input.value = state.search;
     this.#show();
   }
 
   // ---------------------------------------------------------------- searching
 
-  #later(work: () => void, ms: number): void {
+  #delay(work: () => void, ms: number): void {
     window.clearTimeout(this.#timer);
     this.#timer = window.setTimeout(work, ms);
   }
@@ -103,20 +103,20 @@ export class SearchBox implements Panel {
   #seek(): void {
     const text = this.#input.value;
     const steps = searching(this.#view.columns, text);
-    const started = performance.now();
+    const begin = performance.now();
     const slice = (ms: number): void => {
-      const until = performance.now() + ms;
+      const deadline = performance.now() + ms;
       do {
-        const { done, value } = steps.next(performance.now() - started > LONGEST_MS);
+        const { done, value } = steps.next(performance.now() - begin > LONGEST_MS);
         if (!done) continue;
         this.#timer = 0;
-        this.#outcome = { text, found: value };
+        this.#outcome = { text, result: value };
         this.#view.dispatch({ type: "search", text, hits: value.hits });
-        if (this.#hurried) this.#step(0);
-        this.#hurried = false;
+        if (this.#goesToFirst) this.#step(0);
+        this.#goesToFirst = false;
         return;
-      } while (performance.now() <= until);
-      this.#later(() => slice(SLICE_MS), 0);
+      } while (performance.now() <= deadline);
+      this.#delay(() => slice(SLICE_MS), 0);
     };
     this.#timer = 0;
     slice(FIRST_MS);
@@ -127,32 +127,32 @@ export class SearchBox implements Panel {
     this.#completions = complete(this.#view.columns, value, selectionStart ?? value.length);
   }
 
-  #typed(): void {
+  #onType(): void {
     this.#complete();
-    this.#chosen = -1;
-    this.#hurried = false;
-    this.#later(() => this.#seek(), this.#view.columns.nodeCount > 20_000 ? 120 : 40);
+    this.#completion = -1;
+    this.#goesToFirst = false;
+    this.#delay(() => this.#seek(), this.#view.columns.nodeCount > 20_000 ? 120 : 40);
     this.#show();
   }
 
   #take({ text, from, to }: Completion): void {
     this.#input.setRangeText(text, from, to, "end");
     this.#input.focus();
-    this.#typed();
+    this.#onType();
   }
 
   // ---------------------------------------------------------------- going through
 
   #step(by: number): void {
-    const { hits, hit } = this.#shown;
+    const { hits, hit } = this.#lastState;
     if (hits.length > 0) this.#go((hit + by + hits.length) % hits.length);
   }
 
   #go(at: number): void {
-    this.#visited = true;
-    this.#chosen = -1;
-    const { kind, id, chain } = this.#shown.hits[at];
-    if (at === this.#shown.hit) this.#show();
+    this.#hasVisited = true;
+    this.#completion = -1;
+    const { kind, id, chain } = this.#lastState.hits[at];
+    if (at === this.#lastState.hit) this.#show();
     else this.#view.dispatch({ type: "hit", hit: at });
     this.#view.dispatch({ type: "select", target: { kind, id } });
     // the last first: all scopes are opened, and the view comes to rest at the beginning of the chain
@@ -162,22 +162,22 @@ export class SearchBox implements Panel {
 
   /** Moves up and down through the completions, then through the hits. */
   #move(by: 1 | -1): void {
-    const many = this.#completions.length;
-    const at = this.#chosen;
-    if (many === 0 || (this.#visited && at < 0)) this.#step(this.#visited || by < 0 ? by : 0);
-    else if (at + by >= many && this.#shown.hits.length > 0) this.#step(0);
+    const count = this.#completions.length;
+    const at = this.#completion;
+    if (count === 0 || (this.#hasVisited && at < 0)) this.#step(this.#hasVisited || by < 0 ? by : 0);
+    else if (at + by >= count && this.#lastState.hits.length > 0) this.#step(0);
     else {
-      this.#chosen = at < 0 && by < 0 ? many - 1 : (at + by + many) % many;
+      this.#completion = at < 0 && by < 0 ? count - 1 : (at + by + count) % count;
       this.#show();
     }
   }
 
   #enter(back: boolean): void {
-    const choice = this.#completions[this.#chosen];
+    const choice = this.#completions[this.#completion];
     if (choice !== undefined) this.#take(choice);
-    else if (this.#input.value === this.#shown.search) this.#step(back ? -1 : this.#visited ? 1 : 0);
+    else if (this.#input.value === this.#lastState.search) this.#step(back ? -1 : this.#hasVisited ? 1 : 0);
     else {
-      this.#hurried = true;
+      this.#goesToFirst = true;
       if (this.#timer === 0) this.#seek();
     }
   }
@@ -194,9 +194,9 @@ export class SearchBox implements Panel {
 
   #listen(signal: AbortSignal): void {
     const [element, input, drop] = [this.element, this.#input, this.#drop];
-    on(input, "input", signal, () => this.#typed());
+    on(input, "input", signal, () => this.#onType());
     on(input, "keydown", signal, (event) => {
-      if (event.key === "Tab" && this.#completions[this.#chosen] === undefined) return;
+      if (event.key === "Tab" && this.#completions[this.#completion] === undefined) return;
       if (event.key === "Enter" || event.key === "Tab") this.#enter(event.shiftKey);
       else if (event.key === "ArrowDown") this.#move(1);
       else if (event.key === "ArrowUp") this.#move(-1);
@@ -211,7 +211,7 @@ export class SearchBox implements Panel {
     });
     on(element, "focusout", signal, (event) => {
       if (event.relatedTarget instanceof Node && element.contains(event.relatedTarget)) return;
-      this.#chosen = -1;
+      this.#completion = -1;
       drop.hidden = true;
       input.setAttribute("aria-expanded", "false");
       input.removeAttribute("aria-activedescendant");
@@ -227,46 +227,53 @@ export class SearchBox implements Panel {
   // ---------------------------------------------------------------- drawing
 
   #show(): void {
-    const { hits, hit, search: text } = this.#shown;
-    const found = this.#outcome?.text === text ? this.#outcome.found : null;
-    const none = text.trim() === "";
-    const problem = none ? null : (found?.problem ?? null);
-    const total = found?.total ?? hits.length;
-    const waits = !none && total === 0 && this.#completions.length > 0;
+    const { hits, hit, search: text } = this.#lastState;
+    const result = this.#outcome?.text === text ? this.#outcome.result : null;
+    const isEmpty = text.trim() === "";
+    const problem = isEmpty ? null : (result?.problem ?? null);
+    const total = result?.total ?? hits.length;
+    const waits = !isEmpty && total === 0 && this.#completions.length > 0;
     this.element.classList.toggle("onnx-nb-bad", problem !== null && !waits);
-    this.#count.textContent = none || waits ? "" : countText(hit, total, problem, found?.more === true);
+    this.#count.textContent = isEmpty || waits ? "" : countText(hit, total, problem, result?.more === true);
     this.#note.setAttribute("aria-live", problem === null ? "off" : "polite"); // hints are not announced
     this.#note.replaceChildren(...remark(text, waits, problem, total, hits.length));
     this.#note.hidden = this.#note.childNodes.length === 0;
-    this.#fillList(none ? [] : hits, hit);
+    this.#fillList(isEmpty ? [] : hits, hit);
   }
 
   #fillList(hits: State["hits"], hit: number): void {
     const [input, list, drop] = [this.#input, this.#list, this.#drop];
-    const first = Math.max(0, Math.min(hit - LISTED / 2, hits.length - LISTED));
-    const listed = hits.slice(first, first + LISTED);
+    const first = Math.max(0, Math.min(hit - MAX_LISTED_HITS / 2, hits.length - MAX_LISTED_HITS));
+    const visibleHits = hits.slice(first, first + MAX_LISTED_HITS);
     const option = (kind: "hit" | "completion", at: number, title: string, ...parts: Node[]): HTMLElement => {
-      const active = kind === "hit" ? at === hit && this.#chosen < 0 : at === this.#chosen;
+      const active = kind === "hit" ? at === hit && this.#completion < 0 : at === this.#completion;
       const id = `${this.#id}-${kind}-${at}`;
       const attributes = { title, id, role: "option", "aria-selected": active, data: { [kind]: String(at) } };
       return el("div.onnx-nb-hit", attributes, ...parts);
     };
     const completionRow = ({ text, note }: Completion, at: number): HTMLElement =>
       option("completion", at, text, el("code.onnx-nb-completion", elide(text, 60)), el("span.onnx-nb-dim", note));
-    const hitRow = (each: Hit, at: number): HTMLElement => {
-      const { title, sub, kind, full } = inWords(this.#view.columns, each);
-      const more = el("span.onnx-nb-dim", elide(sub, Math.max(20, 56 - title.length)));
-      return option("hit", first + at, full, el("span.onnx-nb-kind", kind), el("span.onnx-nb-hit-title", title), more);
+    const hitRow = (hit: Hit, at: number): HTMLElement => {
+      const { title, sub, kind, full } = inWords(this.#view.columns, hit);
+      const detail = el("span.onnx-nb-dim", elide(sub, Math.max(20, 56 - title.length)));
+      return option(
+        "hit",
+        first + at,
+        full,
+        el("span.onnx-nb-kind", kind),
+        el("span.onnx-nb-hit-title", title),
+        detail,
+      );
     };
-    const other = this.#listed[0] !== this.#completions || this.#listed[1] !== this.#shown.hits;
-    if (other && list.hasChildNodes()) list.scrollTop = 0; // makes the browser lay the page out
-    list.replaceChildren(...this.#completions.map(completionRow), ...listed.map(hitRow));
-    this.#listed = [this.#completions, this.#shown.hits];
+    const isNewList = this.#lists[0] !== this.#completions || this.#lists[1] !== this.#lastState.hits;
+    if (isNewList && list.hasChildNodes()) list.scrollTop = 0; // makes the browser lay the page out
+    list.replaceChildren(...this.#completions.map(completionRow), ...visibleHits.map(hitRow));
+    this.#lists = [this.#completions, this.#lastState.hits];
     list.hidden = list.childElementCount === 0;
-    drop.hidden = !focused(input) || (list.hidden && this.#note.hidden);
+    drop.hidden = !hasFocus(input) || (list.hidden && this.#note.hidden);
     input.setAttribute("aria-expanded", String(!drop.hidden && !list.hidden));
     const active = list.querySelector<HTMLElement>("[aria-selected=true]");
-    if (active !== null && !drop.hidden && (this.#chosen >= 0 || this.#visited)) {
+    if (active !== null && !drop.hidden && (this.#completion >= 0 || this.#hasVisited)) {
       input.setAttribute("aria-activedescendant", active.id);
       active.scrollIntoView?.({ block: "nearest" });
     } else input.removeAttribute("aria-activedescendant");
@@ -274,23 +281,30 @@ export class SearchBox implements Panel {
 }
 
 /** Returns the number of hits as the field shows it. */
-function countText(hit: number, total: number, problem: string | null, more: boolean): string {
+function countText(hit: number, total: number, problem: string | null, isPartial: boolean): string {
   if (problem !== null) return "not understood";
-  if (total === 0) return more ? "stopped" : "nothing found";
-  return `${plain(hit + 1)} of ${plain(total)}${more ? "+" : ""}`;
+  if (total === 0) return isPartial ? "stopped" : "nothing found";
+  return `${integer(hit + 1)} of ${integer(total)}${isPartial ? "+" : ""}`;
 }
 
 /** Returns the note below the list: a problem, or examples. */
-function remark(text: string, waits: boolean, problem: string | null, total: number, kept: number): (Node | string)[] {
-  const none = text.trim() === "";
+function remark(
+  text: string,
+  waits: boolean,
+  problem: string | null,
+  total: number,
+  keptCount: number,
+): (Node | string)[] {
+  const isEmpty = text.trim() === "";
   if (waits) return [];
   if (problem !== null) return [problem];
-  if (total > 0 && !none) return total > kept ? [`The first ${plain(kept)} can be stepped through.`] : [];
+  if (total > 0 && !isEmpty)
+    return total > keptCount ? [`The first ${integer(keptCount)} can be stepped through.`] : [];
   const samples = SYNTAX.map(([sample, meaning]) => el("span", el("code", sample), ` ${meaning}`));
-  if (none) return samples;
+  if (isEmpty) return samples;
   const fields = el("span", el("code", FIELDS.map((field) => `${field}:`).join(" ")));
-  const idle = el("span", "Attributes that have their default value are not searched.");
-  return [...(/\battr/i.test(text) ? [idle] : []), fields, ...samples];
+  const defaultsNote = el("span", "Attributes that have their default value are not searched.");
+  return [...(/\battr/i.test(text) ? [defaultsNote] : []), fields, ...samples];
 }
 
 /** Describes a hit; a chain by the ops of its nodes. */
@@ -304,11 +318,11 @@ function inWords(columns: Columns, hit: Hit): { title: string; sub: string; kind
     return { title: elide(title, 48), sub, kind, full: `${title}\n${sub}`.slice(0, 4000) };
   }
   const ops = hit.chain.map((node) => elide(columns.opOf(node), 24));
-  const shown = ops.length > 5 ? [...ops.slice(0, 2), `${ops.length - 4} more`, ...ops.slice(-2)] : ops;
+  const chainOps = ops.length > 5 ? [...ops.slice(0, 2), `${ops.length - 4} more`, ...ops.slice(-2)] : ops;
   const names = hit.chain.map((node) => `${columns.opOf(node)} ${columns.nameOf({ kind: "node", id: node })}`);
   const scope = columns.str(columns.scopePath[columns.scopeOf(hit)]);
   return {
-    title: shown.join(" › "),
+    title: chainOps.join(" › "),
     sub: scope || columns.nameOf(hit),
     kind: "chain",
     full: names.join("\n").slice(0, 4000),

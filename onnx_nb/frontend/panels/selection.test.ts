@@ -1,9 +1,9 @@
 // @vitest-environment jsdom
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Target } from "../protocol/columns.ts";
-import { selected } from "../scene/state.ts";
+import { selectionOf } from "../scene/state.ts";
 import { GraphView } from "./graphview.ts";
-import { buttonIn, FakeHost, furnish, MODEL, packed, settled } from "./testing.ts";
+import { buttonIn, FakeHost, furnish, MODEL, packOf, settle } from "./testing.ts";
 
 let root: HTMLElement;
 let host: FakeHost;
@@ -13,7 +13,7 @@ let copied: string[];
 
 const target = (kind: Target["kind"], name: string): Target => MODEL.find(name, kind) as Target;
 const canvas = (): HTMLCanvasElement => root.querySelector(".onnx-nb-canvas") as HTMLCanvasElement;
-const names = (): string[] => selected(view.state).map((each) => MODEL.nameOf(each));
+const names = (): string[] => selectionOf(view.state).map((each) => MODEL.nameOf(each));
 const pointer = (type: string, x: number, y: number, init: MouseEventInit = {}): void => {
   canvas().dispatchEvent(new MouseEvent(type, { clientX: x, clientY: y, button: 0, bubbles: true, ...init }));
 };
@@ -43,7 +43,7 @@ beforeEach(async () => {
   stop = new AbortController();
   copied = [];
   Object.assign(navigator, { clipboard: { writeText: async (text: string) => void copied.push(text) } });
-  view = new GraphView(root, MODEL, host, { atOnce: Number.POSITIVE_INFINITY }, stop.signal);
+  view = new GraphView(root, MODEL, host, { maxBlockingMs: Number.POSITIVE_INFINITY }, stop.signal);
   await vi.waitFor(() => expect(root.dataset.state).toBe("drawn"), { timeout: 20_000 });
 });
 afterEach(() => stop.abort());
@@ -98,15 +98,15 @@ describe("a selection of many", () => {
     click("sum");
     click("act", { ctrlKey: true });
     expect(press("c", { ctrlKey: true })).toBe(true);
-    await settled();
+    await settle();
     expect(copied).toEqual(["sum\nact"]);
     press("Escape");
     expect(press("c", { ctrlKey: true }), "nothing to copy").toBe(false);
   });
 
   it("shows totals, and is extracted between its border tensors at once, which can be undone", async () => {
-    host.answer = () => Promise.resolve({ columns: packed(), message: "Extracted 2 nodes", name: "" });
-    host.together = {
+    host.answer = () => Promise.resolve({ columns: packOf(), message: "Extracted 2 nodes", name: "" });
+    host.selectionReply = {
       rows: [["MACs", "12 M"]],
       inputs: [target("tensor", "p").id],
       outputs: [target("tensor", "q").id],
@@ -121,28 +121,28 @@ describe("a selection of many", () => {
       "Add ×1",
     ]);
     expect(buttonIn(panel(), "Extract these").disabled).toBe(true);
-    await settled(250);
-    expect(host.selected).toEqual([[target("node", "enc/split"), target("node", "sum")]]);
+    await settle(250);
+    expect(host.selections).toEqual([[target("node", "enc/split"), target("node", "sum")]]);
     expect(panel().textContent).toContain("MACs12 M");
     buttonIn(panel(), "Extract these").click();
     await vi.waitFor(() => expect(view.submodel).not.toBeNull());
-    expect(host.extracted.map(([inputs, outputs]) => [inputs, outputs])).toEqual([[["p"], ["q"]]]);
-    expect(host.planned).toEqual([[["p"], ["q"]]]);
+    expect(host.extractions.map(([inputs, outputs]) => [inputs, outputs])).toEqual([[["p"], ["q"]]]);
+    expect(host.plans).toEqual([[["p"], ["q"]]]);
     expect(root.querySelector(".onnx-nb-extract .onnx-nb-say")?.textContent).toBe("✓ Extracted 2 nodes");
     press("z", { ctrlKey: true });
-    expect([view.submodel, view.state.boundary, host.discarded]).toEqual([null, { inputs: [], outputs: [] }, 1]);
+    expect([view.submodel, view.state.boundary, host.discardCount]).toEqual([null, { inputs: [], outputs: [] }, 1]);
     press("Z", { ctrlKey: true, shiftKey: true });
     expect(view.submodel).not.toBeNull();
-    expect(host.extracted).toHaveLength(2);
+    expect(host.extractions).toHaveLength(2);
     click("act");
     expect(panel()).toBeNull();
   });
 
   it("shows why it cannot be extracted", async () => {
-    host.together = { rows: [], inputs: [], outputs: [], obstacle: "inner lies inside a body" };
+    host.selectionReply = { rows: [], inputs: [], outputs: [], obstacle: "inner lies inside a body" };
     click("sum");
     click("act", { ctrlKey: true });
-    await settled(250);
+    await settle(250);
     expect(panel().textContent).toContain("inner lies inside a body");
     expect(buttonIn(panel(), "Extract these").disabled).toBe(true);
   });

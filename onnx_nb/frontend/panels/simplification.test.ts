@@ -1,12 +1,12 @@
 // @vitest-environment jsdom
 import { afterEach, beforeEach, expect, it } from "vitest";
-import type { Packed } from "../protocol/codec.ts";
+import type { Pack } from "../protocol/codec.ts";
 import type { Columns, Target } from "../protocol/columns.ts";
 import { type Account, SimplificationData } from "../protocol/simplification.ts";
 import { columnsOf, packedOf } from "../protocol/testing.ts";
-import type { Saved } from "./savebar.ts";
+import type { SaveReply } from "./savebar.ts";
 import { Simplification, type SimplificationHost } from "./simplification.ts";
-import { buttonIn, FakeHost, furnish, settled } from "./testing.ts";
+import { buttonIn, FakeHost, furnish, settle } from "./testing.ts";
 
 const LEFT = columnsOf(
   `
@@ -33,7 +33,7 @@ const RIGHT = columnsOf(
 const id = (columns: Columns, kind: Target["kind"], name: string): number => columns.find(name, kind)?.id ?? -1;
 const node = (columns: Columns, name: string): number => id(columns, "node", name);
 
-function packed(): Packed {
+function packed(): Pack {
   const arrays = new Map<string, Int32Array | Uint8Array | Uint32Array>();
   const both = [LEFT, RIGHT] as const;
   for (const side of [0, 1] as const) {
@@ -121,20 +121,20 @@ class FakeKernel implements SimplificationHost {
   graph(): FakeHost {
     return new FakeHost();
   }
-  again(skipped: readonly string[], _told: unknown, signal: AbortSignal): Promise<string> {
+  simplifyAgain(skipped: readonly string[], _told: unknown, signal: AbortSignal): Promise<string> {
     this.asked.push(skipped);
     this.round = signal;
     return this.answer();
   }
-  save(path: string, replace: boolean): Promise<Saved> {
+  save(path: string, replace: boolean): Promise<SaveReply> {
     this.saves.push([path, replace]);
     return Promise.resolve({ path: `/home/${path}`, exists: this.exists && !replace, size: "1 kB" });
   }
-  chosen(key: string): void {
+  onChoose(key: string): void {
     this.keys.push(key);
   }
-  stepped(): void {}
-  synced(): void {}
+  onStep(): void {}
+  onSync(): void {}
 }
 
 let root: HTMLElement;
@@ -151,9 +151,9 @@ beforeEach(() => {
 afterEach(() => stop.abort());
 
 async function show(account: Partial<Account> = {}): Promise<Simplification> {
-  const options = { height: 300, step: 0, synced: true, chosen: "" };
+  const options = { height: 300, step: 0, isSynced: true, changeKey: "" };
   const view = new Simplification(root, { ...ACCOUNT, ...account }, kernel, options, stop.signal);
-  for (let at = 0; at < 100 && root.dataset.state !== "drawn"; at++) await settled(20);
+  for (let at = 0; at < 100 && root.dataset.state !== "drawn"; at++) await settle(20);
   expect(root.dataset.state).toBe("drawn");
   return view;
 }
@@ -193,15 +193,15 @@ it("undoes a change and a rule, and redoes them", async () => {
   kernel.answer = () => Promise.resolve("done");
   row(0).click();
   buttonIn(root, "Undo this change").click();
-  await settled();
+  await settle();
   buttonIn(root, "Undo the rule (1)").click();
-  await settled();
+  await settle();
   view.show({ ...ACCOUNT, skipped: ["eliminate_identity: a", "fuse_matmul_add_bias"] }, 0);
-  await settled();
+  await settle();
   buttonIn(root, "↻ eliminate_identity: a").click();
-  await settled();
+  await settle();
   buttonIn(root, "Redo all").click();
-  await settled();
+  await settle();
   expect(kernel.asked).toEqual([["eliminate_identity: a"], ["eliminate_identity"], ["fuse_matmul_add_bias"], []]);
 });
 
@@ -213,13 +213,13 @@ it("can be stopped, reports an error, and requests nothing twice", async () => {
   expect(undo.disabled).toBe(true);
   press("u", row(0));
   expect(kernel.asked.length).toBe(1);
-  await settled(200);
+  await settle(200);
   buttonIn(root, "Cancel").click();
   expect(kernel.round?.aborted).toBe(true);
   expect(undo.disabled).toBe(false);
   kernel.answer = () => Promise.reject(new Error("the disk is full."));
   undo.click();
-  await settled();
+  await settle();
   expect(root.querySelector("[role=alert]")?.textContent).toContain("the disk is full.");
   expect(undo.disabled).toBe(false);
 });
@@ -230,10 +230,10 @@ it("asks before it overwrites a file", async () => {
   kernel.exists = true;
   const group = root.querySelector('[aria-label="Save the simplified model"]') as HTMLElement;
   buttonIn(group, "Save").click();
-  await settled();
+  await settle();
   expect(group.textContent).toContain("The file /home/model.simplified.onnx already exists.");
   buttonIn(group, "Replace").click();
-  await settled();
+  await settle();
   expect(kernel.saves).toEqual([
     ["model.simplified.onnx", false],
     ["model.simplified.onnx", true],
@@ -252,10 +252,10 @@ it("has a tab for each step, selected by arrow keys", async () => {
   const tabs = (): HTMLElement[] => [...root.querySelectorAll<HTMLElement>("[role=tab]")];
   expect(tabs().map((tab) => tab.textContent)).toEqual(["All", "1. fold constants", "2. rewrite"]);
   tabs()[1].click();
-  await settled();
+  await settle();
   expect(root.textContent).toContain("after fold constants");
   press("ArrowRight", tabs()[1]);
-  await settled();
+  await settle();
   expect(kernel.loaded).toEqual([0, 1, 2]);
   expect(tabs()[2].getAttribute("aria-selected")).toBe("true");
 });

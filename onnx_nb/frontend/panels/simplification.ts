@@ -4,43 +4,43 @@
  */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import type { SideOf } from "../protocol/diff.ts";
-import { failureText, type GraphHost, type Selected } from "../protocol/host.ts";
+import type { DiffStatus, SideOf } from "../protocol/diff.ts";
+import { failureText, type GraphHost, type NamedTarget } from "../protocol/host.ts";
 import type { Account, SimplificationData } from "../protocol/simplification.ts";
-import { type DiffStatus, SIGNS } from "../scene/diffstatus.ts";
-import { bytes, counted, plain } from "../scene/formatting.ts";
-import { button, choice, copyButton, el, elide, facts, fillings, focused, on, onAbort } from "./dom.ts";
+import { SIGNS } from "../scene/diffstatus.ts";
+import { bytes, countOf, integer } from "../scene/formatting.ts";
+import { button, choice, copyButton, el, elide, facts, fillings, hasFocus, on, onAbort } from "../ui/dom.ts";
+import { createTableTabs, numbers, Table, type TableColumn, texts } from "../ui/table.ts";
+import { createTaskBar, KernelButtons, type OnProgress, type TaskBar } from "../ui/task.ts";
 import { createGraphPair, type GraphPair } from "./graphpair.ts";
 import { fittingHeight } from "./graphview.ts";
-import { createSaveBar, type SaveBar, type Saved } from "./savebar.ts";
-import { other } from "./synchronizer.ts";
-import { createTableTabs, numbers, Table, type TableColumn, texts } from "./table.ts";
-import { createTaskBar, KernelButtons, type OnProgress, type TaskBar } from "./task.ts";
+import { createSaveBar, type SaveBar, type SaveReply } from "./savebar.ts";
+import { otherSide } from "./synchronizer.ts";
 
 export interface SimplificationHost {
   readonly live: boolean;
   /** why nothing can be changed or saved without a kernel */
   readonly reason: string;
   /** loads both graphs and their differences, of a step or, for 0, of the whole simplification */
-  load(step: number): Promise<Loaded>;
+  load(step: number): Promise<LoadedStep>;
   graph(side: SideOf, step: number): GraphHost;
   /** simplifies again without the skipped rules and changes; the new result arrives through `show` */
-  again(skipped: readonly string[], progress: OnProgress, signal: AbortSignal): Promise<string>;
-  save(path: string, replace: boolean, signal: AbortSignal): Promise<Saved>;
-  chosen(key: string): void;
+  simplifyAgain(skips: readonly string[], progress: OnProgress, signal: AbortSignal): Promise<string>;
+  save(path: string, replace: boolean, signal: AbortSignal): Promise<SaveReply>;
+  onChoose(key: string): void;
   /** a person selected something in one of the graphs */
-  selected?(side: SideOf, selection: readonly Selected[]): void;
-  stepped(step: number): void;
-  synced(synced: boolean): void;
+  onSelect?(side: SideOf, selection: readonly NamedTarget[]): void;
+  onStep(step: number): void;
+  onSync(onSync: boolean): void;
 }
 
-interface Loaded {
+interface LoadedStep {
   readonly columns: readonly [Columns, Columns];
   readonly data: SimplificationData;
 }
 
 /** The step that is shown. */
-interface Shown extends Loaded {
+interface ShownStep extends LoadedStep {
   readonly step: number;
   readonly changes: ReturnType<typeof createChangeList>;
   readonly pair: GraphPair;
@@ -50,9 +50,9 @@ export interface SimplificationOptions {
   /** pixels of each graph; by default what fits the window */
   readonly height?: number;
   readonly step: number;
-  readonly synced: boolean;
+  readonly isSynced: boolean;
   /** key of the chosen change, "" for none */
-  readonly chosen: string;
+  readonly changeKey: string;
 }
 
 /** The panel, also a handle for tests and tools at the root element. */
@@ -70,12 +70,12 @@ export class Simplification {
   readonly #filling: () => AbortSignal;
   #account: Account;
   #step: number;
-  #synced: boolean;
+  #isSynced: boolean;
   #live: boolean;
   #busy = false;
-  #shown: Shown | null = null;
+  #shownStep: ShownStep | null = null;
   /** key of the change that is chosen, or will be once loaded */
-  #wanted: string;
+  #changeKey: string;
   /** the tensor of the last undone change; it is shown once the new result is ready */
   #undoneAt = "";
 
@@ -88,21 +88,21 @@ export class Simplification {
   ) {
     this.#root = root;
     this.#host = host;
-    this.#height = fittingHeight(options.height, AROUND, [260, 460]);
+    this.#height = fittingHeight(options.height, MARGIN, [260, 460]);
     this.#signal = signal;
     this.#account = account;
     this.#step = options.step < this.#stepCount ? options.step : 0;
-    this.#synced = options.synced;
-    this.#wanted = options.chosen;
+    this.#isSynced = options.isSynced;
+    this.#changeKey = options.changeKey;
     this.#live = host.live;
     this.#filling = fillings(signal);
     const turn = (step: number): void => {
       if (step === this.#step) return;
       this.turn(step);
-      host.stepped(step);
+      host.onStep(step);
     };
     this.#header = createHeader(this.#kernel, (key) => this.#redo(key), turn, signal);
-    const save = (path: string, replace: boolean): Promise<Saved> => host.save(path, replace, signal);
+    const save = (path: string, replace: boolean): Promise<SaveReply> => host.save(path, replace, signal);
     this.#saveBar = createSaveBar(() => this.#account.path, save, this.#kernel, signal);
     const announce = (text: string): void => this.#announce(text);
     this.#task = createTaskBar((busy) => this.#enable(busy), announce, signal);
@@ -119,11 +119,11 @@ export class Simplification {
   }
 
   get pair(): GraphPair | null {
-    return this.#shown?.pair ?? null;
+    return this.#shownStep?.pair ?? null;
   }
 
   get data(): SimplificationData | null {
-    return this.#shown?.data ?? null;
+    return this.#shownStep?.data ?? null;
   }
 
   /** Shows a new result, at one of its steps. */
@@ -141,14 +141,14 @@ export class Simplification {
   };
 
   readonly choose = (key: string): void => {
-    if (key === this.#wanted || this.#shown === null) return;
-    this.#wanted = key;
-    this.#choose(this.#shown.data.find(key));
+    if (key === this.#changeKey || this.#shownStep === null) return;
+    this.#changeKey = key;
+    this.#choose(this.#shownStep.data.find(key));
   };
 
-  readonly setSynced = (on: boolean): void => {
-    this.#synced = on;
-    this.pair?.setSynced(on);
+  readonly setSync = (on: boolean): void => {
+    this.#isSynced = on;
+    this.pair?.setSync(on);
   };
 
   readonly setLive = (live: boolean): void => {
@@ -184,11 +184,11 @@ export class Simplification {
 
   async #load(round: AbortSignal): Promise<void> {
     const step = this.#step;
-    const open = this.#shown?.step === step ? [...this.#shown.pair.views[0].state.open] : undefined;
+    const open = this.#shownStep?.step === step ? [...this.#shownStep.pair.views[0].state.open] : undefined;
     this.#root.dataset.state = "loading";
     try {
-      const loaded = await this.#host.load(step);
-      if (!round.aborted) this.#fill(loaded, step, open, round);
+      const stepData = await this.#host.load(step);
+      if (!round.aborted) this.#fill(stepData, step, open, round);
     } catch (error) {
       if (round.aborted) return;
       this.#root.dataset.state = "error";
@@ -196,23 +196,23 @@ export class Simplification {
     }
   }
 
-  #fill(loaded: Loaded, step: number, open: readonly number[] | undefined, round: AbortSignal): void {
+  #fill(stepData: LoadedStep, step: number, open: readonly number[] | undefined, round: AbortSignal): void {
     const events = {
-      chosen: (row: number): void => this.#choose(row),
-      activated: (row: number): void => this.#showChange(row),
+      onChoose: (row: number): void => this.#choose(row),
+      onActivate: (row: number): void => this.#showChange(row),
       undo: (...keys: readonly string[]): void => this.#undo(...keys),
     };
-    const changes = createChangeList(this.#account, loaded, this.#kernel, events, round);
+    const changes = createChangeList(this.#account, stepData, this.#kernel, events, round);
     const pairRoot = el("div.onnx-nb-inner");
     this.#main.replaceChildren(changes.element, pairRoot);
-    const pair = this.#createPair(pairRoot, loaded, step, open, round);
-    this.#shown = { ...loaded, step, changes, pair };
+    const pair = this.#createPair(pairRoot, stepData, step, open, round);
+    this.#shownStep = { ...stepData, step, changes, pair };
     // the previous choice comes into view once there is a picture
-    let begun = false;
+    let hasBegun = false;
     const watch = (): void => {
       this.#root.dataset.state = pairRoot.dataset.state ?? "loading";
-      if (begun || this.#root.dataset.state !== "drawn") return;
-      begun = true;
+      if (hasBegun || this.#root.dataset.state !== "drawn") return;
+      hasBegun = true;
       this.#restore();
     };
     const observer = new MutationObserver(watch);
@@ -223,7 +223,7 @@ export class Simplification {
 
   #createPair(
     root: HTMLElement,
-    { columns, data }: Loaded,
+    { columns, data }: LoadedStep,
     step: number,
     open: readonly number[] | undefined,
     round: AbortSignal,
@@ -237,27 +237,27 @@ export class Simplification {
       data,
       {
         graphs: [host.graph(0, step), host.graph(1, step)],
-        selected: (side, selection) => {
-          host.selected?.(side, selection);
+        onSelect: (side, selection) => {
+          host.onSelect?.(side, selection);
           const last = selection.at(-1);
           const change = last === undefined ? -1 : data.changeOf(side, last);
-          if (change >= 0 && change !== this.#shown?.changes.chosen()) this.#list(change);
+          if (change >= 0 && change !== this.#shownStep?.changes.chosen()) this.#list(change);
         },
-        synced: (on) => {
-          this.#synced = on;
-          host.synced(on);
+        onSync: (on) => {
+          this.#isSynced = on;
+          host.onSync(on);
         },
-        compared(side, target, name) {
+        counterpartFacts(side, target, name) {
           const change = data.changeOf(side, target);
-          const rows: [string, string][] = [[titles[other(side)], name]];
+          const rows: [string, string][] = [[titles[otherSide(side)], name]];
           if (change >= 0) rows.push([data.rule(change), data.what(change)], ["why", data.why(change)]);
           return rows;
         },
       },
       {
         height: this.#height,
-        synced: this.#synced,
-        names: [counted(data.nodes[0][0], "node"), counted(data.nodes[1][0], "node")],
+        synced: this.#isSynced,
+        names: [countOf(data.nodes[0][0], "node"), countOf(data.nodes[1][0], "node")],
         titles,
         tools: legend(data),
         ...(open !== undefined && { open }),
@@ -269,11 +269,11 @@ export class Simplification {
   // ---------------------------------------------------------------- changes
 
   #restore(): void {
-    const row = this.#wanted === "" ? -1 : (this.data?.find(this.#wanted) ?? -1);
+    const row = this.#changeKey === "" ? -1 : (this.data?.find(this.#changeKey) ?? -1);
     if (row >= 0) this.#choose(row);
-    else if (this.#undoneAt !== "" && this.#shown !== null) {
+    else if (this.#undoneAt !== "" && this.#shownStep !== null) {
       const find = (columns: Columns): Target[] => [columns.find(this.#undoneAt, "tensor") ?? []].flat();
-      const [left, right] = this.#shown.columns;
+      const [left, right] = this.#shownStep.columns;
       this.pair?.show([find(left), find(right)]);
     }
     this.#undoneAt = "";
@@ -281,11 +281,11 @@ export class Simplification {
 
   /** Marks a change in the list and describes it. */
   #list(row: number): void {
-    if (this.#shown === null) return;
-    const { data, changes } = this.#shown;
+    if (this.#shownStep === null) return;
+    const { data, changes } = this.#shownStep;
     changes.choose(row);
-    this.#wanted = row < 0 ? "" : data.key(row);
-    this.#host.chosen(this.#wanted);
+    this.#changeKey = row < 0 ? "" : data.key(row);
+    this.#host.onChoose(this.#changeKey);
     if (row >= 0) this.#announce(`${data.rule(row)}: ${data.what(row)}, ${data.why(row)}`);
   }
 
@@ -300,22 +300,22 @@ export class Simplification {
   }
 
   #undo(...keys: readonly string[]): void {
-    const text = keys.length === 1 ? elide(keys[0], 80) : counted(keys.length, "change");
+    const text = keys.length === 1 ? elide(keys[0], 80) : countOf(keys.length, "change");
     this.#simplify(keys[0], [...this.#account.skipped, ...keys], `Undoing ${text}…`);
   }
 
   /** Redoes a change, or for null all that were undone. */
   #redo(key: string | null): void {
-    const skipped = key === null ? [] : this.#account.skipped.filter((each) => each !== key);
-    this.#simplify(key ?? "", skipped, key === null ? "Redoing all changes…" : `Redoing ${elide(key, 80)}…`);
+    const skips = key === null ? [] : this.#account.skipped.filter((skip) => skip !== key);
+    this.#simplify(key ?? "", skips, key === null ? "Redoing all changes…" : `Redoing ${elide(key, 80)}…`);
   }
 
-  #simplify(key: string, skipped: readonly string[], text: string): void {
+  #simplify(key: string, skips: readonly string[], text: string): void {
     if (this.#busy || !this.#live) return;
     this.#undoneAt = key.includes(": ") ? key.slice(key.indexOf(": ") + 2) : "";
     this.#announce(text);
     this.#task.run(text, async (round, progress) => {
-      this.#announce(await this.#host.again(skipped, progress, round));
+      this.#announce(await this.#host.simplifyAgain(skips, progress, round));
       return "";
     });
   }
@@ -323,9 +323,9 @@ export class Simplification {
   #listenKeys(): void {
     on(this.#root, "keydown", { signal: this.#signal, capture: true }, (event) => {
       const from = event.target instanceof HTMLElement ? event.target : null;
-      if (from === null || this.#shown === null || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (from === null || this.#shownStep === null || event.ctrlKey || event.metaKey || event.altKey) return;
       if (from.matches("input, textarea, select")) return;
-      const { changes, data } = this.#shown;
+      const { changes, data } = this.#shownStep;
       const key = event.key.toLowerCase();
       const by = ({ n: 1, p: -1 } as const)[key];
       const next = by === undefined ? -1 : changes.neighbor(by);
@@ -349,16 +349,16 @@ function legend({ nodes: [left, right] }: SimplificationData): HTMLElement[] {
     ["folded", left[2]],
     ["new", right[1]],
   ];
-  const shown = counts
+  const labels = counts
     .filter(([, count]) => count > 0)
     .map(([status, count]) => {
       const sign = el("i.onnx-nb-sign", { "aria-hidden": true }, SIGNS[status]);
-      return el(`span.onnx-nb-status.onnx-nb-${status}`, sign, `${plain(count)} ${status}`);
+      return el(`span.onnx-nb-status.onnx-nb-${status}`, sign, `${integer(count)} ${status}`);
     });
-  const unchanged = left[0] - left[1] - left[2];
+  const unchangedCount = left[0] - left[1] - left[2];
   return [
-    el("div.onnx-nb-statuses", { role: "group", "aria-label": "Marks" }, ...shown),
-    el("span.onnx-nb-dim.onnx-nb-ellipsis", `${plain(unchanged)} unchanged`),
+    el("div.onnx-nb-statuses", { role: "group", "aria-label": "Marks" }, ...labels),
+    el("span.onnx-nb-dim.onnx-nb-ellipsis", `${integer(unchangedCount)} unchanged`),
   ];
 }
 
@@ -368,7 +368,7 @@ const VERDICTS = {
   unchecked: ["! Not verified", "onnx-nb-caution"],
 } as const;
 /** Maximum number of skipped changes that have a button. */
-const SKIPPED = 60;
+const MAX_SKIP_BUTTONS = 60;
 /** Maximum number of differing outputs that are described. */
 const OUTPUTS = 8;
 
@@ -390,7 +390,7 @@ function createHeader(
   const skips = el("div.onnx-nb-strip.onnx-nb-skips", { role: "group", "aria-label": "Left out" });
   const steps = el("div.onnx-nb-strip.onnx-nb-steps", { role: "tablist", "aria-label": "Steps" });
   const filling = fillings(signal);
-  let shown = 0;
+  let shownStep = 0;
 
   const showSummary = (account: Account): void => {
     const [text, style] = VERDICTS[account.verdict];
@@ -401,25 +401,25 @@ function createHeader(
     verdict.className = `onnx-nb-verdict ${style}`;
     verdict.textContent = text;
     const weights = account.bytes[0] === account.bytes[1] ? was : `${was} → ${is}`;
-    sizes.textContent = `${plain(before)} → ${counted(after, "node")}, weights ${weights}`;
+    sizes.textContent = `${integer(before)} → ${countOf(after, "node")}, weights ${weights}`;
     report.replaceChildren(el("span.onnx-nb-message-text", elide(account.said, 600)));
     report.classList.toggle("onnx-nb-alert", account.verdict === "wrong");
     const off = account.outputs
       .filter(([, , outside]) => outside > 0)
       .slice(0, OUTPUTS)
-      .map(([output, most, n, of]) => `${elide(output, 60)}: up to ${most} in ${plain(n)} of ${plain(of)}`);
+      .map(([output, maxError, n, of]) => `${elide(output, 60)}: up to ${maxError} in ${integer(n)} of ${integer(of)}`);
     if (off.length > 0) report.append(el("span.onnx-nb-dim.onnx-nb-message-text", off.join("; ")));
   };
   const showSkips = ({ skipped }: Account, round: AbortSignal): void => {
     skips.hidden = skipped.length === 0;
-    const again = (key: string): HTMLElement =>
+    const redoButton = (key: string): HTMLElement =>
       kernel.create(`↻ ${elide(key, 60)}`, () => redo(key), round, {
         class: "onnx-nb-small",
         hint: `Make this change again: ${key}`.slice(0, 1000),
         "aria-label": `Redo ${elide(key, 120)}`,
       });
-    skips.replaceChildren(el("span.onnx-nb-dim", `Left out: ${plain(skipped.length)}`));
-    skips.append(...skipped.slice(0, SKIPPED).map(again));
+    skips.replaceChildren(el("span.onnx-nb-dim", `Left out: ${integer(skipped.length)}`));
+    skips.append(...skipped.slice(0, MAX_SKIP_BUTTONS).map(redoButton));
     if (skipped.length > 1) {
       const hint = "Make all changes that were undone again";
       skips.append(kernel.create("Redo all", () => redo(null), round, { class: "onnx-nb-small", hint }));
@@ -427,8 +427,8 @@ function createHeader(
   };
   const showSteps = (account: Account, step: number, round: AbortSignal): void => {
     const names = ["All", ...account.steps.slice(1).map(([text], at) => `${at + 1}. ${elide(text, 40)}`)];
-    const inside = steps.contains(document.activeElement) || [...steps.children].some(focused);
-    shown = step;
+    const inside = steps.contains(document.activeElement) || [...steps.children].some(hasFocus);
+    shownStep = step;
     steps.hidden = names.length < 2;
     steps.replaceChildren(
       ...names.map((text, at) =>
@@ -447,7 +447,7 @@ function createHeader(
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (by === undefined) return;
     event.preventDefault();
-    turn((shown + by + steps.children.length) % steps.children.length);
+    turn((shownStep + by + steps.children.length) % steps.children.length);
   });
 
   return {
@@ -467,19 +467,19 @@ function createHeader(
 /** Height of the list of changes. */
 const HEIGHT = "clamp(150px, 20vh, 232px)";
 /** Pixels of a notebook's window that the list and all else around the graphs takes. */
-const AROUND = 580;
+const MARGIN = 580;
 /** Maximum number of nodes of a change that are named. */
-const NAMED = 6;
+const MAX_NAMES = 6;
 
 /** Creates the list of changes with their reasons, the operators before and after, and what was left unchanged. */
 function createChangeList(
   account: Account,
-  { data, columns }: Loaded,
+  { data, columns }: LoadedStep,
   kernel: KernelButtons,
   events: {
     /** a person chose a change, −1 for none, or asked to see it again */
-    readonly chosen: (row: number) => void;
-    readonly activated: (row: number) => void;
+    readonly onChoose: (row: number) => void;
+    readonly onActivate: (row: number) => void;
     /** undoes some changes or all changes of a rule */
     readonly undo: (...keys: readonly string[]) => void;
   },
@@ -488,22 +488,22 @@ function createChangeList(
   const detail = el("aside.onnx-nb-detail", { "aria-label": "Change", tabindex: 0 });
   const rule = choice(
     "Rule",
-    [["All rules", "", data.count] as const, ...data.rules].map(([text, , count]) => `${text} (${plain(count)})`),
+    [["All rules", "", data.count] as const, ...data.rules].map(([text, , count]) => `${text} (${integer(count)})`),
     (at) => table.restrict(at === 0 ? null : (row) => data.ruleOf(row) === at - 1),
     signal,
   );
-  const { chosen, activated } = events;
+  const { onChoose, onActivate } = events;
   const places = Array.from({ length: data.count }, (_, row) => placeOf(data, columns, row));
   const kinds = kindsOf(data, places);
   const about = { label: "Changes", noun: "change", count: data.count, kinds, columns: changeColumns(data, places) };
-  const table = new Table({ ...about, chosen, activated }, signal);
+  const table = new Table({ ...about, onChoose, onActivate }, signal);
   const round = fillings(signal);
   const describe = (row: number): void => {
     detail.scrollTop = 0;
-    const sameKind = row < 0 ? [] : Array.from(kinds.keys()).filter((each) => kinds[each] === kinds[row]);
+    const sameKind = row < 0 ? [] : Array.from(kinds.keys()).filter((candidate) => kinds[candidate] === kinds[row]);
     detail.replaceChildren(...detailOf(row, sameKind, data, columns, kernel, events.undo, round()));
   };
-  const nothing = el(
+  const emptyNote = el(
     "p.onnx-nb-nothing",
     account.skipped.length > 0
       ? "There is nothing left to change besides what was left out."
@@ -518,8 +518,8 @@ function createChangeList(
     signal,
     (tab) => {
       detail.hidden = rule.hidden = tab !== 0;
-      nothing.hidden = tab !== 0 || data.count > 0;
-      body.hidden = !nothing.hidden;
+      emptyNote.hidden = tab !== 0 || data.count > 0;
+      body.hidden = !emptyNote.hidden;
     },
   );
   const body = el("div.onnx-nb-split-body", { style: { "--nb-height": HEIGHT } }, ...tabs.tables, detail);
@@ -527,7 +527,7 @@ function createChangeList(
   describe(-1);
   const bar = el("div.onnx-nb-bar.onnx-nb-lists", el("div.onnx-nb-tools", ...tabs.buttons), rule, ...tabs.filters);
   return {
-    element: el("section", { "aria-label": "Changes and operators" }, bar, nothing, body),
+    element: el("section", { "aria-label": "Changes and operators" }, bar, emptyNote, body),
     /** the chosen change, −1 for none */
     chosen: () => table.row,
     /** Marks a change and describes it, without calling `chosen`. */
@@ -577,14 +577,14 @@ function detailOf(
   for (const side of [0, 1] as const) {
     const nodes = data.targets(side, row).filter((target) => data.changeOf(side, target) >= 0);
     const names = nodes
-      .slice(0, NAMED)
+      .slice(0, MAX_NAMES)
       .map((node) => `${columns[side].opOf(node.id)} ${columns[side].nameOf(node)}`.trim());
-    if (nodes.length > NAMED) names.push(`${plain(nodes.length - NAMED)} more`);
+    if (nodes.length > MAX_NAMES) names.push(`${integer(nodes.length - MAX_NAMES)} more`);
     if (names.length > 0) rows.push([side === 0 ? "before" : "after", fact(names.join(", "))]);
   }
-  const act = (text: string, hint: string, ...undone: readonly string[]): HTMLElement =>
-    kernel.create(text, () => undo(...undone), signal, { class: "onnx-nb-wide", hint });
-  const keys = sameKind.map((each) => data.key(each));
+  const act = (text: string, hint: string, ...undoKeys: readonly string[]): HTMLElement =>
+    kernel.create(text, () => undo(...undoKeys), signal, { class: "onnx-nb-wide", hint });
+  const keys = sameKind.map((row) => data.key(row));
   return [
     el(
       "div.onnx-nb-dim",
@@ -597,9 +597,9 @@ function detailOf(
       "div.onnx-nb-acts",
       act("Undo this change", "Simplify again without this change (u)", key),
       sameKind.length > 1 && sameKind.length < count
-        ? act(`Undo all of this kind (${plain(sameKind.length)})`, "Simplify again without any of them", ...keys)
+        ? act(`Undo all of this kind (${integer(sameKind.length)})`, "Simplify again without any of them", ...keys)
         : null,
-      act(`Undo the rule (${plain(count)})`, "Simplify again without any change of this rule", rule),
+      act(`Undo the rule (${integer(count)})`, "Simplify again without any change of this rule", rule),
     ),
     facts(rows),
   ];
@@ -628,17 +628,17 @@ function placeOf(data: SimplificationData, columns: readonly [Columns, Columns],
   return "";
 }
 
-/** Numbers the kinds of changes, those of a rule in a row: one rule that does the same in places of one name. */
+/** Numbers the kinds of changes, rule by rule. A kind is one rule that does the same in places of one name. */
 function kindsOf(data: SimplificationData, places: readonly string[]): Int32Array {
-  const known = new Map<string, { readonly rule: number; readonly rows: number[] }>();
+  const kindsByKey = new Map<string, { readonly rule: number; readonly rows: number[] }>();
   for (let row = 0; row < data.count; row++) {
     const [rule, key] = [data.ruleOf(row), `${data.ruleOf(row)}\n${data.what(row)}\n${places[row]}`];
-    const kind = known.get(key) ?? { rule, rows: [] };
+    const kind = kindsByKey.get(key) ?? { rule, rows: [] };
     kind.rows.push(row);
-    known.set(key, kind);
+    kindsByKey.set(key, kind);
   }
   const kinds = new Int32Array(data.count);
-  [...known.values()]
+  [...kindsByKey.values()]
     .sort((a, b) => a.rule - b.rule || a.rows[0] - b.rows[0])
     .forEach(({ rows }, kind) => {
       for (const row of rows) kinds[row] = kind;
@@ -649,7 +649,7 @@ function kindsOf(data: SimplificationData, places: readonly string[]): Int32Arra
 function operatorTable({ operators }: Account, signal: AbortSignal): Table {
   const of = (number: (row: Account["operators"][number]) => number): Float64Array =>
     Float64Array.from(operators, number);
-  const signed = (x: number): string => (x === 0 ? "" : x > 0 ? `+${plain(x)}` : `−${plain(-x)}`);
+  const difference = (x: number): string => (x === 0 ? "" : x > 0 ? `+${integer(x)}` : `−${integer(-x)}`);
   const columns = [
     texts("operator", "Operator", [150, 2], (row) => operators[row][0]),
     numbers(
@@ -657,21 +657,21 @@ function operatorTable({ operators }: Account, signal: AbortSignal): Table {
       "Before",
       [70, 1],
       of(([, before]) => before),
-      plain,
+      integer,
     ),
     numbers(
       "after",
       "After",
       [70, 1],
       of(([, , after]) => after),
-      plain,
+      integer,
     ),
     numbers(
       "difference",
       "Difference",
       [80, 1],
       of(([, before, after]) => after - before),
-      signed,
+      difference,
     ),
   ];
   const label = "Operators before and after";

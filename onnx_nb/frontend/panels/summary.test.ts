@@ -81,7 +81,7 @@ describe("the cost of a run", () => {
     const none = { ...cost, unknown_macs: 122, unknown_flops: 122, unknown_activation_bytes: 122 };
     const data = { ...DATA, cost: none, unbound: ["batch", "seq"], scopes: [["head", "", null, 4100, null]] } as const;
     const given: unknown[] = [];
-    const options = { shapes: { seq: 8, x: [1, 2] }, resized: (shapes: unknown) => given.push(shapes), problem: "no" };
+    const options = { shapes: { seq: 8, x: [1, 2] }, onResize: (shapes: unknown) => given.push(shapes), problem: "no" };
     createSummary(root, { ...data, unbound: ["batch"] }, options, ending.signal);
     const card = [...root.querySelectorAll("section")].find((each) => each.textContent?.startsWith("cost of a run"));
     expect(card?.textContent, "zeros of which nothing is known").not.toMatch(/0 MACs|[?]/);

@@ -1,8 +1,8 @@
 /** Tables that summarize a model: inputs and outputs, ops, location of the bytes, and cost of a run. */
 
 import { categoryVariable } from "../render/theme.ts";
-import { bytes, counted, plain, scaled } from "../scene/formatting.ts";
-import { button, copyButton, el, elide, mono, on } from "./dom.ts";
+import { bytes, countOf, formatCompact, integer } from "../scene/formatting.ts";
+import { button, copyButton, el, elide, mono, on } from "../ui/dom.ts";
 
 /** An `analysis.summarize` result as plain data. */
 export interface SummaryData {
@@ -41,7 +41,7 @@ export interface SummaryData {
   readonly caches?: readonly (readonly [string, number, readonly string[], readonly string[]])[];
 }
 
-/** `analysis.costs.Cost`: sums over the nodes of known cost, and the number of the others. */
+/** `analysis.costs.Cost`: sums over nodes of known cost, and the number of other nodes. */
 export interface CostData {
   readonly known_macs: number;
   readonly known_flops: number;
@@ -52,21 +52,21 @@ export interface CostData {
 }
 
 /** Rows of a longer table before its button is pressed. */
-const SHOWN = 8;
+const ROWS_AT_FIRST = 8;
 /** Tokens for which the bytes of a cache are shown. */
 const TOKENS = [512, 2048, 8192, 32_768, 131_072];
 /** Maximum number of rows of a table. */
-const MOST = 5000;
+const MAX_ROWS = 5000;
 
 export interface SummaryOptions {
   /** false: one line, with a button that opens the tables */
   readonly expanded?: boolean;
   /** called when the tables are opened or closed */
-  readonly turned?: (expanded: boolean) => void;
+  readonly onTurn?: (expanded: boolean) => void;
   /** sizes of dimensions, and shapes of inputs, for which the costs were counted */
   readonly shapes?: Shapes;
   /** counts for other sizes; absent where no kernel can do so */
-  readonly resized?: (shapes: Shapes) => void;
+  readonly onResize?: (shapes: Shapes) => void;
   /** error in the given sizes */
   readonly problem?: string;
 }
@@ -91,7 +91,7 @@ export function createSummary(
   const strip = el(
     "div.onnx-nb-strip.onnx-nb-warn",
     el("span.onnx-nb-sign", { "aria-hidden": true }, "⚠"),
-    el("b", counted(faults.length, "fault")),
+    el("b", countOf(faults.length, "fault")),
     copyButton(() => faults.map(([kind, message]) => `${kind}: ${message}`).join("\n"), signal),
     table(["kind", "fault"], faults, words, signal),
   );
@@ -105,7 +105,7 @@ export function createSummary(
   const turn = (): void => {
     const expanded = body.hidden === true;
     expand(expanded);
-    options.turned?.(expanded);
+    options.onTurn?.(expanded);
   };
   const details = button("Details", turn, signal, { class: "onnx-nb-details" });
   header.append(details);
@@ -119,8 +119,8 @@ function factsOf(summary: SummaryData): string[] {
     domain === "" || domain === "ai.onnx" ? version : `${elide(domain, 32)} ${version}`,
   );
   return [
-    counted(nodes, "node"),
-    counted(parameters, "parameter").replace(plain(parameters), scaled(parameters)),
+    countOf(nodes, "node"),
+    countOf(parameters, "parameter").replace(integer(parameters), formatCompact(parameters)),
     bytes(nbytes),
     macsFact(summary),
     `opset ${versions.join(", ") || "none"}`,
@@ -139,12 +139,12 @@ function cardsOf(summary: SummaryData, options: SummaryOptions, signal: AbortSig
     if (rows.length > 0) card(title, table(heads, rows, cells, signal));
   };
   const argument = ([name, dtype, shape]: readonly string[]): Cell[] => [name, dtype, shape || "unknown"];
-  add(`inputs · ${plain(inputs.length)}`, ["name", "dtype", "shape"], inputs, argument);
-  add(`outputs · ${plain(outputs.length)}`, ["name", "dtype", "shape"], outputs, argument);
+  add(`inputs · ${integer(inputs.length)}`, ["name", "dtype", "shape"], inputs, argument);
+  add(`outputs · ${integer(outputs.length)}`, ["name", "dtype", "shape"], outputs, argument);
   const commonest = Math.max(1, ...ops.map(([, , , count]) => count));
-  add(`ops · ${plain(ops.length)}`, ["op", "count", ""], ops, ([op, domain, category, count]) => [
+  add(`ops · ${integer(ops.length)}`, ["op", "count", ""], ops, ([op, domain, category, count]) => [
     mono(domain === "" || domain === "ai.onnx" ? op : `${domain}.${op}`, 44),
-    number(plain(count)),
+    number(integer(count)),
     bar(count / commonest, `var(${categoryVariable(category)}, var(--nb-cat-other))`, category),
   ]);
   const heaviest = Math.max(1, ...largest.map(([, , , size]) => size));
@@ -155,20 +155,20 @@ function cardsOf(summary: SummaryData, options: SummaryOptions, signal: AbortSig
   ]);
   add("parameters by dtype", ["dtype", "parameters", "bytes", ""], dtypes, ([dtype, count, size]) => [
     dtype,
-    number(scaled(count)),
+    number(formatCompact(count)),
     number(bytes(size)),
     bar(size / Math.max(1, nbytes), "var(--nb-accent)", bytes(size)),
   ]);
   if (summary.cost) card("cost of a run", ...costCard(summary, summary.cost, options, signal));
-  for (const [length, each, , one] of summary.caches ?? []) {
-    const given = [length, ...one.map((dim) => `${dim} = 1`)].map((dim) => elide(dim, 40)).join(", ");
-    add(`KV cache · ${bytes(each)} a token · ${given}`, ["tokens", "bytes", ""], TOKENS, (tokens) => [
-      number(plain(tokens)),
-      number(bytes(tokens * each)),
-      bar(tokens / TOKENS[TOKENS.length - 1], "var(--nb-accent)", bytes(tokens * each)),
+  for (const [length, tokenBytes, , unitDimensions] of summary.caches ?? []) {
+    const conditions = [length, ...unitDimensions.map((dim) => `${dim} = 1`)].map((dim) => elide(dim, 40)).join(", ");
+    add(`KV cache · ${bytes(tokenBytes)} a token · ${conditions}`, ["tokens", "bytes", ""], TOKENS, (tokens) => [
+      number(integer(tokens)),
+      number(bytes(tokens * tokenBytes)),
+      bar(tokens / TOKENS[TOKENS.length - 1], "var(--nb-accent)", bytes(tokens * tokenBytes)),
     ]);
   }
-  add("functions", ["name", "nodes"], functions, ([name, count]) => [name, number(plain(count))]);
+  add("functions", ["name", "nodes"], functions, ([name, count]) => [name, number(integer(count))]);
   add("metadata", ["key", "value"], metadata, ([key, value]) => [key, mono(value, 120)]);
   if (doc.trim() !== "") card("description", el("div.onnx-nb-doc", doc.slice(0, 20_000)));
   return cards;
@@ -178,7 +178,7 @@ function cardsOf(summary: SummaryData, options: SummaryOptions, signal: AbortSig
 function macsFact({ cost, unbound = [] }: SummaryData): string {
   if (!cost) return "";
   if (cost.unknown_macs > 0 && unbound.length > 0) return `MACs depend on ${dimensions(unbound)}`;
-  return atLeast(cost.unknown_macs, withUnit(cost.known_macs, "MACs"));
+  return withBound(cost.unknown_macs, withUnit(cost.known_macs, "MACs"));
 }
 
 function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions, signal: AbortSignal): Node[] {
@@ -192,18 +192,18 @@ function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions,
       `${bytes(cost.known_activation_bytes)} of activations`,
     ],
   ] as const;
-  const known = totals
-    .filter(([sum, unknown]) => sum > 0 || unknown === 0)
-    .map(([, unknown, text]) => atLeast(unknown, text));
-  const parts: Node[] = known.length > 0 ? [el("p", known.join(" · "))] : [];
-  const unknown = Math.max(cost.unknown_macs, cost.unknown_flops, cost.unknown_activation_bytes);
-  if (unknown > 0) {
-    const sizes = options.resized === undefined ? `Give sizes for ${dimensions(unbound)}: shapes={…}.` : "Give sizes:";
+  const knownTotals = totals
+    .filter(([sum, unknownCount]) => sum > 0 || unknownCount === 0)
+    .map(([, unknownCount, text]) => withBound(unknownCount, text));
+  const parts: Node[] = knownTotals.length > 0 ? [el("p", knownTotals.join(" · "))] : [];
+  const unknownCount = Math.max(cost.unknown_macs, cost.unknown_flops, cost.unknown_activation_bytes);
+  if (unknownCount > 0) {
+    const sizes = options.onResize === undefined ? `Give sizes for ${dimensions(unbound)}: shapes={…}.` : "Give sizes:";
     const why = unbound.length > 0 ? sizes : "See costs(model).unknown for the reasons.";
-    parts.push(el("p.onnx-nb-dim", `Unknown for ${counted(unknown, "node")}. ${why}`));
+    parts.push(el("p.onnx-nb-dim", `Unknown for ${countOf(unknownCount, "node")}. ${why}`));
   }
   parts.push(...sizeFields(unbound, options, signal));
-  const most = Math.max(1, ...scopes.map(([, , macs]) => macs ?? 0));
+  const max = Math.max(1, ...scopes.map(([, , macs]) => macs ?? 0));
   // a column of question marks is useless
   const run = scopes.some(([, , macs, , activations]) => macs !== null || activations !== null);
   const rows = table(
@@ -211,13 +211,13 @@ function costCard(summary: SummaryData, cost: CostData, options: SummaryOptions,
     scopes,
     ([scope, cls, macs, parameters, activations]) => {
       const name = el("span", mono(scope), el("span.onnx-nb-dim", ` ${elide(cls, 40)}`));
-      if (!run) return [name, number(scaled(parameters))];
+      if (!run) return [name, number(formatCompact(parameters))];
       return [
         name,
-        number(macs === null ? "?" : scaled(macs)),
-        number(scaled(parameters)),
+        number(macs === null ? "?" : formatCompact(macs)),
+        number(formatCompact(parameters)),
         number(activations === null ? "?" : bytes(activations)),
-        bar((macs ?? 0) / most, "var(--nb-accent)", macs === null ? "unknown" : withUnit(macs, "MACs")),
+        bar((macs ?? 0) / max, "var(--nb-accent)", macs === null ? "unknown" : withUnit(macs, "MACs")),
       ];
     },
     signal,
@@ -231,12 +231,12 @@ const FIELDS = 12;
 /** Creates a field for each dimension whose size is known only in a run. */
 function sizeFields(
   unbound: readonly string[],
-  { shapes = {}, resized, problem = "" }: SummaryOptions,
+  { shapes = {}, onResize, problem = "" }: SummaryOptions,
   signal: AbortSignal,
 ): Node[] {
   const bound = Object.keys(shapes).filter((name) => typeof shapes[name] === "number");
   const names = [...bound, ...unbound.filter((name) => !bound.includes(name))].slice(0, FIELDS);
-  if (resized === undefined || names.length === 0) return [];
+  if (onResize === undefined || names.length === 0) return [];
   const field = (name: string): HTMLElement => {
     const input = el("input.onnx-nb-field", {
       type: "number",
@@ -246,33 +246,33 @@ function sizeFields(
       "aria-label": `Size of ${elide(name, 60)}`,
     });
     if (bound.includes(name)) input.value = String(shapes[name]);
-    const given = (): void => {
-      const { [name]: _, ...others } = shapes;
-      if (input.value === "") resized(others);
-      else if (/^\d+$/.test(input.value)) resized({ ...others, [name]: Number(input.value) });
+    const apply = (): void => {
+      const { [name]: _, ...otherShapes } = shapes;
+      if (input.value === "") onResize(otherShapes);
+      else if (/^\d+$/.test(input.value)) onResize({ ...otherShapes, [name]: Number(input.value) });
     };
-    on(input, "change", signal, given);
+    on(input, "change", signal, apply);
     // digits are not commands to the notebook
     on(input, "keydown", signal, (event) => event.stopPropagation());
     return el("label", `${elide(name, 40)} = `, input);
   };
-  const wrong = el("p.onnx-nb-bad", { role: "alert" }, elide(problem, 400));
-  return [el("div.onnx-nb-row.onnx-nb-sizes", ...names.map(field)), ...(problem === "" ? [] : [wrong])];
+  const problemNote = el("p.onnx-nb-bad", { role: "alert" }, elide(problem, 400));
+  return [el("div.onnx-nb-row.onnx-nb-sizes", ...names.map(field)), ...(problem === "" ? [] : [problemNote])];
 }
 
 function dimensions(unbound: readonly string[]): string {
-  const named = unbound.slice(0, 4).map((each) => elide(each, 32));
-  return named.join(", ") + (unbound.length > 4 ? ` and ${plain(unbound.length - 4)} more` : "");
+  const names = unbound.slice(0, 4).map((dimension) => elide(dimension, 32));
+  return names.join(", ") + (unbound.length > 4 ? ` and ${integer(unbound.length - 4)} more` : "");
 }
 
-function atLeast(unknown: number, text: string): string {
-  return unknown > 0 ? `≥ ${text}` : text;
+function withBound(unknownCount: number, text: string): string {
+  return unknownCount > 0 ? `≥ ${text}` : text;
 }
 
 /** Returns "4.1 GMACs", "512 MACs". */
 function withUnit(count: number, unit: string): string {
-  const short = scaled(count);
-  return /\d$/.test(short) ? `${short} ${unit}` : `${short}${unit}`;
+  const compact = formatCompact(count);
+  return /\d$/.test(compact) ? `${compact} ${unit}` : `${compact}${unit}`;
 }
 
 /** A name or number as code, or an element. */
@@ -293,19 +293,19 @@ function table<T>(
     }
   };
   // a button must hide more than one row
-  const first = rows.length <= SHOWN + 2 ? rows.length : SHOWN;
+  const first = rows.length <= ROWS_AT_FIRST + 2 ? rows.length : ROWS_AT_FIRST;
   add(0, first);
   const head = el("thead", el("tr", ...columns.map((title) => el("th", { scope: "col" }, title))));
   const wrapper = el("div.onnx-nb-tablebox", el("table", head, body));
   if (first < rows.length) {
-    const more = el("button.onnx-nb-link", `show all ${plain(rows.length)}`);
-    more.type = "button";
-    on(more, "click", { signal, once: true }, () => {
-      more.remove();
-      add(first, MOST);
-      if (rows.length > MOST) wrapper.append(el("p.onnx-nb-dim", `and ${plain(rows.length - MOST)} more`));
+    const moreButton = el("button.onnx-nb-link", `show all ${integer(rows.length)}`);
+    moreButton.type = "button";
+    on(moreButton, "click", { signal, once: true }, () => {
+      moreButton.remove();
+      add(first, MAX_ROWS);
+      if (rows.length > MAX_ROWS) wrapper.append(el("p.onnx-nb-dim", `and ${integer(rows.length - MAX_ROWS)} more`));
     });
-    wrapper.append(more);
+    wrapper.append(moreButton);
   }
   return wrapper;
 }

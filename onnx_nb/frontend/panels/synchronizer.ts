@@ -5,14 +5,14 @@
 
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { PairData, SideOf } from "../protocol/diff.ts";
-import type { Patch, Selected } from "../protocol/host.ts";
+import type { NamedTarget, Patch } from "../protocol/host.ts";
 import type { Point } from "../render/camera.ts";
 import { boxOf } from "../render/highlights.ts";
 import { defaultOpen } from "../scene/opening.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
 import { keyOf } from "../scene/state.ts";
 import { search } from "../search/search.ts";
-import { elide, onAbort } from "./dom.ts";
+import { elide, onAbort } from "../ui/dom.ts";
 import { type GraphView, shownAs } from "./graphview.ts";
 import { describe } from "./viewcontext.ts";
 
@@ -21,14 +21,14 @@ export type Views = readonly [GraphView, GraphView];
 type Anchor = readonly [Target, Target];
 
 /** Pixels of the world around the middle of the view in which boxes count most. */
-const NEAR = 160;
+const MIDDLE_RADIUS = 160;
 /** Boxes that count as much as the selection does. */
 const ANCHOR_WEIGHT = 60;
 
-export const other = (side: SideOf): SideOf => (side === 0 ? 1 : 0);
+export const otherSide = (side: SideOf): SideOf => (side === 0 ? 1 : 0);
 const SIDES = [0, 1] as const;
 /** Maximum number of targets whose scopes are opened. */
-const OPENED = 8;
+const MAX_REVEALED = 8;
 
 export class Synchronizer {
   readonly #columns: readonly [Columns, Columns];
@@ -41,7 +41,7 @@ export class Synchronizer {
   #enabled: boolean;
   /** the side in which the person works; the other one follows */
   #leader: SideOf = 0;
-  #changing = false;
+  #isChanging = false;
   /** the last selection in both graphs: near the middle of the view it counts most in the alignment */
   #anchor: Anchor | null = null;
   #open: [ReadonlySet<number>, ReadonlySet<number>] = [new Set(), new Set()];
@@ -98,19 +98,19 @@ export class Synchronizer {
       if (color !== undefined) view.apply({ color });
       if (open !== undefined) view.apply({ open: this.#openThere(side, new Set(open), view.state.open, there) });
     });
-    if (this.#enabled && open !== undefined && !this.#changing) {
+    if (this.#enabled && open !== undefined && !this.#isChanging) {
       this.#remember();
       this.#align(side);
     }
   }
 
   /** Follows a movement of one view's camera. */
-  looked(side: SideOf): void {
-    if (this.#enabled && this.#leader === side && !this.#changing) this.#alignNow(side);
+  onLook(side: SideOf): void {
+    if (this.#enabled && this.#leader === side && !this.#isChanging) this.#alignNow(side);
   }
 
   /** Follows a search in one view. */
-  searched(side: SideOf, text: string): void {
+  onSearch(side: SideOf, text: string): void {
     if (!this.#enabled) return;
     this.#mirror(side, (view, there) => {
       view.dispatch({ type: "search", text, hits: search(this.#columns[there], text).hits });
@@ -118,20 +118,22 @@ export class Synchronizer {
   }
 
   /** Selects targets in both graphs and brings the first of each into view. */
-  show(given: readonly [readonly Target[], readonly Target[]]): void {
+  show(selections: readonly [readonly Target[], readonly Target[]]): void {
     const views = this.#views;
     if (views === null) return;
-    const targets = SIDES.map((side) => drawnAs(this.#columns[side], given[side]));
+    const targets = SIDES.map((side) => drawnAs(this.#columns[side], selections[side]));
     const [[left], [right]] = targets;
     this.#leader = left === undefined ? 1 : 0;
     this.#change(() => {
       for (const side of SIDES) {
         const view = views[side];
         this.#note(side, "");
-        view.apply({ selection: targets[side].map((each) => ({ ...each, name: this.#columns[side].nameOf(each) })) });
-        for (const target of targets[side].slice(1, OPENED)) view.dispatch({ type: "reveal", target });
+        view.apply({
+          selection: targets[side].map((target) => ({ ...target, name: this.#columns[side].nameOf(target) })),
+        });
+        for (const target of targets[side].slice(1, MAX_REVEALED)) view.dispatch({ type: "reveal", target });
         const [target] = targets[side];
-        if (target !== undefined) view.dispatch({ type: "reveal", target, centered: true });
+        if (target !== undefined) view.dispatch({ type: "reveal", target, toCenter: true });
       }
       this.#remember();
     });
@@ -143,12 +145,14 @@ export class Synchronizer {
   openLike(open: ReadonlySet<number>): ReadonlySet<number> {
     const there = new Set<number>([0]);
     for (const scope of open) {
-      const found = this.#data.counterpart(0, { kind: "scope", id: scope });
-      if (found !== null) for (const each of [...this.#columns[1].ancestry(found.id), found.id]) there.add(each);
+      const counterpart = this.#data.counterpart(0, { kind: "scope", id: scope });
+      if (counterpart !== null)
+        for (const ancestor of [...this.#columns[1].ancestry(counterpart.id), counterpart.id]) there.add(ancestor);
     }
     for (const scope of defaultOpen(this.#columns[1])) {
       if (this.#data.counterpart(1, { kind: "scope", id: scope }) !== null) continue;
-      if (this.#columns[1].ancestry(scope).every((each) => each === scope || there.has(each))) there.add(scope);
+      if (this.#columns[1].ancestry(scope).every((ancestor) => ancestor === scope || there.has(ancestor)))
+        there.add(scope);
     }
     return there;
   }
@@ -156,17 +160,17 @@ export class Synchronizer {
   // ---------------------------------------------------------------- mirroring
 
   #change(act: () => void): void {
-    if (this.#changing) return;
-    this.#changing = true;
+    if (this.#isChanging) return;
+    this.#isChanging = true;
     try {
       act();
     } finally {
-      this.#changing = false;
+      this.#isChanging = false;
     }
   }
 
   #mirror(side: SideOf, act: (view: Views[number], there: SideOf) => void): void {
-    const there = other(side);
+    const there = otherSide(side);
     const view = this.#views?.[there];
     if (view !== undefined) this.#change(() => act(view, there));
   }
@@ -177,23 +181,30 @@ export class Synchronizer {
 
   #openThere(side: SideOf, now: ReadonlySet<number>, open: ReadonlySet<number>, there: SideOf): number[] {
     const before = this.#open[side];
-    const wanted = new Set(open);
+    const scopes = new Set(open);
     const counterpart = (id: number): number => this.#data.counterpart(side, { kind: "scope", id })?.id ?? -1;
-    for (const scope of before) if (!now.has(scope)) wanted.delete(counterpart(scope));
+    for (const scope of before) if (!now.has(scope)) scopes.delete(counterpart(scope));
     for (const scope of now) {
-      const found = before.has(scope) ? -1 : counterpart(scope);
-      if (found >= 0) for (const each of [...this.#columns[there].ancestry(found), found]) wanted.add(each);
+      const counterpartScope = before.has(scope) ? -1 : counterpart(scope);
+      if (counterpartScope >= 0)
+        for (const ancestor of [...this.#columns[there].ancestry(counterpartScope), counterpartScope])
+          scopes.add(ancestor);
     }
-    return [...wanted];
+    return [...scopes];
   }
 
-  #mirrorSelection(side: SideOf, selection: readonly Selected[]): void {
-    const there = other(side);
+  #mirrorSelection(side: SideOf, selection: readonly NamedTarget[]): void {
+    const there = otherSide(side);
     const view = this.#views?.[there];
     if (view === undefined) return;
-    const found = selection.flatMap((each) => this.#data.counterpart(side, each) ?? []);
-    view.apply({ selection: found.map((each) => ({ ...each, name: this.#columns[there].nameOf(each) })) });
-    for (const each of SIDES) this.#note(each, "");
+    const counterparts = selection.flatMap((target) => this.#data.counterpart(side, target) ?? []);
+    view.apply({
+      selection: counterparts.map((counterpart) => ({
+        ...counterpart,
+        name: this.#columns[there].nameOf(counterpart),
+      })),
+    });
+    for (const side of SIDES) this.#note(side, "");
     const last = selection.at(-1);
     if (last === undefined) return;
     const target = this.#data.counterpart(side, last);
@@ -205,8 +216,8 @@ export class Synchronizer {
     if (place === null) return;
     view.dispatch({ type: "reveal", target: place });
     this.#remember();
-    const mine = target === null ? this.#data.counterpart(there, place) : last;
-    this.#anchor = mine === null ? null : side === 0 ? [mine, place] : [place, mine];
+    const origin = target === null ? this.#data.counterpart(there, place) : last;
+    this.#anchor = origin === null ? null : side === 0 ? [origin, place] : [place, origin];
     this.#align(side);
   }
 
@@ -225,18 +236,18 @@ export class Synchronizer {
 
   #alignNow(side: SideOf): void {
     const views = this.#views;
-    const away = this.#offset(side);
-    if (views === null || away == null) return;
+    const offset = this.#offset(side);
+    if (views === null || offset == null) return;
     const { camera, view } = views[side].viewport.position;
-    const { viewport } = views[other(side)];
+    const { viewport } = views[otherSide(side)];
     const size = viewport.position.view;
     if (view.w === 0 || size.w === 0) return;
-    const x = camera.x + view.w / camera.k / 2 + away.x;
-    const y = camera.y + view.h / camera.k / 2 + away.y;
+    const x = camera.x + view.w / camera.k / 2 + offset.x;
+    const y = camera.y + view.h / camera.k / 2 + offset.y;
     viewport.moveTo({ x: x - size.w / camera.k / 2, y: y - size.h / camera.k / 2, k: camera.k });
   }
 
-  /** Returns the offset from boxes in the scene of `side` to those in the other; boxes near the middle count most. */
+  /** Returns the offset from boxes in the scene of `side` to their counterparts; boxes near the middle count most. */
   #offset(side: SideOf): Point | null {
     if (this.#views === null) return null;
     const [left, right] = this.#views.map((view) => view.viewport.scene);
@@ -246,9 +257,9 @@ export class Synchronizer {
     const [cx, cy] = [camera.x + view.w / camera.k / 2, camera.y + view.h / camera.k / 2];
     let [sum, x, y] = [0, 0, 0];
     const count = (ends: readonly [Point, Point], times: number): void => {
-      const [from, to] = [ends[side], ends[other(side)]];
-      const near = NEAR ** 2 / ((from.x - cx) ** 2 + (from.y - cy) ** 2 + NEAR ** 2);
-      const weight = times * near * near;
+      const [from, to] = [ends[side], ends[otherSide(side)]];
+      const closeness = MIDDLE_RADIUS ** 2 / ((from.x - cx) ** 2 + (from.y - cy) ** 2 + MIDDLE_RADIUS ** 2);
+      const weight = times * closeness * closeness;
       sum += weight;
       x += weight * (to.x - from.x);
       y += weight * (to.y - from.y);
@@ -262,17 +273,17 @@ export class Synchronizer {
   }
 
   #match(left: Scene, right: Scene): void {
-    const [mine, others]: [number[], number[]] = [[], []];
+    const [leftBoxes, rightBoxes]: [number[], number[]] = [[], []];
     for (let box = 0; box < left.boxes.count; box++) {
       const target = targetOf(left, box);
-      const found = target === null ? null : this.#data.counterpart(0, target);
-      const there = found === null ? -1 : boxOf(right, this.#columns[1], found);
+      const counterpart = target === null ? null : this.#data.counterpart(0, target);
+      const there = counterpart === null ? -1 : boxOf(right, this.#columns[1], counterpart);
       if (there < 0) continue;
-      mine.push(box);
-      others.push(there);
+      leftBoxes.push(box);
+      rightBoxes.push(there);
     }
     this.#scenes = [left, right];
-    this.#boxes = [mine, others];
+    this.#boxes = [leftBoxes, rightBoxes];
   }
 
   /** Returns the position of a target; a tensor without a box is at its producer or a reader. */
@@ -288,8 +299,8 @@ export class Synchronizer {
 
 /** Returns the drawn targets without duplicates. */
 function drawnAs(columns: Columns, targets: readonly Target[]): Target[] {
-  const found = targets.map((each) => shownAs(columns, each));
-  return [...new Map(found.map((each) => [keyOf(each), each])).values()];
+  const drawnTargets = targets.map((target) => shownAs(columns, target));
+  return [...new Map(drawnTargets.map((target) => [keyOf(target), target])).values()];
 }
 
 function centerOf({ boxes: { x, y, w, h } }: Scene, box: number): Point {

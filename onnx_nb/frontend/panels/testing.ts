@@ -10,21 +10,22 @@ import type {
   PageReply,
   Patch,
   Place,
+  Plan,
   SelectionReply,
   StatisticsReply,
   ValueHost,
 } from "../protocol/host.ts";
 import { columnsOf } from "../protocol/testing.ts";
-import { type Action, type Command, initialState, type Plan, reduce, type State } from "../scene/state.ts";
+import { type Action, type Command, initialState, reduce, type State } from "../scene/state.ts";
 import type { Panel, ViewContext } from "./viewcontext.ts";
 
-export interface Drawn {
+export interface Drawing {
   /** texts that were drawn since the last clear */
   readonly texts: string[];
 }
 
 /** Gives every canvas a context that records its texts, and every element a size. */
-export function furnish(width = 1000, height = 600): Drawn {
+export function furnish(width = 1000, height = 600): Drawing {
   const texts: string[] = [];
   const context = new Proxy(
     {},
@@ -66,7 +67,7 @@ export function furnish(width = 1000, height = 600): Drawn {
   return { texts };
 }
 
-export const settled = (ms = 60): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+export const settle = (ms = 60): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** A small model with a scope, a weight and two tensors between the same nodes. */
 export const MODEL = columnsOf(
@@ -90,15 +91,15 @@ export class FakeHost implements GraphHost {
   readonly reason = "No kernel is connected.";
   readonly values = new FakeValues();
   readonly patches: Patch[] = [];
-  readonly planned: [inputs: string[], outputs: string[]][] = [];
-  readonly extracted: [inputs: string[], outputs: string[], signal: AbortSignal][] = [];
+  readonly plans: [inputs: string[], outputs: string[]][] = [];
+  readonly extractions: [inputs: string[], outputs: string[], signal: AbortSignal][] = [];
   reply: Partial<Plan> = {};
   answer: () => Promise<ExtractReply> = () => Promise.reject(new Error("nothing to extract"));
   inspection: InspectReply = { rows: [], attributes: [], documentation: "", source: "" };
 
   plan(inputs: string[], outputs: string[]): Promise<Plan> {
-    this.planned.push([inputs, outputs]);
-    const none: Plan = {
+    this.plans.push([inputs, outputs]);
+    const emptyPlan: Plan = {
       nodes: Int32Array.of(),
       missing: [],
       redundant: [],
@@ -107,29 +108,29 @@ export class FakeHost implements GraphHost {
       nbytes: 0,
       message: "",
     };
-    return Promise.resolve({ ...none, ...this.reply });
+    return Promise.resolve({ ...emptyPlan, ...this.reply });
   }
 
   extract(inputs: string[], outputs: string[], signal: AbortSignal): Promise<ExtractReply> {
-    this.extracted.push([inputs, outputs, signal]);
+    this.extractions.push([inputs, outputs, signal]);
     return this.answer();
   }
 
-  discarded = 0;
+  discardCount = 0;
   async discard(): Promise<void> {
-    this.discarded++;
+    this.discardCount++;
   }
 
   inspect(_target: Target): Promise<InspectReply> {
     return Promise.resolve(this.inspection);
   }
 
-  together: SelectionReply = { rows: [], inputs: [], outputs: [], obstacle: "" };
-  readonly selected: (readonly Target[])[] = [];
+  selectionReply: SelectionReply = { rows: [], inputs: [], outputs: [], obstacle: "" };
+  readonly selections: (readonly Target[])[] = [];
 
   select(targets: readonly Target[]): Promise<SelectionReply> {
-    this.selected.push(targets);
-    return Promise.resolve(this.together);
+    this.selections.push(targets);
+    return Promise.resolve(this.selectionReply);
   }
 
   changed(patch: Patch): void {
@@ -139,19 +140,19 @@ export class FakeHost implements GraphHost {
 
 /** A host that knows the numbers 0 … 23 as a tensor of 2×3×4, once captured. */
 export class FakeValues implements ValueHost {
-  readonly captured: (number | null)[] = [];
+  readonly captures: (number | null)[] = [];
   readonly places: Place[] = [];
-  running: () => Promise<string> = () => Promise.resolve("captured");
+  runCapture: () => Promise<string> = () => Promise.resolve("captured");
 
   async capture(value: number | null, progress: (fraction: number, message: string) => void): Promise<string> {
     progress(0.5, "MatMul and 3 more");
-    const message = await this.running();
-    this.captured.push(value);
+    const message = await this.runCapture();
+    this.captures.push(value);
     return message;
   }
 
   statistics(): Promise<StatisticsReply | null> {
-    if (this.captured.length === 0) return Promise.resolve(null);
+    if (this.captures.length === 0) return Promise.resolve(null);
     const counts = Array.from({ length: 100 }, (_, at) => at);
     const edges = Array.from({ length: 101 }, (_, at) => at - 50);
     const numbers = {
@@ -195,9 +196,9 @@ export class FakeValues implements ValueHost {
 
 /** Returns the only button with this text. */
 export function buttonIn(root: ParentNode, name: string): HTMLButtonElement {
-  const found = [...root.querySelectorAll("button")].filter((each) => each.textContent?.trim() === name);
-  if (found.length !== 1) throw new Error(`${found.length} buttons '${name}'`);
-  return found[0];
+  const buttons = [...root.querySelectorAll("button")].filter((candidate) => candidate.textContent?.trim() === name);
+  if (buttons.length !== 1) throw new Error(`${buttons.length} buttons '${name}'`);
+  return buttons[0];
 }
 
 /** Returns the context of one panel with the real reducer. */
@@ -208,7 +209,7 @@ export class FakeView implements ViewContext {
   now: State;
   /** the panel that follows the state */
   panel: Pick<Panel, "update"> | null = null;
-  readonly sent: (Action | Command)[] = [];
+  readonly actions: (Action | Command)[] = [];
 
   constructor(host: GraphHost, columns: Columns, open: Iterable<number>, signal = new AbortController().signal) {
     this.columns = columns;
@@ -220,7 +221,7 @@ export class FakeView implements ViewContext {
   readonly state = (): State => this.now;
   readonly announce = (): void => undefined;
   readonly dispatch = (action: Action | Command): void => {
-    this.sent.push(action);
+    this.actions.push(action);
     const before = this.now;
     this.now = reduce(before, action, this.columns);
     if (this.now !== before) this.panel?.update(this.now);
@@ -236,7 +237,7 @@ export class FakeView implements ViewContext {
 }
 
 /** Returns columns of a one-node model as the kernel packs them. */
-export function packed(): Uint8Array {
+export function packOf(): Uint8Array {
   const arrays: Record<string, ["u1" | "u4" | "i4" | "f8", number[]]> = {
     string_bytes: ["u1", [...new TextEncoder().encode("Reluabfloat32")]],
     string_ptr: ["u4", [0, 0, 4, 5, 6, 13]],
@@ -298,17 +299,17 @@ export function packed(): Uint8Array {
   const head = new TextEncoder().encode(header);
   const size = new Uint8Array(4);
   new DataView(size.buffer).setUint32(0, head.length, true);
-  const plain = joined([size, head, ...chunks]);
-  const length = new Uint8Array(Uint32Array.of(plain.length).buffer);
-  return joined([new TextEncoder().encode("ONB2"), length, new Uint8Array(deflateSync(plain))]);
+  const bytes = join([size, head, ...chunks]);
+  const length = new Uint8Array(Uint32Array.of(bytes.length).buffer);
+  return join([new TextEncoder().encode("ONB2"), length, new Uint8Array(deflateSync(bytes))]);
 }
 
-function joined(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
-  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+function join(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
   let at = 0;
   for (const part of parts) {
-    whole.set(part, at);
+    bytes.set(part, at);
     at += part.length;
   }
-  return whole;
+  return bytes;
 }

@@ -2,8 +2,8 @@
 
 import type { Colors } from "../protocol/host.ts";
 import type { Saving, State } from "../scene/state.ts";
-import { button, el, elide, fillings, on, onAbort, type Properties } from "./dom.ts";
-import { createMenu, item, type Menu } from "./menu.ts";
+import { button, el, elide, fillings, on, onAbort, type Properties } from "../ui/dom.ts";
+import { createMenu, item, type Menu } from "../ui/menu.ts";
 import { SearchBox } from "./searchbox.ts";
 import { link, type Panel, type ViewContext } from "./viewcontext.ts";
 
@@ -15,16 +15,16 @@ export function createToolbar(
   actions: { help(): void; drawer(open: boolean): void; leaveSearch(): void },
 ) {
   const { columns, host, state, dispatch, signal } = view;
-  const press = (text: string, title: string, act: () => void, more: Properties = {}): HTMLButtonElement =>
-    button(text, act, signal, { title, ...more });
-  const unpressed = { "aria-pressed": "false" };
+  const press = (text: string, title: string, act: () => void, properties: Properties = {}): HTMLButtonElement =>
+    button(text, act, signal, { title, ...properties });
+  const unpressedAttributes = { "aria-pressed": "false" };
   const allOpen = (): boolean => state().open.size === columns.scopeCount;
   const fit = press("Fit", "Show the whole graph (f)", () => dispatch({ type: "fit" }));
   const gather = press(
     "Select",
     "Drag to select boxes, click to add one (v); or drag with Shift",
     () => dispatch({ type: "gathering", gathering: !state().gathering }),
-    unpressed,
+    unpressedAttributes,
   );
   const turn = press("Across", "Draw from left to right, or from top to bottom (t)", () =>
     dispatch({ type: "direction", direction: state().direction === "down" ? "right" : "down" }),
@@ -38,7 +38,7 @@ export function createToolbar(
     tree.setAttribute("aria-pressed", String(open));
     actions.drawer(open);
   };
-  const tree = press("Tree", "List of all scopes, nodes and tensors", showTree, unpressed);
+  const tree = press("Tree", "List of all scopes, nodes and tensors", showTree, unpressedAttributes);
   const name = el("b.onnx-nb-name", { title: columns.meta.name }, elide(columns.meta.name || "model", 48));
   const help = press("?", "Keys (?)", actions.help, { "aria-label": "Help" });
   const save = createSaveMenu(view);
@@ -103,33 +103,33 @@ function createSaveMenu({ host, dispatch, signal }: ViewContext): Menu {
 /** Characters to which names are shortened, step by step, before whole scopes are omitted. */
 const LENGTHS = [40, 24, 14, 9];
 
-/** Shows the scopes around the selection, outermost first. If they do not fit, those in the middle are omitted. */
+/** Shows the scopes around the selection, outermost first; omits the middle ones where space is short. */
 function createBreadcrumbs({ columns, signal }: ViewContext): Panel {
   const element = el("nav.onnx-nb-breadcrumbs", { "aria-label": "Scope of the selection" });
   let inside: readonly number[] = [];
-  let shown: State["selection"] = null;
+  let lastSelection: State["selection"] = null;
 
-  /** Shows `left` scopes from the outside and `right` from the inside, in names of at most `most` characters. */
-  const fill = (left: number, right: number, most: number): void => {
+  /** Shows `left` outer and `right` inner scopes, with names of at most `limit` characters. */
+  const fill = (left: number, right: number, limit: number): void => {
     const crumb = (scope: number): HTMLElement => {
       const name = columns.str(columns.scopeName[scope]) || "scope";
-      return link(elide(name, most), { kind: "scope", id: scope }, columns.str(columns.scopePath[scope]));
+      return link(elide(name, limit), { kind: "scope", id: scope }, columns.str(columns.scopePath[scope]));
     };
     const hidden = inside.slice(left, inside.length - right).map((scope) => columns.str(columns.scopeName[scope]));
     const gap = hidden.length > 0 ? [el("span", { title: hidden.join(" / ").slice(0, 2000) }, "…")] : [];
-    const shown = [...inside.slice(0, left).map(crumb), ...gap, ...inside.slice(inside.length - right).map(crumb)];
+    const crumbs = [...inside.slice(0, left).map(crumb), ...gap, ...inside.slice(inside.length - right).map(crumb)];
     const slash = (): HTMLElement => el("span", { "aria-hidden": "true" }, "/");
-    element.replaceChildren(...shown.flatMap((each, at) => (at === 0 ? [each] : [slash(), each])));
+    element.replaceChildren(...crumbs.flatMap((crumb, at) => (at === 0 ? [crumb] : [slash(), crumb])));
   };
   const refit = (): void => {
     const all = inside.length;
     // both ends stay as long as possible: the nearest scopes are the most informative, then the outermost one
-    for (const most of LENGTHS) {
+    for (const limit of LENGTHS) {
       for (let right = all; right > 0; right--) {
-        const left = right === all ? 0 : right > 1 || most === LENGTHS.at(-1) ? 1 : 0;
-        fill(left, right, most);
+        const left = right === all ? 0 : right > 1 || limit === LENGTHS.at(-1) ? 1 : 0;
+        fill(left, right, limit);
         if (element.scrollWidth <= element.clientWidth) return;
-        if (right <= 2 && most !== LENGTHS.at(-1)) break;
+        if (right <= 2 && limit !== LENGTHS.at(-1)) break;
       }
     }
     fill(0, Math.min(1, all), LENGTHS.at(-1) ?? 14);
@@ -141,8 +141,8 @@ function createBreadcrumbs({ columns, signal }: ViewContext): Panel {
   return {
     element,
     update({ selection }) {
-      if (selection === shown) return;
-      shown = selection;
+      if (selection === lastSelection) return;
+      lastSelection = selection;
       const scope = selection?.kind === "scope" ? selection.id : selection === null ? 0 : columns.scopeOf(selection);
       inside = columns.ancestry(scope).slice(1);
       refit();
@@ -155,24 +155,24 @@ function createBookmarks({ dispatch, signal }: ViewContext): Panel {
   const next = fillings(signal);
   const menu = createMenu("☆", { title: "Bookmarks (b keeps this view)", label: "Bookmarks" }, signal);
   const focusFirst = (): void => menu.element.querySelector<HTMLElement>(".onnx-nb-menu button")?.focus();
-  let shown: State["bookmarks"] | undefined;
+  let lastBookmarks: State["bookmarks"] | undefined;
   const rowOf = (bookmark: State["bookmarks"][number], all: State["bookmarks"], round: AbortSignal): HTMLElement => {
-    const short = elide(bookmark.name, 80);
+    const shortName = elide(bookmark.name, 80);
     const visit = (): void => {
       menu.close();
       dispatch({ type: "visit", bookmark });
     };
     const remove = (): void => {
-      dispatch({ type: "bookmarks", bookmarks: all.filter((each) => each !== bookmark) });
+      dispatch({ type: "bookmarks", bookmarks: all.filter((candidate) => candidate !== bookmark) });
       focusFirst();
     };
     const edit = (): void => {
-      const attributes = { type: "text", maxlength: 80, "aria-label": `New name of bookmark ${short}` };
+      const attributes = { type: "text", maxlength: 80, "aria-label": `New name of bookmark ${shortName}` };
       const field = el("input.onnx-nb-field", { ...attributes, value: bookmark.name });
       const done = (name: string): void => {
         if (name === "" || name === bookmark.name) go.hidden = rename.hidden = false;
         else {
-          const bookmarks = all.map((each) => (each === bookmark ? { ...each, name } : each));
+          const bookmarks = all.map((candidate) => (candidate === bookmark ? { ...candidate, name } : candidate));
           dispatch({ type: "bookmarks", bookmarks });
         }
         field.remove();
@@ -191,10 +191,10 @@ function createBookmarks({ dispatch, signal }: ViewContext): Panel {
       field.select();
     };
     const go = item(elide(bookmark.name, 40), bookmark.name, visit, round);
-    const rename = item("✎", "Rename this bookmark", edit, round, { "aria-label": `Rename bookmark ${short}` });
+    const rename = item("✎", "Rename this bookmark", edit, round, { "aria-label": `Rename bookmark ${shortName}` });
     const drop = item("×", "Remove this bookmark", remove, round, {
       class: "onnx-nb-x",
-      "aria-label": `Remove bookmark ${short}`,
+      "aria-label": `Remove bookmark ${shortName}`,
     });
     const row = el("div.onnx-nb-bookmark", { role: "presentation" }, go, rename, drop);
     return row;
@@ -202,8 +202,8 @@ function createBookmarks({ dispatch, signal }: ViewContext): Panel {
   return {
     element: menu.element,
     update({ bookmarks }) {
-      if (bookmarks === shown) return;
-      shown = bookmarks;
+      if (bookmarks === lastBookmarks) return;
+      lastBookmarks = bookmarks;
       const round = next();
       const keep = item("Bookmark this view", "Key b", () => dispatch({ type: "bookmark" }), round);
       menu.fill(keep, ...bookmarks.map((bookmark) => rowOf(bookmark, bookmarks, round)));
@@ -214,52 +214,52 @@ function createBookmarks({ dispatch, signal }: ViewContext): Panel {
 
 const CATEGORY = "category";
 /** Numbers that the kernel can compute for every model; `analysis/view/overlays.py` uses these names. */
-const OWN = ["parameters", "weight bytes", "MACs", "activation bytes"];
+const MODEL_COLORS = ["parameters", "weight bytes", "MACs", "activation bytes"];
 /** Numbers that it has once the whole model has been captured. */
-const CAPTURED = ["seconds", "bytes", "std", "min", "max", "mean", "zeros", "nonfinite"];
+const CAPTURE_COLORS = ["seconds", "bytes", "std", "min", "max", "mean", "zeros", "nonfinite"];
 
 /** Creates the menu of colors: categories of ops, or numbers of the kernel or of the page. */
 function createColors({ host, dispatch, signal }: ViewContext): Panel {
-  const offered = host.baked?.colors;
-  const listed: Colors = offered ?? { own: OWN, captured: CAPTURED };
+  const pageColors = host.pageData?.colors;
+  const colors: Colors = pageColors ?? { own: MODEL_COLORS, captured: CAPTURE_COLORS };
   const option = (name: string): HTMLElement => el("option", { value: name }, name);
-  const given = el("option", { value: "", hidden: true });
+  const customOption = el("option", { value: "", hidden: true });
   const select = el(
     "select.onnx-nb-field.onnx-nb-colors",
     { title: "What the boxes are colored by", "aria-label": "Color" },
-    ...[CATEGORY, ...listed.own].map(option),
-    given,
+    ...[CATEGORY, ...colors.own].map(option),
+    customOption,
   );
-  let captured = false;
+  let hasCapture = false;
   /** the choice that has not been applied yet */
-  let asked: string | null = null;
-  let shown: Pick<State, "overlay" | "error"> | null = null;
+  let pendingColor: string | null = null;
+  let lastState: Pick<State, "overlay" | "error"> | null = null;
   on(select, "change", signal, () => {
-    asked = null;
+    pendingColor = null;
     if (select.value === CATEGORY) dispatch({ type: "overlay", overlay: null });
     else if (select.value !== "") {
-      asked = select.value;
-      dispatch({ type: "color", by: asked });
+      pendingColor = select.value;
+      dispatch({ type: "color", by: pendingColor });
     }
   });
   return {
     element: el("label.onnx-nb-color", "Color ", select),
     update({ overlay, capturedAll, error }) {
-      if (shown?.overlay?.data !== overlay?.data || shown?.error !== error) asked = null;
-      shown = { overlay, error };
-      if ((capturedAll || offered !== undefined) && !captured) {
-        captured = true;
-        if (listed.captured.length > 0) {
-          given.before(el("optgroup", { label: "captured" }, ...listed.captured.map(option)));
+      if (lastState?.overlay?.data !== overlay?.data || lastState?.error !== error) pendingColor = null;
+      lastState = { overlay, error };
+      if ((capturedAll || pageColors !== undefined) && !hasCapture) {
+        hasCapture = true;
+        if (colors.captured.length > 0) {
+          customOption.before(el("optgroup", { label: "captured" }, ...colors.captured.map(option)));
         }
       }
-      const names = captured ? [...listed.own, ...listed.captured] : listed.own;
+      const names = hasCapture ? [...colors.own, ...colors.captured] : colors.own;
       const label = overlay?.data.label;
-      const own = label === undefined ? CATEGORY : names.find((name) => name === label);
-      given.hidden = own !== undefined;
-      if (own === undefined) given.textContent = elide(label || "value", 24);
-      const wanted = asked ?? own ?? "";
-      if (select.value !== wanted) select.value = wanted;
+      const ownName = label === undefined ? CATEGORY : names.find((name) => name === label);
+      customOption.hidden = ownName !== undefined;
+      if (ownName === undefined) customOption.textContent = elide(label || "value", 24);
+      const value = pendingColor ?? ownName ?? "";
+      if (select.value !== value) select.value = value;
     },
   };
 }

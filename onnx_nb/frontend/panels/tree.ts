@@ -5,18 +5,18 @@
 
 import { type Columns, oncePerModel, SCOPE_KIND, type Target } from "../protocol/columns.ts";
 import { multipleText } from "../scene/labels.ts";
-import { keyOf, type State, same, selected } from "../scene/state.ts";
-import { el, elide, on, onAbort } from "./dom.ts";
+import { keyOf, type State, sameTarget, selectionOf } from "../scene/state.ts";
+import { el, elide, on, onAbort } from "../ui/dom.ts";
 import { describe, type Panel, type ViewContext } from "./viewcontext.ts";
 
 /** Pixels of a row. */
 const ROW = 24;
 /** Rows up to which the whole list is in the page. */
-const FEW = 200;
+const MAX_FULL_ROWS = 200;
 /** Milliseconds that the list may lag behind the picture. */
 const LATER_MS = 40;
 /** Rows around the view that are also in the page. */
-const MORE = 30;
+const SPARE_ROWS = 30;
 
 let trees = 0;
 
@@ -31,15 +31,15 @@ export class Tree implements Panel {
     this.#spacer,
   );
   /** nodes whose tensors are hidden */
-  readonly #folded = new Set<number>();
+  readonly #foldedNodes = new Set<number>();
   /** the state that the list shows */
-  #listed: State | null = null;
-  #rows = Rows.NONE;
-  #selected: ReadonlySet<string> = new Set();
+  #listedState: State | null = null;
+  #rows = TreeRows.EMPTY;
+  #selection: ReadonlySet<string> = new Set();
   /** the active row */
   #active = 0;
   /** the selection was changed here, so the active row stays */
-  #mine = false;
+  #isOwnChange = false;
   #timer = 0;
 
   constructor(view: ViewContext) {
@@ -64,22 +64,22 @@ export class Tree implements Panel {
   #catchUp(): void {
     window.clearTimeout(this.#timer);
     this.#timer = 0;
-    const [state, before] = [this.#view.state(), this.#listed];
+    const [state, before] = [this.#view.state(), this.#listedState];
     if (state === before) return;
-    this.#listed = state;
-    const reopened = before?.open !== state.open;
-    if (reopened) {
+    this.#listedState = state;
+    const hasNewScopes = before?.open !== state.open;
+    if (hasNewScopes) {
       const target = this.#rows.length > 0 ? this.#rows.at(this.#active).target : null;
-      this.#rows = Rows.of(this.#view.columns, state.open, this.#folded);
+      this.#rows = TreeRows.of(this.#view.columns, state.open, this.#foldedNodes);
       this.#active = Math.max(0, this.#rows.indexOf(target)); // the active row stays the same
     }
     const { selection } = state;
-    const reselected = !same(selection, before?.selection ?? null) || state.others !== before?.others;
-    if (reselected) this.#selected = new Set(selected(state).map(keyOf));
-    const at = reselected ? this.#rows.indexOf(selection) : -1;
-    if (at >= 0 && !this.#mine) this.#show(at);
-    else if (reopened || reselected) this.#fill();
-    this.#mine = false;
+    const hasNewSelection = !sameTarget(selection, before?.selection ?? null) || state.others !== before?.others;
+    if (hasNewSelection) this.#selection = new Set(selectionOf(state).map(keyOf));
+    const at = hasNewSelection ? this.#rows.indexOf(selection) : -1;
+    if (at >= 0 && !this.#isOwnChange) this.#show(at);
+    else if (hasNewScopes || hasNewSelection) this.#fill();
+    this.#isOwnChange = false;
   }
 
   // ---------------------------------------------------------------- drawing
@@ -88,13 +88,13 @@ export class Tree implements Panel {
     const [tree, count] = [this.#tree, this.#rows.length];
     this.#spacer.style.height = `${count * ROW}px`;
     const height = Math.max(tree.clientHeight, 10 * ROW);
-    const all = count <= FEW;
-    const from = all ? 0 : Math.max(0, Math.floor(tree.scrollTop / ROW) - MORE);
-    const to = all ? count : Math.min(count, Math.ceil((tree.scrollTop + height) / ROW) + MORE);
-    const wanted = new Set<number>();
-    for (let at = from; at < to; at++) wanted.add(at);
-    if (this.#active < count) wanted.add(this.#active); // the active row must exist
-    this.#spacer.replaceChildren(...[...wanted].sort((a, b) => a - b).map((at) => this.#row(at)));
+    const all = count <= MAX_FULL_ROWS;
+    const from = all ? 0 : Math.max(0, Math.floor(tree.scrollTop / ROW) - SPARE_ROWS);
+    const to = all ? count : Math.min(count, Math.ceil((tree.scrollTop + height) / ROW) + SPARE_ROWS);
+    const rowsInView = new Set<number>();
+    for (let at = from; at < to; at++) rowsInView.add(at);
+    if (this.#active < count) rowsInView.add(this.#active); // the active row must exist
+    this.#spacer.replaceChildren(...[...rowsInView].sort((a, b) => a - b).map((at) => this.#row(at)));
     tree.setAttribute("aria-activedescendant", count > 0 ? `${this.#prefix}${this.#active}` : "");
   }
 
@@ -110,7 +110,7 @@ export class Tree implements Panel {
         "aria-level": level,
         "aria-posinset": position,
         "aria-setsize": siblings,
-        "aria-selected": this.#selected.has(keyOf(target)),
+        "aria-selected": this.#selection.has(keyOf(target)),
         "aria-expanded": expanded ?? undefined,
         style: { top: `${at * ROW}px`, "padding-inline-start": `${level * 14 - 6}px` },
         data: { row: String(at), [target.kind]: this.#view.columns.nameOf(target) },
@@ -138,9 +138,9 @@ export class Tree implements Panel {
     const { target, expanded } = this.#rows.at(at);
     if (target.kind === "scope") this.#view.dispatch({ type: "toggle", scope: target.id });
     else if (target.kind === "node" && expanded !== null) {
-      if (expanded) this.#folded.add(target.id);
-      else this.#folded.delete(target.id);
-      this.#rows = Rows.of(this.#view.columns, this.#view.state().open, this.#folded);
+      if (expanded) this.#foldedNodes.add(target.id);
+      else this.#foldedNodes.delete(target.id);
+      this.#rows = TreeRows.of(this.#view.columns, this.#view.state().open, this.#foldedNodes);
       this.#fill();
     }
   }
@@ -153,9 +153,9 @@ export class Tree implements Panel {
   }
 
   /** Adds a row to the selection, or removes it. */
-  #toggleSelected(at: number): void {
+  #toggleSelection(at: number): void {
     this.#active = at;
-    this.#mine = true;
+    this.#isOwnChange = true;
     this.#view.dispatch({ type: "also", target: this.#rows.at(at).target });
   }
 
@@ -164,7 +164,7 @@ export class Tree implements Panel {
     const at = Math.max(0, Math.min(this.#rows.length - 1, to));
     const [from, end] = [Math.min(at, this.#active), Math.max(at, this.#active)];
     const targets = Array.from({ length: end - from + 1 }, (_, nth) => this.#rows.at(from + nth).target);
-    this.#mine = true;
+    this.#isOwnChange = true;
     this.#view.dispatch({ type: "selectAll", targets: at < this.#active ? targets.reverse() : targets, add: true });
     this.#show(at);
   }
@@ -183,7 +183,7 @@ export class Tree implements Panel {
       if (at < 0) return;
       if (twist && this.#rows.at(at).expanded !== null) this.#toggle(at);
       else if (event.shiftKey) this.#extend(at);
-      else if (event.ctrlKey || event.metaKey) this.#toggleSelected(at);
+      else if (event.ctrlKey || event.metaKey) this.#toggleSelection(at);
       else this.#activate(at);
     });
     on(tree, "dblclick", signal, (event) => {
@@ -203,7 +203,7 @@ export class Tree implements Panel {
     const at = this.#active;
     const { expanded } = this.#rows.at(at);
     const go = (to: number): void => (shiftKey ? this.#extend(to) : this.#show(to));
-    const choose = (): void => (ctrlKey || metaKey ? this.#toggleSelected(at) : this.#activate(at));
+    const choose = (): void => (ctrlKey || metaKey ? this.#toggleSelection(at) : this.#activate(at));
     return {
       ArrowDown: () => go(at + 1),
       ArrowUp: () => go(at - 1),
@@ -234,7 +234,7 @@ function words(columns: Columns, target: Target): { title: string; sub: string }
 
 // ---------------------------------------------------------------- rows
 
-export interface Row {
+export interface TreeRow {
   readonly target: Target;
   readonly level: number;
   /** null for a leaf */
@@ -251,7 +251,7 @@ const [CLOSED, EXPANDED] = [3, 6];
 const STRIDE = 5;
 
 /** The rows of the list, five numbers each: an object for each of 100,000 would take megabytes. */
-export class Rows {
+export class TreeRows {
   readonly length: number;
   /** kind + 3 × (0 for a leaf, 1 closed, 2 expanded), id, level, position, siblings */
   readonly #cells: Int32Array;
@@ -261,10 +261,10 @@ export class Rows {
     this.length = cells.length / STRIDE;
   }
 
-  static readonly NONE = new Rows(new Int32Array(0));
+  static readonly EMPTY = new TreeRows(new Int32Array(0));
 
-  /** @param folded nodes whose tensors are hidden */
-  static of(columns: Columns, open: ReadonlySet<number>, folded: ReadonlySet<number>): Rows {
+  /** @param foldedNodes nodes whose tensors are hidden */
+  static of(columns: Columns, open: ReadonlySet<number>, foldedNodes: ReadonlySet<number>): TreeRows {
     const cells: number[] = [];
     const first = firstNodesOf(columns);
     const fileOrder = (item: number): number => (item < 0 ? first[~item] : item);
@@ -286,33 +286,33 @@ export class Rows {
           if (open.has(~item)) addScope(~item, level + 1);
           continue;
         }
-        const made: number[] = [];
+        const outputs: number[] = [];
         for (let k = columns.outPtr[item]; k < columns.outPtr[item + 1]; k++) {
           const value = columns.outValue[k];
-          if (value >= 0 && columns.valueName[value] !== 0) made.push(value); // the empty name is string 0
+          if (value >= 0 && columns.valueName[value] !== 0) outputs.push(value); // the empty name is string 0
         }
-        const state = made.length === 0 ? 0 : folded.has(item) ? CLOSED : EXPANDED;
+        const state = outputs.length === 0 ? 0 : foldedNodes.has(item) ? CLOSED : EXPANDED;
         add(NODE + state, item, level, ++position, count);
         if (state !== EXPANDED) continue;
-        for (let nth = 0; nth < made.length; nth++) add(TENSOR, made[nth], level + 1, nth + 1, made.length);
+        for (let nth = 0; nth < outputs.length; nth++) add(TENSOR, outputs[nth], level + 1, nth + 1, outputs.length);
       }
     };
     if (columns.scopeCount > 0) addScope(0, 1);
-    return new Rows(Int32Array.from(cells));
+    return new TreeRows(Int32Array.from(cells));
   }
 
-  at(row: number): Row {
+  at(row: number): TreeRow {
     const [kind, id, level, position, siblings] = this.#cells.subarray(row * STRIDE);
     const expanded = kind < CLOSED ? null : kind >= EXPANDED;
     return { target: { kind: KINDS[kind % CLOSED], id }, level, expanded, position, siblings };
   }
 
   /** Returns the row of a target, −1 for none. */
-  indexOf(wanted: Target | null): number {
-    if (wanted === null) return -1;
-    const [cells, kind] = [this.#cells, KINDS.indexOf(wanted.kind)];
+  indexOf(target: Target | null): number {
+    if (target === null) return -1;
+    const [cells, kind] = [this.#cells, KINDS.indexOf(target.kind)];
     for (let row = 0; row < this.length; row++) {
-      if (cells[row * STRIDE + 1] === wanted.id && cells[row * STRIDE] % CLOSED === kind) return row;
+      if (cells[row * STRIDE + 1] === target.id && cells[row * STRIDE] % CLOSED === kind) return row;
     }
     return -1;
   }

@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Place, StatisticsReply, ValueHost } from "../protocol/host.ts";
-import { buttonIn, FakeHost, FakeValues, FakeView, furnish, MODEL, settled } from "./testing.ts";
+import { buttonIn, FakeHost, FakeValues, FakeView, furnish, MODEL, settle } from "./testing.ts";
 import { createValues } from "./values.ts";
 
 const weight = MODEL.find("W", "tensor")?.id as number;
@@ -52,7 +52,7 @@ describe("a large weight", () => {
     expect(root.querySelector("progress")?.value).toBe(0.25);
     expect(root.textContent).toContain("Reading 2.1 GB…");
     answer({ ...FOUND, counts: [1, 3], edges: [0, 2, 4], source: "weight" });
-    await settled(0);
+    await settle(0);
     expect(root.querySelector("progress")).toBeNull();
     expect(root.textContent).toContain("1.5 ± 1");
     expect(buttonIn(root, "Values").disabled).toBe(false);
@@ -63,7 +63,7 @@ describe("a large weight", () => {
     told(0.25, "Reading 2.1 GB…");
     buttonIn(root, "Cancel").click();
     expect(stopped.aborted).toBe(true);
-    await settled(0);
+    await settle(0);
     buttonIn(root, "Statistics").click();
     expect(asked).toBe(2);
   });
@@ -77,11 +77,11 @@ describe("a large weight", () => {
 
 describe("channels", () => {
   it("are side by side, and a click on one opens it", async () => {
-    host.captured.push(tensor);
+    host.captures.push(tensor);
     show(tensor, 1);
-    await settled(0);
+    await settle(0);
     buttonIn(root, "Values").click();
-    await settled(0);
+    await settle(0);
     host.page = (_value: number, place: Place) => {
       host.places.push(place);
       return Promise.resolve({
@@ -97,7 +97,7 @@ describe("channels", () => {
       });
     };
     buttonIn(root, "Channels").click();
-    await settled(0);
+    await settle(0);
     expect(host.places.at(-1)?.look).toBe("channels");
     expect(buttonIn(root, "Channels").getAttribute("aria-pressed")).toBe("true");
     const canvas = root.querySelector("canvas") as HTMLCanvasElement;
@@ -105,7 +105,7 @@ describe("channels", () => {
     expect([canvas.width, canvas.height]).toEqual([10, 3]);
     canvas.getBoundingClientRect = () => ({ left: 0, top: 0, width: 10, height: 3 }) as DOMRect;
     canvas.dispatchEvent(new MouseEvent("click", { clientX: 7, clientY: 1 }));
-    await settled(0);
+    await settle(0);
     expect(host.places.at(-1)).toEqual({ index: [1], row: 0, column: 0, look: "slice" });
   });
 });

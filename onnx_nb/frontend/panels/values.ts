@@ -2,10 +2,10 @@
 
 import { statistics, valueText } from "../charts/histogram.ts";
 import type { Look, PageReply, Place, ValueHost } from "../protocol/host.ts";
-import { plain } from "../scene/formatting.ts";
-import { button, copyButton, el, elide, fillings, focused, on, onAbort } from "./dom.ts";
+import { integer } from "../scene/formatting.ts";
+import { button, copyButton, el, elide, fillings, hasFocus, on, onAbort } from "../ui/dom.ts";
+import { createProgress, failureNote } from "../ui/task.ts";
 import { download } from "./export.ts";
-import { createProgress, failureNote } from "./task.ts";
 import type { ViewContext } from "./viewcontext.ts";
 
 /** Maximum cells of a page; the kernel sends no more. */
@@ -47,7 +47,7 @@ export function createValues(view: ViewContext, value: number, host: ValueHost, 
       if (round.aborted) return;
       const { index, row, column } = page;
       const go = (to: Partial<Place>): void => void turn({ index, row, column, look: place.look, ...to });
-      cells.replaceChildren(...paged({ page, look: place.look, turn: go, keep, signal }));
+      cells.replaceChildren(...pageParts({ page, look: place.look, turn: go, keep, signal }));
       focus();
     } catch (error) {
       if (!round.aborted) cells.replaceChildren(failureNote(error));
@@ -76,15 +76,15 @@ export function createValues(view: ViewContext, value: number, host: ValueHost, 
       progress.show(done, message);
     };
     try {
-      const found = await host.statistics(value, report, stopping.signal);
-      if (signal.aborted || found === null) return;
+      const reply = await host.statistics(value, report, stopping.signal);
+      if (signal.aborted || reply === null) return;
       capture.textContent = "Capture again";
-      stats.replaceChildren(...statistics(constant ? { ...found, source: "" } : found));
+      stats.replaceChildren(...statistics(constant ? { ...reply, source: "" } : reply));
       if (!constant) offer();
     } catch (error) {
       if (signal.aborted) return;
-      const again = button("Statistics", () => void read(), signal, { title: "Read the whole tensor" });
-      stats.replaceChildren(stopping.signal.aborted ? el("div.onnx-nb-row", again) : failureNote(error));
+      const retry = button("Statistics", () => void read(), signal, { title: "Read the whole tensor" });
+      stats.replaceChildren(stopping.signal.aborted ? el("div.onnx-nb-row", retry) : failureNote(error));
     }
   };
   // pages of a weight are read without the rest, however large it is
@@ -95,14 +95,14 @@ export function createValues(view: ViewContext, value: number, host: ValueHost, 
 
 /** Returns a function that restores the focus after a page is replaced. */
 function focusedIn(cells: HTMLElement): () => void {
-  const held = [...cells.querySelectorAll<HTMLElement>("[aria-label], button")].find((each) => focused(each));
+  const focusElement = [...cells.querySelectorAll<HTMLElement>("[aria-label], button")].find((each) => hasFocus(each));
   return () => {
-    if (held === undefined) return;
-    const label = held.getAttribute("aria-label");
-    const same = [...cells.querySelectorAll<HTMLButtonElement>("[aria-label]")].find(
-      (each) => each.getAttribute("aria-label") === label && !each.disabled,
+    if (focusElement === undefined) return;
+    const label = focusElement.getAttribute("aria-label");
+    const replacement = [...cells.querySelectorAll<HTMLButtonElement>("[aria-label]")].find(
+      (candidate) => candidate.getAttribute("aria-label") === label && !candidate.disabled,
     );
-    (same ?? cells.querySelector<HTMLElement>("[tabindex]"))?.focus({ preventScroll: true });
+    (replacement ?? cells.querySelector<HTMLElement>("[tabindex]"))?.focus({ preventScroll: true });
   };
 }
 
@@ -110,7 +110,7 @@ function saveButton(keep: () => void, signal: AbortSignal): HTMLButtonElement {
   return button("Save .npy", keep, signal, { title: "Download the whole tensor for numpy.load" });
 }
 
-function paged(paging: Paging): Node[] {
+function pageParts(paging: Paging): Node[] {
   const { page, turn, keep, signal } = paging;
   const { shape, index, row, column, cells } = page;
   const parts: Node[] = [];
@@ -124,8 +124,8 @@ function paged(paging: Paging): Node[] {
   const rows = shape.length > 1 ? shape[shape.length - 2] : (shape[0] ?? 1);
   const across = shape.length > 1 ? shape[shape.length - 1] : 1;
   const [down, right] = [row + cells.length, column + (cells[0]?.length ?? 0)];
-  const step = (text: string, name: string, to: Partial<Place>, possible: boolean): HTMLButtonElement =>
-    button(text, () => turn(to), signal, { class: "onnx-nb-small", "aria-label": name, disabled: !possible });
+  const step = (text: string, name: string, to: Partial<Place>, canStep: boolean): HTMLButtonElement =>
+    button(text, () => turn(to), signal, { class: "onnx-nb-small", "aria-label": name, disabled: !canStep });
   parts.push(
     el(
       "div.onnx-nb-row",
@@ -149,14 +149,14 @@ function slicer({ page: { shape, index, trailing }, turn, signal }: Paging): HTM
     on(field, "change", signal, press);
     return field;
   });
-  const rest = `${index.length > 0 ? ", " : ""}:, :${", 0".repeat(trailing)}]`;
-  return el("div.onnx-nb-row.onnx-nb-index", "[", ...fields, rest);
+  const trailingText = `${index.length > 0 ? ", " : ""}:, :${", 0".repeat(trailing)}]`;
+  return el("div.onnx-nb-row.onnx-nb-index", "[", ...fields, trailingText);
 }
 
 function tableOf({ cells, row, column }: PageReply): HTMLElement {
-  const head = el("tr", el("th"), ...cells[0].map((_, at) => el("th", plain(column + at))));
+  const head = el("tr", el("th"), ...cells[0].map((_, at) => el("th", integer(column + at))));
   const lines = cells.map((line, at) =>
-    el("tr", el("th", plain(row + at)), ...line.map((text) => el("td", { title: text }, elide(text, 14)))),
+    el("tr", el("th", integer(row + at)), ...line.map((text) => el("td", { title: text }, elide(text, 14)))),
   );
   return el("table.onnx-nb-cells", el("thead", head), el("tbody", ...lines));
 }
@@ -168,12 +168,12 @@ const LOOKS: Readonly<Record<Look, readonly [text: string, title: string]>> = {
 };
 
 function lookSwitch({ page: { looks }, look, turn, signal }: Paging): HTMLElement {
-  const choose = (each: Look): HTMLButtonElement =>
-    button(LOOKS[each][0], () => turn({ look: each }), signal, {
+  const choose = (choice: Look): HTMLButtonElement =>
+    button(LOOKS[choice][0], () => turn({ look: choice }), signal, {
       class: "onnx-nb-small",
-      title: LOOKS[each][1],
-      "aria-pressed": String(each === look),
-      "aria-label": LOOKS[each][0],
+      title: LOOKS[choice][1],
+      "aria-pressed": String(choice === look),
+      "aria-label": LOOKS[choice][0],
     });
   return el("div.onnx-nb-row", { role: "group", "aria-label": "Look" }, ...looks.map(choose));
 }
@@ -227,8 +227,8 @@ function picture(
       canvas.title = channel < 0 ? "" : `[${[...index.slice(0, -1), channel].join(", ")}, :, :]`;
     });
   }
-  const [dark, bright] = [el("span", valueText(low)), el("span", valueText(high))];
-  const ends = el("div.onnx-nb-gray", dark, el("i", { "aria-hidden": "true" }), bright);
-  const part = `Slices ${plain(first)} to ${plain(first + tiles - 1)} on one scale`;
+  const [darkEnd, brightEnd] = [el("span", valueText(low)), el("span", valueText(high))];
+  const ends = el("div.onnx-nb-gray", darkEnd, el("i", { "aria-hidden": "true" }), brightEnd);
+  const part = `Slices ${integer(first)} to ${integer(first + tiles - 1)} on one scale`;
   return [canvas, ends, ...(look === "channels" && tiles > 1 ? [el("div.onnx-nb-dim", part)] : [])];
 }

@@ -2,9 +2,9 @@
 
 import { type Columns, type Target, VALUE } from "../protocol/columns.ts";
 import type { GraphHost } from "../protocol/host.ts";
-import { counted } from "../scene/formatting.ts";
+import { countOf } from "../scene/formatting.ts";
 import { type Dispatch, keyOf, type State } from "../scene/state.ts";
-import { breakable, copy, el, elide, on } from "./dom.ts";
+import { breakable, copy, el, elide, on } from "../ui/dom.ts";
 
 export interface ViewContext {
   readonly columns: Columns;
@@ -39,9 +39,9 @@ export function followLinks(root: HTMLElement, { dispatch, signal }: ViewContext
   });
 }
 
-export function valueLink(columns: Columns, value: number, most = 48): HTMLButtonElement {
+export function valueLink(columns: Columns, value: number, limit = 48): HTMLButtonElement {
   const name = columns.valueNameOf(value);
-  return link(elide(name, most) || "(unnamed)", { kind: "tensor", id: value }, name);
+  return link(elide(name, limit) || "(unnamed)", { kind: "tensor", id: value }, name);
 }
 
 /** Returns the op and its scope, "MatMul  encoder.layer.0". */
@@ -70,9 +70,9 @@ export function describe(columns: Columns, target: Target): { title: string; sub
 /** Returns "3 nodes, 1 scope". */
 export function countedByKind(targets: readonly Target[]): string {
   return (["node", "scope", "tensor"] as const)
-    .map((kind) => [targets.filter((each) => each.kind === kind).length, kind] as const)
+    .map((kind) => [targets.filter((target) => target.kind === kind).length, kind] as const)
     .filter(([count]) => count > 0)
-    .map(([count, kind]) => counted(count, kind))
+    .map(([count, kind]) => countOf(count, kind))
     .join(", ");
 }
 
@@ -81,6 +81,6 @@ export async function copyNames({ columns, announce }: ViewContext, targets: rea
   const names = targets.map((target) => columns.nameOf(target)).filter((name) => name !== "");
   const done = names.length > 0 && (await copy(names.join("\n")));
   announce(
-    names.length === 0 ? "They have no names" : done ? `${counted(names.length, "name")} copied` : "Copy failed",
+    names.length === 0 ? "They have no names" : done ? `${countOf(names.length, "name")} copied` : "Copy failed",
   );
 }

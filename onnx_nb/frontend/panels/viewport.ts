@@ -4,47 +4,48 @@
  */
 
 import type { Target } from "../protocol/columns.ts";
+import type { CameraPosition } from "../protocol/host.ts";
 import * as cameras from "../render/camera.ts";
 import { middle, type Picture } from "../render/canvas.ts";
 import { boxOf, faultsOf, type Marks, marksOf } from "../render/highlights.ts";
-import { boxTarget, type Hit, HitIndex } from "../render/hit.ts";
-import { type Step, siblingsOf, touched, walk } from "../render/navigation.ts";
+import { boxTarget, HitIndex, type PointerHit } from "../render/hit.ts";
+import { type ArrowStep, siblingsOf, targetsIn, walk } from "../render/navigation.ts";
 import { toSvg } from "../render/svg.ts";
 import { isDrawnDark, readTheme, type Theme, watchTheme } from "../render/theme.ts";
 import type { DiffStatuses } from "../scene/diffstatus.ts";
 import type { Fits } from "../scene/opening.ts";
 import { BOX, keepInPlace, type Scene } from "../scene/scene.ts";
-import { type Saving, type Standing, type State, selected } from "../scene/state.ts";
+import { type Saving, type State, selectionOf } from "../scene/state.ts";
+import { el, elide, on, onAbort } from "../ui/dom.ts";
+import { drawnAs } from "../ui/still.ts";
 import { CameraControl } from "./cameracontrol.ts";
-import { el, elide, on, onAbort } from "./dom.ts";
 import { savePicture, snapshot } from "./export.ts";
 import { createMinimap, type Minimap } from "./minimap.ts";
 import { Painter } from "./painter.ts";
 import { type Gestures, listenPointer } from "./pointer.ts";
 import { SceneLoader } from "./sceneloader.ts";
-import { drawnAs } from "./still.ts";
 import { describe, type ViewContext } from "./viewcontext.ts";
 
 /** Settings of a viewport, and its events for the view around it. */
 export interface ViewportOptions {
   /** the camera has come to rest at a new place */
-  rested(at: Standing): void;
+  onRest(at: CameraPosition): void;
   /** colors or fonts of the page have changed */
-  restyled(): void;
+  onRestyle(): void;
   /** there is a new scene; `late`: the page was drawn in between */
-  loaded(late: boolean): void;
+  onLoad(late: boolean): void;
   /** the size of the view is now known, so the scopes that are open at first can be chosen to fit it */
-  sized(fits: Fits, where: string, first: boolean): void;
+  onSize(fits: Fits, where: string, first: boolean): void;
   /** the graph could not be laid out */
-  failed(error: unknown): void;
+  onFailure(error: unknown): void;
   /** the camera has moved, by hand or in a glide */
-  looked(): void;
+  onLook(): void;
   /** differences from the graph that this one is compared with */
   readonly statuses: DiffStatuses | null;
   /** world px of the initial height of the columns of the outermost scope; 0 for one column */
   readonly start: { readonly columnHeight: number; readonly brief: boolean };
   /** milliseconds that a layout may block the page before it continues in slices */
-  readonly atOnce: number | undefined;
+  readonly maxBlockingMs: number | undefined;
 }
 
 /** Screen pixels from an edge within which it can be hit. */
@@ -73,17 +74,17 @@ export class Viewport {
   readonly #minimap: Minimap;
   #theme: Theme | null = null;
   /** the theme was not read yet, or outside the page, where nothing has a color */
-  #unstyled = true;
+  #needsStyle = true;
   #index: HitIndex | null = null;
   #faults: ReadonlyMap<number, number> = new Map();
   #marks: Marks | null = null;
-  #shown: State | null = null;
+  #shownState: State | null = null;
   /** is in view at first, although the view begins elsewhere */
   opening: Target | null = null;
   /** the size of the view for which the open scopes were chosen */
   #chosenFor: cameras.Size = { w: 0, h: 0 };
   /** time at which the scene was requested, for `performance.mark`; null once reported */
-  #asked: number | null = performance.now();
+  #requestTime: number | null = performance.now();
   #hintTimer = 0;
 
   constructor(root: HTMLElement, view: ViewContext, options: ViewportOptions) {
@@ -94,24 +95,24 @@ export class Viewport {
     this.#control = new CameraControl(
       {
         redraw: () => this.#painter.redraw(),
-        moved: () => this.#painter.moved(),
-        looked: () => {
+        onMove: () => this.#painter.onMove(),
+        onLook: () => {
           this.#tooltip.hidden = true;
-          options.looked();
+          options.onLook();
         },
-        rested: options.rested,
+        onRest: options.onRest,
       },
       signal,
     );
     const ready = (scene: Scene, anchor: number | null, late: boolean): void => {
       this.#adopt(scene, anchor);
-      options.loaded(late);
+      options.onLoad(late);
     };
-    const unchanged = (): void => {
-      if (root.dataset.state === "drawn") this.#asked = null; // it is on the screen
+    const onUnchanged = (): void => {
+      if (root.dataset.state === "drawn") this.#requestTime = null; // it is on the screen
     };
-    const { start, failed, atOnce } = options;
-    this.#loader = new SceneLoader(view, start, { ready, unchanged, failed }, atOnce);
+    const { start, onFailure, maxBlockingMs } = options;
+    this.#loader = new SceneLoader(view, start, { ready, onUnchanged, onFailure }, maxBlockingMs);
     const name = elide(columns.meta.name || "model", 80);
     this.#canvas = el("canvas.onnx-nb-canvas", {
       tabindex: 0,
@@ -126,7 +127,7 @@ export class Viewport {
     this.#painter = new Painter(
       this.#canvas,
       this.#control,
-      { picture: () => this.#picture(), resized: () => this.resize(), painted: (picture) => this.#painted(picture) },
+      { picture: () => this.#picture(), onResize: () => this.resize(), onPaint: (picture) => this.#onPaint(picture) },
       signal,
     );
     listenPointer(this.#canvas, this.#gestures(rubberBand), signal);
@@ -141,7 +142,7 @@ export class Viewport {
     const { signal } = this.#view;
     const restyle = (): void => {
       this.#readStyle();
-      this.#options.restyled();
+      this.#options.onRestyle();
     };
     watchTheme(this.#root, restyle, signal);
     document.fonts?.addEventListener("loadingdone", restyle, { signal });
@@ -173,14 +174,14 @@ export class Viewport {
    * old scene stays until the new one is ready, and requests of `fit` and `show` wait as well.
    */
   rebuild(anchor: number | null, layout = this.layout): void {
-    this.#asked ??= performance.now();
+    this.#requestTime ??= performance.now();
     Object.assign(this.#loader, layout);
     this.#loader.load(anchor);
   }
 
   /** Lays out and places the camera again, because nothing kept its place. */
   reopen(): void {
-    this.#control.untouched = true;
+    this.#control.isUntouched = true;
     this.rebuild(null);
   }
 
@@ -190,8 +191,8 @@ export class Viewport {
   }
 
   update(next: State): void {
-    if (next !== this.#shown) this.#marks = null;
-    this.#shown = next;
+    if (next !== this.#shownState) this.#marks = null;
+    this.#shownState = next;
     this.#painter.redraw();
   }
 
@@ -203,11 +204,11 @@ export class Viewport {
     this.#faults = faultsOf(scene, this.#view.columns);
     this.#marks = null;
     this.#painter.invalidate();
-    if (this.#control.untouched && (before === null || anchor === null)) this.#open(scene);
+    if (this.#control.isUntouched && (before === null || anchor === null)) this.#open(scene);
     else if (before !== null) {
-      const fixed: Target | null = anchor === null ? this.#inTheMiddle(before) : { kind: "scope", id: anchor };
-      if (fixed === null) return;
-      const { dx, dy } = keepInPlace(before, scene, fixed.kind, fixed.id);
+      const anchorTarget: Target | null = anchor === null ? this.#inTheMiddle(before) : { kind: "scope", id: anchor };
+      if (anchorTarget === null) return;
+      const { dx, dy } = keepInPlace(before, scene, anchorTarget.kind, anchorTarget.id);
       const { x, y, k } = this.#control.camera;
       this.#control.moveTo({ x: x + dx, y: y + dy, k });
     }
@@ -225,26 +226,26 @@ export class Viewport {
     const { camera, view } = this.#control;
     const center = cameras.toWorld(camera, view.w / 2, view.h / 2);
     const { count, kind, x, y, w, h } = scene.boxes;
-    let best = -1;
-    let nearest = Number.POSITIVE_INFINITY;
+    let nearestBox = -1;
+    let minDistance = Number.POSITIVE_INFINITY;
     for (let box = 0; box < count; box++) {
       if (kind[box] !== BOX.NODE && kind[box] !== BOX.SCOPE) continue;
       const distance = Math.hypot(x[box] + w[box] / 2 - center.x, y[box] + h[box] / 2 - center.y);
-      if (distance >= nearest) continue;
-      nearest = distance;
-      best = box;
+      if (distance >= minDistance) continue;
+      minDistance = distance;
+      nearestBox = box;
     }
-    return best < 0 ? null : boxTarget(scene, best);
+    return nearestBox < 0 ? null : boxTarget(scene, nearestBox);
   }
 
   // ---------------------------------------------------------------- drawing
 
-  get dark(): boolean {
+  get isDark(): boolean {
     return isDrawnDark(this.#root);
   }
 
   #readStyle(): void {
-    this.#unstyled = !this.#root.isConnected;
+    this.#needsStyle = !this.#root.isConnected;
     this.#theme = readTheme(this.#root, this.#view.columns.meta.categories);
     this.#loader.setFont(this.#theme.font);
   }
@@ -260,14 +261,14 @@ export class Viewport {
     return { scene, columns, index, marks: this.#marks, theme, measure, overlay: state.overlay, statuses };
   }
 
-  #painted({ scene, index, theme }: Picture): void {
+  #onPaint({ scene, index, theme }: Picture): void {
     const { camera, view } = this.#control;
     this.#minimap.update(scene, index, theme, camera, view);
-    this.#control.reportRest();
-    if (this.#asked === null || this.busy) return;
-    const from = this.#asked;
+    this.#control.scheduleReport();
+    if (this.#requestTime === null || this.busy) return;
+    const from = this.#requestTime;
     const boxes = scene.boxes.count;
-    this.#asked = null;
+    this.#requestTime = null;
     this.#root.dataset.state = "drawn";
     // the task after an animation frame runs when that frame is on the screen
     setTimeout(() => {
@@ -309,26 +310,26 @@ export class Viewport {
       control.view = { w: 0, h: 0 };
       return;
     }
-    if (this.#unstyled) {
+    if (this.#needsStyle) {
       this.#readStyle();
       this.#painter.redraw();
     }
     if (control.view.w === w && control.view.h === h && this.#painter.fits(w)) return;
     control.resize({ w, h });
-    if (control.untouched && Math.hypot(w - this.#chosenFor.w, h - this.#chosenFor.h) > NOTICED_PX) {
+    if (control.isUntouched && Math.hypot(w - this.#chosenFor.w, h - this.#chosenFor.h) > NOTICED_PX) {
       const first = this.#chosenFor.w === 0;
       this.#chosenFor = control.view;
-      this.#options.sized(this.#loader.fits(control.view), this.#loader.place(control.view), first);
+      this.#options.onSize(this.#loader.fits(control.view), this.#loader.place(control.view), first);
     }
     if (this.scene === null && !this.busy) this.#loader.load(null);
-    if (control.untouched && this.scene !== null) this.#open(this.scene);
+    if (control.isUntouched && this.scene !== null) this.#open(this.scene);
     this.#painter.resize();
   }
 
   // ---------------------------------------------------------------- camera
 
   /** viewpoint, independent of the size of the view; null while nothing is in view */
-  get viewpoint(): Standing | null {
+  get viewpoint(): CameraPosition | null {
     return this.#control.viewpoint;
   }
 
@@ -338,16 +339,16 @@ export class Viewport {
   }
 
   /** Goes to a viewpoint, immediately or gliding. */
-  goTo(at: Standing, glides: boolean): void {
-    this.#control.untouched = false;
-    if (this.#control.view.w === 0) this.#control.pending = at;
+  goTo(at: CameraPosition, glides: boolean): void {
+    this.#control.isUntouched = false;
+    if (this.#control.view.w === 0) this.#control.destination = at;
     else this.#loader.whenReady(() => this.#control.goTo(at, this.scene, glides));
   }
 
-  /** Moves the camera immediately; does not call `looked`. */
+  /** Moves the camera immediately; does not call `onLook`. */
   moveTo(to: cameras.Camera): void {
     this.#control.moveTo(to);
-    this.#painter.moved();
+    this.#painter.onMove();
   }
 
   /** Shows the whole graph, or the boxes of some targets. */
@@ -357,16 +358,16 @@ export class Viewport {
       const rects = (targets ?? []).map((target) => this.#place(target)).filter((rect) => rect !== null);
       const { view } = this.#control;
       if (targets === undefined) this.#glide(cameras.fitAll(this.scene.bounds, view));
-      else if (rects.length > 0) this.#glide(cameras.fitAll(cameras.around(rects), view, 48));
+      else if (rects.length > 0) this.#glide(cameras.fitAll(cameras.boundsOf(rects), view, 48));
     });
   }
 
   /** Moves the camera to a target: as little as possible, or until the target is in the middle of the view. */
-  show(target: Target, centered = false): void {
+  show(target: Target, toCenter = false): void {
     this.#loader.whenReady(() => {
       const rect = this.#place(target);
       const { camera, view } = this.#control;
-      if (rect !== null) this.#glide(cameras.reveal(camera, rect, view, { centered }));
+      if (rect !== null) this.#glide(cameras.reveal(camera, rect, view, { toCenter }));
     });
   }
 
@@ -387,8 +388,8 @@ export class Viewport {
   #zoom(factor: number, x: number, y: number): void {
     const { camera, view } = this.#control;
     // zooming further out than the whole scene shows nothing more
-    const least = this.scene === null ? 0.01 : cameras.fitAll(this.scene.bounds, view).k * 0.6;
-    this.#control.look(cameras.zoom(camera, factor, x, y, least), this.scene);
+    const minZoom = this.scene === null ? 0.01 : cameras.fitAll(this.scene.bounds, view).k * 0.6;
+    this.#control.look(cameras.zoom(camera, factor, x, y, minZoom), this.scene);
   }
 
   #center(x: number, y: number): void {
@@ -416,11 +417,11 @@ export class Viewport {
 
   /** Returns everything in the scope around the selection; if all of it is selected, in the scope further out. */
   siblings(): Target[] {
-    return this.scene === null ? [] : siblingsOf(this.scene, this.#view.columns, selected(this.#view.state()));
+    return this.scene === null ? [] : siblingsOf(this.scene, this.#view.columns, selectionOf(this.#view.state()));
   }
 
   /** Returns the target next to the selection. */
-  neighbor(step: Step, tensors: boolean): Target | null {
+  neighbor(step: ArrowStep, tensors: boolean): Target | null {
     const { selection } = this.#view.state();
     return this.scene === null ? null : walk(this.scene, this.#view.columns, selection, step, tensors);
   }
@@ -433,17 +434,17 @@ export class Viewport {
     const inside = (x: number, y: number): boolean => {
       const at = cameras.toScreen(camera, x, y);
       if (at.x < 1 || at.y < 1 || at.x > view.w - 1 || at.y > view.h - 1) return false;
-      return document.elementFromPoint === undefined || isUncovered(this.#canvas, left + at.x, top + at.y);
+      return document.elementFromPoint === undefined || isVisibleAt(this.#canvas, left + at.x, top + at.y);
     };
     const body = target.kind === "node" ? this.#view.columns.nodeBody[target.id] : -1;
-    const drawn: Target = body >= 0 ? { kind: "scope", id: body } : target;
-    const point = this.#index.pointOf(drawn, REACH / camera.k, camera.k, inside);
+    const drawnTarget: Target = body >= 0 ? { kind: "scope", id: body } : target;
+    const point = this.#index.pointOf(drawnTarget, REACH / camera.k, camera.k, inside);
     if (point === null) return null;
     const at = cameras.toScreen(camera, point.x, point.y);
     return { x: left + at.x, y: top + at.y };
   }
 
-  #hitAt(x: number, y: number): Hit | null {
+  #hitAt(x: number, y: number): PointerHit | null {
     const { camera } = this.#control;
     const world = cameras.toWorld(camera, x, y);
     return this.#index?.hit(world.x, world.y, REACH / camera.k, camera.k) ?? null;
@@ -476,8 +477,8 @@ export class Viewport {
         const { camera } = control;
         const world = { ...cameras.toWorld(camera, x, y), w: w / camera.k, h: h / camera.k };
         // a tensor that was selected before is not a box
-        const before = add ? selected(state()).filter(({ kind }) => kind !== "tensor") : [];
-        dispatch({ type: "selectAll", targets: [...before, ...touched(this.scene, this.#index, world)] });
+        const before = add ? selectionOf(state()).filter(({ kind }) => kind !== "tensor") : [];
+        dispatch({ type: "selectAll", targets: [...before, ...targetsIn(this.scene, this.#index, world)] });
       },
       doubleClick: (x, y) => {
         const hit = this.#hitAt(x, y);
@@ -491,7 +492,7 @@ export class Viewport {
         else this.#showTooltip(hit.target, at);
       },
       // the wheel zooms only with Ctrl or after a click
-      wheelIgnored: () => {
+      onPlainWheel: () => {
         this.#hint.classList.add("onnx-nb-shown");
         window.clearTimeout(this.#hintTimer);
         this.#hintTimer = window.setTimeout(() => this.#hint.classList.remove("onnx-nb-shown"), HINT_MS);
@@ -505,12 +506,12 @@ export class Viewport {
     const { columns } = this.#view;
     const { overlay } = this.#view.state();
     const { title, sub } = describe(columns, target);
-    const more = target.kind === "node" ? columns.str(columns.nodeAttributes[target.id]) : "";
+    const attributes = target.kind === "node" ? columns.str(columns.nodeAttributes[target.id]) : "";
     tooltip.replaceChildren(
       el("b", elide(title, 70) || "(unnamed)"),
       sub === "" ? "" : el("span", ` ${elide(sub, 90)}`),
     );
-    if (more !== "") tooltip.append(el("div.onnx-nb-dim", elide(more, 90)));
+    if (attributes !== "") tooltip.append(el("div.onnx-nb-dim", elide(attributes, 90)));
     if (overlay !== null && target.kind !== "tensor") {
       const x = overlay.number(target.kind === "node" ? BOX.NODE : BOX.SCOPE, target.id);
       tooltip.append(el("div", elide(`${overlay.data.label || "value"}: ${overlay.say(x)}`, 90)));
@@ -524,7 +525,7 @@ export class Viewport {
 }
 
 /** Returns whether a point is inside the window and nothing (legend, map) covers the canvas there. */
-function isUncovered(canvas: HTMLCanvasElement, x: number, y: number): boolean {
+function isVisibleAt(canvas: HTMLCanvasElement, x: number, y: number): boolean {
   const root = canvas.getRootNode() as Document | ShadowRoot;
   const top = root.elementFromPoint(x, y);
   return top === null || top === canvas;

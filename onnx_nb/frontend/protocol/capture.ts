@@ -1,6 +1,6 @@
 /** Statistics and histograms of many tensors, as packed by `analysis/view/result_columns.py`. */
 
-import { type Packed, PackedTable } from "./codec.ts";
+import { type Pack, PackedTable } from "./codec.ts";
 import type { StatisticsReply } from "./host.ts";
 
 export class Digest extends PackedTable {
@@ -20,13 +20,13 @@ export class Digest extends PackedTable {
   readonly #bins = this.column("bins", Float64Array);
   readonly #rowOf = new Map(Array.from(this.value, (value, row) => [value, row]));
 
-  constructor(packed: Packed) {
-    super(packed);
-    this.meta = packed.meta as Readonly<Record<string, unknown>>;
+  constructor(pack: Pack) {
+    super(pack);
+    this.meta = pack.meta as Readonly<Record<string, unknown>>;
   }
 
   /** Returns whether a tensor has any numbers. */
-  known(row: number): boolean {
+  hasNumbers(row: number): boolean {
     return this.column("known")[row] === 1;
   }
 

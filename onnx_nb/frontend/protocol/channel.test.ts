@@ -115,7 +115,7 @@ describe("a request", () => {
     kernel.widget_manager = { kernel: { status: "idle", connectionStatusChanged: signal } };
     const channel = new Channel(kernel, new AbortController().signal);
     const reconnected = vi.fn();
-    channel.reconnected = reconnected;
+    channel.onReconnect = reconnected;
     const lost = channel.value("plan", { outputs: ["y"] });
     connected(kernel, "connecting");
     expect(kernel.sent).toHaveLength(1);

@@ -53,10 +53,10 @@ export class KernelError extends Error {
   }
 }
 
-const GONE = "The kernel that this was made by is gone.";
-const AGAIN = "Run the cell again, or reopen the file.";
+const LOSS = "The kernel that this was made by is gone.";
+const REMEDY = "Run the cell again, or reopen the file.";
 /** Why nothing can be asked of a kernel that is gone. */
-export const NO_KERNEL = `${GONE} ${AGAIN}`;
+export const NO_KERNEL = `${LOSS} ${REMEDY}`;
 
 /** Milliseconds without news of a request, and then of a ping, after which the kernel counts as not listening. */
 const SILENCE_MS = 400;
@@ -65,14 +65,14 @@ const AGAIN_MS = 5000;
 const CELL = "Waiting for the running cell…";
 const KERNEL = "Waiting for the kernel: it does not answer…";
 
-interface Pending {
+interface OpenRequest {
   readonly verb: string;
   readonly args: Readonly<Record<string, unknown>>;
   readonly resolve: (reply: Reply) => void;
   readonly reject: (error: Error) => void;
   readonly progress: Progress | undefined;
   /** called at news of the request */
-  readonly heard: () => void;
+  readonly onNews: () => void;
 }
 
 interface Answer {
@@ -90,18 +90,18 @@ interface Answer {
 const viewOf = (text: string): DataView => new DataView(bytesOfText(text).buffer);
 
 /** Called with a sentence while requests wait for the kernel, "" otherwise; `live`: there is a kernel. */
-export type Watcher = (waiting: string, live: boolean) => void;
+export type Watcher = (notice: string, live: boolean) => void;
 
 export class Channel {
   readonly #comm: Comm;
-  readonly #pending = new Map<number, Pending>();
+  readonly #requests = new Map<number, OpenRequest>();
   readonly #watchers = new Set<Watcher>();
   // two browser tabs may share one widget in the kernel: a random start keeps their ids apart
   #next = Math.floor(Math.random() * 2 ** 40);
   #live = true;
   /** called after the connection was lost and made again */
-  reconnected: () => unknown = () => undefined;
-  #waiting = "";
+  onReconnect: () => unknown = () => undefined;
+  #notice = "";
   #pinging = false;
   /** whether buffers have to come as text, because the host loses those of messages */
   #text = false;
@@ -112,15 +112,15 @@ export class Channel {
     comm.on("msg:custom", receive);
     const { statusChanged, connectionStatusChanged, disposed } = comm.widget_manager?.kernel ?? {};
     const signals = [statusChanged, connectionStatusChanged, disposed];
-    const heed = (_: unknown, status: unknown): void => {
+    const watchStatus = (_: unknown, status: unknown): void => {
       if (/^(undefined|restarting|dead)$/.test(String(status))) this.lose();
       if (status === "connected" && this.#live) void this.#resume();
     };
-    for (const each of signals) each?.connect(heed);
+    for (const signal of signals) signal?.connect(watchStatus);
     signal.addEventListener("abort", () => {
       comm.off("msg:custom", receive);
-      for (const each of signals) each?.disconnect(heed);
-      for (const { reject } of this.#pending.values()) reject(new DOMException("the view was closed", "AbortError"));
+      for (const signal of signals) signal?.disconnect(watchStatus);
+      for (const { reject } of this.#requests.values()) reject(new DOMException("the view was closed", "AbortError"));
     });
   }
 
@@ -132,13 +132,13 @@ export class Channel {
   watch(watcher: Watcher, signal: AbortSignal): void {
     this.#watchers.add(watcher);
     signal.addEventListener("abort", () => this.#watchers.delete(watcher), { once: true });
-    if (this.#waiting !== "" || !this.#live) watcher(this.#waiting, this.#live);
+    if (this.#notice !== "" || !this.#live) watcher(this.#notice, this.#live);
   }
 
   /** Ends all requests, and those to come, because the kernel is gone. */
   lose(): void {
     this.#turn("", false);
-    for (const { reject } of this.#pending.values()) reject(new KernelError("KernelGone", GONE, AGAIN));
+    for (const { reject } of this.#requests.values()) reject(new KernelError("KernelGone", LOSS, REMEDY));
   }
 
   /** Asks the kernel; aborting the signal tells the kernel to stop and rejects immediately. */
@@ -146,27 +146,27 @@ export class Channel {
     const { signal, progress } = options;
     if (signal?.aborted) throw new DOMException("cancelled", "AbortError");
     const id = this.#next++;
-    const settled = new AbortController();
+    const end = new AbortController();
     let silence: ReturnType<typeof setTimeout> | undefined;
-    const heard = (): void => {
+    const restartSilence = (): void => {
       clearTimeout(silence);
       silence = setTimeout(() => void this.#ping(), SILENCE_MS);
     };
-    heard();
+    restartSilence();
     try {
       return await new Promise((resolve, reject) => {
-        this.#pending.set(id, { verb, args, resolve, reject, progress, heard });
+        this.#requests.set(id, { verb, args, resolve, reject, progress, onNews: restartSilence });
         const cancel = (): void => {
           this.#send({ id, cancel: true });
           reject(new DOMException("cancelled", "AbortError"));
         };
-        signal?.addEventListener("abort", cancel, { signal: settled.signal });
+        signal?.addEventListener("abort", cancel, { signal: end.signal });
         this.#ask(id, verb, args);
       });
     } finally {
       clearTimeout(silence);
-      this.#pending.delete(id);
-      settled.abort();
+      this.#requests.delete(id);
+      end.abort();
     }
   }
 
@@ -174,17 +174,17 @@ export class Channel {
   async #ping(): Promise<void> {
     if (this.#pinging) return;
     this.#pinging = true;
-    const late = setTimeout(() => {
+    const timer = setTimeout(() => {
       this.#turn(this.#comm.widget_manager?.kernel?.status === "busy" ? CELL : KERNEL, true);
     }, SILENCE_MS);
     try {
       await this.request("ping", {});
       this.#turn("", true);
-      if (this.#pending.size > 0) setTimeout(() => this.#pending.size > 0 && void this.#ping(), AGAIN_MS);
+      if (this.#requests.size > 0) setTimeout(() => this.#requests.size > 0 && void this.#ping(), AGAIN_MS);
     } catch {
       // the kernel is gone, or the view closed: all requests end
     } finally {
-      clearTimeout(late);
+      clearTimeout(timer);
       this.#pinging = false;
     }
   }
@@ -196,15 +196,15 @@ export class Channel {
     } catch {
       return;
     }
-    for (const [id, { verb, args }] of this.#pending) this.#ask(id, verb, args);
-    this.reconnected();
+    for (const [id, { verb, args }] of this.#requests) this.#ask(id, verb, args);
+    this.onReconnect();
   }
 
-  #turn(waiting: string, live: boolean): void {
-    if (waiting === this.#waiting && live === this.#live) return;
-    this.#waiting = waiting;
+  #turn(notice: string, live: boolean): void {
+    if (notice === this.#notice && live === this.#live) return;
+    this.#notice = notice;
     this.#live = live;
-    for (const watcher of this.#watchers) watcher(waiting, live);
+    for (const watcher of this.#watchers) watcher(notice, live);
   }
 
   /** Requests plain data. */
@@ -236,19 +236,19 @@ export class Channel {
   #receive(content: unknown, buffers: DataView[]): void {
     if (typeof content !== "object" || content === null || !("id" in content)) return;
     const answer = content as Answer;
-    const pending = this.#pending.get(answer.id);
-    if (pending === undefined) return;
-    pending.heard();
+    const request = this.#requests.get(answer.id);
+    if (request === undefined) return;
+    request.onNews();
     if (answer.progress !== undefined) {
-      pending.progress?.(answer.progress.fraction, answer.progress.message);
+      request.progress?.(answer.progress.fraction, answer.progress.message);
       return;
     }
     if (answer.error !== undefined) {
-      pending.reject(new KernelError(answer.error.type, answer.error.message, answer.error.advice));
-    } else if (answer.cancelled) pending.reject(new DOMException("cancelled", "AbortError"));
+      request.reject(new KernelError(answer.error.type, answer.error.message, answer.error.advice));
+    } else if (answer.cancelled) request.reject(new DOMException("cancelled", "AbortError"));
     else if ((answer.buffers ?? 0) > buffers.length) {
       this.#text = true;
-      this.#ask(answer.id, pending.verb, pending.args);
-    } else pending.resolve({ value: answer.value, buffers: answer.base64?.map(viewOf) ?? buffers });
+      this.#ask(answer.id, request.verb, request.args);
+    } else request.resolve({ value: answer.value, buffers: answer.base64?.map(viewOf) ?? buffers });
   }
 }

@@ -5,7 +5,7 @@
 
 export type TypedArray = Uint8Array | Uint16Array | Uint32Array | Int32Array | Float32Array | Float64Array;
 
-export interface Packed {
+export interface Pack {
   readonly meta: unknown;
   readonly arrays: ReadonlyMap<string, TypedArray>;
 }
@@ -19,10 +19,10 @@ const TYPES = {
   f8: Float64Array,
 } as const;
 
-export async function unpack(bytes: Uint8Array): Promise<Packed> {
+export async function unpack(bytes: Uint8Array): Promise<Pack> {
   if (new TextDecoder().decode(bytes.subarray(0, 4)) !== "ONB2") throw new Error("these bytes are not packed columns");
   const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(4, true);
-  const buffer = await inflated(bytes.subarray(8), length);
+  const buffer = await inflate(bytes.subarray(8), length);
   const headerLength = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, headerLength))) as {
     meta: unknown;
@@ -39,26 +39,26 @@ export async function unpack(bytes: Uint8Array): Promise<Packed> {
 }
 
 /** Inflates into the memory in which the arrays stay. */
-async function inflated(bytes: Uint8Array, length: number): Promise<ArrayBuffer> {
+async function inflate(bytes: Uint8Array, length: number): Promise<ArrayBuffer> {
   const { readable, writable } = new DecompressionStream("deflate");
   const writer = writable.getWriter();
   // what is wrong with them is said by the reader, too
-  for (const written of [writer.write(bytes as BufferSource), writer.close()]) written.catch(() => undefined);
-  const plain = new Uint8Array(length);
+  for (const write of [writer.write(bytes as BufferSource), writer.close()]) write.catch(() => undefined);
+  const plainBytes = new Uint8Array(length);
   const reader = readable.getReader();
   let at = 0;
   for (let { done, value } = await reader.read(); !done; { done, value } = await reader.read()) {
     const part = value as Uint8Array;
-    plain.set(part, at);
+    plainBytes.set(part, at);
     at += part.length;
-    if (part.length === part.buffer.byteLength) free(part.buffer);
+    if (part.length === part.buffer.byteLength) release(part.buffer);
   }
   if (at !== length) throw new Error(`packed columns have ${at} bytes instead of ${length}`);
-  return plain.buffer;
+  return plainBytes.buffer;
 }
 
 /** Frees memory that nothing reads any more; a page may not collect its garbage for minutes. */
-export function free(buffer: ArrayBufferLike & { transfer?(length: number): unknown }): void {
+export function release(buffer: ArrayBufferLike & { transfer?(length: number): unknown }): void {
   buffer.transfer?.(0); // browsers have it since 2024
 }
 
@@ -75,22 +75,22 @@ export function bytesOfText(text: string): Uint8Array<ArrayBuffer> {
   return bytes;
 }
 
-/** Returns the bytes of a buffer at an address where any array type can begin; those of messages may be unaligned. */
+/** Returns the bytes of a buffer at an address where any array type can begin. Buffers of messages may be unaligned. */
 export function alignedBytes(view: DataView): ArrayBuffer {
   return bytesOf(view).slice().buffer;
 }
 
 /** Bytes of a text up to which it is built without a decoder, whose texts take twice the memory. */
-const SHORT = 100;
+const SHORT_TEXT_BYTES = 100;
 
-/** Packed columns by name; a column of texts holds indices of texts, each of which is decoded on first use. */
+/** Packed columns by name. A column of texts holds indices into one list of texts, which are decoded on first use. */
 export class PackedTable {
   readonly #arrays: ReadonlyMap<string, TypedArray>;
   /** few of hundreds of thousands are ever used */
   readonly #texts: (string | undefined)[] = [];
   readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
-  constructor({ arrays }: Packed) {
+  constructor({ arrays }: Pack) {
     this.#arrays = arrays;
   }
 
@@ -100,27 +100,27 @@ export class PackedTable {
     let text = this.#texts[index];
     if (text === undefined) {
       const bytes = this.#bytes(index);
-      const short = bytes.length <= SHORT && bytes.every((byte) => byte < 128);
-      text = short ? String.fromCharCode.apply(null, bytes as unknown as number[]) : this.#decoder.decode(bytes);
+      const isShort = bytes.length <= SHORT_TEXT_BYTES && bytes.every((byte) => byte < 128);
+      text = isShort ? String.fromCharCode.apply(null, bytes as unknown as number[]) : this.#decoder.decode(bytes);
       this.#texts[index] = text;
     }
     return text;
   }
 
-  /** Returns a text in UTF-8: what it shares with the one before it, of which a few follow each other, and the rest. */
+  /** Returns a text in UTF-8, which is stored as a suffix to a prefix of the text before it. */
   #bytes(index: number): Uint8Array {
     const ptr = this.column("string_ptr");
-    const rest = this.column("string_bytes", Uint8Array).subarray(ptr[index], ptr[index + 1]);
-    const shared = this.shared(index);
-    if (shared === 0) return rest;
-    const whole = new Uint8Array(shared + rest.length);
-    whole.set(this.#bytes(index - 1).subarray(0, shared));
-    whole.set(rest, shared);
-    return whole;
+    const suffix = this.column("string_bytes", Uint8Array).subarray(ptr[index], ptr[index + 1]);
+    const prefixLength = this.prefixLength(index);
+    if (prefixLength === 0) return suffix;
+    const text = new Uint8Array(prefixLength + suffix.length);
+    text.set(this.#bytes(index - 1).subarray(0, prefixLength));
+    text.set(suffix, prefixLength);
+    return text;
   }
 
-  /** Returns the bytes that a text shares with the one before it; none in what older versions saved. */
-  protected shared(index: number): number {
+  /** Returns the length of the prefix that a text shares with the text before it; 0 in files of older versions. */
+  protected prefixLength(index: number): number {
     return this.#arrays.get("string_shared")?.[index] ?? 0;
   }
 

@@ -3,7 +3,7 @@
  * (producers, consumers, children of a scope). Nothing here changes after it is built.
  */
 
-import { free, type Packed, PackedTable } from "./codec.ts";
+import { type Pack, PackedTable, release } from "./codec.ts";
 
 /** Kinds of a value, as in `Graph.value_kind`. */
 export const VALUE = { NODE_OUTPUT: 0, GRAPH_INPUT: 1, INITIALIZER: 2, DANGLING: 3, BODY_INPUT: 4 } as const;
@@ -70,13 +70,13 @@ export class Columns extends PackedTable {
   /** defaults of the op's attributes; "strides 1…" is any number of ones */
   readonly opDefaults = this.column("op_defaults", Uint32Array);
 
-  readonly nodeOp = this.#narrow("node_op");
+  readonly nodeOp = this.#numbers("node_op");
   readonly nodeName = this.column("node_name", Uint32Array);
-  readonly nodeScope = this.#narrow("node_scope");
-  /** name of the module of which the node is all; 0, the empty text, for most */
-  readonly nodeModule = this.#narrow("node_module");
+  readonly nodeScope = this.#numbers("node_scope");
+  /** name of the module that consists of this node only; 0, the empty text, for most */
+  readonly nodeModule = this.#numbers("node_module");
   readonly nodeFlags = this.column("node_flags", Uint8Array);
-  readonly nodeAttributes = this.#narrow("node_attributes");
+  readonly nodeAttributes = this.#numbers("node_attributes");
   readonly nodeBody = this.column("node_body", Int32Array);
   readonly inPtr = this.column("in_ptr", Uint32Array);
   readonly inValue = this.column("in_value", Int32Array);
@@ -86,9 +86,9 @@ export class Columns extends PackedTable {
   readonly valueName = this.column("value_name", Uint32Array);
   readonly valueKind = this.column("value_kind", Uint8Array);
   readonly valueFlags = this.column("value_flags", Uint8Array);
-  readonly valueDtype = this.#narrow("value_dtype");
-  readonly valueShape = this.#narrow("value_shape");
-  readonly valueLiteral = this.#narrow("value_literal");
+  readonly valueDtype = this.#numbers("value_dtype");
+  readonly valueShape = this.#numbers("value_shape");
+  readonly valueLiteral = this.#numbers("value_literal");
   readonly graphInputs = this.column("graph_inputs", Int32Array);
   readonly graphOutputs = this.column("graph_outputs", Int32Array);
   /** result of a body, and the output of its owner that it becomes */
@@ -98,19 +98,19 @@ export class Columns extends PackedTable {
   readonly scopeParent = this.column("scope_parent", Int32Array);
   readonly scopeName = this.column("scope_name", Uint32Array);
   readonly scopePath = this.column("scope_path", Uint32Array);
-  readonly scopeClass = this.#narrow("scope_class");
+  readonly scopeClass = this.#numbers("scope_class");
   readonly scopeKind = this.column("scope_kind", Uint8Array);
   readonly scopeNode = this.column("scope_node", Int32Array);
-  readonly scopeNodes = this.#narrow("scope_nodes");
+  readonly scopeNodes = this.#numbers("scope_nodes");
   readonly scopeParams = this.column("scope_params", Float64Array);
   readonly scopeBytes = this.column("scope_bytes", Float64Array);
-  readonly scopeRepeat = this.#narrow("scope_repeat");
+  readonly scopeRepeat = this.#numbers("scope_repeat");
   /** number of repeated members that differ from most; 1 for a member that does */
-  readonly scopeDiffers = this.#narrow("scope_differs");
+  readonly scopeDiffers = this.#numbers("scope_differs");
   /** in what a member differs, or which members of a repeat differ */
-  readonly scopeDifference = this.#narrow("scope_difference");
+  readonly scopeDifference = this.#numbers("scope_difference");
 
-  /** what texts in UTF-8 do not share with the one before them: of text i between #ptr[i] and #ptr[i + 1] */
+  /** UTF-8 of the texts without the prefixes shared with the text before; text i has #ptr[i] … #ptr[i + 1] */
   readonly #bytes = this.column("string_bytes", Uint8Array);
   readonly #ptr = this.column("string_ptr", Uint32Array);
 
@@ -128,13 +128,13 @@ export class Columns extends PackedTable {
   readonly scopeDepth = new Uint16Array(this.scopeCount);
 
   readonly #names = { tensor: this.valueName, node: this.nodeName, scope: this.scopePath };
-  readonly #yielded = new Set(this.yieldValue);
-  #given: Rows | undefined;
+  readonly #bodyOutputs = new Set(this.yieldValue);
+  #bodyValues: Rows | undefined;
   #scopeCategory: Uint8Array | undefined;
 
-  constructor(packed: Packed) {
-    super(packed);
-    this.meta = packed.meta as Meta;
+  constructor(pack: Pack) {
+    super(pack);
+    this.meta = pack.meta as Meta;
     const { nodeCount, outPtr, outValue, producer, scopeDepth } = this;
     for (let node = 0; node < nodeCount; node++) {
       for (let k = outPtr[node]; k < outPtr[node + 1]; k++) {
@@ -150,7 +150,7 @@ export class Columns extends PackedTable {
   #readers(): Rows {
     const { nodeCount, valueCount, inPtr, inValue } = this;
     const last = new Int32Array(valueCount);
-    const each = (visit: (value: number, node: number) => void): void => {
+    const forEachReader = (visit: (value: number, node: number) => void): void => {
       last.fill(-1);
       for (let node = 0; node < nodeCount; node++) {
         for (let k = inPtr[node]; k < inPtr[node + 1]; k++) {
@@ -162,20 +162,20 @@ export class Columns extends PackedTable {
       }
     };
     const ptr = new Uint32Array(valueCount + 1);
-    each((value) => ptr[value + 1]++);
+    forEachReader((value) => ptr[value + 1]++);
     for (let value = 0; value < valueCount; value++) ptr[value + 1] += ptr[value];
     const items = new Uint32Array(ptr[valueCount]);
     // moves each pointer to the end of its row, where the next row begins
-    each((value, node) => {
+    forEachReader((value, node) => {
       items[ptr[value]++] = node;
     });
-    free(last.buffer);
+    release(last.buffer);
     ptr.copyWithin(1, 0);
     ptr[0] = 0;
     return { ptr, items };
   }
 
-  #narrow(name: string): Numbers {
+  #numbers(name: string): Numbers {
     if (this.column(name) instanceof Uint8Array) return this.column(name, Uint8Array);
     return this.column(name) instanceof Uint16Array ? this.column(name, Uint16Array) : this.column(name, Uint32Array);
   }
@@ -200,16 +200,16 @@ export class Columns extends PackedTable {
     for (let node = 0; node < this.nodeCount; node++) {
       if (!this.isFolded(node)) counts[kinds * this.nodeScope[node] + this.categoryOf(node)]++;
     }
-    const most = new Uint8Array(this.scopeCount);
-    for (let each = this.scopeCount - 1; each >= 0; each--) {
-      const own = counts.subarray(kinds * each, kinds * (each + 1));
-      most[each] = own.indexOf(own.reduce((a, b) => Math.max(a, b), 0));
+    const categories = new Uint8Array(this.scopeCount);
+    for (let scope = this.scopeCount - 1; scope >= 0; scope--) {
+      const members = counts.subarray(kinds * scope, kinds * (scope + 1));
+      categories[scope] = members.indexOf(members.reduce((a, b) => Math.max(a, b), 0));
       // children come after their parents
-      const parent = this.scopeParent[each];
-      if (parent >= 0) for (let kind = 0; kind < kinds; kind++) counts[kinds * parent + kind] += own[kind];
+      const parent = this.scopeParent[scope];
+      if (parent >= 0) for (let kind = 0; kind < kinds; kind++) counts[kinds * parent + kind] += members[kind];
     }
-    this.#scopeCategory = most;
-    return most[group];
+    this.#scopeCategory = categories;
+    return categories[group];
   }
 
   nameOf(target: Target): string {
@@ -259,28 +259,30 @@ export class Columns extends PackedTable {
   }
 
   /** Returns the tensors of the same type, producer and readers as this one, in order, itself included. */
-  alike(value: number): number[] {
+  siblings(value: number): number[] {
     const maker = this.producer[value];
     if (maker < 0 || this.isConstant(value)) return [value];
     const readers = this.consumersOf(value);
-    return Array.from(this.outputsOf(maker)).filter((other) => {
-      if (other < 0) return false;
+    return Array.from(this.outputsOf(maker)).filter((sibling) => {
+      if (sibling < 0) return false;
       const type =
-        this.valueShape[other] === this.valueShape[value] && this.valueDtype[other] === this.valueDtype[value];
-      const theirs = this.consumersOf(other);
-      return type && theirs.length === readers.length && theirs.every((reader, at) => reader === readers[at]);
+        this.valueShape[sibling] === this.valueShape[value] && this.valueDtype[sibling] === this.valueDtype[value];
+      const siblingReaders = this.consumersOf(sibling);
+      return (
+        type && siblingReaders.length === readers.length && siblingReaders.every((reader, at) => reader === readers[at])
+      );
     });
   }
 
   /** Returns whether a body returns this value to its owner. */
-  isYielded(value: number): boolean {
-    return this.#yielded.has(value);
+  isBodyOutput(value: number): boolean {
+    return this.#bodyOutputs.has(value);
   }
 
   /** Returns the values of bodies that become this output of their owner. */
   yieldedTo(output: number): readonly number[] {
-    this.#given ??= itemsBy(this.yieldOutput, this.valueCount);
-    return Array.from(rowOf(this.#given, output), (at) => this.yieldValue[at]);
+    this.#bodyValues ??= itemsBy(this.yieldOutput, this.valueCount);
+    return Array.from(rowOf(this.#bodyValues, output), (at) => this.yieldValue[at]);
   }
 
   isGraphOutput(value: number): boolean {
@@ -310,7 +312,7 @@ export class Columns extends PackedTable {
     return path.reverse();
   }
 
-  /** Returns the scope that directly contains a target; for a value that of its producer (else the root). */
+  /** Returns the scope that directly contains a target; for a value the scope of its producer, or else the root. */
   scopeOf(target: Target): number {
     if (target.kind === "node") return this.nodeScope[target.id];
     if (target.kind === "scope") return Math.max(0, this.scopeParent[target.id]);
@@ -321,34 +323,34 @@ export class Columns extends PackedTable {
   /** Returns the tensor, node or scope of this name; without a kind tensors win over nodes, nodes over scopes. */
   find(name: string, kind?: Target["kind"]): Target | undefined {
     if (name === "") return undefined;
-    const wanted = new TextEncoder().encode(name);
-    for (const each of kind === undefined ? (["tensor", "node", "scope"] as const) : [kind]) {
-      const id = this.#names[each].findIndex((string) => this.#holds(string, wanted, name));
-      if (id >= 0) return { kind: each, id };
+    const bytes = new TextEncoder().encode(name);
+    for (const candidate of kind === undefined ? (["tensor", "node", "scope"] as const) : [kind]) {
+      const id = this.#names[candidate].findIndex((string) => this.#holds(string, bytes, name));
+      if (id >= 0) return { kind: candidate, id };
     }
     return undefined;
   }
 
   /** Returns whether a string of the table is this text. A map of all names would take longer to build than a scan. */
-  #holds(string: number, wanted: Uint8Array, name: string): boolean {
-    const shared = this.shared(string);
-    const before = this.#ptr[string] - shared;
-    if (this.#ptr[string + 1] - before !== wanted.length) return false;
+  #holds(string: number, bytes: Uint8Array, name: string): boolean {
+    const prefix = this.prefixLength(string);
+    const before = this.#ptr[string] - prefix;
+    if (this.#ptr[string + 1] - before !== bytes.length) return false;
     // names often share their beginnings, seldom their ends
-    for (let at = wanted.length - 1; at >= shared; at--) if (this.#bytes[before + at] !== wanted[at]) return false;
-    return shared === 0 || this.str(string) === name;
+    for (let at = bytes.length - 1; at >= prefix; at--) if (this.#bytes[before + at] !== bytes[at]) return false;
+    return prefix === 0 || this.str(string) === name;
   }
 
   /** Returns all texts in UTF-8: text i is between ptr[i] and ptr[i + 1]. */
   texts(): { readonly bytes: Uint8Array; readonly ptr: Uint32Array } {
     const ptr = this.#ptr.slice();
-    let more = 0;
-    for (let at = 1; at < ptr.length; at++) ptr[at] += more += this.shared(at - 1);
-    const bytes = new Uint8Array(this.#bytes.length + more);
+    let extra = 0;
+    for (let at = 1; at < ptr.length; at++) ptr[at] += extra += this.prefixLength(at - 1);
+    const bytes = new Uint8Array(this.#bytes.length + extra);
     for (let at = 0; at + 1 < ptr.length; at++) {
-      const shared = this.shared(at);
-      if (shared > 0) bytes.copyWithin(ptr[at], ptr[at - 1], ptr[at - 1] + shared);
-      bytes.set(this.#bytes.subarray(this.#ptr[at], this.#ptr[at + 1]), ptr[at] + shared);
+      const prefix = this.prefixLength(at);
+      if (prefix > 0) bytes.copyWithin(ptr[at], ptr[at - 1], ptr[at - 1] + prefix);
+      bytes.set(this.#bytes.subarray(this.#ptr[at], this.#ptr[at + 1]), ptr[at] + prefix);
     }
     return { bytes, ptr };
   }
@@ -371,11 +373,11 @@ export function itemsBy(keys: ArrayLike<number>, count: number): Rows {
 
 /** Memoizes a function of the model. */
 export function oncePerModel<T>(make: (columns: Columns) => T): (columns: Columns) => T {
-  const known = new WeakMap<Columns, { readonly made: T }>();
+  const results = new WeakMap<Columns, { readonly value: T }>();
   return (columns) => {
-    const { made } = known.get(columns) ?? { made: make(columns) };
-    known.set(columns, { made });
-    return made;
+    const { value } = results.get(columns) ?? { value: make(columns) };
+    results.set(columns, { value });
+    return value;
   };
 }
 

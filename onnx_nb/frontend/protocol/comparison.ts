@@ -1,9 +1,9 @@
 /** The points of a comparison, as packed by `analysis/view/result_columns.py`. */
 
-import { type Packed, PackedTable, type TypedArray } from "./codec.ts";
+import { type Pack, PackedTable, type TypedArray } from "./codec.ts";
 
-export type Which = "cumulative" | "isolated";
-export const WHICH: readonly Which[] = ["cumulative", "isolated"];
+export type ErrorKind = "cumulative" | "isolated";
+export const ERROR_KINDS: readonly ErrorKind[] = ["cumulative", "isolated"];
 
 export interface Metric {
   readonly key: string;
@@ -15,7 +15,7 @@ export interface Metric {
 /** Kinds of the errors of a point, each one byte. */
 export const STATE = { UNKNOWN: 0, EQUAL: 1, DIFFERENT: 2, MISMATCHED: 3 } as const;
 
-interface About {
+interface ComparisonAbout {
   readonly reference: string;
   readonly candidate: string;
   readonly feeds: number;
@@ -34,10 +34,10 @@ interface About {
 }
 
 export class Points extends PackedTable {
-  readonly about: About;
+  readonly about: ComparisonAbout;
   readonly count = this.column("name").length;
   /** number of values that only one side has */
-  readonly missing = this.column("missing_name").length;
+  readonly missingCount = this.column("missing_name").length;
   /** the isolated error relative to the usual one for the kind of the point; NaN if unknown */
   readonly score = this.column("score", Float64Array);
   /** log10 of the ends of all small histograms */
@@ -52,14 +52,14 @@ export class Points extends PackedTable {
   );
   readonly #placeOf = new Map(Array.from(this.column("detail_row"), (row, place) => [row, place]));
 
-  constructor(packed: Packed) {
-    super(packed);
-    this.about = packed.meta as About;
+  constructor(pack: Pack) {
+    super(pack);
+    this.about = pack.meta as ComparisonAbout;
   }
 
   /** Returns the numbers of all points; NaN for none. */
-  numbers(which: Which, metric: string): Float64Array {
-    const name = `${which}_${metric}`;
+  numbers(kind: ErrorKind, metric: string): Float64Array {
+    const name = `${kind}_${metric}`;
     return this.has(name) ? this.column(name, Float64Array) : new Float64Array(this.count).fill(Number.NaN);
   }
 
@@ -68,12 +68,12 @@ export class Points extends PackedTable {
     return this.column(name);
   }
 
-  state(which: Which, row: number): number {
-    return this.has(`${which}_state`) ? this.column(`${which}_state`)[row] : STATE.UNKNOWN;
+  state(kind: ErrorKind, row: number): number {
+    return this.has(`${kind}_state`) ? this.column(`${kind}_state`)[row] : STATE.UNKNOWN;
   }
 
   /** Returns the most informative kind of error of a point. */
-  best(row: number): Which {
+  bestKind(row: number): ErrorKind {
     return this.state("isolated", row) === STATE.UNKNOWN ? "cumulative" : "isolated";
   }
 
@@ -122,20 +122,20 @@ export interface Detail {
   readonly channels: ArrayLike<number>;
   /** pairs of reference and candidate, one after the other */
   readonly sample: ArrayLike<number>;
-  histogram(kind: Kind): { readonly counts: number[]; readonly edges: number[] };
+  histogram(kind: HistogramKind): { readonly counts: number[]; readonly edges: number[] };
 }
 
-export type Kind = "absolute" | "signed" | "relative" | "ulp";
-export type Details = Readonly<Partial<Record<Which, Detail>>>;
+export type HistogramKind = "absolute" | "signed" | "relative" | "ulp";
+export type Details = Readonly<Partial<Record<ErrorKind, Detail>>>;
 
-export function detailsOf({ meta, arrays }: Packed): Details {
-  const given = meta as unknown as Readonly<Partial<Record<Which, Detail>>>;
-  const found: Partial<Record<Which, Detail>> = {};
-  for (const which of WHICH) {
-    const about = given[which];
+export function detailsOf({ meta, arrays }: Pack): Details {
+  const details = meta as unknown as Readonly<Partial<Record<ErrorKind, Detail>>>;
+  const views: Partial<Record<ErrorKind, Detail>> = {};
+  for (const kind of ERROR_KINDS) {
+    const about = details[kind];
     if (about === undefined) continue;
-    const array = (name: string): TypedArray => arrays.get(`${which}_${name}`) ?? new Float64Array(0);
-    found[which] = {
+    const array = (name: string): TypedArray => arrays.get(`${kind}_${name}`) ?? new Float64Array(0);
+    views[kind] = {
       ...about,
       errors: array("worst"),
       channels: array("channels"),
@@ -143,5 +143,5 @@ export function detailsOf({ meta, arrays }: Packed): Details {
       histogram: (kind) => ({ counts: Array.from(array(`${kind}_counts`)), edges: Array.from(array(`${kind}_edges`)) }),
     };
   }
-  return found;
+  return views;
 }

@@ -1,8 +1,24 @@
 /** Counterparts and differences of two graphs, as packed by `analysis/view/result_columns.py`. */
 
-import type { DiffStatus, DiffStatusData } from "../scene/diffstatus.ts";
-import { type Packed, PackedTable, type TypedArray } from "./codec.ts";
+import { type Pack, PackedTable, type TypedArray } from "./codec.ts";
 import type { Columns, Target } from "./columns.ts";
+
+/** "new" replaces "added" where both graphs are one model before and after */
+export type DiffStatus = "removed" | "added" | "changed" | "folded" | "new";
+
+export interface DiffStatusData {
+  /** the status of nodes and values that only this graph has */
+  readonly ownStatus: "removed" | "added" | "new";
+  /** the word for folded nodes */
+  readonly foldedWord: string;
+  /** a DIFF by node and by value */
+  readonly nodes: Uint8Array;
+  readonly values: Uint8Array;
+  /** by scope, number of such nodes at any depth */
+  readonly scopeOwnCount: Int32Array;
+  readonly scopeChangeCount: Int32Array;
+  readonly scopeFoldCount: Int32Array;
+}
 
 /** 0 is the reference, 1 the candidate. */
 export type SideOf = 0 | 1;
@@ -36,9 +52,9 @@ export class PairData extends PackedTable {
   readonly #halves: readonly [Half, Half];
   readonly #about: readonly [Map<string, Change[]>, Map<string, Change[]>] = [new Map(), new Map()];
 
-  constructor(packed: Packed) {
-    super(packed);
-    const { changes, total, counts, made } = packed.meta as {
+  constructor(pack: Pack) {
+    super(pack);
+    const { changes, total, counts, made } = pack.meta as {
       changes: readonly (readonly [DiffStatus, ...string[]])[];
       total: number;
       counts: Partial<Record<DiffStatus, number>>;
@@ -57,13 +73,13 @@ export class PairData extends PackedTable {
       return {
         there: { node: column("node"), tensor: column("value"), scope: column("scope") },
         statuses: {
-          only: side === 0 ? "removed" : (made ?? "added"),
-          folded: side === 0 ? "folded" : "folded in",
+          ownStatus: side === 0 ? "removed" : (made ?? "added"),
+          foldedWord: side === 0 ? "folded" : "folded in",
           nodes: column("node_state"),
           values: column("value_state"),
-          scopeOnly: column("scope_only"),
-          scopeChanged: column("scope_changed"),
-          scopeFolded: column("scope_folded"),
+          scopeOwnCount: column("scope_only"),
+          scopeChangeCount: column("scope_changed"),
+          scopeFoldCount: column("scope_folded"),
         },
       };
     };
@@ -71,8 +87,8 @@ export class PairData extends PackedTable {
     for (const change of this.changes) {
       for (const side of [0, 1] as const) {
         for (const [kind, id] of Object.entries({ node: change.nodes[side], tensor: change.tensors[side] })) {
-          const listed = this.#about[side].get(`${kind} ${id}`);
-          if (listed !== undefined) listed.push(change);
+          const changes = this.#about[side].get(`${kind} ${id}`);
+          if (changes !== undefined) changes.push(change);
           else if (id >= 0) this.#about[side].set(`${kind} ${id}`, [change]);
         }
       }
@@ -89,30 +105,30 @@ export class PairData extends PackedTable {
     return id < 0 ? null : { kind: target.kind, id };
   }
 
-  /** Returns the changes of a target; for a node also those of the weights and constants that it reads. */
+  /** Returns the changes of a target; for a node also the changes of weights and constants that it reads. */
   about(side: SideOf, target: Target, columns: Columns): readonly Change[] {
-    const own = this.#about[side].get(`${target.kind} ${target.id}`) ?? [];
-    if (target.kind !== "node") return own;
+    const changes = this.#about[side].get(`${target.kind} ${target.id}`) ?? [];
+    if (target.kind !== "node") return changes;
     const read = [...new Set(columns.inputsOf(target.id))].filter((value) => value >= 0 && columns.isConstant(value));
     const keys = read.flatMap((value) => [`tensor ${value}`, `node ${columns.producer[value]}`]);
-    return [...own, ...keys.flatMap((key) => this.#about[side].get(key) ?? [])];
+    return [...changes, ...keys.flatMap((key) => this.#about[side].get(key) ?? [])];
   }
 
   /** Returns the nearest ancestor that both sides have, which shows where the target would be on the other side. */
   before(side: SideOf, target: Target, columns: Columns): Target | null {
-    const waiting = target.kind === "node" ? [target.id] : [columns.producer[target.id]];
-    const seen = new Set(waiting);
-    for (let at = 0; at < waiting.length && at < FAR; at++) {
-      const node = waiting[at];
+    const queue = target.kind === "node" ? [target.id] : [columns.producer[target.id]];
+    const visited = new Set(queue);
+    for (let at = 0; at < queue.length && at < MAX_ANCESTORS; at++) {
+      const node = queue[at];
       if (node < 0) continue;
       for (const value of columns.inputsOf(node)) {
         if (value < 0 || columns.isConstant(value)) continue;
         const there = this.counterpart(side, { kind: "tensor", id: value });
         if (there !== null) return there;
         const maker = columns.producer[value];
-        if (!seen.has(maker)) {
-          seen.add(maker);
-          waiting.push(maker);
+        if (!visited.has(maker)) {
+          visited.add(maker);
+          queue.push(maker);
         }
       }
     }
@@ -121,7 +137,7 @@ export class PairData extends PackedTable {
 }
 
 /** Maximum number of ancestors searched for one that both sides have. */
-const FAR = 500;
+const MAX_ANCESTORS = 500;
 
 /** Describes a change in one line, without the name. */
 export function wordsOf({ what, kind, detail, reference, candidate }: Change): string {

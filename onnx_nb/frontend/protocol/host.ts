@@ -3,11 +3,54 @@
  * the embedded data, or rejects because there is no kernel.
  */
 
-import type { OverlayData } from "../scene/overlay.ts";
-import type { Direction } from "../scene/scene.ts";
-import type { Bookmark, Plan, Standing } from "../scene/state.ts";
 import type { Progress } from "./channel.ts";
 import type { Target } from "./columns.ts";
+
+/** Numbers of nodes and scopes that color the boxes. */
+export interface OverlayData {
+  readonly label: string;
+  readonly scale: "linear" | "log";
+  /** how the number of a scope is derived from those of its nodes */
+  readonly reduce: "sum" | "max";
+  /** number of names that are not in the model */
+  readonly unmatched: number;
+  /** by node and by scope; NaN for none */
+  readonly nodes: Float64Array;
+  readonly groups: Float64Array;
+  /** labels of an overlay by category, whose numbers are indices into them */
+  readonly labels?: readonly string[];
+}
+
+/** The way in which data flows in the picture. */
+export type Direction = "down" | "right";
+
+/** The result of `plan_extraction` for the chosen inputs and outputs. */
+export interface Plan {
+  readonly nodes: Int32Array;
+  readonly missing: readonly { readonly value: number; readonly name: string; readonly message: string }[];
+  readonly redundant: readonly number[];
+  /** inputs that complete the extraction, when `missing` is not empty */
+  readonly suggestion: readonly number[];
+  /** alternative inputs that replace all chosen ones: fewer, or without a side path */
+  readonly alternative: readonly number[];
+  readonly nbytes: number;
+  readonly message: string;
+}
+
+/** Camera independent of the size of the view: world point in the middle, and screen px per world px. */
+export interface CameraPosition {
+  readonly x: number;
+  readonly y: number;
+  readonly zoom: number;
+}
+
+/** A saved place: selection, open scopes and camera. */
+export interface Bookmark {
+  readonly name: string;
+  readonly target: Target | null;
+  readonly open: ReadonlySet<number>;
+  readonly camera: CameraPosition;
+}
 
 export interface ExtractReply {
   /** packed columns of the submodel */
@@ -44,13 +87,13 @@ export interface SelectionReply {
 
 /** A change that a person made in the view, by names, so that the kernel and a saved notebook can store it. */
 export interface Patch {
-  readonly selection?: readonly Selected[];
+  readonly selection?: readonly NamedTarget[];
   readonly inputs?: readonly string[];
   readonly outputs?: readonly string[];
   /** ids of open scopes */
   readonly open?: readonly number[];
   readonly overlay?: OverlayData | null;
-  readonly camera?: Standing;
+  readonly camera?: CameraPosition;
   /** height of the columns of the layout, 0 for one column; the camera depends on it */
   readonly columnHeight?: number;
   /** boxes have one line; the camera depends on it, too */
@@ -61,7 +104,7 @@ export interface Patch {
   readonly direction?: Direction;
 }
 
-export interface Selected extends Target {
+export interface NamedTarget extends Target {
   readonly name: string;
 }
 
@@ -132,14 +175,14 @@ export interface ValueHost {
   npy(value: number, signal: AbortSignal): Promise<Uint8Array>;
 }
 
-/** Names of the available numbers of nodes: those of any model, and those of a capture. */
+/** Names of the numbers of nodes that can be shown: of any model, and of a captured one. */
 export interface Colors {
   readonly own: readonly string[];
   readonly captured: readonly string[];
 }
 
 /** Data embedded in a page, which has no kernel. */
-export interface Baked {
+export interface PageData {
   /** null for omitted statistics */
   inspect(target: Target): InspectReply | null;
   figures(target: Target): readonly (readonly [string, string])[];
@@ -148,7 +191,7 @@ export interface Baked {
   readonly colors: Colors;
   overlay(name: string): OverlayData | null;
   /** numbers that colored them when the page was written */
-  readonly shown: OverlayData | null;
+  readonly initialOverlay: OverlayData | null;
   /** note on a weight or tensor without statistics, "" for none */
   readonly lacking: string;
 }
@@ -171,8 +214,8 @@ export interface GraphHost {
   readonly cuts?: boolean;
   changed(patch: Patch): void;
   /** the counterpart in the graph that this one is compared with, label and text */
-  compared?(target: Target): readonly (readonly [string, string])[];
-  readonly baked?: Baked;
+  counterpart?(target: Target): readonly (readonly [string, string])[];
+  readonly pageData?: PageData;
   readonly values?: ValueHost;
   /** numbers that the kernel has for any model, by name */
   overlay?(name: string, signal: AbortSignal): Promise<OverlayData>;

@@ -1,17 +1,15 @@
-/** Hosts of graph views: one that asks the kernel about a model, and one for pages, which have none. */
+/** Hosts of graph views: one asks the kernel about a model, another serves pages, which have no kernel. */
 
-import type { OverlayData } from "../scene/overlay.ts";
-import type { Plan } from "../scene/state.ts";
 import { Digest } from "./capture.ts";
 import { type Channel, NO_KERNEL, type Reply } from "./channel.ts";
-import { alignedBytes, bytesOf, type Packed } from "./codec.ts";
+import { alignedBytes, bytesOf, type Pack } from "./codec.ts";
 import type { Target } from "./columns.ts";
-import type { Baked, GraphHost, InspectReply, PageReply } from "./host.ts";
+import type { GraphHost, InspectReply, OverlayData, PageData, PageReply, Plan } from "./host.ts";
 
 export const noKernel = (): Promise<never> => Promise.reject(new Error("This page has no kernel."));
 
 /** Returns the host of a graph on a page, which knows the data embedded in the page. */
-export function pageHost(baked?: Baked): GraphHost {
+export function pageHost(pageData?: PageData): GraphHost {
   return {
     live: false,
     reason: "This page has no kernel. Open the model in a notebook with onnx_nb to extract from it.",
@@ -20,7 +18,7 @@ export function pageHost(baked?: Baked): GraphHost {
     discard: noKernel,
     inspect: noKernel,
     changed: () => undefined,
-    ...(baked !== undefined && { baked, overlay: async (name: string) => baked.overlay(name) ?? noKernel() }),
+    ...(pageData !== undefined && { pageData, overlay: async (name: string) => pageData.overlay(name) ?? noKernel() }),
   };
 }
 
@@ -70,7 +68,8 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
     },
     discard: (signal) => channel.value("discard", {}, { signal }),
     select(targets, signal) {
-      const ids = (kind: Target["kind"]): number[] => targets.filter((each) => each.kind === kind).map(({ id }) => id);
+      const ids = (kind: Target["kind"]): number[] =>
+        targets.filter((target) => target.kind === kind).map(({ id }) => id);
       return channel.value("select", { nodes: ids("node"), groups: ids("scope") }, { signal });
     },
     page: (statistics, progress, signal) => channel.bytes("page", { statistics }, { signal, progress }),
@@ -92,19 +91,19 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
 /** Reads numbers for coloring, as sent by the kernel. */
 export function overlayOf({ value, buffers: [nodes, groups] }: Reply): OverlayData {
   if (nodes === undefined || groups === undefined) throw new Error("the kernel sent no numbers");
-  const given = value as Readonly<Record<string, unknown>>;
+  const fields = value as Readonly<Record<string, unknown>>;
   return {
-    label: String(given.label),
-    scale: given.scale === "log" ? "log" : "linear",
-    reduce: given.reduce === "sum" ? "sum" : "max",
-    unmatched: Number(given.unmatched),
+    label: String(fields.label),
+    scale: fields.scale === "log" ? "log" : "linear",
+    reduce: fields.reduce === "sum" ? "sum" : "max",
+    unmatched: Number(fields.unmatched),
     nodes: new Float64Array(alignedBytes(nodes)),
     groups: new Float64Array(alignedBytes(groups)),
-    ...(Array.isArray(given.labels) && { labels: given.labels.map(String) }),
+    ...(Array.isArray(fields.labels) && { labels: fields.labels.map(String) }),
   };
 }
 
-type Saved = Omit<InspectReply, "documentation"> & {
+type SavedReply = Omit<InspectReply, "documentation"> & {
   readonly documentation: number;
   readonly figures: readonly (readonly [string, string])[];
 };
@@ -113,37 +112,37 @@ type Color = Pick<OverlayData, "label" | "scale" | "reduce" | "unmatched" | "lab
   readonly kind: "own" | "captured" | "shown";
 };
 
-export function bakedOf(packed: Packed): Baked {
-  const digest = new Digest(packed);
-  const replies = digest.meta.replies as readonly Saved[];
+export function bakedOf(pack: Pack): PageData {
+  const digest = new Digest(pack);
+  const replies = digest.meta.replies as readonly SavedReply[];
   const documentation = digest.meta.documentation as readonly string[];
-  const saved = (target: { readonly kind: string; readonly id: number }): Saved | null => {
-    const number = target.kind === "tensor" ? -1 : (packed.arrays.get(`${target.kind}_reply`)?.[target.id] ?? -1);
+  const replyOf = (target: { readonly kind: string; readonly id: number }): SavedReply | null => {
+    const number = target.kind === "tensor" ? -1 : (pack.arrays.get(`${target.kind}_reply`)?.[target.id] ?? -1);
     return replies[number] ?? null;
   };
   const asked = digest.meta.asked === true;
   const colors = (digest.meta.overlays ?? []) as readonly Color[];
   const overlay = (name: string): OverlayData | null => {
     const number = colors.findIndex(({ label }) => label === name);
-    const [nodes, groups] = ["nodes", "groups"].map((part) => packed.arrays.get(`overlay_${number}_${part}`));
+    const [nodes, groups] = ["nodes", "groups"].map((part) => pack.arrays.get(`overlay_${number}_${part}`));
     if (nodes === undefined || groups === undefined) return null;
     return { ...(colors[number] as Color), nodes: Float64Array.from(nodes), groups: Float64Array.from(groups) };
   };
   const labels = (...kinds: readonly Color["kind"][]): string[] =>
     colors.filter(({ kind }) => kinds.includes(kind)).map(({ label }) => label);
-  const [shown] = labels("shown");
+  const [initialLabel] = labels("shown");
   return {
     colors: { own: labels("own", "shown"), captured: labels("captured") },
-    shown: shown === undefined ? null : overlay(shown),
+    initialOverlay: initialLabel === undefined ? null : overlay(initialLabel),
     overlay,
     inspect(target) {
-      const found = saved(target);
-      return found === null ? null : { ...found, documentation: documentation[found.documentation] ?? "" };
+      const reply = replyOf(target);
+      return reply === null ? null : { ...reply, documentation: documentation[reply.documentation] ?? "" };
     },
-    figures: (target) => saved(target)?.figures ?? [],
+    figures: (target) => replyOf(target)?.figures ?? [],
     statistics(value) {
       const row = digest.rowOf(value);
-      return row < 0 || !digest.known(row) ? null : digest.statistics(row);
+      return row < 0 || !digest.hasNumbers(row) ? null : digest.statistics(row);
     },
     lacking: !asked
       ? "This page was written without statistics: to_html(path, statistics=True) puts them in."

@@ -1,7 +1,7 @@
 /** The model of a widget as every anywidget host provides it, and bindings between its traits and a view. */
 
 import { type Channel, type Comm, NO_KERNEL } from "./channel.ts";
-import { bytesOf, bytesOfText, free, type Packed, unpack } from "./codec.ts";
+import { bytesOf, bytesOfText, type Pack, release, unpack } from "./codec.ts";
 
 /** Members that every host has; using only these, a widget also works in hosts other than JupyterLab. */
 export interface WidgetModel extends Comm {
@@ -18,7 +18,7 @@ export interface WidgetModel extends Comm {
 
 /** The members that hosts with ipywidgets add. */
 export interface CommModel {
-  readonly comm?: { on_msg(heard: (message: unknown) => unknown): void; send(content: unknown): unknown };
+  readonly comm?: { on_msg(handler: (message: unknown) => unknown): void; send(content: unknown): unknown };
   _handle_comm_msg(message: unknown): Promise<unknown>;
   /** number of messages to which the kernel has not replied; later ones wait */
   _pending_msgs?: number;
@@ -37,33 +37,33 @@ export function bindTrait<T>(
   apply: (value: T) => void,
   signal: AbortSignal,
 ): (value: T) => void {
-  let agreed = model.get(name);
+  let lastValue = model.get(name);
   const changed = (): void => {
     const value = model.get(name);
-    if (isEqual(value, agreed)) return;
-    agreed = value;
+    if (equals(value, lastValue)) return;
+    lastValue = value;
     apply(value as T);
   };
   model.on(`change:${name}`, changed);
   signal.addEventListener("abort", () => model.off(`change:${name}`, changed), { once: true });
   return (value) => {
-    if (isEqual(value, agreed)) return;
-    agreed = value;
+    if (equals(value, lastValue)) return;
+    lastValue = value;
     model.set(name, value);
     model.save_changes();
   };
 }
 
 /** Shows with which graph a view is linked: the kernel links them, as long as there is one. */
-export function bindLinked(
+export function bindLink(
   model: WidgetModel,
   channel: Channel,
   show: (text: string) => void,
   signal: AbortSignal,
 ): void {
   const update = (): void => {
-    const linked = String(model.get("_linked"));
-    show(linked === "" || channel.live ? linked : NO_KERNEL);
+    const partner = String(model.get("_linked"));
+    show(partner === "" || channel.live ? partner : NO_KERNEL);
   };
   update();
   bindTrait(model, "_linked", update, signal);
@@ -71,32 +71,32 @@ export function bindLinked(
 }
 
 /** Compares plain data; two buffers are different even if they hold the same bytes. */
-export function isEqual(one: unknown, other: unknown): boolean {
-  if (Object.is(one, other)) return true;
-  if (typeof one !== "object" || typeof other !== "object" || one === null || other === null) return false;
-  if (ArrayBuffer.isView(one) || ArrayBuffer.isView(other)) return false;
-  const [left, right] = [one as Record<string, unknown>, other as Record<string, unknown>];
+export function equals(a: unknown, b: unknown): boolean {
+  if (Object.is(a, b)) return true;
+  if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return false;
+  if (ArrayBuffer.isView(a) || ArrayBuffer.isView(b)) return false;
+  const [left, right] = [a as Record<string, unknown>, b as Record<string, unknown>];
   const keys = Object.keys(left);
   return (
-    keys.length === Object.keys(right).length && keys.every((key) => key in right && isEqual(left[key], right[key]))
+    keys.length === Object.keys(right).length && keys.every((key) => key in right && equals(left[key], right[key]))
   );
 }
 
 /** Returns one part, such as "columns" or "reference". */
-export type Parts = (part: string) => Promise<Packed>;
+export type Parts = (part: string) => Promise<Pack>;
 
 /** Loads a part of a widget: from its state if it is small enough to be saved there, else from the kernel. */
-export async function loadPacked(model: WidgetModel, channel: Channel, part: string): Promise<Packed> {
-  const saved = (model.get("_parts") as Readonly<Record<string, unknown>> | undefined)?.[part];
-  if (saved instanceof DataView) return unpack(bytesOf(saved));
-  const sent = await channel.bytes("columns", { part });
-  const packed = await unpack(sent);
-  free(sent.buffer); // nothing else reads this reply
-  return packed;
+export async function loadPart(model: WidgetModel, channel: Channel, part: string): Promise<Pack> {
+  const savedPart = (model.get("_parts") as Readonly<Record<string, unknown>> | undefined)?.[part];
+  if (savedPart instanceof DataView) return unpack(bytesOf(savedPart));
+  const bytes = await channel.bytes("columns", { part });
+  const pack = await unpack(bytes);
+  release(bytes.buffer); // nothing else reads this reply
+  return pack;
 }
 
 /** Loads a part of a page. */
-export async function pagePart(part: string): Promise<Packed> {
+export async function pagePart(part: string): Promise<Pack> {
   const text = textOf(part);
   if (text === null) throw new Error(`this page lacks its part '${part}'`);
   return unpack(bytesOfText(text));

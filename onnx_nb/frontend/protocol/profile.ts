@@ -1,8 +1,8 @@
 /** The kernels of a profile, as packed by `analysis/view/result_columns.py`. */
 
-import { type Packed, PackedTable, type TypedArray } from "./codec.ts";
+import { type Pack, PackedTable, type TypedArray } from "./codec.ts";
 
-interface About {
+interface ProfileAbout {
   readonly model: string;
   /** what the profile says, in a sentence */
   readonly message: string;
@@ -26,18 +26,18 @@ export class ResourceData extends PackedTable {
   };
   /** kernel of each step of a run without optimization, −1 for none, and the bytes that are alive then */
   readonly kernel = this.column("step_kernel", Int32Array);
-  readonly alive = this.column("step_bytes", Float64Array);
+  readonly aliveBytes = this.column("step_bytes", Float64Array);
   /** bytes of the tensors that are alive at the peak, the largest first; their names are in `tensor` */
-  readonly held = this.column("held_bytes", Float64Array);
+  readonly heldBytes = this.column("held_bytes", Float64Array);
 
-  constructor(packed: Packed) {
-    super(packed);
-    this.about = packed.meta as ResourceData["about"];
+  constructor(pack: Pack) {
+    super(pack);
+    this.about = pack.meta as ResourceData["about"];
   }
 }
 
 export class ProfileData extends PackedTable {
-  readonly about: About;
+  readonly about: ProfileAbout;
   readonly count = this.column("name").length;
   readonly seconds = this.numbers("seconds");
   readonly share = this.numbers("share");
@@ -46,7 +46,7 @@ export class ProfileData extends PackedTable {
   readonly scope = this.column("scope", Int32Array);
   readonly scopeParent = this.column("scope_parent", Int32Array);
   /** node of the optimized graph, −1 for none */
-  readonly optimized = this.column("optimized", Int32Array);
+  readonly optimizedNode = this.column("optimized", Int32Array);
   readonly spans = {
     kernel: this.column("span_kernel", Uint32Array),
     start: this.numbers("span_start"),
@@ -57,9 +57,9 @@ export class ProfileData extends PackedTable {
   readonly #ptr = this.column("node_ptr", Uint32Array);
   readonly #node = this.column("node", Int32Array);
 
-  constructor(packed: Packed) {
-    super(packed);
-    this.about = packed.meta as About;
+  constructor(pack: Pack) {
+    super(pack);
+    this.about = pack.meta as ProfileAbout;
   }
 
   numbers(name: string): Float64Array {
@@ -87,7 +87,7 @@ export class ProfileData extends PackedTable {
 
   /** Returns the kernel that computes a node, of the model for 0 and of the optimized graph for 1; −1 for none. */
   kernelOf(side: 0 | 1, node: number): number {
-    if (side === 1) return this.optimized.indexOf(node);
+    if (side === 1) return this.optimizedNode.indexOf(node);
     for (let kernel = 0; kernel < this.count; kernel++) {
       if (this.text("edge", kernel) === "" && this.nodes(kernel).includes(node)) return kernel;
     }

@@ -1,6 +1,6 @@
 /** Result of a simplification, as packed by `analysis/view/result_columns.py`: a pair of graphs, and every change. */
 
-import type { Packed } from "./codec.ts";
+import type { Pack } from "./codec.ts";
 import type { Target } from "./columns.ts";
 import { PairData, type SideOf } from "./diff.ts";
 
@@ -26,7 +26,7 @@ export interface Account {
   readonly path: string;
 }
 
-interface Meta {
+interface SimplificationMeta {
   readonly rules: readonly (readonly [name: string, does: string, count: number])[];
   /** numbers of nodes of each graph: all, removed or new, folded */
   readonly nodes: readonly [readonly number[], readonly number[]];
@@ -34,12 +34,12 @@ interface Meta {
 
 export class SimplificationData extends PairData {
   readonly count = this.column("rule").length;
-  readonly rules: Meta["rules"];
-  readonly nodes: Meta["nodes"];
+  readonly rules: SimplificationMeta["rules"];
+  readonly nodes: SimplificationMeta["nodes"];
 
-  constructor(packed: Packed) {
-    super(packed);
-    ({ rules: this.rules, nodes: this.nodes } = packed.meta as Meta);
+  constructor(pack: Pack) {
+    super(pack);
+    ({ rules: this.rules, nodes: this.nodes } = pack.meta as SimplificationMeta);
   }
 
   ruleOf(change: number): number {
@@ -78,8 +78,8 @@ export class SimplificationData extends PairData {
   /** Returns the nodes that a change removed or added in one of the graphs, or the place where they were. */
   targets(side: SideOf, change: number): Target[] {
     const ends = this.column(`targets_end_${side}`);
-    const found = this.column(`targets_${side}`).subarray(ends[change], ends[change + 1]);
-    return Array.from(found, (id) => (id >= 0 ? { kind: "node", id } : { kind: "tensor", id: -1 - id }));
+    const ids = this.column(`targets_${side}`).subarray(ends[change], ends[change + 1]);
+    return Array.from(ids, (id) => (id >= 0 ? { kind: "node", id } : { kind: "tensor", id: -1 - id }));
   }
 
   /** Returns the change that removed, folded or added a node; −1 for none. */

@@ -1,6 +1,6 @@
 /** Columns for tests, from a small readable description instead of a model file. */
 
-import type { Packed, TypedArray } from "./codec.ts";
+import type { Pack, TypedArray } from "./codec.ts";
 import { Columns, type Meta, NODE_FAULT, NODE_FOLDED, SCOPE_KIND, VALUE } from "./columns.ts";
 
 const CATEGORIES = [
@@ -327,7 +327,7 @@ export function packedOf(
   arrays: Iterable<readonly [string, TypedArray]>,
   texts: Readonly<Record<string, readonly string[]>>,
   meta: unknown,
-): Packed {
+): Pack {
   const table = [...new Set(["", ...Object.values(texts).flat()])];
   const numbers = Object.entries(texts).map(
     ([name, column]) => [name, Uint32Array.from(column, (text) => table.indexOf(text))] as const,

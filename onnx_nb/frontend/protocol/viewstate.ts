@@ -1,11 +1,10 @@
 /** The trait `view` of a graph, twin of `widgets/graph.py`: scopes go by their path, which outlives the kernel. */
 
-import type { Standing } from "../scene/state.ts";
 import type { Columns, Target } from "./columns.ts";
-import type { Patch } from "./host.ts";
+import type { CameraPosition, Patch } from "./host.ts";
 
 /** A target in a trait. `id` finds it if several have its name, or none has one. */
-export interface Named {
+export interface TargetReference {
   readonly kind: Target["kind"];
   readonly name: string;
   readonly id?: number;
@@ -13,23 +12,23 @@ export interface Named {
 
 export interface ViewState {
   readonly open?: readonly string[];
-  readonly camera?: Standing;
+  readonly camera?: CameraPosition;
   readonly column_height?: number;
   readonly brief?: boolean;
   readonly search?: string;
   readonly color?: string | null;
   readonly bookmarks?: readonly {
     readonly name: string;
-    readonly selection?: Named | null;
+    readonly selection?: TargetReference | null;
     readonly open: readonly string[];
-    readonly camera: Standing;
+    readonly camera: CameraPosition;
   }[];
 }
 
 /** Returns changes of a view in the form of the trait. */
 export function viewFrom(columns: Columns, patch: Patch): ViewState {
   const { open, camera, columnHeight, brief, search, color, bookmarks } = patch;
-  return given({
+  return definedMembers({
     open: open && pathsOf(columns, open),
     camera,
     column_height: columnHeight,
@@ -48,7 +47,7 @@ export function viewFrom(columns: Columns, patch: Patch): ViewState {
 /** Returns changes of the trait in the form of a view. */
 export function viewTo(columns: Columns, state: ViewState): Patch {
   const { open, camera, column_height: columnHeight, brief, search, color, bookmarks } = state;
-  return given({
+  return definedMembers({
     open: open && scopesAt(columns, open),
     camera,
     columnHeight,
@@ -65,16 +64,19 @@ export function viewTo(columns: Columns, state: ViewState): Patch {
 }
 
 /** Returns the members that are not undefined. */
-function given<T extends object>(members: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
+function definedMembers<T extends object>(members: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(members).filter(([, member]) => member !== undefined)) as typeof members;
 }
 
-export function targetOf(columns: Columns, { kind, name, id = columns.find(name, kind)?.id }: Named): Target | null {
+export function targetOf(
+  columns: Columns,
+  { kind, name, id = columns.find(name, kind)?.id }: TargetReference,
+): Target | null {
   return kind === undefined || id === undefined ? null : { kind, id };
 }
 
 /** Maximum number of open scopes that are listed; beyond it the closed ones are, if they are fewer. */
-const MANY = 200;
+const MAX_OPEN_SCOPES = 200;
 
 /** Returns paths of open scopes; if nearly all of many are open, "*" and then the closed ones as "-path". */
 function pathsOf(columns: Columns, scopes: Iterable<number>): string[] {
@@ -83,19 +85,19 @@ function pathsOf(columns: Columns, scopes: Iterable<number>): string[] {
   for (let scope = 1; scope < columns.scopeCount; scope++) if (!open.has(scope)) closed.push(scope);
   // scopes that only fold others have no path: the number distinguishes them
   const path = (scope: number): string => `${columns.nameOf({ kind: "scope", id: scope })}#${scope}`;
-  return open.size <= MANY || closed.length >= open.size
+  return open.size <= MAX_OPEN_SCOPES || closed.length >= open.size
     ? Array.from(open, path)
     : ["*", ...closed.map((scope) => `-${path(scope)}`)];
 }
 
 export function scopesAt(columns: Columns, paths: readonly string[]): number[] {
-  const named = (path: string): number[] => {
+  const scopesNamed = (path: string): number[] => {
     const [name, number] = [path.replace(/#\d+$/, ""), Number(/#(\d+)$/.exec(path)?.[1] ?? Number.NaN)];
     if (number < columns.scopeCount && columns.nameOf({ kind: "scope", id: number }) === name) return [number];
-    const found = columns.find(name, "scope");
-    return found === undefined ? [] : [found.id];
+    const scope = columns.find(name, "scope");
+    return scope === undefined ? [] : [scope.id];
   };
-  if (paths[0] !== "*") return paths.flatMap(named);
-  const closed = new Set(paths.slice(1).flatMap((path) => named(path.replace(/^-/, ""))));
+  if (paths[0] !== "*") return paths.flatMap(scopesNamed);
+  const closed = new Set(paths.slice(1).flatMap((path) => scopesNamed(path.replace(/^-/, ""))));
   return Array.from({ length: columns.scopeCount }, (_, scope) => scope).filter((scope) => !closed.has(scope));
 }

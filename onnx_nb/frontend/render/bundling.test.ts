@@ -1,8 +1,9 @@
 import { describe, expect, it } from "vitest";
+import { buildScene, createCache } from "../layout/build.ts";
 import { random } from "../layout/testing.ts";
+import type { Direction } from "../protocol/host.ts";
 import { columnsOf, measure } from "../protocol/testing.ts";
-import { buildScene, createCache } from "../scene/build.ts";
-import { BOX, type Direction, type Scene } from "../scene/scene.ts";
+import { BOX, type Scene } from "../scene/scene.ts";
 import { type Band, bandsOf } from "./bundling.ts";
 import { along } from "./curve.ts";
 

@@ -13,22 +13,22 @@ export interface Band {
 /** Pixels on screen below which the lines of a bundle become one band. */
 const DENSE = 7.5;
 /** World pixels between neighbors beyond which a box may be between them; each side becomes a band of its own. */
-const BESIDE = 40;
+const MAX_NEIGHBOR_GAP = 40;
 
 /** Runs of neighbors in each bundle, independent of the zoom. */
-const known = new WeakMap<Scene, Map<number, readonly (readonly number[])[]>>();
+const runsByScene = new WeakMap<Scene, Map<number, readonly (readonly number[])[]>>();
 
 /** Divides the lines of one bundle into bands, where they are too dense, and single lines. */
-export function bandsOf(scene: Scene, same: readonly number[], k: number): { bands: Band[]; lines: number[] } {
+export function bandsOf(scene: Scene, bundle: readonly number[], k: number): { bands: Band[]; lines: number[] } {
   const bands: Band[] = [];
   const lines: number[] = [];
   const { ptr, points } = scene.edges;
   const across = scene.direction === "down" ? 0 : 1;
   const begin = (edge: number): number => points[2 * ptr[edge] + across];
   const end = (edge: number): number => points[2 * ptr[edge + 1] - 2 + across];
-  const seen = new Set(same);
-  for (const run of runsOf(scene).get(scene.edges.bundle[same[0]]) ?? []) {
-    const there = seen.size === run.length ? run : run.filter((edge) => seen.has(edge));
+  const members = new Set(bundle);
+  for (const run of runsOf(scene).get(scene.edges.bundle[bundle[0]]) ?? []) {
+    const there = members.size === run.length ? run : run.filter((edge) => members.has(edge));
     if (there.length === 0) continue;
     const [first, last, middle] = [there[0], there[there.length - 1], there[there.length >> 1]];
     const wide = Math.max(begin(last) - begin(first), Math.abs(end(last) - end(first)));
@@ -39,7 +39,7 @@ export function bandsOf(scene: Scene, same: readonly number[], k: number): { ban
 }
 
 function runsOf(scene: Scene): Map<number, readonly (readonly number[])[]> {
-  const before = known.get(scene);
+  const before = runsByScene.get(scene);
   if (before !== undefined) return before;
   const { bundle, count, points, ptr } = scene.edges;
   const across = scene.direction === "down" ? 0 : 1;
@@ -50,31 +50,31 @@ function runsOf(scene: Scene): Map<number, readonly (readonly number[])[]> {
     if (members === undefined) bundles.set(bundle[edge], [edge]);
     else members.push(edge);
   }
-  const found = new Map<number, readonly (readonly number[])[]>();
+  const runsByBundle = new Map<number, readonly (readonly number[])[]>();
   for (const [number, members] of bundles) {
     members.sort((a, b) => points[2 * ptr[a] + across] - points[2 * ptr[b] + across]);
     const runs: number[][] = [];
     members.forEach((edge, at) => {
-      if (at === 0 || apart(scene, members[at - 1], edge)) runs.push([edge]);
+      if (at === 0 || diverge(scene, members[at - 1], edge)) runs.push([edge]);
       else runs[runs.length - 1].push(edge);
     });
-    found.set(number, runs);
+    runsByBundle.set(number, runs);
   }
-  known.set(scene, found);
-  return found;
+  runsByScene.set(scene, runsByBundle);
+  return runsByBundle;
 }
 
 /** Returns whether two lines diverge far enough for a box between them. */
-function apart(scene: Scene, one: number, other: number): boolean {
+function diverge(scene: Scene, a: number, b: number): boolean {
   const { ptr, points } = scene.edges;
   const flow = scene.direction === "down" ? 1 : 0;
-  for (const [edge, beside] of [
-    [one, other],
-    [other, one],
+  for (const [edge, neighbor] of [
+    [a, b],
+    [b, a],
   ] as const) {
     for (let p = ptr[edge]; p < ptr[edge + 1]; p++) {
-      const there = acrossAt(scene, beside, points[2 * p + flow]);
-      if (Math.abs(there - points[2 * p + 1 - flow]) > BESIDE) return true;
+      const there = acrossAt(scene, neighbor, points[2 * p + flow]);
+      if (Math.abs(there - points[2 * p + 1 - flow]) > MAX_NEIGHBOR_GAP) return true;
     }
   }
   return false;

@@ -73,7 +73,7 @@ describe("camera", () => {
     expect(right.x).toBeCloseTo(780 + 80 + 24 - 800);
     const away = visible(reveal(camera, { x: 900, y: 3000, w: 80, h: 40 }, view), view);
     expect([away.x + away.w / 2, away.y + away.h / 2]).toEqual([940, 3020]);
-    const centered = visible(reveal(camera, { x: 100, y: 100, w: 80, h: 40 }, view, { centered: true }), view);
+    const centered = visible(reveal(camera, { x: 100, y: 100, w: 80, h: 40 }, view, { toCenter: true }), view);
     expect([centered.x + centered.w / 2, centered.y + centered.h / 2]).toEqual([140, 120]);
     expect(reveal({ x: 0, y: 0, k: 0.01 }, { x: 900, y: 100, w: 80, h: 40 }, view).k).toBeGreaterThan(0.5);
   });

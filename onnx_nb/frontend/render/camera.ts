@@ -52,21 +52,21 @@ export function pan(camera: Camera, dx: number, dy: number): Camera {
   return { x: camera.x - dx / camera.k, y: camera.y - dy / camera.k, k: camera.k };
 }
 
-/** Zooms around the screen point (x, y), with `least` as the minimum zoom. */
-export function zoom(camera: Camera, factor: number, x: number, y: number, least = K_MIN): Camera {
-  const k = Math.min(K_MAX, Math.max(Math.min(least, camera.k), camera.k * factor));
+/** Zooms around the screen point (x, y), but not out beyond `minZoom`. */
+export function zoom(camera: Camera, factor: number, x: number, y: number, minZoom = K_MIN): Camera {
+  const k = Math.min(K_MAX, Math.max(Math.min(minZoom, camera.k), camera.k * factor));
   const at = toWorld(camera, x, y);
   return { x: at.x - x / k, y: at.y - y / k, k };
 }
 
 /** Returns a camera with a world point in the middle of the viewport. */
-export function standing(at: { readonly x: number; readonly y: number; readonly zoom: number }, view: Size): Camera {
+export function cameraAt(at: { readonly x: number; readonly y: number; readonly zoom: number }, view: Size): Camera {
   const k = Math.min(K_MAX, Math.max(K_MIN, at.zoom));
   return { x: at.x - view.w / k / 2, y: at.y - view.h / k / 2, k };
 }
 
 /** Returns the bounding rectangle of at least one rectangle. */
-export function around(rects: readonly Rect[]): Rect {
+export function boundsOf(rects: readonly Rect[]): Rect {
   let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
   for (const { x, y, w, h } of rects) {
     left = Math.min(left, x);
@@ -92,8 +92,8 @@ export function fitAll(bounds: Rect, view: Size, margin = MARGIN): Camera {
  * the flow begins, for a graph that is too wide as well.
  */
 export function opening(bounds: Rect, view: Size, direction: "down" | "right", start: Point, margin = MARGIN): Camera {
-  const whole = fitAll(bounds, view, margin);
-  if (whole.k >= K_NEARLY) return whole;
+  const fullView = fitAll(bounds, view, margin);
+  if (fullView.k >= K_NEARLY) return fullView;
   const down = direction === "down";
   const k = Math.min(
     1,
@@ -102,10 +102,10 @@ export function opening(bounds: Rect, view: Size, direction: "down" | "right", s
   const { x, y } = center(bounds, view, k);
   const edge = margin / k;
   // across the flow the graph is centered if it fits, else its start is
-  const across = (middle: number, low: number, extent: number, seen: number, at: number): number =>
-    extent + 2 * edge <= seen * 1.001
+  const across = (middle: number, low: number, extent: number, extentInView: number, at: number): number =>
+    extent + 2 * edge <= extentInView * 1.001
       ? middle
-      : Math.min(low + extent + edge - seen, Math.max(low - edge, at - seen / 2));
+      : Math.min(low + extent + edge - extentInView, Math.max(low - edge, at - extentInView / 2));
   return down
     ? { x: across(x, bounds.x, bounds.w, view.w / k, start.x), y: bounds.y - edge, k }
     : { x: bounds.x - edge, y: across(y, bounds.y, bounds.h, view.h / k, start.y), k };
@@ -119,39 +119,39 @@ function center(bounds: Rect, view: Size, k: number): Camera {
  * Brings `rect` into view at a readable size: no move if it is visible, the smallest move if part of it is, else (or if
  * `centered`) into the middle.
  */
-export function reveal(camera: Camera, rect: Rect, view: Size, { margin = 48, centered = false } = {}): Camera {
+export function reveal(camera: Camera, rect: Rect, view: Size, { margin = 48, toCenter = false } = {}): Camera {
   let k = camera.k < K_LEGIBLE ? K_COMFORTABLE : camera.k;
-  const largest = Math.min((view.w - margin) / rect.w, (view.h - margin) / rect.h);
-  if (largest < k) k = Math.max(K_LEGIBLE, largest);
+  const maxZoom = Math.min((view.w - margin) / rect.w, (view.h - margin) / rect.h);
+  if (maxZoom < k) k = Math.max(K_LEGIBLE, maxZoom);
   if (k !== camera.k) {
     const middle = center(rect, view, k);
     return rect.h * k > view.h ? { ...middle, y: rect.y - margin / 2 / k } : middle;
   }
-  const seen = visible(camera, view);
-  const away =
-    rect.x > seen.x + seen.w || rect.x + rect.w < seen.x || rect.y > seen.y + seen.h || rect.y + rect.h < seen.y;
-  if ((away || centered) && rect.h * k <= view.h && rect.w * k <= view.w) return center(rect, view, k);
+  const area = visible(camera, view);
+  const isOutOfView =
+    rect.x > area.x + area.w || rect.x + rect.w < area.x || rect.y > area.y + area.h || rect.y + rect.h < area.y;
+  if ((isOutOfView || toCenter) && rect.h * k <= view.h && rect.w * k <= view.w) return center(rect, view, k);
   const edge = margin / 2 / k;
   return {
-    x: nearest(seen.x, seen.w, rect.x - edge, rect.w + 2 * edge),
-    y: nearest(seen.y, seen.h, rect.y - edge, rect.h + 2 * edge),
+    x: nearestStart(area.x, area.w, rect.x - edge, rect.w + 2 * edge),
+    y: nearestStart(area.y, area.h, rect.y - edge, rect.h + 2 * edge),
     k,
   };
 }
 
-function nearest(start: number, length: number, from: number, extent: number): number {
+function nearestStart(start: number, length: number, from: number, extent: number): number {
   if (extent > length) return from;
   return Math.min(from, Math.max(start, from + extent - length));
 }
 
 /** Keeps at least a corner of the graph in view. */
 export function keepInSight(camera: Camera, bounds: Rect, view: Size): Camera {
-  const seen = visible(camera, view);
-  const mx = Math.min(seen.w, bounds.w) * 0.25;
-  const my = Math.min(seen.h, bounds.h) * 0.25;
+  const area = visible(camera, view);
+  const mx = Math.min(area.w, bounds.w) * 0.25;
+  const my = Math.min(area.h, bounds.h) * 0.25;
   return {
-    x: Math.min(bounds.x + bounds.w - mx, Math.max(bounds.x + mx - seen.w, camera.x)),
-    y: Math.min(bounds.y + bounds.h - my, Math.max(bounds.y + my - seen.h, camera.y)),
+    x: Math.min(bounds.x + bounds.w - mx, Math.max(bounds.x + mx - area.w, camera.x)),
+    y: Math.min(bounds.y + bounds.h - my, Math.max(bounds.y + my - area.h, camera.y)),
     k: camera.k,
   };
 }

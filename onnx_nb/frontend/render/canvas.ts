@@ -4,14 +4,13 @@
  */
 
 import type { Columns } from "../protocol/columns.ts";
-import { type DiffStatus, type DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
+import type { DiffStatus } from "../protocol/diff.ts";
+import { type DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
 import { type Measure, TEXT, textTop } from "../scene/labels.ts";
 import type { Overlay } from "../scene/overlay.ts";
-import type { Label } from "../scene/scene.ts";
-import { BOX, type Scene } from "../scene/scene.ts";
+import { BOX, type Label, type Scene } from "../scene/scene.ts";
 import { type Band, bandsOf } from "./bundling.ts";
-import type { Camera, Size } from "./camera.ts";
-import { visible } from "./camera.ts";
+import { type Camera, type Size, visible } from "./camera.ts";
 import { along, trace } from "./curve.ts";
 import { EDGE, type Marks } from "./highlights.ts";
 import { type HitIndex, LEGIBLE } from "./hit.ts";
@@ -31,7 +30,7 @@ export interface Picture {
 }
 
 /** Returns fill and ink of a box by its number; null if the overlay has none. */
-function painted({ overlay, scene, theme }: Picture, box: number): { fill: string; ink: string } | null {
+function paintOf({ overlay, scene, theme }: Picture, box: number): { fill: string; ink: string } | null {
   if (overlay === null) return null;
   const x = overlay.number(scene.boxes.kind[box], scene.boxes.id[box]);
   if (overlay.leavesOut(x)) return null;
@@ -89,9 +88,9 @@ const PILL = { h: 14, pad: 6, font: 10, over: 20, up: 3 } as const;
 /** Pixels on screen below which an open scope is a patch of color as well. */
 const GRAIN = 3;
 /** Pixels on screen of an open scope below which its lines would overlap. */
-const FINE = 6;
+const MIN_LINE_SCOPE = 6;
 /** Below this zoom an S-curve looks like a straight line. */
-const STRAIGHT = 0.12;
+const CURVE_ZOOM = 0.12;
 
 export function draw(ctx: Pen, picture: Picture, camera: Camera, view: Size, dpr: number): void {
   const { index, theme } = picture;
@@ -99,15 +98,15 @@ export function draw(ctx: Pen, picture: Picture, camera: Camera, view: Size, dpr
   ctx.fillStyle = theme.background;
   ctx.fillRect(0, 0, view.w, view.h);
   ctx.setTransform(dpr * camera.k, 0, 0, dpr * camera.k, -camera.x * camera.k * dpr, -camera.y * camera.k * dpr);
-  const seen = visible(camera, view);
+  const area = visible(camera, view);
   const margin = 8 / camera.k;
-  const { boxes, edges } = index.seen(
-    seen.x - margin,
-    seen.y - margin,
-    seen.x + seen.w + margin,
-    seen.y + seen.h + margin,
+  const { boxes, edges } = index.itemsIn(
+    area.x - margin,
+    area.y - margin,
+    area.x + area.w + margin,
+    area.y + area.h + margin,
     GRAIN / camera.k,
-    FINE / camera.k,
+    MIN_LINE_SCOPE / camera.k,
   );
 
   ctx.lineJoin = "round";
@@ -120,7 +119,7 @@ export function draw(ctx: Pen, picture: Picture, camera: Camera, view: Size, dpr
 }
 
 /** Returns whether a box is an open scope whose content is visible. */
-function opened({ boxes }: Scene, box: number, k: number): boolean {
+function showsContent({ boxes }: Scene, box: number, k: number): boolean {
   return boxes.kind[box] === BOX.OPEN && Math.max(boxes.w[box], boxes.h[box]) * k >= GRAIN;
 }
 
@@ -156,11 +155,11 @@ function drawScopes(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[],
     if (w[box] * k < 30) ctx.rect(x[box], y[box], w[box], h[box]);
     else ctx.roundRect(x[box], y[box], w[box], h[box], 9);
   };
-  const open = grouped(boxes, (box) => (opened(scene, box, k) ? depth[box] : undefined));
-  for (const [level, same] of [...open].sort(([a], [b]) => a - b)) {
-    paint(ctx, same, outline, theme.scopes[level % 2], theme.line, stroke(1, k));
-    for (const box of same) {
-      if (marks.selected.has(box)) paint(ctx, [box], outline, null, theme.accent, stroke(2, k));
+  const open = groupBy(boxes, (box) => (showsContent(scene, box, k) ? depth[box] : undefined));
+  for (const [level, group] of [...open].sort(([a], [b]) => a - b)) {
+    paint(ctx, group, outline, theme.scopes[level % 2], theme.line, stroke(1, k));
+    for (const box of group) {
+      if (marks.selection.has(box)) paint(ctx, [box], outline, null, theme.accent, stroke(2, k));
       else if (box === marks.hovered) paint(ctx, [box], outline, null, theme.accent, stroke(1, k));
     }
   }
@@ -169,44 +168,44 @@ function drawScopes(ctx: Pen, { scene, theme, marks }: Picture, boxes: number[],
 function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void {
   const { scene, theme, marks } = picture;
   const { edges } = scene;
-  const plain: number[] = [];
-  const dashed: number[] = [];
-  const strong: [edge: number, how: number][] = [];
+  const plainEdges: number[] = [];
+  const dashedEdges: number[] = [];
+  const emphasis: [edge: number, how: number][] = [];
   const bundles = new Map<number, number[]>();
-  const many = list.length > 20_000;
+  const isCrowded = list.length > 20_000;
   for (const edge of list) {
     const how = Math.max(
       marks.values.get(edges.value[edge]) ?? EDGE.PLAIN,
-      marks.glowing.has(edge) ? EDGE.GLOW : EDGE.PLAIN,
+      marks.glow.has(edge) ? EDGE.GLOW : EDGE.PLAIN,
     );
-    if (how !== EDGE.PLAIN) strong.push([edge, how]);
-    else if (extent(scene, edge) * k < (many ? 3 * SPECK : SPECK)) continue;
+    if (how !== EDGE.PLAIN) emphasis.push([edge, how]);
+    else if (extent(scene, edge) * k < (isCrowded ? 3 * SPECK : SPECK)) continue;
     else if (edges.bundle[edge] >= 0) gather(bundles, edges.bundle[edge], edge);
-    else if (edges.captured[edge] === 1) dashed.push(edge);
-    else plain.push(edge);
+    else if (edges.outerScope[edge] === 1) dashedEdges.push(edge);
+    else plainEdges.push(edge);
   }
   const bands: Band[] = [];
-  for (const same of bundles.values()) {
-    const parted = bandsOf(scene, same, k);
-    bands.push(...parted.bands);
-    for (const edge of parted.lines) (edges.captured[edge] === 1 ? dashed : plain).push(edge);
+  for (const bundle of bundles.values()) {
+    const parts = bandsOf(scene, bundle, k);
+    bands.push(...parts.bands);
+    for (const edge of parts.lines) (edges.outerScope[edge] === 1 ? dashedEdges : plainEdges).push(edge);
   }
   drawBands(ctx, picture, bands, k);
   ctx.strokeStyle = theme.edge;
   ctx.lineWidth = stroke(1.3, k);
   if (k < 0.25) ctx.globalAlpha = 0.75;
-  strokeEdges(ctx, scene, plain, k);
+  strokeEdges(ctx, scene, plainEdges, k);
   ctx.setLineDash([4, 4]);
-  strokeEdges(ctx, scene, dashed, k);
+  strokeEdges(ctx, scene, dashedEdges, k);
   ctx.setLineDash([]);
   ctx.globalAlpha = 1;
 
-  for (const [edge, how] of strong.sort(([, a], [, b]) => a - b)) {
+  for (const [edge, how] of emphasis.sort(([, a], [, b]) => a - b)) {
     const missing = how === EDGE.MISSING;
     ctx.strokeStyle = missing ? theme.bad : how === EDGE.REDUNDANT ? theme.dim : theme.accent;
     ctx.lineWidth = stroke(how === EDGE.LIT ? 2.6 : missing ? 2 : 1.6, k);
     ctx.globalAlpha = how === EDGE.REDUNDANT || how === EDGE.HOVER ? 0.7 : 1;
-    ctx.setLineDash(missing || how === EDGE.REDUNDANT ? [5, 4] : edges.captured[edge] === 1 ? [4, 4] : []);
+    ctx.setLineDash(missing || how === EDGE.REDUNDANT ? [5, 4] : edges.outerScope[edge] === 1 ? [4, 4] : []);
     strokeEdges(ctx, scene, [edge], k);
   }
   ctx.setLineDash([]);
@@ -248,13 +247,13 @@ function extent(scene: Scene, edge: number): number {
 function strokeEdges(ctx: Pen, scene: Scene, list: number[], k: number): void {
   if (list.length === 0) return;
   const { ptr, points, toBox } = scene.edges;
-  const straight = k < STRAIGHT;
+  const isStraight = k < CURVE_ZOOM;
   ctx.beginPath();
   for (const edge of list) {
     const from = ptr[edge];
     const to = ptr[edge + 1];
     if (to - from < 2) continue;
-    if (straight) {
+    if (isStraight) {
       ctx.moveTo(points[2 * from], points[2 * from + 1]);
       for (let at = from + 1; at < to; at++) ctx.lineTo(points[2 * at], points[2 * at + 1]);
     } else trace(ctx, points, from, to, scene.direction);
@@ -290,19 +289,19 @@ function tip(ctx: Pen, scene: Scene, edge: number): void {
 function drawBoxes(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene } = picture;
   const { h, w } = scene.boxes;
-  const fine: number[] = [];
+  const cards: number[] = [];
   const patches: number[] = [];
   for (const box of boxes) {
-    if (opened(scene, box, k)) continue;
+    if (showsContent(scene, box, k)) continue;
     if (Math.min(h[box], w[box]) * k < PATCH) patches.push(box);
-    else fine.push(box);
+    else cards.push(box);
   }
   drawPatches(ctx, picture, patches, k);
-  drawCards(ctx, picture, fine, k);
-  drawTones(ctx, picture, fine, k);
-  if (TEXT.title * k >= LEGIBLE) drawText(ctx, picture, fine, k);
-  drawPills(ctx, picture, fine, k);
-  drawBadges(ctx, picture, fine, k);
+  drawCards(ctx, picture, cards, k);
+  drawTones(ctx, picture, cards, k);
+  if (TEXT.title * k >= LEGIBLE) drawText(ctx, picture, cards, k);
+  drawPills(ctx, picture, cards, k);
+  drawBadges(ctx, picture, cards, k);
 }
 
 /** Draws a tint and a frame around differences. */
@@ -310,11 +309,11 @@ function drawTones(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   const { scene } = picture;
   const { kind, x, y, w, h } = scene.boxes;
   const outline = (box: number): void => ctx.roundRect(x[box], y[box], w[box], h[box], kind[box] === BOX.NODE ? 5 : 7);
-  for (const [color, same] of grouped(boxes, (box) => statusOf(picture, box)?.color)) {
+  for (const [color, group] of groupBy(boxes, (box) => statusOf(picture, box)?.color)) {
     ctx.globalAlpha = TINT;
-    paint(ctx, same, outline, color);
+    paint(ctx, group, outline, color);
     ctx.globalAlpha = 1;
-    paint(ctx, same, outline, null, color, stroke(1.8, k));
+    paint(ctx, group, outline, null, color, stroke(1.8, k));
   }
 }
 
@@ -327,18 +326,18 @@ function drawPills(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   ctx.textBaseline = "middle";
   ctx.font = `600 ${PILL.font}px ${theme.font}`;
   for (const box of boxes) {
-    const found = statusOf(picture, box);
-    if (found === null) continue;
-    const said = statuses.say(kind[box], id[box]);
-    const sign = kind[box] === BOX.SCOPE ? "" : `${SIGNS[found.status]} `;
-    const long = `${sign}${said.long}`;
+    const difference = statusOf(picture, box);
+    if (difference === null) continue;
+    const words = statuses.say(kind[box], id[box]);
+    const sign = kind[box] === BOX.SCOPE ? "" : `${SIGNS[difference.status]} `;
+    const long = `${sign}${words.text}`;
     const width = (text: string): number => measure(text, PILL.font, true) + 2 * PILL.pad;
-    const text = width(long) <= w[box] + PILL.over ? long : said.short;
+    const text = width(long) <= w[box] + PILL.over ? long : words.short;
     const right = x[box] + Math.max(w[box] - 6, Math.min(width(text) + PILL.over, w[box] + PILL.over));
     const middle = y[box] - PILL.up;
     ctx.beginPath();
     ctx.roundRect(right - width(text), middle - PILL.h / 2, width(text), PILL.h, PILL.h / 2);
-    ctx.fillStyle = found.color;
+    ctx.fillStyle = difference.color;
     ctx.fill();
     if (!legible) continue;
     ctx.fillStyle = theme.background;
@@ -347,8 +346,8 @@ function drawPills(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   ctx.textBaseline = "alphabetic";
 }
 
-/** Groups boxes by a key, without those that have none; one path for each key is drawn fastest. */
-function grouped<K>(boxes: readonly number[], of: (box: number) => K | undefined): Map<K, number[]> {
+/** Groups boxes by a key and omits boxes without one. One path for each key is drawn fastest. */
+function groupBy<K>(boxes: readonly number[], of: (box: number) => K | undefined): Map<K, number[]> {
   const lists = new Map<K, number[]>();
   for (const box of boxes) {
     const key = of(box);
@@ -358,9 +357,9 @@ function grouped<K>(boxes: readonly number[], of: (box: number) => K | undefined
 }
 
 function gather<K>(lists: Map<K, number[]>, key: K, item: number): void {
-  const same = lists.get(key);
-  if (same === undefined) lists.set(key, [item]);
-  else same.push(item);
+  const list = lists.get(key);
+  if (list === undefined) lists.set(key, [item]);
+  else list.push(item);
 }
 
 /** Draws boxes too small for text, with one path for each color. */
@@ -368,25 +367,25 @@ function drawPatches(ctx: Pen, picture: Picture, boxes: number[], k: number): vo
   const { scene, columns, theme, marks, overlay } = picture;
   const { kind, id, x, y, w, h } = scene.boxes;
   const colorOf = (box: number): string => {
-    const different = statusOf(picture, box);
-    if (different !== null) return different.color;
+    const difference = statusOf(picture, box);
+    if (difference !== null) return difference.color;
     if (kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT) return theme.text;
     if (picture.statuses != null) return theme.line;
-    if (overlay !== null) return painted(picture, box)?.fill ?? theme.line;
+    if (overlay !== null) return paintOf(picture, box)?.fill ?? theme.line;
     if (kind[box] === BOX.SCOPE) return theme.edge;
-    const most = kind[box] === BOX.NODE ? columns.categoryOf(id[box]) : columns.categoryOfScope(id[box]);
-    return theme.categories[most] ?? theme.dim;
+    const category = kind[box] === BOX.NODE ? columns.categoryOf(id[box]) : columns.categoryOfScope(id[box]);
+    return theme.categories[category] ?? theme.dim;
   };
   const patch = (box: number): void => ctx.rect(x[box], y[box], Math.max(w[box], 1 / k), Math.max(h[box], 1 / k));
   ctx.globalAlpha = 0.85;
-  for (const [color, same] of grouped(boxes, colorOf)) paint(ctx, same, patch, color);
+  for (const [color, group] of groupBy(boxes, colorOf)) paint(ctx, group, patch, color);
   ctx.globalAlpha = 1;
-  const { selected, hovered, taken, lit, hits } = marks;
-  const marked = boxes.filter(
-    (box) => selected.has(box) || box === hovered || taken.has(box) || lit.has(box) || hits.has(box),
+  const { selection, hovered, extraction, lit, hits } = marks;
+  const emphasis = boxes.filter(
+    (box) => selection.has(box) || box === hovered || extraction.has(box) || lit.has(box) || hits.has(box),
   );
-  const around = (box: number): void => ctx.rect(x[box] - 1 / k, y[box] - 1 / k, w[box] + 2 / k, h[box] + 2 / k);
-  paint(ctx, marked, around, null, theme.accent, 2 / k);
+  const outline = (box: number): void => ctx.rect(x[box] - 1 / k, y[box] - 1 / k, w[box] + 2 / k, h[box] + 2 / k);
+  paint(ctx, emphasis, outline, null, theme.accent, 2 / k);
 }
 
 function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
@@ -413,23 +412,23 @@ function drawCards(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   paint(ctx, scopes, outline, theme.scopes[0]);
   const pills = boxes.filter((box) => kind[box] === BOX.INPUT || kind[box] === BOX.OUTPUT);
   paint(ctx, pills, outline, theme.text);
-  for (const [color, same] of grouped(boxes, (box) => painted(picture, box)?.fill)) paint(ctx, same, outline, color);
+  for (const [color, group] of groupBy(boxes, (box) => paintOf(picture, box)?.fill)) paint(ctx, group, outline, color);
   paint(ctx, [...nodes, ...scopes], outline, null, theme.line, hairline);
 
   // color stripes, one path for each category
   const stripe = (box: number): void => ctx.roundRect(x[box], y[box], 5, h[box], [4, 0, 0, 4]);
-  for (const [category, same] of grouped(overlay === null ? nodes : [], (box) => columns.categoryOf(id[box]))) {
-    paint(ctx, same, stripe, theme.categories[category] ?? theme.dim);
+  for (const [category, group] of groupBy(overlay === null ? nodes : [], (box) => columns.categoryOf(id[box]))) {
+    paint(ctx, group, stripe, theme.categories[category] ?? theme.dim);
   }
 
-  const ring = (width: number, color: string, wanted: (box: number) => boolean): void =>
-    paint(ctx, boxes.filter(wanted), outline, null, color, stroke(width, k));
-  const { taken, lit, hits, selected, hovered } = marks;
+  const ring = (width: number, color: string, isMember: (box: number) => boolean): void =>
+    paint(ctx, boxes.filter(isMember), outline, null, color, stroke(width, k));
+  const { extraction, lit, hits, selection, hovered } = marks;
   ring(7, theme.halo, (box) => hits.has(box));
-  ring(1.6, theme.accent, (box) => taken.has(box) || lit.has(box));
+  ring(1.6, theme.accent, (box) => extraction.has(box) || lit.has(box));
   ring(1.2, theme.accent, (box) => box === hovered);
-  ring(9, theme.halo, (box) => selected.has(box));
-  ring(2, theme.accent, (box) => selected.has(box));
+  ring(9, theme.halo, (box) => selection.has(box));
+  ring(2, theme.accent, (box) => selection.has(box));
 }
 
 function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
@@ -448,13 +447,13 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
   ctx.fillStyle = theme.text;
   for (const box of boxes) {
     const title = labels.get(box)?.title ?? "";
-    if (overlay !== null) ctx.fillStyle = painted(picture, box)?.ink ?? theme.dim;
+    if (overlay !== null) ctx.fillStyle = paintOf(picture, box)?.ink ?? theme.dim;
     if (kind[box] === BOX.NODE) ctx.fillText(title, x[box] + TEXT.node.x, y[box] + TEXT.node.titleY);
     else if (kind[box] === BOX.SCOPE) ctx.fillText(title, x[box] + TEXT.scope.titleX, y[box] + TEXT.scope.titleY);
   }
   ctx.fillStyle = theme.accent;
   for (const box of boxes) {
-    if (overlay !== null) ctx.fillStyle = painted(picture, box)?.ink ?? theme.accent;
+    if (overlay !== null) ctx.fillStyle = paintOf(picture, box)?.ink ?? theme.accent;
     if (kind[box] === BOX.SCOPE) ctx.fillText("+", x[box] + TEXT.scope.x, y[box] + TEXT.scope.titleY);
   }
   ctx.font = `600 ${TEXT.pill}px ${theme.font}`;
@@ -482,7 +481,7 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     const { lineX, lineY, lineStep, titleX, titleY } = closed
       ? TEXT.scope
       : { ...TEXT.node, lineX: TEXT.node.x, titleX: TEXT.node.x };
-    const ink = painted(picture, box)?.ink;
+    const ink = paintOf(picture, box)?.ink;
     ctx.fillStyle = ink ?? theme.dim;
     if (sub !== "") ctx.fillText(sub, x[box] + titleX + measure(title, TEXT.title, true) + TEXT.gap, y[box] + titleY);
     if (!closed) ctx.fillStyle = ink ?? (overlay === null ? theme.text : theme.dim);
@@ -508,7 +507,7 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
   // the part of a closed scope in an extraction, over the end of its text; the glow shows one that is in it as a whole
   ctx.font = `600 ${TEXT.edge}px ${theme.font}`;
   ctx.textAlign = "right";
-  for (const [box, count] of picture.marks.taken) {
+  for (const [box, count] of picture.marks.extraction) {
     if (kind[box] !== BOX.SCOPE || !labels.has(box)) continue;
     const total = columns.scopeNodes[id[box]];
     if (count >= total) continue;
@@ -516,9 +515,9 @@ function drawText(ctx: Pen, picture: Picture, boxes: number[], k: number): void 
     const right = x[box] + w[box] - 9;
     const base = y[box] + (labels.get(box)?.lines.length === 0 ? TEXT.scope.titleY : TEXT.scope.lineY);
     const width = ctx.measureText(text).width + 5;
-    ctx.fillStyle = painted(picture, box)?.fill ?? theme.scopes[0];
+    ctx.fillStyle = paintOf(picture, box)?.fill ?? theme.scopes[0];
     ctx.fillRect(right - width, base - TEXT.edge, width, TEXT.edge + 3);
-    ctx.fillStyle = painted(picture, box)?.ink ?? theme.accent;
+    ctx.fillStyle = paintOf(picture, box)?.ink ?? theme.accent;
     ctx.fillText(text, right, base);
   }
   ctx.textAlign = "left";
@@ -574,7 +573,7 @@ function drawTitles(ctx: Pen, { scene, theme, measure }: Picture, boxes: number[
 }
 
 /** Characters of a tensor's name next to its edge. */
-const NAMED = 40;
+const MAX_NAME_LENGTH = 40;
 
 /** Draws dtype and shape next to an edge, after the name of a chosen tensor; for a missing input its name, in red. */
 function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): void {
@@ -590,36 +589,36 @@ function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): 
     ctx.fillText(text, x, y);
   };
   ctx.textBaseline = "middle";
-  const strong: [edge: number, how: number][] = [];
+  const emphasis: [edge: number, how: number][] = [];
   ctx.font = `${TEXT.edge}px ${theme.font}`;
   for (const edge of list) {
     const how = marks.values.get(edges.value[edge]) ?? EDGE.PLAIN;
-    if (how === EDGE.LIT || how === EDGE.MISSING || how === EDGE.HOVER) strong.push([edge, how]);
+    if (how === EDGE.LIT || how === EDGE.MISSING || how === EDGE.HOVER) emphasis.push([edge, how]);
     else if (!Number.isNaN(edges.labelX[edge])) {
       write(edge, scene.edgeLabel(edge), false, theme.dim, edges.labelX[edge], edges.labelY[edge]);
     }
   }
   ctx.font = `600 ${TEXT.edge}px ${theme.font}`;
   // a tensor is named once, in the place of its type if that is in view
-  const typed = new Set<number>();
-  for (const [edge] of strong) if (!Number.isNaN(edges.labelX[edge])) typed.add(edges.value[edge]);
-  const named = new Set<number>();
-  for (const [edge, how] of strong) {
+  const typeLabels = new Set<number>();
+  for (const [edge] of emphasis) if (!Number.isNaN(edges.labelX[edge])) typeLabels.add(edges.value[edge]);
+  const nameLabels = new Set<number>();
+  for (const [edge, how] of emphasis) {
     const value = edges.value[edge];
     const missing = how === EDGE.MISSING;
     let x = edges.labelX[edge];
     let y = edges.labelY[edge];
     if (Number.isNaN(x)) {
-      if (how === EDGE.HOVER || typed.has(value) || named.has(value)) continue;
+      if (how === EDGE.HOVER || typeLabels.has(value) || nameLabels.has(value)) continue;
       ({ x, y } = middle(scene, edge));
       x += 7;
     }
-    const chosen = marks.inputs.has(value) ? "in" : marks.outputs.has(value) ? "out" : "";
+    const boundaryMark = marks.inputs.has(value) ? "in" : marks.outputs.has(value) ? "out" : "";
     const pill = scene.boxes.kind[scene.boxOf("tensor", value)];
-    const full = named.has(value) || pill === BOX.INPUT || pill === BOX.OUTPUT ? "" : columns.valueNameOf(value);
-    const name = full.length > NAMED ? `…${full.slice(1 - NAMED)}` : full;
-    named.add(value);
-    const text = missing ? name || full : [chosen, name, scene.edgeLabel(edge)].filter(Boolean).join("  ");
+    const full = nameLabels.has(value) || pill === BOX.INPUT || pill === BOX.OUTPUT ? "" : columns.valueNameOf(value);
+    const name = full.length > MAX_NAME_LENGTH ? `…${full.slice(1 - MAX_NAME_LENGTH)}` : full;
+    nameLabels.add(value);
+    const text = missing ? name || full : [boundaryMark, name, scene.edgeLabel(edge)].filter(Boolean).join("  ");
     if (text !== "") write(edge, text, true, missing ? theme.bad : theme.accent, x, y);
   }
   ctx.textBaseline = "alphabetic";
@@ -628,15 +627,15 @@ function drawEdgeLabels(ctx: Pen, picture: Picture, list: number[], k: number): 
 /** Returns the middle of an edge's longest piece. */
 export function middle(scene: Scene, edge: number): { x: number; y: number } {
   const { ptr, points } = scene.edges;
-  let best = ptr[edge];
+  let start = ptr[edge];
   let length = -1;
   for (let at = ptr[edge]; at + 1 < ptr[edge + 1]; at++) {
     const d = Math.abs(points[2 * at + 2] - points[2 * at]) + Math.abs(points[2 * at + 3] - points[2 * at + 1]);
     if (d > length) {
       length = d;
-      best = at;
+      start = at;
     }
   }
-  const [x0, y0, x1, y1] = points.subarray(2 * best, 2 * best + 4);
+  const [x0, y0, x1, y1] = points.subarray(2 * start, 2 * start + 4);
   return along(x0, y0, x1, y1, 0.5, scene.direction);
 }

@@ -3,9 +3,9 @@
  * the flow. The canvas draws it and the hit test measures against it.
  */
 
-import type { Direction } from "../scene/scene.ts";
+import type { Direction } from "../protocol/host.ts";
 
-interface Pen {
+interface PathPen {
   moveTo(x: number, y: number): void;
   lineTo(x: number, y: number): void;
   bezierCurveTo(x1: number, y1: number, x2: number, y2: number, x: number, y: number): void;
@@ -13,7 +13,7 @@ interface Pen {
 
 /** Traces points `from` … `to − 1` (x, y pairs); `back` traces from the last to the first, starting at the pen. */
 export function trace(
-  pen: Pen,
+  pen: PathPen,
   points: Float32Array,
   from: number,
   to: number,
@@ -99,14 +99,14 @@ export function distance2(points: Float32Array, at: number, x: number, y: number
   const x1 = points[2 * at + 2];
   const y1 = points[2 * at + 3];
   const steps = Math.abs(x1 - x0) < 0.5 || Math.abs(y1 - y0) < 0.5 ? 1 : STEPS;
-  let best = Number.POSITIVE_INFINITY;
+  let minDistance = Number.POSITIVE_INFINITY;
   let from = { x: x0, y: y0 };
   for (let step = 1; step <= steps; step++) {
     const to = along(x0, y0, x1, y1, step / steps, direction);
-    best = Math.min(best, segment2(from.x, from.y, to.x, to.y, x, y));
+    minDistance = Math.min(minDistance, segment2(from.x, from.y, to.x, to.y, x, y));
     from = to;
   }
-  return best;
+  return minDistance;
 }
 
 function segment2(x0: number, y0: number, x1: number, y1: number, x: number, y: number): number {

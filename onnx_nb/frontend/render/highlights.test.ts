@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
+import { buildScene, createCache } from "../layout/build.ts";
+import type { Plan } from "../protocol/host.ts";
 import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
-import { buildScene, createCache } from "../scene/build.ts";
-import { initialState, type Plan, type State } from "../scene/state.ts";
+import { initialState, type State } from "../scene/state.ts";
 import { boxOf, EDGE, faultsOf, marksOf } from "./highlights.ts";
 
 const columns = columnsOf(`
@@ -40,16 +41,16 @@ describe("marksOf", () => {
       [open.boxOf("node", node("enc/a")), open.boxOf("node", node("enc/b"))].sort(),
     );
     expect(marks.values.get(value("p"))).toBe(EDGE.LIT);
-    expect(marks.selected.size).toBe(0);
+    expect(marks.selection.size).toBe(0);
   });
 
   it("counts the extracted nodes of a closed scope and of the open ones around it", () => {
     const marks = marksOf(closed, columns, { ...state, plan }, new Map());
-    expect(marks.taken.get(encoder)).toBe(2);
-    expect(marks.taken.get(closed.boxOf("node", node("sum")))).toBe(1);
-    expect(marks.taken.has(closed.boxOf("node", node("last")))).toBe(false);
+    expect(marks.extraction.get(encoder)).toBe(2);
+    expect(marks.extraction.get(closed.boxOf("node", node("sum")))).toBe(1);
+    expect(marks.extraction.has(closed.boxOf("node", node("last")))).toBe(false);
     const inside = marksOf(open, columns, { ...state, plan }, new Map());
-    expect(inside.taken.get(open.boxOf("scope", scopeAt(columns, "enc")))).toBe(2);
+    expect(inside.extraction.get(open.boxOf("scope", scopeAt(columns, "enc")))).toBe(2);
   });
 
   it("marks missing tensors above all else, redundant ones, and the path of the extraction", () => {
@@ -59,8 +60,8 @@ describe("marksOf", () => {
     expect(marks.values.get(value("y"))).toBe(EDGE.REDUNDANT);
     expect(marks.values.get(value("r"))).toBe(EDGE.LIT);
     const [edge] = closed.edgesOf(value("q"));
-    expect(marks.glowing.has(edge)).toBe(true);
-    for (const each of closed.edgesOf(value("z"))) expect(marks.glowing.has(each)).toBe(false);
+    expect(marks.glow.has(edge)).toBe(true);
+    for (const each of closed.edgesOf(value("z"))) expect(marks.glow.has(each)).toBe(false);
   });
 
   it("shows a problem on the innermost drawn box", () => {

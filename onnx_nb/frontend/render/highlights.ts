@@ -2,25 +2,24 @@
 
 import { type Columns, NODE_FAULT, type Target, VALUE_FAULT } from "../protocol/columns.ts";
 import { BOX, type Scene } from "../scene/scene.ts";
-import { type State, selected } from "../scene/state.ts";
-import type { Hit } from "../search/search.ts";
+import { type Hit, type State, selectionOf } from "../scene/state.ts";
 
 /** Styles of an edge, weakest first; a stronger reason wins. */
 export const EDGE = { PLAIN: 0, GLOW: 1, REDUNDANT: 2, HOVER: 3, LIT: 4, MISSING: 5 } as const;
 
 export interface Marks {
   /** boxes that are selected */
-  readonly selected: ReadonlySet<number>;
+  readonly selection: ReadonlySet<number>;
   /** −1 for none */
   readonly hovered: number;
   /** producer and consumers of the selected tensor */
   readonly lit: ReadonlySet<number>;
   /** box → number of its nodes in the extraction */
-  readonly taken: ReadonlyMap<number, number>;
+  readonly extraction: ReadonlyMap<number, number>;
   /** value → style of its edges; values not in here are plain */
   readonly values: ReadonlyMap<number, number>;
   /** edges in the planned extraction */
-  readonly glowing: ReadonlySet<number>;
+  readonly glow: ReadonlySet<number>;
   readonly inputs: ReadonlySet<number>;
   readonly outputs: ReadonlySet<number>;
   /** box → problems in it */
@@ -44,11 +43,11 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
     values.set(value, Math.max(how, values.get(value) ?? EDGE.PLAIN));
   };
   const lit = new Set<number>();
-  const chosen = new Set<number>();
-  for (const target of selected(state)) {
+  const selectionBoxes = new Set<number>();
+  for (const target of selectionOf(state)) {
     const box = boxOf(scene, columns, target);
     if (target.kind !== "tensor") {
-      if (box >= 0) chosen.add(box);
+      if (box >= 0) selectionBoxes.add(box);
       continue;
     }
     mark(target.id, EDGE.LIT);
@@ -56,39 +55,40 @@ export function marksOf(scene: Scene, columns: Columns, state: State, faults: Re
     if (producer >= 0) lit.add(producer);
     for (const reader of consumers) lit.add(reader);
     // a pill represents the tensor itself; any other box is only its neighbor
-    if (box >= 0 && (scene.boxes.kind[box] === BOX.INPUT || scene.boxes.kind[box] === BOX.OUTPUT)) chosen.add(box);
+    if (box >= 0 && (scene.boxes.kind[box] === BOX.INPUT || scene.boxes.kind[box] === BOX.OUTPUT))
+      selectionBoxes.add(box);
   }
   if (hover?.kind === "tensor") mark(hover.id, EDGE.HOVER);
   for (const value of boundary.inputs) mark(value, EDGE.LIT);
   for (const value of boundary.outputs) mark(value, EDGE.LIT);
 
-  const taken = new Map<number, number>();
+  const extraction = new Map<number, number>();
   const glowing = new Set<number>();
   if (plan !== null) {
     for (const value of plan.redundant) values.set(value, EDGE.REDUNDANT);
     for (const { value } of plan.missing) mark(value, EDGE.MISSING);
-    count(scene, columns, plan.nodes, taken);
-    glow(scene, columns, plan.nodes, boundary.inputs, taken, glowing);
+    count(scene, columns, plan.nodes, extraction);
+    glow(scene, columns, plan.nodes, boundary.inputs, extraction, glowing);
   }
 
-  const found = litBy(state.hits, scene, columns);
-  for (const value of found.values) mark(value, EDGE.GLOW);
+  const searchMarks = litBy(state.hits, scene, columns);
+  for (const value of searchMarks.values) mark(value, EDGE.GLOW);
   const chain = state.hits[state.hit]?.chain ?? [];
   // the tensors of the current chain are emphasized
   if (selection?.kind === "node" && chain[0] === selection.id) {
     for (const value of along(columns, chain)) mark(value, EDGE.LIT);
   }
   return {
-    selected: chosen,
+    selection: selectionBoxes,
     hovered: hover === null || hover.kind === "tensor" ? -1 : boxOf(scene, columns, hover),
     lit,
-    taken,
+    extraction,
     values,
-    glowing,
+    glow: glowing,
     inputs: new Set(boundary.inputs),
     outputs: new Set(boundary.outputs),
     faults,
-    hits: found.boxes,
+    hits: searchMarks.boxes,
   };
 }
 
@@ -100,8 +100,8 @@ function litBy(
   scene: Scene,
   columns: Columns,
 ): { readonly scene: Scene; readonly boxes: ReadonlySet<number>; readonly values: ReadonlySet<number> } {
-  const known = litBefore.get(hits);
-  if (known?.scene === scene) return known;
+  const marks = litBefore.get(hits);
+  if (marks?.scene === scene) return marks;
   const boxes = new Set<number>();
   const values = new Set<number>();
   const light = (target: Target): void => {
@@ -174,13 +174,13 @@ function glow(
   columns: Columns,
   nodes: Iterable<number>,
   inputs: readonly number[],
-  taken: ReadonlyMap<number, number>,
-  glowing: Set<number>,
+  extraction: ReadonlyMap<number, number>,
+  glow: Set<number>,
 ): void {
   const follow = (value: number): void => {
     for (const edge of scene.edgesOf(value)) {
       const to = scene.edges.toBox[edge];
-      if (to >= 0 && taken.has(to)) glowing.add(edge);
+      if (to >= 0 && extraction.has(to)) glow.add(edge);
     }
   };
   for (const node of nodes) for (const value of columns.outputsOf(node)) if (value >= 0) follow(value);

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
+import { buildScene, createCache } from "../layout/build.ts";
 import type { Target } from "../protocol/columns.ts";
 import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
-import { buildScene, createCache } from "../scene/build.ts";
 import { BOX } from "../scene/scene.ts";
 import { boxTarget, HitIndex } from "./hit.ts";
 
@@ -83,20 +83,20 @@ describe("HitIndex", () => {
 
   it("finds the boxes and edges that a view has to draw", () => {
     const { bounds } = scene;
-    const all = index.seen(bounds.x, bounds.y, bounds.x + bounds.w, bounds.y + bounds.h);
+    const all = index.itemsIn(bounds.x, bounds.y, bounds.x + bounds.w, bounds.y + bounds.h);
     expect(all.boxes).toEqual([...scene.boxes.kind.keys()]);
     expect(all.edges).toEqual([...scene.edges.value.keys()]);
-    expect(index.seen(1e6, 1e6, 2e6, 2e6)).toEqual({ boxes: [], edges: [] });
+    expect(index.itemsIn(1e6, 1e6, 2e6, 2e6)).toEqual({ boxes: [], edges: [] });
   });
 
   it("leaves out the content of scopes that are too small", () => {
     const { bounds, boxes, edges } = scene;
     const open = scene.boxOf("scope", scopeAt(columns, "enc"));
-    const { boxes: found, edges: lines } = index.seen(bounds.x, bounds.y, 1e6, 1e6, boxes.h[open] + 1);
+    const { boxes: found, edges: lines } = index.itemsIn(bounds.x, bounds.y, 1e6, 1e6, boxes.h[open] + 1);
     expect(found).toEqual([...boxes.kind.keys()].filter((box) => boxes.parent[box] < 0));
     const outside = [...edges.value.keys()].filter((edge) => edges.scope[edge] < 0);
     expect(lines).toEqual(outside);
-    const narrow = index.seen(bounds.x, bounds.y, 1e6, 1e6, 0, boxes.w[open] + 1);
+    const narrow = index.itemsIn(bounds.x, bounds.y, 1e6, 1e6, 0, boxes.w[open] + 1);
     expect(narrow.boxes).toHaveLength(boxes.count);
     expect(narrow.edges).toEqual(outside);
   });
@@ -120,7 +120,7 @@ describe("HitIndex", () => {
       const y0 = bounds.y + ((i * 37) % 101) * 0.01 * bounds.h;
       const x0 = bounds.x + ((i * 13) % 17) * 0.05 * bounds.w;
       const rect = [x0, y0, x0 + 60 + 9 * i, y0 + (i % 3) * 700] as const;
-      const { boxes: found, edges: lines } = looked.seen(...rect);
+      const { boxes: found, edges: lines } = looked.itemsIn(...rect);
       const { x, y, w, h } = boxes;
       expect(found).toEqual(
         [...x.keys()].filter((box) => meets(...rect, [x[box], y[box], x[box] + w[box], y[box] + h[box]])),
@@ -140,6 +140,6 @@ describe("HitIndex", () => {
     const none = columnsOf("weight W 2 float32");
     const nothing = new HitIndex(buildScene(none, new Set([0]), measure, createCache(), {}), measure);
     expect(nothing.hit(0, 0, 6, 1)).toBeNull();
-    expect(nothing.seen(0, 0, 1, 1)).toEqual({ boxes: [], edges: [] });
+    expect(nothing.itemsIn(0, 0, 1, 1)).toEqual({ boxes: [], edges: [] });
   });
 });

@@ -10,7 +10,7 @@ import { BOX, type Rect, type Scene } from "../scene/scene.ts";
 import type { Point } from "./camera.ts";
 import { along, distance2 } from "./curve.ts";
 
-export interface Hit {
+export interface PointerHit {
   readonly target: Target;
   readonly part: "box" | "toggle" | "edge" | "label";
   /** index in the scene, −1 for none */
@@ -25,7 +25,7 @@ const TOGGLE = 26;
 const PORT = 4.5;
 
 /** Boxes or edge pieces of a scope beyond which they are indexed. */
-const MANY = 1000;
+const MAX_SCANNED = 1000;
 /** Pixels by which the text on an edge may extend beyond its scope. */
 const OVERHANG = 180;
 
@@ -42,44 +42,44 @@ export class HitIndex {
   }
 
   /**
-   * Returns boxes and edges in a world rectangle, parents before children. Omits the content of open boxes smaller than
-   * `least` world px in both directions, and the edges in those smaller than `fine` in one direction.
+   * Returns boxes and edges in a world rectangle, parents before children. Omits the content of open boxes smaller
+   * than `minSize` world px in both directions, and edges in boxes smaller than `minLineSize` in one direction.
    */
-  seen(x0: number, y0: number, x1: number, y1: number, least = 0, fine = 0) {
+  itemsIn(x0: number, y0: number, x1: number, y1: number, minSize = 0, minLineSize = 0) {
     const { boxes, bounds, scopes } = this.#scene;
     const { x, y, w, h } = boxes;
-    const within = (rect: Rect): boolean =>
+    const isInside = (rect: Rect): boolean =>
       rect.x >= x0 && rect.y >= y0 && rect.x + rect.w <= x1 && rect.y + rect.h <= y1;
-    const seen: { readonly boxes: number[]; readonly edges: number[] } = { boxes: [], edges: [] };
+    const items: { readonly boxes: number[]; readonly edges: number[] } = { boxes: [], edges: [] };
     // scopes are numbered in order of discovery, so the result is sorted
-    const found = [0];
-    for (const scope of found) {
+    const scopesInside = [0];
+    for (const scope of scopesInside) {
       const outer = scopes.box[scope];
-      const lines = outer < 0 || Math.min(w[outer], h[outer]) >= fine;
-      const whole = within(outer < 0 ? bounds : { x: x[outer], y: y[outer], w: w[outer], h: h[outer] });
+      const lines = outer < 0 || Math.min(w[outer], h[outer]) >= minLineSize;
+      const isWhole = isInside(outer < 0 ? bounds : { x: x[outer], y: y[outer], w: w[outer], h: h[outer] });
       const add = (box: number): void => {
-        seen.boxes.push(box);
-        if (scopes.inside[box] >= 0 && Math.max(w[box], h[box]) >= least) found.push(scopes.inside[box]);
+        items.boxes.push(box);
+        if (scopes.inside[box] >= 0 && Math.max(w[box], h[box]) >= minSize) scopesInside.push(scopes.inside[box]);
       };
-      if (whole) {
+      if (isWhole) {
         for (let box = scopes.boxPtr[scope]; box < scopes.boxPtr[scope + 1]; box++) add(box);
         const [from, to] = [scopes.edgePtr[scope], scopes.edgePtr[scope + 1]];
-        for (let edge = from; lines && edge < to; edge++) seen.edges.push(edge);
+        for (let edge = from; lines && edge < to; edge++) items.edges.push(edge);
       } else {
         this.#boxesOf(scope, x0, y0, x1, y1, add);
         let last = -1;
         if (!lines) continue;
         this.#piecesOf(scope, x0, y0, x1, y1, (edge) => {
-          if (edge !== last) seen.edges.push(edge);
+          if (edge !== last) items.edges.push(edge);
           last = edge;
         });
       }
     }
-    return seen;
+    return items;
   }
 
   /** @param tolerance reach of an edge in world px; the zoom `k` determines what is visible */
-  hit(x: number, y: number, tolerance: number, k: number): Hit | null {
+  hit(x: number, y: number, tolerance: number, k: number): PointerHit | null {
     const { boxes } = this.#scene;
     const box = this.boxAt(x, y);
     const kind = box < 0 ? -1 : boxes.kind[box];
@@ -111,20 +111,20 @@ export class HitIndex {
     const { inside } = this.#scene.scopes;
     let at = -1;
     for (let scope = 0; scope >= 0; ) {
-      let found = -1;
+      let innermost = -1;
       this.#boxesOf(scope, x, y, x, y, (box) => {
-        found = box;
+        innermost = box;
       });
-      if (found >= 0) at = found;
-      scope = found >= 0 ? inside[found] : -1;
+      if (innermost >= 0) at = innermost;
+      scope = innermost >= 0 ? inside[innermost] : -1;
     }
     return at;
   }
 
   /** Returns a world point where `hit` returns this target, if any: a test or a screen reader user can click there. */
-  pointOf(target: Target, tolerance: number, k: number, within: (x: number, y: number) => boolean): Point | null {
+  pointOf(target: Target, tolerance: number, k: number, isVisible: (x: number, y: number) => boolean): Point | null {
     const works = (x: number, y: number): boolean => {
-      const hit = within(x, y) ? this.hit(x, y, tolerance, k) : null;
+      const hit = isVisible(x, y) ? this.hit(x, y, tolerance, k) : null;
       return hit !== null && hit.target.kind === target.kind && hit.target.id === target.id && hit.part !== "toggle";
     };
     const { boxes, edges, direction } = this.#scene;
@@ -159,15 +159,15 @@ export class HitIndex {
     return null;
   }
 
-  #onBox(box: number, part: "box" | "toggle"): Hit {
+  #onBox(box: number, part: "box" | "toggle"): PointerHit {
     return { target: boxTarget(this.#scene, box), part, box, edge: -1 };
   }
 
-  #onEdge(edge: number, part: "edge" | "label"): Hit {
+  #onEdge(edge: number, part: "edge" | "label"): PointerHit {
     return { target: { kind: "tensor", id: this.#scene.edges.value[edge] }, part, box: -1, edge };
   }
 
-  #toggleAt(box: number, x: number, y: number, k: number): Hit | null {
+  #toggleAt(box: number, x: number, y: number, k: number): PointerHit | null {
     const { boxes } = this.#scene;
     if (boxes.kind[box] !== BOX.SCOPE && boxes.kind[box] !== BOX.OPEN) return null;
     if (TEXT.title * k < LEGIBLE) return null;
@@ -187,30 +187,30 @@ export class HitIndex {
     const { edges } = this.#scene;
     const first = 2 * edges.ptr[edge];
     const last = 2 * edges.ptr[edge + 1] - 2;
-    const near = (at: number): boolean => {
+    const isNear = (at: number): boolean => {
       const dx = Math.abs(edges.points[at] - x);
       const dy = Math.abs(edges.points[at + 1] - y);
       return this.#scene.direction === "down" ? dx <= reach && dy <= port : dy <= reach && dx <= port;
     };
-    return (edges.fromBox[edge] === box && near(first)) || (edges.toBox[edge] === box && near(last));
+    return (edges.fromBox[edge] === box && isNear(first)) || (edges.toBox[edge] === box && isNear(last));
   }
 
-  /** Returns the nearest edge within reach for which `allowed` is true. */
-  #edgeAt(x: number, y: number, reach: number, allowed: ((edge: number) => boolean) | null): number {
+  /** Returns the nearest edge within reach for which `isAllowed` is true. */
+  #edgeAt(x: number, y: number, reach: number, isAllowed: ((edge: number) => boolean) | null): number {
     const { points } = this.#scene.edges;
-    let best = reach * reach;
-    let found = -1;
+    let minDistance = reach * reach;
+    let nearestEdge = -1;
     for (const scope of this.#scopesAt(x, y, reach, reach)) {
       this.#piecesOf(scope, x - reach, y - reach, x + reach, y + reach, (edge, at) => {
-        if (allowed !== null && !allowed(edge)) return;
+        if (isAllowed !== null && !isAllowed(edge)) return;
         const d = distance2(points, at, x, y, this.#scene.direction);
-        if (d <= best) {
-          best = d;
-          found = edge;
+        if (d <= minDistance) {
+          minDistance = d;
+          nearestEdge = edge;
         }
       });
     }
-    return found;
+    return nearestEdge;
   }
 
   #labelAt(x: number, y: number): number {
@@ -229,24 +229,24 @@ export class HitIndex {
   /** Returns the scopes within a distance of a point, from the outside in. */
   #scopesAt(x: number, y: number, dx: number, dy: number): number[] {
     const { inside } = this.#scene.scopes;
-    const found = [0];
-    for (const scope of found) {
+    const scopesHere = [0];
+    for (const scope of scopesHere) {
       this.#boxesOf(scope, x - dx, y - dy, x + dx, y + dy, (box) => {
-        if (inside[box] >= 0) found.push(inside[box]);
+        if (inside[box] >= 0) scopesHere.push(inside[box]);
       });
     }
-    return found;
+    return scopesHere;
   }
 
   /** Finds boxes directly in a scope that touch a rectangle, in their order. */
-  #boxesOf(scope: number, x0: number, y0: number, x1: number, y1: number, found: (box: number) => void): void {
+  #boxesOf(scope: number, x0: number, y0: number, x1: number, y1: number, visit: (box: number) => void): void {
     const { boxes, scopes } = this.#scene;
     const { x, y, w, h } = boxes;
     const from = scopes.boxPtr[scope];
     const to = scopes.boxPtr[scope + 1];
-    if (to - from <= MANY) {
+    if (to - from <= MAX_SCANNED) {
       for (let box = from; box < to; box++) {
-        if (x[box] <= x1 && y[box] <= y1 && x[box] + w[box] >= x0 && y[box] + h[box] >= y0) found(box);
+        if (x[box] <= x1 && y[box] <= y1 && x[box] + w[box] >= x0 && y[box] + h[box] >= y0) visit(box);
       }
       return;
     }
@@ -257,7 +257,7 @@ export class HitIndex {
       tree.finish();
       this.#boxes.set(scope, tree);
     }
-    for (const each of tree.search(x0, y0, x1, y1).sort((a, b) => a - b)) found(from + each);
+    for (const index of tree.search(x0, y0, x1, y1).sort((a, b) => a - b)) visit(from + index);
   }
 
   /** Finds pieces of edges directly in a scope that touch a rectangle, in order, by the first of their two points. */
@@ -267,7 +267,7 @@ export class HitIndex {
     y0: number,
     x1: number,
     y1: number,
-    found: (edge: number, at: number) => void,
+    visit: (edge: number, at: number) => void,
   ): void {
     const { edges, scopes } = this.#scene;
     const { ptr, points } = edges;
@@ -275,19 +275,19 @@ export class HitIndex {
     const to = scopes.edgePtr[scope + 1];
     const first = ptr[from];
     const count = ptr[to] - first;
-    if (count <= MANY) {
+    if (count <= MAX_SCANNED) {
       for (let edge = from; edge < to; edge++) {
         for (let at = ptr[edge]; at + 1 < ptr[edge + 1]; at++) {
           const [ax, ay, bx, by] = [points[2 * at], points[2 * at + 1], points[2 * at + 2], points[2 * at + 3]];
           if (Math.min(ax, bx) <= x1 && Math.min(ay, by) <= y1 && Math.max(ax, bx) >= x0 && Math.max(ay, by) >= y0) {
-            found(edge, at);
+            visit(edge, at);
           }
         }
       }
       return;
     }
-    let known = this.#pieces.get(scope);
-    if (known === undefined) {
+    let pieces = this.#pieces.get(scope);
+    if (pieces === undefined) {
       // one entry for each point; the last point of an edge starts no piece
       const tree = new Flatbush(count);
       const edge = new Uint32Array(count);
@@ -300,12 +300,12 @@ export class HitIndex {
         }
       }
       tree.finish();
-      known = { tree, edge };
-      this.#pieces.set(scope, known);
+      pieces = { tree, edge };
+      this.#pieces.set(scope, pieces);
     }
-    for (const each of known.tree.search(x0, y0, x1, y1).sort((a, b) => a - b)) {
-      const edge = known.edge[each];
-      if (first + each + 1 < ptr[edge + 1]) found(edge, first + each);
+    for (const piece of pieces.tree.search(x0, y0, x1, y1).sort((a, b) => a - b)) {
+      const edge = pieces.edge[piece];
+      if (first + piece + 1 < ptr[edge + 1]) visit(edge, first + piece);
     }
   }
 }

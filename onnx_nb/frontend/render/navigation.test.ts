@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
+import { buildScene, createCache } from "../layout/build.ts";
 import type { Target } from "../protocol/columns.ts";
 import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
-import { buildScene, createCache } from "../scene/build.ts";
-import { type Step, walk } from "./navigation.ts";
+import { type ArrowStep, walk } from "./navigation.ts";
 
 const columns = columnsOf(`
   input x 8 float32
@@ -16,7 +16,7 @@ const columns = columnsOf(`
 `);
 const scene = buildScene(columns, new Set([0, scopeAt(columns, "enc")]), measure, createCache(), {});
 const at = (name: string, kind?: Target["kind"]): Target => columns.find(name, kind) as Target;
-const go = (from: Target | null, step: Step, tensors = false): string | null => {
+const go = (from: Target | null, step: ArrowStep, tensors = false): string | null => {
   const to = walk(scene, columns, from, step, tensors);
   return to === null ? null : `${to.kind} ${columns.nameOf(to)}`;
 };

@@ -6,20 +6,26 @@ import type { Rect } from "./camera.ts";
 import { boxOf } from "./highlights.ts";
 import { boxTarget, type HitIndex } from "./hit.ts";
 
-export type Step = "up" | "down" | "left" | "right";
+export type ArrowStep = "up" | "down" | "left" | "right";
 
 /**
  * Returns the target of a step: up and down to a producer or consumer, left and right to a neighbor at the same height.
  * With `tensors` a step from a box stops at the tensor between.
  */
-export function walk(scene: Scene, columns: Columns, from: Target | null, step: Step, tensors: boolean): Target | null {
+export function walk(
+  scene: Scene,
+  columns: Columns,
+  from: Target | null,
+  step: ArrowStep,
+  tensors: boolean,
+): Target | null {
   if (scene.boxes.count === 0) return null;
   if (from === null) return boxTarget(scene, start(scene));
   const box = boxOf(scene, columns, from);
   const pill = box >= 0 && (scene.boxes.kind[box] === BOX.INPUT || scene.boxes.kind[box] === BOX.OUTPUT);
   if (from.kind === "tensor" && !pill) return fromTensor(scene, from.id, step);
   if (box < 0) return boxTarget(scene, start(scene));
-  if (step === "left" || step === "right") return aside(scene, box, step);
+  if (step === "left" || step === "right") return boxAside(scene, box, step);
   const next = across(scene, box, step);
   if (next === null) return null;
   return tensors ? { kind: "tensor", id: next.value } : boxTarget(scene, next.box);
@@ -28,82 +34,82 @@ export function walk(scene: Scene, columns: Columns, from: Target | null, step: 
 /** Returns the first box from the top. */
 function start(scene: Scene): number {
   const { count, y, kind } = scene.boxes;
-  let best = 0;
+  let topmost = 0;
   for (let box = 1; box < count; box++)
-    if (kind[box] !== BOX.OPEN && (kind[best] === BOX.OPEN || y[box] < y[best])) best = box;
-  return best;
+    if (kind[box] !== BOX.OPEN && (kind[topmost] === BOX.OPEN || y[box] < y[topmost])) topmost = box;
+  return topmost;
 }
 
-function fromTensor(scene: Scene, value: number, step: Step): Target | null {
+function fromTensor(scene: Scene, value: number, step: ArrowStep): Target | null {
   const { producer, consumers } = scene.boxesOfValue(value);
   if (step === "up") return producer >= 0 ? boxTarget(scene, producer) : null;
   if (step === "down") return consumers.length > 0 ? boxTarget(scene, consumers[0]) : null;
   // parallel tensors share a producer, or else a consumer
   const { edges } = scene;
-  const beside = (ends: Int32Array, box: number): number[] => {
+  const valuesBeside = (ends: Int32Array, box: number): number[] => {
     const values = new Set<number>();
     for (let edge = 0; edge < edges.count; edge++)
       if (ends[edge] === box && edges.scope[edge] !== box) values.add(edges.value[edge]);
     return [...values];
   };
-  let around = producer >= 0 ? beside(edges.fromBox, producer) : [];
-  if (around.length < 2 && consumers.length > 0) around = beside(edges.toBox, consumers[0]);
-  const at = around.indexOf(value);
-  const next = around[at + (step === "right" ? 1 : -1)];
+  let parallels = producer >= 0 ? valuesBeside(edges.fromBox, producer) : [];
+  if (parallels.length < 2 && consumers.length > 0) parallels = valuesBeside(edges.toBox, consumers[0]);
+  const at = parallels.indexOf(value);
+  const next = parallels[at + (step === "right" ? 1 : -1)];
   return at < 0 || next === undefined ? null : { kind: "tensor", id: next };
 }
 
 /** Returns the nearest box whose height overlaps, on the wanted side, in the same scope. */
-function aside(scene: Scene, box: number, step: Step): Target | null {
+function boxAside(scene: Scene, box: number, step: ArrowStep): Target | null {
   const { count, parent, x, y, w, h } = scene.boxes;
-  let best = -1;
+  let nearestBox = -1;
   let distance = Number.POSITIVE_INFINITY;
-  for (let other = 0; other < count; other++) {
-    if (other === box || parent[other] !== parent[box]) continue;
-    if (y[other] > y[box] + h[box] || y[other] + h[other] < y[box]) continue;
-    const d = x[other] + w[other] / 2 - (x[box] + w[box] / 2);
+  for (let candidate = 0; candidate < count; candidate++) {
+    if (candidate === box || parent[candidate] !== parent[box]) continue;
+    if (y[candidate] > y[box] + h[box] || y[candidate] + h[candidate] < y[box]) continue;
+    const d = x[candidate] + w[candidate] / 2 - (x[box] + w[box] / 2);
     const along = step === "right" ? d : -d;
     if (along > 0 && along < distance) {
-      best = other;
+      nearestBox = candidate;
       distance = along;
     }
   }
-  return best < 0 ? null : boxTarget(scene, best);
+  return nearestBox < 0 ? null : boxTarget(scene, nearestBox);
 }
 
 /** Returns the box at the other end of an edge that leaves (down) or enters (up) `box`, nearest in x. */
 function across(scene: Scene, box: number, step: "up" | "down"): { box: number; value: number } | null {
   const { edges, boxes } = scene;
-  const here = step === "down" ? edges.fromBox : edges.toBox;
+  const nearEnds = step === "down" ? edges.fromBox : edges.toBox;
   const there = step === "down" ? edges.toBox : edges.fromBox;
   const middle = boxes.x[box] + boxes.w[box] / 2;
-  let best: { box: number; value: number } | null = null;
+  let nearestBox: { box: number; value: number } | null = null;
   let distance = Number.POSITIVE_INFINITY;
   const follow = (from: number, value: number, inside: boolean, depth: number): void => {
     const candidates = value < 0 ? edges.value.keys() : scene.edgesOf(value);
     for (const edge of candidates) {
-      if (here[edge] !== from || there[edge] < 0 || depth > 64) continue;
+      if (nearEnds[edge] !== from || there[edge] < 0 || depth > 64) continue;
       // from within an open box, its border belongs to the edges inside it; from outside, to those around it
       if (boxes.kind[from] === BOX.OPEN && (edges.scope[edge] === from) !== inside) continue;
       const to = there[edge];
-      const through = edges.value[edge];
+      const tensor = edges.value[edge];
       if (boxes.kind[to] !== BOX.OPEN) {
         const d = Math.abs(boxes.x[to] + boxes.w[to] / 2 - middle);
         if (d < distance) {
           distance = d;
-          best = { box: to, value: through };
+          nearestBox = { box: to, value: tensor };
         }
-      } else follow(to, through, edges.scope[edge] !== to, depth + 1);
+      } else follow(to, tensor, edges.scope[edge] !== to, depth + 1);
     }
   };
   follow(box, -1, false, 0);
-  return best;
+  return nearestBox;
 }
 
 /** Returns the nodes and closed scopes that touch a world rectangle. */
-export function touched(scene: Scene, index: HitIndex, { x, y, w, h }: Rect): Target[] {
+export function targetsIn(scene: Scene, index: HitIndex, { x, y, w, h }: Rect): Target[] {
   return index
-    .seen(x, y, x + w, y + h)
+    .itemsIn(x, y, x + w, y + h)
     .boxes.filter((box) => isBox(scene, box))
     .map((box) => boxTarget(scene, box));
 }
@@ -113,16 +119,18 @@ export function touched(scene: Scene, index: HitIndex, { x, y, w, h }: Rect): Ta
  * out. Without a selection, returns those at the root.
  */
 export function siblingsOf(scene: Scene, columns: Columns, selection: readonly Target[]): Target[] {
-  const chosen = new Set(selection.map((target) => boxOf(scene, columns, target)));
+  const selectionBoxes = new Set(selection.map((target) => boxOf(scene, columns, target)));
   const { count, parent } = scene.boxes;
   const last = selection.at(-1);
   const box = last === undefined ? -1 : boxOf(scene, columns, last);
-  for (let around = box < 0 ? -1 : parent[box]; ; around = parent[around]) {
+  for (let parentBox = box < 0 ? -1 : parent[box]; ; parentBox = parent[parentBox]) {
     const inside: number[] = [];
-    for (let each = 0; each < count; each++) {
-      if (parent[each] === around && (isBox(scene, each) || scene.boxes.kind[each] === BOX.OPEN)) inside.push(each);
+    for (let candidate = 0; candidate < count; candidate++) {
+      if (parent[candidate] === parentBox && (isBox(scene, candidate) || scene.boxes.kind[candidate] === BOX.OPEN))
+        inside.push(candidate);
     }
-    if (around < 0 || inside.some((each) => !chosen.has(each))) return inside.map((each) => boxTarget(scene, each));
+    if (parentBox < 0 || inside.some((candidate) => !selectionBoxes.has(candidate)))
+      return inside.map((candidate) => boxTarget(scene, candidate));
   }
 }
 

@@ -13,11 +13,11 @@ const RAMP = { width: 220, height: 10, steps: 44 } as const;
 
 /** Returns the pixels that the scale takes below a picture of this width: 0 if no numbers color it. */
 export function scaleHeight(picture: Picture, width: number): number {
-  return picture.overlay === null ? 0 : STRIP + ROW * Math.max(0, ...placed(picture, width).map(({ row }) => row));
+  return picture.overlay === null ? 0 : STRIP + ROW * Math.max(0, ...placeLabels(picture, width).map(({ row }) => row));
 }
 
 /** Places the labels of an overlay in rows, after its name. */
-function placed({ overlay, measure }: Picture, width: number) {
+function placeLabels({ overlay, measure }: Picture, width: number) {
   let [x, row] = [2 * SIDE + measure(overlay?.data.label || "value", FONT, true), 0];
   return labelKeys(overlay?.data.labels ?? []).map(({ text: name, fill }) => {
     const text = name.length > 40 ? `${name.slice(0, 39)}…` : name;
@@ -50,7 +50,7 @@ export function drawScale(pen: Pen, picture: Picture, view: Size, dpr: number): 
   };
   write(label || "value", theme.text, true);
   if (overlay.data.labels !== undefined) {
-    placed(picture, view.w).forEach(({ text, fill, row, x: left }) => {
+    placeLabels(picture, view.w).forEach(({ text, fill, row, x: left }) => {
       middle = STRIP / 2 + ROW * row;
       pen.fillStyle = fill;
       pen.fillRect(left, middle - RAMP.height / 2, RAMP.height, RAMP.height);

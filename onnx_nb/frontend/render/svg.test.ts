@@ -1,15 +1,17 @@
 // @vitest-environment jsdom
+
 import { describe, expect, test } from "vitest";
+import { buildScene, createCache } from "../layout/build.ts";
 import type { Columns } from "../protocol/columns.ts";
+import type { Direction, OverlayData } from "../protocol/host.ts";
 import { columnsOf, measure } from "../protocol/testing.ts";
-import { buildScene, createCache } from "../scene/build.ts";
-import { Overlay, type OverlayData } from "../scene/overlay.ts";
-import { BOX, type Direction } from "../scene/scene.ts";
+import { Overlay } from "../scene/overlay.ts";
+import { BOX } from "../scene/scene.ts";
 import { initialState } from "../scene/state.ts";
 import type { Picture } from "./canvas.ts";
 import { marksOf } from "./highlights.ts";
 import { HitIndex } from "./hit.ts";
-import { inked, toSvg } from "./svg.ts";
+import { inkOf, toSvg } from "./svg.ts";
 import { createRamp, type Theme } from "./theme.ts";
 
 const THEME: Theme = {
@@ -194,11 +196,11 @@ output y
   });
 
   test("has colors that every reader of SVG knows", () => {
-    expect(inked("color(srgb 0.5 1 0)")).toBe("#80ff00");
-    expect(inked("rgb(0 102 204 / 0.2)")).toBe("rgba(0,102,204,0.2)");
-    expect(inked("rgba(1, 2, 3, 0.5)")).toBe("rgba(1,2,3,0.5)");
-    expect(inked("rgb(1, 2, 3)")).toBe("#010203");
-    expect(inked("#abcdef")).toBe("#abcdef");
+    expect(inkOf("color(srgb 0.5 1 0)")).toBe("#80ff00");
+    expect(inkOf("rgb(0 102 204 / 0.2)")).toBe("rgba(0,102,204,0.2)");
+    expect(inkOf("rgba(1, 2, 3, 0.5)")).toBe("rgba(1,2,3,0.5)");
+    expect(inkOf("rgb(1, 2, 3)")).toBe("#010203");
+    expect(inkOf("#abcdef")).toBe("#abcdef");
   });
 
   test("contains only the boxes in view", () => {

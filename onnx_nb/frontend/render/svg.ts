@@ -11,21 +11,21 @@ import { drawScale, scaleHeight } from "./scale.ts";
 const MARGIN = 12;
 
 /** Returns the whole graph at zoom 1, or a camera's view, as one SVG document without scripts or references. */
-export function toSvg(picture: Picture, shown?: { readonly camera: Camera; readonly view: Size }): string {
+export function toSvg(picture: Picture, section?: { readonly camera: Camera; readonly view: Size }): string {
   const { x, y, w: wide, h: high } = picture.scene.bounds;
-  const camera = shown?.camera ?? { x: x - MARGIN, y: y - MARGIN, k: 1 };
-  const drawn = (view: Size): SvgPen => {
+  const camera = section?.camera ?? { x: x - MARGIN, y: y - MARGIN, k: 1 };
+  const drawIn = (view: Size): SvgPen => {
     const pen = new SvgPen(picture.measure);
     draw(pen, picture, camera, view, 1);
     drawScale(pen, picture, view, 1);
     return pen;
   };
-  let view = shown?.view ?? { w: wide + 2 * MARGIN, h: high + 2 * MARGIN };
-  let pen = drawn(view);
-  if (shown === undefined && pen.right + MARGIN > view.w) {
+  let view = section?.view ?? { w: wide + 2 * MARGIN, h: high + 2 * MARGIN };
+  let pen = drawIn(view);
+  if (section === undefined && pen.right + MARGIN > view.w) {
     // a name beside the last line, or a scale that is wider than the graph
     view = { w: pen.right + MARGIN, h: view.h };
-    pen = drawn(view);
+    pen = drawIn(view);
   }
   const title = `<title>${xml(picture.columns.meta.name || "model")}</title>`;
   return documentOf(Math.ceil(view.w), Math.ceil(view.h + scaleHeight(picture, view.w)), title + pen.finish());
@@ -50,7 +50,7 @@ export class SvgPen implements Pen {
   readonly #parts: string[] = [];
   #path: string[] = [];
   #dash: number[] = [];
-  #grouped = false;
+  #hasGroup = false;
   #zoom = 1;
   #shift = 0;
   /** pixels from the left to the end of the text that is furthest to the right */
@@ -61,15 +61,15 @@ export class SvgPen implements Pen {
   }
 
   finish(): string {
-    if (this.#grouped) this.#parts.push("</g>");
+    if (this.#hasGroup) this.#parts.push("</g>");
     return this.#parts.join("");
   }
 
   setTransform(a: number, b: number, c: number, d: number, e: number, f: number): void {
-    if (this.#grouped) this.#parts.push("</g>");
-    this.#grouped = true;
+    if (this.#hasGroup) this.#parts.push("</g>");
+    this.#hasGroup = true;
     [this.#zoom, this.#shift] = [a, e];
-    this.#parts.push(`<g transform="matrix(${[a, b, c, d, e, f].map(fine).join(" ")})">`);
+    this.#parts.push(`<g transform="matrix(${[a, b, c, d, e, f].map(precise).join(" ")})">`);
   }
 
   beginPath(): void {
@@ -92,8 +92,8 @@ export class SvgPen implements Pen {
   }
   /** @param radii of all corners, or of the upper left, upper right, lower right and lower left one */
   roundRect(x: number, y: number, w: number, h: number, radii: number | readonly number[]): void {
-    const given = typeof radii === "number" ? [radii, radii, radii, radii] : radii;
-    const [a, b, c, d] = given.map((radius) => Math.min(radius, w / 2, h / 2)) as [number, number, number, number];
+    const corners = typeof radii === "number" ? [radii, radii, radii, radii] : radii;
+    const [a, b, c, d] = corners.map((radius) => Math.min(radius, w / 2, h / 2)) as [number, number, number, number];
     const turn = (radius: number, dx: number, dy: number): string =>
       radius === 0 ? "" : `a${short(radius)} ${short(radius)} 0 0 1 ${short(dx * radius)} ${short(dy * radius)}`;
     this.#path.push(
@@ -103,14 +103,14 @@ export class SvgPen implements Pen {
   }
 
   fill(): void {
-    this.#draw(`fill="${inked(String(this.fillStyle))}"`);
+    this.#draw(`fill="${inkOf(String(this.fillStyle))}"`);
   }
   stroke(): void {
     this.#draw(`fill="none" ${this.#line()}`);
   }
   fillRect(x: number, y: number, w: number, h: number): void {
     const box = `x="${short(x)}" y="${short(y)}" width="${short(w)}" height="${short(h)}"`;
-    this.#parts.push(`<rect ${box} fill="${inked(String(this.fillStyle))}"${this.#alpha()}/>`);
+    this.#parts.push(`<rect ${box} fill="${inkOf(String(this.fillStyle))}"${this.#alpha()}/>`);
   }
   setLineDash(dash: number[]): void {
     this.#dash = dash;
@@ -128,7 +128,7 @@ export class SvgPen implements Pen {
     if (this.textAlign !== "right") {
       this.right = Math.max(this.right, this.#zoom * (x + this.measureText(text).width) + this.#shift);
     }
-    this.#parts.push(`<text fill="${inked(String(this.fillStyle))}"${this.#alpha()} ${this.#place(text, x, y)}`);
+    this.#parts.push(`<text fill="${inkOf(String(this.fillStyle))}"${this.#alpha()} ${this.#place(text, x, y)}`);
   }
 
   #draw(style: string): void {
@@ -136,16 +136,16 @@ export class SvgPen implements Pen {
     if (d !== "") this.#parts.push(`<path d="${d}" ${style}${this.#alpha()}/>`);
   }
 
-  /** Returns the rest of a text element, after its colors. */
+  /** Returns the end of a text element, which follows its colors. */
   #place(text: string, x: number, y: number): string {
     const { size, weight, italic, family } = this.#face();
     // attributes instead of a class: a picture may be embedded in a page with styles of its own
     const middle = this.textBaseline === "middle" ? size * 0.35 : 0;
     const style = `font-family="${xml(family)}" font-size="${size}"`;
-    const more = `${weight === 400 ? "" : ` font-weight="${weight}"`}${italic ? ' font-style="italic"' : ""}`;
+    const attributes = `${weight === 400 ? "" : ` font-weight="${weight}"`}${italic ? ' font-style="italic"' : ""}`;
     const end = { right: "end", center: "middle" }[this.textAlign as string];
     const anchor = end === undefined ? "" : ` text-anchor="${end}"`;
-    return `${style}${more}${anchor} x="${short(x)}" y="${short(y + middle)}">${xml(text)}</text>`;
+    return `${style}${attributes}${anchor} x="${short(x)}" y="${short(y + middle)}">${xml(text)}</text>`;
   }
 
   #face(): { size: number; weight: number; italic: boolean; family: string } {
@@ -159,13 +159,13 @@ export class SvgPen implements Pen {
   }
 
   #line(): string {
-    const dash = this.#dash.length > 0 ? ` stroke-dasharray="${this.#dash.map(fine).join(" ")}"` : "";
+    const dash = this.#dash.length > 0 ? ` stroke-dasharray="${this.#dash.map(precise).join(" ")}"` : "";
     const join = this.lineJoin === "round" ? ' stroke-linejoin="round"' : "";
-    return `stroke="${inked(String(this.strokeStyle))}" stroke-width="${fine(this.lineWidth)}"${join}${dash}`;
+    return `stroke="${inkOf(String(this.strokeStyle))}" stroke-width="${precise(this.lineWidth)}"${join}${dash}`;
   }
 
   #alpha(): string {
-    return this.globalAlpha === 1 ? "" : ` opacity="${fine(this.globalAlpha)}"`;
+    return this.globalAlpha === 1 ? "" : ` opacity="${precise(this.globalAlpha)}"`;
   }
 }
 
@@ -174,7 +174,7 @@ function short(x: number): string {
   return String(Math.round(x * 10) / 10);
 }
 
-function fine(x: number): string {
+function precise(x: number): string {
   return String(Math.round(x * 10_000) / 10_000);
 }
 
@@ -182,13 +182,13 @@ function fine(x: number): string {
  * Returns a color as all readers of SVG know it: browsers compute `color-mix()` to `color(srgb …)`, which only browsers
  * of the same years can read.
  */
-export function inked(color: string): string {
-  const found = /^(color\(srgb|rgba?\() ?([^)]+)\)$/.exec(color);
-  if (found === null) return xml(color);
-  const scale = found[1] === "color(srgb" ? 255 : 1;
-  const [r, g, b, alpha = 1] = found[2].split(/[ ,/]+/).map(Number);
+export function inkOf(color: string): string {
+  const match = /^(color\(srgb|rgba?\() ?([^)]+)\)$/.exec(color);
+  if (match === null) return xml(color);
+  const scale = match[1] === "color(srgb" ? 255 : 1;
+  const [r, g, b, alpha = 1] = match[2].split(/[ ,/]+/).map(Number);
   const rgb = [r, g, b].map((part) => Math.round(part * scale));
-  if (alpha < 1) return `rgba(${rgb.join(",")},${fine(alpha)})`;
+  if (alpha < 1) return `rgba(${rgb.join(",")},${precise(alpha)})`;
   return `#${rgb.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
 }
 

@@ -68,7 +68,7 @@ export function readTheme(root: HTMLElement, categories: readonly string[]): The
 }
 
 const DARK = "onnx-nb-dark";
-const OWN = "onnx-nb-own-theme";
+const OWN_THEME = "onnx-nb-own-theme";
 
 /** Returns whether a root has dark colors; `watchTheme` keeps it so. */
 export function isDrawnDark(root: HTMLElement): boolean {
@@ -79,9 +79,9 @@ export function isDrawnDark(root: HTMLElement): boolean {
 export function watchTheme(root: HTMLElement, changed: () => void, signal: AbortSignal): void {
   const apply = (): boolean => {
     const before = root.className;
-    const { dark, own } = detect(root);
+    const { dark, overrides } = detect(root);
     root.classList.toggle(DARK, dark);
-    root.classList.toggle(OWN, own);
+    root.classList.toggle(OWN_THEME, overrides);
     return root.className !== before;
   };
   const turn = (): void => {
@@ -89,11 +89,11 @@ export function watchTheme(root: HTMLElement, changed: () => void, signal: Abort
     changed();
   };
   const page: readonly Node[] = [document.body, document.documentElement];
-  const observer = new MutationObserver((seen) => {
+  const observer = new MutationObserver((mutations) => {
     // a page may have several themes that are dark
-    if (apply() || seen.some(({ target }) => page.includes(target))) changed();
+    if (apply() || mutations.some(({ target }) => page.includes(target))) changed();
   });
-  const watched = {
+  const observation = {
     attributes: true,
     attributeFilter: [
       "data-theme",
@@ -105,18 +105,18 @@ export function watchTheme(root: HTMLElement, changed: () => void, signal: Abort
     ],
   };
   const place = (): void => {
-    for (const element of outwards(root)) observer.observe(element, watched);
+    for (const element of outwards(root)) observer.observe(element, observation);
   };
   apply();
   place();
-  for (const element of page) observer.observe(element, watched);
+  for (const element of page) observer.observe(element, observation);
   if (!root.isConnected) {
-    const placed = new ResizeObserver(() => {
-      placed.disconnect();
+    const sizeObserver = new ResizeObserver(() => {
+      sizeObserver.disconnect();
       place();
       if (apply()) changed();
     });
-    placed.observe(root);
+    sizeObserver.observe(root);
   }
   if (typeof matchMedia === "function") {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", turn, { signal });
@@ -124,7 +124,7 @@ export function watchTheme(root: HTMLElement, changed: () => void, signal: Abort
   signal.addEventListener("abort", () => observer.disconnect(), { once: true });
 }
 
-/** Returns an element and those around it, also around the shadow roots that it is in. */
+/** Returns an element and its ancestors, across the borders of shadow roots. */
 function* outwards(element: Element): Generator<Element> {
   for (let at: Element | undefined | null = element; at; ) {
     yield at;
@@ -133,14 +133,14 @@ function* outwards(element: Element): Generator<Element> {
 }
 
 /** Returns whether to draw dark, and whether that overrides the page (then its own variables are ignored). */
-function detect(root: HTMLElement): { dark: boolean; own: boolean } {
+function detect(root: HTMLElement): { dark: boolean; overrides: boolean } {
   const page = pageTheme();
-  const chosen = root.closest<HTMLElement>("[data-theme=light], [data-theme=dark]")?.dataset.theme;
-  if (chosen !== undefined) return { dark: chosen === "dark", own: page !== (chosen === "dark") };
-  if (page !== undefined) return { dark: page, own: false };
+  const theme = root.closest<HTMLElement>("[data-theme=light], [data-theme=dark]")?.dataset.theme;
+  if (theme !== undefined) return { dark: theme === "dark", overrides: page !== (theme === "dark") };
+  if (page !== undefined) return { dark: page, overrides: false };
   const colab = document.documentElement.getAttribute("theme");
   const system = typeof matchMedia === "function" && matchMedia("(prefers-color-scheme: dark)").matches;
-  return { dark: colab === null ? (darkAround(root) ?? system) : colab === "dark", own: true };
+  return { dark: colab === null ? (hasDarkPage(root) ?? system) : colab === "dark", overrides: true };
 }
 
 /** Returns whether JupyterLab or VS Code, whose colors are variables, has a dark theme; undefined elsewhere. */
@@ -154,7 +154,7 @@ function pageTheme(): boolean | undefined {
 }
 
 /** Returns whether what the page paints behind an element is dark; undefined if that cannot be known. */
-function darkAround(root: HTMLElement): boolean | undefined {
+function hasDarkPage(root: HTMLElement): boolean | undefined {
   for (const element of outwards(root)) {
     const dark = element === root ? undefined : isDark(getComputedStyle(element).backgroundColor);
     if (dark !== undefined) return dark;
@@ -216,7 +216,7 @@ const STEPS = 64;
 const EVEN = 0.179;
 
 export function createRamp(dark: boolean): Ramp {
-  const stops = (dark ? DARK_STOPS : LIGHT_STOPS).map(parsed);
+  const stops = (dark ? DARK_STOPS : LIGHT_STOPS).map(parseHex);
   const table = Array.from({ length: STEPS + 1 }, (_, step) => between(stops, step / STEPS));
   const colors = table.map(([r, g, b]) => `rgb(${r} ${g} ${b})`);
   const inks = table.map((rgb) => (luminance(rgb) > EVEN ? "#000000" : "#ffffff"));
@@ -231,38 +231,38 @@ export function createRamp(dark: boolean): Ramp {
 /** Colors of labels, legible in both themes and told apart by people who are color-blind (after Okabe and Ito). */
 const LABELS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b8a000", "#7a6fd0"];
 /** Label of scopes whose nodes have different ones, as `analysis/view/overlays.py` names it. */
-const SEVERAL = "several";
+const MIXED_LABEL = "several";
 
 /** Returns the fill of a label, the last one for all less frequent labels, and text that is legible on it. */
 export function labelColor(labels: readonly string[], at: number): { fill: string; ink: string } {
-  const fill = labels[at] === SEVERAL ? "#87919c" : LABELS[Math.min(at, LABELS.length - 1)];
-  return { fill, ink: luminance(parsed(fill)) > EVEN ? "#000000" : "#ffffff" };
+  const fill = labels[at] === MIXED_LABEL ? "#87919c" : LABELS[Math.min(at, LABELS.length - 1)];
+  return { fill, ink: luminance(parseHex(fill)) > EVEN ? "#000000" : "#ffffff" };
 }
 
-/** Returns what a legend lists: each color with the labels that have it, of which there are more than colors. */
+/** Returns the rows of a legend: each color with its labels. The last color has all less frequent labels. */
 export function labelKeys(labels: readonly string[]): { text: string; from: number; to: number; fill: string }[] {
-  const named = labels.length - Number(labels.at(-1) === SEVERAL);
-  const own = named > LABELS.length ? LABELS.length - 1 : named;
+  const labelCount = labels.length - Number(labels.at(-1) === MIXED_LABEL);
+  const colorCount = labelCount > LABELS.length ? LABELS.length - 1 : labelCount;
   const key = (text: string, from: number, to = from + 1) => ({ text, from, to, fill: labelColor(labels, from).fill });
   return [
-    ...labels.slice(0, own).map((name, at) => key(name || "none", at)),
-    ...(own < named ? [key(`${named - own} others`, own, named)] : []),
-    ...labels.slice(named).map((name) => key(name, named)),
+    ...labels.slice(0, colorCount).map((name, at) => key(name || "none", at)),
+    ...(colorCount < labelCount ? [key(`${labelCount - colorCount} others`, colorCount, labelCount)] : []),
+    ...labels.slice(labelCount).map((name) => key(name, labelCount)),
   ];
 }
 
 type Rgb = readonly [number, number, number];
 
-function parsed(hex: string): Rgb {
+function parseHex(hex: string): Rgb {
   const number = Number.parseInt(hex.slice(1), 16);
   return [number >> 16, (number >> 8) & 255, number & 255];
 }
 
 function between(stops: readonly Rgb[], t: number): Rgb {
   const at = Math.min(stops.length - 2, Math.floor(t * (stops.length - 1)));
-  const rest = t * (stops.length - 1) - at;
+  const fraction = t * (stops.length - 1) - at;
   const mix = (channel: 0 | 1 | 2): number =>
-    Math.round(stops[at][channel] * (1 - rest) + stops[at + 1][channel] * rest);
+    Math.round(stops[at][channel] * (1 - fraction) + stops[at + 1][channel] * fraction);
   return [mix(0), mix(1), mix(2)];
 }
 

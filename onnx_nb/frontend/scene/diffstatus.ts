@@ -1,11 +1,9 @@
 /** Status of each box of a graph that is compared with another one: added, removed, changed or folded. */
 
+import type { DiffStatus, DiffStatusData } from "../protocol/diff.ts";
 import { BOX } from "./scene.ts";
 
 export const DIFF = { SAME: 0, ONLY: 1, CHANGED: 2, FOLDED: 3 } as const;
-
-/** "new" replaces "added" where both graphs are one model before and after */
-export type DiffStatus = "removed" | "added" | "changed" | "folded" | "new";
 
 /** A sign for each status in addition to its color, for people who cannot distinguish the colors. */
 export const SIGNS: Readonly<Record<DiffStatus, string>> = {
@@ -16,20 +14,6 @@ export const SIGNS: Readonly<Record<DiffStatus, string>> = {
   new: "+",
 };
 
-export interface DiffStatusData {
-  /** the status of nodes and values that only this graph has */
-  readonly only: "removed" | "added" | "new";
-  /** the word for folded nodes */
-  readonly folded: string;
-  /** a DIFF by node and by value */
-  readonly nodes: Uint8Array;
-  readonly values: Uint8Array;
-  /** by scope, number of such nodes at any depth */
-  readonly scopeOnly: Int32Array;
-  readonly scopeChanged: Int32Array;
-  readonly scopeFolded: Int32Array;
-}
-
 export class DiffStatuses {
   readonly #data: DiffStatusData;
 
@@ -39,32 +23,32 @@ export class DiffStatuses {
 
   /** Returns the status of a box; null if nothing differs. */
   of(kind: number, id: number): DiffStatus | null {
-    const { only, nodes, values, scopeOnly, scopeChanged, scopeFolded } = this.#data;
+    const { ownStatus, nodes, values, scopeOwnCount, scopeChangeCount, scopeFoldCount } = this.#data;
     if (kind === BOX.SCOPE || kind === BOX.OPEN) {
-      if (scopeChanged[id] > 0) return "changed";
-      return scopeOnly[id] > 0 ? only : scopeFolded[id] > 0 ? "folded" : null;
+      if (scopeChangeCount[id] > 0) return "changed";
+      return scopeOwnCount[id] > 0 ? ownStatus : scopeFoldCount[id] > 0 ? "folded" : null;
     }
     const status = kind === BOX.NODE ? nodes[id] : values[id];
-    return [null, only, "changed" as const, "folded" as const][status] ?? null;
+    return [null, ownStatus, "changed" as const, "folded" as const][status] ?? null;
   }
 
   /** Returns "removed"; for a closed scope "2 removed, 3 changed", in short "−2 ~3". */
-  say(kind: number, id: number): { readonly long: string; readonly short: string } {
+  say(kind: number, id: number): { readonly text: string; readonly short: string } {
     const status = this.of(kind, id);
-    if (status === null) return { long: "", short: "" };
-    const { only, folded, scopeOnly, scopeChanged, scopeFolded } = this.#data;
+    if (status === null) return { text: "", short: "" };
+    const { ownStatus, foldedWord, scopeOwnCount, scopeChangeCount, scopeFoldCount } = this.#data;
     if (kind !== BOX.SCOPE && kind !== BOX.OPEN) {
-      return { long: status === "folded" ? folded : status, short: SIGNS[status] };
+      return { text: status === "folded" ? foldedWord : status, short: SIGNS[status] };
     }
     const counts = [
-      [scopeOnly[id], only],
-      [scopeChanged[id], "changed"],
-      [scopeFolded[id], "folded"],
+      [scopeOwnCount[id], ownStatus],
+      [scopeChangeCount[id], "changed"],
+      [scopeFoldCount[id], "folded"],
     ] as const;
-    const words = (word: DiffStatus): string => (word === "folded" ? folded : word);
+    const words = (word: DiffStatus): string => (word === "folded" ? foldedWord : word);
     const there = counts.filter(([count]) => count > 0);
     return {
-      long: there.map(([count, word]) => `${count} ${words(word)}`).join(", "),
+      text: there.map(([count, word]) => `${count} ${words(word)}`).join(", "),
       short: there.map(([count, word]) => `${SIGNS[word]}${count}`).join(" "),
     };
   }

@@ -3,27 +3,27 @@
 type Lists = readonly ArrayLike<number>[];
 
 export class Interner<T> {
-  readonly #known = new Map<number, { readonly lists: Lists; readonly made: T }[]>();
+  readonly #entries = new Map<number, { readonly lists: Lists; readonly value: T }[]>();
   #size = 0;
 
   /**
    * Returns the value created for equal lists, or creates it; the lists must not change afterwards.
    *
-   * @param most maximum number of values kept
+   * @param limit maximum number of values kept
    */
-  of(lists: Lists, make: () => T, most = Number.POSITIVE_INFINITY): T {
+  of(lists: Lists, make: () => T, limit = Number.POSITIVE_INFINITY): T {
     const key = hash(lists);
-    const same = this.#known.get(key) ?? [];
-    const known = same.find((each) => equal(each.lists, lists));
-    if (known !== undefined) return known.made;
-    const made = make();
-    if (this.#size < most) this.#known.set(key, [...same, { lists, made }]);
+    const bucket = this.#entries.get(key) ?? [];
+    const entry = bucket.find((entry) => equalLists(entry.lists, lists));
+    if (entry !== undefined) return entry.value;
+    const value = make();
+    if (this.#size < limit) this.#entries.set(key, [...bucket, { lists, value }]);
     this.#size++;
-    return made;
+    return value;
   }
 
   clear(): void {
-    this.#known.clear();
+    this.#entries.clear();
     this.#size = 0;
   }
 }
@@ -45,14 +45,14 @@ function hash(lists: Lists): number {
   return sum;
 }
 
-function equal(a: Lists, b: Lists): boolean {
+function equalLists(a: Lists, b: Lists): boolean {
   if (a.length !== b.length) return false;
   for (let list = 0; list < a.length; list++) {
-    const ours = a[list];
-    const theirs = b[list];
-    if (ours === theirs) continue;
-    if (ours.length !== theirs.length) return false;
-    for (let at = 0; at < ours.length; at++) if (ours[at] !== theirs[at]) return false;
+    const listA = a[list];
+    const listB = b[list];
+    if (listA === listB) continue;
+    if (listA.length !== listB.length) return false;
+    for (let at = 0; at < listA.length; at++) if (listA[at] !== listB[at]) return false;
   }
   return true;
 }

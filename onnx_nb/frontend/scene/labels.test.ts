@@ -1,9 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
-import { scaled } from "./formatting.ts";
+import { formatCompact } from "./formatting.ts";
 import { briefly, briefType, elide, Labels, shortDtype, TEXT, typeText } from "./labels.ts";
-import type { Label } from "./scene.ts";
-import { BOX } from "./scene.ts";
+import { BOX, type Label } from "./scene.ts";
 
 function widthOf(label: Label, kind: number): number {
   if (kind === BOX.INPUT || kind === BOX.OUTPUT) {
@@ -152,7 +151,7 @@ describe("labels", () => {
     expect(
       ["float32", "bfloat16", "int64", "uint8", "bool", "float8e4m3fn", "complex64", "seq(float32)"].map(shortDtype),
     ).toEqual(["f32", "bf16", "i64", "u8", "bool", "f8e4m3fn", "c64", "seq(f32)"]);
-    expect([7, 999, 1000, 7_087_872, 109_482_240, 1.3e9].map(scaled)).toEqual([
+    expect([7, 999, 1000, 7_087_872, 109_482_240, 1.3e9].map(formatCompact)).toEqual([
       "7",
       "999",
       "1.0 k",

@@ -1,7 +1,7 @@
 /** The text in a box and on an edge, elided to fit, and the size of the box that holds it. */
 
 import { attributePairs, type Columns, NODE_DIFFERS, SCOPE_KIND } from "../protocol/columns.ts";
-import { counted, scaled } from "./formatting.ts";
+import { countOf, formatCompact } from "./formatting.ts";
 import { Interner } from "./interner.ts";
 import { BOX, type Label, type Pair } from "./scene.ts";
 
@@ -17,7 +17,7 @@ export function briefly(measure: Measure): Measure {
   return Object.assign((text: string, fontPx: number, bold: boolean) => measure(text, fontPx, bold), { brief: true });
 }
 
-export interface Fitted {
+export interface FittedLabel {
   readonly label: Label;
   readonly w: number;
   readonly h: number;
@@ -47,23 +47,23 @@ const CLOSED = { minWidth: 104, right: 11, height: 25 };
 const BRIEF = { note: 96, less: 1 };
 const PILL = { side: 16, height: 24, minWidth: 56, maxWidth: 320 };
 /** Characters of a text that are measured; longer ones are shortened first. */
-const LONGEST = 300;
+const MAX_MEASURED_CHARACTERS = 300;
 
 /** Maximum number of distinct node labels cached; labels that contain numbers may all differ. */
-const REMEMBERED = 500;
+const MAX_CACHED_LABELS = 500;
 
 /** The text of every box and the size that holds it; for an open scope the minimum size of its title strip. */
 export class Labels {
   readonly #columns: Columns;
   readonly #measure: Measure;
-  readonly #nodes = new Interner<Fitted>();
+  readonly #nodes = new Interner<FittedLabel>();
 
   constructor(columns: Columns, measure: Measure) {
     this.#columns = columns;
     this.#measure = measure;
   }
 
-  of(kind: number, id: number): Fitted {
+  of(kind: number, id: number): FittedLabel {
     switch (kind) {
       case BOX.NODE:
         return this.#node(id);
@@ -76,7 +76,7 @@ export class Labels {
   }
 
   /** Returns the label of a node, which most nodes share with others. */
-  #node(node: number): Fitted {
+  #node(node: number): FittedLabel {
     const { nodeOp, nodeModule, nodeAttributes, nodeFlags, inPtr, inValue, valueLiteral, valueShape, valueDtype } =
       this.#columns;
     const parts = [nodeOp[node], nodeModule[node], nodeAttributes[node], nodeFlags[node] & NODE_DIFFERS];
@@ -85,15 +85,15 @@ export class Labels {
       if (value < 0 || !this.#columns.isConstant(value)) continue;
       parts.push(k - inPtr[node], valueLiteral[value], valueShape[value], valueDtype[value]);
     }
-    return this.#nodes.of([parts], () => fitNode(this.#columns, node, this.#measure), REMEMBERED);
+    return this.#nodes.of([parts], () => fitNode(this.#columns, node, this.#measure), MAX_CACHED_LABELS);
   }
 }
 
 /** Pixels from the top of a box to its text, if the box is higher than its text (many ports) or brief. */
 export function textTop(kind: number, rows: number, h: number): number {
-  const own = kind === BOX.NODE ? NODE : kind === BOX.SCOPE ? CLOSED : PILL;
+  const style = kind === BOX.NODE ? NODE : kind === BOX.SCOPE ? CLOSED : PILL;
   const step = kind === BOX.NODE ? TEXT.node.lineStep : TEXT.scope.lineStep;
-  return Math.max(-BRIEF.less, Math.round((h - own.height - step * rows) / 2));
+  return Math.max(-BRIEF.less, Math.round((h - style.height - step * rows) / 2));
 }
 
 /** Returns "batch×seq×768 f32" for a value; "" if neither is known. */
@@ -132,43 +132,43 @@ export function elide(
   measure: Measure,
   where: "end" | "middle" = "end",
 ): string {
-  const long = text.length > LONGEST;
-  const ends = long ? text.slice(0, LONGEST / 2) + text.slice(-LONGEST / 2) : text;
-  const whole = ends.replace(CONTROLS, " ").replace(HALVES, "");
-  if (!long && measure(whole, fontPx, bold) <= width) return whole;
-  const shortened = (length: number): string => {
+  const isLong = text.length > MAX_MEASURED_CHARACTERS;
+  const ends = isLong ? text.slice(0, MAX_MEASURED_CHARACTERS / 2) + text.slice(-MAX_MEASURED_CHARACTERS / 2) : text;
+  const full = ends.replace(CONTROLS, " ").replace(HALVES, "");
+  if (!isLong && measure(full, fontPx, bold) <= width) return full;
+  const shorten = (length: number): string => {
     const back = where === "end" ? 0 : Math.floor(length / 2);
-    const head = whole.slice(0, length - back).trimEnd();
-    return `${head}…${back === 0 ? "" : whole.slice(-back)}`.replace(HALVES, "");
+    const head = full.slice(0, length - back).trimEnd();
+    return `${head}…${back === 0 ? "" : full.slice(-back)}`.replace(HALVES, "");
   };
   let low = 0;
-  let high = whole.length - 1;
+  let high = full.length - 1;
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (measure(shortened(middle), fontPx, bold) <= width) low = middle;
+    if (measure(shorten(middle), fontPx, bold) <= width) low = middle;
     else high = middle - 1;
   }
-  return low <= 0 ? "…" : shortened(low);
+  return low <= 0 ? "…" : shorten(low);
 }
 
-function fitNode(columns: Columns, node: number, measure: Measure): Fitted {
+function fitNode(columns: Columns, node: number, measure: Measure): FittedLabel {
   const domain = columns.domainOf(node);
   const op = columns.opOf(node);
   const title = elide(op, MAX_WIDTH - 30, TEXT.title, true, measure);
   const pairs = [...constants(columns, node), ...attributePairs(columns.str(columns.nodeAttributes[node]))];
   const full = [`${op} ${domain}`.trim(), ...pairs.map(([key, value]) => `${key} ${value}`)].join("\n");
   const differs = (columns.nodeFlags[node] & NODE_DIFFERS) === 0 ? "" : "differs";
-  const own = domain === "" || domain === "ai.onnx" ? "" : domain;
+  const shownDomain = domain === "" || domain === "ai.onnx" ? "" : domain;
   // one line has room for it at projections only, in place of the shape of the weights
   const linear = columns.meta.categories[columns.categoryOf(node)] === "linear";
   const module = measure.brief === true && !linear ? "" : moduleText(columns, node);
-  const note = [differs, module, own].filter((part) => part !== "").join(" ");
+  const note = [differs, module, shownDomain].filter((part) => part !== "").join(" ");
   if (measure.brief === true) {
     // the op and what distinguishes it best: its module or domain, or else its first weight or scalar
     const sub = elide(note || (pairs[0]?.[1] ?? ""), BRIEF.note, TEXT.line, false, measure, "middle");
-    const whole = title === op && (pairs.length === 0 || (pairs.length === 1 && sub === pairs[0][1]));
+    const isComplete = title === op && (pairs.length === 0 || (pairs.length === 1 && sub === pairs[0][1]));
     return {
-      label: { title, sub, lines: [], full: whole ? "" : full },
+      label: { title, sub, lines: [], full: isComplete ? "" : full },
       w: Math.max(NODE.minWidth, Math.ceil(titleWidth(title, sub, measure) + TEXT.node.x + NODE.right)),
       h: NODE.height - 2 * BRIEF.less,
     };
@@ -176,54 +176,54 @@ function fitNode(columns: Columns, node: number, measure: Measure): Fitted {
   const room = MAX_WIDTH - TEXT.node.x - NODE.right;
   const left = room - measure(title, TEXT.title, true) - TEXT.gap;
   const sub = note === "" ? "" : elide(note, left, TEXT.line, false, measure);
-  const { lines, elided } = pack(pairs, 186, measure);
+  const { lines, isElided } = pack(pairs, 186, measure);
   const width = Math.max(titleWidth(title, sub, measure), ...lines.map((row) => rowWidth(row, measure)));
   return {
-    label: { title, sub, lines, full: elided || title !== op || sub !== note ? full : "" },
+    label: { title, sub, lines, full: isElided || title !== op || sub !== note ? full : "" },
     w: Math.max(NODE.minWidth, Math.min(MAX_WIDTH, Math.ceil(width + TEXT.node.x + NODE.right))),
     h: NODE.height + TEXT.node.lineStep * lines.length,
   };
 }
 
-/** Returns the name of the module of which a node is all, unless it only repeats the op or a number. */
+/** Returns the name of the module that consists of this node only, unless the name repeats the op or is a number. */
 function moduleText(columns: Columns, node: number): string {
   const name = columns.str(columns.nodeModule[node]);
   return /^\d*$/.test(name) || name.toLowerCase() === columns.opOf(node).toLowerCase() ? "" : name;
 }
 
-function fitScope(columns: Columns, scope: number, open: boolean, measure: Measure): Fitted {
+function fitScope(columns: Columns, scope: number, open: boolean, measure: Measure): FittedLabel {
   const owner = columns.scopeNode[scope];
   const body = columns.scopeKind[scope] === SCOPE_KIND.BODY && owner >= 0;
   const name = columns.str(columns.scopeName[scope]);
   const full = (body ? columns.opOf(owner) : name) || "…";
-  const multiple = multipleText(columns, scope);
-  const note = [body ? (name === full ? "" : name) : columns.str(columns.scopeClass[scope]), multiple];
+  const repeatText = multipleText(columns, scope);
+  const note = [body ? (name === full ? "" : name) : columns.str(columns.scopeClass[scope]), repeatText];
   const room = MAX_WIDTH - TEXT.scope.titleX - CLOSED.right;
-  const multipleWidth = multiple === "" ? 0 : measure(multiple, TEXT.line, false) + TEXT.keyGap;
-  const reserved = multiple === "" ? 0 : multipleWidth + TEXT.gap;
-  const title = elide(full, room - reserved, TEXT.title, true, measure, "middle");
+  const multipleWidth = repeatText === "" ? 0 : measure(repeatText, TEXT.line, false) + TEXT.keyGap;
+  const repeatRoom = repeatText === "" ? 0 : multipleWidth + TEXT.gap;
+  const title = elide(full, room - repeatRoom, TEXT.title, true, measure, "middle");
   const left = room - measure(title, TEXT.title, true) - TEXT.gap;
   const contents = contentsText(columns, scope);
   const difference = columns.str(columns.scopeDifference[scope]);
-  const whole = [`${full} ${note.join(" ")}`.trim(), contents, ...(difference === "" ? [] : [difference])].join("\n");
+  const details = [`${full} ${note.join(" ")}`.trim(), contents, ...(difference === "" ? [] : [difference])].join("\n");
   if (measure.brief === true) {
-    const size = multiple || (open ? "" : contents.split(" · ")[0]);
-    const said = size === "" || left < 24 ? "" : elide(size, left, TEXT.line, false, measure);
-    const taken = titleWidth(title, said, measure);
+    const size = repeatText || (open ? "" : contents.split(" · ")[0]);
+    const sizeText = size === "" || left < 24 ? "" : elide(size, left, TEXT.line, false, measure);
+    const titleSpace = titleWidth(title, sizeText, measure);
     return {
-      label: { title, sub: said, lines: [], full: whole },
-      w: Math.max(open ? 0 : NODE.minWidth, Math.ceil(taken + TEXT.scope.titleX + CLOSED.right)),
+      label: { title, sub: sizeText, lines: [], full: details },
+      w: Math.max(open ? 0 : NODE.minWidth, Math.ceil(titleSpace + TEXT.scope.titleX + CLOSED.right)),
       h: CLOSED.height - 2 * BRIEF.less,
     };
   }
   const kind =
     left - multipleWidth < 24 ? "" : elide(note[0] as string, left - multipleWidth, TEXT.line, false, measure);
-  const sub = left < multipleWidth ? "" : `${kind === "…" ? "" : kind} ${multiple}`.trim();
+  const sub = left < multipleWidth ? "" : `${kind === "…" ? "" : kind} ${repeatText}`.trim();
   const row: Pair = ["", elide(contents, room, TEXT.line, false, measure)];
-  const elided = whole !== `${`${title} ${sub}`.trim()}\n${row[1]}`;
+  const isElided = details !== `${`${title} ${sub}`.trim()}\n${row[1]}`;
   const width = Math.max(titleWidth(title, sub, measure), open ? 0 : measure(row[1], TEXT.line, false));
   return {
-    label: { title, sub, lines: open ? [] : [[row]], full: elided ? whole : "" },
+    label: { title, sub, lines: open ? [] : [[row]], full: isElided ? details : "" },
     w: Math.max(open ? 0 : CLOSED.minWidth, Math.min(MAX_WIDTH, Math.ceil(width + TEXT.scope.titleX + CLOSED.right))),
     h: CLOSED.height + (open ? 0 : TEXT.scope.lineStep),
   };
@@ -238,23 +238,23 @@ export function multipleText(columns: Columns, scope: number): string {
 
 function contentsText(columns: Columns, scope: number): string {
   const repeat = columns.scopeRepeat[scope];
-  const each = columns.isRow(scope) && repeat > 1 && columns.scopeNodes[scope] % repeat === 0;
-  const share = each ? repeat : 1;
-  const ops = `${counted(columns.scopeNodes[scope] / share, "op")}${each ? " each" : ""}`;
+  const perMember = columns.isRow(scope) && repeat > 1 && columns.scopeNodes[scope] % repeat === 0;
+  const share = perMember ? repeat : 1;
+  const ops = `${countOf(columns.scopeNodes[scope] / share, "op")}${perMember ? " each" : ""}`;
   const params = columns.scopeParams[scope] / share;
-  return params > 0 ? `${ops} · ${scaled(params)} ${params === 1 ? "parameter" : "parameters"}` : ops;
+  return params > 0 ? `${ops} · ${formatCompact(params)} ${params === 1 ? "parameter" : "parameters"}` : ops;
 }
 
-function fitPill(columns: Columns, value: number, measure: Measure): Fitted {
+function fitPill(columns: Columns, value: number, measure: Measure): FittedLabel {
   const name = columns.valueNameOf(value);
-  const whole = `${columns.shapeOf(value)} ${columns.dtypeOf(value)}`.trim();
-  const type = measure.brief === true ? "" : whole; // its edge shows it as well
+  const fullType = `${columns.shapeOf(value)} ${columns.dtypeOf(value)}`.trim();
+  const type = measure.brief === true ? "" : fullType; // its edge shows it as well
   const sub = elide(type, 200, TEXT.pill, true, measure, "middle");
-  const used = sub === "" ? 0 : measure(sub, TEXT.pill, true) + TEXT.gap;
-  const title = elide(name, PILL.maxWidth - 2 * PILL.side - used, TEXT.pill, true, measure, "middle");
+  const typeWidth = sub === "" ? 0 : measure(sub, TEXT.pill, true) + TEXT.gap;
+  const title = elide(name, PILL.maxWidth - 2 * PILL.side - typeWidth, TEXT.pill, true, measure, "middle");
   return {
-    label: { title, sub, lines: [], full: title === name && sub === whole ? "" : `${name} ${whole}`.trim() },
-    w: Math.max(PILL.minWidth, Math.ceil(measure(title, TEXT.pill, true) + used + 2 * PILL.side)),
+    label: { title, sub, lines: [], full: title === name && sub === fullType ? "" : `${name} ${fullType}`.trim() },
+    w: Math.max(PILL.minWidth, Math.ceil(measure(title, TEXT.pill, true) + typeWidth + 2 * PILL.side)),
     h: PILL.height - (measure.brief === true ? 2 * BRIEF.less : 0),
   };
 }
@@ -270,9 +270,9 @@ function constants(columns: Columns, node: number): Pair[] {
 }
 
 /** Arranges pairs in at most MAX_ROWS rows of `width` px; text that does not fit becomes "…". */
-function pack(pairs: readonly Pair[], width: number, measure: Measure): { lines: Pair[][]; elided: boolean } {
+function pack(pairs: readonly Pair[], width: number, measure: Measure): { lines: Pair[][]; isElided: boolean } {
   const lines: Pair[][] = [];
-  let used = 0;
+  let lineWidth = 0;
   const ellipsis = measure("…", TEXT.line, false) + TEXT.keyGap;
   for (const [rawKey, rawValue] of pairs) {
     const key = elide(rawKey, width / 2, TEXT.line, false, measure);
@@ -280,22 +280,22 @@ function pack(pairs: readonly Pair[], width: number, measure: Measure): { lines:
     const value = elide(rawValue, width - keyWidth, TEXT.line, false, measure, "middle");
     const pairWidth = keyWidth + measure(value, TEXT.line, false);
     const last = lines.at(-1);
-    if (last !== undefined && used + TEXT.gap + pairWidth + (lines.length === MAX_ROWS ? ellipsis : 0) <= width) {
+    if (last !== undefined && lineWidth + TEXT.gap + pairWidth + (lines.length === MAX_ROWS ? ellipsis : 0) <= width) {
       last.push([key, value]);
-      used += TEXT.gap + pairWidth;
+      lineWidth += TEXT.gap + pairWidth;
     } else if (lines.length < MAX_ROWS) {
       lines.push([[key, value]]);
-      used = pairWidth;
+      lineWidth = pairWidth;
     } else {
-      if (last !== undefined && used + ellipsis <= width + ellipsis) last.push(["", "…"]);
-      return { lines, elided: true };
+      if (last !== undefined && lineWidth + ellipsis <= width + ellipsis) last.push(["", "…"]);
+      return { lines, isElided: true };
     }
   }
-  const elided = lines.flat().some(([key, value], index) => {
+  const isElided = lines.flat().some(([key, value], index) => {
     const pair = pairs[index];
     return pair === undefined || pair[0] !== key || pair[1] !== value;
   });
-  return { lines, elided };
+  return { lines, isElided };
 }
 
 function titleWidth(title: string, sub: string, measure: Measure): number {

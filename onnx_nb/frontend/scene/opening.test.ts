@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
+import { buildScene, createCache, fitsInto } from "../layout/build.ts";
 import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
-import { buildScene, createCache, fitsInto } from "./build.ts";
 import { briefly } from "./labels.ts";
 import { defaultOpen, type Fits, opening } from "./opening.ts";
 

@@ -4,21 +4,21 @@ import { type Columns, oncePerModel, SCOPE_KIND } from "../protocol/columns.ts";
 import { scopesOf } from "./scopegraph.ts";
 
 /** Maximum number of nodes of a graph that is shown in full. */
-const FEW = 24;
+const MAX_NODES_SHOWN = 24;
 /** Number of boxes that is enough at first … */
-const ENOUGH = 20;
+const MIN_BOXES = 20;
 /** … and the number that is too many to take in. */
-const MANY = 60;
+const MAX_BOXES = 60;
 /** Zooms tried if even the closed scopes do not fit, as long as text stays readable. */
 const SMALL_ZOOMS = [0.66, 0.58] as const;
 /** Maximum number of scopes that fail to fit before the search ends */
 const TRIES = 10;
-/** A scope with fewer nodes than this part of one that does not fit says little about the model. */
+/** Part of the nodes of a scope that did not fit, below which a sibling is too small to say much about the model. */
 const TRIVIAL = 1 / 3;
 /** Scopes whose names differ in a number are equal if one has at most this many times the nodes of the other. */
-const SIMILAR = 4;
+const MAX_SIZE_RATIO = 4;
 /** Boxes of a scope that opens wherever the first of its equals did. */
-const SMALL = 6;
+const MAX_EXAMPLE_BOXES = 6;
 
 /**
  * Finds the column height in px at which these open scopes fit the view at a zoom, with full or brief labels: 0 if one
@@ -40,46 +40,46 @@ export interface Opening {
  * Chooses the scopes open at first: they show enough of the model and fit the view at a readable size, as large
  * as possible. If few boxes fit, labels become brief to make room for more.
  *
- * @param where what `fits` depends on, besides the columns: nothing is searched twice for the same
+ * @param where key for what `fits` depends on besides the columns; the search runs once for each key
  */
 export function opening(columns: Columns, fits: Fits, where = ""): Opening {
-  const known = openings(columns);
-  const found = known.get(where) ?? searched(columns, fits);
-  if (where !== "") known.set(where, found);
-  return found;
+  const cache = openings(columns);
+  const cached = cache.get(where) ?? search(columns, fits);
+  if (where !== "") cache.set(where, cached);
+  return cached;
 }
 
 /** Openings found before, by the place that they were found for. */
 const openings = oncePerModel(() => new Map<string, Opening>());
 
-function searched(columns: Columns, fits: Fits): Opening {
-  const tried = new Map<string, number | null>();
+function search(columns: Columns, fits: Fits): Opening {
+  const heights = new Map<string, number | null>();
   /** several ways try the same scopes */
-  const known: Fits = (open, zoom, brief, columnHeight) => {
+  const cachedFits: Fits = (open, zoom, brief, columnHeight) => {
     const key = `${zoom} ${brief} ${columnHeight} ${[...open].sort()}`;
-    const found = tried.get(key);
-    if (found !== undefined) return found;
+    const height = heights.get(key);
+    if (height !== undefined) return height;
     const fitting = fits(open, zoom, brief, columnHeight);
-    tried.set(key, fitting);
+    heights.set(key, fitting);
     return fitting;
   };
   const at = (way: Way): Opening | null =>
-    opened(columns, (open, columnHeight) => known(open, way.zoom, way.brief, columnHeight), way);
-  let most: Opening | null = null;
+    openScopes(columns, (open, columnHeight) => cachedFits(open, way.zoom, way.brief, columnHeight), way);
+  let bestOpening: Opening | null = null;
   for (const trivia of [false, true]) {
     for (const way of WAYS) {
-      const found = at({ ...way, trivia });
-      if (found !== null && found.boxes > (most?.boxes ?? 0)) most = found;
-      if (most !== null && most.boxes >= ENOUGH) return most;
+      const candidate = at({ ...way, trivia });
+      if (candidate !== null && candidate.boxes > (bestOpening?.boxes ?? 0)) bestOpening = candidate;
+      if (bestOpening !== null && bestOpening.boxes >= MIN_BOXES) return bestOpening;
     }
   }
-  for (const zoom of SMALL_ZOOMS) most ??= at({ brief: true, deep: false, zoom });
-  return most ?? (opened(columns, anywhere) as Opening);
+  for (const zoom of SMALL_ZOOMS) bestOpening ??= at({ brief: true, depthFirst: false, zoom });
+  return bestOpening ?? (openScopes(columns, anywhere) as Opening);
 }
 
 /** Chooses the same for a view that has no size yet. */
 export function defaultOpen(columns: Columns): ReadonlySet<number> {
-  return (opened(columns, anywhere) as Opening).open;
+  return (openScopes(columns, anywhere) as Opening).open;
 }
 
 /** One way to open scopes. */
@@ -87,8 +87,8 @@ interface Way {
   /** labels are brief */
   readonly brief: boolean;
   /** open the largest scope next wherever it is, instead of level by level */
-  readonly deep: boolean;
-  /** open small scopes in the place of a large one that does not fit */
+  readonly depthFirst: boolean;
+  /** open small scopes where a large scope does not fit */
   readonly trivia?: boolean;
   /** zoom at which text must fit; a title has 12 px at 1 and 9 px at 0.75, rows are smaller */
   readonly zoom: number;
@@ -96,14 +96,14 @@ interface Way {
 
 /** Ways to open scopes; the first one that shows enough is taken. */
 const WAYS: readonly Way[] = [
-  { brief: false, deep: false, zoom: 0.9 },
-  { brief: false, deep: false, zoom: 0.8 },
-  { brief: true, deep: false, zoom: 0.9 },
-  { brief: true, deep: true, zoom: 0.85 },
-  { brief: true, deep: false, zoom: 0.75 },
-  { brief: true, deep: true, zoom: 0.75 },
+  { brief: false, depthFirst: false, zoom: 0.9 },
+  { brief: false, depthFirst: false, zoom: 0.8 },
+  { brief: true, depthFirst: false, zoom: 0.9 },
+  { brief: true, depthFirst: true, zoom: 0.85 },
+  { brief: true, depthFirst: false, zoom: 0.75 },
+  { brief: true, depthFirst: true, zoom: 0.75 },
 ];
-const FIRST: Way = { brief: false, deep: false, zoom: 1 };
+const FIRST: Way = { brief: false, depthFirst: false, zoom: 1 };
 
 const anywhere = (): number => 0;
 
@@ -118,82 +118,82 @@ const anywhere = (): number => 0;
  *
  * Null if even the closed scopes do not fit.
  */
-function opened(
+function openScopes(
   columns: Columns,
   fits: (open: ReadonlySet<number>, columnHeight: number) => number | null,
-  { brief, deep, trivia = true }: Way = FIRST,
+  { brief, depthFirst, trivia = true }: Way = FIRST,
 ): Opening | null {
   const scopes = scopesOf(columns);
   const itemCount = (scope: number): number => scopes.of(scope).kind.length;
   const { scopeKind, scopeNodes, scopeParent, scopeRepeat } = columns;
-  if (columns.nodeCount <= FEW) {
+  if (columns.nodeCount <= MAX_NODES_SHOWN) {
     const all = Array.from({ length: columns.scopeCount }, (_, scope) => scope);
     const open = new Set(all);
     const columnHeight = fits(open, 0);
     if (columnHeight !== null)
-      return { open, columnHeight, brief, boxes: all.reduce((sum, each) => sum + itemCount(each), 0) };
+      return { open, columnHeight, brief, boxes: all.reduce((sum, scope) => sum + itemCount(scope), 0) };
   }
   const open = new Set<number>([0]);
   let columnHeight = fits(open, 0);
   if (columnHeight === null) return null;
   let boxes = itemCount(0);
-  let failed = 0;
+  let failures = 0;
   /** scope → nodes of the largest one in it that did not fit */
-  const refused = new Map<number, number>();
+  const refusals = new Map<number, number>();
   const isRepeat = (scope: number): boolean => scopeKind[scope] === SCOPE_KIND.REPEAT;
   const weightOf = (scope: number): number => scopeNodes[scope] / (isRepeat(scope) ? scopeRepeat[scope] : 1);
   const firstOf = firstsOf(columns);
   const bySize = (a: number, b: number): number => weightOf(firstOf(b)) - weightOf(firstOf(a)) || a - b;
   const inside = (scope: number): number[] => Array.from(columns.childrenOf(scope)).sort(bySize);
   /** Opens all of these scopes or none, and of repeated layers the first one. */
-  const tryOpen = (...wanted: readonly number[]): boolean => {
-    const [parent, weight] = [scopeParent[wanted[0]], weightOf(wanted[0])];
-    const large = refused.get(parent) ?? 0;
-    if (failed > TRIES || (!trivia && weight < large * TRIVIAL)) return false;
-    const all = wanted.flatMap((each) => (isRepeat(each) ? [each, columns.childrenOf(each)[0]] : [each]));
-    const more = all.reduce((sum, each) => sum + itemCount(each), 0);
-    for (const each of all) open.add(each);
-    const tried = boxes + more <= MANY;
-    const fitting = tried ? fits(open, columnHeight ?? 0) : null;
+  const tryOpen = (...scopesToOpen: readonly number[]): boolean => {
+    const [parent, weight] = [scopeParent[scopesToOpen[0]], weightOf(scopesToOpen[0])];
+    const refusedSize = refusals.get(parent) ?? 0;
+    if (failures > TRIES || (!trivia && weight < refusedSize * TRIVIAL)) return false;
+    const all = scopesToOpen.flatMap((scope) => (isRepeat(scope) ? [scope, columns.childrenOf(scope)[0]] : [scope]));
+    const addition = all.reduce((sum, scope) => sum + itemCount(scope), 0);
+    for (const scope of all) open.add(scope);
+    const isTried = boxes + addition <= MAX_BOXES;
+    const fitting = isTried ? fits(open, columnHeight ?? 0) : null;
     if (fitting === null) {
-      for (const each of all) open.delete(each);
-      if (tried) failed++;
-      refused.set(parent, Math.max(large, weight));
+      for (const scope of all) open.delete(scope);
+      if (isTried) failures++;
+      refusals.set(parent, Math.max(refusedSize, weight));
       return false;
     }
     columnHeight = fitting;
-    boxes += more;
+    boxes += addition;
     return true;
   };
   /** first of equal siblings → the others */
-  const others = new Map<number, number[]>();
-  const gathered: number[] = [];
+  const siblings = new Map<number, number[]>();
+  const leftovers: number[] = [];
   /** the first of repeated layers, and open scopes in it: what is inside opens only if there is little else to see */
   const examples = new Set<number>();
   let level = inside(0);
   while (level.length > 0) {
-    const next = deep ? level.slice(1) : [];
-    for (const scope of deep ? level.slice(0, 1) : level) {
+    const next = depthFirst ? level.slice(1) : [];
+    for (const scope of depthFirst ? level.slice(0, 1) : level) {
       const kind = scopeKind[scope];
       if (kind === SCOPE_KIND.SIBLINGS) continue;
       const first = firstOf(scope);
-      if (kind === SCOPE_KIND.GATHERED && scopeRepeat[scope] <= 1) gathered.push(scope);
-      else if (first !== scope && (itemCount(scope) > SMALL || !open.has(first)))
-        others.set(first, [...(others.get(first) ?? []), scope]);
-      else if ((!examples.has(scopeParent[scope]) && !isRepeat(scope)) || boxes < ENOUGH) {
+      if (kind === SCOPE_KIND.GATHERED && scopeRepeat[scope] <= 1) leftovers.push(scope);
+      else if (first !== scope && (itemCount(scope) > MAX_EXAMPLE_BOXES || !open.has(first)))
+        siblings.set(first, [...(siblings.get(first) ?? []), scope]);
+      else if ((!examples.has(scopeParent[scope]) && !isRepeat(scope)) || boxes < MIN_BOXES) {
         if (!tryOpen(scope)) continue;
-        const opened = isRepeat(scope) ? columns.childrenOf(scope)[0] : scope;
-        if (opened !== scope || examples.has(scopeParent[scope])) examples.add(opened);
-        next.push(...inside(opened));
+        const example = isRepeat(scope) ? columns.childrenOf(scope)[0] : scope;
+        if (example !== scope || examples.has(scopeParent[scope])) examples.add(example);
+        next.push(...inside(example));
       }
     }
-    level = deep ? next.sort(bySize) : next;
+    level = depthFirst ? next.sort(bySize) : next;
   }
-  for (const [first, equal] of others) {
-    const together = open.has(first) && !equal.some(isRepeat) && tryOpen(...equal);
-    for (const scope of together ? [] : equal) if (boxes < ENOUGH) tryOpen(scope);
+  for (const [first, equals] of siblings) {
+    const openedTogether = open.has(first) && !equals.some(isRepeat) && tryOpen(...equals);
+    for (const scope of openedTogether ? [] : equals) if (boxes < MIN_BOXES) tryOpen(scope);
   }
-  for (const scope of gathered) if (boxes < ENOUGH) tryOpen(scope);
+  for (const scope of leftovers) if (boxes < MIN_BOXES) tryOpen(scope);
   return { open, columnHeight, brief, boxes };
 }
 
@@ -202,17 +202,17 @@ function firstsOf(columns: Columns): (scope: number) => number {
   const { scopeKind, scopeName, scopeNodes, scopeParent } = columns;
   const stemOf = (scope: number): string => columns.str(scopeName[scope]).replace(/[\s._-]*\d+(–\d+)?/g, "#");
   // layers.0 and the repeated layers 1–31 differ at most in their borders
-  const equal = (a: number, b: number): boolean =>
+  const areEqual = (a: number, b: number): boolean =>
     stemOf(a) === stemOf(b) &&
-    (Math.max(scopeNodes[a], scopeNodes[b]) <= SIMILAR * Math.min(scopeNodes[a], scopeNodes[b]) ||
-      [a, b].some((each) => scopeKind[each] === SCOPE_KIND.REPEAT));
+    (Math.max(scopeNodes[a], scopeNodes[b]) <= MAX_SIZE_RATIO * Math.min(scopeNodes[a], scopeNodes[b]) ||
+      [a, b].some((scope) => scopeKind[scope] === SCOPE_KIND.REPEAT));
   const firsts = new Map<number, number>();
   return (scope) => {
-    const known: number[] = [];
-    for (const each of firsts.has(scope) ? [] : columns.childrenOf(scopeParent[scope])) {
-      const first = known.find((other) => equal(other, each)) ?? each;
-      if (first === each) known.push(each);
-      firsts.set(each, first);
+    const firstScopes: number[] = [];
+    for (const child of firsts.has(scope) ? [] : columns.childrenOf(scopeParent[scope])) {
+      const first = firstScopes.find((candidate) => areEqual(candidate, child)) ?? child;
+      if (first === child) firstScopes.push(child);
+      firsts.set(child, first);
     }
     return firsts.get(scope) as number;
   };

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { EVERYTHING, Overlay, type OverlayData } from "./overlay.ts";
+import type { OverlayData } from "../protocol/host.ts";
+import { FULL_RANGE, Overlay } from "./overlay.ts";
 import { BOX, type Boxes } from "./scene.ts";
 
 function data(nodes: number[], more: Partial<OverlayData> = {}): OverlayData {
@@ -17,7 +18,7 @@ function data(nodes: number[], more: Partial<OverlayData> = {}): OverlayData {
 describe("Overlay", () => {
   test("places numbers between the smallest and the largest drawn one", () => {
     const overlay = new Overlay(data([2, 4, 6, Number.NaN]));
-    expect([overlay.least, overlay.most]).toEqual([2, 6]);
+    expect([overlay.min, overlay.max]).toEqual([2, 6]);
     expect([2, 4, 6].map((x) => overlay.place(x))).toEqual([0, 0.5, 1]);
     expect(overlay.place(Number.NaN)).toBeNaN();
     expect(overlay.place(Number.POSITIVE_INFINITY)).toBe(1);
@@ -27,7 +28,7 @@ describe("Overlay", () => {
 
   test("places by magnitude on a logarithmic scale, where zero is the smallest", () => {
     const overlay = new Overlay(data([0, 1e-6, 1e-3, 1], { scale: "log" }));
-    expect([overlay.least, overlay.most]).toEqual([1e-6, 1]);
+    expect([overlay.min, overlay.max]).toEqual([1e-6, 1]);
     expect(overlay.place(1e-3)).toBeCloseTo(0.5);
     expect(overlay.place(0)).toBe(0);
     for (const t of [0, 0.25, 1]) expect(overlay.place(overlay.at(t))).toBeCloseTo(t);
@@ -35,11 +36,11 @@ describe("Overlay", () => {
 
   test("fits its scale to the drawn boxes", () => {
     const overlay = new Overlay(data([1, 2, 3], { groups: Float64Array.from([6, 6]) }));
-    expect([overlay.least, overlay.most]).toEqual([1, 3]);
+    expect([overlay.min, overlay.max]).toEqual([1, 3]);
     const boxes = { count: 3, kind: Uint8Array.of(BOX.NODE, BOX.SCOPE, BOX.OPEN), id: Int32Array.of(1, 1, 0) } as Boxes;
-    const drawn = overlay.within({ from: 0.5, to: 1 }).over(boxes);
-    expect([drawn.least, drawn.most, drawn.range.from]).toEqual([2, 6, 0.5]);
-    expect(drawn.over(boxes)).toBe(drawn);
+    const drawn = overlay.withRange({ from: 0.5, to: 1 }).scaledTo(boxes);
+    expect([drawn.min, drawn.max, drawn.range.from]).toEqual([2, 6, 0.5]);
+    expect(drawn.scaledTo(boxes)).toBe(drawn);
   });
 
   test("draws equal numbers, and no numbers at all", () => {
@@ -50,9 +51,9 @@ describe("Overlay", () => {
   });
 
   test("leaves out numbers outside its range", () => {
-    const overlay = new Overlay(data([0, 5, 10])).within({ from: 0.4, to: 1 });
+    const overlay = new Overlay(data([0, 5, 10])).withRange({ from: 0.4, to: 1 });
     expect([0, 5, 10].map((x) => overlay.leavesOut(x))).toEqual([true, false, false]);
-    expect(overlay.within(EVERYTHING).leavesOut(0)).toBe(false);
+    expect(overlay.withRange(FULL_RANGE).leavesOut(0)).toBe(false);
   });
 
   test("shows numbers with their unit", () => {
@@ -71,7 +72,7 @@ describe("Overlay", () => {
     expect([0, 1].map((x) => overlay.say(x))).toEqual(["CUDA", "CPU"]);
     expect(overlay.leavesOut(0) || overlay.leavesOut(1)).toBe(false);
     expect(overlay.leavesOut(Number.NaN)).toBe(true);
-    const cpu = overlay.within(overlay.only(1, 2));
+    const cpu = overlay.withRange(overlay.rangeOf(1, 2));
     expect([0, 1].map((x) => cpu.leavesOut(x))).toEqual([true, false]);
   });
 });

@@ -1,26 +1,13 @@
 /** Numbers of nodes and scopes shown as colors: the position of a number on the scale, and its text. */
 
-import { prefixed, seconds, written } from "./formatting.ts";
+import type { OverlayData } from "../protocol/host.ts";
+import { formatNumber, scaleToUnit, seconds } from "./formatting.ts";
 import { BOX, type Boxes } from "./scene.ts";
 
 const DIGITS = 3;
-const PLAIN = [""];
+const NO_UNITS = [""];
 const COUNTS = ["", " k", " M", " G", " T"];
 const BYTES = [" B", " kB", " MB", " GB", " TB"];
-
-export interface OverlayData {
-  readonly label: string;
-  readonly scale: "linear" | "log";
-  /** how the number of a scope is derived from those of its nodes */
-  readonly reduce: "sum" | "max";
-  /** number of names that are not in the model */
-  readonly unmatched: number;
-  /** by node and by scope; NaN for none */
-  readonly nodes: Float64Array;
-  readonly groups: Float64Array;
-  /** labels of an overlay by category, whose numbers are indices into them */
-  readonly labels?: readonly string[];
-}
 
 /** Visible part of the scale, 0 … 1 from the smallest to the largest number. */
 export interface Range {
@@ -28,38 +15,38 @@ export interface Range {
   readonly to: number;
 }
 
-export const EVERYTHING: Range = { from: 0, to: 1 };
+export const FULL_RANGE: Range = { from: 0, to: 1 };
 
 export class Overlay {
   readonly data: OverlayData;
   readonly range: Range;
   /** ends of the scale; a logarithmic one begins at the smallest positive number */
-  readonly least: number;
-  readonly most: number;
+  readonly min: number;
+  readonly max: number;
 
   constructor(
     data: OverlayData,
-    range: Range = EVERYTHING,
+    range: Range = FULL_RANGE,
     ends: readonly [number, number] = endsOf(data, data.nodes),
   ) {
     this.data = data;
     this.range = range;
-    [this.least, this.most] = ends;
+    [this.min, this.max] = ends;
   }
 
-  within(range: Range): Overlay {
-    return new Overlay(this.data, range, [this.least, this.most]);
+  withRange(range: Range): Overlay {
+    return new Overlay(this.data, range, [this.min, this.max]);
   }
 
   /** Returns the same with a scale over the drawn boxes, since the sum of a scope exceeds every number inside it. */
-  over(boxes: Boxes): Overlay {
+  scaledTo(boxes: Boxes): Overlay {
     if (this.data.labels !== undefined) return this;
     const numbers: number[] = [];
     for (let box = 0; box < boxes.count; box++) {
       if (boxes.kind[box] !== BOX.OPEN) numbers.push(this.number(boxes.kind[box], boxes.id[box]));
     }
     const ends = endsOf(this.data, numbers);
-    return ends[0] === this.least && ends[1] === this.most ? this : new Overlay(this.data, this.range, ends);
+    return ends[0] === this.min && ends[1] === this.max ? this : new Overlay(this.data, this.range, ends);
   }
 
   /** Returns the number of a box, NaN for none. */
@@ -73,25 +60,25 @@ export class Overlay {
     if (Number.isNaN(x)) return x;
     const { labels } = this.data;
     if (labels !== undefined) return (x + 0.5) / labels.length;
-    if (this.most === this.least) return x > this.most ? 1 : 0.5;
-    const { least, most } = this;
+    if (this.max === this.min) return x > this.max ? 1 : 0.5;
+    const { min, max } = this;
     const t =
       this.data.scale === "log"
-        ? (Math.log(Math.max(x, least)) - Math.log(least)) / (Math.log(most) - Math.log(least))
-        : (x - least) / (most - least);
+        ? (Math.log(Math.max(x, min)) - Math.log(min)) / (Math.log(max) - Math.log(min))
+        : (x - min) / (max - min);
     return Math.min(1, Math.max(0, t));
   }
 
   /** Returns the range that shows only some labels. */
-  only(from: number, to: number): Range {
+  rangeOf(from: number, to: number): Range {
     const count = this.data.labels?.length ?? 1;
     return { from: from / count, to: to / count };
   }
 
   /** Returns the number at a position on the scale. */
   at(t: number): number {
-    const { least, most } = this;
-    return this.data.scale === "log" && least > 0 ? least * (most / least) ** t : least + (most - least) * t;
+    const { min, max } = this;
+    return this.data.scale === "log" && min > 0 ? min * (max / min) ** t : min + (max - min) * t;
   }
 
   /** Returns whether a number is outside the visible range; NaN always is. */
@@ -107,20 +94,20 @@ export class Overlay {
     const { label, labels } = this.data;
     if (labels !== undefined) return labels[x] ?? "none";
     if (label === "seconds") return seconds(x, DIGITS);
-    const units = /\bbytes$/.test(label) ? BYTES : /^(parameters|macs|flops)$/i.test(label) ? COUNTS : PLAIN;
-    const [scaled, unit] = prefixed(x, units);
-    return `${written(scaled, DIGITS)}${unit}`;
+    const units = /\bbytes$/.test(label) ? BYTES : /^(parameters|macs|flops)$/i.test(label) ? COUNTS : NO_UNITS;
+    const [mantissa, unit] = scaleToUnit(x, units);
+    return `${formatNumber(mantissa, DIGITS)}${unit}`;
   }
 }
 
 function endsOf({ scale }: OverlayData, numbers: ArrayLike<number>): [number, number] {
-  let least = Number.POSITIVE_INFINITY;
-  let most = Number.NEGATIVE_INFINITY;
+  let min = Number.POSITIVE_INFINITY;
+  let max = Number.NEGATIVE_INFINITY;
   for (let at = 0; at < numbers.length; at++) {
     const x = numbers[at];
     if (!Number.isFinite(x) || (scale === "log" && x <= 0)) continue;
-    if (x < least) least = x;
-    if (x > most) most = x;
+    if (x < min) min = x;
+    if (x > max) max = x;
   }
-  return least <= most ? [least, most] : [0, 0];
+  return min <= max ? [min, max] : [0, 0];
 }

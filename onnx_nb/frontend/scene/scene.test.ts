@@ -1,11 +1,12 @@
 import { describe, expect, test } from "vitest";
+import { buildScene, createCache, sceneInParts } from "../layout/build.ts";
 import { random } from "../layout/testing.ts";
 import { type Columns, SCOPE_KIND } from "../protocol/columns.ts";
+import type { Direction } from "../protocol/host.ts";
 import { columnsOf, measure, scopeAt } from "../protocol/testing.ts";
 import { along } from "../render/curve.ts";
-import { buildScene, createCache, sceneInParts } from "./build.ts";
 import { TEXT } from "./labels.ts";
-import { BOX, type Direction, keepInPlace, type Scene } from "./scene.ts";
+import { BOX, keepInPlace, type Scene } from "./scene.ts";
 import { type ScopeGraph, scopesOf } from "./scopegraph.ts";
 
 const BERT = `
@@ -222,7 +223,7 @@ function edgesBetween(scene: Scene): string[] {
     box < 0 ? "-" : box === scope ? "border" : scene.label(box).title;
   return Array.from({ length: edges.count }, (_, e) => {
     const scope = edges.scope[e];
-    return `${name(edges.fromBox[e], scope)} → ${name(edges.toBox[e], scope)}${edges.captured[e] ? " captured" : ""}${edges.stub[e] ? " stub" : ""}`;
+    return `${name(edges.fromBox[e], scope)} → ${name(edges.toBox[e], scope)}${edges.outerScope[e] ? " captured" : ""}${edges.stub[e] ? " stub" : ""}`;
   }).sort();
 }
 
@@ -374,7 +375,7 @@ output y
     expect(ends("h")).toContainEqual([pill[0], open]);
     // a function that only passes its input on
     expect(ends("h").map(([from]) => scene.boxes.kind[from])).toContain(BOX.OPEN);
-    expect(Array.from(scene.edges.captured)).not.toContain(1);
+    expect(Array.from(scene.edges.outerScope)).not.toContain(1);
     // a tensor without a reader inside still ends at the call
     expect(ends("unread")).toEqual([[box("node", "unread"), open]]);
     const closed = sceneOf(CALLS, []);

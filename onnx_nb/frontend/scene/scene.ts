@@ -1,11 +1,10 @@
 /** The drawn graph: boxes and edges of every open scope, in world pixels, as structures of arrays. */
 
 import type { Target } from "../protocol/columns.ts";
+import type { Direction } from "../protocol/host.ts";
 
 /** Kinds of a box. The id of a node or scope box is that node or scope, of an input or output pill its value. */
 export const BOX = { NODE: 0, SCOPE: 1, OPEN: 2, INPUT: 3, OUTPUT: 4 } as const;
-
-export type Direction = "down" | "right";
 
 export interface Rect {
   readonly x: number;
@@ -46,7 +45,7 @@ export interface Edges {
   /** the curve between two points has tangents along the direction of the layout */
   readonly points: Float32Array;
   /** 1: read in a body, from outside the body */
-  readonly captured: Uint8Array;
+  readonly outerScope: Uint8Array;
   /** left end and vertical middle of the text `edgeLabel`, NaN where there is none */
   readonly labelX: Float32Array;
   readonly labelY: Float32Array;
@@ -57,7 +56,7 @@ export interface Edges {
 }
 
 /** The open scopes, each after its parent; the boxes and edges of a scope are consecutive. */
-export interface Placed {
+export interface OpenScopes {
   readonly count: number;
   /** the open box around it, −1 for the root */
   readonly box: Int32Array;
@@ -85,7 +84,7 @@ export interface Scene {
   readonly direction: Direction;
   readonly boxes: Boxes;
   readonly edges: Edges;
-  readonly scopes: Placed;
+  readonly scopes: OpenScopes;
   readonly bounds: Rect;
   /** Returns the nearest visible box that shows a target (a node in a closed scope → that scope), −1 if none does. */
   boxOf(kind: Target["kind"], id: number): number;

@@ -3,14 +3,14 @@
  * each tensor, which may begin or end at the border of the scope. It does not depend on the open scopes.
  */
 
-import { free } from "../protocol/codec.ts";
+import { release } from "../protocol/codec.ts";
 import { type Columns, oncePerModel, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
 import { Interner } from "./interner.ts";
 import { BOX } from "./scene.ts";
 
 /** Ends of a hyperedge that are not items. */
 export const BORDER = -1;
-export const NOBODY = -2;
+export const NO_SOURCE = -2;
 /** The tensor stays within one item. */
 const INSIDE = -3;
 
@@ -30,7 +30,7 @@ interface Shape {
   readonly ptr: Uint32Array;
   readonly sink: Int32Array;
   /** 1: every reader in that item is a body that captures the tensor from outside the body */
-  readonly captured: Uint8Array;
+  readonly outerScope: Uint8Array;
   /** place of the hyperedge among the outputs of its source, and of a sink among the inputs of its item */
   readonly outSlot: Int32Array;
   readonly inSlot: Int32Array;
@@ -59,21 +59,21 @@ export const scopesOf = oncePerModel((columns) => new ScopeGraphs(columns));
 /** Returns the nodes and scopes directly inside a scope. */
 export function boxesIn(columns: Columns, scope: number): Target[] {
   const { kind, id } = scopesOf(columns).of(scope);
-  return Array.from(id, (each, item): Target[] => {
-    if (kind[item] === BOX.NODE) return [{ kind: "node", id: each }];
-    return kind[item] === BOX.SCOPE ? [{ kind: "scope", id: each }] : [];
+  return Array.from(id, (target, item): Target[] => {
+    if (kind[item] === BOX.NODE) return [{ kind: "node", id: target }];
+    return kind[item] === BOX.SCOPE ? [{ kind: "scope", id: target }] : [];
   }).flat();
 }
 
 /** Builds the scope graphs of one model. */
 class ScopeGraphs {
   readonly #columns: Columns;
-  readonly #known = new Map<number, ScopeGraph>();
+  readonly #graphs = new Map<number, ScopeGraph>();
   readonly #shapes = new Interner<Shape>();
   /** scope → nearest enclosing branch of a body (itself included), −1 in the main graph */
   readonly #branch: Int32Array;
   /** the same including function calls, which have no outer-scope values */
-  readonly #frame: Int32Array;
+  readonly #body: Int32Array;
   /** node → item of the current scope, valid where #stamp is current */
   #item = new Int32Array(0);
   #stamp = new Uint32Array(0);
@@ -83,26 +83,26 @@ class ScopeGraphs {
   readonly #home = new Map<number, number>();
   #now = 0;
   #pool = new Int32Array(0);
-  #used = 0;
+  #poolEnd = 0;
 
   constructor(columns: Columns) {
     this.#columns = columns;
     this.#branch = new Int32Array(columns.scopeCount).fill(-1);
-    this.#frame = new Int32Array(columns.scopeCount).fill(-1);
+    this.#body = new Int32Array(columns.scopeCount).fill(-1);
     for (let scope = 1; scope < columns.scopeCount; scope++) {
       const kind = columns.scopeKind[scope];
       const parent = columns.scopeParent[scope];
       this.#branch[scope] = kind === SCOPE_KIND.BRANCH ? scope : this.#branch[parent];
-      this.#frame[scope] = kind === SCOPE_KIND.BRANCH || kind === SCOPE_KIND.FUNCTION ? scope : this.#frame[parent];
+      this.#body[scope] = kind === SCOPE_KIND.BRANCH || kind === SCOPE_KIND.FUNCTION ? scope : this.#body[parent];
     }
   }
 
   of(scope: number): ScopeGraph {
-    let graph = this.#known.get(scope);
+    let graph = this.#graphs.get(scope);
     if (graph === undefined) {
       this.#allot();
       graph = this.#build(scope, this.#items(scope));
-      this.#known.set(scope, graph);
+      this.#graphs.set(scope, graph);
     }
     return graph;
   }
@@ -116,7 +116,7 @@ class ScopeGraphs {
     this.#edge = new Int32Array(valueCount);
     this.#edgeStamp = new Uint32Array(valueCount);
     queueMicrotask(() => {
-      for (const { buffer } of [this.#item, this.#stamp, this.#edge, this.#edgeStamp]) free(buffer);
+      for (const { buffer } of [this.#item, this.#stamp, this.#edge, this.#edgeStamp]) release(buffer);
     });
   }
 
@@ -126,7 +126,7 @@ class ScopeGraphs {
     // rows are walked by index: views and iterators of tens of thousands would be 15 MB of garbage
     const { scopeMembers: members, scopeChildren: children } = columns;
     const stamp = ++this.#now;
-    const found: { kind: number; id: number; first: number }[] = [];
+    const items: { kind: number; id: number; first: number }[] = [];
     const nodes: number[] = [];
     const visit = (node: number, item: number): void => {
       nodes.push(node);
@@ -136,7 +136,7 @@ class ScopeGraphs {
     const bodyItem = new Map<number, number>();
     for (let c = children.ptr[scope]; c < children.ptr[scope + 1]; c++) {
       const child = children.items[c];
-      const item = found.length;
+      const item = items.length;
       const before = nodes.length;
       const stack = [child];
       for (let at = stack.pop(); at !== undefined; at = stack.pop()) {
@@ -148,7 +148,7 @@ class ScopeGraphs {
       if (owner >= 0) bodyItem.set(owner, item);
       let first = owner >= 0 ? owner : Number.POSITIVE_INFINITY;
       if (owner < 0) for (let k = before; k < nodes.length; k++) first = Math.min(first, nodes[k]);
-      found.push({ kind: BOX.SCOPE, id: child, first });
+      items.push({ kind: BOX.SCOPE, id: child, first });
     }
     for (let m = members.ptr[scope]; m < members.ptr[scope + 1]; m++) {
       const node = members.items[m];
@@ -157,15 +157,15 @@ class ScopeGraphs {
       if (body !== undefined) visit(node, body);
       else if (node === columns.scopeNode[scope]) this.#stamp[node] = 0;
       else {
-        visit(node, found.length);
-        found.push({ kind: BOX.NODE, id: node, first: node });
+        visit(node, items.length);
+        items.push({ kind: BOX.NODE, id: node, first: node });
       }
     }
-    const order = [...found.keys()].sort((a, b) => found[a].first - found[b].first || a - b);
-    const rank = new Int32Array(found.length);
+    const order = [...items.keys()].sort((a, b) => items[a].first - items[b].first || a - b);
+    const rank = new Int32Array(items.length);
     for (const [position, item] of order.entries()) rank[item] = position;
     for (const node of nodes) this.#item[node] = rank[this.#item[node]];
-    const [kind, id] = [order.map((item) => found[item].kind), order.map((item) => found[item].id)];
+    const [kind, id] = [order.map((item) => items[item].kind), order.map((item) => items[item].id)];
     return { nodes: new Int32Array(nodes).sort(), kind, id };
   }
 
@@ -175,7 +175,7 @@ class ScopeGraphs {
     const value: number[] = [];
     const source: number[] = [];
     const sinks: number[][] = [];
-    const captured: number[][] = [];
+    const outerScope: number[][] = [];
     const placeOf = new Map<number, number>(); // (hyperedge, item) → place among its sinks
     const edgeOf = (tensor: number, from: number): number => {
       if (this.#edgeStamp[tensor] === stamp) return this.#edge[tensor];
@@ -184,17 +184,17 @@ class ScopeGraphs {
       value.push(tensor);
       source.push(from);
       sinks.push([]);
-      captured.push([]);
+      outerScope.push([]);
       return value.length - 1;
     };
     const connect = (edge: number, item: number, captures: number): void => {
       const key = edge * ITEMS + item;
       const at = placeOf.get(key);
-      if (at !== undefined) captured[edge][at] &= captures;
+      if (at !== undefined) outerScope[edge][at] &= captures;
       else {
         placeOf.set(key, sinks[edge].length);
         sinks[edge].push(item);
-        captured[edge].push(captures);
+        outerScope[edge].push(captures);
       }
     };
     const root = scope === 0;
@@ -211,11 +211,11 @@ class ScopeGraphs {
       if (producer >= 0) return this.#stamp[producer] === stamp ? this.#item[producer] : BORDER;
       switch (columns.valueKind[tensor]) {
         case VALUE.DANGLING:
-          return NOBODY;
+          return NO_SOURCE;
         case VALUE.BODY_INPUT:
           return this.#bodyInput(scope, tensor, kind, id);
         default:
-          return root ? NOBODY : BORDER;
+          return root ? NO_SOURCE : BORDER;
       }
     };
 
@@ -229,20 +229,19 @@ class ScopeGraphs {
         if (tensor < 0 || columns.isConstant(tensor)) continue;
         const producer = columns.producer[tensor];
         if (producer >= 0 && this.#stamp[producer] === stamp && this.#item[producer] === item) continue; // inside
-        const known = this.#edgeStamp[tensor] === stamp;
-        const from = known ? 0 : sourceOf(tensor);
+        const isConnected = this.#edgeStamp[tensor] === stamp;
+        const from = isConnected ? 0 : sourceOf(tensor);
         if (from === INSIDE) continue;
-        const edge = known ? this.#edge[tensor] : edgeOf(tensor, from);
+        const edge = isConnected ? this.#edge[tensor] : edgeOf(tensor, from);
         connect(edge, item, branch >= 0 && this.#captures(branch, tensor) ? 1 : 0);
       }
       for (let k = columns.outPtr[node]; k < columns.outPtr[node + 1]; k++) {
         const tensor = columns.outValue[k];
         if (tensor < 0 || columns.isConstant(tensor) || columns.producer[tensor] !== node) continue;
         // a graph output passes every border up to the root, a result of a body or call those up to its owner
-        const frame = this.#frame[columns.nodeScope[node]];
-        const output = frame < 0 ? columns.isGraphOutput(tensor) : columns.isYielded(tensor);
-        let leaves =
-          !root && output && this.#frame[scope] === frame && columns.scopeKind[scope] !== SCOPE_KIND.FUNCTION;
+        const frame = this.#body[columns.nodeScope[node]];
+        const output = frame < 0 ? columns.isGraphOutput(tensor) : columns.isBodyOutput(tensor);
+        let leaves = !root && output && this.#body[scope] === frame && columns.scopeKind[scope] !== SCOPE_KIND.FUNCTION;
         for (let c = ptr[tensor]; c < ptr[tensor + 1] && !leaves; c++) leaves = this.#stamp[readers[c]] !== stamp;
         if (leaves) connect(edgeOf(tensor, item), BORDER, 0);
         else if (ptr[tensor] === ptr[tensor + 1] && kind[item] === BOX.NODE) edgeOf(tensor, item);
@@ -260,37 +259,39 @@ class ScopeGraphs {
         const pill = kind.length;
         kind.push(BOX.OUTPUT);
         id.push(tensor);
-        for (const given of columns.yieldedTo(tensor)) {
-          const producer = columns.producer[given];
-          if (producer >= 0 && this.#stamp[producer] === stamp) connect(edgeOf(given, this.#item[producer]), pill, 0);
+        for (const bodyOutput of columns.yieldedTo(tensor)) {
+          const producer = columns.producer[bodyOutput];
+          if (producer >= 0 && this.#stamp[producer] === stamp)
+            connect(edgeOf(bodyOutput, this.#item[producer]), pill, 0);
           // a value that a call only passes through
-          else if (this.#edgeStamp[given] === stamp) connect(this.#edge[given], pill, 0);
+          else if (this.#edgeStamp[bodyOutput] === stamp) connect(this.#edge[bodyOutput], pill, 0);
         }
         connect(edgeOf(tensor, pill), BORDER, 0);
       }
     }
     if (root) {
       for (const tensor of columns.graphOutputs) {
-        const known = this.#edgeStamp[tensor] === stamp;
-        if (known || !columns.isConstant(tensor)) connect(edgeOf(tensor, known ? 0 : sourceOf(tensor)), kind.length, 0);
+        const isConnected = this.#edgeStamp[tensor] === stamp;
+        if (isConnected || !columns.isConstant(tensor))
+          connect(edgeOf(tensor, isConnected ? 0 : sourceOf(tensor)), kind.length, 0);
         kind.push(BOX.OUTPUT);
         id.push(tensor);
       }
     }
-    const found = finish(columns, kind, id, { value, source, sinks, captured });
-    const shape = this.#shapes.of(Object.values(found), () => found);
-    return { scope, id: this.#pooled(id), value: this.#pooled(value), ...shape };
+    const packedShape = finish(columns, kind, id, { value, source, sinks, outerScope });
+    const shape = this.#shapes.of(Object.values(packedShape), () => packedShape);
+    return { scope, id: this.#inPool(id), value: this.#inPool(value), ...shape };
   }
 
   /** Returns an array within a shared block; tens of thousands of small arrays would take several times its memory. */
-  #pooled(numbers: readonly number[]): Int32Array {
-    if (this.#used + numbers.length > this.#pool.length) {
+  #inPool(numbers: readonly number[]): Int32Array {
+    if (this.#poolEnd + numbers.length > this.#pool.length) {
       this.#pool = new Int32Array(Math.max(BLOCK, numbers.length));
-      this.#used = 0;
+      this.#poolEnd = 0;
     }
-    const array = this.#pool.subarray(this.#used, this.#used + numbers.length);
+    const array = this.#pool.subarray(this.#poolEnd, this.#poolEnd + numbers.length);
     array.set(numbers);
-    this.#used += numbers.length;
+    this.#poolEnd += numbers.length;
     return array;
   }
 
@@ -308,23 +309,23 @@ class ScopeGraphs {
       id.push(tensor);
       return kind.length - 1;
     }
-    for (let around = this.#branch[scope]; around >= 0; around = this.#branchAround(around)) {
-      if (around === home) return BORDER;
+    for (let enclosing = this.#branch[scope]; enclosing >= 0; enclosing = this.#enclosingBranch(enclosing)) {
+      if (enclosing === home) return BORDER;
     }
-    return home < 0 && scope === 0 ? NOBODY : INSIDE;
+    return home < 0 && scope === 0 ? NO_SOURCE : INSIDE;
   }
 
   #commonBranch(a: number, b: number): number {
     let [x, y] = [a, b];
     // parents have smaller numbers than their children
     while (x !== y) {
-      if (x > y) x = this.#branchAround(x);
-      else y = this.#branchAround(y);
+      if (x > y) x = this.#enclosingBranch(x);
+      else y = this.#enclosingBranch(y);
     }
     return x;
   }
 
-  #branchAround(branch: number): number {
+  #enclosingBranch(branch: number): number {
     return this.#branch[this.#columns.scopeParent[branch]];
   }
 
@@ -341,7 +342,7 @@ interface Hyperedges {
   readonly value: readonly number[];
   readonly source: readonly number[];
   readonly sinks: readonly (readonly number[])[];
-  readonly captured: readonly (readonly number[])[];
+  readonly outerScope: readonly (readonly number[])[];
 }
 
 /** Packs the lists and numbers the ports of every item: for a node in the order of its inputs, else as they come. */
@@ -350,14 +351,14 @@ function finish(columns: Columns, kind: number[], id: number[], edges: Hyperedge
   const ptr = new Uint32Array(count + 1);
   for (let e = 0; e < count; e++) ptr[e + 1] = ptr[e] + edges.sinks[e].length;
   const sink = new Int32Array(ptr[count]);
-  const captured = new Uint8Array(ptr[count]);
+  const outerScope = new Uint8Array(ptr[count]);
   const outSlot = new Int32Array(count);
   const inSlot = new Int32Array(ptr[count]);
   const outs = new Int32Array(kind.length);
   const ins = new Int32Array(kind.length);
   for (let e = 0; e < count; e++) {
     sink.set(edges.sinks[e], ptr[e]);
-    captured.set(edges.captured[e], ptr[e]);
+    outerScope.set(edges.outerScope[e], ptr[e]);
     const from = edges.source[e];
     if (from >= 0)
       outSlot[e] = kind[from] === BOX.NODE ? columns.outputsOf(id[from]).indexOf(edges.value[e]) : outs[from]++;
@@ -371,7 +372,7 @@ function finish(columns: Columns, kind: number[], id: number[], edges: Hyperedge
     source: Int32Array.from(edges.source),
     ptr,
     sink,
-    captured,
+    outerScope,
     outSlot,
     inSlot,
     ...speakers(columns, edges, ptr, sink),
@@ -379,9 +380,9 @@ function finish(columns: Columns, kind: number[], id: number[], edges: Hyperedge
 }
 
 /** Tensors of one type between two items beyond which they share one label … */
-const MANY = 8;
+const MAX_LABELS = 8;
 /** … and of any type, for brief labels. */
-const SOME = 3;
+const MAX_BRIEF_LABELS = 3;
 
 function speakers(
   columns: Columns,
@@ -392,36 +393,36 @@ function speakers(
   const speaksFor = new Uint32Array(value.length).fill(1);
   const speaksBriefly = new Uint32Array(value.length).fill(1);
   const bundle = new Int32Array(value.length).fill(-1);
-  const alike = new Map<string, number[]>();
-  if (value.length <= SOME) return { speaksFor, speaksBriefly, bundle };
-  const beside = new Map<string, number[]>();
+  const sameType = new Map<string, number[]>();
+  if (value.length <= MAX_BRIEF_LABELS) return { speaksFor, speaksBriefly, bundle };
+  const sameEnds = new Map<string, number[]>();
   for (let e = 0; e < value.length; e++) {
     if (ptr[e + 1] - ptr[e] !== 1 || source[e] < 0 || sink[ptr[e]] < 0) continue;
     const ends = `${source[e]},${sink[ptr[e]]}`;
-    append(beside, ends, e);
-    append(alike, `${ends},${columns.valueShape[value[e]]},${columns.valueDtype[value[e]]}`, e);
+    append(sameEnds, ends, e);
+    append(sameType, `${ends},${columns.valueShape[value[e]]},${columns.valueDtype[value[e]]}`, e);
   }
-  for (const all of beside.values()) {
-    if (all.length <= SOME) continue;
+  for (const all of sameEnds.values()) {
+    if (all.length <= MAX_BRIEF_LABELS) continue;
     // floating-point tensors are more informative than indices and sizes
     const speaker = all.find((e) => columns.dtypeOf(value[e]).includes("float")) ?? all[0];
     for (const e of all) speaksBriefly[e] = 0;
     speaksBriefly[speaker] = all.length;
   }
-  for (const same of alike.values()) {
-    if (same.length <= MANY) continue;
-    const speaker = same[same.length - 1];
-    for (const e of same) {
+  for (const group of sameType.values()) {
+    if (group.length <= MAX_LABELS) continue;
+    const speaker = group[group.length - 1];
+    for (const e of group) {
       speaksFor[e] = 0;
       bundle[e] = speaker;
     }
-    speaksFor[speaker] = same.length;
+    speaksFor[speaker] = group.length;
   }
   return { speaksFor, speaksBriefly, bundle };
 }
 
 function append(lists: Map<string, number[]>, key: string, item: number): void {
-  const known = lists.get(key);
-  if (known === undefined) lists.set(key, [item]);
-  else known.push(item);
+  const list = lists.get(key);
+  if (list === undefined) lists.set(key, [item]);
+  else list.push(item);
 }

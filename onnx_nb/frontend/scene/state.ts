@@ -1,21 +1,12 @@
 /** State of one graph view, and the one function that changes it. */
 
 import type { Columns, Target } from "../protocol/columns.ts";
-import type { Hit } from "../search/search.ts";
+import type { Bookmark, Direction, Plan } from "../protocol/host.ts";
 import type { Overlay, Range } from "./overlay.ts";
-import type { Direction } from "./scene.ts";
 
-/** The result of `plan_extraction` for the chosen inputs and outputs. */
-export interface Plan {
-  readonly nodes: Int32Array;
-  readonly missing: readonly { readonly value: number; readonly name: string; readonly message: string }[];
-  readonly redundant: readonly number[];
-  /** inputs that complete the extraction, when `missing` is not empty */
-  readonly suggestion: readonly number[];
-  /** alternative inputs that replace all chosen ones: fewer, or without a side path */
-  readonly alternative: readonly number[];
-  readonly nbytes: number;
-  readonly message: string;
+/** A target found. For a chain it is the first node, and `chain` holds all nodes in the order of the flow. */
+export interface Hit extends Target {
+  readonly chain?: readonly number[];
 }
 
 export interface Boundary {
@@ -31,27 +22,12 @@ export interface Submodel {
   readonly name: string;
 }
 
-/** Camera independent of the size of the view: world point in the middle, and screen px per world px. */
-export interface Standing {
-  readonly x: number;
-  readonly y: number;
-  readonly zoom: number;
-}
-
-/** A saved place: selection, open scopes and camera. */
-export interface Bookmark {
-  readonly name: string;
-  readonly target: Target | null;
-  readonly open: ReadonlySet<number>;
-  readonly camera: Standing;
-}
-
 /** Fields that can be undone; a step keeps them as they were before it. */
 type Undoable = Pick<
   State,
   "boundary" | "submodel" | "open" | "direction" | "selection" | "others" | "overlay" | "color" | "bookmarks"
 >;
-export type Change = Partial<Undoable>;
+export type UndoStep = Partial<Undoable>;
 
 export interface State {
   readonly open: ReadonlySet<number>;
@@ -68,8 +44,8 @@ export interface State {
   /** the submodel next to the graph */
   readonly submodel: Submodel | null;
   /** steps to undo, the latest at the end, and steps to redo */
-  readonly undo: readonly Change[];
-  readonly redo: readonly Change[];
+  readonly undo: readonly UndoStep[];
+  readonly redo: readonly UndoStep[];
   readonly plan: Plan | null;
   readonly search: string;
   readonly hits: readonly Hit[];
@@ -89,7 +65,7 @@ export interface State {
   /** fraction of it that is done, null if unknown */
   readonly done: number | null;
   /** what the last request did, until something else is done; "" for nothing */
-  readonly finished: string;
+  readonly outcome: string;
   readonly error: { readonly message: string; readonly advice: string } | null;
   readonly live: boolean;
 }
@@ -121,7 +97,7 @@ export type Action =
   | { readonly type: "range"; readonly range: Range }
   | { readonly type: "captured"; readonly all: boolean }
   | { readonly type: "busy"; readonly busy: string | null; readonly done?: number }
-  | { readonly type: "finished"; readonly finished: string }
+  | { readonly type: "finished"; readonly outcome: string }
   | { readonly type: "error"; readonly error: State["error"] }
   | { readonly type: "live"; readonly live: boolean };
 
@@ -144,7 +120,7 @@ export type Command =
   /** fits everything, or the drawn boxes of some targets */
   | { readonly type: "fit"; readonly targets?: readonly Target[] }
   /** brings it into view, or into the middle of the view */
-  | { readonly type: "reveal"; readonly target: Target; readonly centered?: boolean };
+  | { readonly type: "reveal"; readonly target: Target; readonly toCenter?: boolean };
 
 export type Dispatch = (action: Action | Command) => void;
 
@@ -153,7 +129,7 @@ export function initialState(open: Iterable<number>, direction: Direction = "dow
     open: new Set(open),
     direction,
     selection: null,
-    others: NONE,
+    others: NO_TARGETS,
     gathering: false,
     hover: null,
     boundary: { inputs: [], outputs: [] },
@@ -171,7 +147,7 @@ export function initialState(open: Iterable<number>, direction: Direction = "dow
     capturedAll: false,
     busy: null,
     done: null,
-    finished: "",
+    outcome: "",
     error: null,
     live: true,
   };
@@ -185,13 +161,13 @@ export function reduce(state: State, action: Action | Command, columns: Columns)
   if (action.type === "undo" || action.type === "redo") return back(state, action.type);
   const next = changed(state, action, columns);
   // dragging a filter makes a hundred changes, and is as easily reverted
-  const unrecorded = action.type === "range" || action.type === "closeSubmodel";
-  return next === state || unrecorded ? next : recorded(state, next, action);
+  const skipsHistory = action.type === "range" || action.type === "closeSubmodel";
+  return next === state || skipsHistory ? next : record(state, next, action);
 }
 
 /** Records the fields that a step changed. */
-function recorded(before: State, after: State, action: Action | Command): State {
-  const change: Change = {
+function record(before: State, after: State, action: Action | Command): State {
+  const change: UndoStep = {
     ...(before.boundary !== after.boundary && { boundary: before.boundary }),
     ...(before.submodel !== after.submodel && { submodel: before.submodel }),
     ...(before.open !== after.open && { open: before.open }),
@@ -211,13 +187,13 @@ function recorded(before: State, after: State, action: Action | Command): State 
 function back(state: State, way: "undo" | "redo"): State {
   const change = state[way].at(-1);
   if (change === undefined) return state;
-  const inverse = Object.fromEntries(Object.keys(change).map((key) => [key, state[key as keyof Change]])) as Change;
+  const inverse = Object.fromEntries(Object.keys(change).map((key) => [key, state[key as keyof UndoStep]])) as UndoStep;
   const there = way === "undo" ? "redo" : "undo";
   return {
     ...state,
     ...change,
     ...(change.boundary !== undefined && { plan: null, error: null }),
-    finished: "",
+    outcome: "",
     [way]: state[way].slice(0, -1),
     [there]: [...state[there], inverse],
   };
@@ -230,7 +206,7 @@ function changed(state: State, action: Action | Command, columns: Columns): Stat
     case "toggle": {
       const opens = action.type === "toggle" ? !state.open.has(action.scope) : action.type === "open";
       const open = new Set(state.open);
-      if (opens) for (const each of columns.ancestry(action.scope)) open.add(each);
+      if (opens) for (const ancestor of columns.ancestry(action.scope)) open.add(ancestor);
       else open.delete(action.scope);
       return { ...state, open };
     }
@@ -254,29 +230,29 @@ function changed(state: State, action: Action | Command, columns: Columns): Stat
     case "collapseAll":
       return { ...state, open: new Set([0]) };
     case "select":
-      return { ...state, selection: action.target, others: NONE, finished: "" };
+      return { ...state, selection: action.target, others: NO_TARGETS, outcome: "" };
     case "also": {
-      const known = selected(state).filter((each) => !same(each, action.target));
-      return selecting(state, known.length < selected(state).length ? known : [...known, action.target]);
+      const remainder = selectionOf(state).filter((target) => !sameTarget(target, action.target));
+      return selecting(state, remainder.length < selectionOf(state).length ? remainder : [...remainder, action.target]);
     }
     case "selectAll": {
-      const now = selected(state);
+      const now = selectionOf(state);
       const before = action.add === true ? now : [];
-      const known = new Map([...before, ...action.targets].map((target) => [keyOf(target), target]));
-      const all = [...known.values()];
-      const alike = all.length === now.length && all.every((target, at) => same(target, now[at]));
-      return alike ? state : selecting(state, all);
+      const targets = new Map([...before, ...action.targets].map((target) => [keyOf(target), target]));
+      const all = [...targets.values()];
+      const isSame = all.length === now.length && all.every((target, at) => sameTarget(target, now[at]));
+      return isSame ? state : selecting(state, all);
     }
     case "hover":
-      return same(state.hover, action.target) ? state : { ...state, hover: action.target };
+      return sameTarget(state.hover, action.target) ? state : { ...state, hover: action.target };
     case "input":
-      return withBoundary(state, { ...state.boundary, inputs: flipped(state.boundary.inputs, action.value) });
+      return withBoundary(state, { ...state.boundary, inputs: toggle(state.boundary.inputs, action.value) });
     case "output":
-      return withBoundary(state, { ...state.boundary, outputs: flipped(state.boundary.outputs, action.value) });
+      return withBoundary(state, { ...state.boundary, outputs: toggle(state.boundary.outputs, action.value) });
     case "boundary": {
       const [{ inputs, outputs }, now] = [action.boundary, state.boundary];
-      const equal = inputs.join() === now.inputs.join() && outputs.join() === now.outputs.join();
-      return equal ? state : withBoundary(state, action.boundary);
+      const isEqual = inputs.join() === now.inputs.join() && outputs.join() === now.outputs.join();
+      return isEqual ? state : withBoundary(state, action.boundary);
     }
     case "extracted": {
       const { submodel } = action;
@@ -293,13 +269,13 @@ function changed(state: State, action: Action | Command, columns: Columns): Stat
       return overlay === state.overlay && color === state.color ? state : { ...state, overlay, color };
     }
     case "range":
-      return state.overlay === null ? state : { ...state, overlay: state.overlay.within(action.range) };
+      return state.overlay === null ? state : { ...state, overlay: state.overlay.withRange(action.range) };
     case "busy":
       return {
         ...state,
         busy: action.busy,
         done: action.done ?? null,
-        finished: action.busy === null ? state.finished : "",
+        outcome: action.busy === null ? state.outcome : "",
       };
     case "captured":
       return { ...state, captures: state.captures + 1, capturedAll: state.capturedAll || action.all };
@@ -309,15 +285,19 @@ function changed(state: State, action: Action | Command, columns: Columns): Stat
   }
 }
 
-const NONE: readonly Target[] = [];
+const NO_TARGETS: readonly Target[] = [];
 
 /** Returns all selected targets, the latest at the end. */
-export function selected({ selection, others }: State): readonly Target[] {
+export function selectionOf({ selection, others }: State): readonly Target[] {
   return selection === null ? [] : [...others, selection];
 }
 
 function selecting(state: State, targets: readonly Target[]): State {
-  return { ...state, selection: targets.at(-1) ?? null, others: targets.length < 2 ? NONE : targets.slice(0, -1) };
+  return {
+    ...state,
+    selection: targets.at(-1) ?? null,
+    others: targets.length < 2 ? NO_TARGETS : targets.slice(0, -1),
+  };
 }
 
 /** Returns a text that is the same for equal targets. */
@@ -325,14 +305,14 @@ export function keyOf({ kind, id }: Target): string {
   return `${kind} ${id}`;
 }
 
-export function same(a: Target | null, b: Target | null): boolean {
+export function sameTarget(a: Target | null, b: Target | null): boolean {
   return a === b || (a !== null && b !== null && a.kind === b.kind && a.id === b.id);
 }
 
 function withBoundary(state: State, boundary: Boundary): State {
-  return { ...state, boundary, plan: null, error: null, finished: "" };
+  return { ...state, boundary, plan: null, error: null, outcome: "" };
 }
 
-function flipped(values: readonly number[], value: number): readonly number[] {
-  return values.includes(value) ? values.filter((other) => other !== value) : [...values, value];
+function toggle(values: readonly number[], value: number): readonly number[] {
+  return values.includes(value) ? values.filter((member) => member !== value) : [...values, value];
 }

@@ -7,7 +7,7 @@ import type { Columns } from "../protocol/columns.ts";
 
 /** Maximum number of nodes in a gap. */
 export const WIDEST_GAP = 32;
-const FAR = 255;
+const UNREACHED_STEPS = 255;
 
 export interface Chains {
   readonly paths: number[][];
@@ -18,25 +18,25 @@ export interface Chains {
  * Finds all chains whose node at place k is in `masks[k]`, in the order of their first nodes. Across a gap it takes one
  * shortest path to each node at the end, through nodes that match neither end.
  *
- * A backward pass finds the nodes from which a chain can be completed; then no path of the forward pass is a dead end.
+ * A backward pass finds the nodes where a chain can still be completed, so that the forward pass has no dead ends.
  */
 export function* chains(
   columns: Columns,
   masks: readonly Uint8Array[],
   gaps: readonly boolean[],
-  most: number,
+  limit: number,
 ): Generator<undefined, Chains, boolean | undefined> {
   const { nodeCount } = columns;
   const last = masks.length - 1;
-  const good = [...masks];
+  const candidates = [...masks];
   const passes = (node: number, place: number): boolean => masks[place][node] === 0 && masks[place - 1][node] === 0;
   /** for a gap before place k: node → number of steps to the next node of place k */
-  const far: Uint8Array[] = [];
+  const distances: Uint8Array[] = [];
   for (let place = last; place > 0; place--) {
     const before = new Uint8Array(nodeCount);
-    const steps = new Uint8Array(nodeCount).fill(FAR);
+    const steps = new Uint8Array(nodeCount).fill(UNREACHED_STEPS);
     let front: number[] = [];
-    for (let node = 0; node < nodeCount; node++) if (good[place][node] === 1) front.push(node);
+    for (let node = 0; node < nodeCount; node++) if (candidates[place][node] === 1) front.push(node);
     const reach = gaps[place] ? WIDEST_GAP + 1 : 1;
     for (let step = 1; step <= reach && front.length > 0; step++) {
       if (yield) return { paths: [], more: true };
@@ -44,7 +44,7 @@ export function* chains(
       for (const node of front) {
         for (const value of columns.inputsOf(node)) {
           const from = value < 0 ? -1 : columns.producer[value];
-          if (from < 0 || steps[from] !== FAR || columns.isFolded(from)) continue;
+          if (from < 0 || steps[from] !== UNREACHED_STEPS || columns.isFolded(from)) continue;
           steps[from] = step;
           before[from] = masks[place - 1][from];
           if (passes(from, place)) next.push(from);
@@ -52,12 +52,12 @@ export function* chains(
       }
       front = next;
     }
-    good[place - 1] = before;
-    far[place] = steps;
+    candidates[place - 1] = before;
+    distances[place] = steps;
   }
 
   const paths: number[][] = [];
-  const seen = new Uint32Array(nodeCount);
+  const rounds = new Uint32Array(nodeCount);
   const cameFrom = new Uint32Array(nodeCount);
   let round = 0;
   const readersOf = (node: number): number[] => {
@@ -70,20 +70,20 @@ export function* chains(
   /** Returns the paths from the end of a chain to the next place, each without its first node. */
   const onward = (from: number, place: number): number[][] => {
     const ways: number[][] = [];
-    seen[from] = ++round;
+    rounds[from] = ++round;
     let front = [from];
     for (let left = gaps[place] ? WIDEST_GAP : 0; front.length > 0; left--) {
       const next: number[] = [];
       for (const node of front) {
         for (const reader of readersOf(node)) {
-          if (seen[reader] === round) continue;
-          seen[reader] = round;
+          if (rounds[reader] === round) continue;
+          rounds[reader] = round;
           cameFrom[reader] = node;
-          if (good[place][reader] === 1) {
+          if (candidates[place][reader] === 1) {
             const way = [reader];
             for (let at = cameFrom[reader]; at !== from; at = cameFrom[at]) way.push(at);
             ways.push(way.reverse());
-          } else if (passes(reader, place) && far[place][reader] <= left) next.push(reader);
+          } else if (passes(reader, place) && distances[place][reader] <= left) next.push(reader);
         }
       }
       front = next;
@@ -94,12 +94,12 @@ export function* chains(
   // depth-first search with an explicit stack
   let work = 0;
   for (let first = 0; first < nodeCount; first++) {
-    if (good[0][first] === 0) continue;
+    if (candidates[0][first] === 0) continue;
     const due: [path: number[], place: number][] = [[[first], 0]];
     for (let top = due.pop(); top !== undefined; top = due.pop()) {
       const [path, place] = top;
       if (place === last) {
-        if (paths.length === most) return { paths, more: true };
+        if (paths.length === limit) return { paths, more: true };
         paths.push(path);
         continue;
       }
@@ -124,15 +124,15 @@ export function trace(columns: Columns, starts: Iterable<number>, way: "before" 
   for (let node = 0; node < columns.nodeCount; node++) {
     const of = owner[nodeScope[node]];
     if (of < 0 || of === node) continue;
-    const known = inside.get(of);
-    if (known === undefined) inside.set(of, [node]);
-    else known.push(node);
+    const members = inside.get(of);
+    if (members === undefined) inside.set(of, [node]);
+    else members.push(node);
   }
-  const reached = new Uint8Array(columns.nodeCount);
+  const reachedMask = new Uint8Array(columns.nodeCount);
   const stack: number[] = [];
   const reach = (node: number): void => {
-    if (node < 0 || reached[node] === 1) return;
-    reached[node] = 1;
+    if (node < 0 || reachedMask[node] === 1) return;
+    reachedMask[node] = 1;
     stack.push(node);
   };
   for (const node of starts) reach(node);
@@ -147,5 +147,5 @@ export function trace(columns: Columns, starts: Iterable<number>, way: "before" 
       if (owner[nodeScope[node]] !== node) reach(owner[nodeScope[node]]);
     }
   }
-  return reached;
+  return reachedMask;
 }

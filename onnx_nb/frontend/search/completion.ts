@@ -1,7 +1,7 @@
 /** Completions of a query: the ops, dtypes, scopes … of this model, and at first the fields themselves. */
 
 import { type Columns, SCOPE_KIND } from "../protocol/columns.ts";
-import { FIELDS, type Field, KINDS, quoted } from "./query.ts";
+import { FIELDS, type Field, KINDS, quote } from "./query.ts";
 import { attributesOf, statedKeys } from "./search.ts";
 
 export interface Completion {
@@ -13,28 +13,28 @@ export interface Completion {
   readonly note: string;
 }
 
-const MOST = 40;
+const MAX_COMPLETIONS = 40;
 
 /** Completions of the word that ends at `caret`, best first; none for a complete word. */
 export function complete(columns: Columns, text: string, caret: number): Completion[] {
   if (text.trim() === "") return fields(columns, text.length);
-  const found = /(?:^|[\s>→-])([a-z]+):([^\s>→|"]*\|)?([^\s>→|"]*)$/i.exec(text.slice(0, caret));
-  if (found === null || /^[^\s>→|]/.test(text.slice(caret))) return [];
-  const [, field, , typed] = found;
-  const wanted = typed.toLowerCase();
+  const match = /(?:^|[\s>→-])([a-z]+):([^\s>→|"]*\|)?([^\s>→|"]*)$/i.exec(text.slice(0, caret));
+  if (match === null || /^[^\s>→|]/.test(text.slice(caret))) return [];
+  const [, field, , prefix] = match;
+  const needle = prefix.toLowerCase();
   const fitting: { value: string; count: number; first: boolean }[] = [];
-  for (const [value, count] of counts(columns, field.toLowerCase(), wanted)) {
-    const at = value.toLowerCase().indexOf(wanted);
+  for (const [value, count] of counts(columns, field.toLowerCase(), needle)) {
+    const at = value.toLowerCase().indexOf(needle);
     // a complete value needs no completion
-    if (at === 0 && value.length === wanted.length) return [];
+    if (at === 0 && value.length === needle.length) return [];
     if (at >= 0) fitting.push({ value, count, first: at === 0 });
   }
   return fitting
     .sort((a, b) => Number(b.first) - Number(a.first) || b.count - a.count)
-    .slice(0, MOST)
+    .slice(0, MAX_COMPLETIONS)
     .map(({ value, count }) => ({
-      text: /[\s>→|"]/.test(value) ? quoted(value) : value,
-      from: caret - typed.length,
+      text: /[\s>→|"]/.test(value) ? quote(value) : value,
+      from: caret - prefix.length,
       to: caret,
       note: count > 0 ? String(count) : "",
     }));
@@ -47,12 +47,12 @@ function* leftOut(columns: Columns, name: string): Generator<string> {
   );
   const states = new Map<number, boolean>();
   for (let node = 0; node < columns.nodeCount; node++) {
-    const found = defaults[columns.nodeOp[node]];
-    if (found === undefined || columns.isFolded(node)) continue;
+    const attribute = defaults[columns.nodeOp[node]];
+    if (attribute === undefined || columns.isFolded(node)) continue;
     const string = columns.nodeAttributes[node];
-    const stated = states.get(string) ?? statedKeys(columns.str(string))?.includes(name) ?? true;
-    states.set(string, stated);
-    if (!stated) yield `${name}=${found[1]}`;
+    const isStated = states.get(string) ?? statedKeys(columns.str(string))?.includes(name) ?? true;
+    states.set(string, isStated);
+    if (!isStated) yield `${name}=${attribute[1]}`;
   }
 }
 
@@ -68,8 +68,8 @@ export const SYNTAX: readonly (readonly [sample: string, meaning: string])[] = [
 /** Describes each field, with a value from this model. */
 function fields(columns: Columns, to: number): Completion[] {
   const first = (field: Field, otherwise: string): string => {
-    const most = [...counts(columns, field, "")].sort(([, m], [, n]) => n - m)[0]?.[0] ?? otherwise;
-    return /\s/.test(most) || most.length > 32 ? otherwise : most;
+    const value = [...counts(columns, field, "")].sort(([, m], [, n]) => n - m)[0]?.[0] ?? otherwise;
+    return /\s/.test(value) || value.length > 32 ? otherwise : value;
   };
   const notes: Readonly<Record<Field, string>> = {
     op: `nodes of an op, as op:${first("op", "Conv")}`,
@@ -86,10 +86,10 @@ function fields(columns: Columns, to: number): Completion[] {
 }
 
 /** Returns value of a field → number of occurrences. */
-function counts(columns: Columns, field: string, typed: string): Map<string, number> {
-  const found = new Map<string, number>();
+function counts(columns: Columns, field: string, prefix: string): Map<string, number> {
+  const occurrences = new Map<string, number>();
   const add = (value: string, count = 1): void => {
-    if (value !== "") found.set(value, (found.get(value) ?? 0) + count);
+    if (value !== "") occurrences.set(value, (occurrences.get(value) ?? 0) + count);
   };
   // strings are first counted by number
   const tally = (column: ArrayLike<number>, skip?: (id: number) => boolean): Map<number, number> => {
@@ -99,38 +99,38 @@ function counts(columns: Columns, field: string, typed: string): Map<string, num
     }
     return byString;
   };
-  const folded = (node: number): boolean => columns.isFolded(node);
+  const isFolded = (node: number): boolean => columns.isFolded(node);
   switch (field) {
     case "op":
-      for (const [op, count] of tally(columns.nodeOp, folded)) add(columns.str(columns.opName[op]), count);
+      for (const [op, count] of tally(columns.nodeOp, isFolded)) add(columns.str(columns.opName[op]), count);
       break;
     case "dtype":
     case "shape":
     case "before":
     case "after": {
-      if (typed === "" && (field === "before" || field === "after")) break; // a list of all names helps nobody
+      if (prefix === "" && (field === "before" || field === "after")) break; // a list of all names helps nobody
       const { valueDtype, valueShape, valueName } = columns;
       const column = field === "dtype" ? valueDtype : field === "shape" ? valueShape : valueName;
       for (const [string, count] of tally(column)) add(columns.str(string), count);
       break;
     }
     case "attr":
-      for (const [string, count] of tally(columns.nodeAttributes, folded)) {
+      for (const [string, count] of tally(columns.nodeAttributes, isFolded)) {
         for (const [name, value] of attributesOf(columns.str(string))) {
-          if (!typed.includes("=")) add(name, count);
-          else if (typed.startsWith(`${name}=`)) add(`${name}=${value}`, count);
+          if (!prefix.includes("=")) add(name, count);
+          else if (prefix.startsWith(`${name}=`)) add(`${name}=${value}`, count);
         }
       }
-      if (typed.includes("=")) for (const value of leftOut(columns, typed.split("=")[0])) add(value);
+      if (prefix.includes("=")) for (const value of leftOut(columns, prefix.split("=")[0])) add(value);
       break;
     case "scope":
       for (let scope = 1; scope < columns.scopeCount; scope++) {
-        const named = columns.scopeKind[scope] === SCOPE_KIND.SCOPE || columns.scopeKind[scope] === SCOPE_KIND.REPEAT;
-        if (named) add(columns.str(columns.scopePath[scope]), columns.scopeNodes[scope]);
+        const isScope = columns.scopeKind[scope] === SCOPE_KIND.SCOPE || columns.scopeKind[scope] === SCOPE_KIND.REPEAT;
+        if (isScope) add(columns.str(columns.scopePath[scope]), columns.scopeNodes[scope]);
       }
       break;
     case "kind":
       for (const kind of KINDS) add(kind, 0);
   }
-  return found;
+  return occurrences;
 }

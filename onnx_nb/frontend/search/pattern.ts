@@ -8,7 +8,7 @@
 export type Matcher = (text: string, begin?: number, end?: number) => boolean;
 
 /** Characters of a regular expression. */
-const LONGEST = 200;
+const MAX_REGEX_LENGTH = 200;
 
 /** One character, any number of characters, or leave to skip the next tokens. */
 type Token =
@@ -17,19 +17,21 @@ type Token =
   | { readonly skip: number };
 
 const TIMES = "×".charCodeAt(0);
-const EVERY: Token = { any: () => true };
-const CROSS = one("×");
+const ANY_CHARACTER: Token = { any: () => true };
+const CROSS = characterToken("×");
 
-function one(characters: string): Token {
-  const codes = Array.from(characters, (each) => each.charCodeAt(0));
+function characterToken(characters: string): Token {
+  const codes = Array.from(characters, (character) => character.charCodeAt(0));
   return codes.length === 1 ? { one: (code) => code === codes[0] } : { one: (code) => codes.includes(code) };
 }
 
-const literal = (text: string): Token[] => text.split("").map(one);
+const literal = (text: string): Token[] => text.split("").map(characterToken);
 
 /** Returns a matcher for whole texts, in which * is any text; the text is in lower case, and A–Z match a–z. */
 export function globOf(text: string): Matcher {
-  return matcherOf(text.split("*").flatMap((part, at) => (at === 0 ? literal(part) : [EVERY, ...literal(part)])));
+  return matcherOf(
+    text.split("*").flatMap((part, at) => (at === 0 ? literal(part) : [ANY_CHARACTER, ...literal(part)])),
+  );
 }
 
 /**
@@ -42,20 +44,20 @@ export function shapeOf(text: string): Matcher {
   if (inner === "") return globOf("scalar");
   const tokens: Token[] = [];
   const piece = /([x×,]\s*)?(?:\*\*|\.\.\.|…)([x×,]\s*)?|\s*,\s*|[*?]|x|\s+|./gsy;
-  for (const found of inner.matchAll(piece)) {
-    const [token, before, after] = found;
+  for (const match of inner.matchAll(piece)) {
+    const [token, before, after] = match;
     if (/\*\*|\.\.\.|…/.test(token)) {
-      const [begins, ends] = [found.index === 0, found.index + token.length === inner.length];
-      if (begins !== ends && ends && before !== undefined) tokens.push({ skip: 3 }, CROSS, EVERY);
-      else if (begins !== ends && begins && after !== undefined) tokens.push({ skip: 3 }, EVERY, CROSS);
+      const [begins, ends] = [match.index === 0, match.index + token.length === inner.length];
+      if (begins !== ends && ends && before !== undefined) tokens.push({ skip: 3 }, CROSS, ANY_CHARACTER);
+      else if (begins !== ends && begins && after !== undefined) tokens.push({ skip: 3 }, ANY_CHARACTER, CROSS);
       else if (!begins && !ends && before !== undefined && after !== undefined) {
-        tokens.push(CROSS, { skip: 3 }, EVERY, CROSS);
-      } else tokens.push(EVERY);
+        tokens.push(CROSS, { skip: 3 }, ANY_CHARACTER, CROSS);
+      } else tokens.push(ANY_CHARACTER);
     } else if (token === "*" || token === "?") {
       const dimension = (code: number): boolean => code !== TIMES;
       tokens.push({ one: dimension }, { any: dimension });
-    } else if (token === "x") tokens.push(one("x×"));
-    else if (token.includes(",")) tokens.push(one("×,"), { skip: 2 }, one(" "));
+    } else if (token === "x") tokens.push(characterToken("x×"));
+    else if (token.includes(",")) tokens.push(characterToken("×,"), { skip: 2 }, characterToken(" "));
     else if (token.trim() !== "") tokens.push(...literal(token));
   }
   return matcherOf(tokens);
@@ -94,7 +96,7 @@ function matcherOf(tokens: readonly Token[]): Matcher {
 
 /** @throws SyntaxError that says why the expression cannot be used */
 export function regexOf(source: string, ignoreCase: boolean): Matcher {
-  if (source.length > LONGEST) throw new SyntaxError(`it has more than ${LONGEST} characters`);
+  if (source.length > MAX_REGEX_LENGTH) throw new SyntaxError(`it has more than ${MAX_REGEX_LENGTH} characters`);
   if (repeatsRepeats(source)) throw new SyntaxError("a repeated group may not repeat or choose inside");
   const expression = new RegExp(source, ignoreCase ? "i" : "");
   return (text, begin = 0, end = text.length) => expression.test(text.slice(begin, end));
@@ -102,12 +104,12 @@ export function regexOf(source: string, ignoreCase: boolean): Matcher {
 
 /** Returns whether a repeated group holds a repetition or a choice at any depth, as in (a+)+ and (a|aa)*. */
 function repeatsRepeats(source: string): boolean {
-  let rest = source.replace(/\\.|\[(?:\\.|[^\]\\])*\]|~/gs, "x");
+  let remainder = source.replace(/\\.|\[(?:\\.|[^\]\\])*\]|~/gs, "x");
   for (;;) {
-    const group = /\(([^()]*)\)([*+{]?)/.exec(rest);
+    const group = /\(([^()]*)\)([*+{]?)/.exec(remainder);
     if (group === null) return false;
     const repeats = /[*+{|~]/.test(group[1]);
     if (repeats && group[2] !== "") return true;
-    rest = rest.replace(group[0], () => (repeats ? "~" : "x") + group[2]);
+    remainder = remainder.replace(group[0], () => (repeats ? "~" : "x") + group[2]);
   }
 }

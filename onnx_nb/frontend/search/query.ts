@@ -33,7 +33,7 @@ export interface Term {
   readonly patterns: readonly Pattern[];
 }
 
-export interface Step {
+export interface ChainStep {
   readonly terms: readonly Term[];
   /** any number of nodes may be between the previous step and this one */
   readonly gap: boolean;
@@ -41,7 +41,7 @@ export interface Step {
 
 /** A single step is an ordinary search, unless `chain` is set. */
 export interface Query {
-  readonly steps: readonly Step[];
+  readonly steps: readonly ChainStep[];
   readonly chain: boolean;
 }
 
@@ -55,17 +55,17 @@ const ALIASES: Readonly<Record<string, Field>> = {
   module: "scope",
   is: "kind",
 };
-const LONGEST = 1000;
+const MAX_QUERY_LENGTH = 1000;
 const MOST_STEPS = 12;
 const MOST_TERMS = 32;
 const GAPS: readonly string[] = ["**", "...", "…"];
 const ARROW = /\s*(?:->|=>|>|→)/y;
 const REGEX = /\/((?:\\.|[^\\])+?)\/(i?)(?=[\s|>→]|$)/y;
-const NAMED = /([a-z]+):(?!:)/iy;
+const FIELD = /([a-z]+):(?!:)/iy;
 
 /** @throws QueryError with a message for the person who typed the query */
 export function parse(text: string): Query {
-  if (text.length > LONGEST) throw new QueryError(`A search has at most ${LONGEST} characters.`);
+  if (text.length > MAX_QUERY_LENGTH) throw new QueryError(`A search has at most ${MAX_QUERY_LENGTH} characters.`);
   return new Reader(text).read();
 }
 
@@ -79,7 +79,7 @@ class Reader {
   }
 
   read(): Query {
-    const steps: Step[] = [];
+    const steps: ChainStep[] = [];
     let chain = false;
     let gap = false;
     for (;;) {
@@ -88,15 +88,15 @@ class Reader {
       const arrow = this.#match(ARROW) !== null;
       const end = !arrow && this.#at >= this.#text.length;
       chain ||= arrow;
-      const plain = this.#text
+      const word = this.#text
         .slice(from, this.#at)
         .replace(/(?:->|=>|>|→)$/, "")
         .trim();
-      if (chain && GAPS.includes(plain)) {
-        if (steps.length === 0 || end) throw new QueryError(`A chain begins and ends with a node, not with ${plain}.`);
+      if (chain && GAPS.includes(word)) {
+        if (steps.length === 0 || end) throw new QueryError(`A chain begins and ends with a node, not with ${word}.`);
         gap = true;
-      } else if (plain !== "" || !end || !chain) {
-        if (chain && plain === "") throw new QueryError("A > stands between two nodes; * is any node.");
+      } else if (word !== "" || !end || !chain) {
+        if (chain && word === "") throw new QueryError("A > stands between two nodes; * is any node.");
         steps.push({ terms, gap });
         gap = false;
       }
@@ -107,9 +107,9 @@ class Reader {
 
   #match(pattern: RegExp): RegExpExecArray | null {
     pattern.lastIndex = this.#at;
-    const found = pattern.exec(this.#text);
-    if (found !== null) this.#at = pattern.lastIndex;
-    return found;
+    const match = pattern.exec(this.#text);
+    if (match !== null) this.#at = pattern.lastIndex;
+    return match;
   }
 
   #starts(pattern: RegExp): boolean {
@@ -142,14 +142,14 @@ class Reader {
 
   #field(): Field | null {
     const start = this.#at;
-    const found = this.#match(NAMED);
-    if (found === null) return null;
-    const name = found[1].toLowerCase();
+    const match = this.#match(FIELD);
+    if (match === null) return null;
+    const name = match[1].toLowerCase();
     if ((FIELDS as readonly string[]).includes(name)) return name as Field;
     if (Object.hasOwn(ALIASES, name)) return ALIASES[name];
     if (!this.#starts(/\d*(?:\s|$)/y)) {
       throw new QueryError(
-        `There is no field '${found[1]}'. There are ${FIELDS.join(", ")}. Quotes make it a text: "${found[0]}…"`,
+        `There is no field '${match[1]}'. There are ${FIELDS.join(", ")}. Quotes make it a text: "${match[0]}…"`,
       );
     }
     this.#at = start; // as in TensorFlow's tensor names, "dense:0"
@@ -174,11 +174,11 @@ class Reader {
     // dimensions and lists may contain spaces
     const brackets = field === "shape" || field === "attr" ? /\[[^\]"]*\]|\([^)"]*\)/y : null;
     while (this.#at < this.#text.length && !this.#starts(/[\s>→|]|[-=]>/y)) {
-      const quoted = this.#match(/"((?:\\.|[^"\\])*)"/y);
-      const list = quoted === null && brackets !== null ? this.#match(brackets) : null;
-      if (quoted !== null) {
+      const quotation = this.#match(/"((?:\\.|[^"\\])*)"/y);
+      const list = quotation === null && brackets !== null ? this.#match(brackets) : null;
+      if (quotation !== null) {
         literal = true;
-        text += quoted[1].replace(/\\(.)/gs, "$1");
+        text += quotation[1].replace(/\\(.)/gs, "$1");
       } else if (this.#text[this.#at] === '"') {
         throw new QueryError(`The quote at ${this.#text.slice(this.#at, this.#at + 24)} is not closed.`);
       } else text += list?.[0] ?? this.#text[this.#at++];
@@ -190,7 +190,7 @@ class Reader {
 }
 
 /** Returns a text as one word of a query, in quotes. */
-export function quoted(text: string): string {
+export function quote(text: string): string {
   return `"${text.replace(/["\\]/g, "\\$&")}"`;
 }
 
@@ -207,10 +207,10 @@ export function hasRegex(text: string): boolean {
 
 /** Returns the kinds for the word after `kind:`; a prefix is enough. */
 export function kindsOf(word: string): Kind[] {
-  const known = { constant: "weight", value: "tensor", group: "scope", module: "scope", op: "node" } as const;
-  const wanted = word.toLowerCase();
-  if (Object.hasOwn(known, wanted)) return [known[wanted as keyof typeof known]];
-  return KINDS.filter((kind) => kind.startsWith(wanted));
+  const aliases = { constant: "weight", value: "tensor", group: "scope", module: "scope", op: "node" } as const;
+  const prefix = word.toLowerCase();
+  if (Object.hasOwn(aliases, prefix)) return [aliases[prefix as keyof typeof aliases]];
+  return KINDS.filter((kind) => kind.startsWith(prefix));
 }
 
 /** Lowers A–Z only, so that the text keeps its length. */

@@ -8,7 +8,7 @@ import { lower } from "./query.ts";
 export type Ranks = (string: number) => number;
 
 /** Maximum number of characters of a string that are matched with a pattern. */
-const MATCHED = 1000;
+const MAX_PATTERN_CHARACTERS = 1000;
 
 export class StringIndex {
   readonly #columns: Columns;
@@ -16,7 +16,7 @@ export class StringIndex {
   /** one character for each byte, A–Z in lower case */
   readonly #lower: string;
   /** … in original case, if all are ASCII */
-  #plain: string | null | undefined;
+  #originalCase: string | null | undefined;
 
   static readonly of = oncePerModel((columns) => new StringIndex(columns));
 
@@ -30,30 +30,30 @@ export class StringIndex {
 
   /** Ranks of the strings that contain a lower-case text. */
   holding(text: string): Ranks {
-    const wanted = characters(new TextEncoder().encode(text));
+    const needle = characters(new TextEncoder().encode(text));
     const ranks = new Uint8Array(this.#ptr.length - 1);
     const ptr = this.#ptr;
     const haystack = this.#lower;
     let string = 0;
-    for (let at = haystack.indexOf(wanted); at >= 0 && wanted !== ""; ) {
+    for (let at = haystack.indexOf(needle); at >= 0 && needle !== ""; ) {
       while (ptr[string + 1] <= at) string++;
       const [begin, end] = [ptr[string], ptr[string + 1]];
       let rank = 0;
-      if (at + wanted.length <= end) {
-        rank = at > begin ? (wordAt(haystack, at - 1) ? 1 : 2) : at + wanted.length < end ? 3 : 4;
+      if (at + needle.length <= end) {
+        rank = at > begin ? (wordAt(haystack, at - 1) ? 1 : 2) : at + needle.length < end ? 3 : 4;
         if (rank > ranks[string]) ranks[string] = rank;
       }
       // after a match at a word nothing better follows in the same string
-      at = haystack.indexOf(wanted, rank > 1 ? end : at + 1);
+      at = haystack.indexOf(needle, rank > 1 ? end : at + 1);
     }
     return (index) => ranks[index];
   }
 
   /** Ranks that are computed when first asked for. */
   lazily(judge: (string: number) => number): Ranks {
-    const ranks = new Uint8Array(this.#ptr.length - 1).fill(UNKNOWN);
+    const ranks = new Uint8Array(this.#ptr.length - 1).fill(UNRANKED);
     return (string) => {
-      if (ranks[string] === UNKNOWN) ranks[string] = judge(string);
+      if (ranks[string] === UNRANKED) ranks[string] = judge(string);
       return ranks[string];
     };
   }
@@ -63,17 +63,17 @@ export class StringIndex {
   }
 
   test(matches: Matcher, string: number): boolean {
-    if (this.#plain === undefined) {
+    if (this.#originalCase === undefined) {
       const { bytes } = this.#columns.texts();
-      this.#plain = bytes.every((byte) => byte < 128) ? characters(bytes) : null;
+      this.#originalCase = bytes.every((byte) => byte < 128) ? characters(bytes) : null;
     }
-    if (this.#plain === null) return matches(this.#columns.str(string).slice(0, MATCHED));
+    if (this.#originalCase === null) return matches(this.#columns.str(string).slice(0, MAX_PATTERN_CHARACTERS));
     const begin = this.#ptr[string];
-    return matches(this.#plain, begin, Math.min(this.#ptr[string + 1], begin + MATCHED));
+    return matches(this.#originalCase, begin, Math.min(this.#ptr[string + 1], begin + MAX_PATTERN_CHARACTERS));
   }
 }
 
-const UNKNOWN = 255;
+const UNRANKED = 255;
 
 /** Returns one character for each byte; beyond ASCII it need only be consistent. */
 function characters(bytes: Uint8Array): string {

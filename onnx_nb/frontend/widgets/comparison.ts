@@ -1,19 +1,19 @@
 /** Mounts the points of a comparison. */
 
 import { type ComparisonOptions, type ComparisonView, createComparison } from "../panels/comparison.ts";
-import type { Step } from "../panels/quantizers.ts";
+import type { FloatStep } from "../panels/quantizers.ts";
 import { unpack } from "../protocol/codec.ts";
 import { type Details, detailsOf, Points } from "../protocol/comparison.ts";
-import { bindLinked, bindTrait } from "../protocol/model.ts";
-import { announceChosen, drawn, type Page, roomBelow, sharing } from "./mount.ts";
+import { bindLink, bindTrait } from "../protocol/model.ts";
+import { announceChoice, markDrawn, type Page, roomBelow, sharing } from "./mount.ts";
 
-type Detail = ComparisonOptions["detail"];
+type LoadDetail = ComparisonOptions["detail"];
 
 /** Returns details that were packed with the points, and requests the others. */
-function packedOr(points: Points, ask: Detail): Detail {
+function packedOr(points: Points, ask: LoadDetail): LoadDetail {
   return async (row, signal) => {
-    const packed = points.detail(row);
-    return packed === null ? ask(row, signal) : detailsOf(await unpack(packed));
+    const detail = points.detail(row);
+    return detail === null ? ask(row, signal) : detailsOf(await unpack(detail));
   };
 }
 
@@ -24,29 +24,29 @@ export const comparisonWidget = sharing(
     const height = Number(model.get("height"));
     /** @param inside the module whose operations are shown, "" for none */
     const detailIn =
-      (inside: string): Detail =>
-      async (row, ended): Promise<Details> =>
-        detailsOf(await unpack(await channel.bytes("detail", { row, inside }, { signal: ended })));
+      (inside: string): LoadDetail =>
+      async (row, abort): Promise<Details> =>
+        detailsOf(await unpack(await channel.bytes("detail", { row, inside }, { signal: abort })));
 
-    let drilled: ComparisonView | null = null;
-    const drill: NonNullable<ComparisonOptions["drill"]> = async (name, ended, progress) => {
-      const inside = new Points(await unpack(await channel.bytes("drill", { name }, { signal: ended, progress })));
-      if (ended.aborted) return "";
-      const whole = [...root.childNodes];
+    let drillView: ComparisonView | null = null;
+    const drill: NonNullable<ComparisonOptions["drill"]> = async (name, abort, progress) => {
+      const inside = new Points(await unpack(await channel.bytes("drill", { name }, { signal: abort, progress })));
+      if (abort.aborted) return "";
+      const children = [...root.childNodes];
       const closing = new AbortController();
       signal.addEventListener("abort", () => closing.abort(), { once: true });
       const go = (): void => {
         closing.abort();
-        drilled = null;
-        root.replaceChildren(...whole);
+        drillView = null;
+        root.replaceChildren(...children);
         view.redraw();
         root.querySelector<HTMLElement>(".onnx-nb-act")?.focus();
       };
       const back = { text: "← All points", go };
       const detail = packedOr(inside, detailIn(name));
-      drilled = createComparison(root, inside, { height, detail, back }, closing.signal);
+      drillView = createComparison(root, inside, { height, detail, back }, closing.signal);
       root.querySelector("button")?.focus(); // the button that leads back
-      if (inside.about.notable >= 0) drilled.choose(inside.text("name", inside.about.notable));
+      if (inside.about.notable >= 0) drillView.choose(inside.text("name", inside.about.notable));
       return "";
     };
     const view = createComparison(
@@ -55,25 +55,25 @@ export const comparisonWidget = sharing(
       {
         height,
         metric: String(model.get("metric")),
-        chosen: (name) => putPoint(name),
-        turned: (metric) => putMetric(metric),
+        onChoose: (name) => putPoint(name),
+        onMetric: (metric) => putMetric(metric),
         detail: packedOr(points, detailIn("")),
-        page: (ended, progress) => channel.bytes("page", {}, { signal: ended, progress }),
+        page: (abort, progress) => channel.bytes("page", {}, { signal: abort, progress }),
         ...(actions.includes("reproduce") && {
-          async reproduce(name, ended, progress) {
-            const options = { signal: ended, progress };
+          async reproduce(name, abort, progress) {
+            const options = { signal: abort, progress };
             return (await channel.value<{ message: string }>("reproduce", { name }, options)).message;
           },
         }),
         ...(actions.includes("drill") && { drill }),
         ...(actions.includes("float") && {
-          async change(verb, given, ended, progress) {
-            const options = { signal: ended, progress };
-            return (await channel.value<{ message: string }>(verb, given, options)).message;
+          async change(verb, parameters, abort, progress) {
+            const options = { signal: abort, progress };
+            return (await channel.value<{ message: string }>(verb, parameters, options)).message;
           },
         }),
-        steps: model.get("_steps") as readonly Step[],
-        rounded: (tensor) => {
+        steps: model.get("_steps") as readonly FloatStep[],
+        onQuantizer: (tensor) => {
           model.set("selection", [{ kind: "tensor", name: tensor }]);
           model.save_changes();
         },
@@ -83,9 +83,9 @@ export const comparisonWidget = sharing(
     view.choose(String(model.get("point")));
     const putPoint = bindTrait<string>(model, "point", view.choose, signal);
     const putMetric = bindTrait<string>(model, "metric", view.setMetric, signal);
-    bindLinked(model, channel, view.setLinked, signal);
-    bindTrait<readonly Step[]>(model, "_steps", view.setSteps, signal);
-    drawn(root, signal, () => (drilled ?? view).redraw());
+    bindLink(model, channel, view.setLink, signal);
+    bindTrait<readonly FloatStep[]>(model, "_steps", view.setSteps, signal);
+    markDrawn(root, signal, () => (drillView ?? view).redraw());
   },
 );
 
@@ -95,16 +95,16 @@ export const comparisonPage: Page = async (root, about, part, signal) => {
     "This page was written without the histograms of this point: panel.to_html(path, limit=…) takes more.";
   const detail = packedOr(points, () => Promise.reject(new Error(lacking)));
   const sides = ["candidate", "reference"] as const;
-  const chosen = (name: string): void => {
+  const onChoose = (name: string): void => {
     const row = points.rowOf(name);
-    if (row >= 0) announceChosen(root, ...sides.map((side) => points.text(side, row)));
+    if (row >= 0) announceChoice(root, ...sides.map((side) => points.text(side, row)));
   };
-  const { steps } = about as { steps: readonly Step[] };
-  const rounded = (tensor: string): void => announceChosen(root, tensor);
-  const options = { height: roomBelow(root, 98, 420), detail, chosen, rounded, steps };
+  const { steps } = about as { steps: readonly FloatStep[] };
+  const onRound = (tensor: string): void => announceChoice(root, tensor);
+  const options = { height: roomBelow(root, 98, 420), detail, onChoose, onQuantizer: onRound, steps };
   const view = createComparison(root, points, options, signal);
   if (points.about.notable >= 0) view.choose(points.text("name", points.about.notable));
-  drawn(root, signal, view.redraw);
+  markDrawn(root, signal, view.redraw);
   return {
     choose(names) {
       for (let row = 0; row < points.count; row++) {

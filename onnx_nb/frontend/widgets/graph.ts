@@ -3,35 +3,33 @@
 import { GraphView } from "../panels/graphview.ts";
 import { createSummary, type SummaryData } from "../panels/summary.ts";
 import { Columns } from "../protocol/columns.ts";
-import type { GraphHost, Patch, Selected } from "../protocol/host.ts";
+import type { Direction, GraphHost, NamedTarget, OverlayData, Patch } from "../protocol/host.ts";
 import { bakedOf, graphHost, overlayOf, pageHost } from "../protocol/kernel.ts";
 import { bindTrait, type Parts } from "../protocol/model.ts";
-import { type Named, scopesAt, targetOf, type ViewState, viewFrom, viewTo } from "../protocol/viewstate.ts";
-import type { OverlayData } from "../scene/overlay.ts";
-import type { Direction } from "../scene/scene.ts";
-import { same } from "../scene/state.ts";
-import { announceChosen, drawn, type Page, roomBelow, rootIn, sharing } from "./mount.ts";
+import { scopesAt, type TargetReference, targetOf, type ViewState, viewFrom, viewTo } from "../protocol/viewstate.ts";
+import { sameTarget } from "../scene/state.ts";
+import { announceChoice, markDrawn, type Page, roomBelow, rootIn, sharing } from "./mount.ts";
 
 /** The trait `_overlay`. */
-type Numbers = Readonly<Record<string, unknown>> & { readonly nodes: DataView; readonly groups: DataView };
+type OverlayMessage = Readonly<Record<string, unknown>> & { readonly nodes: DataView; readonly groups: DataView };
 
-/** Columns on this page by their digest: those of views, and those under way. */
-const shown = new Map<string, WeakRef<Columns>>();
+/** Columns on this page by their digest: shown in views, and still being loaded. */
+const columnsOnPage = new Map<string, WeakRef<Columns>>();
 const coming = new Map<string, Promise<Columns>>();
 
 /** Loads columns, unless another view on this page shows the same. */
 async function columnsOf(part: Parts, digest: string): Promise<Columns> {
-  const other = shown.get(digest)?.deref() ?? coming.get(digest);
-  // what another view asked for in vain, because it was closed, is asked for again
-  const known = other instanceof Promise ? await other.catch(() => undefined) : other;
-  if (known !== undefined) return known;
-  const loading = part("columns").then((packed) => new Columns(packed));
+  const cached = columnsOnPage.get(digest)?.deref() ?? coming.get(digest);
+  // a request of a view that was closed in the meantime failed: repeat it
+  const cachedColumns = cached instanceof Promise ? await cached.catch(() => undefined) : cached;
+  if (cachedColumns !== undefined) return cachedColumns;
+  const loading = part("columns").then((pack) => new Columns(pack));
   if (digest === "") return loading; // saved by an older version
   coming.set(digest, loading);
   try {
     const columns = await loading;
-    for (const [each, old] of shown) if (old.deref() === undefined) shown.delete(each);
-    shown.set(digest, new WeakRef(columns));
+    for (const [key, reference] of columnsOnPage) if (reference.deref() === undefined) columnsOnPage.delete(key);
+    columnsOnPage.set(digest, new WeakRef(columns));
     return columns;
   } finally {
     coming.delete(digest);
@@ -42,13 +40,13 @@ export const graphWidget = sharing(
   (part, model) => columnsOf(part, String(model.get("_digest") ?? "")),
   (columns, model, channel, root, signal) => {
     const read = <T>(name: string): T => model.get(name) as T;
-    const selectionOf = (named: readonly Named[]): Selected[] =>
-      named.flatMap((each) => {
-        const target = targetOf(columns, each);
-        return target === null ? [] : [{ ...target, name: each.name }];
+    const selectionOf = (references: readonly TargetReference[]): NamedTarget[] =>
+      references.flatMap((reference) => {
+        const target = targetOf(columns, reference);
+        return target === null ? [] : [{ ...target, name: reference.name }];
       });
-    const overlay = (given: Numbers | null): OverlayData | null =>
-      given && overlayOf({ value: given, buffers: [given.nodes, given.groups] });
+    const overlay = (numbers: OverlayMessage | null): OverlayData | null =>
+      numbers && overlayOf({ value: numbers, buffers: [numbers.nodes, numbers.groups] });
 
     const host: GraphHost = Object.assign(graphHost(channel), {
       changed(patch: Patch): void {
@@ -70,7 +68,7 @@ export const graphWidget = sharing(
         ...(typeof read("height") === "number" && { height: `${read<number>("height")}px` }),
         direction: read("direction"),
         ...(state.open !== undefined && { open: scopesAt(columns, state.open) }),
-        given: {
+        initialView: {
           inputs: read<string[]>("inputs"),
           outputs: read<string[]>("outputs"),
           overlay: overlay(read("_overlay")),
@@ -85,21 +83,21 @@ export const graphWidget = sharing(
     const putOutputs = bindTrait<readonly string[]>(model, "outputs", (outputs) => view.apply({ outputs }), signal);
     const putView = bindTrait<ViewState>(model, "view", (to) => view.apply(viewTo(columns, to)), signal);
     const putDirection = bindTrait<Direction>(model, "direction", (direction) => view.apply({ direction }), signal);
-    const putOverlay = bindTrait<Numbers | null>(
+    const putOverlay = bindTrait<OverlayMessage | null>(
       model,
       "_overlay",
-      (given) => view.apply({ overlay: overlay(given) }),
+      (numbers) => view.apply({ overlay: overlay(numbers) }),
       signal,
     );
-    const putSelection = bindTrait<Named[]>(
+    const putSelection = bindTrait<TargetReference[]>(
       model,
       "selection",
-      (named) => {
+      (references) => {
         const before = view.state.selection;
-        view.apply({ selection: selectionOf(named) });
+        view.apply({ selection: selectionOf(references) });
         const target = view.state.selection;
         // selected elsewhere: in a cell, a table, another view
-        if (target !== null && !same(target, before)) view.dispatch({ type: "reveal", target });
+        if (target !== null && !sameTarget(target, before)) view.dispatch({ type: "reveal", target });
       },
       signal,
     );
@@ -112,16 +110,16 @@ export const graphPage: Page = async (root, about, part, signal) => {
   const summaryRoot = rootIn(root.parentElement as HTMLElement, "summary");
   root.before(summaryRoot);
   createSummary(summaryRoot, about as SummaryData, { expanded: false }, signal);
-  drawn(summaryRoot, signal);
-  const baked = bakedOf(await part("baked"));
-  const given = baked.shown == null ? {} : { given: { overlay: baked.shown } };
+  markDrawn(summaryRoot, signal);
+  const pageData = bakedOf(await part("baked"));
+  const overlays = pageData.initialOverlay == null ? {} : { initialView: { overlay: pageData.initialOverlay } };
   const columns = new Columns(await part("columns"));
-  const host = Object.assign(pageHost(baked), {
+  const host = Object.assign(pageHost(pageData), {
     changed({ selection }: Patch): void {
-      if (selection?.length === 1 && selection[0].kind === "tensor") announceChosen(root, selection[0].name);
+      if (selection?.length === 1 && selection[0].kind === "tensor") announceChoice(root, selection[0].name);
     },
   });
-  const view = new GraphView(root, columns, host, { height, ...given }, signal);
+  const view = new GraphView(root, columns, host, { height, ...overlays }, signal);
   return {
     choose(names) {
       for (const name of names) {

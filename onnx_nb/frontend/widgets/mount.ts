@@ -1,13 +1,13 @@
 /** The root element of a widget in a cell or on a page: its theme, its errors, its removal. */
 
-import { el, onAbort } from "../panels/dom.ts";
-import { stillOf } from "../panels/still.ts";
 import type { Channel } from "../protocol/channel.ts";
 import { failureText } from "../protocol/host.ts";
-import { type CommModel, loadPacked, type Parts, type WidgetModel } from "../protocol/model.ts";
+import { type CommModel, loadPart, type Parts, type WidgetModel } from "../protocol/model.ts";
 import { watchTheme } from "../render/theme.ts";
+import { el, onAbort } from "../ui/dom.ts";
+import { stillOf } from "../ui/still.ts";
 
-const heard = new WeakSet<CommModel>();
+const connectedModels = new WeakSet<CommModel>();
 
 /**
  * Connects a widget to its kernel even if the page was too busy to start it. anywidget gives a module 2 s; if it starts
@@ -18,8 +18,8 @@ const heard = new WeakSet<CommModel>();
 export async function hearKernel(model: WidgetModel): Promise<boolean> {
   const raw = await model.widget_manager?.get_model(String(model.get("_own")));
   if (raw === undefined || !("_handle_comm_msg" in raw)) return true; // a host with models of its own, as marimo
-  if (raw.comm === undefined || heard.has(raw)) return raw.comm !== undefined;
-  heard.add(raw);
+  if (raw.comm === undefined || connectedModels.has(raw)) return raw.comm !== undefined;
+  connectedModels.add(raw);
   try {
     await raw._handle_comm_msg({ content: { data: {} }, buffers: [] }); // an empty message, which waits like all others
   } catch {
@@ -61,7 +61,7 @@ export function mount(
     sendPictures(root, channel, view.signal);
   }
   hearKernel(model).catch((error) => console.error(error));
-  showWaiting(root, channel, view.signal);
+  showNotice(root, channel, view.signal);
   const theme = (): void => {
     root.dataset.theme = String(model.get("theme"));
   };
@@ -73,11 +73,11 @@ export function mount(
 }
 
 /** Says over the view that its requests wait for the kernel, while they do. */
-function showWaiting(root: HTMLElement, channel: Channel, signal: AbortSignal): void {
+function showNotice(root: HTMLElement, channel: Channel, signal: AbortSignal): void {
   const note = el("div.onnx-nb-layout.onnx-nb-waiting", { role: "status" });
-  channel.watch((waiting) => {
-    note.textContent = waiting;
-    if (waiting === "") note.remove();
+  channel.watch((notice) => {
+    note.textContent = notice;
+    if (notice === "") note.remove();
     else root.append(note);
   }, signal);
 }
@@ -92,7 +92,7 @@ export function fillRoot(root: HTMLElement, signal: AbortSignal, fill: () => voi
 }
 
 /** Marks a root without a canvas as drawn, and keeps it consistent with the page's theme. */
-export function drawn(root: HTMLElement, signal: AbortSignal, redraw: () => void = () => undefined): void {
+export function markDrawn(root: HTMLElement, signal: AbortSignal, redraw: () => void = () => undefined): void {
   watchTheme(root, redraw, signal);
   root.dataset.state = "drawn";
 }
@@ -105,8 +105,8 @@ export function style(parent: HTMLElement, css: string): void {
 function hidePicture(parent: HTMLElement, id: string): void {
   const picture = `:is(.onnx-nb-picture-${id}, img[src^="data:image/gif"][src$="${id}"])`; // drawn, and still empty
   // the output itself, not one around it: an ipywidgets.Output holds outputs, among them this widget
-  const around = `.jp-OutputArea-child:has(> .jp-OutputArea-output > ${picture})`;
-  style(parent, `${picture}, ${around} { display: none !important; }`);
+  const outputArea = `.jp-OutputArea-child:has(> .jp-OutputArea-output > ${picture})`;
+  style(parent, `${picture}, ${outputArea} { display: none !important; }`);
 }
 
 /** Milliseconds without a change until a view is at rest. */
@@ -115,12 +115,12 @@ const REST_MS = 800;
 /** Sends the kernel a picture of the view whenever it has come to rest and looks different from the last picture. */
 function sendPictures(root: HTMLElement, channel: Channel, signal: AbortSignal): void {
   let timer = 0;
-  let sent = "";
+  let lastPicture = "";
   const send = (): void => {
     if (root.dataset.state !== "drawn" || !channel.live) return;
     const svg = stillOf(root);
-    if (svg === null || svg === sent) return;
-    sent = svg;
+    if (svg === null || svg === lastPicture) return;
+    lastPicture = svg;
     channel.request("picture", { svg }).catch(() => undefined); // the saved notebook keeps the previous one
   };
   const observer = new MutationObserver(() => {
@@ -150,14 +150,14 @@ export type Widget = (model: WidgetModel, channel: Channel) => View;
 /** Returns a widget that loads the data of its views once. */
 export function sharing<T>(
   load: (part: Parts, model: WidgetModel) => Promise<T>,
-  show: (loaded: T, model: WidgetModel, channel: Channel, root: HTMLElement, signal: AbortSignal) => void,
+  show: (data: T, model: WidgetModel, channel: Channel, root: HTMLElement, signal: AbortSignal) => void,
 ): Widget {
   return (model, channel) => {
-    const loading = load((part) => loadPacked(model, channel, part), model);
+    const loading = load((part) => loadPart(model, channel, part), model);
     loading.catch(() => undefined); // each view reports it
     return async (root, signal) => {
-      const loaded = await loading;
-      if (!signal.aborted) show(loaded, model, channel, root, signal);
+      const data = await loading;
+      if (!signal.aborted) show(data, model, channel, root, signal);
     };
   };
 }
@@ -168,26 +168,26 @@ export type Page = (
   about: unknown,
   part: Parts,
   signal: AbortSignal,
-) => void | Promise<void> | Promise<Linked>;
+) => void | Promise<void> | Promise<LinkedView>;
 
 /** A view on a page with several of them, in which a tensor can be selected that was selected in another one. */
-export interface Linked {
+export interface LinkedView {
   /** selects the first of these tensors that the view has; changes nothing if it has none */
   choose(names: readonly string[]): void;
 }
 
 /** Type of the event with which a view reports the names of the tensor that a person selected. */
-export const CHOSEN = "onnx-nb-chosen";
+export const CHOICE_EVENT = "onnx-nb-chosen";
 
 /** Reports a selected tensor to the other views on the page. */
-export function announceChosen(root: HTMLElement, ...names: readonly string[]): void {
+export function announceChoice(root: HTMLElement, ...names: readonly string[]): void {
   const detail = names.filter((name) => name !== "");
-  if (detail.length > 0) root.dispatchEvent(new CustomEvent(CHOSEN, { detail }));
+  if (detail.length > 0) root.dispatchEvent(new CustomEvent(CHOICE_EVENT, { detail }));
 }
 
-/** Returns the pixels of a window below the top of a view on a page, without what the view has around the rest. */
-export function roomBelow(root: HTMLElement, around: number, least: number): number {
-  return Math.max(least, window.innerHeight - around - root.getBoundingClientRect().top - window.scrollY);
+/** Returns the pixels of the window below the top of a view on a page, minus a margin for the view's bars. */
+export function roomBelow(root: HTMLElement, margin: number, minHeight: number): number {
+  return Math.max(minHeight, window.innerHeight - margin - root.getBoundingClientRect().top - window.scrollY);
 }
 
 /** Elements that take the focus if nothing around the removed one does. */
@@ -198,31 +198,33 @@ const HOME = ["canvas[tabindex]", "[role=grid][tabindex]", "button:not([disabled
  * the focus are commands to the notebook, which may delete the cell.
  */
 function keepFocus(root: HTMLElement): void {
-  /** the focused element and those around it */
-  let held: readonly HTMLElement[] = [];
-  const gone = (element: HTMLElement): boolean =>
+  /** the focused element and its ancestors */
+  let focusPath: readonly HTMLElement[] = [];
+  const isGone = (element: HTMLElement): boolean =>
     !element.isConnected || element.getClientRects().length === 0 || element.matches(":disabled");
   const back = (): void => {
-    const [last] = held;
-    if (last === undefined || !root.isConnected || !gone(last)) return;
+    const [last] = focusPath;
+    if (last === undefined || !root.isConnected || !isGone(last)) return;
     const { activeElement } = root.getRootNode() as Document | ShadowRoot;
     // the focus is already elsewhere
     if (activeElement !== null && activeElement !== document.body && activeElement !== last) return;
-    const around = held.slice(1).find((each) => each.hasAttribute("tabindex") && root.contains(each) && !gone(each));
-    const home = HOME.map((selector) => root.querySelector<HTMLElement>(selector)).find((each) => each !== null);
-    (around ?? home)?.focus({ preventScroll: true });
+    const ancestor = focusPath
+      .slice(1)
+      .find((element) => element.hasAttribute("tabindex") && root.contains(element) && !isGone(element));
+    const home = HOME.map((selector) => root.querySelector<HTMLElement>(selector)).find((element) => element !== null);
+    (ancestor ?? home)?.focus({ preventScroll: true });
   };
   root.addEventListener("focusin", (event) => {
-    const path = event.composedPath().filter((each) => each instanceof HTMLElement);
-    held = path.slice(0, path.indexOf(root));
+    const path = event.composedPath().filter((target) => target instanceof HTMLElement);
+    focusPath = path.slice(0, path.indexOf(root));
   });
   root.addEventListener("focusout", (event) => {
     if (event.relatedTarget !== null) return;
-    const left = held;
+    const left = focusPath;
     // a click somewhere else, or the focused element is about to be removed
     setTimeout(() => {
       const [last] = left;
-      if (held === left && last !== undefined && !gone(last)) held = [];
+      if (focusPath === left && last !== undefined && !isGone(last)) focusPath = [];
     });
   });
   new MutationObserver(back).observe(root, {

@@ -3,25 +3,25 @@
 import { createDiff } from "../panels/diff.ts";
 import { Simplification } from "../panels/simplification.ts";
 import { NO_KERNEL } from "../protocol/channel.ts";
-import type { Packed } from "../protocol/codec.ts";
+import type { Pack } from "../protocol/codec.ts";
 import { Columns } from "../protocol/columns.ts";
 import { PairData } from "../protocol/diff.ts";
 import type { GraphHost } from "../protocol/host.ts";
 import { bakedOf, noKernel, pageHost, sideHost } from "../protocol/kernel.ts";
-import { bindTrait, loadPacked, type Parts, type WidgetModel } from "../protocol/model.ts";
+import { bindTrait, loadPart, type Parts, type WidgetModel } from "../protocol/model.ts";
 import { type Account, SimplificationData } from "../protocol/simplification.ts";
-import { type Named, targetOf } from "../protocol/viewstate.ts";
-import { drawn, type Page, roomBelow, sharing, type Widget } from "./mount.ts";
+import { type TargetReference, targetOf } from "../protocol/viewstate.ts";
+import { markDrawn, type Page, roomBelow, sharing, type Widget } from "./mount.ts";
 
 /** An entry of the trait `selection`. */
-type Selected = Named & { readonly side: (typeof SIDES)[number] };
+type SideReference = TargetReference & { readonly side: (typeof SIDES)[number] };
 
 const SIDES = ["reference", "candidate"] as const;
 
-type Loaded<T> = Promise<{ readonly columns: readonly [Columns, Columns]; readonly data: T }>;
+type LoadedPair<T> = Promise<{ readonly columns: readonly [Columns, Columns]; readonly data: T }>;
 
 /** Loads two graphs and their differences, of a step of a simplification or, for 0, of the whole. */
-async function loadPair<T>(part: Parts, type: new (packed: Packed) => T, step = 0): Loaded<T> {
+async function loadPair<T>(part: Parts, type: new (pack: Pack) => T, step = 0): LoadedPair<T> {
   const names = [...SIDES, "differences"].map((name) => (step === 0 ? name : `${name}-${step}`));
   const [left, right, data] = await Promise.all(names.map(part));
   return { columns: [new Columns(left), new Columns(right)], data: new type(data) };
@@ -49,8 +49,8 @@ export const diffWidget = sharing(
       data,
       {
         graphs: [sideHost(channel, { part: "reference" }), sideHost(channel, { part: "candidate" })],
-        selected: (side, selection) => putSelection(selection.map((each) => ({ ...each, side: SIDES[side] }))),
-        synced: (synced) => putSynced(synced),
+        onSelect: (side, selection) => putSelection(selection.map((target) => ({ ...target, side: SIDES[side] }))),
+        onSync: (synced) => putSynced(synced),
       },
       { ...heightOf(model), synced: model.get("synced") === true, names: [left, right] },
       signal,
@@ -58,14 +58,16 @@ export const diffWidget = sharing(
     channel.watch((_, live) => {
       for (const view of pair.views) view.dispatch({ type: "live", live });
     }, signal);
-    const select = (selection: readonly Selected[]): void => {
+    const select = (selection: readonly SideReference[]): void => {
       const targets = SIDES.map((side, at) =>
-        selection.filter((each) => each.side === side).flatMap((each) => targetOf(columns[at], each) ?? []),
+        selection
+          .filter((reference) => reference.side === side)
+          .flatMap((reference) => targetOf(columns[at], reference) ?? []),
       );
       pair.show([targets[0], targets[1]]);
     };
-    const putSelection = bindTrait<readonly Selected[]>(model, "selection", select, signal);
-    const putSynced = bindTrait<boolean>(model, "synced", pair.setSynced, signal);
+    const putSelection = bindTrait<readonly SideReference[]>(model, "selection", select, signal);
+    const putSynced = bindTrait<boolean>(model, "synced", pair.setSync, signal);
   },
 );
 
@@ -76,7 +78,7 @@ export const diffPage: Page = async (root, about, part, signal) => {
     root,
     columns,
     data,
-    { graphs, selected: () => undefined, synced: () => undefined },
+    { graphs, onSelect: () => undefined, onSync: () => undefined },
     { height: roomBelow(root, 468, 320), synced: true, names },
     signal,
   );
@@ -84,15 +86,15 @@ export const diffPage: Page = async (root, about, part, signal) => {
 
 export const simplificationWidget: Widget = (model, channel) => {
   /** the steps of the current result that were loaded */
-  const steps = new Map<number, Loaded<SimplificationData>>();
+  const steps = new Map<number, LoadedPair<SimplificationData>>();
   let revision: unknown;
-  const load = (step: number): Loaded<SimplificationData> => {
+  const load = (step: number): LoadedPair<SimplificationData> => {
     if (revision !== model.get("_revision")) steps.clear();
     revision = model.get("_revision");
-    const found = steps.get(step) ?? loadPair((name) => loadPacked(model, channel, name), SimplificationData, step);
-    steps.set(step, found);
-    found.catch(() => steps.delete(step)); // a later request may succeed
-    return found;
+    const pair = steps.get(step) ?? loadPair((name) => loadPart(model, channel, name), SimplificationData, step);
+    steps.set(step, pair);
+    pair.catch(() => steps.delete(step)); // a later request may succeed
+    return pair;
   };
   return (root, signal) => {
     const account = (): Account => model.get("_about") as Account;
@@ -106,21 +108,21 @@ export const simplificationWidget: Widget = (model, channel) => {
         },
         load,
         graph: (side, step) => sideHost(channel, { part: SIDES[side], step }),
-        async again(skipped, progress, round) {
+        async simplifyAgain(skips, progress, round) {
           const options = { signal: round, progress };
-          return (await channel.value<{ message: string }>("again", { skipped }, options)).message;
+          return (await channel.value<{ message: string }>("again", { skipped: skips }, options)).message;
         },
         save: (path, replace, round) => channel.value("save", { path, replace }, { signal: round }),
-        chosen: (key) => putChange(key),
-        selected: (side, selection) => putSelection(selection.map((each) => ({ ...each, side: SIDES[side] }))),
-        stepped: (step) => putStep(step),
-        synced: (synced) => putSynced(synced),
+        onChoose: (key) => putChange(key),
+        onSelect: (side, selection) => putSelection(selection.map((target) => ({ ...target, side: SIDES[side] }))),
+        onStep: (step) => putStep(step),
+        onSync: (synced) => putSynced(synced),
       },
       {
         ...heightOf(model),
         step: Number(model.get("step")),
-        synced: model.get("synced") === true,
-        chosen: String(model.get("change")),
+        isSynced: model.get("synced") === true,
+        changeKey: String(model.get("change")),
       },
       signal,
     );
@@ -130,8 +132,8 @@ export const simplificationWidget: Widget = (model, channel) => {
     const putStep = bindTrait<number>(model, "step", view.turn, signal);
     const putSelection = bindTrait<unknown[]>(model, "selection", () => undefined, signal);
     const putChange = bindTrait<string>(model, "change", view.choose, signal);
-    const putSynced = bindTrait<boolean>(model, "synced", view.setSynced, signal);
-    drawn(root, signal);
+    const putSynced = bindTrait<boolean>(model, "synced", view.setSync, signal);
+    markDrawn(root, signal);
   };
 };
 
@@ -147,14 +149,14 @@ export const simplificationPage: Page = async (root, about, part, signal) => {
       load: (step) => loadPair(part, SimplificationData, step),
       // a page holds only the graphs of the steps in between
       graph: (side, step) => (step === 0 ? hosts[side] : pageHost()),
-      again: noKernel,
+      simplifyAgain: noKernel,
       save: noKernel,
-      chosen: () => undefined,
-      stepped: () => undefined,
-      synced: () => undefined,
+      onChoose: () => undefined,
+      onStep: () => undefined,
+      onSync: () => undefined,
     },
-    { height: roomBelow(root, 508, 320), step: 0, synced: true, chosen: "" },
+    { height: roomBelow(root, 508, 320), step: 0, isSynced: true, changeKey: "" },
     signal,
   );
-  drawn(root, signal);
+  markDrawn(root, signal);
 };

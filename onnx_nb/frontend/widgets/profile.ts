@@ -1,15 +1,15 @@
 /** Mounts the kernels of a profile, and original and optimized graph side by side. */
 
-import { el } from "../panels/dom.ts";
 import { createGraphPair } from "../panels/graphpair.ts";
 import { createProfile, type PairView } from "../panels/profile.ts";
 import { Columns, type Target } from "../protocol/columns.ts";
 import { PairData, type SideOf } from "../protocol/diff.ts";
 import type { GraphHost } from "../protocol/host.ts";
 import { bakedOf, pageHost, sideHost } from "../protocol/kernel.ts";
-import { bindLinked, bindTrait, loadPacked, type Parts } from "../protocol/model.ts";
+import { bindLink, bindTrait, loadPart, type Parts } from "../protocol/model.ts";
 import { ProfileData, ResourceData } from "../protocol/profile.ts";
-import { announceChosen, drawn, type Page, roomBelow, sharing } from "./mount.ts";
+import { el } from "../ui/dom.ts";
+import { announceChoice, markDrawn, type Page, roomBelow, sharing } from "./mount.ts";
 
 const SIDES = ["reference", "candidate"] as const;
 
@@ -19,28 +19,28 @@ async function showPair(
   data: ProfileData,
   part: Parts,
   host: (side: SideOf) => GraphHost | Promise<GraphHost>,
-  chosen: (kernel: number) => void,
+  onChoose: (kernel: number) => void,
   signal: AbortSignal,
 ): Promise<PairView> {
-  const [left, right, ran] = await Promise.all([...SIDES, "differences"].map(part));
+  const [left, right, differences] = await Promise.all([...SIDES, "differences"].map(part));
   const columns = [new Columns(left), new Columns(right)] as const;
   const graphs = [await host(0), await host(1)] as const;
   const root = el("div");
   parent.replaceChildren(root);
-  let shown = -1;
+  let shownKernel = -1;
   const pair = createGraphPair(
     root,
     columns,
-    new PairData(ran),
+    new PairData(differences),
     {
       graphs,
-      selected(side, [first]) {
+      onSelect(side, [first]) {
         const kernel = first?.kind === "node" ? data.kernelOf(side, first.id) : -1;
-        if (kernel < 0 || kernel === shown) return;
-        chosen(kernel);
+        if (kernel < 0 || kernel === shownKernel) return;
+        onChoose(kernel);
       },
-      synced: () => undefined,
-      compared: (_side, _target, name) => [["runs as", name]],
+      onSync: () => undefined,
+      counterpartFacts: (_side, _target, name) => [["runs as", name]],
     },
     { height: "300px", synced: true, names: ["as loaded", "as it ran"], titles: ["Original", "Optimized"], tools: [] },
     signal,
@@ -54,12 +54,12 @@ async function showPair(
   });
   return {
     choose(kernel): void {
-      shown = kernel;
+      shownKernel = kernel;
       const node = (id: number): Target => ({ kind: "node", id });
       if (kernel < 0) pair.show([[], []]);
       else {
-        const ran = data.optimized[kernel];
-        pair.show([Array.from(data.nodes(kernel), node), ran < 0 ? [] : [node(ran)]]);
+        const optimizedNode = data.optimizedNode[kernel];
+        pair.show([Array.from(data.nodes(kernel), node), optimizedNode < 0 ? [] : [node(optimizedNode)]]);
       }
     },
   };
@@ -68,18 +68,18 @@ async function showPair(
 export const profileWidget = sharing(
   async (part) => new ProfileData(await part("columns")),
   (data, model, channel, root, signal) => {
-    const part: Parts = (name) => loadPacked(model, channel, name);
+    const part: Parts = (name) => loadPart(model, channel, name);
     const view = createProfile(
       root,
       data,
       {
         height: Number(model.get("height")),
-        chosen: (kernel) => put(kernel),
+        onChoose: (kernel) => put(kernel),
         tensor: (name) => select([{ kind: "tensor", name }]),
         resources: async () => new ResourceData(await part("resources")),
         ...(data.about.pair && {
-          pair: (parent, chosen, signal) =>
-            showPair(parent, data, part, (side) => sideHost(channel, { part: SIDES[side] }), chosen, signal),
+          pair: (parent, onChoose, signal) =>
+            showPair(parent, data, part, (side) => sideHost(channel, { part: SIDES[side] }), onChoose, signal),
         }),
       },
       signal,
@@ -87,8 +87,8 @@ export const profileWidget = sharing(
     view.choose(Number(model.get("kernel")));
     const put = bindTrait<number>(model, "kernel", view.choose, signal);
     const select = bindTrait<object[]>(model, "selection", () => undefined, signal);
-    bindLinked(model, channel, view.setLinked, signal);
-    drawn(root, signal, view.redraw);
+    bindLink(model, channel, view.setLink, signal);
+    markDrawn(root, signal, view.redraw);
   },
 );
 
@@ -100,14 +100,14 @@ export const profilePage: Page = async (root, _about, part, signal) => {
     data,
     {
       height: roomBelow(root, 98, 420),
-      chosen: (kernel) => kernel >= 0 && announceChosen(root, ...data.nodeNames(kernel)),
-      tensor: (name) => announceChosen(root, name),
+      onChoose: (kernel) => kernel >= 0 && announceChoice(root, ...data.nodeNames(kernel)),
+      tensor: (name) => announceChoice(root, name),
       resources: async () => new ResourceData(await part("resources")),
       ...(data.about.pair && {
-        pair: (parent, chosen, signal) => showPair(parent, data, part, host, chosen, signal),
+        pair: (parent, onChoose, signal) => showPair(parent, data, part, host, onChoose, signal),
       }),
     },
     signal,
   );
-  drawn(root, signal, view.redraw);
+  markDrawn(root, signal, view.redraw);
 };

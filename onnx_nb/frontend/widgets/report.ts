@@ -3,9 +3,9 @@
  * its view. What is selected in one part is selected in each other part that has a tensor of the name.
  */
 
-import { el, elide } from "../panels/dom.ts";
 import { type Parts, pagePart } from "../protocol/model.ts";
-import { CHOSEN, fillRoot, type Linked, type Page, rootIn } from "./mount.ts";
+import { el, elide } from "../ui/dom.ts";
+import { CHOICE_EVENT, fillRoot, type LinkedView, type Page, rootIn } from "./mount.ts";
 
 interface Part {
   readonly title: string;
@@ -40,17 +40,17 @@ export function createReport(parts: readonly Part[], pages: Readonly<Record<stri
   document.body.classList.add("onnx-nb-report");
   sections[0]?.before(list);
 
-  const views = new Map<number, Promise<Linked | undefined>>();
+  const views = new Map<number, Promise<LinkedView | undefined>>();
   /** what was selected elsewhere since a part was shown */
-  const pending = new Map<number, readonly string[]>();
-  const mount = (at: number): Promise<Linked | undefined> => {
+  const pendingNames = new Map<number, readonly string[]>();
+  const mount = (at: number): Promise<LinkedView | undefined> => {
     const { kind, about, data } = parts[at];
     const page = pages[kind];
     if (page === undefined) return Promise.resolve(undefined);
     const root = rootIn(sections[at], kind);
-    root.addEventListener(CHOSEN, (event) => {
+    root.addEventListener(CHOICE_EVENT, (event) => {
       const names = (event as CustomEvent<readonly string[]>).detail;
-      for (const other of parts.keys()) if (other !== at) pending.set(other, names);
+      for (const index of parts.keys()) if (index !== at) pendingNames.set(index, names);
     });
     const part: Parts = (name) => pagePart(data[name] ?? name);
     return new Promise((resolve) => {
@@ -58,28 +58,28 @@ export function createReport(parts: readonly Part[], pages: Readonly<Record<stri
     });
   };
   const show = async (at: number): Promise<void> => {
-    tabs.forEach((tab, other) => {
-      tab.setAttribute("aria-selected", String(other === at));
-      tab.tabIndex = other === at ? 0 : -1;
-      sections[other].hidden = other !== at;
+    tabs.forEach((tab, index) => {
+      tab.setAttribute("aria-selected", String(index === at));
+      tab.tabIndex = index === at ? 0 : -1;
+      sections[index].hidden = index !== at;
     });
     const view = views.get(at) ?? mount(at);
     views.set(at, view);
-    const linked = await view;
-    const names = pending.get(at);
-    pending.delete(at);
-    if (names !== undefined) requestAnimationFrame(() => linked?.choose(names)); // once it has a size
+    const linkedView = await view;
+    const names = pendingNames.get(at);
+    pendingNames.delete(at);
+    if (names !== undefined) requestAnimationFrame(() => linkedView?.choose(names)); // once it has a size
   };
   const go = (id: string): void => {
-    if (location.hash.slice(1) === id) void showAddressed();
+    if (location.hash.slice(1) === id) void showAddressPart();
     else location.hash = id;
   };
   /** Shows the part that the address names; the first one if there is none. */
-  const showAddressed = (): Promise<void> => {
+  const showAddressPart = (): Promise<void> => {
     const at = parts.findIndex(({ id }) => id === decodeURIComponent(location.hash.slice(1)));
     return show(Math.max(0, at));
   };
-  window.addEventListener("hashchange", () => void showAddressed());
+  window.addEventListener("hashchange", () => void showAddressPart());
   list.addEventListener("keydown", (event) => {
     const now = tabs.findIndex((tab) => tab.tabIndex === 0);
     const to = { ArrowRight: now + 1, ArrowLeft: now - 1, Home: 0, End: tabs.length - 1 }[event.key];
@@ -89,5 +89,5 @@ export function createReport(parts: readonly Part[], pages: Readonly<Record<stri
     tabs[at].focus();
     go(parts[at].id);
   });
-  void showAddressed();
+  void showAddressPart();
 }

@@ -157,7 +157,7 @@ def test_columns_are_those_of_the_graph(name: str) -> None:
 
 def test_every_column_that_the_browser_takes_is_there() -> None:
     folder = models.ROOT / "onnx_nb" / "frontend" / "protocol"
-    wanted = set(re.findall(r'this\.(?:column|#narrow)\("(\w+)"', (folder / "columns.ts").read_text()))
+    wanted = set(re.findall(r'this\.(?:column|#numbers)\("(\w+)"', (folder / "columns.ts").read_text()))
     arrays = columns(models.control_flow()).arrays
     assert wanted | {"string_shared"} == set(arrays)  # codec.ts reads it: what older versions saved has none
     assert len(wanted) > 30

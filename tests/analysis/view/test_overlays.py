@@ -32,7 +32,7 @@ def test_the_color_menu_offers_the_overlays_of_the_kernel() -> None:
     listed = {
         name: set(json.loads(items)) for name, items in re.findall(r"^const (\w+) = (\[.*\]);", menu, re.MULTILINE)
     }
-    assert (listed["OWN"], listed["CAPTURED"]) == (set(OWN), {*COSTS, *STATISTICS})
+    assert (listed["MODEL_COLORS"], listed["CAPTURE_COLORS"]) == (set(OWN), {*COSTS, *STATISTICS})
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 // @vitest-environment jsdom
 
 import { describe, expect, it } from "vitest";
-import { bytes, counted, plain, scaled } from "../scene/formatting.ts";
+import { bytes, countOf, formatCompact, integer } from "../scene/formatting.ts";
 import { el, elide, fillings } from "./dom.ts";
 
 describe("el", () => {
@@ -39,7 +39,7 @@ describe("elide", () => {
 
 describe("numbers", () => {
   it("are short and never round up into four digits", () => {
-    expect([0, 7, 999, 1000, 7_087_872, 109_482_240, 999_950].map(scaled)).toEqual([
+    expect([0, 7, 999, 1000, 7_087_872, 109_482_240, 999_950].map(formatCompact)).toEqual([
       "0",
       "7",
       "999",
@@ -49,8 +49,8 @@ describe("numbers", () => {
       "1.0 M",
     ]);
     expect([0, 512, 2_400_000, 437_928_960].map(bytes)).toEqual(["0 B", "512 B", "2.4 MB", "438 MB"]);
-    expect(plain(100_000)).toBe("100,000");
-    expect([counted(1, "node"), counted(3, "node")]).toEqual(["1 node", "3 nodes"]);
+    expect(integer(100_000)).toBe("100,000");
+    expect([countOf(1, "node"), countOf(3, "node")]).toEqual(["1 node", "3 nodes"]);
   });
 });
 

@@ -16,14 +16,14 @@ type ElementOf<S extends string> = Tag<S> extends keyof HTMLElementTagNameMap ? 
 /** Returns an element with its classes, attributes and children: `el("p.onnx-nb-dim", { title }, "text")`. */
 export function el<S extends string>(spec: S, properties: Properties, ...children: readonly Child[]): ElementOf<S>;
 export function el<S extends string>(spec: S, ...children: readonly Child[]): ElementOf<S>;
-export function el(spec: string, first: Properties | Child = null, ...rest: readonly Child[]): HTMLElement {
+export function el(spec: string, first: Properties | Child = null, ...children: readonly Child[]): HTMLElement {
   const [tag, ...classes] = spec.split(".");
   const element = document.createElement(tag);
   if (classes.length > 0) element.className = classes.join(" ");
   if (first === null || typeof first === "string" || first instanceof Node) {
     if (first !== null) element.append(first);
   } else setProperties(element, first);
-  for (const child of rest) if (child !== null) element.append(child);
+  for (const child of children) if (child !== null) element.append(child);
   return element;
 }
 
@@ -72,11 +72,11 @@ export function settle<T>(
   promise: Promise<T>,
   signal: AbortSignal,
   done: (value: T) => void,
-  failed: (error: unknown) => void,
+  fail: (error: unknown) => void,
 ): void {
   promise.then(
     (value) => signal.aborted || done(value),
-    (error: unknown) => signal.aborted || failed(error),
+    (error: unknown) => signal.aborted || fail(error),
   );
 }
 
@@ -119,21 +119,21 @@ export async function copy(text: string): Promise<boolean> {
 }
 
 /** Returns whether this element has the focus, even inside a shadow root. */
-export function focused(element: Element): boolean {
+export function hasFocus(element: Element): boolean {
   const root = element.getRootNode();
   return (root instanceof Document || root instanceof ShadowRoot) && root.activeElement === element;
 }
 
-/** Returns one line of at most `most` characters: line breaks and tabs become marks, the middle is omitted. */
-export function elide(text: string, most: number): string {
-  const line = (text.length > 4 * most ? `${text.slice(0, 2 * most)}…${text.slice(-2 * most)}` : text)
+/** Returns one line of at most `limit` characters: line breaks and tabs become marks, the middle is omitted. */
+export function elide(text: string, limit: number): string {
+  const line = (text.length > 4 * limit ? `${text.slice(0, 2 * limit)}…${text.slice(-2 * limit)}` : text)
     .replace(/\r\n?|\n/g, "⏎")
     // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are made visible here
     .replace(/[\u0000-\u001f\u007f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "·");
   const characters = Array.from(line);
-  if (characters.length <= most) return line;
-  const tail = Math.floor((most - 1) * 0.6);
-  return `${characters.slice(0, most - 1 - tail).join("")}…${characters.slice(characters.length - tail).join("")}`;
+  if (characters.length <= limit) return line;
+  const tail = Math.floor((limit - 1) * 0.6);
+  return `${characters.slice(0, limit - 1 - tail).join("")}…${characters.slice(characters.length - tail).join("")}`;
 }
 
 /** Returns a name that may break after a slash, a dot or an underscore. */
@@ -142,11 +142,11 @@ export function breakable(name: string): (Node | string)[] {
 }
 
 /** Returns a name, type or number as code, with the whole text in its tooltip. */
-export function mono(text: string, most = 60): HTMLElement {
-  return el("span.onnx-nb-mono", { title: text.slice(0, 4000) }, ...breakable(elide(text, most)));
+export function mono(text: string, limit = 60): HTMLElement {
+  return el("span.onnx-nb-mono", { title: text.slice(0, 4000) }, ...breakable(elide(text, limit)));
 }
 
-/** Returns labeled facts, without those that are "". */
+/** Returns labeled facts; omits empty ones. */
 export function facts(
   rows: readonly (readonly [label: string | Node, fact: string | Node])[],
   classes = "",

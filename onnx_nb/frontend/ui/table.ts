@@ -3,7 +3,7 @@
  * a grid. Only the rows in view are elements.
  */
 
-import { counted, plain, written } from "../scene/formatting.ts";
+import { countOf, formatNumber, integer } from "../scene/formatting.ts";
 import { button, el, elide, on, onAbort } from "./dom.ts";
 
 export interface TableColumn extends RowColumn {
@@ -14,7 +14,7 @@ export interface TableColumn extends RowColumn {
   readonly width: readonly [least: number, share: number];
   /** shown in place of the text, which is announced */
   readonly draw?: (row: number) => Element | null;
-  readonly bad?: (row: number) => boolean;
+  readonly isBad?: (row: number) => boolean;
   /** its texts are names, which mostly differ at their ends: the middle of long ones is omitted */
   readonly names?: boolean;
   /** where space is short, columns with the highest number are omitted first */
@@ -27,9 +27,9 @@ export function texts(
   title: string,
   width: TableColumn["width"],
   text: (row: number) => string,
-  more: Partial<TableColumn> = {},
+  options: Partial<TableColumn> = {},
 ): TableColumn {
-  return { key, title, width, text, ...more };
+  return { key, title, width, text, ...options };
 }
 
 /** Returns a column of numbers, NaN for none, with four digits by default. */
@@ -39,9 +39,9 @@ export function numbers(
   width: TableColumn["width"],
   of: ArrayLike<number>,
   write?: RowColumn["write"],
-  more: Partial<TableColumn> = {},
+  options: Partial<TableColumn> = {},
 ): TableColumn {
-  return { key, title, width, numbers: of, ...(write && { write }), ...more };
+  return { key, title, width, numbers: of, ...(write && { write }), ...options };
 }
 
 export interface TableOptions {
@@ -60,20 +60,20 @@ export interface TableOptions {
    */
   readonly kinds?: ArrayLike<number>;
   /** a person chose a row; −1 for none */
-  readonly chosen?: (row: number) => void;
+  readonly onChoose?: (row: number) => void;
   /** Enter or a double click */
-  readonly activated?: (row: number) => void;
+  readonly onActivate?: (row: number) => void;
 }
 
 /** Pixels of a row, and between columns, as in table.css. */
 const ROW = 26;
 const GAP = 10;
-/** Rows above and below those in view that are also elements. */
+/** Rows that have elements above and below the view. */
 const SPARE = 6;
 /** Pixels of the tallest element that browsers support; the rows of longer tables overlap. */
 const TALLEST = 8_000_000;
-/** Characters of a name that is never shortened, and of the end of a longer one that is kept. */
-const WHOLE = 20;
+/** Characters of the longest name that is not shortened, and of the end that a shortened name keeps. */
+const MAX_WHOLE_NAME = 20;
 const TAIL = 11;
 let tables = 0;
 
@@ -89,21 +89,21 @@ export class Table {
   readonly #heads: readonly HTMLElement[];
   readonly #body = el("div.onnx-nb-tbody", { role: "rowgroup" });
   readonly #empty = el("p.onnx-nb-dim.onnx-nb-nothing");
-  readonly #drawn = new Map<number, HTMLElement>();
-  #only: ((row: number) => boolean) | null = null;
+  readonly #rowElements = new Map<number, HTMLElement>();
+  #restriction: ((row: number) => boolean) | null = null;
   #sorting: Sorting | null = null;
   #rows: Uint32Array;
   /** row → its index among the shown rows, −1 for none */
   #places = new Int32Array(0);
-  #chosen = -1;
+  #chosenRow = -1;
   /** the chosen row was in view when a person last scrolled */
   #inView = true;
   #fitting: readonly TableColumn[];
   #frame = 0;
   /** first row of each kind → number of rows; empty while rows are not gathered */
-  #gathered = new Map<number, number>();
-  /** kinds of which all rows are shown */
-  readonly #opened = new Set<number>();
+  #kindCounts = new Map<number, number>();
+  /** kinds whose rows are all shown */
+  readonly #openKinds = new Set<number>();
 
   constructor(options: TableOptions, signal: AbortSignal) {
     const { columns, count, noun, label, sorting, hidden = [] } = options;
@@ -140,7 +140,7 @@ export class Table {
 
   /** the chosen row, −1 for none */
   get row(): number {
-    return this.#chosen;
+    return this.#chosenRow;
   }
 
   /** the shown rows, in order */
@@ -148,11 +148,11 @@ export class Table {
     return this.#rows;
   }
 
-  /** Chooses a row and scrolls to it, without calling `chosen`; clears a filter that hides the row. */
+  /** Chooses a row and scrolls to it, without calling `onChoose`; clears a filter that hides the row. */
   choose(row: number): void {
     if (row >= 0 && this.#places[row] < 0) {
       this.#field.value = "";
-      this.#opened.add(this.#options.kinds?.[row] ?? -1);
+      this.#openKinds.add(this.#options.kinds?.[row] ?? -1);
       this.restrict(null);
     }
     this.#choose(row, false);
@@ -160,8 +160,8 @@ export class Table {
   }
 
   /** Shows only rows for which it is true; all for null. */
-  restrict(only: ((row: number) => boolean) | null): void {
-    this.#only = only;
+  restrict(restriction: ((row: number) => boolean) | null): void {
+    this.#restriction = restriction;
     this.#arrange();
   }
 
@@ -180,7 +180,7 @@ export class Table {
   #fitColumns(): void {
     const { columns } = this.#options;
     this.#fitting = fittingOf(columns, this.element.clientWidth);
-    const tracks = this.#fitting.map(({ width: [least, share] }) => `minmax(${least}px, ${share}fr)`);
+    const tracks = this.#fitting.map(({ width: [min, share] }) => `minmax(${min}px, ${share}fr)`);
     this.element.style.setProperty("--nb-tracks", tracks.join(" "));
     this.element.style.setProperty("--nb-least", `${leastOf(this.#fitting)}px`);
     columns.forEach((column, at) => {
@@ -203,18 +203,19 @@ export class Table {
     const top = grid.scrollTop / pitch;
     const from = Math.max(0, Math.floor(top) - SPARE);
     const to = Math.min(this.#rows.length, Math.floor(top) + Math.max(1, Math.ceil(this.#height / ROW)) + SPARE);
-    const wanted = new Set(this.#rows.subarray(from, to));
-    this.#remove((row) => !wanted.has(row));
+    const rowsInView = new Set(this.#rows.subarray(from, to));
+    this.#remove((row) => !rowsInView.has(row));
     for (let place = from; place < to; place++) {
       const row = this.#rows[place];
-      const element = this.#drawn.get(row) ?? this.#add(row);
+      const element = this.#rowElements.get(row) ?? this.#add(row);
       // where rows overlap, the first one follows the scrollbar and the others keep their height
       const y = pitch === ROW ? place * ROW : grid.scrollTop + (place - top) * ROW;
       element.style.transform = `translateY(${y}px)`;
       element.setAttribute("aria-rowindex", String(place + 2));
-      element.setAttribute("aria-selected", String(row === this.#chosen));
+      element.setAttribute("aria-selected", String(row === this.#chosenRow));
     }
-    if (this.#drawn.has(this.#chosen)) grid.setAttribute("aria-activedescendant", `${this.#id}-${this.#chosen}`);
+    if (this.#rowElements.has(this.#chosenRow))
+      grid.setAttribute("aria-activedescendant", `${this.#id}-${this.#chosenRow}`);
     else grid.removeAttribute("aria-activedescendant");
   }
 
@@ -222,8 +223,8 @@ export class Table {
     const cells = this.#options.columns.map((column, at) =>
       this.#fitting.includes(column) ? cellOf(column, row, at) : null,
     );
-    const times = this.#gathered.get(row) ?? 1;
-    const open = this.#opened.has(this.#options.kinds?.[row] ?? -1);
+    const times = this.#kindCounts.get(row) ?? 1;
+    const open = this.#openKinds.has(this.#options.kinds?.[row] ?? -1);
     const element = el(
       `div.onnx-nb-tr${open && times === 1 ? ".onnx-nb-inner-row" : ""}`,
       {
@@ -234,22 +235,22 @@ export class Table {
       ...cells,
     );
     if (times > 1) {
-      const title = open ? "Show one row for all of this kind" : `Show all ${plain(times)} of this kind`;
-      const named = { title, "aria-label": title, "aria-expanded": open };
-      const attributes = { type: "button", tabindex: -1, ...named, data: { kind: String(row) } };
-      cells[0]?.replaceChildren(el("button.onnx-nb-times", attributes, `${open ? "–" : "+"} ×${plain(times)}`));
+      const title = open ? "Show one row for all of this kind" : `Show all ${integer(times)} of this kind`;
+      const labels = { title, "aria-label": title, "aria-expanded": open };
+      const attributes = { type: "button", tabindex: -1, ...labels, data: { kind: String(row) } };
+      cells[0]?.replaceChildren(el("button.onnx-nb-times", attributes, `${open ? "–" : "+"} ×${integer(times)}`));
     }
-    this.#drawn.set(row, element);
+    this.#rowElements.set(row, element);
     this.#body.append(element);
     return element;
   }
 
   /** Removes the elements of rows for which it is true. */
-  #remove(unwanted: (row: number) => boolean = () => true): void {
-    for (const [row, element] of this.#drawn) {
-      if (!unwanted(row)) continue;
+  #remove(isObsolete: (row: number) => boolean = () => true): void {
+    for (const [row, element] of this.#rowElements) {
+      if (!isObsolete(row)) continue;
       element.remove();
-      this.#drawn.delete(row);
+      this.#rowElements.delete(row);
     }
   }
 
@@ -263,19 +264,19 @@ export class Table {
 
   #arrange(): void {
     const { count, columns, noun } = this.#options;
-    const all = this.#order(this.#field.value, this.#sorting, this.#only);
+    const all = this.#order(this.#field.value, this.#sorting, this.#restriction);
     this.#rows = this.#gather(all);
     this.#places = new Int32Array(count).fill(-1);
     this.#rows.forEach((row, place) => {
       this.#places[row] = place;
     });
-    const shown = all.length;
+    const shownCount = all.length;
     this.#body.style.height = `${Math.min(TALLEST, this.#rows.length * ROW)}px`;
     this.element.setAttribute("aria-rowcount", String(this.#rows.length + 1));
-    const kinds = this.#gathered.size;
-    const said = shown === count ? counted(count, noun) : `${plain(shown)} of ${counted(count, noun)}`;
-    this.#left.textContent = kinds > 0 && kinds < shown ? `${said} of ${counted(kinds, "kind")}` : said;
-    this.#empty.hidden = shown > 0;
+    const kinds = this.#kindCounts.size;
+    const countText = shownCount === count ? countOf(count, noun) : `${integer(shownCount)} of ${countOf(count, noun)}`;
+    this.#left.textContent = kinds > 0 && kinds < shownCount ? `${countText} of ${countOf(kinds, "kind")}` : countText;
+    this.#empty.hidden = shownCount > 0;
     this.#empty.textContent = count === 0 ? `There are no ${noun}s.` : `No ${noun} fits the filter.`;
     columns.forEach((column, at) => {
       const sort = this.#sorting?.column !== column ? "none" : this.#sorting.descending ? "descending" : "ascending";
@@ -289,26 +290,26 @@ export class Table {
   /** Returns the rows by kind, and of each kind the first one or, if it is opened, all. */
   #gather(rows: Uint32Array): Uint32Array {
     const { kinds } = this.#options;
-    this.#gathered = new Map();
+    this.#kindCounts = new Map();
     if (kinds === undefined || this.#field.value !== "" || this.#sorting !== null) return rows;
     const members = new Map<number, number[]>();
     for (const row of rows) {
-      const same = members.get(kinds[row]);
-      if (same === undefined) members.set(kinds[row], [row]);
-      else same.push(row);
+      const list = members.get(kinds[row]);
+      if (list === undefined) members.set(kinds[row], [row]);
+      else list.push(row);
     }
-    const sorted = [...members].sort(([a], [b]) => a - b);
-    for (const [, [first, ...others]] of sorted) this.#gathered.set(first, 1 + others.length);
-    return Uint32Array.from(sorted.flatMap(([kind, all]) => (this.#opened.has(kind) ? all : all.slice(0, 1))));
+    const kindsInOrder = [...members].sort(([a], [b]) => a - b);
+    for (const [, [first, ...moreRows]] of kindsInOrder) this.#kindCounts.set(first, 1 + moreRows.length);
+    return Uint32Array.from(kindsInOrder.flatMap(([kind, all]) => (this.#openKinds.has(kind) ? all : all.slice(0, 1))));
   }
 
-  /** Shows all rows of a kind, or the first one; `open` is the other of the two by default. */
+  /** Shows all rows of a kind, or only the first; switches between the two by default. */
   #turn(row: number, open?: boolean): void {
     const kind = this.#options.kinds?.[row] ?? -1;
-    const before = this.#opened.has(kind);
-    if (before === (open ?? !before) || (this.#gathered.get(row) ?? 1) < 2) return;
-    if (before) this.#opened.delete(kind);
-    else this.#opened.add(kind);
+    const before = this.#openKinds.has(kind);
+    if (before === (open ?? !before) || (this.#kindCounts.get(row) ?? 1) < 2) return;
+    if (before) this.#openKinds.delete(kind);
+    else this.#openKinds.add(kind);
     this.#arrange();
   }
 
@@ -318,7 +319,7 @@ export class Table {
     if (now?.column !== column) this.#sorting = { column, descending: first };
     else this.#sorting = now.descending === first ? { column, descending: !first } : null;
     this.#arrange();
-    if (this.#chosen >= 0) this.#bring(this.#chosen);
+    if (this.#chosenRow >= 0) this.#bring(this.#chosenRow);
     else this.element.scrollTop = 0;
   }
 
@@ -340,23 +341,23 @@ export class Table {
   }
 
   #choose(row: number, person: boolean): void {
-    if (row === this.#chosen) return;
-    this.#chosen = row;
+    if (row === this.#chosenRow) return;
+    this.#chosenRow = row;
     this.#draw();
     this.#bring(row, !person);
-    if (person) this.#options.chosen?.(row);
+    if (person) this.#options.onChoose?.(row);
   }
 
   #step(by: number): void {
     const last = this.#rows.length - 1;
-    const place = this.#places[this.#chosen] ?? -1;
+    const place = this.#places[this.#chosenRow] ?? -1;
     const from = place >= 0 ? place : by > 0 ? -1 : last + 1;
     if (last >= 0) this.#choose(this.#rows[Math.max(0, Math.min(last, from + by))], true);
   }
 
   #listenKeys(signal: AbortSignal): void {
     const [grid, field] = [this.element, this.#field];
-    const { count, activated } = this.#options;
+    const { count, onActivate } = this.#options;
     const page = (): number => Math.max(1, Math.floor(this.#height / ROW) - 2);
     const keys: Readonly<Record<string, () => void>> = {
       ArrowDown: () => this.#step(1),
@@ -365,9 +366,9 @@ export class Table {
       PageUp: () => this.#step(-page()),
       Home: () => this.#step(-count),
       End: () => this.#step(count),
-      ArrowRight: () => this.#turn(this.#chosen, true),
-      ArrowLeft: () => this.#turn(this.#chosen, false),
-      Enter: () => this.#chosen >= 0 && activated?.(this.#chosen),
+      ArrowRight: () => this.#turn(this.#chosenRow, true),
+      ArrowLeft: () => this.#turn(this.#chosenRow, false),
+      Enter: () => this.#chosenRow >= 0 && onActivate?.(this.#chosenRow),
       Escape: () => this.#choose(-1, true),
       "/": () => field.focus(),
     };
@@ -384,7 +385,7 @@ export class Table {
       if (event.key === "ArrowDown" || event.key === "Enter") {
         event.preventDefault();
         grid.focus();
-        if ((this.#places[this.#chosen] ?? -1) < 0) this.#step(1);
+        if ((this.#places[this.#chosenRow] ?? -1) < 0) this.#step(1);
       } else if (event.key === "Escape" && field.value !== "") {
         event.preventDefault();
         field.value = "";
@@ -404,10 +405,10 @@ export class Table {
       if (times !== null) this.#turn(Number(times.dataset.kind));
       else if (rowAt(event) >= 0) this.#choose(rowAt(event), true);
     });
-    on(this.#body, "dblclick", signal, (event) => rowAt(event) >= 0 && this.#options.activated?.(rowAt(event)));
+    on(this.#body, "dblclick", signal, (event) => rowAt(event) >= 0 && this.#options.onActivate?.(rowAt(event)));
     on(this.element, "scroll", signal, () => {
-      if (this.#chosen >= 0 && this.#places[this.#chosen] >= 0) {
-        const [room, y] = this.#whereIs(this.#chosen);
+      if (this.#chosenRow >= 0 && this.#places[this.#chosenRow] >= 0) {
+        const [room, y] = this.#whereIs(this.#chosenRow);
         this.#inView = y > -ROW && y < room + ROW;
       }
       this.#schedule();
@@ -419,7 +420,7 @@ export class Table {
       const before = this.#fitting.length;
       this.#fitColumns();
       if (before !== this.#fitting.length) this.#remove();
-      if (this.#inView) this.#bring(this.#chosen, true);
+      if (this.#inView) this.#bring(this.#chosenRow, true);
       this.#schedule();
     });
     observer.observe(this.element);
@@ -444,29 +445,29 @@ function headOf(column: TableColumn, at: number, sort: () => void, signal: Abort
 }
 
 function leastOf(columns: readonly TableColumn[]): number {
-  return columns.reduce((sum, { width: [least] }) => sum + least + GAP, 24 - GAP);
+  return columns.reduce((sum, { width: [min] }) => sum + min + GAP, 24 - GAP);
 }
 
 function fittingOf(columns: readonly TableColumn[], room: number): readonly TableColumn[] {
   let fitting = columns;
   while (room > 0 && leastOf(fitting) > room) {
-    const most = Math.max(...fitting.map(({ spare }) => spare ?? 0));
-    if (most === 0) break;
-    fitting = fitting.filter(({ spare }) => spare !== most);
+    const max = Math.max(...fitting.map(({ spare }) => spare ?? 0));
+    if (max === 0) break;
+    fitting = fitting.filter(({ spare }) => spare !== max);
   }
   return fitting;
 }
 
 function cellOf(column: TableColumn, row: number, at: number): HTMLElement {
   const numeric = column.numbers !== undefined;
-  const bad = column.bad?.(row) === true;
+  const isBad = column.isBad?.(row) === true;
   const element = el("div", {
-    class: `onnx-nb-td${numeric ? " onnx-nb-number" : ""}${bad ? " onnx-nb-bad" : ""}`,
+    class: `onnx-nb-td${numeric ? " onnx-nb-number" : ""}${isBad ? " onnx-nb-bad" : ""}`,
     role: "gridcell",
     "aria-colindex": at + 1,
   });
-  const made = column.draw?.(row) ?? null;
-  if (made !== null) element.append(made);
+  const content = column.draw?.(row) ?? null;
+  if (content !== null) element.append(content);
   else {
     const text = cellText(column, row);
     const parts = column.names === true ? bothEnds(elide(text, 120)) : [elide(text, 120)];
@@ -480,7 +481,7 @@ function cellOf(column: TableColumn, row: number, at: number): HTMLElement {
 /** Splits a long name so that CSS can leave out its middle. */
 function bothEnds(text: string): readonly (Node | string)[] {
   const characters = Array.from(text);
-  if (characters.length <= WHOLE) return [text];
+  if (characters.length <= MAX_WHOLE_NAME) return [text];
   const at = characters.length - TAIL;
   return [
     el("span.onnx-nb-ellipsis", characters.slice(0, at).join("")),
@@ -517,15 +518,15 @@ const NUMERIC = /^(\w+) *([<>!]=|[<>=]) *([-−+]?(?:\d+\.?\d*|\.\d+)(?:e[-−+]
 
 /**
  * Returns a function that finds the remaining rows, in order. Its filter has words that must occur (-word: must not)
- * and comparisons of a column with a number: `std>0.1`, `sqnr < 20 dB`; `only` excludes further rows.
+ * and comparisons of a column with a number: `std>0.1`, `sqnr < 20 dB`; `restriction` excludes further rows.
  */
 export function rowOrder(
   count: number,
   columns: readonly RowColumn[],
-): (filter: string, sorting: Sorting | null, only?: ((row: number) => boolean) | null) => Uint32Array {
+): (filter: string, sorting: Sorting | null, restriction?: ((row: number) => boolean) | null) => Uint32Array {
   /** searchable text of each row, in lower case */
   const haystack = new Array<string | undefined>(count);
-  const searched = (row: number): string => {
+  const searchText = (row: number): string => {
     haystack[row] ??= columns
       .flatMap((column) => column.text?.(row) ?? [])
       .join("\n")
@@ -534,26 +535,28 @@ export function rowOrder(
   };
   const comparison = (word: string): ((row: number) => boolean) | null => {
     const [, key, operator, digits, unit] = NUMERIC.exec(word) ?? [];
-    const found = columns.find((column) => column.numbers !== undefined && column.key === key?.toLowerCase())?.numbers;
-    if (found === undefined) return null;
-    const plain = digits.replaceAll("−", "-").toLowerCase();
-    const number = Number(plain.replace("inf", "Infinity")) / (unit === "%" ? 100 : 1);
-    return (row) => COMPARE[operator](found[row], number);
+    const numbersOf = columns.find(
+      (column) => column.numbers !== undefined && column.key === key?.toLowerCase(),
+    )?.numbers;
+    if (numbersOf === undefined) return null;
+    const numberText = digits.replaceAll("−", "-").toLowerCase();
+    const number = Number(numberText.replace("inf", "Infinity")) / (unit === "%" ? 100 : 1);
+    return (row) => COMPARE[operator](numbersOf[row], number);
   };
-  return (filter, sorting, only = null) => {
-    const tests = [...filter.matchAll(TERM)].map(([, minus, quoted, word]) => {
-      const wanted = (quoted ?? word).toLowerCase();
-      const test = (quoted === undefined && comparison(word)) || ((row: number) => searched(row).includes(wanted));
+  return (filter, sorting, restriction = null) => {
+    const tests = [...filter.matchAll(TERM)].map(([, minus, quotation, word]) => {
+      const term = (quotation ?? word).toLowerCase();
+      const test = (quotation === undefined && comparison(word)) || ((row: number) => searchText(row).includes(term));
       return minus === "-" ? (row: number) => !test(row) : test;
     });
-    if (only !== null) tests.unshift(only);
+    if (restriction !== null) tests.unshift(restriction);
     const rows = new Uint32Array(count).map((_, row) => row).filter((row) => tests.every((test) => test(row)));
-    return sorting === null ? rows : sorted(rows, sorting);
+    return sorting === null ? rows : sortRows(rows, sorting);
   };
 }
 
 /** Sorts by numbers, with NaN last in both directions, or by text in natural order; equal rows keep their order. */
-function sorted(rows: Uint32Array, { column, descending }: Sorting): Uint32Array {
+function sortRows(rows: Uint32Array, { column, descending }: Sorting): Uint32Array {
   const sign = descending ? -1 : 1;
   const { numbers, text } = column;
   if (numbers !== undefined) {
@@ -568,8 +571,8 @@ function sorted(rows: Uint32Array, { column, descending }: Sorting): Uint32Array
   const texts = new Map<string, number>();
   for (const row of rows) texts.set(text(row), 0);
   const collator = new Intl.Collator("en", { numeric: true });
-  [...texts.keys()].sort(collator.compare).forEach((each, place) => {
-    texts.set(each, place);
+  [...texts.keys()].sort(collator.compare).forEach((text, place) => {
+    texts.set(text, place);
   });
   const place = new Map(Array.from(rows, (row) => [row, texts.get(text(row)) as number]));
   return rows.sort((a, b) => sign * ((place.get(a) as number) - (place.get(b) as number)) || a - b);
@@ -579,7 +582,7 @@ function sorted(rows: Uint32Array, { column, descending }: Sorting): Uint32Array
 export function cellText(column: RowColumn, row: number): string {
   if (column.numbers === undefined) return column.text?.(row) ?? "";
   const x = column.numbers[row];
-  return column.write === undefined ? written(x, 4) : column.write(x, row);
+  return column.write === undefined ? formatNumber(x, 4) : column.write(x, row);
 }
 
 /** Returns the rows as a CSV file, numbers with all their digits. */
@@ -601,25 +604,25 @@ function number(x: number): string {
 
 /** Quotes a field; a name that a spreadsheet would parse as a formula gets an apostrophe, since names are untrusted. */
 function field(text: string): string {
-  const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
-  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  const guardedText = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(guardedText) ? `"${guardedText.replaceAll('"', '""')}"` : guardedText;
 }
 
-/** Tables in one place, with a button for each; `shown` is called with the index of the visible one. */
+/** Tables in one place, with a button for each; `onShow` gets the index of the visible one. */
 export function createTableTabs(
   tabs: readonly (readonly [name: string, count: number, table: Pick<Table, "element" | "filter">])[],
   signal: AbortSignal,
-  shown: (tab: number) => void = () => undefined,
+  onShow: (tab: number) => void = () => undefined,
 ) {
   const buttons = tabs.map(([name, count], at) =>
-    button(`${name} (${plain(count)})`, () => show(at), signal, { class: "onnx-nb-small" }),
+    button(`${name} (${integer(count)})`, () => show(at), signal, { class: "onnx-nb-small" }),
   );
   const show = (tab: number): void => {
     tabs.forEach(([, , { element, filter }], at) => {
       buttons[at].setAttribute("aria-pressed", String(at === tab));
       element.hidden = filter.hidden = at !== tab;
     });
-    shown(tab);
+    onShow(tab);
   };
   return {
     buttons,

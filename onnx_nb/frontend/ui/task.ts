@@ -12,16 +12,16 @@ export type OnProgress = (done: number | null, message: string) => void;
 export interface TaskEvents<T> {
   readonly progress?: OnProgress;
   done(result: T): void;
-  failed(error: unknown): void;
-  /** after `done` or `failed`, or on cancellation */
-  ended?(): void;
+  fail(error: unknown): void;
+  /** after `done` or `fail`, or on cancellation */
+  onEnd?(): void;
 }
 
 /** Runs one piece of work at a time; ignores the result of cancelled work. */
 export class Task {
   readonly #signal: AbortSignal;
   #round: AbortController | null = null;
-  #ended: (() => void) | undefined;
+  #onEnd: (() => void) | undefined;
 
   constructor(signal: AbortSignal) {
     this.#signal = signal;
@@ -37,16 +37,16 @@ export class Task {
     if (this.#round !== null || this.#signal.aborted) return;
     const round = new AbortController();
     this.#round = round;
-    this.#ended = events.ended;
-    const wanted = (): boolean => this.#round === round && !this.#signal.aborted;
+    this.#onEnd = events.onEnd;
+    const isRunning = (): boolean => this.#round === round && !this.#signal.aborted;
     const progress: OnProgress = (done, message) => {
-      if (wanted()) events.progress?.(done, message);
+      if (isRunning()) events.progress?.(done, message);
     };
     try {
       const result = await work(round.signal, progress);
-      if (wanted()) events.done(result);
+      if (isRunning()) events.done(result);
     } catch (error) {
-      if (wanted()) events.failed(error);
+      if (isRunning()) events.fail(error);
     }
     if (this.#round === round) this.#end();
   }
@@ -59,7 +59,7 @@ export class Task {
 
   #end(): void {
     this.#round = null;
-    if (!this.#signal.aborted) this.#ended?.();
+    if (!this.#signal.aborted) this.#onEnd?.();
   }
 }
 
@@ -151,11 +151,11 @@ export function createTaskBar(changed: (busy: boolean) => void, announce: (text:
       progress.show(null, text);
       const patience = setTimeout(() => fill("status", progress.element), PATIENCE_MS);
       changed(true);
-      const ended = (): void => {
+      const finish = (): void => {
         clearTimeout(patience);
         changed(false);
       };
-      void task.run(work, { progress: progress.show, done: report, failed: fail, ended });
+      void task.run(work, { progress: progress.show, done: report, fail, onEnd: finish });
     },
   };
 }

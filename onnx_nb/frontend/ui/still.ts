@@ -3,7 +3,7 @@
  * live view cannot be shown. The layout is the page's; a canvas draws itself with an `SvgPen`.
  */
 
-import { documentOf, inked, xml } from "../render/svg.ts";
+import { documentOf, inkOf, xml } from "../render/svg.ts";
 
 /** Elements that draw themselves; the document has its own width and height. */
 const portraits = new WeakMap<Element, () => string | null>();
@@ -21,29 +21,29 @@ export function drawnAs(element: Element, draw: () => string | null): void {
 /**
  * Returns a document of the element as it is shown, or as it draws itself; null if it is not shown.
  *
- * @param boxed with its own ground and border
+ * @param hasFrame with its own ground and border
  */
-export function stillOf(element: Element, boxed = true): string | null {
-  const own = portraits.get(element);
-  if (own !== undefined) return own();
+export function stillOf(element: Element, hasFrame = true): string | null {
+  const portrait = portraits.get(element);
+  if (portrait !== undefined) return portrait();
   const { left, top, width, height } = element.getBoundingClientRect();
   if (width < 1 || height < 1) return null;
-  const content = new Still(left, top).element(element, EVERYWHERE, boxed);
+  const content = new Still(left, top).element(element, WHOLE_PAGE, hasFrame);
   return content === "" ? null : documentOf(Math.ceil(width), Math.ceil(height), content);
 }
 
 /** Returns documents one below the other on a common ground; the first, if it is narrower, in the middle. */
-export function stacked(documents: readonly (string | null)[], ground: string): string {
-  const shown = documents.filter((each) => each !== null).map((svg) => ({ svg, ...sizeOf(svg) }));
-  const width = Math.max(...shown.map(({ w }) => w));
+export function stack(documents: readonly (string | null)[], ground: string): string {
+  const parts = documents.filter((svg) => svg !== null).map((svg) => ({ svg, ...sizeOf(svg) }));
+  const width = Math.max(...parts.map(({ w }) => w));
   let top = 0;
   let content = "";
-  for (const { svg, w, h } of shown) {
-    content += placed(svg, top === 0 ? Math.round((width - w) / 2) : 0, top, w, h);
+  for (const { svg, w, h } of parts) {
+    content += placeIn(svg, top === 0 ? Math.round((width - w) / 2) : 0, top, w, h);
     top += h + GAP;
   }
   const [w, h] = [width, Math.max(1, top - GAP)];
-  return documentOf(w, h, `<rect width="${w}" height="${h}" rx="8" fill="${inked(ground)}"/>${content}`);
+  return documentOf(w, h, `<rect width="${w}" height="${h}" rx="8" fill="${inkOf(ground)}"/>${content}`);
 }
 
 function sizeOf(svg: string): { readonly w: number; readonly h: number } {
@@ -52,13 +52,13 @@ function sizeOf(svg: string): { readonly w: number; readonly h: number } {
 }
 
 /** Returns a document as an element of another one. */
-function placed(svg: string, x: number, y: number, w: number, h: number): string {
-  const { w: wide, h: high } = sizeOf(svg);
+function placeIn(svg: string, x: number, y: number, w: number, h: number): string {
+  const { w: viewWidth, h: high } = sizeOf(svg);
   const inner = svg.replace(/^<svg [^>]*>/, "");
-  return `<svg x="${fine(x)}" y="${fine(y)}" width="${fine(w)}" height="${fine(h)}" viewBox="0 0 ${wide} ${high}">${inner}`;
+  return `<svg x="${precise(x)}" y="${precise(y)}" width="${precise(w)}" height="${precise(h)}" viewBox="0 0 ${viewWidth} ${high}">${inner}`;
 }
 
-function fine(x: number): string {
+function precise(x: number): string {
   return String(Math.round(x * 10) / 10);
 }
 
@@ -71,7 +71,7 @@ interface Area {
   readonly bottom: number;
 }
 
-const EVERYWHERE: Area = { left: -1e6, top: -1e6, right: 1e6, bottom: 1e6 };
+const WHOLE_PAGE: Area = { left: -1e6, top: -1e6, right: 1e6, bottom: 1e6 };
 
 /** Draws elements relative to a corner of the page. */
 class Still {
@@ -84,27 +84,27 @@ class Still {
   }
 
   /** @param clip the part of the page in which the element can be seen */
-  element(element: Element, clip: Area, boxed = true): string {
+  element(element: Element, clip: Area, hasFrame = true): string {
     if (element.matches(PASSING)) return "";
     const style = getComputedStyle(element);
     const box = element.getBoundingClientRect();
     if (style.display === "none" || style.visibility === "hidden" || style.opacity === "0") return "";
     if (box.right <= clip.left || box.left >= clip.right || box.bottom <= clip.top || box.top >= clip.bottom) return "";
-    const content = (boxed ? this.#box(box, style) : "") + this.#inside(element, box, style, clip);
+    const content = (hasFrame ? this.#box(box, style) : "") + this.#inside(element, box, style, clip);
     return content === "" || style.opacity === "1" ? content : `<g opacity="${style.opacity}">${content}</g>`;
   }
 
   #inside(element: Element, box: DOMRect, style: CSSStyleDeclaration, clip: Area): string {
     if (element instanceof SVGSVGElement) return this.#graphic(element, box, style);
     if (element instanceof HTMLCanvasElement) {
-      const own = portraits.get(element)?.() ?? null;
-      return own === null ? "" : placed(own, box.left - this.#x, box.top - this.#y, box.width, box.height);
+      const portrait = portraits.get(element)?.() ?? null;
+      return portrait === null ? "" : placeIn(portrait, box.left - this.#x, box.top - this.#y, box.width, box.height);
     }
     if (element instanceof HTMLSelectElement || element instanceof HTMLInputElement) {
       return this.#field(element, box, style);
     }
     const clips = style.overflowX !== "visible" && style.display !== "inline";
-    const area = clips ? within(clip, box) : clip;
+    const area = clips ? intersection(clip, box) : clip;
     const sign = this.#sign(element, box, style);
     const children = [...element.childNodes].map((child): readonly [number, string] => {
       if (child instanceof Text)
@@ -115,10 +115,10 @@ class Still {
     });
     const content = children
       .sort(([a], [b]) => a - b)
-      .map(([, drawn]) => drawn)
+      .map(([, markup]) => markup)
       .join("");
     if (!clips || content === "") return sign + content;
-    const [x, y, w, h] = [box.left - this.#x, box.top - this.#y, box.width, box.height].map(fine);
+    const [x, y, w, h] = [box.left - this.#x, box.top - this.#y, box.width, box.height].map(precise);
     return `<svg x="${x}" y="${y}" width="${w}" height="${h}" viewBox="${x} ${y} ${w} ${h}">${content}</svg>`;
   }
 
@@ -129,8 +129,8 @@ class Still {
     const [w, h] = [Number.parseFloat(width) || 0, Number.parseFloat(height) || 0];
     const x = box.left + Number.parseFloat(paddingLeft) + Number.parseFloat(borderLeftWidth) - this.#x;
     const y = box.top + (box.height - h) / 2 - this.#y;
-    const round = borderTopLeftRadius === "0px" ? "" : ` rx="${fine(h / 2)}"`;
-    return `<rect x="${fine(x)}" y="${fine(y)}" width="${fine(w)}" height="${fine(h)}"${round} fill="${inked(backgroundColor)}"/>`;
+    const round = borderTopLeftRadius === "0px" ? "" : ` rx="${precise(h / 2)}"`;
+    return `<rect x="${precise(x)}" y="${precise(y)}" width="${precise(w)}" height="${precise(h)}"${round} fill="${inkOf(backgroundColor)}"/>`;
   }
 
   /** Draws the ground and the borders. */
@@ -141,26 +141,26 @@ class Still {
       color: style[`border${side}Color`],
     }));
     const [{ width: line, color }] = sides;
-    const framed = line > 0 && sides.every((side) => side.width === line && side.color === color);
+    const isFramed = line > 0 && sides.every((side) => side.width === line && side.color === color);
     const radius = Math.min(Number.parseFloat(style.borderTopLeftRadius) || 0, box.width / 2, box.height / 2);
     const fill = CLEAR.test(style.backgroundColor) ? "" : style.backgroundColor;
-    let drawn = "";
-    if (fill !== "" || (framed && !CLEAR.test(color))) {
-      const inset = framed ? line / 2 : 0;
-      const place = `x="${fine(left + inset)}" y="${fine(top + inset)}"`;
-      const size = `width="${fine(Math.max(0, box.width - 2 * inset))}" height="${fine(Math.max(0, box.height - 2 * inset))}"`;
-      const round = radius > 0 ? ` rx="${fine(radius)}"` : "";
-      const edge = framed ? ` stroke="${inked(color)}" stroke-width="${fine(line)}"` : "";
-      drawn = `<rect ${place} ${size}${round} fill="${inked(fill || "none")}"${edge}/>`;
+    let markup = "";
+    if (fill !== "" || (isFramed && !CLEAR.test(color))) {
+      const inset = isFramed ? line / 2 : 0;
+      const place = `x="${precise(left + inset)}" y="${precise(top + inset)}"`;
+      const size = `width="${precise(Math.max(0, box.width - 2 * inset))}" height="${precise(Math.max(0, box.height - 2 * inset))}"`;
+      const round = radius > 0 ? ` rx="${precise(radius)}"` : "";
+      const edge = isFramed ? ` stroke="${inkOf(color)}" stroke-width="${precise(line)}"` : "";
+      markup = `<rect ${place} ${size}${round} fill="${inkOf(fill || "none")}"${edge}/>`;
     }
-    if (framed) return drawn;
+    if (isFramed) return markup;
     const [above, right, below, before] = sides;
     const bar = (x: number, y: number, w: number, h: number, ink: string): string =>
       w <= 0 || h <= 0 || CLEAR.test(ink)
         ? ""
-        : `<rect x="${fine(x)}" y="${fine(y)}" width="${fine(w)}" height="${fine(h)}" fill="${inked(ink)}"/>`;
+        : `<rect x="${precise(x)}" y="${precise(y)}" width="${precise(w)}" height="${precise(h)}" fill="${inkOf(ink)}"/>`;
     return (
-      drawn +
+      markup +
       bar(left, top, box.width, above.width, above.color) +
       bar(left, top + box.height - below.width, box.width, below.width, below.color) +
       bar(left, top, before.width, box.height, before.color) +
@@ -183,9 +183,9 @@ class Still {
           const room = Number.parseFloat(style.fontSize);
           while (end > from && range.getBoundingClientRect().right > cut.right - room) range.setEnd(node, --end);
         }
-        const shown = range.getBoundingClientRect();
+        const bounds = range.getBoundingClientRect();
         const text = node.data.slice(from, end).replace(/\s+/g, " ").trim() + (end < to ? "…" : "");
-        return this.#write(text, shown.left, rect.top, end < to ? 0 : shown.width, style);
+        return this.#write(text, bounds.left, rect.top, end < to ? 0 : bounds.width, style);
       })
       .join("");
   }
@@ -200,13 +200,13 @@ class Still {
     color = style.color,
   ): string {
     const { fontFamily, fontSize, fontWeight, fontStyle, textTransform } = style;
-    const said = textTransform === "uppercase" ? text.toUpperCase() : text;
-    const font = `font-family="${xml(fontFamily)}" font-size="${fine(Number.parseFloat(fontSize))}"`;
+    const shownText = textTransform === "uppercase" ? text.toUpperCase() : text;
+    const font = `font-family="${xml(fontFamily)}" font-size="${precise(Number.parseFloat(fontSize))}"`;
     const weight = fontWeight === "400" ? "" : ` font-weight="${fontWeight}"`;
     const slant = fontStyle === "italic" ? ' font-style="italic"' : "";
-    const fit = width > 0 && text.length > 1 ? ` textLength="${fine(width)}" lengthAdjust="spacingAndGlyphs"` : "";
+    const fit = width > 0 && text.length > 1 ? ` textLength="${precise(width)}" lengthAdjust="spacingAndGlyphs"` : "";
     const y = top - this.#y + ascentOf(style);
-    return `<text x="${fine(left - this.#x)}" y="${fine(y)}" ${font}${weight}${slant}${fit} fill="${inked(color)}">${xml(said)}</text>`;
+    return `<text x="${precise(left - this.#x)}" y="${precise(y)}" ${font}${weight}${slant}${fit} fill="${inkOf(color)}">${xml(shownText)}</text>`;
   }
 
   #field(element: HTMLSelectElement | HTMLInputElement, box: DOMRect, style: CSSStyleDeclaration): string {
@@ -215,28 +215,28 @@ class Still {
     const text = select ? `${element.selectedOptions[0]?.text ?? ""} ▾` : element.value || element.placeholder;
     const size = Number.parseFloat(style.fontSize);
     const left = box.left + Number.parseFloat(style.paddingLeft) + 1;
-    const most = Math.floor((box.width - 12) / (size * 0.52));
-    const said = text.length > most ? `${text.slice(0, Math.max(1, most - 1))}…` : text;
+    const limit = Math.floor((box.width - 12) / (size * 0.52));
+    const shownText = text.length > limit ? `${text.slice(0, Math.max(1, limit - 1))}…` : text;
     const { color } = select || element.value !== "" ? style : getComputedStyle(element, "::placeholder");
-    return this.#write(said, left, box.top + (box.height - size * 1.2) / 2, 0, style, color);
+    return this.#write(shownText, left, box.top + (box.height - size * 1.2) / 2, 0, style, color);
   }
 
   /** Draws a small picture that is SVG already, with the colors that it has from the style sheet. */
   #graphic(element: SVGSVGElement, box: DOMRect, style: CSSStyleDeclaration): string {
     const paths = [...element.querySelectorAll("path")].map((path) => {
       const { fill, stroke, strokeWidth } = getComputedStyle(path);
-      return `<path d="${xml(path.getAttribute("d") ?? "")}" fill="${inked(fill)}" stroke="${inked(stroke)}" stroke-width="${strokeWidth}"/>`;
+      return `<path d="${xml(path.getAttribute("d") ?? "")}" fill="${inkOf(fill)}" stroke="${inkOf(stroke)}" stroke-width="${strokeWidth}"/>`;
     });
-    const place = `x="${fine(box.left - this.#x)}" y="${fine(box.top - this.#y)}" width="${fine(box.width)}" height="${fine(box.height)}"`;
+    const place = `x="${precise(box.left - this.#x)}" y="${precise(box.top - this.#y)}" width="${precise(box.width)}" height="${precise(box.height)}"`;
     const view = `viewBox="${xml(element.getAttribute("viewBox") ?? "")}"`;
     const ratio = `preserveAspectRatio="${xml(element.getAttribute("preserveAspectRatio") ?? "xMidYMid")}"`;
     return paths.length === 0
       ? ""
-      : `<svg ${place} ${view} ${ratio} color="${inked(style.color)}">${paths.join("")}</svg>`;
+      : `<svg ${place} ${view} ${ratio} color="${inkOf(style.color)}">${paths.join("")}</svg>`;
   }
 }
 
-function within(clip: Area, box: DOMRect): Area {
+function intersection(clip: Area, box: DOMRect): Area {
   return {
     left: Math.max(clip.left, box.left),
     top: Math.max(clip.top, box.top),
@@ -289,8 +289,8 @@ const ascents = new Map<string, number>();
 /** Returns the pixels from the top of a line of text to its baseline. */
 function ascentOf({ fontStyle, fontWeight, fontSize, fontFamily }: CSSStyleDeclaration): number {
   const font = `${fontStyle} ${fontWeight} ${fontSize} ${fontFamily}`;
-  const known = ascents.get(font);
-  if (known !== undefined) return known;
+  const cachedAscent = ascents.get(font);
+  if (cachedAscent !== undefined) return cachedAscent;
   const context = document.createElement("canvas").getContext("2d");
   if (context !== null) context.font = font;
   const ascent = context?.measureText("x").fontBoundingBoxAscent ?? Number.parseFloat(fontSize) * 0.93;

@@ -2,7 +2,7 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { documentOf } from "../render/svg.ts";
 import { el } from "./dom.ts";
-import { drawnAs, stacked, stillOf } from "./still.ts";
+import { drawnAs, stack, stillOf } from "./still.ts";
 
 const BOX = { left: 10, top: 20, right: 110, bottom: 70, width: 100, height: 50, x: 10, y: 20 };
 
@@ -57,7 +57,7 @@ describe("a still", () => {
   });
 
   it("is stacked on one ground, without parts that are not shown", () => {
-    const both = stacked([documentOf(100, 50, ""), null, documentOf(60, 80, "")], "white");
+    const both = stack([documentOf(100, 50, ""), null, documentOf(60, 80, "")], "white");
     const found = new DOMParser().parseFromString(both, "image/svg+xml").documentElement;
     expect([found.getAttribute("width"), found.getAttribute("height")]).toEqual(["100", "138"]);
     expect([...found.querySelectorAll("svg")].map((each) => each.getAttribute("y"))).toEqual(["0", "58"]);

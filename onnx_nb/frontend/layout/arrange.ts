@@ -1,12 +1,13 @@
 /** Lays out every open scope, from the innermost out: an open scope becomes one box of its parent, with fixed ports. */
 
-import { type Graph, type Layout, PORTS } from "../layout/graph.ts";
 import type { Columns } from "../protocol/columns.ts";
-import type { Arrangement, Cache, Laid } from "./cache.ts";
-import { plain } from "./formatting.ts";
-import { briefType, elide, type Measure, TEXT, typeText } from "./labels.ts";
-import { BOX, type Direction } from "./scene.ts";
-import { BORDER, type ScopeGraph, scopesOf } from "./scopegraph.ts";
+import type { Direction } from "../protocol/host.ts";
+import { integer } from "../scene/formatting.ts";
+import { briefType, elide, type Measure, TEXT, typeText } from "../scene/labels.ts";
+import { BOX } from "../scene/scene.ts";
+import { BORDER, type ScopeGraph, scopesOf } from "../scene/scopegraph.ts";
+import type { Arrangement, Cache, DividableLayout } from "./cache.ts";
+import { type Graph, type Layout, PORTS } from "./graph.ts";
 
 /**
  * Pixels of padding around the content of an open scope; `title` is the height of its title strip. No line enters at
@@ -18,9 +19,9 @@ export const EDGE_TEXT = { type: 170, brief: 92, name: 110, height: 12 } as cons
 /** Pixels between the ports on a side of a box, maximum number of ports that widen it, and pixels to the corners. */
 const PORT = { apart: 12, most: 24, corners: 12 } as const;
 /** A tensor with more readers than this in one scope shows its name where its tail leaves the source. */
-const FEW = 8;
+const MAX_LABELED_READERS = 8;
 
-const NONE: readonly undefined[] = [];
+const NO_ITEMS: readonly undefined[] = [];
 /** Height at which an open scope is set in columns, relative to the columns of the outermost scope. */
 const INNER = 0.65;
 
@@ -36,7 +37,7 @@ export function* arrangeAll(
   cache: Cache,
   direction: Direction,
   measure: Measure,
-  room = UNLIMITED,
+  room = UNBOUNDED,
 ): Generator<number, Arrangement | undefined> {
   const visible: number[] = [0];
   const shows = new Uint8Array(columns.scopeCount);
@@ -47,31 +48,33 @@ export function* arrangeAll(
     visible.push(scope);
   }
   visible.sort((a, b) => columns.scopeDepth[b] - columns.scopeDepth[a] || a - b);
-  const { arranged, latest } = cache.arrangements(direction);
+  const { arranged: arrangements, latest: latestOf } = cache.arrangements(direction);
   const innerOf = ({ kind, id }: ScopeGraph, item: number): Arrangement | undefined =>
-    kind[item] === BOX.SCOPE && shows[id[item]] === 1 ? arranged.get(id[item]) : undefined;
-  const holds = (known: Arrangement | undefined): known is Arrangement =>
-    known?.inner.every((inner, item) => inner === innerOf(known.scope, item)) === true;
+    kind[item] === BOX.SCOPE && shows[id[item]] === 1 ? arrangements.get(id[item]) : undefined;
+  const holds = (candidate: Arrangement | undefined): candidate is Arrangement =>
+    candidate?.inner.every((inner, item) => inner === innerOf(candidate.scope, item)) === true;
   for (let at = 0; at < visible.length; at++) {
-    let known = arranged.get(visible[at]);
-    if (!holds(known)) {
+    let arrangement = arrangements.get(visible[at]);
+    if (!holds(arrangement)) {
       yield at / visible.length;
-      const other = latest.get(visible[at]);
-      if (holds(other)) known = inHeight(other, cache, direction);
+      const previousOne = latestOf.get(visible[at]);
+      if (holds(previousOne)) arrangement = inHeight(previousOne, cache, direction);
       else {
         const scope = scopesOf(columns).of(visible[at]);
-        const inner = scope.kind.includes(BOX.SCOPE) ? Array.from(scope.kind, (_, item) => innerOf(scope, item)) : NONE;
-        known = arrange(columns, scope, inner, cache, direction, measure);
+        const inner = scope.kind.includes(BOX.SCOPE)
+          ? Array.from(scope.kind, (_, item) => innerOf(scope, item))
+          : NO_ITEMS;
+        arrangement = arrange(columns, scope, inner, cache, direction, measure);
       }
-      arranged.set(visible[at], known);
-      latest.set(visible[at], known);
+      arrangements.set(visible[at], arrangement);
+      latestOf.set(visible[at], arrangement);
     }
-    if (visible[at] > 0 && (known.frame.w > room.w || known.frame.h > room.h)) return undefined;
+    if (visible[at] > 0 && (arrangement.frame.w > room.w || arrangement.frame.h > room.h)) return undefined;
   }
-  return arranged.get(0);
+  return arrangements.get(0);
 }
 
-const UNLIMITED = { w: Number.POSITIVE_INFINITY, h: Number.POSITIVE_INFINITY } as const;
+const UNBOUNDED = { w: Number.POSITIVE_INFINITY, h: Number.POSITIVE_INFINITY } as const;
 
 function arrange(
   columns: Columns,
@@ -91,7 +94,7 @@ function arrange(
   const outWay = new Float64Array(scope.value.length);
   const inWay = new Float64Array(scope.sink.length);
   const openItems: (ReadonlyMap<number, Port> | undefined)[] = [];
-  const least = portRoom(scope);
+  const minWidth = portRoom(scope);
   const across = direction === "down" ? w : h;
   for (let item = 0; item < count; item++) {
     const child = inner[item];
@@ -101,7 +104,7 @@ function arrange(
       const size = cache.size(scope.kind[item], scope.id[item]);
       w[item] = size.w;
       h[item] = size.h;
-      across[item] = Math.max(across[item], least[item]);
+      across[item] = Math.max(across[item], minWidth[item]);
       continue;
     }
     const { frame } = child;
@@ -137,30 +140,30 @@ function arrange(
     inOffset,
     outWay,
     inWay,
-    labelWidth: down ? text.label : text.label.map(thin),
-    labelLength: down ? text.label.map(thin) : text.label,
-    nameWidth: down ? text.name : text.name.map(thin),
-    nameLength: down ? text.name.map(thin) : text.name,
+    labelWidth: down ? text.label : text.label.map(textHeight),
+    labelLength: down ? text.label.map(textHeight) : text.label,
+    nameWidth: down ? text.name : text.name.map(textHeight),
+    nameLength: down ? text.name.map(textHeight) : text.name,
   };
-  const laid = cache.layout(graph);
-  const { width, height } = laid;
-  const layout = divided(scope, laid, cache, direction);
-  const frame = framed(scope, layout, cache, direction);
-  return { scope, laid, layout, w: down ? width : height, h: down ? height : width, inner, frame };
+  const undivided = cache.layout(graph);
+  const { width, height } = undivided;
+  const layout = divide(scope, undivided, cache, direction);
+  const frame = frameOf(scope, layout, cache, direction);
+  return { scope, undivided, layout, w: down ? width : height, h: down ? height : width, inner, frame };
 }
 
 /** Returns the layout of a scope in columns of the current height. */
-function divided({ scope }: ScopeGraph, laid: Laid, cache: Cache, direction: Direction): Layout {
+function divide({ scope }: ScopeGraph, undivided: DividableLayout, cache: Cache, direction: Direction): Layout {
   const height = scope === 0 ? cache.columnHeight : Math.round(INNER * cache.columnHeight);
-  return direction === "down" && height > 0 ? laid.divide(height) : laid.layout;
+  return direction === "down" && height > 0 ? undivided.divide(height) : undivided.layout;
 }
 
 /** Returns an arrangement for the current height of columns; the same one if it is divided in the same places. */
 function inHeight(arrangement: Arrangement, cache: Cache, direction: Direction): Arrangement {
-  const { scope, laid } = arrangement;
-  const layout = divided(scope, laid, cache, direction);
+  const { scope, undivided } = arrangement;
+  const layout = divide(scope, undivided, cache, direction);
   if (layout === arrangement.layout) return arrangement;
-  return { ...arrangement, layout, frame: framed(scope, layout, cache, direction) };
+  return { ...arrangement, layout, frame: frameOf(scope, layout, cache, direction) };
 }
 
 /** Returns the minimum width of each item for the ports on its sides. */
@@ -196,7 +199,7 @@ function readsMatrix(columns: Columns, node: number): boolean {
   return false;
 }
 
-function thin(width: number): number {
+function textHeight(width: number): number {
   return width > 0 ? EDGE_TEXT.height : 0;
 }
 
@@ -222,20 +225,20 @@ function borderPorts({ scope, layout }: Arrangement, shift: number): Map<number,
 }
 
 /** Returns the size of an open scope and the origin of its layout inside it. */
-function framed(scope: ScopeGraph, layout: Layout, cache: Cache, direction: Direction): Arrangement["frame"] {
+function frameOf(scope: ScopeGraph, layout: Layout, cache: Cache, direction: Direction): Arrangement["frame"] {
   const title = cache.size(BOX.OPEN, scope.scope);
-  const entered = scope.source.includes(BORDER);
+  const hasInput = scope.source.includes(BORDER);
   const left = scope.sink.includes(BORDER);
   if (direction === "down") {
     let port = Number.POSITIVE_INFINITY;
     for (let e = 0; e < scope.source.length; e++) if (scope.source[e] === BORDER) port = Math.min(port, layout.outX[e]);
     const side = Math.ceil(Math.max(PAD.side, PAD.toggle - port));
     const w = Math.ceil(Math.max(layout.width + side + PAD.side, title.w) / 2) * 2;
-    const y = entered ? PAD.beforePorts : PAD.title;
+    const y = hasInput ? PAD.beforePorts : PAD.title;
     const h = Math.ceil(y + layout.height + (left ? PAD.afterPorts : PAD.end));
     return { w, h, x: side + Math.floor((w - layout.width - side - PAD.side) / 2), y };
   }
-  const x = entered ? PAD.afterPorts : PAD.side;
+  const x = hasInput ? PAD.afterPorts : PAD.side;
   const w = Math.ceil(Math.max(x + layout.height + (left ? PAD.afterPorts : PAD.end), title.w));
   return { w, h: Math.ceil((PAD.title + layout.width + PAD.end) / 2) * 2, x, y: PAD.title };
 }
@@ -256,15 +259,16 @@ function labelRoom(
   const name = new Float64Array(scope.value.length);
   for (let e = 0; e < scope.value.length; e++) {
     const readers = scope.ptr[e + 1] - scope.ptr[e];
-    if (readers > FEW || scope.source[e] < BORDER) {
+    if (readers > MAX_LABELED_READERS || scope.source[e] < BORDER) {
       name[e] = cache.textWidth(nameText(columns, scope.value[e], measure)) + NAME_MARGIN;
       if (scope.source[e] !== BORDER) label[e] = name[e];
       continue;
     }
     // a tensor that only passes a border is labeled on the other side of it
     const inside = scope.source[e] >= 0 && (readers === 0 || scope.sink[scope.ptr[e]] >= 0 || readers > 1);
-    const many = spokenFor(scope, e, measure);
-    if (inside && many > 0) label[e] = cache.textWidth(edgeText(columns, scope.value[e], measure, many)) + LABEL_MARGIN;
+    const represents = spokenFor(scope, e, measure);
+    if (inside && represents > 0)
+      label[e] = cache.textWidth(edgeText(columns, scope.value[e], measure, represents)) + LABEL_MARGIN;
   }
   return { label, name };
 }
@@ -275,12 +279,12 @@ export function spokenFor(scope: ScopeGraph, e: number, measure: Measure): numbe
 }
 
 /** Returns "4×8 f32", or "64 tensors 4×8 f32" for many of one type; in brief "4×8 f32 +63". */
-export function edgeText(columns: Columns, value: number, measure: Measure, many = 1): string {
+export function edgeText(columns: Columns, value: number, measure: Measure, count = 1): string {
   const { brief = false } = measure;
-  const whole = brief ? briefType(columns, value) : typeText(columns, value);
-  const type = elide(whole, brief ? EDGE_TEXT.brief : EDGE_TEXT.type, TEXT.edge, false, measure, "middle");
-  if (many === 1) return type;
-  return brief ? `${type} +${plain(many - 1)}` : `${plain(many)} tensors ${type}`.trimEnd();
+  const fullText = brief ? briefType(columns, value) : typeText(columns, value);
+  const type = elide(fullText, brief ? EDGE_TEXT.brief : EDGE_TEXT.type, TEXT.edge, false, measure, "middle");
+  if (count === 1) return type;
+  return brief ? `${type} +${integer(count - 1)}` : `${integer(count)} tensors ${type}`.trimEnd();
 }
 
 export function nameText(columns: Columns, value: number, measure: Measure): string {

@@ -1,16 +1,17 @@
 /** Layouts, sizes and labels that survive from one scene of a model to the next. */
 
-import type { Graph, Layout } from "../layout/graph.ts";
-import { layered } from "../layout/layered.ts";
-import { type Divide, divider } from "../layout/multicolumn.ts";
 import type { Columns } from "../protocol/columns.ts";
-import { Interner } from "./interner.ts";
-import { Labels, type Measure, TEXT } from "./labels.ts";
-import { BOX, type Direction } from "./scene.ts";
-import type { ScopeGraph } from "./scopegraph.ts";
+import type { Direction } from "../protocol/host.ts";
+import { Interner } from "../scene/interner.ts";
+import { Labels, type Measure, TEXT } from "../scene/labels.ts";
+import { BOX } from "../scene/scene.ts";
+import type { ScopeGraph } from "../scene/scopegraph.ts";
+import type { Graph, Layout } from "./graph.ts";
+import { layeredLayout } from "./layered.ts";
+import { type Divide, divider } from "./multicolumn.ts";
 
 /** A layout in one column, what divides it, and the sizes it was computed for. */
-export interface Laid {
+export interface DividableLayout {
   readonly width: Float64Array;
   readonly height: Float64Array;
   readonly layout: Layout;
@@ -20,8 +21,8 @@ export interface Laid {
 /** Arrangement of one scope, relative to the left end of its upper border, before title and padding. */
 export interface Arrangement {
   readonly scope: ScopeGraph;
-  readonly laid: Laid;
-  /** that of `laid`, or what it became when it was divided */
+  readonly undivided: DividableLayout;
+  /** the layout of `undivided`, or its division into columns */
   readonly layout: Layout;
   /** size of each item as drawn (not turned) */
   readonly w: Float64Array;
@@ -40,10 +41,10 @@ export class Cache {
   /** w, h of every node, and of every scope closed and open; 0 if not computed yet */
   #nodeSize = new Float32Array(0);
   #scopeSize = new Float32Array(0);
-  readonly #layouts = new Interner<Laid>();
+  readonly #layouts = new Interner<DividableLayout>();
   /** latest arrangement of each scope, and for downward flow the latest at each column height */
-  readonly #latest = { down: new Map<number, Arrangement>(), right: new Map<number, Arrangement>() };
-  readonly #arranged = new Map<number, Map<number, Arrangement>>();
+  readonly #latestByDirection = { down: new Map<number, Arrangement>(), right: new Map<number, Arrangement>() };
+  readonly #byHeight = new Map<number, Map<number, Arrangement>>();
   readonly #texts = new Map<string, number>();
   /** Pixels: height of the columns of the outermost scope in downward flow, 0 for one column. */
   columnHeight = 0;
@@ -63,22 +64,22 @@ export class Cache {
   /** Clears the layouts, so that a benchmark can lay out twice. */
   forgetLayouts(): void {
     this.#layouts.clear();
-    this.#arranged.clear();
-    for (const latest of Object.values(this.#latest)) latest.clear();
+    this.#byHeight.clear();
+    for (const arrangements of Object.values(this.#latestByDirection)) arrangements.clear();
   }
 
   /** Drops the arrangements for column heights that were only tried. */
   settle(): void {
-    for (const height of this.#arranged.keys()) if (height !== this.columnHeight) this.#arranged.delete(height);
+    for (const height of this.#byHeight.keys()) if (height !== this.columnHeight) this.#byHeight.delete(height);
   }
 
   /** Returns the latest arrangement of every scope, and that at this column height; the caller checks their validity. */
   arrangements(direction: Direction): Record<"arranged" | "latest", Map<number, Arrangement>> {
-    const latest = this.#latest[direction];
-    if (direction === "right") return { arranged: latest, latest };
-    const arranged = this.#arranged.get(this.columnHeight) ?? new Map<number, Arrangement>();
-    this.#arranged.set(this.columnHeight, arranged);
-    return { arranged, latest };
+    const latestOf = this.#latestByDirection[direction];
+    if (direction === "right") return { arranged: latestOf, latest: latestOf };
+    const arrangements = this.#byHeight.get(this.columnHeight) ?? new Map<number, Arrangement>();
+    this.#byHeight.set(this.columnHeight, arrangements);
+    return { arranged: arrangements, latest: latestOf };
   }
 
   get labels(): Labels {
@@ -107,10 +108,10 @@ export class Cache {
   }
 
   /** Returns the layout of a graph, which equal graphs share. */
-  layout(graph: Graph): Laid {
+  layout(graph: Graph): DividableLayout {
     const { width, height } = graph;
     return this.#layouts.of(Object.values(graph), () => {
-      const layout = layered(graph);
+      const layout = layeredLayout(graph);
       return { width, height, layout, divide: divider(graph, layout) };
     });
   }

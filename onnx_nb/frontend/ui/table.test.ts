@@ -1,12 +1,12 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
+import { furnish, settle } from "../panels/testing.ts";
 import { csvOf, rowOrder, Table, type TableColumn } from "./table.ts";
-import { furnish, settled } from "./testing.ts";
 
 const NAMES = ["layer.10", "layer.2", "=cmd()", "stem"];
 const MAXIMA = Float64Array.of(3, Number.NaN, 1e-3, -7);
 const NAME: TableColumn = { key: "name", title: "name", width: [60, 1], text: (row) => NAMES[row] };
-const MAX: TableColumn = { key: "max", title: "max", width: [60, 1], numbers: MAXIMA, bad: (row) => MAXIMA[row] < 0 };
+const MAX: TableColumn = { key: "max", title: "max", width: [60, 1], numbers: MAXIMA, isBad: (row) => MAXIMA[row] < 0 };
 
 const listed = (filter: string, sorting: { column: TableColumn; descending: boolean } | null = null): string[] =>
   Array.from(rowOrder(4, [NAME, MAX])(filter, sorting), (row) => NAMES[row]);
@@ -75,8 +75,8 @@ describe("the table", () => {
           { key: "name", title: "Name", width: [60, 1], text: (row) => `tensor ${row} <b>` },
           { key: "size", title: "Size", width: [60, 1], numbers },
         ],
-        chosen: (row) => chosen.push(row),
-        activated: (row) => activated.push(row),
+        onChoose: (row) => chosen.push(row),
+        onActivate: (row) => activated.push(row),
       },
       new AbortController().signal,
     );
@@ -99,7 +99,7 @@ describe("the table", () => {
     expect(table.filter.textContent).toContain("10,000 values");
     table.element.scrollTop = 26 * 5000;
     table.element.dispatchEvent(new Event("scroll"));
-    await settled(30);
+    await settle(30);
     expect(shown()).toContain(5000);
     expect(shown()).not.toContain(0);
     expect(table.element.querySelector("b")).toBeNull();
@@ -201,7 +201,7 @@ describe("rows of one kind", () => {
     const table = new Table(
       {
         ...{ label: "Rows", noun: "row", count: 4, kinds, columns: [times, NAME, MAX] },
-        chosen: (row) => chosen.push(row),
+        onChoose: (row) => chosen.push(row),
       },
       new AbortController().signal,
     );
@@ -221,6 +221,6 @@ describe("rows of one kind", () => {
     field.value = "layer";
     field.dispatchEvent(new Event("input"));
     expect(shown(table)).toEqual(["0", "1"]);
-    await settled();
+    await settle();
   });
 });

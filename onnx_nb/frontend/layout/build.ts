@@ -3,22 +3,14 @@
  * parents; equal scopes share one layout through the cache. The layouts are assembled from the root inward.
  */
 
-import { STUB } from "../layout/graph.ts";
 import { type Columns, itemsBy, type Target } from "../protocol/columns.ts";
+import type { Direction } from "../protocol/host.ts";
+import type { Measure } from "../scene/labels.ts";
+import { BOX, type Boxes, type Edges, type Label, type OpenScopes, type Rect, type Scene } from "../scene/scene.ts";
+import { BORDER } from "../scene/scopegraph.ts";
 import { arrangeAll, EDGE_TEXT, edgeText, nameText, spokenFor } from "./arrange.ts";
 import { type Arrangement, Cache } from "./cache.ts";
-import type { Measure } from "./labels.ts";
-import {
-  BOX,
-  type Boxes,
-  type Direction,
-  type Edges,
-  type Label,
-  type Placed,
-  type Rect,
-  type Scene,
-} from "./scene.ts";
-import { BORDER } from "./scopegraph.ts";
+import { STUB } from "./graph.ts";
 
 export interface Options {
   readonly direction?: Direction;
@@ -35,10 +27,10 @@ export function buildScene(
   cache: Cache,
   options: Options = {},
 ): Scene {
-  return finished(sceneInParts(columns, open, measure, cache, options));
+  return runToEnd(sceneInParts(columns, open, measure, cache, options));
 }
 
-function finished<T>(parts: Generator<number, T>): T {
+function runToEnd<T>(parts: Generator<number, T>): T {
   for (;;) {
     const { done, value } = parts.next();
     if (done === true) return value;
@@ -46,7 +38,7 @@ function finished<T>(parts: Generator<number, T>): T {
 }
 
 /** Scopes added between two yields. */
-const SOME = 400;
+const SCOPES_PER_STEP = 400;
 
 /** Builds the same in parts of a few milliseconds each; yields the finished fraction. */
 export function* sceneInParts(
@@ -60,7 +52,7 @@ export function* sceneInParts(
   const root = yield* arrangeAll(columns, open, cache, direction, measure);
   const scene = new BuiltScene(columns, root as Arrangement, cache, measure, direction);
   for (let at = 0; at < scene.scopes.count; at++) {
-    if (at % SOME === SOME - 1) yield 1;
+    if (at % SCOPES_PER_STEP === SCOPES_PER_STEP - 1) yield 1;
     scene.add(at);
   }
   scene.finish();
@@ -77,18 +69,18 @@ export function fitsInto(
   direction: Direction,
 ): boolean {
   cache.use(columns, measure);
-  const layout = finished(arrangeAll(columns, open, cache, direction, measure, room))?.layout;
+  const layout = runToEnd(arrangeAll(columns, open, cache, direction, measure, room))?.layout;
   return layout !== undefined && layout.width <= room.w && layout.height <= room.h;
 }
 
 /** Content of an edge's label; a number above TYPE represents the type of that many tensors. */
-const SAYS = { NOTHING: 0, TYPE: 1, NAME: -1 } as const;
+const LABEL = { NOTHING: 0, TYPE: 1, NAME: -1 } as const;
 
 /** A scene that is filled with one open scope after the other. */
 class BuiltScene implements Scene {
   readonly boxes: Boxes;
   readonly edges: Edges;
-  readonly scopes: Placed;
+  readonly scopes: OpenScopes;
   readonly direction: Direction;
   bounds: Rect = { x: 0, y: 0, w: 0, h: 0 };
   readonly #columns: Columns;
@@ -96,11 +88,11 @@ class BuiltScene implements Scene {
   readonly #measure: Measure;
   readonly #down: boolean;
   readonly #queue: Arrangement[];
-  readonly #says: Int32Array;
+  readonly #labelContent: Int32Array;
   /** node, scope → its box, −1 if it has none */
   readonly #ofNode: Int32Array;
   readonly #ofScope: Int32Array;
-  /** value → the pill of an input, −1 − value → that of an output */
+  /** value → pill of an input, −1 − value → pill of an output */
   readonly #ofPill = new Map<number, number>();
   #edgesByValue: ReturnType<typeof itemsBy> | undefined;
   #nextBox = 0;
@@ -133,7 +125,7 @@ class BuiltScene implements Scene {
         edges += tail;
         points += 4 * tail;
       }
-      for (const each of inner) if (each !== undefined) this.#queue.push(each);
+      for (const child of inner) if (child !== undefined) this.#queue.push(child);
     }
     const count = this.#queue.length;
     this.scopes = {
@@ -162,13 +154,13 @@ class BuiltScene implements Scene {
       scope: new Int32Array(edges),
       ptr: new Uint32Array(edges + 1),
       points: new Float32Array(points),
-      captured: new Uint8Array(edges),
+      outerScope: new Uint8Array(edges),
       labelX: new Float32Array(edges).fill(Number.NaN),
       labelY: new Float32Array(edges).fill(Number.NaN),
       bundle: new Int32Array(edges).fill(-1),
       stub: new Uint8Array(edges),
     };
-    this.#says = new Int32Array(edges);
+    this.#labelContent = new Int32Array(edges);
   }
 
   // ---------------------------------------------------------------- filling
@@ -192,8 +184,8 @@ class BuiltScene implements Scene {
       const box = this.#nextBox++;
       const kind = scope.kind[item];
       const id = scope.id[item];
-      const opened = inner[item] !== undefined;
-      boxes.kind[box] = opened ? BOX.OPEN : kind;
+      const isOpen = inner[item] !== undefined;
+      boxes.kind[box] = isOpen ? BOX.OPEN : kind;
       boxes.id[box] = id;
       boxes.parent[box] = outer;
       boxes.depth[box] = depth;
@@ -204,7 +196,7 @@ class BuiltScene implements Scene {
       if (kind === BOX.NODE) this.#ofNode[id] = box;
       else if (kind === BOX.SCOPE) this.#ofScope[id] = box;
       else this.#ofPill.set(kind === BOX.INPUT ? id : -1 - id, box);
-      if (!opened) continue;
+      if (!isOpen) continue;
       scopes.inside[box] = this.#nextScope;
       scopes.box[this.#nextScope++] = box;
     }
@@ -218,15 +210,16 @@ class BuiltScene implements Scene {
     const source = scope.source[e];
     const from = source >= 0 ? first + source : source === BORDER ? this.#outer : -1;
     const [start, end] = this.#borders();
-    let labeled = Number.isNaN(layout.labelX[e]);
+    let hasLabel = Number.isNaN(layout.labelX[e]);
     if (layout.tail[e] === 1) {
-      const many = scope.ptr[e + 1] > scope.ptr[e];
+      const hasReaders = scope.ptr[e + 1] > scope.ptr[e];
       const along = source < 0 ? start : layout.y[source] + (this.#down ? h[source] : w[source]);
       this.#begin(scope.value[e], from, -1, 1, 0);
-      this.#put(layout.outX[e], along);
-      this.#put(layout.outX[e], (source < 0 ? 0 : along) + STUB.length);
-      if (!labeled) this.#label(scope.value[e], layout.labelX[e], layout.labelY[e], many ? SAYS.NAME : SAYS.TYPE);
-      labeled = true;
+      this.#addPoint(layout.outX[e], along);
+      this.#addPoint(layout.outX[e], (source < 0 ? 0 : along) + STUB.length);
+      if (!hasLabel)
+        this.#label(scope.value[e], layout.labelX[e], layout.labelY[e], hasReaders ? LABEL.NAME : LABEL.TYPE);
+      hasLabel = true;
       edges.ptr[++this.#nextEdge] = this.#nextPoint / 2;
     }
     for (let k = scope.ptr[e]; k < scope.ptr[e + 1]; k++) {
@@ -235,20 +228,20 @@ class BuiltScene implements Scene {
       const sink = scope.sink[k];
       const stub = layout.stub[k] === 0 ? 0 : 1;
       const to = sink >= 0 ? first + sink : sink === BORDER ? this.#outer : -1;
-      this.#begin(scope.value[e], from, to, stub, scope.captured[k]);
+      this.#begin(scope.value[e], from, to, stub, scope.outerScope[k]);
       if (stub === 0 && scope.bundle[e] >= 0) edges.bundle[this.#nextEdge] = this.#tensors + scope.bundle[e];
-      for (let p = p0; p < p1; p++) this.#put(layout.line[2 * p], layout.line[2 * p + 1]);
+      for (let p = p0; p < p1; p++) this.#addPoint(layout.line[2 * p], layout.line[2 * p + 1]);
       // a line that passes the border of its scope begins or ends on the border of the box
       const flow = this.#down ? 1 : 0;
       const origin = this.#down ? this.#oy : this.#ox;
       if (sink === BORDER) edges.points[this.#nextPoint - 2 + flow] = origin + end;
       if (source === BORDER && stub === 0) edges.points[this.#nextPoint - 2 * (p1 - p0) + flow] = origin + start;
       if (layout.stub[k] === 1) {
-        const length = this.#down ? 12 : this.#textWidth(scope.value[e], SAYS.NAME);
+        const length = this.#down ? 12 : this.#textWidth(scope.value[e], LABEL.NAME);
         const along = layout.line[2 * p0 + 1] - STUB.above - length / 2;
-        this.#label(scope.value[e], layout.inX[k] - STUB.lead, along, SAYS.NAME);
-      } else if (stub === 0 && !labeled) {
-        labeled = true;
+        this.#label(scope.value[e], layout.inX[k] - STUB.lead, along, LABEL.NAME);
+      } else if (stub === 0 && !hasLabel) {
+        hasLabel = true;
         this.#label(scope.value[e], layout.labelX[e], layout.labelY[e], spokenFor(scope, e, this.#measure));
       }
       edges.ptr[++this.#nextEdge] = this.#nextPoint / 2;
@@ -264,32 +257,32 @@ class BuiltScene implements Scene {
   }
 
   /** Adds a point: across and along the flow → world. */
-  #put(across: number, along: number): void {
+  #addPoint(across: number, along: number): void {
     const { points } = this.edges;
     points[this.#nextPoint++] = this.#ox + (this.#down ? across : along);
     points[this.#nextPoint++] = this.#oy + (this.#down ? along : across);
   }
 
-  #begin(value: number, from: number, to: number, stub: number, captured: number): void {
+  #begin(value: number, from: number, to: number, stub: number, outerScope: number): void {
     const edges = this.edges;
     edges.value[this.#nextEdge] = value;
     edges.fromBox[this.#nextEdge] = from;
     edges.toBox[this.#nextEdge] = to;
     edges.scope[this.#nextEdge] = this.#outer;
-    edges.captured[this.#nextEdge] = captured;
+    edges.outerScope[this.#nextEdge] = outerScope;
     edges.stub[this.#nextEdge] = stub;
   }
 
   #label(value: number, across: number, along: number, what: number): void {
-    this.#says[this.#nextEdge] = what;
+    this.#labelContent[this.#nextEdge] = what;
     const width = this.#down ? 0 : this.#textWidth(value, what);
     this.edges.labelX[this.#nextEdge] = this.#down ? this.#ox + across : this.#ox + along - width / 2;
     this.edges.labelY[this.#nextEdge] = this.#down ? this.#oy + along : this.#oy + across + 6;
   }
 
   #text(value: number, what: number): string {
-    if (what === SAYS.NOTHING) return "";
-    if (what === SAYS.NAME) return nameText(this.#columns, value, this.#measure);
+    if (what === LABEL.NOTHING) return "";
+    if (what === LABEL.NAME) return nameText(this.#columns, value, this.#measure);
     return edgeText(this.#columns, value, this.#measure, what);
   }
 
@@ -320,7 +313,7 @@ class BuiltScene implements Scene {
     for (let edge = 0; edge < edges.count; edge++) {
       if (edges.labelX[edge] < left) left = edges.labelX[edge];
       if (!(edges.labelX[edge] + EDGE_TEXT.type > right)) continue;
-      right = Math.max(right, edges.labelX[edge] + this.#textWidth(edges.value[edge], this.#says[edge]));
+      right = Math.max(right, edges.labelX[edge] + this.#textWidth(edges.value[edge], this.#labelContent[edge]));
     }
     this.bounds = { x: left, y: top, w: right - left, h: bottom - top };
   }
@@ -339,8 +332,8 @@ class BuiltScene implements Scene {
       if (this.#ofNode[id] >= 0) return this.#ofNode[id];
       if (columns.nodeBody[id] >= 0) return this.boxOf("scope", columns.nodeBody[id]);
       // a folded node is shown in its reader
-      const [made] = columns.outputsOf(id);
-      if (columns.isFolded(id) && made !== undefined && made >= 0) return this.#readerOf(made);
+      const [output] = columns.outputsOf(id);
+      if (columns.isFolded(id) && output !== undefined && output >= 0) return this.#readerOf(output);
       return this.boxOf("scope", columns.nodeScope[id]);
     }
     const pill = this.#ofPill.get(id);
@@ -365,8 +358,8 @@ class BuiltScene implements Scene {
 
   boxesOfValue(value: number): { readonly producer: number; readonly consumers: readonly number[] } {
     const columns = this.#columns;
-    const made = columns.producer[value];
-    const producer = made >= 0 ? this.boxOf("node", made) : (this.#ofPill.get(value) ?? -1);
+    const producerNode = columns.producer[value];
+    const producer = producerNode >= 0 ? this.boxOf("node", producerNode) : (this.#ofPill.get(value) ?? -1);
     const consumers = new Set<number>();
     for (const node of columns.consumersOf(value)) if (!columns.isFolded(node)) consumers.add(this.boxOf("node", node));
     const output = this.#ofPill.get(-1 - value);
@@ -380,6 +373,6 @@ class BuiltScene implements Scene {
   }
 
   edgeLabel(edge: number): string {
-    return this.#text(this.edges.value[edge], this.#says[edge]);
+    return this.#text(this.edges.value[edge], this.#labelContent[edge]);
   }
 }
