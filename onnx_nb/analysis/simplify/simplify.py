@@ -250,29 +250,24 @@ def simplify(
     if target not in TARGETS:
         targets = ", ".join(map(quoted, TARGETS))
         raise SimplificationError(f"there is no target {target!r:.80}.", advice=f"Targets: {targets}.")
-    skip_names = skipped_names(skip)
+    skips = skipped_names(skip)
     feeds = list(feeds) if isinstance(feeds, Iterator) else feeds
-    options: dict[str, Any] = {"shapes": shapes, "dynamic_axes": dynamic_axes, "skip": tuple(sorted(skip_names))}
+    options: dict[str, Any] = {"shapes": shapes, "dynamic_axes": dynamic_axes, "skip": tuple(sorted(skips))}
     options |= {"target": target, "size_budget": size_budget, "fold_quantization": fold_quantization}
     options |= {"keep_inputs": keep_inputs, "check_n": check_n, "feeds": feeds, "rtol": rtol, "atol": atol}
     options |= {"strict": strict, "trace": trace}
     defaults = inspect.unwrap(simplify).__kwdefaults__ or {}
     # arrays are not compared
-    options_ = {k: v for k, v in options.items() if type(v) is not type(defaults[k]) or v != defaults[k]}
-    sized_model = _with_shapes(source, shapes, dynamic_axes)
-    initializers, inputs = (
-        sized_model.proto.graph.initializer,
-        {plain_text(info.name) for info in sized_model.proto.graph.input},
-    )
+    settings = {k: v for k, v in options.items() if type(v) is not type(defaults[k]) or v != defaults[k]}
+    draft = _with_shapes(source, shapes, dynamic_axes)
+    initializers, inputs = draft.proto.graph.initializer, {plain_text(info.name) for info in draft.proto.graph.input}
     # initializers that a caller may override are temporarily plain inputs; before IR 4 every weight had to be an input
-    is_old = 0 < sized_model.proto.ir_version < 4
+    is_old = 0 < draft.proto.ir_version < 4
     overridable = [] if is_old else [tensor for tensor in initializers if plain_text(tensor.name) in inputs]
     weights = [tensor for tensor in initializers if plain_text(tensor.name) not in inputs]
-    start = _with_weights(sized_model, weights) if overridable else sized_model
+    start = _with_weights(draft, weights) if overridable else draft
     contrib = target == "onnxruntime"
-    rounds = Rounds(
-        skip_names, contrib=contrib, quantizing=fold_quantization, budget=size_budget, tell=tell, trace=trace
-    )
+    rounds = Rounds(skips, contrib=contrib, quantizing=fold_quantization, budget=size_budget, tell=tell, trace=trace)
     try:
         rewritten = rounds.run(start)
     except BROKEN:
@@ -280,19 +275,18 @@ def simplify(
         external_data.check(source, full=True)
         raise
     steps = [Step("original", source, 0, rounds.original_ids)] if trace else []
-    if trace and sized_model is not source:
-        steps.append(Step("set shapes", sized_model, 0, rounds.original_ids))
+    if trace and draft is not source:
+        steps.append(Step("set shapes", draft, 0, rounds.original_ids))
     steps += [replace(step, model=_with_weights(step.model, overridable, add=True)) for step in rounds.steps]
-    result = _with_weights(rewritten, overridable, add=True) if rewritten is not start else sized_model
+    result = _with_weights(rewritten, overridable, add=True) if rewritten is not start else draft
     result = result if keep_inputs else _without_unused_inputs(result)
     before = _operators(source)
     tell(0.5, "checking")
-    check = _Check(sized_model, result, source if dynamic_axes and not shapes else sized_model, rtol, atol)
+    check = _Check(draft, result, source if dynamic_axes and not shapes else draft, rtol, atol)
     check.run(check_n, feeds, tell, is_random=not before.keys().isdisjoint(names_where("random") | {"Dropout"}))
     if strict and check.verdict == "unchecked":
         advice = "Choose check_n and feeds on which the original runs."
-        complaint = f"strict asks for a verified result of {label_of(source)}. {check.said}"
-        raise SimplificationError(complaint, advice=advice)
+        raise SimplificationError(f"strict asks for a verified {label_of(source)}. {check.said}", advice=advice)
     message = f"{label_of(source)} simplified is not the same. {check.said}"
     if strict and check.verdict == "wrong":
         advice = "Find the change with skip=[…], which takes names of onnx_nb.rules() and keys of single changes."
@@ -316,7 +310,7 @@ def simplify(
         steps=tuple(steps),
         before=before,
         after=_operators(result),
-        options=MappingProxyType(options_),
+        options=MappingProxyType(settings),
         node_ids=(rounds.original_ids, rounds.node_ids),
     )
 
@@ -399,9 +393,9 @@ def _with_shapes(
         return model
     proto = ModelProto()
     proto.CopyFrom(model.proto)
-    sizes_ = _Requested(model, proto)
+    request = _Request(model, proto)
     for name, axes in (dynamic_axes or {}).items():
-        sizes_.free(name, axes)
+        request.free(name, axes)
     if dynamic_axes:
         # shapes that were declared or inferred for a fixed size are no longer valid
         del proto.graph.value_info[:]
@@ -409,15 +403,15 @@ def _with_shapes(
             if info.type.HasField("tensor_type"):
                 info.type.tensor_type.ClearField("shape")
     for key, shape in (shapes or {}).items():
-        sizes_.bind(key, shape)
+        request.bind(key, shape)
     for info in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
         for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
-            if dim.dim_param in sizes_.sizes:
-                dim.dim_value = sizes_.sizes[dim.dim_param]
+            if dim.dim_param in request.sizes:
+                dim.dim_value = request.sizes[dim.dim_param]
     return with_proto(model, proto)
 
 
-class _Requested:
+class _Request:
     """The inputs of a model, and the size of each symbol that the requested shapes bind."""
 
     def __init__(self, model: Model, proto: ModelProto) -> None:
@@ -472,14 +466,14 @@ class _Requested:
         if shape is None or not all(s is None or (isinstance(s, int | np.integer) and 0 <= s < 1 << 63) for s in sizes):
             message = f"shapes[{key!r}] is {shape!r:.80}, and sizes are whole numbers from 0, or None."
             raise SimplificationError(message, advice="None keeps a dimension as it is.")
-        dims_ = dimensions(info.type)
-        if dims_ is None:
+        former = dimensions(info.type)
+        if former is None:
             info.type.tensor_type.shape.Clear()
             for size in sizes:
                 info.type.tensor_type.shape.dim.add(**({} if size is None else {"dim_value": int(size)}))
             return
-        fits = len(dims_) == len(sizes) and all(
-            new is None or not isinstance(old, int) or old == new for old, new in zip(dims_, sizes, strict=True)
+        fits = len(former) == len(sizes) and all(
+            new is None or not isinstance(old, int) or old == new for old, new in zip(former, sizes, strict=True)
         )
         if not fits:
             message = f"shapes[{key!r}] is {shape!r:.80}, and the input is {type_text(info.type)}."
