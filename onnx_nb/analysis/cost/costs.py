@@ -143,14 +143,14 @@ class Costs:
         OnnxNbError
             If there is no such scope; the message names the closest ones.
         """
-        found = self.scopes.named(path) if path not in self._scope_of_path else [self._scope_of_path[path]]
-        if not found:
+        matches = self.scopes.named(path) if path not in self._scope_of_path else [self._scope_of_path[path]]
+        if not matches:
             advice = closest_text(path, self._scope_of_path) or "List them with costs.rows('scope')."
             raise OnnxNbError(f"the model has no scope {quoted(path)}.", advice=advice)
-        if len(found) > 1:
-            named = ", ".join(quoted(self.scopes.scope_path[scope]) for scope in found[:5])
-            raise OnnxNbError(f"scope {quoted(path)} may be one of {named}.", advice="Name it in full.")
-        return self.of_scope(found[0])
+        if len(matches) > 1:
+            names = ", ".join(quoted(self.scopes.scope_path[scope]) for scope in matches[:5])
+            raise OnnxNbError(f"scope {quoted(path)} may be one of {names}.", advice="Name it in full.")
+        return self.of_scope(matches[0])
 
     def of_scope(self, group: int) -> Cost:
         """Return the cost of a scope of `scopes`, by its number."""
@@ -177,11 +177,11 @@ class Costs:
 
     def of_nodes(self, nodes: Sequence[int]) -> Cost:
         """Return the total cost of flat nodes, each weight counted once; a node with bodies includes those inside."""
-        chosen = np.zeros(self.graph.node_count, bool)
-        chosen[list(nodes)] = True
+        is_member = np.zeros(self.graph.node_count, bool)
+        is_member[list(nodes)] = True
         reader, value, elements, nbytes = weights_read(self.graph)
-        read = sorted_unique(value[chosen[reader]])
-        run = {metric: getattr(self, metric)[chosen] for metric in _RUN}
+        read = sorted_unique(value[is_member[reader]])
+        run = {metric: getattr(self, metric)[is_member] for metric in _RUN}
         sums = {metric: float(np.nansum(column)) for metric, column in run.items()}
         sums |= {"parameters": float(elements[read].sum()), "parameter_bytes": float(nbytes[read].sum())}
         return _cost(sums, {metric: int(np.isnan(column).sum()) for metric, column in run.items()})
@@ -234,11 +234,11 @@ class Costs:
         return frame.astype(dict.fromkeys(metrics, "float64"))
 
     def _moved(self, node: int) -> dict[str, float | None]:
-        moved, flops_ = float(self.mem_access[node]), float(self.flops[node])
+        nbytes, flops_ = float(self.mem_access[node]), float(self.flops[node])
         step = self._step_of.get(node)
-        density = None if math.isnan(moved) or math.isnan(flops_) or not moved else flops_ / moved
+        density = None if math.isnan(nbytes) or math.isnan(flops_) or not nbytes else flops_ / nbytes
         return {
-            "mem_access": None if math.isnan(moved) else int(moved),
+            "mem_access": None if math.isnan(nbytes) else int(nbytes),
             "memory_footprint": None if step is None else int(self.memory.alive[step]),
             "compute_density": density,
         }

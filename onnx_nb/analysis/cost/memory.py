@@ -69,9 +69,9 @@ class Memory:
     def message(self) -> str:
         """The peak, in a sentence."""
         bound = "at least " if self.unknown else ""
-        held = count_text(len(self.alive_at_peak), "tensor")
+        tensors = count_text(len(self.alive_at_peak), "tensor")
         while_ = f" while {quoted(self.peak_node)} runs" if self.peak_node else ""
-        return f"Peak {bound}{bytes_text(self.peak)} in {held}{while_}"
+        return f"Peak {bound}{bytes_text(self.peak)} in {tensors}{while_}"
 
     def __repr__(self) -> str:
         bound = "≥ " if self.unknown else ""
@@ -104,36 +104,36 @@ class Cache:
         return f"Cache({bytes_text(self.bytes_per_token)} for each token of {quoted(self.length)}, {inputs})"
 
 
-def caches(found: Inference) -> tuple[Cache, ...]:
+def caches(inference: Inference) -> tuple[Cache, ...]:
     """Return the caches among the inputs, one for each symbol of a length; the one that grows fastest first.
 
     An input belongs to a cache if its name has "past" or "cache" and it has three axes or more, of which one, not the
     first (the batch), is a symbol. Its length may be bound in ``found``.
     """
-    graph = found.graph
+    graph = inference.graph
     members: dict[str, list[tuple[str, int, list[str]]]] = {}
     for value in graph.inputs.tolist():
-        declared, bound = graph.type_of(value), found.type_of(value).shape
-        shape = declared.shape or ()
+        kind, bound = graph.type_of(value), inference.type_of(value).shape
+        shape = kind.shape or ()
         free = [axis for axis, dim in enumerate(shape) if axis > 0 and isinstance(dim, str)]
-        known = declared.elem_type not in (TensorProto.UNDEFINED, TensorProto.STRING)
-        if len(shape) < 3 or len(free) != 1 or not known or not _CACHE_NAME.search(graph.value_names[value]):
+        is_sized = kind.elem_type not in (TensorProto.UNDEFINED, TensorProto.STRING)
+        if len(shape) < 3 or len(free) != 1 or not is_sized or not _CACHE_NAME.search(graph.value_names[value]):
             continue
         others = [dim for axis, dim in enumerate(bound or shape) if axis != free[0]]
         sizes = [dim for dim in others if isinstance(dim, int)]
-        each = declared_bytes(TensorProto(data_type=declared.elem_type, dims=sizes))
+        nbytes = declared_bytes(TensorProto(data_type=kind.elem_type, dims=sizes))
         open_dims = ["?" if dim is None else dim for dim in others if not isinstance(dim, int)]
-        members.setdefault(str(shape[free[0]]), []).append((graph.value_names[value], each, open_dims))
-    made = [
+        members.setdefault(str(shape[free[0]]), []).append((graph.value_names[value], nbytes, open_dims))
+    results = [
         Cache(
             length=symbol,
-            bytes_per_token=sum(each for _, each, _ in inputs),
+            bytes_per_token=sum(nbytes for _, nbytes, _ in inputs),
             inputs=tuple(name for name, _, _ in inputs),
             counted_as_one=tuple(dict.fromkeys(dim for _, _, dims in inputs for dim in dims)),
         )
         for symbol, inputs in members.items()
     ]
-    return tuple(sorted(made, key=lambda cache: -cache.bytes_per_token))
+    return tuple(sorted(results, key=lambda cache: -cache.bytes_per_token))
 
 
 def liveness(graph: Graph, nbytes: NDArray[np.float64], weight_bytes: float) -> Memory:
@@ -151,13 +151,13 @@ def liveness(graph: Graph, nbytes: NDArray[np.float64], weight_bytes: float) -> 
     walk = _Walk(graph, nbytes)
     order, alive, buffers = walk.subgraph(0)
     at = int(np.argmax(alive)) if len(alive) else -1
-    found = sorted(buffers, key=lambda value: -walk.size(value))
+    tensors = sorted(buffers, key=lambda value: -walk.size(value))
     return Memory(
         order=order,
         alive=alive,
         peak=int(alive[at]) if at >= 0 else 0,
         peak_node=graph.names[order[at]] if at >= 0 else "",
-        alive_at_peak=tuple(Alive(graph.value_names[value], int(walk.size(value))) for value in found),
+        alive_at_peak=tuple(Alive(graph.value_names[value], int(walk.size(value))) for value in tensors),
         input_bytes=int(sum(walk.size(value) for value in graph.inputs.tolist())),
         weight_bytes=int(weight_bytes),
         unknown=len(walk.unknown),
@@ -173,11 +173,11 @@ class _Walk:
 
     def size(self, value: int) -> float:
         """Return the bytes of a value; 0 if they are unknown."""
-        found = self._nbytes[value]
-        if math.isnan(found):
+        nbytes = self._nbytes[value]
+        if math.isnan(nbytes):
             self.unknown.add(value)
             return 0.0
-        return found
+        return nbytes
 
     def subgraph(self, number: int) -> tuple[Ints, NDArray[np.float64], list[int]]:
         """Return the nodes of a subgraph in order, the bytes alive at each, and the values alive at the peak."""
@@ -193,10 +193,10 @@ class _Walk:
             for at, value in enumerate(graph.node_outputs(node).tolist()):
                 if value < 0:
                     continue
-                shared = buffer.get(self._viewed(node), -1) if at == 0 else -1
-                if at == 0 and shared < 0:
-                    shared = self._overwritten(node, value, step, buffer, ends)
-                buffer[value] = shared if shared >= 0 else value
+                source = buffer.get(self._viewed(node), -1) if at == 0 else -1
+                if at == 0 and source < 0:
+                    source = self._overwritten(node, value, step, buffer, ends)
+                buffer[value] = source if source >= 0 else value
                 end = last.get(value, step)
                 ends[buffer[value]] = max(ends.get(buffer[value], step), end)
         alive, best, peak = np.zeros(len(order)), list[int](), -1.0
@@ -227,19 +227,19 @@ class _Walk:
         before: dict[int, list[int]] = {}
         for maker, reader in sorted(set(zip(source.tolist(), target.tolist(), strict=True))):
             before.setdefault(reader, []).append(maker)
-        used = set(source.tolist())
-        todo = [(node, False) for node in range(place.start, place.stop) if node not in used]
-        seen, order = set[int](), list[int]()
+        sources = set(source.tolist())
+        todo = [(node, False) for node in range(place.start, place.stop) if node not in sources]
+        visited, order = set[int](), list[int]()
         while todo:
             node, is_ready = todo.pop()
             if is_ready:
                 order.append(node)
-            elif node not in seen:
-                seen.add(node)
+            elif node not in visited:
+                visited.add(node)
                 todo.append((node, True))
-                todo += [(maker, False) for maker in before.get(node, ()) if maker not in seen]
-        chosen = [node for node in order if not graph.folded[node]]
-        return np.asarray(chosen if len(chosen) == len(members) else members, np.int32)  # on cycles: any order
+                todo += [(maker, False) for maker in before.get(node, ()) if maker not in visited]
+        nodes = [node for node in order if not graph.folded[node]]
+        return np.asarray(nodes if len(nodes) == len(members) else members, np.int32)  # on cycles: any order
 
     def _reads(self, node: int) -> list[int]:
         graph = self._graph
@@ -257,20 +257,20 @@ class _Walk:
         graph = self._graph
         op, domain = graph.operators[graph.op_index[node]]
         inputs = graph.node_inputs(node).tolist()
-        found = buffer.get(inputs[0], -1) if inputs and not domain and "in_place" in facts(op).traits else -1
-        if found < 0 or ends[found] != step or sum(buffer.get(value) == found for value in inputs) > 1:
+        source = buffer.get(inputs[0], -1) if inputs and not domain and "in_place" in facts(op).traits else -1
+        if source < 0 or ends[source] != step or sum(buffer.get(value) == source for value in inputs) > 1:
             return -1
-        return found if self._nbytes[inputs[0]] == self._nbytes[output] else -1
+        return source if self._nbytes[inputs[0]] == self._nbytes[output] else -1
 
 
 def accesses(graph: Graph, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the bytes that each node reads and writes: inputs, weights and outputs, each once; NaN if unknown."""
-    found = np.zeros(graph.node_count)
+    totals = np.zeros(graph.node_count)
     for node in range(graph.node_count):
-        used = {
+        values = {
             value for value in (*graph.node_inputs(node).tolist(), *graph.node_outputs(node).tolist()) if value >= 0
         }
         op, domain = graph.operators[graph.op_index[node]]
         is_view = not domain and "view" in facts(op).traits
-        found[node] = 0.0 if is_view or graph.folded[node] else float(nbytes[list(used)].sum())
-    return found
+        totals[node] = 0.0 if is_view or graph.folded[node] else float(nbytes[list(values)].sum())
+    return totals

@@ -188,25 +188,25 @@ def summarize(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None
     >>> summary.macs, summary.flops, summary.activation_bytes
     (0, 4, 16)
     """
-    loaded = load(model)
-    return with_costs(outline(loaded), costs(loaded, shapes))
+    source = load(model)
+    return with_costs(outline(source), costs(source, shapes))
 
 
-def with_costs(summary: Summary, counted: Costs) -> Summary:
+def with_costs(summary: Summary, totals: Costs) -> Summary:
     """Return a summary with the cost of a run."""
-    tree, sums = counted.scopes, counted.scope_sums
+    tree, sums = totals.scopes, totals.scope_sums
     top = sorted(tree.children(0).tolist(), key=lambda g: (-sums["macs"][g], -sums["activation_bytes"][g], g))
     paths, classes = tree.scope_path, tree.scope_class
-    costs_of = {group: counted.of_scope(group) for group in sorted(top[:LISTED])}
+    costs_of = {group: totals.of_scope(group) for group in sorted(top[:LISTED])}
     rows = (ScopeCost(paths[g], classes[g], c.macs, c.parameters, c.activation_bytes) for g, c in costs_of.items())
-    return replace(summary, cost=counted.total, scopes=tuple(rows), unbound=counted.unbound, caches=counted.caches)
+    return replace(summary, cost=totals.total, scopes=tuple(rows), unbound=totals.unbound, caches=totals.caches)
 
 
 def outline(model: ModelLike) -> Summary:
     """Summarize a model without counting the cost of a run, which takes a second for large graphs."""
-    loaded = load(model)
-    graph, proto = Graph.of(loaded), loaded.proto
-    weights = list(loaded.initializers.values())
+    source = load(model)
+    graph, proto = Graph.of(source), source.proto
+    weights = list(source.initializers.values())
     parameters: Counter[str] = Counter()
     nbytes: Counter[str] = Counter()
     for weight in weights:
@@ -225,8 +225,8 @@ def outline(model: ModelLike) -> Summary:
 
     producer = " ".join(part for part in map(plain_text, (proto.producer_name, proto.producer_version)) if part)
     return Summary(
-        name=loaded.name,
-        path=path_text(loaded.path or ""),
+        name=source.name,
+        path=path_text(source.path or ""),
         ir_version=proto.ir_version,
         producer=producer,
         opsets=tuple((plain_text(entry.domain), entry.version) for entry in proto.opset_import),

@@ -62,9 +62,9 @@ class Flow:
         value = graph.in_value[: graph.in_ptr[graph.main_count]]
         reader = np.repeat(np.arange(graph.main_count, dtype=np.int32), np.diff(graph.in_ptr[: graph.main_count + 1]))
         owners = sorted({frame.owner_node for frame in graph.subgraphs[1:] if frame.parent == 0})
-        captured = [graph.outer_values(node) for node in owners]
-        reader = np.concatenate([reader, np.repeat(np.asarray(owners, np.int32), [len(c) for c in captured])])
-        value = np.concatenate([value, *captured])
+        outer = [graph.outer_values(node) for node in owners]
+        reader = np.concatenate([reader, np.repeat(np.asarray(owners, np.int32), [len(c) for c in outer])])
+        value = np.concatenate([value, *outer])
         by_reader = np.argsort(reader, kind="stable")
         by_reader = by_reader[value[by_reader] >= 0]
         return reader[by_reader].astype(np.int32), value[by_reader]
@@ -82,8 +82,8 @@ class Flow:
     def readers(self, value: int) -> list[int]:
         """Return the main nodes that read a value, including those whose bodies do."""
         graph = self.graph
-        named = [node for node in graph.consumers(value).tolist() if node < graph.main_count]
-        return named + self._capturing.get(value, [])
+        nodes = [node for node in graph.consumers(value).tolist() if node < graph.main_count]
+        return nodes + self._capturing.get(value, [])
 
     @functools.cached_property
     def _capturing(self) -> dict[int, list[int]]:
@@ -102,15 +102,15 @@ class Flow:
     @functools.cached_property
     def runtime(self) -> bytearray:
         """Whether each main node depends on values from outside."""
-        found = bytearray(self.graph.main_count)
+        flags = bytearray(self.graph.main_count)
         producer, reads = self.producer, self.reads
         for node in self.graph.order.tolist():
             for value in reads(node):
                 maker = producer[value]
-                if found[maker] if maker >= 0 else self.is_open(value):
-                    found[node] = 1
+                if flags[maker] if maker >= 0 else self.is_open(value):
+                    flags[node] = 1
                     break
-        return found
+        return flags
 
     def sorted(self, nodes: Iterable[int]) -> list[int]:
         """Return main nodes in topological order."""
@@ -138,23 +138,23 @@ class Flow:
 
     def ancestors(self, values: Iterable[int], stop: Collection[int] = ()) -> set[int]:
         """Return the nodes that values depend on, except those needed only for values in ``stop``."""
-        producer, found = self.producer, set[int]()
+        producer, nodes = self.producer, set[int]()
         todo = [producer[value] for value in values]
         while todo:
             node = todo.pop()
-            if node < 0 or node in found:
+            if node < 0 or node in nodes:
                 continue
-            found.add(node)
+            nodes.add(node)
             todo.extend([producer[value] for value in self.reads(node) if value not in stop])
-        return found
+        return nodes
 
-    def smallest_separator(self, needed: Collection[int], given: Collection[int] = ()) -> list[int]:
+    def smallest_separator(self, nodes: Collection[int], starts: Collection[int] = ()) -> list[int]:
         """Find the fewest values that, together with the given ones, separate nodes from values from outside."""
-        members = sorted(needed, key=self.graph.rank.__getitem__)
-        separator = _Separator(self, (value for node in members for value in self.reads(node)), needed, given)
+        members = sorted(nodes, key=self.graph.rank.__getitem__)
+        separator = _Separator(self, (value for node in members for value in self.reads(node)), nodes, starts)
         border = separator.border
-        found = set(separator.values() if len(border) > 1 else border)
-        return [value for value in border if value in found] + sorted(found.difference(border))
+        separation = set(separator.values() if len(border) > 1 else border)
+        return [value for value in border if value in separation] + sorted(separation.difference(border))
 
 
 class _Separator:
@@ -162,8 +162,8 @@ class _Separator:
 
     _SOURCE, _SINK = 0, 1
 
-    def __init__(self, flow: Flow, read: Iterable[int], needed: Collection[int], given: Collection[int]) -> None:
-        self._flow, self._needed, self._given = flow, needed, given
+    def __init__(self, flow: Flow, read: Iterable[int], nodes: Collection[int], starts: Collection[int]) -> None:
+        self._flow, self._needed, self._given = flow, nodes, starts
         self.border = self._crossing(read)
         """The values that the needed nodes read from outside of them."""
         self._edges: list[list[int]] = [[], []]
@@ -176,8 +176,8 @@ class _Separator:
         self._steps = 0
 
     def _crossing(self, read: Iterable[int]) -> list[int]:
-        flow, given, needed = self._flow, self._given, self._needed
-        values = (v for v in dict.fromkeys(read) if v not in given and flow.producer[v] not in needed)
+        flow, starts, nodes = self._flow, self._given, self._needed
+        values = (v for v in dict.fromkeys(read) if v not in starts and flow.producer[v] not in nodes)
         return list(filter(flow.is_runtime, values))
 
     def values(self) -> list[int]:
@@ -230,20 +230,20 @@ class _Separator:
         level = {self._SOURCE: 0}
         row = [self._SOURCE]
         while row and self._SINK not in level:
-            reached = []
+            front = []
             for vertex in row:
                 for edge in self._edges_of(vertex):
                     target = self._target[edge]
                     if self._left[edge] and target not in level:
                         level[target] = level[vertex] + 1
-                        reached.append(target)
+                        front.append(target)
                 self._steps += len(self._edges[vertex])
-            row = reached
+            row = front
         return level
 
     def _block(self, level: dict[int, int]) -> None:
         """Send as much flow as fits along shortest paths."""
-        untried: dict[int, Iterator[int]] = {}
+        iterators: dict[int, Iterator[int]] = {}
         path: list[int] = []
         vertex = self._SOURCE
         while True:
@@ -256,9 +256,9 @@ class _Separator:
                 vertex = self._target[path[full] ^ 1]
                 del path[full:]
                 continue
-            if vertex not in untried:
-                untried[vertex] = iter(list(self._edges_of(vertex)) if vertex in level else ())
-            for edge in untried[vertex]:
+            if vertex not in iterators:
+                iterators[vertex] = iter(list(self._edges_of(vertex)) if vertex in level else ())
+            for edge in iterators[vertex]:
                 self._steps += 1
                 target = self._target[edge]
                 if self._left[edge] and level.get(target, -1) == level[vertex] + 1:
@@ -294,16 +294,16 @@ def topological(start: int, stop: int, edges: Iterable[tuple[int, int]]) -> list
 
 def followers(edges: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
     """Return the targets of each vertex with edges."""
-    found: dict[int, list[int]] = {}
+    targets: dict[int, list[int]] = {}
     for source, target in edges:
-        found.setdefault(source, []).append(target)
-    return found
+        targets.setdefault(source, []).append(target)
+    return targets
 
 
 def cycles(items: Iterable[int], after: Mapping[int, Sequence[int]]) -> list[list[int]]:
     """Return the strongly connected components that contain a cycle, each sorted."""
-    found = strongly_connected(items, after)
-    return [sorted(members) for members in found if len(members) > 1 or members[0] in after.get(members[0], ())]
+    components = strongly_connected(items, after)
+    return [sorted(members) for members in components if len(members) > 1 or members[0] in after.get(members[0], ())]
 
 
 def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]]) -> list[list[int]]:
@@ -312,7 +312,7 @@ def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]])
     lowest: dict[int, int] = {}
     stack: list[int] = []
     on_stack: set[int] = set()
-    found = []
+    components = []
     for root in items:
         if root in number:
             continue
@@ -326,12 +326,12 @@ def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]])
                 path.append((entering, iter(after.get(entering, ()))))
                 entering = -1
             item, edges = path[-1]
-            for reached in edges:
-                if reached not in number:
-                    entering = reached
+            for successor in edges:
+                if successor not in number:
+                    entering = successor
                     break
-                if reached in on_stack:
-                    lowest[item] = min(lowest[item], number[reached])
+                if successor in on_stack:
+                    lowest[item] = min(lowest[item], number[successor])
             if entering >= 0:
                 continue
             path.pop()
@@ -340,12 +340,12 @@ def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]])
                 while not members or members[-1] != item:
                     members.append(stack.pop())
                     on_stack.discard(members[-1])
-                found.append(members)
+                components.append(members)
             if not path:
                 break
             above = path[-1][0]
             lowest[above] = min(lowest[above], lowest[item])
-    return found
+    return components
 
 
 def upward(combine: np.ufunc, column: Column, parent: Ints | Longs) -> Column:

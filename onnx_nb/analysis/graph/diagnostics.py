@@ -47,13 +47,13 @@ class Problems(NamedTuple):
 
 def structural_problems(graph: Graph, duplicates: Iterable[tuple[int, int]]) -> Problems:
     """Find all problems in the structure of a graph."""
-    found: dict[str, list[Problem]] = {}
+    by_kind: dict[str, list[Problem]] = {}
     nodes, values = set[int](), set[int]()
 
     def add(kind: str, message: str, about: Sequence[int] = (), value: int = -1) -> None:
-        listed = found.setdefault(kind, [])
-        if len(listed) < PROBLEM_LIMIT:
-            listed.append(Problem(kind, message, about[0] if len(about) else -1, value))
+        problems = by_kind.setdefault(kind, [])
+        if len(problems) < PROBLEM_LIMIT:
+            problems.append(Problem(kind, message, about[0] if len(about) else -1, value))
         nodes.update(about)
         values.update({value} - {-1})
 
@@ -103,29 +103,29 @@ def structural_problems(graph: Graph, duplicates: Iterable[tuple[int, int]]) -> 
 
     local = {(name, domain) for domain, name, _ in graph.functions} | {operators.MARK[::-1]}
     for index, (op, domain) in enumerate(graph.operators):
-        named, where, version = f"operator {quoted(op)}", quoted(domain or "ai.onnx"), graph.opsets.get(domain)
+        label_, where, version = f"operator {quoted(op)}", quoted(domain or "ai.onnx"), graph.opsets.get(domain)
         kind = "unknown_domain"
         if (op, domain) in local:
             continue
         if domain and domain not in operators.known_domains():
-            message = f"{named} is of the unknown domain {where}: it needs a custom-op library"
+            message = f"{label_} is of the unknown domain {where}: it needs a custom-op library"
         elif version is None:
-            message = f"{named}: its domain {where} is not among the model's opset imports"
+            message = f"{label_}: its domain {where} is not among the model's opset imports"
         elif operators.schema(op, domain, version) is None and domain in operators.onnx_domains():
-            kind, message = "unknown_op", f"{named} does not exist in domain {where} at opset {version}"
+            kind, message = "unknown_op", f"{label_} does not exist in domain {where} at opset {version}"
         else:
             continue
         those = np.flatnonzero(graph.op_index == index).tolist()
         add(kind, message + (f" ({len(those)} nodes)" if len(those) > 1 else ""), those)
 
     for keys in recursive(graph.functions):
-        called = _in_turn([quoted(name) for _, name, _ in [*keys[:4], keys[0]]], len(keys) - 4)
+        chain = _in_turn([quoted(name) for _, name, _ in [*keys[:4], keys[0]]], len(keys) - 4)
         called_names = {(name, domain) for domain, name, _ in keys}
         calls = [number for number, key in enumerate(graph.operators) if key in called_names]
-        message = f"functions call each other in a cycle, which ONNX forbids: {called}."
+        message = f"functions call each other in a cycle, which ONNX forbids: {chain}."
         add("recursion", message, np.flatnonzero(np.isin(graph.op_index, calls)).tolist())
-    described = tuple(each for those in found.values() for each in those)
-    return Problems(described, *(np.asarray(sorted(each), np.int32) for each in (nodes, values)))
+    texts = tuple(problem for those in by_kind.values() for problem in those)
+    return Problems(texts, *(np.asarray(sorted(problem), np.int32) for problem in (nodes, values)))
 
 
 def _in_turn(labels: Sequence[str], more: int) -> str:

@@ -95,8 +95,8 @@ class Graph:
         model
             Any `ModelLike`; it is not changed.
         """
-        loaded = load(model)
-        return cached(loaded, cls, lambda: cls(loaded))
+        source = load(model)
+        return cached(source, cls, lambda: cls(source))
 
     @classmethod
     def opened(cls, model: ModelLike) -> Graph:
@@ -120,11 +120,11 @@ class Graph:
         >>> graph.value_names, [node.op_type for node in graph.nodes], graph.node_inputs(1).tolist()
         (['x', 'z', 'call::b'], ['Twice', 'Add'], [0, 0])
         """
-        loaded = load(model)
-        plain = cls.of(loaded)
+        source = load(model)
+        plain = cls.of(source)
         if not plain.functions:
             return plain
-        return cached(loaded, (cls, "opened"), lambda: cls(loaded, plain))
+        return cached(source, (cls, "opened"), lambda: cls(source, plain))
 
     def __init__(self, model: Model, plain: Graph | None = None) -> None:
         self.model = model
@@ -135,7 +135,7 @@ class Graph:
         # imports of the model override those of its functions
         importers = [*(self.functions.values() if plain else ()), proto]
         self.opsets = MappingProxyType(
-            {canonical(plain_text(o.domain)): int(o.version) for each in importers for o in each.opset_import}
+            {canonical(plain_text(o.domain)): int(o.version) for importer in importers for o in importer.opset_import}
         )
         table = NodeTable.of(proto.graph.node)
         self.main_count = len(proto.graph.node)
@@ -223,18 +223,18 @@ class Graph:
         """
         for frame, scope in enumerate(self._resolved.scopes):
             prefix = self._resolved.prefixes[frame]
-            found = scope.get(name[len(prefix) :], -1) if name.startswith(prefix) else -1
-            if name and found >= 0 and (not prefix or self.value_subgraph[found] == frame):
-                return found
+            number = scope.get(name[len(prefix) :], -1) if name.startswith(prefix) else -1
+            if name and number >= 0 and (not prefix or self.value_subgraph[number] == frame):
+                return number
         raise self.no_value(name)
 
     def no_value(self, name: str) -> OnnxNbError:
         """Return the error for a name that no value has; it names the outputs of a node of that name."""
         node = self.names.index(name) if name and name in self.names else -1
         if node >= 0:
-            made = ", ".join(quoted(self.value_names[v]) for v in self.node_outputs(node).tolist()[:4] if v >= 0)
+            outputs = ", ".join(quoted(self.value_names[v]) for v in self.node_outputs(node).tolist()[:4] if v >= 0)
             message = f"{quoted(name)} is no tensor but a node, {self.node_label(node)}."
-            return OnnxNbError(message, advice=f"Its outputs: {made or 'none'}.")
+            return OnnxNbError(message, advice=f"Its outputs: {outputs or 'none'}.")
         advice = closest_text(name, self.value_names) or "The model has no such tensors."
         return OnnxNbError(f"tensor {quoted(name)} is not in the model.", advice=advice)
 
@@ -319,8 +319,8 @@ class Graph:
 
     def value_info(self, value: int) -> onnx.ValueInfoProto | None:
         """Return the declared or inferred type of a value as a new ValueInfoProto; None if it is unknown."""
-        known = self.type_of(value)
-        return onnx.ValueInfoProto(name=self.value_names[value], type=known.proto) if known.proto.ByteSize() else None
+        kind = self.type_of(value)
+        return onnx.ValueInfoProto(name=self.value_names[value], type=kind.proto) if kind.proto.ByteSize() else None
 
     @property
     def type_index(self) -> Ints:
@@ -344,15 +344,15 @@ class Graph:
 
     @functools.cached_property
     def _types(self) -> tuple[Ints, Sequence[ValueType]]:
-        opened = type(self).opened(self.model)
-        if self is not opened:
-            index, known = opened._types  # noqa: SLF001 (its own class)
-            return index[: self.value_count], known
-        declared = self.declared
-        if self.node_count > INFERENCE_LIMIT or declared.cover(self):
-            return declared.of_value, declared.table.known
+        unfolded = type(self).opened(self.model)
+        if self is not unfolded:
+            index, kinds = unfolded._types  # noqa: SLF001 (its own class)
+            return index[: self.value_count], kinds
+        types = self.declared
+        if self.node_count > INFERENCE_LIMIT or types.cover(self):
+            return types.of_value, types.table.known
         # a complete declared type is shown, even if it contradicts the inferred one
-        of_value = np.where(declared.is_whole, declared.of_value, self.inference.of_value)
+        of_value = np.where(types.is_whole, types.of_value, self.inference.of_value)
         return of_value.astype(np.int32), self.inference.table.known
 
     @functools.cached_property
@@ -379,48 +379,51 @@ class Graph:
         weight = self.value_kind == INITIALIZER
         value = np.repeat(np.arange(len(weight)), np.diff(self.consumer_ptr))
         waiting = np.bincount(self.consumer_node[~weight[value]], minlength=self.node_count)
-        folded = np.zeros(self.node_count, bool)
+        is_folded = np.zeros(self.node_count, bool)
         ready = np.flatnonzero(foldable & (waiting == 0)).tolist()
         while ready:
             node = ready.pop()
-            folded[node] = True
-            for made in self.node_outputs(node).tolist():
-                for reader in self.consumers(made).tolist() if made >= 0 else ():
+            is_folded[node] = True
+            for output in self.node_outputs(node).tolist():
+                for reader in self.consumers(output).tolist() if output >= 0 else ():
                     waiting[reader] -= 1
                     if not waiting[reader] and foldable[reader]:
                         ready.append(reader)
-        return folded
+        return is_folded
 
     @functools.cached_property
     def incomplete_nodes(self) -> frozenset[int]:
         """The nodes without an input that their operator needs: onnx's inference may crash the process on them."""
-        required = np.zeros(len(self.operators), np.int64)
+        minimum = np.zeros(len(self.operators), np.int64)
         single = onnx.defs.OpSchema.FormalParameterOption.Single
         for index, (op, domain) in enumerate(self.operators):
-            found = operators.schema(op, domain, self.opsets.get(domain, 0))
-            needed = [] if found is None else [at for at, port in enumerate(found.inputs) if port.option == single]
-            required[index] = needed[-1] + 1 if needed else 0
-        wanted = required[self.op_index]
+            schema = operators.schema(op, domain, self.opsets.get(domain, 0))
+            places = [] if schema is None else [at for at, port in enumerate(schema.inputs) if port.option == single]
+            minimum[index] = places[-1] + 1 if places else 0
+        minimums = minimum[self.op_index]
         left_out = np.flatnonzero(self.in_value < 0)
         node = np.searchsorted(self.in_ptr, left_out, side="right") - 1
-        omitted = node[left_out - self.in_ptr[node] < wanted[node]]
-        short = np.flatnonzero(np.diff(self.in_ptr) < wanted)
-        return frozenset([*short.tolist(), *omitted.tolist()])
+        gaps = node[left_out - self.in_ptr[node] < minimums[node]]
+        short = np.flatnonzero(np.diff(self.in_ptr) < minimums)
+        return frozenset([*short.tolist(), *gaps.tolist()])
 
     @property
     def constant_values(self) -> NDArray[np.bool_]:
         """The values that are weights or results of folded nodes."""
-        made = self.producer >= 0
+        is_output = self.producer >= 0
         constant = np.asarray(self.value_kind == INITIALIZER, bool)
-        constant[made] = self.folded[self.producer[made]]
+        constant[is_output] = self.folded[self.producer[is_output]]
         return constant
 
     @functools.cached_property
     def problems(self) -> tuple[Problem, ...]:
         """Problems of the graph; at most `PROBLEM_LIMIT` of a kind."""
-        opened = type(self).opened(self.model)
-        inferred = () if opened.node_count > INFERENCE_LIMIT else opened.inference.problems
-        return (*self._structural_problems.described, *(each for each in inferred if each.node < self.node_count))
+        unfolded = type(self).opened(self.model)
+        findings = () if unfolded.node_count > INFERENCE_LIMIT else unfolded.inference.problems
+        return (
+            *self._structural_problems.described,
+            *(problem for problem in findings if problem.node < self.node_count),
+        )
 
     @property
     def problem_nodes(self) -> Ints:
@@ -461,8 +464,8 @@ class Graph:
         nodes, values = self.node_count, self.value_count
         self.producer = np.full(values, -1, np.int32)
         maker = np.repeat(np.arange(nodes, dtype=np.int32), np.diff(self.out_ptr))
-        made = self.out_value >= 0
-        self.producer[self.out_value[made]] = maker[made]
+        is_output = self.out_value >= 0
+        self.producer[self.out_value[is_output]] = maker[is_output]
 
         reader = np.repeat(np.arange(nodes, dtype=np.int32), np.diff(self.in_ptr))
         read = self.in_value >= 0
@@ -474,24 +477,24 @@ class Graph:
         self.consumer_node = reader[first]
         self.consumer_ptr = _pointers(np.bincount(value[first], minlength=values))
 
-        captured: dict[int, dict[int, None]] = {}
+        outer_reads: dict[int, dict[int, None]] = {}
         if len(self.subgraphs) > 1:
             outer = self.value_subgraph[value] != self.node_subgraph[reader]
             reads = [(int(v), int(self.node_subgraph[n])) for v, n in zip(value[outer], reader[outer], strict=True)]
             reads += [(int(v), f) for f, frame in enumerate(self.subgraphs) for v in frame.outputs if f and v >= 0]
             for v, f in reads:
                 while f != self.value_subgraph[v] and self.subgraphs[f].function is None:
-                    owned = captured.setdefault(self.subgraphs[f].owner_node, {})
-                    if v in owned:
+                    outer_values = outer_reads.setdefault(self.subgraphs[f].owner_node, {})
+                    if v in outer_values:
                         break
-                    owned[v] = None
+                    outer_values[v] = None
                     f = self.subgraphs[f].parent  # noqa: PLW2901 (the walk up from the subgraph that reads)
-        self._captured = {node: ints(found) for node, found in captured.items()}
-        self._capturing = sorted(captured)
+        self._captured = {node: ints(values_) for node, values_ in outer_reads.items()}
+        self._capturing = sorted(outer_reads)
         bodies: dict[int, list[int]] = {}
         for f, frame in enumerate(self.subgraphs[1:], 1):
             bodies.setdefault(frame.owner_node, []).append(f)
-        self._bodies_of = {node: tuple(found) for node, found in bodies.items()}
+        self._bodies_of = {node: tuple(values_) for node, values_ in bodies.items()}
 
     @functools.cached_property
     def _structural_problems(self) -> Problems:

@@ -67,8 +67,8 @@ class Names:
         # a function does not see the values around its call
         self._parents.append(place.parent if place.function is None else -1)
         self.prefixes.append(self._prefix(place))
-        found = self._resolve_unique(place, table.names) if place.owner_node < 0 else None
-        inputs, outputs, weights = found or self._resolve_in_turn(place, table.names.strings())
+        resolution = self._resolve_unique(place, table.names) if place.owner_node < 0 else None
+        inputs, outputs, weights = resolution or self._resolve_in_turn(place, table.names.strings())
         self.subgraph_ends.append(len(self.kinds))
         return replace(place, inputs=ints(inputs), outputs=ints(outputs), weights=ints(weights))
 
@@ -102,8 +102,11 @@ class Names:
         """Resolve the main graph if every name is defined once: without a Python loop over its nodes."""
         inputs = Spans.of(info.name for info in place.graph.input)
         outputs = Spans.of(info.name for info in place.graph.output)
-        made, read = self._table.outputs[: self._out_ptr[place.stop]], self._table.inputs[: self._in_ptr[place.stop]]
-        parts = (inputs, weights, made, read, outputs)
+        outputs_, read = (
+            self._table.outputs[: self._out_ptr[place.stop]],
+            self._table.inputs[: self._in_ptr[place.stop]],
+        )
+        parts = (inputs, weights, outputs_, read, outputs)
         every = Spans.joined(parts)
         number, first = every.numbered()
         ends = np.cumsum([len(part) for part in parts])
@@ -112,8 +115,8 @@ class Names:
         new[first] = True
         # a weight may share its name with an input, but not with another weight
         again = of_weights[~new[ends[0] : ends[1]]]
-        shared = bool(np.all((again >= 0) & (again < len(inputs)))) and len(sorted_unique(again)) == len(again)
-        if not (shared and np.all(new[: ends[0]]) and np.all(new[ends[1] : ends[2]] | (of_made < 0))):
+        is_shared = bool(np.all((again >= 0) & (again < len(inputs)))) and len(sorted_unique(again)) == len(again)
+        if not (is_shared and np.all(new[: ends[0]]) and np.all(new[ends[1] : ends[2]] | (of_made < 0))):
             return None
         kinds = np.asarray([GRAPH_INPUT, INITIALIZER, NODE_OUTPUT, DANGLING, DANGLING], np.uint8)
         kind = kinds[np.searchsorted(ends, first, side="right")]
@@ -122,9 +125,9 @@ class Names:
         self.in_value[: len(of_read)], self.out_value[: len(of_made)] = of_read, of_made
         self._spans = every[first]
         self.given.append(of_inputs.tolist())
-        fed = kind[of_inputs] != INITIALIZER
-        self.overridable = of_inputs[~fed].tolist()
-        return of_inputs[fed].tolist(), of_outputs.tolist(), of_weights.tolist()
+        is_fed = kind[of_inputs] != INITIALIZER
+        self.overridable = of_inputs[~is_fed].tolist()
+        return of_inputs[is_fed].tolist(), of_outputs.tolist(), of_weights.tolist()
 
     def _resolve_in_turn(self, place: Subgraph, weights: list[str]) -> Resolved:
         """Resolve a subgraph node by node: a name means its latest definition before the node that reads it."""
@@ -140,12 +143,12 @@ class Names:
                 now[name] = self._new(name, GRAPH_INPUT if main else BODY_INPUT)
             self.given.append([now[name] for name in names])
         else:  # the inputs are those of the caller
-            passed = self.in_value[in_ptr[place.owner_node] : in_ptr[place.owner_node + 1]].tolist()
-            now = dict(zip(map(plain_text, function.input), [*passed, *[-1] * len(function.input)], strict=False))
+            arguments = self.in_value[in_ptr[place.owner_node] : in_ptr[place.owner_node + 1]].tolist()
+            now = dict(zip(map(plain_text, function.input), [*arguments, *[-1] * len(function.input)], strict=False))
             self.given.append([value for value in now.values() if value >= 0])
-        seen: set[str] = set()
+        visited: set[str] = set()
         for name in weights:
-            if name in seen:
+            if name in visited:
                 self.duplicates.append((now[name], -1))
             elif name in now:
                 self.kinds[now[name]] = INITIALIZER
@@ -153,7 +156,7 @@ class Names:
                     self.overridable.append(now[name])
             else:
                 now[name] = self._new(name, INITIALIZER)
-            seen.add(name)
+            visited.add(name)
         weight_values = [now[name] for name in weights]
         for node in range(place.start, place.stop):
             for slot in range(out_ptr[node], out_ptr[node + 1]):
@@ -171,24 +174,24 @@ class Names:
             for slot in range(out_ptr[node], out_ptr[node + 1]):
                 if self.out_value[slot] >= 0:
                     now[self._out_names[slot]] = int(self.out_value[slot])
-        fed = [v for v in dict.fromkeys(self.given[-1]) if function is not None or self.kinds[v] != INITIALIZER]
-        named = function.output if function is not None else [info.name for info in place.graph.output]
-        made = [self._meaning(plain_text(name), now, first, self._parents[-1]) for name in named]
+        inputs = [v for v in dict.fromkeys(self.given[-1]) if function is not None or self.kinds[v] != INITIALIZER]
+        output_names = function.output if function is not None else [info.name for info in place.graph.output]
+        outputs = [self._meaning(plain_text(name), now, first, self._parents[-1]) for name in output_names]
         self._scopes.append(now)
-        return fed, made, weight_values
+        return inputs, outputs, weight_values
 
     def _meaning(self, name: str, now: dict[str, int], first: dict[str, int], parent: int) -> int:
         if not name:
             return -1
-        found, scopes = now.get(name), self.scopes if parent >= 0 else []
-        while found is None and parent >= 0:
-            found = scopes[parent].get(name)
+        value, scopes = now.get(name), self.scopes if parent >= 0 else []
+        while value is None and parent >= 0:
+            value = scopes[parent].get(name)
             parent = self._parents[parent]
-        if found is None:
-            found = first.get(name)  # defined further down the file: the graph is unsorted
-        if found is None:
-            found = now[name] = self._new(name, DANGLING)
-        return found
+        if value is None:
+            value = first.get(name)  # defined further down the file: the graph is unsorted
+        if value is None:
+            value = now[name] = self._new(name, DANGLING)
+        return value
 
     def _prefix(self, place: Subgraph) -> str:
         above = self.prefixes[place.parent] if place.parent >= 0 else ""
@@ -197,8 +200,8 @@ class Names:
         owner = place.owner_node
         name = plain_text(self._table.names[owner : owner + 1].pieces()[0])
         # a call without a name is named after its first output
-        made = self.out_value[self._out_ptr[owner] : self._out_ptr[owner + 1]]
-        name = above + name if name else next((self._value_name(value) for value in made if value >= 0), "")
+        outputs = self.out_value[self._out_ptr[owner] : self._out_ptr[owner + 1]]
+        name = above + name if name else next((self._value_name(value) for value in outputs if value >= 0), "")
         return f"{shortened(name, LONGEST_PREFIX)}::"
 
     def _value_name(self, value: int) -> str:
@@ -240,23 +243,23 @@ class NodeTable(NamedTuple):
         )
 
         def repeated(field: int) -> tuple[Spans, Longs]:
-            mine = (tags == field << 3 | 2).nonzero()[0]
-            mine = mine[np.argsort(row[mine], kind="stable")]
-            return Spans(buffer, begin[mine], end[mine]), np.bincount(row[mine], minlength=len(nodes))
+            rows = (tags == field << 3 | 2).nonzero()[0]
+            rows = rows[np.argsort(row[rows], kind="stable")]
+            return Spans(buffer, begin[rows], end[rows]), np.bincount(row[rows], minlength=len(nodes))
 
         def single(field: int, starts: Longs = begin) -> Spans:
             """Return the field of each node, from its first occurrence to its last."""
-            mine = (tags == field << 3 | 2).nonzero()[0]
+            rows = (tags == field << 3 | 2).nonzero()[0]
             begins, ends = np.zeros((2, len(nodes)), np.int64)
-            ends[row[mine]], begins[row[mine[::-1]]] = end[mine], starts[mine[::-1]]
+            ends[row[rows]], begins[row[rows[::-1]]] = end[rows], starts[rows[::-1]]
             return Spans(buffer, begins, ends)
 
-        coded, texts = [], []
+        codes, texts = [], []
         for spans in (single(_OP_TYPE), single(_DOMAIN)):
             number, first = spans.numbered()
-            coded.append(number + 1)
+            codes.append(number + 1)
             texts.append(["", *spans[first].strings()])
-        pair, op_index = np.unique(coded[0] * len(texts[1]) + coded[1], return_inverse=True)
+        pair, op_index = np.unique(codes[0] * len(texts[1]) + codes[1], return_inverse=True)
         keys = [divmod(code, len(texts[1])) for code in pair.tolist()]
         operators = [(texts[0][op], canonical(texts[1][domain])) for op, domain in keys]
         # Protobuf writes fields in order of their numbers, so a node's attributes are one span.
@@ -265,8 +268,8 @@ class NodeTable(NamedTuple):
 
     def rows_of(self, operators: Collection[tuple[str, str]]) -> list[int]:
         """Return the nodes of some operators."""
-        wanted = [number for number, key in enumerate(self.operators) if key in operators]
-        return np.flatnonzero(np.isin(self.op_index, wanted)).tolist()
+        numbers = [number for number, key in enumerate(self.operators) if key in operators]
+        return np.flatnonzero(np.isin(self.op_index, numbers)).tolist()
 
     def joined(self, other: NodeTable) -> NodeTable:
         """Return the nodes of two tables."""
@@ -304,15 +307,15 @@ class WeightTable:
             part if len(part := tensor.SerializeToString()) < LARGE else _without_values(tensor) for tensor in weights
         )
         begins, ends, head_starts, head_ends = np.zeros((4, len(weights)), np.int64)
-        mine = (tag == self._NAME).nonzero()[0]
-        begins[row[mine]], ends[row[mine]] = begin[mine], end[mine]
+        rows = (tag == self._NAME).nonzero()[0]
+        begins[row[rows]], ends[row[rows]] = begin[rows], end[rows]
         self.names = Spans(buffer, begins, ends)
         if self._sparse:
-            self.names = Spans.joined([self.names, Spans.of(each.values.name for each in self._sparse)])
+            self.names = Spans.joined([self.names, Spans.of(weight.values.name for weight in self._sparse)])
         # Dims and type come first in a message, so equal spans mean equal types.
-        mine = np.flatnonzero((tag == self._DIMS) | (tag == self._PACKED_DIMS) | (tag == self._DATA_TYPE))
-        head_ends[row[mine]] = end[mine]
-        head_starts[row[mine[::-1]]] = start[mine[::-1]]
+        rows = np.flatnonzero((tag == self._DIMS) | (tag == self._PACKED_DIMS) | (tag == self._DATA_TYPE))
+        head_ends[row[rows]] = end[rows]
+        head_starts[row[rows[::-1]]] = start[rows[::-1]]
         self._heads = Spans(buffer, head_starts, head_ends)
 
     def types(self) -> tuple[Longs, list[tuple[int, ...]]]:
@@ -321,7 +324,7 @@ class WeightTable:
         heads = map(onnx.TensorProto.FromString, self._heads[first].pieces())
         kinds = [(0,), *((head.data_type, *head.dims) for head in heads)]
         sparse = np.arange(len(kinds), len(kinds) + len(self._sparse))
-        kinds += [(each.values.data_type, *each.dims) for each in self._sparse]
+        kinds += [(weight.values.data_type, *weight.dims) for weight in self._sparse]
         return np.concatenate([number + 1, sparse]), kinds
 
 
@@ -347,8 +350,8 @@ def _without_values(tensor: onnx.TensorProto) -> bytes:
     # of too many axes so many that the shape stays unknown
     small = onnx.TensorProto(dims=tensor.dims[: RANK + 1])
     wire.copy_fields(tensor, small, without=tuple(f.name for f in tensor.DESCRIPTOR.fields if f.name not in _HEAD))
-    serialized: bytes = small.SerializeToString()
-    return serialized
+    content: bytes = small.SerializeToString()
+    return content
 
 
 _HEAD = ("data_type", "name")
@@ -358,5 +361,5 @@ def _without_large_attributes(node: onnx.NodeProto) -> bytes:
     small = onnx.NodeProto()
     wire.copy_fields(node, small, without=("attribute", "doc_string", "metadata_props"))
     small.attribute.extend(attribute for attribute in node.attribute if attribute.ByteSize() < LARGE // 16)
-    serialized: bytes = small.SerializeToString()
-    return serialized
+    content: bytes = small.SerializeToString()
+    return content

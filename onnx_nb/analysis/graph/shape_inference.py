@@ -56,10 +56,12 @@ BROKEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, Arithmeti
 """Errors that attributes of a wrong type or number raise; only broken models have them."""
 
 Value = NDArray[Any]
-_NO_VALUE, _NOT_READ, _LEFT_OUT, _UNSETTLED = -1, -2, -3, -4
+_NO_VALUE, _NOT_READ, _LEFT_OUT, _OPEN = -1, -2, -3, -4
 _NOTHING = 0
 """Number of the unknown type in a `TypeTable`."""
-_UNTYPED = [TypeProto(tensor_type=TypeProto.Tensor(elem_type=elem)) for elem in (TensorProto.FLOAT, TensorProto.INT64)]
+_UNKNOWN_KINDS = [
+    TypeProto(tensor_type=TypeProto.Tensor(elem_type=elem)) for elem in (TensorProto.FLOAT, TensorProto.INT64)
+]
 """Types that inputs of unknown type are given in turn; what both lead to does not depend on them."""
 
 
@@ -104,8 +106,8 @@ class Inference:
     @classmethod
     def of_nothing(cls, graph: Graph) -> Inference:
         """Return an inference that holds only the declared types of a graph."""
-        declared, case_of = graph.declared, np.full(graph.node_count, -1, np.int32)
-        return cls(graph, declared.table, declared.of_value, [], case_of, {}, (), ())
+        types, case_of = graph.declared, np.full(graph.node_count, -1, np.int32)
+        return cls(graph, types.table, types.of_value, [], case_of, {}, (), ())
 
     def type_of(self, value: int) -> ValueType:
         """Return the type of a value."""
@@ -118,14 +120,14 @@ class Walk:
     def __init__(
         self,
         graph: Graph,
-        declared: DeclaredTypes,
+        types: DeclaredTypes,
         symbols: Mapping[str, int] | None = None,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
-        self._graph, self._table = graph, declared.table.copy()
+        self._graph, self._table = graph, types.table.copy()
         self._types = self._table.known
         bound = [self._bound(kind, symbols or {}) for kind in list(self._types)]
-        self._declared = [bound[number] for number in declared.of_value.tolist()]
+        self._declared = [bound[number] for number in types.of_value.tolist()]
         for value in graph.inputs.tolist():
             shape, kind = (shapes or {}).get(graph.value_names[value]), self._types[self._declared[value]]
             if shape is not None and kind.elem_type:
@@ -178,7 +180,7 @@ class Walk:
             self._case_of,
             self._trips,
             tuple(dict.fromkeys(dim for dim in dims if isinstance(dim, str))),
-            tuple(each for each in (self._problem, self._fatal) if each is not None),
+            tuple(problem for problem in (self._problem, self._fatal) if problem is not None),
             self._fatal,
         )
 
@@ -206,12 +208,12 @@ class Walk:
     def _step(self, node: int) -> None:
         graph = self._graph
         read = self._in[self._in_ptr[node] : self._in_ptr[node + 1]]
-        made = self._out[self._out_ptr[node] : self._out_ptr[node + 1]]
+        outputs = self._out[self._out_ptr[node] : self._out_ptr[node + 1]]
         operator = self._op[node]
         kinds = tuple([self._type_of[value] if value >= 0 else _LEFT_OUT for value in read])
         values = self._known(read, kinds, operator)
         attributes = graph.attribute_bytes(node)
-        left_out = tuple([value >= 0 for value in made])
+        left_out = tuple([value >= 0 for value in outputs])
         key: tuple[Any, ...] = (operator, self._scope, attributes, kinds, values, left_out)
         has_subgraphs = False
         if self._special[operator]:
@@ -223,29 +225,29 @@ class Walk:
             elif graph.functions:
                 key = (*key, graph.node(node).overload)
         number = self._index.get(key)
-        if number == _UNSETTLED:
-            number = self._index.get((*key, *self._declared_types(made)))
+        if number == _OPEN:
+            number = self._index.get((*key, *self._declared_types(outputs)))
         # the body of a loop may be walked again with other types of its outer-scope values
         if number is None or has_subgraphs:
-            number, settled = self._add(node, kinds, values, made)
-            if settled:
+            number, is_settled = self._add(node, kinds, values, outputs)
+            if is_settled:
                 self._index[key] = number
             else:
-                self._index[key] = _UNSETTLED
-                self._index[(*key, *self._declared_types(made))] = number
+                self._index[key] = _OPEN
+                self._index[(*key, *self._declared_types(outputs))] = number
         self._case_of[node] = number
         if self._negative or self._negative_cases:
-            self._pass_negative(node, number, read, made)
-        for value, kind, known in zip(made, *self._made[number], strict=True):
+            self._pass_negative(node, number, read, outputs)
+        for value, kind, value_number in zip(outputs, *self._made[number], strict=True):
             if value >= 0:
-                self._type_of[value], self._value_of[value] = kind, known
+                self._type_of[value], self._value_of[value] = kind, value_number
 
-    def _pass_negative(self, node: int, number: int, read: Sequence[int], made: Sequence[int]) -> None:
+    def _pass_negative(self, node: int, number: int, read: Sequence[int], products: Sequence[int]) -> None:
         """Note that outputs have negative dimensions, or may have those of an input."""
         graph, by = self._graph, self._negative
         bodies = [graph.subgraphs[body].outputs.tolist() for body in graph.bodies(node)]
         if graph.operators[self._op[node]] == ("If", ""):  # onnx frees a dimension in which its branches differ
-            for value, *ends in zip(made, *bodies, strict=False):
+            for value, *ends in zip(products, *bodies, strict=False):
                 if value >= 0 and all(end in by for end in ends):
                     by[value] = by[ends[0]]
             return
@@ -258,29 +260,32 @@ class Walk:
         if number in self._negative_cases:
             maker = node
         if maker >= 0:
-            by.update(dict.fromkeys([value for value in made if value >= 0], maker))
+            by.update(dict.fromkeys([value for value in products if value >= 0], maker))
 
-    def _declared_types(self, made: Sequence[int]) -> list[int]:
-        return [self._declared[value] if value >= 0 else _LEFT_OUT for value in made]
+    def _declared_types(self, outputs: Sequence[int]) -> list[int]:
+        return [self._declared[value] if value >= 0 else _LEFT_OUT for value in outputs]
 
     def _known(self, read: Sequence[int], kinds: Sequence[int], operator: int) -> tuple[int, ...]:
         """Return the known values among inputs; floats only where they matter, since each factor is a new case."""
-        found = [self._value_of[value] if value >= 0 else _LEFT_OUT for value in read]
-        wanted = self._graph.operators[operator][0] in FLOATS_WANTED
-        unknown = _NO_VALUE in found
-        for slot, known in enumerate(found):
-            if known == _NOT_READ:
-                if unknown and not wanted and not is_integer(self._types[kinds[slot]]):
-                    found[slot] = _NO_VALUE
+        numbers = [self._value_of[value] if value >= 0 else _LEFT_OUT for value in read]
+        is_float_read = self._graph.operators[operator][0] in FLOATS_WANTED
+        unknown = _NO_VALUE in numbers
+        for slot, number in enumerate(numbers):
+            if number == _NOT_READ:
+                if unknown and not is_float_read and not is_integer(self._types[kinds[slot]]):
+                    numbers[slot] = _NO_VALUE
                 else:
-                    found[slot] = self._value_of[read[slot]] = self._read(read[slot], kinds[slot])
-        if wanted or _NO_VALUE not in found:
-            return tuple(found)
-        return tuple([v if v < 0 or self._values[v].dtype.kind in "iub" else _NO_VALUE for v in found])
+                    numbers[slot] = self._value_of[read[slot]] = self._read(read[slot], kinds[slot])
+        if is_float_read or _NO_VALUE not in numbers:
+            return tuple(numbers)
+        return tuple([v if v < 0 or self._values[v].dtype.kind in "iub" else _NO_VALUE for v in numbers])
 
     @functools.cached_property
     def _weights(self) -> dict[int, TensorProto]:
-        pairs = (zip(each.weights.tolist(), each.graph.initializer, strict=False) for each in self._graph.subgraphs)
+        pairs = (
+            zip(subgraph.weights.tolist(), subgraph.graph.initializer, strict=False)
+            for subgraph in self._graph.subgraphs
+        )
         return dict(itertools.chain.from_iterable(pairs))
 
     def _read(self, value: int, kind: int) -> int:
@@ -306,13 +311,13 @@ class Walk:
             self._values.append(array)
         return number
 
-    def _merged(self, own: int, declared: int) -> int:
+    def _merged(self, inference: int, declaration: int) -> int:
         """Merge the inferred and the declared type of one value; the inferred one takes precedence."""
-        one, other = self._types[own], self._types[declared]
-        if own == _NOTHING or (one.dtype == other.dtype and one.shape is None):
-            return declared
+        one, other = self._types[inference], self._types[declaration]
+        if inference == _NOTHING or (one.dtype == other.dtype and one.shape is None):
+            return declaration
         if one.shape is None or other.shape is None or len(one.shape) != len(other.shape) or is_static(one.shape):
-            return own
+            return inference
         shape = tuple(
             b if not isinstance(a, int) and (isinstance(b, int) or a is None) else a
             for a, b in zip(one.shape, other.shape, strict=True)
@@ -341,7 +346,9 @@ class Walk:
         copy.sequence_type.elem_type.tensor_type.ClearField("shape")
         return copy
 
-    def _add(self, node: int, kinds: Sequence[int], values: tuple[int, ...], made: Sequence[int]) -> tuple[int, bool]:
+    def _add(
+        self, node: int, kinds: Sequence[int], values: tuple[int, ...], output_values: Sequence[int]
+    ) -> tuple[int, bool]:
         """Add the case of a node that is the first of its kind; return whether it depends only on the node's inputs."""
         proto = self._graph.node(node)
         op, domain = self._graph.operators[self._op[node]]
@@ -356,39 +363,43 @@ class Walk:
             known_operator=operators.schema(op, domain, version) is not None,
         )
         # attributes that refer to those of the function are known only in a call
-        open_attributes = any(each.ref_attr_name for each in proto.attribute)
+        open_attributes = any(attribute.ref_attr_name for attribute in proto.attribute)
         try:
-            found = self._outputs(node, case) if not open_attributes else []
+            results = self._outputs(node, case) if not open_attributes else []
         except BROKEN:
-            found = []
-        found = [*found, *[_NOTHING] * len(made)][: len(made)]
+            results = []
+        results = [*results, *[_NOTHING] * len(output_values)][: len(output_values)]
         outputs = tuple(
             self._merged(kind, self._declared[value]) if value >= 0 else _LEFT_OUT
-            for kind, value in zip(found, made, strict=True)
+            for kind, value in zip(results, output_values, strict=True)
         )
-        settled = all(self._types[kind].size is not None for kind, value in zip(found, made, strict=True) if value >= 0)
-        described = tuple(self._types[kind] if kind >= 0 else None for kind in outputs)
-        case = replace(case, outputs=described)
+        is_settled = all(
+            self._types[kind].size is not None for kind, value in zip(results, output_values, strict=True) if value >= 0
+        )
+        output_kinds = tuple(self._types[kind] if kind >= 0 else None for kind in outputs)
+        case = replace(case, outputs=output_kinds)
         subgraphs = self._graph.bodies(node)
         if subgraphs and self._graph.subgraphs[subgraphs[0]].function is not None:
             inner = self._graph.subgraphs[subgraphs[0]].outputs.tolist()
-            held = [self._value_of[value] if value >= 0 else _NO_VALUE for value in inner]
-            known = tuple([*(max(value, _NO_VALUE) for value in held), *[_NO_VALUE] * len(made)][: len(made)])
+            numbers = [self._value_of[value] if value >= 0 else _NO_VALUE for value in inner]
+            value_numbers = tuple(
+                [*(max(value, _NO_VALUE) for value in numbers), *[_NO_VALUE] * len(output_values)][: len(output_values)]
+            )
         else:
             try:
                 # a size that is only declared may not be that of the array
                 readable = (
-                    settled
+                    is_settled
                     and not open_attributes
                     and (_NO_VALUE not in values or "of_shape" in operators.facts(op).traits)
                 )
                 arrays = computed(case) if readable else None
             except BROKEN:
                 arrays = None
-            known = tuple(map(self._value, arrays)) if arrays is not None else (_NO_VALUE,) * len(made)
-        self._made.append((outputs, known))
+            value_numbers = tuple(map(self._value, arrays)) if arrays is not None else (_NO_VALUE,) * len(output_values)
+        self._made.append((outputs, value_numbers))
         self._cases.append(case)
-        return len(self._cases) - 1, settled
+        return len(self._cases) - 1, is_settled
 
     def _outputs(self, node: int, case: Case) -> list[int]:
         """Find the types of the outputs of a node."""
@@ -427,24 +438,28 @@ class Walk:
         results = []
         try:
             # on inputs without a type onnx's inference may crash the process, on tensors of no element type it raises
-            for untyped in _UNTYPED[: 1 if complete else 2]:
-                known = {name: kind.proto if kind.dtype else untyped for name, kind, _ in read if kind is not None}
+            for unknown_kind in _UNKNOWN_KINDS[: 1 if complete else 2]:
+                input_types_ = {
+                    name: kind.proto if kind.dtype else unknown_kind for name, kind, _ in read if kind is not None
+                }
                 results.append(
                     onnx.shape_inference.infer_node_outputs(
-                        schema, proto, known, data, opset_imports=imports, ir_version=onnx.IR_VERSION
+                        schema, proto, input_types_, data, opset_imports=imports, ir_version=onnx.IR_VERSION
                     )
                 )
         except Exception as error:  # noqa: BLE001 (the C++ side raises any kind; unknown types are reported)
             if complete:
                 self._refused(node, " ".join(str(error).split()) or type(error).__name__)
             return []
-        found = {name: kind for name, kind in results[0].items() if results[-1].get(name) == kind}
-        if any(dim.dim_value < 0 for kind in found.values() for dim in unwrapped(kind).tensor_type.shape.dim):
+        agreements = {name: kind for name, kind in results[0].items() if results[-1].get(name) == kind}
+        if any(dim.dim_value < 0 for kind in agreements.values() for dim in unwrapped(kind).tensor_type.shape.dim):
             self._negative_cases.add(len(self._cases))
-        made = [self._table.add(found[name]) if name in found else _NOTHING for name in proto.output]
+        results_ = [self._table.add(agreements[name]) if name in agreements else _NOTHING for name in proto.output]
         if op == "Dropout" and version < 10:
-            made = made[:1] * len(made)  # onnx infers no shape for the mask, which was a float in these versions
-        return made
+            results_ = results_[:1] * len(
+                results_
+            )  # onnx infers no shape for the mask, which was a float in these versions
+        return results_
 
     def _refused(self, node: int, reason: str) -> None:
         if self._problem is None and node >= 0:
@@ -473,16 +488,16 @@ class Walk:
             return self._scan(node, case, subgraphs[0])
         for subgraph in subgraphs:
             self._walk(subgraph)
-        made = [self._types_of(self._graph.subgraphs[body].outputs) for body in subgraphs]
+        ends = [self._types_of(self._graph.subgraphs[body].outputs) for body in subgraphs]
         if op == "If":
-            return [functools.reduce(self._either, kinds) for kinds in zip(*made, strict=False)]
+            return [functools.reduce(self._either, kinds) for kinds in zip(*ends, strict=False)]
         self._trips[node] = None
         if op == "SequenceMap":
-            sequences = (onnx.helper.make_sequence_type_proto(self._types[kind].proto) for kind in made[0])
-            return [self._table.add(self._without_inner_shape(each)) for each in sequences]
+            sequences = (onnx.helper.make_sequence_type_proto(self._types[kind].proto) for kind in ends[0])
+            return [self._table.add(self._without_inner_shape(part)) for part in sequences]
         bare = onnx.NodeProto.FromString(case.node.SerializeToString())
         del bare.attribute[:]
-        bare.attribute.extend(each for each in case.node.attribute if not each.HasField("g") and not each.graphs)
+        bare.attribute.extend(part for part in case.node.attribute if not part.HasField("g") and not part.graphs)
         return self._infer(-1, case, bare)
 
     def _types_of(self, values: Ints) -> list[int]:
@@ -504,14 +519,14 @@ class Walk:
         elif first and stays:
             trips = most
         self._trips[node] = trips
-        made = self._types_of(body.outputs[1:])
-        carried = max(len(case.inputs) - 2, 0)
-        return [*made[:carried], *(self._stacked(kind, trips, 0) for kind in made[carried:])]
+        kinds = self._types_of(body.outputs[1:])
+        state_count = max(len(case.inputs) - 2, 0)
+        return [*kinds[:state_count], *(self._stacked(kind, trips, 0) for kind in kinds[state_count:])]
 
     def _scan(self, node: int, case: Case, subgraph: int) -> list[int]:
-        scanned = min(max(attribute(case.node, "num_scan_inputs", 0), 0), len(case.inputs))
-        states = len(case.inputs) - scanned
-        axes = [*attribute(case.node, "scan_input_axes", ()), *[0] * scanned]
+        row_count = min(max(attribute(case.node, "num_scan_inputs", 0), 0), len(case.inputs))
+        states = len(case.inputs) - row_count
+        axes = [*attribute(case.node, "scan_input_axes", ()), *[0] * row_count]
         rows, sizes = [], []
         for kind, axis in zip(case.inputs[states:], axes, strict=False):
             shape = None if kind is None else kind.shape
@@ -523,35 +538,35 @@ class Walk:
             sizes.append(shape[axis])
         self._iterate(subgraph, [], self._types_of(self._graph.node_inputs(node)[:states]), rows)
         trips = self._trips[node] = next((size for size in sizes if isinstance(size, int)), None)
-        made = self._types_of(self._graph.subgraphs[subgraph].outputs)
-        out_axes = [*attribute(case.node, "scan_output_axes", ()), *[0] * len(made)]
-        stacked = zip(made[states:], out_axes, strict=False)
-        return [*made[:states], *(self._stacked(kind, trips, axis) for kind, axis in stacked)]
+        kinds = self._types_of(self._graph.subgraphs[subgraph].outputs)
+        out_axes = [*attribute(case.node, "scan_output_axes", ()), *[0] * len(kinds)]
+        row_kinds = zip(kinds[states:], out_axes, strict=False)
+        return [*kinds[:states], *(self._stacked(kind, trips, axis) for kind, axis in row_kinds)]
 
-    def _iterate(self, subgraph: int, before: list[int], carried: list[int], after: Sequence[int] = ()) -> bool | None:
+    def _iterate(self, subgraph: int, before: list[int], states: list[int], after: Sequence[int] = ()) -> bool | None:
         """Walk through a body until the types that it carries from one iteration to the next are stable."""
         body = self._graph.subgraphs[subgraph]
         # a condition precedes the outputs that a Loop carries
-        skipped = 1 if before else 0
+        offset = 1 if before else 0
         few = self._steps < STEPS + 4 * self._graph.node_count
         rounds = 4 if few and self._depth <= SETTLED_DEPTH else 1
         for left in range(rounds, 0, -1):
             if left == 1:
-                carried = [self._table.tensor(elem, None) if (elem := self._types[k].elem_type) else k for k in carried]
-            for value, kind in zip(body.inputs.tolist(), [*before, *carried, *after], strict=False):
+                states = [self._table.tensor(elem, None) if (elem := self._types[k].elem_type) else k for k in states]
+            for value, kind in zip(body.inputs.tolist(), [*before, *states, *after], strict=False):
                 self._type_of[value], self._value_of[value] = self._merged(kind, self._declared[value]), _NO_VALUE
             if before and len(body.inputs) > 1:
                 self._value_of[int(body.inputs[1])] = self._value(np.asarray(True))  # noqa: FBT003
             self._walk(subgraph)
-            made = self._types_of(body.outputs[skipped:])
-            wider = [self._either(*pair) for pair in zip(carried, made, strict=False)]
-            if wider == carried:
+            kinds = self._types_of(body.outputs[offset:])
+            wider = [self._either(*pair) for pair in zip(states, kinds, strict=False)]
+            if wider == states:
                 break
-            carried = wider + carried[len(wider) :]
+            states = wider + states[len(wider) :]
         if not before or not len(body.outputs) or body.outputs[0] < 0:
             return None
-        known = self._value_of[int(body.outputs[0])]
-        return bool(self._values[known].all()) if known >= 0 else None
+        condition = self._value_of[int(body.outputs[0])]
+        return bool(self._values[condition].all()) if condition >= 0 else None
 
     def _stacked(self, kind: int, trips: int | None, axis: int) -> int:
         """Return the type of an output that gathers one value an iteration."""
@@ -574,26 +589,26 @@ class Walk:
             return []
         # integers with a scale are dequantized, unless the output has one
         scale = facts.scales[0][0] if 0 in facts.scales and facts.out[0] < 0 else 0
-        typed = case.inputs[scale] if scale < len(case.inputs) else None
-        return [self._table.tensor((typed or first).elem_type, shape)]
+        source = case.inputs[scale] if scale < len(case.inputs) else None
+        return [self._table.tensor((source or first).elem_type, shape)]
 
     def _like(self, case: Case, op: str, places: tuple[int, ...]) -> list[int]:
         """Infer a standard operator on some of the inputs of a node."""
         if len(case.inputs) <= max(places):
             return []
         version = onnx.defs.onnx_opset_version()
-        known = operators.schema(op, "", version)
+        schema_ = operators.schema(op, "", version)
         names = [case.node.input[place] for place in places]
         node = onnx.helper.make_node(op, names, case.node.output[:1])
-        node.attribute.extend(a for a in case.node.attribute if known is not None and a.name in known.attributes)
-        picked = replace(
+        node.attribute.extend(a for a in case.node.attribute if schema_ is not None and a.name in schema_.attributes)
+        selection = replace(
             case,
             inputs=tuple(case.inputs[place] for place in places),
             values=tuple(case.values[place] for place in places),
         )
-        found = self._infer(-1, picked, node, version)
+        kinds = self._infer(-1, selection, node, version)
         # the fourth output of SkipLayerNormalization is the sum that it normalizes
-        return [*found, _NOTHING, _NOTHING, *found] if op == "Identity" else found
+        return [*kinds, _NOTHING, _NOTHING, *kinds] if op == "Identity" else kinds
 
 
 def _with_plain_names(node: onnx.NodeProto) -> onnx.NodeProto:
@@ -608,10 +623,10 @@ def _with_plain_names(node: onnx.NodeProto) -> onnx.NodeProto:
 
 def infer(graph: Graph, shapes: Mapping[str, int | Sequence[int]] | None = None) -> Inference:
     """Infer the types of all values of a graph for given input shapes, by default the declared ones."""
-    opened = graph.opened(graph.model)
-    found = Walk(opened, opened.declared, *bound(opened, shapes)).run() if shapes else opened.inference
-    values, nodes = found.of_value[: graph.value_count], found.case_of[: graph.node_count]
-    return replace(found, graph=graph, of_value=values, case_of=nodes)
+    unfolded = graph.opened(graph.model)
+    inference = Walk(unfolded, unfolded.declared, *bound(unfolded, shapes)).run() if shapes else unfolded.inference
+    values, nodes = inference.of_value[: graph.value_count], inference.case_of[: graph.node_count]
+    return replace(inference, graph=graph, of_value=values, case_of=nodes)
 
 
 def infer_values(graph: Graph, values: Collection[int]) -> Inference:
@@ -619,10 +634,10 @@ def infer_values(graph: Graph, values: Collection[int]) -> Inference:
     graph = graph.opened(graph.model)
     if "inference" in vars(graph):
         return graph.inference
-    flow, declared = Flow.of(graph.plain), graph.declared
+    flow, types = Flow.of(graph.plain), graph.declared
     # small integers may determine shapes, so their producers are walked even if their types are declared
-    known = np.asarray([kind.is_complete and not is_integer(kind) for kind in declared.table.known])
-    complete = known[declared.of_value]
+    is_enough = np.asarray([kind.is_complete and not is_integer(kind) for kind in types.table.known])
+    complete = is_enough[types.of_value]
     nodes = set[int]()
     waiting = [flow.producer[value] for value in values if not complete[value]]
     while waiting:
@@ -630,17 +645,17 @@ def infer_values(graph: Graph, values: Collection[int]) -> Inference:
         if node >= 0 and node not in nodes:
             nodes.add(node)
             waiting += [flow.producer[value] for value in flow.reads(node) if not complete[value]]
-    return Walk(graph, declared).run(nodes)
+    return Walk(graph, types).run(nodes)
 
 
 def bound(graph: Graph, shapes: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
     """Return the sizes of symbols and the shapes of inputs that ``shapes=`` asks for, after checking them."""
     kinds = input_types(graph.model)
     names = [graph.value_names[value] for value in graph.inputs.tolist()]
-    declared = {name: dimensions(unwrapped(kinds[name])) for name in names}
-    symbols = dict.fromkeys(dim for shape in declared.values() for dim in shape or () if isinstance(dim, str))
-    found: dict[str, int] = {}
-    given: dict[str, tuple[int, ...]] = {}
+    shapes_ = {name: dimensions(unwrapped(kinds[name])) for name in names}
+    symbols = dict.fromkeys(dim for shape in shapes_.values() for dim in shape or () if isinstance(dim, str))
+    sizes_: dict[str, int] = {}
+    input_shapes: dict[str, tuple[int, ...]] = {}
     for key, size in shapes.items():
         number = isinstance(size, int | np.integer)
         sizes = tuple(size) if isinstance(size, Iterable) else (size,)
@@ -648,17 +663,17 @@ def bound(graph: Graph, shapes: Mapping[str, Any]) -> tuple[dict[str, int], dict
             raise FeedError(f"shapes[{key!r}] is {size!r:.80}, and sizes are whole numbers from 0.")
         dims: Dims | None = (key,)
         if not number or key not in symbols:
-            if key not in declared:
-                known = declared | symbols
+            if key not in shapes_:
+                names_ = shapes_ | symbols
                 message = f"{label_of(graph.model)} has neither an input nor a dimension {quoted(key)}."
-                raise FeedError(message, advice=f"It has {listed(closest(key, known) or known) or 'none'}.")
-            dims = declared[key]
+                raise FeedError(message, advice=f"It has {listed(closest(key, names_) or names_) or 'none'}.")
+            dims = shapes_[key]
             if number or (dims is not None and not fits(dims, sizes)):
                 message = f"shapes[{key!r}] is {size!r:.80}, and the input takes {dimensions_text(dims or ())}."
                 raise FeedError(message, advice="Give a size for each of its axes.")
-            given[key] = tuple(map(int, sizes))
+            input_shapes[key] = tuple(map(int, sizes))
         for dim, one in zip(dims or (), map(int, sizes), strict=False):
-            if isinstance(dim, str) and found.setdefault(dim, one) != one:
-                message = f"dimension {quoted(dim)} is given sizes {found[dim]} and {one}."
+            if isinstance(dim, str) and sizes_.setdefault(dim, one) != one:
+                message = f"dimension {quoted(dim)} is given sizes {sizes_[dim]} and {one}."
                 raise FeedError(message, advice="Give shapes that agree.")
-    return found, given
+    return sizes_, input_shapes

@@ -70,8 +70,8 @@ def recursive(functions: Mapping[Key, onnx.FunctionProto]) -> list[list[Key]]:
     """Return the sets of functions that call each other in a cycle, which ONNX forbids."""
     keys = list(functions)
     number = {key: i for i, key in enumerate(keys)}
-    called = [map(key_of, all_nodes(function.node)) for function in functions.values()]
-    after = {i: [number[key] for key in each if key in number] for i, each in enumerate(called)}
+    calls = [map(key_of, all_nodes(function.node)) for function in functions.values()]
+    after = {i: [number[key] for key in targets if key in number] for i, targets in enumerate(calls)}
     return [[keys[i] for i in members] for members in cycles(range(len(keys)), after)]
 
 
@@ -143,10 +143,10 @@ class Inside:
             self._refers[key] = [
                 any(a.ref_attr_name for n in all_nodes([node]) for a in n.attribute) for node in function.node
             ]
-        given = {a.name: a for a in (*function.attribute_proto, *call.node.attribute)}
+        attributes = {a.name: a for a in (*function.attribute_proto, *call.node.attribute)}
         start, number = self._base + len(self.nodes), len(self.subgraphs)
         self.nodes.extend(
-            _bound(node, given) if refers else node
+            _bound(node, attributes) if refers else node
             for node, refers in zip(function.node, self._refers[key], strict=True)
         )
         stop = self._base + len(self.nodes)
@@ -175,7 +175,7 @@ def _size(function: onnx.FunctionProto) -> tuple[int, int]:
     return nodes + ports // 8, function.ByteSize()
 
 
-def _bound(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:
+def _bound(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:
     """Copy a node with the attributes of a call in place of references to the function's attributes."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
@@ -187,7 +187,7 @@ def _bound(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> on
             del at.attribute[:]
             for old in before.attribute:
                 # an attribute that the caller omits has the operator's default
-                new = given.get(old.ref_attr_name) if old.ref_attr_name else old
+                new = attributes.get(old.ref_attr_name) if old.ref_attr_name else old
                 if new is not None:
                     at.attribute.add().CopyFrom(new)
                     at.attribute[-1].name = old.name

@@ -61,8 +61,8 @@ class ValueType:
         tensor = getattr(proto, kind) if kind in ("tensor_type", "sparse_tensor_type") else None
         shape = dimensions(proto) if dtype and tensor is not None else None
         if tensor is not None and shape is not None:  # negative sizes of broken models are shown as they are
-            known = zip(shape, tensor.shape.dim, strict=True)
-            shape = tuple(dim.dim_value or None if old is None else old for old, dim in known)
+            dims = zip(shape, tensor.shape.dim, strict=True)
+            shape = tuple(dim.dim_value or None if old is None else old for old, dim in dims)
         return cls(dtype, shape, tensor.elem_type if kind == "tensor_type" and tensor is not None else 0, proto)
 
     @property
@@ -127,8 +127,8 @@ class TypeTable:
 
     def tensor(self, elem_type: int, shape: Sequence[int | str | None] | None) -> int:
         """Return the number of a tensor type."""
-        known = shape is not None and len(shape) <= RANK
-        return self.add(onnx.helper.make_tensor_type_proto(elem_type, shape if known else None))
+        is_ranked = shape is not None and len(shape) <= RANK
+        return self.add(onnx.helper.make_tensor_type_proto(elem_type, shape if is_ranked else None))
 
 
 def _bounded(proto: TypeProto) -> TypeProto:
@@ -179,11 +179,11 @@ class DeclaredTypes:
             proto = subgraph.graph
             # the main graph's dictionary of names is built only if needed
             scope = names.scopes[s] if proto.value_info else {}
-            known = [(scope.get(plain_text(info.name), -1), info) for info in proto.value_info]
+            pairs = [(scope.get(plain_text(info.name), -1), info) for info in proto.value_info]
             if s >= len(graph.plain.subgraphs):
                 # the inputs of a call have their types from the caller
-                known = [(value, info) for value, info in known if value >= 0 and graph.value_subgraph[value] == s]
-            read(known)
+                pairs = [(value, info) for value, info in pairs if value >= 0 and graph.value_subgraph[value] == s]
+            read(pairs)
             if subgraph.function is None:
                 read(zip(names.given[s], proto.input, strict=True))
                 read(zip(subgraph.outputs.tolist(), proto.output, strict=True))
@@ -201,21 +201,21 @@ class DeclaredTypes:
     def is_whole(self) -> NDArray[np.bool_]:
         """Whether the declared type of each value has a shape without unknown dimensions, some of which have names."""
         shapes = [kind.shape for kind in self.table.known]
-        known = [[dim is not None and not _INVENTED.search(str(dim)) for dim in shape or ()] for shape in shapes]
-        whole = [shape is not None and all(dims) for shape, dims in zip(shapes, known, strict=True)]
+        flags = [[dim is not None and not _INVENTED.search(str(dim)) for dim in shape or ()] for shape in shapes]
+        whole = [shape is not None and all(dims) for shape, dims in zip(shapes, flags, strict=True)]
         return np.asarray(np.asarray(whole, bool)[self.of_value], bool)
 
 
 def weight_sizes(graph: Graph) -> tuple[Column, Column]:
     """Return elements and bytes of every value that is a weight; 0 for others."""
     count, nbytes = np.zeros(graph.value_count), np.zeros(graph.value_count)
-    mine = np.flatnonzero(graph.value_kind == INITIALIZER)
-    index, of_weight = np.unique(graph.declared.of_value[mine], return_inverse=True)
+    weights = np.flatnonzero(graph.value_kind == INITIALIZER)
+    index, of_weight = np.unique(graph.declared.of_value[weights], return_inverse=True)
     by_type = np.zeros((2, len(index)))
-    for number, kind in enumerate(graph.declared.table.known[each] for each in index.tolist()):
+    for number, kind in enumerate(graph.declared.table.known[number_] for number_ in index.tolist()):
         if kind.size is not None:  # broken models have negative dimensions
             by_type[:, number] = min(kind.size, MOST), kind.nbytes
-    count[mine], nbytes[mine] = by_type[:, of_weight]
+    count[weights], nbytes[weights] = by_type[:, of_weight]
     return count, nbytes
 
 
@@ -277,7 +277,7 @@ def computed(case: Case) -> list[NDArray[Any]] | None:
     if op == "Range" and not _is_short(case.values):
         return None
     unread = any(kind is not None and value is None for kind, value in zip(case.inputs, case.values, strict=True))
-    elsewhere = any(each.t.data_location == onnx.TensorProto.EXTERNAL for each in case.node.attribute)
+    elsewhere = any(attribute_.t.data_location == onnx.TensorProto.EXTERNAL for attribute_ in case.node.attribute)
     if "sizes" not in operators.facts(op).traits or unread or elsewhere or not all(map(is_small, outputs)):
         return None
     if op in ("Div", "Mod") and not may_divide(case.values[-1]):
@@ -286,11 +286,11 @@ def computed(case: Case) -> list[NDArray[Any]] | None:
         return None
     if all(kind.dtype != "string" for kind in outputs):
         try:
-            made = _computed_directly(case, op)
+            results = _computed_directly(case, op)
         except (ValueError, IndexError, TypeError):  # a broken node
             return None
-        if made is not None:
-            return [np.asarray(made)]
+        if results is not None:
+            return [np.asarray(results)]
     from onnx.reference import ReferenceEvaluator  # imports a module for every operator, for 0.1 s
 
     names = list(dict.fromkeys(plain_text(name) for name in case.node.input if name))
@@ -299,10 +299,10 @@ def computed(case: Case) -> list[NDArray[Any]] | None:
     feeds = {plain_text(name): value for name, value in zip(case.node.input, case.values, strict=True) if name}
     try:
         with np.errstate(all="ignore"):
-            made = ReferenceEvaluator(graph, opsets={"": case.version}).run(None, feeds)
+            results = ReferenceEvaluator(graph, opsets={"": case.version}).run(None, feeds)
     except Exception:  # noqa: BLE001 (onnx's reference raises any kind; unknown values are reported)
         return None
-    return [np.asarray(array) for array in made] if len(made) == len(outputs) else None
+    return [np.asarray(array) for array in results] if len(results) == len(outputs) else None
 
 
 def _may_gather(case: Case) -> bool:
@@ -330,21 +330,21 @@ def _computed_directly(case: Case, op: str) -> Any:
         tensor = attribute(node, "value")
         fill = np.zeros(1, np.float32) if tensor is None else onnx.numpy_helper.to_array(tensor)
         return np.full(values[0].tolist(), fill.reshape(())[()], fill.dtype)
-    given = [value for value in values if value is not None]
-    if len(given) < len(values) or any(value.dtype.kind not in "ib" for value in given):
+    arrays = [value for value in values if value is not None]
+    if len(arrays) < len(values) or any(value.dtype.kind not in "ib" for value in arrays):
         return None
-    if op in _SAME_IN_NUMPY and len(given) == 2 and case.version >= 7:
-        return _SAME_IN_NUMPY[op](*given)
-    if op == "Concat" and given and attribute(node, "axis") is not None:
-        return np.concatenate(given, attribute(node, "axis"))
-    if op == "Gather" and len(given) == 2:
-        return np.take(given[0], given[1], attribute(node, "axis", 0))
+    if op in _SAME_IN_NUMPY and len(arrays) == 2 and case.version >= 7:
+        return _SAME_IN_NUMPY[op](*arrays)
+    if op == "Concat" and arrays and attribute(node, "axis") is not None:
+        return np.concatenate(arrays, attribute(node, "axis"))
+    if op == "Gather" and len(arrays) == 2:
+        return np.take(arrays[0], arrays[1], attribute(node, "axis", 0))
     if op in ("Squeeze", "Unsqueeze"):
-        axes = tuple(given[1].tolist()) if len(given) == 2 else attribute(node, "axes")
+        axes = tuple(arrays[1].tolist()) if len(arrays) == 2 else attribute(node, "axes")
         if axes is not None:
-            return (np.squeeze if op == "Squeeze" else np.expand_dims)(given[0], tuple(axes))
-    if op == "Slice" and 3 <= len(given) <= 5:
-        return _sliced(*given)
+            return (np.squeeze if op == "Squeeze" else np.expand_dims)(arrays[0], tuple(axes))
+    if op == "Slice" and 3 <= len(arrays) <= 5:
+        return _sliced(*arrays)
     return None
 
 
@@ -365,7 +365,9 @@ def _sliced(
 
 def _is_short(limits: Sequence[NDArray[Any] | None]) -> bool:
     """Return whether a Range has few elements; onnx's inference counts them in integers that may overflow."""
-    start, limit, delta = (math.nan if each is None or each.size != 1 else float(each.item()) for each in limits[:3])
+    start, limit, delta = (
+        math.nan if limit_ is None or limit_.size != 1 else float(limit_.item()) for limit_ in limits[:3]
+    )
     return abs(limit - start) <= INTEGERS * abs(delta)
 
 
@@ -398,16 +400,16 @@ def contrib_shape(case: Case) -> Dims | None:
         return None if batch is None else (*batch, rows, columns)
     if op == "GatherBlockQuantized" and second is not None:
         axis, bits = attribute(node, "gather_axis", 0) % max(len(first), 1), attribute(node, "bits", 4)
-        is_packed = case.inputs[0] is not None and case.inputs[0].elem_type == onnx.TensorProto.UINT8
+        is_dense = case.inputs[0] is not None and case.inputs[0].elem_type == onnx.TensorProto.UINT8
         *rest, last = (*first[:axis], *second, *first[axis + 1 :])
-        return (*rest, last * (8 // bits) if is_packed and isinstance(last, int) else last)
+        return (*rest, last * (8 // bits) if is_dense and isinstance(last, int) else last)
     if op == "MatMulNBits":
         return (*first[:-1], attribute(node, "N"))
     if op == "MultiHeadAttention" and len(first) == 3 and third is not None:
-        hidden = third[-1] if len(third) == 3 else None
+        width = third[-1] if len(third) == 3 else None
         if len(third) == 4 and isinstance(third[1], int) and isinstance(third[3], int):
-            hidden = third[1] * third[3]
-        return (*first[:2], hidden)
+            width = third[1] * third[3]
+        return (*first[:2], width)
     if op == "Attention" and len(first) == 3:
         sizes = attribute(node, "qkv_hidden_sizes")
         thirds = second[-1] if second else None
@@ -415,7 +417,7 @@ def contrib_shape(case: Case) -> Dims | None:
     if op == "GroupQueryAttention" and len(first) == 3:
         if second is not None:
             return first
-        heads, shared, hidden = attribute(node, "num_heads", 0), attribute(node, "kv_num_heads", 0), first[2]
-        if isinstance(hidden, int) and heads:
-            return (*first[:2], hidden * heads // (heads + 2 * shared))
+        heads, kv_heads, width = attribute(node, "num_heads", 0), attribute(node, "kv_num_heads", 0), first[2]
+        if isinstance(width, int) and heads:
+            return (*first[:2], width * heads // (heads + 2 * kv_heads))
     return None

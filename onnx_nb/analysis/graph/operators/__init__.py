@@ -137,8 +137,8 @@ def _with_facts(heading: Operator, text: str, rows: Mapping[str, Operator]) -> O
     overrides: dict[str, Any] = {}
     words, feeds = set[str](), dict[int, str]()
     for word in text.split():
-        key, is_valued, value = word.partition("=")
-        if not is_valued:
+        key, separator, value = word.partition("=")
+        if not separator:
             words.add(word)
         elif key.startswith("feed"):
             feeds[int(key[4:])] = value
@@ -151,8 +151,8 @@ def _with_facts(heading: Operator, text: str, rows: Mapping[str, Operator]) -> O
     if "integers" in words:  # its inputs stand elsewhere, and the output has another scale
         base = {**base, "moves": (), "host": ()}
         traits, valid = traits - _NOT_SHARED, {}
-    shared = {"category": heading.category, "traits": traits | words, "feeds": {**valid, **feeds}}
-    return Operator(**{**base, **shared, **overrides})
+    common = {"category": heading.category, "traits": traits | words, "feeds": {**valid, **feeds}}
+    return Operator(**{**base, **common, **overrides})
 
 
 @functools.lru_cache(maxsize=8192)
@@ -170,8 +170,8 @@ def facts(op_type: str, domain: str = "") -> Operator:
     row = rows.get(f"{domain}.{op_type}") or rows.get(op_type)
     if row is not None and "." not in op_type and (domain in _SHARED or f"{domain}.{op_type}" in rows):
         return row
-    lowered = op_type[:200].lower()
-    guess = next((kind for kind, words in _WORDS if re.search(words, lowered)), "other")
+    text = op_type[:200].lower()
+    guess = next((kind for kind, words in _WORDS if re.search(words, text)), "other")
     traits = frozenset(["rounds"] if "uantize" in op_type else [])
     return of_body(op_type, domain, guess) or Operator(
         row.category if row is not None else guess, traits, is_guess=True
