@@ -44,7 +44,8 @@ else
 	python notebooks/run.py
 endif
 
-PYTEST := python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+# the same order of sets every time: what a change does to the tests is the change's
+PYTEST := PYTHONHASHSEED=0 python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # pytest last: its closing line says how it went
 test: test-fast

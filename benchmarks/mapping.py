@@ -75,7 +75,7 @@ def main() -> int:
                 kernels.append(str(len(found.kernels)))
                 with tempfile.TemporaryDirectory() as folder:
                     file, seconds = by_hand(path, feeds, level, Path(folder))
-                    again = onnx_nb.Profile.read(file, path)
+                    again = onnx_nb.types.Profile.read(file, path)
                 read.append(again.mapped)
                 sums.append(abs(float(again.kernel_seconds[-1]) / seconds - 1))
             figures = {

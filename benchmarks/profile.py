@@ -17,7 +17,7 @@ model = onnx_nb.load(path)
 feeds = onnx_nb.random_feeds(model)
 
 def profiled(runs):
-    onnx_nb.profile(model, feeds, runs=runs, warmup=0, threads=1)
+    onnx_nb.profile(model, feeds, runs=runs, warmup=0, threads=1, sessions=1)
 
 def by_hand(runs):
     options = onnxruntime.SessionOptions()

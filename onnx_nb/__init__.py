@@ -4,8 +4,8 @@
 >>> "load" in dir(onnx_nb) and "ModelGraph" in dir(onnx_nb)
 True
 
-``__init__.pyi`` lists the public names. Each is imported when it is first used, so that ``import onnx_nb`` takes
-milliseconds and a script that only extracts a submodel never imports a widget.
+``__init__.pyi`` lists the public names, ``types.pyi`` the classes of results. Each is imported when it is first used,
+so that ``import onnx_nb`` takes milliseconds and a script that only extracts a submodel never imports a widget.
 """
 
 from __future__ import annotations
@@ -13,37 +13,43 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 from onnx_nb.analysis import results
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from IPython.core.interactiveshell import InteractiveShell
 
 __version__ = "0.1.0"
 
-_STUB = (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode()
-_HOME = {name: module for module, name in re.findall(r"^from (onnx_nb\S+) import \w+ as (\w+)$", _STUB, re.MULTILINE)}
-"""Public name → its module."""
 
-__all__ = sorted(_HOME)  # noqa: PLE0605 (type checkers read the stub)
+def _lazy_names(module: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a module whose names its stub imports from their homes."""
+    stub = (pkgutil.get_data(__name__, f"{'types' if module != __name__ else '__init__'}.pyi") or b"").decode()
+    homes = {name: home for home, name in re.findall(r"^from (onnx_nb\S*) import \w+ as (\w+)$", stub, re.MULTILINE)}
+    names = sorted(homes)
+
+    def attribute(name: str) -> Any:
+        if name not in homes:
+            from onnx_nb.analysis.foreign_names import advice
+
+            hint = "" if name.startswith("_") else advice(name, names)
+            if module == __name__ and name in importlib.import_module("onnx_nb.types").__all__:
+                hint = f"It is onnx_nb.types.{name}."
+            msg = f"module {module!r} has no attribute {name!r}. {hint}".strip()
+            raise AttributeError(msg)
+        home = importlib.import_module(homes[name])
+        value = vars(home).get(name) or importlib.import_module(f"{homes[name]}.{name}")
+        vars(sys.modules[module])[name] = value
+        return value
+
+    return names, attribute, lambda: ["__all__", "__doc__", "__version__", *names]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        from onnx_nb.analysis.foreign_names import advice
-
-        hint = "" if name.startswith("_") else advice(name, __all__)
-        msg = f"module 'onnx_nb' has no attribute {name!r}. {hint}".strip()
-        raise AttributeError(msg)
-    module = importlib.import_module(_HOME[name])
-    value = getattr(module, name, None) or importlib.import_module(f"{_HOME[name]}.{name}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return ["__all__", "__doc__", "__version__", *__all__]
+__all__, __getattr__, __dir__ = _lazy_names(__name__)
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# a slow machine is no fault of the code: benchmarks measure, tests do not
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+from tests.depth import DEPTH
+
+# a slow machine is no fault of the code: benchmarks measure, tests do not. `make test` draws the same examples every
+# time, so that a failure is the change's; `make robust` draws new ones
+settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=DEPTH == 1, print_blob=True
+)
 settings.load_profile("patient")
 
 # before anything imports them: no network, no window, jupyter_core's own folders without its warning

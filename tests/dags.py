@@ -90,7 +90,7 @@ def dags(draw: st.DrawFn, *, by_reference: bool = False) -> ModelProto:
 class _Drawn:
     """A model in the making: nodes, weights, and the types of values."""
 
-    def __init__(self, draw: st.DrawFn, opset: int, *, by_reference: bool) -> None:
+    def __init__(self, draw: Callable[..., Any], opset: int, *, by_reference: bool) -> None:
         self.draw, self.opset, self.by_reference = draw, opset, by_reference
         known = BY_REFERENCE if by_reference else ELEMENTS
         self.elements = {element: names for element, (since, names) in known.items() if since <= opset}
@@ -243,7 +243,11 @@ def _rows(at: _Drawn) -> None:
         case "Concat":
             at.node("Concat", [one, other], open_rows, "r", axis=0)
         case "Compress":
-            at.node("Compress", [one, at.weight([True, False, True], bool)], open_rows, "r", axis=0)
+            # a condition for each row, however few are left: a longer one is no model that must run
+            dim = f"d{len(at.nodes)}"
+            first = at.node("Gather", [one, at.weight(0, np.int64)], _of(FLOAT, [dim]), "a", axis=1)
+            above = at.node("Greater", [first, at.weight(0)], _of(TensorProto.BOOL, [dim]), "i")
+            at.node("Compress", [one, above], open_rows, "r", axis=0)
         case "NonZero":
             dim = f"d{len(at.nodes)}"
             name = at.node("NonZero", [at.pick()], _of(TensorProto.INT64, [1, dim]), "i")

@@ -1,4 +1,7 @@
-"""How often tests repeat what they try at random: once in `make test`, fifty times in `make robust`."""
+"""How often tests repeat what they try at random: once in `make test`, fifty times in `make robust`.
+
+`make test` draws the same examples every time, `make robust` new ones.
+"""
 
 import os
 

@@ -181,7 +181,7 @@ def fresh(name: str) -> tuple[Any, dict[str, torch.Tensor]]:
 
 
 @functools.cache
-def exported(name: str, how: str) -> tuple[Any, dict[str, torch.Tensor], onnx_nb.Model, onnx_nb.Recording]:
+def exported(name: str, how: str) -> tuple[Any, dict[str, torch.Tensor], onnx_nb.Model, onnx_nb.types.Recording]:
     module, kwargs = fresh(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

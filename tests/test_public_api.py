@@ -17,11 +17,20 @@ from tests import models
 
 
 def test_every_public_name_is_what_its_module_calls_so() -> None:
-    for name in onnx_nb.__all__:
-        value = getattr(onnx_nb, name)
-        if name != "ModelLike" and callable(value):
-            assert value.__name__ == name
-            assert pickle.loads(pickle.dumps(value)) is value  # noqa: S301 (our own bytes)
+    for module in (onnx_nb, onnx_nb.types):
+        for name in module.__all__:
+            value = getattr(module, name)
+            if name != "ModelLike" and callable(value):
+                assert value.__name__ == name
+                assert pickle.loads(pickle.dumps(value)) is value  # noqa: S301 (our own bytes)
+
+
+def test_classes_of_results_are_in_types() -> None:
+    assert not {*onnx_nb.__all__} & {*onnx_nb.types.__all__}
+    with pytest.raises(AttributeError, match=r"no attribute 'Comparison'\. It is onnx_nb\.types\.Comparison\."):
+        onnx_nb.Comparison  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'onnx_nb\.types' has no attribute 'Comparisn'\. Closest names: 'Comp"):
+        onnx_nb.types.Comparisn  # type: ignore[attr-defined]  # noqa: B018
 
 
 ALIASES = {"Ints", "Longs", "Floats", "Column", "Number", "Dims", "Key", "NodeIds", "Check"}
@@ -51,8 +60,7 @@ COLUMNS = {"Spans", "DeclaredTypes", "Inference"}
 
 def test_everything_that_a_person_gets_can_be_named() -> None:
     annotations: list[object] = []
-    for name in onnx_nb.__all__:
-        value = getattr(onnx_nb, name)
+    for value in (getattr(module, name) for module in (onnx_nb, onnx_nb.types) for name in module.__all__):
         if inspect.isfunction(value):
             annotations.append(inspect.signature(value).return_annotation)
         if not inspect.isclass(value) or issubclass(value, Exception):
@@ -64,7 +72,7 @@ def test_everything_that_a_person_gets_can_be_named() -> None:
                 if key[0] != "_" and inspect.isfunction(function):
                     annotations.append(function.__annotations__.get("return"))
     classes = {part for text in map(str, annotations) for part in re.findall(r"\b[A-Z]\w+", text)}
-    assert classes - ALIASES - LITERALS - OTHERS - COLUMNS <= {*onnx_nb.__all__}
+    assert classes - ALIASES - LITERALS - OTHERS - COLUMNS <= {*onnx_nb.__all__, *onnx_nb.types.__all__}
 
 
 def test_import_loads_no_heavy_library() -> None:

@@ -1,4 +1,4 @@
-"""Checks of arguments: unknown keywords and values of a wrong type, by the signature of a function."""
+"""Checks of arguments: an unknown keyword is named with ours or the nearest, a value of a wrong type with what fits."""
 
 from __future__ import annotations
 
@@ -6,106 +6,99 @@ import functools
 import inspect
 import numbers
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, NamedTuple, ParamSpec, TypeVar, get_args, get_origin
+from typing import Any, Final, ParamSpec, TypeVar, get_args
 
 import numpy as np
 
+from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.foreign_names import KEYWORDS
 from onnx_nb.analysis.formatting import closest_text, shortened
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Kind = tuple[str, Callable[[Any], bool]]
+"""What a parameter takes, in words and as a test of a value."""
 
 
-class _Kind(NamedTuple):
-    words: str
-    fits: Callable[[Any], bool]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def _are_names(value: Any) -> bool:
+def _is_name_list(value: Any, *, nested: bool = False) -> bool:
     if isinstance(value, list | tuple | set | frozenset | dict):
-        return all(isinstance(each, str) for each in value)
+        return all(isinstance(name, str) or (nested and _is_name_list(name)) for name in value)
     return isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | np.ndarray)
 
 
-def _are_points(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(isinstance(each, str) or _are_names(each) for each in value)
-    return _are_names(value)
+def _is_number(value: Any, kind: type = numbers.Integral) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def _has_names(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
-
-
-def _is_a(name: str) -> _Kind:
-    """Return the kind of a class of ours, which is not imported here."""
-    return _Kind(f"a {name}", lambda value: any(base.__name__ == name for base in type(value).__mro__))
-
-
-_NAMES: Final = _Kind("a list of names", _are_names)
-_KINDS: Final[Mapping[str, _Kind]] = {
-    "None": _Kind("None", lambda value: value is None),
-    "bool": _Kind("True or False", lambda value: isinstance(value, bool | np.bool_)),
-    "int": _Kind("a whole number", lambda value: isinstance(value, numbers.Integral) and not isinstance(value, bool)),
-    "float": _Kind("a number", _is_number),
-    "str": _Kind("a str", lambda value: isinstance(value, str)),
-    "os.PathLike[str]": _Kind("a path", lambda value: isinstance(value, os.PathLike)),
-    "Iterable[str]": _NAMES,
-    "Sequence[str]": _NAMES,
-    "Iterable[str | Iterable[str]]": _Kind("a list of names or of lists of names", _are_points),
-    "Mapping": _Kind("a dict", lambda value: isinstance(value, Mapping)),
-    "Mapping[str": _Kind("a dict by name", _has_names),
-    **dict.fromkeys(("Predicate", "Progress"), _Kind("a function", callable)),
-    "concurrent.futures.Executor": _Kind("an executor with submit()", lambda value: hasattr(value, "submit")),
-    **{name: _is_a(name) for name in ("Alignment", "Capture", "Comparison", "Recording")},
+_WHOLE: Final[Kind] = ("a whole number", _is_number)
+_TEXT: Final[Kind] = ("a str", lambda value: isinstance(value, str))
+_DEFAULTS: Final[Mapping[type, Kind]] = {
+    bool: ("True or False", lambda value: isinstance(value, bool | np.bool_)),
+    int: _WHOLE,
+    float: ("a number", lambda value: _is_number(value, numbers.Real)),
+    str: _TEXT,
 }
-"""Part of an annotation → what it accepts. Other types are checked where they are used."""
+"""Type of a parameter's default → what it takes."""
+_PARAMETERS: Final[Mapping[str, Kind]] = {
+    name: kind
+    for names, kind in {
+        "around kind label location name optimization reduce scale which": _TEXT,
+        "at scopes": (
+            "a whole number, or a list of names or of lists of names",
+            lambda value: _is_number(value) or _is_name_list(value, nested=True),
+        ),
+        "capture": ("a Capture", lambda value: hasattr(value, "array_names")),
+        "comparison": ("a Comparison", lambda value: hasattr(value, "points")),
+        "data_dir path": ("a path or a str", lambda value: isinstance(value, str | os.PathLike)),
+        "executor": ("an executor with submit()", lambda value: hasattr(value, "submit")),
+        "exclude highlight inputs open order outputs providers skip tensors": ("a list of names", _is_name_list),
+        "keep": ("a list of names or a function", lambda value: callable(value) or _is_name_list(value)),
+        "kwargs mapping parts shapes align.feeds compare_torch.feeds validate_feeds.feeds dynamic_axes": (
+            "a dict by name",
+            lambda value: isinstance(value, Mapping) and all(isinstance(key, str | None) for key in value),
+        ),
+        "memory_limit opset sessions shard_size threads": _WHOLE,
+        "progress stop_at": ("a function", callable),
+        "recording compare_torch.alignment": ("what record() or align() returns", lambda value: hasattr(value, "cls")),
+    }.items()
+    for name in names.split()
+}
+"""Parameter, or function and parameter → what it takes: a name means one thing in all functions."""
 
 
 def known_arguments(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function: it raises a `TypeError` that names ours for an unknown keyword argument, and what fits.
+    """Decorate a function: it raises a `TypeError` for an unknown keyword, and for a value of a type that does not fit.
 
     Examples
     --------
     >>> @known_arguments
-    ... def count(model: str, *, shapes: int = 0) -> int:
-    ...     return shapes
-    >>> count("m", input_shapes=1)
+    ... def count(model: str, *, seed: int = 0) -> int:
+    ...     return seed
+    >>> count("m", sead=1)
     Traceback (most recent call last):
-    TypeError: count() has no argument 'input_shapes'. Use shapes=.
-    >>> count("m", shapes="2")
+    TypeError: count() has no argument 'sead'. Closest names: 'seed'.
+    >>> count("m", seed="2")
     Traceback (most recent call last):
-    TypeError: count() takes shapes as a whole number, not '2'.
+    TypeError: count() takes seed as a whole number, not '2'.
     """
-    signature = inspect.signature(function)
-    parameters = list(signature.parameters)
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
-
-    @functools.cache
-    def kinds() -> dict[str, list[_Kind]]:
-        found = {name: _kinds_of(str(each.annotation), function) for name, each in signature.parameters.items()}
-        return {name: each for name, each in found.items() if each}
+    parameters = inspect.signature(function).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    kinds = {name: _kind_of(function.__name__, parameter) for name, parameter in parameters.items()}
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         unknown = next((name for name in kwargs if name not in parameters), None)
         if unknown is not None and not takes_any:
-            ours = (each for each in KEYWORDS.get(unknown, "").split(" ") if each.partition("=")[0] in parameters)
-            hint = next((f"Use {each}." for each in ours), closest_text(unknown, parameters))
+            ours = (use for use in KEYWORDS.get(unknown, "").split(" ") if use.partition("=")[0] in parameters)
+            hint = next((f"Use {use}." for use in ours), closest_text(unknown, parameters))
             hint = hint or f"Its arguments are {', '.join(parameters)}."
             msg = f"{function.__name__}() has no argument {unknown!r}. {hint}"
             raise TypeError(msg)
         for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
-            accepted = kinds().get(name)
-            if accepted is not None and not any(kind.fits(value) for kind in accepted):
-                words = " or ".join(dict.fromkeys(kind.words for kind in accepted))
+            kind, default = kinds.get(name), parameters[name].default if name in parameters else None
+            if kind is not None and value is not default and not kind[1](value):
+                words = f"{kind[0]} or None" if default is None else kind[0]
                 msg = f"{function.__name__}() takes {name} as {words}, not {_described(value)}."
                 raise TypeError(msg)
         return function(*args, **kwargs)
@@ -113,33 +106,22 @@ def known_arguments(function: Callable[P, T]) -> Callable[P, T]:
     return checked
 
 
-def _kinds_of(annotation: str, function: Callable[..., Any]) -> list[_Kind]:
-    """Return what an annotation accepts; empty if a part of it is unknown."""
-    parts, depth = [""], 0
-    for piece in re.split(r"(\[|\]| \| )", annotation):
-        depth += (piece == "[") - (piece == "]")
-        parts[-1:] = [parts[-1], ""] if piece == " | " and not depth else [parts[-1] + piece]
-    found = []
-    for part in parts:
-        named = getattr(inspect.getmodule(function), part, None)
-        if get_origin(named) is Literal:
-            choices = get_args(named)
-            found.append(_Kind(" or ".join(map(repr, choices)), functools.partial(_is_choice, choices)))
-        elif keys := [key for key in (part, part.partition(", ")[0], part.partition("[")[0]) if key in _KINDS]:
-            found.append(_KINDS[keys[0]])
-        else:
-            return []
-    return found
+def check_choice(parameter: str, value: object, choices: Any) -> None:
+    """Raise an `OnnxNbError` unless a value is None or one of those of a ``Literal``."""
+    if value is not None and value not in get_args(choices):
+        advice = f"Use {' or '.join(map(repr, get_args(choices)))}."
+        raise OnnxNbError(f"there is no {parameter} {value!r}.", advice=advice)
 
 
-def _is_choice(choices: tuple[Any, ...], value: Any) -> bool:
-    return isinstance(value, str) and value in choices
+def _kind_of(function: str, parameter: inspect.Parameter) -> Kind | None:
+    by_name = _PARAMETERS.get(f"{function}.{parameter.name}", _PARAMETERS.get(parameter.name))
+    return _DEFAULTS.get(type(parameter.default), by_name)
 
 
 def _described(value: Any) -> str:
     if isinstance(value, str | int | float | bytes | None):
         return shortened(repr(value), 60)
     if isinstance(value, list | tuple | set | frozenset):
-        others = [each for each in value if not isinstance(each, str)]
-        return f"a {type(value).__name__} with {_described(others[0])}" if others else f"a {type(value).__name__}"
+        odd = [element for element in value if not isinstance(element, str)]
+        return f"a {type(value).__name__} with {_described(odd[0])}" if odd else f"a {type(value).__name__}"
     return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

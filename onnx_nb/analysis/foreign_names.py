@@ -14,13 +14,13 @@ _TOOLS: Final[Mapping[str, Mapping[str, str]]] = {
         "save": "load(model).save(path)",
         "save_model": "load(model).save(path)",
     },
-    "onnx.checker": {"check_model": "Graph.of(model).problems"},
+    "onnx.checker": {"check_model": "types.Graph.of(model).problems"},
     "onnx.external_data_helper": {
         "convert_model_from_external_data": "external_data.inline(model, path)",
         "convert_model_to_external_data": "external_data.convert(model, path)",
         "load_external_data_for_model": "load(path, data_dir=folder)",
     },
-    "onnx.shape_inference": {"infer_shapes": "Graph.of(model).type_of(value)"},
+    "onnx.shape_inference": {"infer_shapes": "types.Graph.of(model).type_of(value)"},
     "onnx.utils": {
         "Extractor": "extract(model, inputs, outputs)",
         "extract_model": "extract(model, inputs, outputs).save(path)",
@@ -52,11 +52,9 @@ NAMES: Final = {name: (tool, ours) for tool, names in _TOOLS.items() for name, o
 """Name → the tool that it comes from, and its counterpart in onnx_nb."""
 
 _KEYWORDS: Final[Mapping[str, str]] = {
-    "at=": "cuts",
     "check_n=": "model_check",
     "data_dir=": "base_dir external_data_dir",
-    "dynamic_axes=": "dynamic",
-    "feeds=": "check_feeds feed_dict input_data input_feed test_input_data",
+    "feeds=": "feed_dict input_data input_feed test_input_data",
     "inputs=": "input_names",
     "outputs= tensors=": "output_names",
     "shapes=": "dynamic_input_shape dynamic_shapes input_shapes overwrite_input_shapes test_input_shapes",
@@ -66,7 +64,6 @@ _KEYWORDS: Final[Mapping[str, str]] = {
     'skip=["fuse_bn_into_conv"]': "skip_fuse_bn",
     'skip=["rewrites"]': "perform_optimization skip_optimization",
     'skip=["shape_inference"]': "no_shape_infer skip_shape_inference",
-    "subprocess=": "isolate",
 }
 
 EXPORT_KEYWORDS: Final[Mapping[str, str]] = {"dynamo": "exporter=", "f": "model.save(path)"}

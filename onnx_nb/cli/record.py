@@ -1,29 +1,91 @@
-"""A result as JSON, as docs/json.md and schema.json describe it."""
+"""A result as JSON, as docs/json.md describes it, and the JSON schema of all verbs."""
 
 from __future__ import annotations
 
-import dataclasses
+import inspect
 import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+import sys
+from collections.abc import Mapping, Sequence
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 import onnx_nb
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
+from onnx_nb.analysis.compare.comparison import Comparison, Unmatched
+from onnx_nb.analysis.cost.memory import Cache
+from onnx_nb.analysis.cost.summary import DtypeTotal, OpCount, Port, ScopeCost, Summary
+from onnx_nb.analysis.match.diff import Diff, Difference
+from onnx_nb.analysis.model.auditor import Audit, DataFile, DataProblem
+from onnx_nb.analysis.model.tensors import ValueInfo
+from onnx_nb.analysis.profile.result import Profile
+from onnx_nb.analysis.simplify.editor import Change
+from onnx_nb.analysis.simplify.rounds import Unfolded
+from onnx_nb.analysis.simplify.simplify import Simplification
+from onnx_nb.analysis.submodel.reduction import Reduction, Trial
 
 FORMAT: Final = 1
 """Version of the schema: higher when a field is removed or means something else; new fields may come at any time."""
 
+_OBJECTS: Final[Mapping[type, str]] = {
+    Audit: "ok files problems",
+    Cache: "length bytes_per_token inputs",
+    Change: "rule key why before after tensors",
+    Comparison: "message reference candidate feeds unmatched",
+    DataFile: "location bytes=nbytes tensors used padding unused=orphan sha1",
+    Diff: "message weights_compared differences=changes",
+    Difference: "kind what name op detail reference candidate how message",
+    DtypeTotal: "dtype parameters bytes=nbytes",
+    OpCount: "op domain category count",
+    Port: "name dtype shape",
+    DataProblem: "kind severity message advice tensors location",
+    Profile: "message notes seconds run_seconds first_run_seconds load_seconds mapped memory_peak",
+    Reduction: "message labels=nodes total flaky minimal interrupted trials",
+    ScopeCost: "scope class=cls macs parameters activation_bytes",
+    Simplification: "verdict verification operators_before=before operators_after=after changes not_folded=left",
+    Summary: "name path ir_version producer inputs outputs nodes parameters bytes=nbytes macs flops activation_bytes"
+    " unbound caches operators=op_counts weights=by_dtype scopes",
+    Trial: "phase nodes inputs outputs result seconds why",
+    Unfolded: "node op_type why",
+    Unmatched: "name side reason op_type",
+    ValueInfo: "name dtype shape",
+}
+"""Class → its fields in JSON, each with the name of the attribute if that is another."""
+
+_VERBS: Final[Mapping[str, tuple[type | None, str, Mapping[str, Any]]]] = {
+    "summary": (Summary, "summary", {"opsets": dict[str, int], "problems": list[dict[str, str]]}),
+    "extract": (None, "submodel", {"inputs": list[ValueInfo], "outputs": list[ValueInfo], "nodes": int, "bytes": int}),
+    "reduce": (
+        Reduction,
+        "reduction",
+        {"inputs": list[ValueInfo], "outputs": list[ValueInfo], "nodes": int, "bytes": int},
+    ),
+    "simplify": (Simplification, "s", {}),
+    "diff": (Diff, "d", {}),
+    "compare": (Comparison, "c", {"first_divergent": str | None, "failed": list[str] | None, "points": list[object]}),
+    "capture": (None, "capture", {"feeds": int, "values": list[object]}),
+    "audit": (Audit, "audit", {}),
+    "show": (None, "page", {"page": str}),
+    "report": (None, "page", {"page": str}),
+    "profile": (
+        Profile,
+        "p",
+        dict.fromkeys(("kernels", "operators", "scopes", "providers"), list[object]),
+    ),
+}
+"""Verb → class of its result and the variable that holds it, and the type of each field of `_more`."""
+_WRITING: Final = ("extract", "reduce", "simplify")
+"""Verbs that write a file."""
+
 
 def record(command: str, made: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a verb made as plain JSON."""
+    kind, variable, _ = _VERBS[command]
+    result = made.get(variable)
+    fields = {} if kind is None else _plain(result)
     page = {"page": made["page"]} if "page" in made else {}
-    file = {"file": made.get("file")} if command in ("extract", "reduce", "simplify") else {}
-    found: dict[str, Any] = _plain({**head(command), **_RECORDS[command](made), **file, **page})
-    return found
+    file = {"file": made.get("file")} if command in _WRITING else {}
+    return {**head(command), **fields, **_plain({**_more(command, result, made), **file, **page})}
 
 
 def head(command: str) -> dict[str, Any]:
@@ -31,14 +93,34 @@ def head(command: str) -> dict[str, Any]:
     return {"format": FORMAT, "command": command, "onnx_nb": onnx_nb.__version__}
 
 
+def _more(command: str, result: Any, made: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are no attributes of a result."""
+    if command == "summary":
+        problems = [{"kind": kind, "message": message} for kind, message in result.faults]
+        return {"opsets": dict(result.opsets), "problems": problems}
+    if command in ("extract", "reduce"):
+        model = result.model if command == "reduce" else result
+        nodes = len(model.proto.graph.node)
+        return {"inputs": model.inputs, "outputs": model.outputs, "nodes": nodes, "bytes": model.nbytes}
+    if command == "compare":
+        first, failed = result.first_divergent(), made.get("failed")
+        failed = None if failed is None else [point.name for point in failed]
+        return {"first_divergent": first and first.name, "failed": failed, "points": result.rows()}
+    if command == "capture":
+        return {"feeds": result.feeds, "values": result.rows()}
+    if command == "profile":
+        return {f"{table}s": result.rows(table) for table in ("kernel", "operator", "scope", "provider")}
+    return {}
+
+
 def _plain(value: Any) -> Any:
     """Return a value as JSON has it; floats that are no numbers become "NaN", "Infinity" and "-Infinity"."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if type(value) in _OBJECTS:
+        return {name: _plain(getattr(value, attribute)) for name, attribute in _fields(type(value))}
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _plain(element) for key, element in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
+        return [_plain(element) for element in value]
     if isinstance(value, np.generic):
         return _plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):
@@ -46,163 +128,84 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
-def _rows(rows: Any, *names: str) -> list[dict[str, Any]]:
-    """Return some attributes of each row."""
-    return [{name: getattr(row, name) for name in names} for row in rows]
+def _fields(kind: type) -> list[tuple[str, str]]:
+    """Return the fields of a class in JSON and the attributes that they are."""
+    return [
+        (name, attribute or name) for name, _, attribute in (text.partition("=") for text in _OBJECTS[kind].split())
+    ]
 
 
-def _ports(ports: Any) -> list[dict[str, Any]]:
-    """Return inputs or outputs of a model: dimensions are sizes, names, or null."""
-    return [{"name": port.name, "dtype": port.dtype, "shape": port.shape} for port in ports]
+# --- schema ---------------------------------------------------------------------------------------------------------
 
 
-def _model(model: Model) -> dict[str, Any]:
-    graph = model.proto.graph
+def schema() -> dict[str, Any]:
+    """Return the JSON schema (2020-12) of what ``onnx-nb --json`` prints, from the annotations of the results.
+
+    Examples
+    --------
+    >>> schema()["$defs"]["extract"]["required"]
+    ['format', 'command', 'onnx_nb', 'inputs', 'outputs', 'nodes', 'bytes', 'file']
+    """
+    results = [kind for kind, _, _ in _VERBS.values()]
+    text, cell = {"type": "string"}, [bool, str, float, None, list[str], list[int]]
+    definitions: dict[str, Any] = {
+        "number": {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]},
+        "row": {"type": "object", "additionalProperties": {"anyOf": [_schema_of(kind) for kind in cell]}},
+        **{kind.__name__: _object(_types(kind)) for kind in _OBJECTS if kind not in results},
+    }
+    for verb, (kind, _, more) in _VERBS.items():
+        file = {"file": str | None} if verb in _WRITING else {}
+        definitions[verb] = _object({**(_types(kind) if kind else {}), **more, **file}, verb)
+        definitions[verb]["properties"]["page"] = text
+    parts = {verb: {"anyOf": [_reference(verb), {"type": "null"}]} for verb in ("summary", "diff", "compare", "audit")}
+    model = _object({"path": str, "what": Literal["added", "removed", "changed"], "ok": bool, "error": str | None})
+    model = {**model, "properties": model["properties"] | parts, "required": [*model["required"], *parts]}
+    changes = _object({"base": str, "models": list[Any]}, "changes")
+    changes["properties"]["models"]["items"] = model
     return {
-        "inputs": _ports(model.inputs),
-        "outputs": _ports(model.outputs),
-        "nodes": len(graph.node),
-        "bytes": model.nbytes,
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "What onnx-nb --json prints",
+        "oneOf": [_reference(verb) for verb in (*_VERBS, "changes")],
+        "$defs": {**definitions, "changes": changes},
     }
 
 
-def _summary(made: Mapping[str, Any]) -> dict[str, Any]:
-    found = made["summary"]
-    return {
-        "name": found.name,
-        "path": found.path,
-        "ir_version": found.ir_version,
-        "producer": found.producer,
-        "opsets": dict(found.opsets),
-        "inputs": _ports(found.inputs),
-        "outputs": _ports(found.outputs),
-        "nodes": found.nodes,
-        "parameters": found.parameters,
-        "bytes": found.nbytes,
-        "macs": found.macs,
-        "flops": found.flops,
-        "activation_bytes": found.activation_bytes,
-        "unbound": found.unbound,
-        "caches": _rows(found.caches, "length", "bytes_per_token", "inputs"),
-        "operators": _rows(found.op_counts, "op", "domain", "category", "count"),
-        "weights": [{"dtype": e.dtype, "parameters": e.parameters, "bytes": e.nbytes} for e in found.by_dtype],
-        "scopes": [
-            {
-                "scope": e.scope,
-                "class": e.cls,
-                "macs": e.macs,
-                "parameters": e.parameters,
-                "activation_bytes": e.activation_bytes,
-            }
-            for e in found.scopes
-        ],
-        "problems": [{"kind": kind, "message": message} for kind, message in found.faults],
-    }
+def _object(types: Mapping[str, Any], command: str = "") -> dict[str, Any]:
+    """Return the schema of an object with some fields; of a command, with its head."""
+    first: dict[str, Any] = {"format": {"const": FORMAT}, "command": {"const": command}, "onnx_nb": {"type": "string"}}
+    properties = (first if command else {}) | {name: _schema_of(kind) for name, kind in types.items()}
+    return {"type": "object", "additionalProperties": False, "required": [*properties], "properties": properties}
 
 
-def _reduce(made: Mapping[str, Any]) -> dict[str, Any]:
-    found = made["reduction"]
-    return {
-        **_model(found.model),
-        "message": found.message,
-        "labels": found.nodes,
-        "total": found.total,
-        "flaky": found.flaky,
-        "minimal": found.minimal,
-        "interrupted": found.interrupted,
-        "trials": found.rows(),
-    }
+def _types(kind: type) -> dict[str, Any]:
+    """Return the type of each field of a class, from the annotations of its attributes and properties."""
+    names = {listed.__name__: listed for listed in _OBJECTS} | {"Mapping": Mapping, "Sequence": Sequence}
+    hints: dict[str, Any] = {}
+    for name, attribute in _fields(kind):
+        member = inspect.getattr_static(kind, attribute, None)
+        getter = getattr(member, "fget", getattr(member, "func", None))
+        text = getter.__annotations__["return"] if getter else inspect.get_annotations(kind)[attribute]
+        holder = SimpleNamespace(__annotations__={name: text})
+        hints |= get_type_hints(holder, {**names, **vars(sys.modules[kind.__module__])})
+    return hints
 
 
-def _simplify(made: Mapping[str, Any]) -> dict[str, Any]:
-    found = made["s"]
-    return {
-        "verdict": found.verdict,
-        "verification": found.verification,
-        "operators_before": found.before,
-        "operators_after": found.after,
-        "changes": _rows(found.changes, "rule", "key", "why", "before", "after", "tensors"),
-        "not_folded": _rows(found.left, "node", "op_type", "why"),
-    }
+def _schema_of(kind: Any) -> dict[str, Any]:
+    """Return the schema of a type; of a row of a table, ``object``, that of its cells."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin in (Union, UnionType):
+        return {"anyOf": [_schema_of(argument) for argument in arguments]}
+    if origin in (list, tuple, Sequence):
+        return {"type": "array", "items": _schema_of(arguments[0])}
+    if origin in (dict, Mapping):
+        return {"type": "object", "additionalProperties": _schema_of(arguments[1])}
+    if kind in _OBJECTS or kind in (float, object):
+        return _reference("number" if kind is float else "row" if kind is object else kind.__name__)
+    names = {str: "string", int: "integer", bool: "boolean", NoneType: "null", None: "null"}
+    return {"type": names[kind]} if kind in names else {}
 
 
-def _diff(made: Mapping[str, Any]) -> dict[str, Any]:
-    found = made["d"]
-    names = ("kind", "what", "name", "op", "detail", "reference", "candidate", "how", "message")
-    return {
-        "message": found.message,
-        "weights_compared": found.weights_compared,
-        "differences": _rows(found.changes, *names),
-    }
-
-
-def _compare(made: Mapping[str, Any]) -> dict[str, Any]:
-    found, failed = made["c"], made.get("failed")
-    first = found.first_divergent()
-    return {
-        "message": found.message,
-        "reference": found.reference,
-        "candidate": found.candidate,
-        "feeds": found.feeds,
-        "first_divergent": first and first.name,
-        "failed": None if failed is None else [point.name for point in failed],
-        "points": found.rows(),
-        "unmatched": _rows(found.unmatched, "name", "side", "reason", "op_type"),
-    }
-
-
-def _capture(made: Mapping[str, Any]) -> dict[str, Any]:
-    return {"feeds": made["capture"].feeds, "values": made["capture"].rows()}
-
-
-def _profile(made: Mapping[str, Any]) -> dict[str, Any]:
-    found = made["p"]
-    return {
-        "message": found.message,
-        "notes": found.notes,
-        "seconds": found.seconds,
-        "run_seconds": found.run_seconds,
-        "first_run_seconds": found.first_run_seconds,
-        "load_seconds": found.load_seconds,
-        "mapped": found.mapped,
-        "memory_peak": found.memory_peak,
-        "kernels": found.rows("kernel"),
-        "operators": found.rows("operator"),
-        "scopes": found.rows("scope"),
-        "providers": found.rows("provider"),
-    }
-
-
-def _audit(made: Mapping[str, Any]) -> dict[str, Any]:
-    found = made["audit"]
-    return {
-        "ok": found.ok,
-        "files": [
-            {
-                "location": e.location,
-                "bytes": e.nbytes,
-                "tensors": e.tensors,
-                "used": e.used,
-                "padding": e.padding,
-                "unused": e.orphan,
-                "sha1": e.sha1,
-            }
-            for e in found.files
-        ],
-        "problems": _rows(found.problems, "kind", "severity", "message", "advice", "tensors", "location"),
-    }
-
-
-_RECORDS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
-    "show": lambda _made: {},
-    "summary": _summary,
-    "extract": lambda made: _model(made["submodel"]),
-    "reduce": _reduce,
-    "simplify": _simplify,
-    "diff": _diff,
-    "compare": _compare,
-    "capture": _capture,
-    "profile": _profile,
-    "audit": _audit,
-    "report": lambda _made: {},
-}
+def _reference(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{name}"}

@@ -375,7 +375,7 @@ def profile(
     script = Script()
     loaded = _loaded(script, model, data_dir)
     if read:
-        result = script.call("onnx_nb.Profile.read", read, loaded, warmup=warmup, into="p")
+        result = script.call("onnx_nb.types.Profile.read", read, loaded, warmup=warmup, into="p")
     else:
         options = {"optimization": optimization, "threads": threads, "providers": [*providers] or None}
         result = script.call("onnx_nb.profile", loaded, feeds=feeds, runs=runs, warmup=warmup, **options, into="p")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import graphviz
 import numpy as np
 
-from onnx_nb.analysis.arguments import known_arguments
+from onnx_nb.analysis.arguments import check_choice, known_arguments
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
@@ -475,9 +475,8 @@ class _Drawing:
     """One drawing: clusters and boxes first, then edges."""
 
     def __init__(self, outline: Outline, opened: set[int], direction: str, theme: str) -> None:
-        for what, given, known in (("direction", direction, ("down", "right")), ("theme", theme, ("light", "dark"))):
-            if given not in known:
-                raise OnnxNbError(f"there is no {what} {given!r}.", advice=f"Use {known[0]!r} or {known[1]!r}.")
+        check_choice("direction", direction, Direction)
+        check_choice("theme", theme, Theme)
         self._outline = outline
         self._color = color = {name: pair[theme == "dark"] for name, pair in _COLORS.items()}
         self._down = direction == "down"

@@ -21,7 +21,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from onnx_nb.analysis.arguments import known_arguments
+from onnx_nb.analysis.arguments import check_choice, known_arguments
 from onnx_nb.analysis.compare.comparison import Comparison, Kind, Which
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
@@ -169,6 +169,7 @@ def plot_histogram(
     """
     if not isinstance(result, Comparison):
         return _plot_ranges(result, name)
+    check_choice("kind", kind, Kind)
     kinds: Sequence[Kind] = ("absolute", "signed") if kind is None else (kind,)
     point = result[name]
     errors = point.errors(which)

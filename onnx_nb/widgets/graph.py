@@ -16,7 +16,7 @@ import traitlets
 from traitlets import TraitError
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
+from onnx_nb.analysis.formatting import bytes_text, closest_text, count_text, quoted
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.widgets._base import SharedCode
 from onnx_nb.widgets._channel import Call, Reply, Verb
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from onnx_nb.drawing.graphviz import Direction, Theme
     from onnx_nb.drawing.html import Content
     from onnx_nb.widgets.shown_overlay import ShownOverlay
-
-
-"""How to get a submodel that no cell can name."""
 
 
 class ModelGraph(GraphWidget):
@@ -152,9 +149,8 @@ class ModelGraph(GraphWidget):
 
     @traitlets.validate("view")
     def _checked_view(self, proposal: dict[str, Any]) -> dict[str, Any]:
-        view = proposal["value"]
-        _check_keys(view, _VIEW, "view")
-        return {key: check(view[key], f"view['{key}']") for key, check in _VIEW.items() if key in view}
+        view: dict[str, Any] = _checked(proposal["value"], _VIEW, "view", optional=_VIEW)
+        return view
 
     @property
     def feeds(self) -> Any:
@@ -405,80 +401,54 @@ class ModelView(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
 
 # ---------------------------------------------------------------- checks of the trait `view`: mistakes are never silent
 
-_CAMERA = ("x", "y", "zoom")
+_Kind = tuple[str, Callable[[Any], bool]]
 
 
-def _check_keys(given: Mapping[str, Any], keys: Collection[str], what: str) -> None:
-    for key in given:
-        if key not in keys:
-            import difflib  # only mistakes need it
-
-            near = difflib.get_close_matches(str(key), keys, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise TraitError(f"{what} has no {quoted(str(key))}.{hint} It has {', '.join(keys)}.")
+def _number(words: str, least: float) -> _Kind:
+    return words, lambda value: type(value) in (int, float) and least <= value < math.inf
 
 
-def _require(ok: bool, given: Any, what: str, wanted: str) -> None:  # noqa: FBT001
-    """Raise `TraitError` with the expected form unless ``ok``."""
-    if not ok:
-        raise TraitError(f"{what} {wanted}, not {quoted(repr(given))}.")
-
-
-def _text(given: Any, what: str) -> str:
-    _require(isinstance(given, str), given, what, "is a str")
-    return str(given)
-
-
-def _paths(given: Any, what: str) -> list[str]:
-    _require(isinstance(given, Iterable) and not isinstance(given, str), given, what, "is a list of paths of scopes")
-    return [_text(name, f"an entry of {what}") for name in given]
-
-
-def _number(given: Any, what: str, wanted: str = "is a number, 0 or more", least: float = 0) -> float:
-    number = isinstance(given, int | float) and not isinstance(given, bool) and least <= given < math.inf
-    _require(number, given, what, wanted)
-    return given  # type: ignore[no-any-return]
-
-
-def _camera(given: Any, what: str) -> dict[str, float]:
-    known = isinstance(given, Mapping) and set(given) == set(_CAMERA)
-    _require(known, given, what, f"is a dict with {', '.join(_CAMERA)}")
-    wanted = "holds finite numbers, zoom above 0"
-    camera = {key: _number(given[key], what, wanted, least=-sys.float_info.max) for key in _CAMERA}
-    _require(camera["zoom"] > 0, given, what, wanted)
-    return camera
-
-
-def _bookmarks(given: Any, what: str) -> list[dict[str, Any]]:
-    _require(isinstance(given, Iterable) and not isinstance(given, str | Mapping), given, what, "is a list")
-    return [_bookmark(each, f"{what}[{at}]") for at, each in enumerate(given)]
-
-
-def _bookmark(given: Any, what: str) -> dict[str, Any]:
-    _require(isinstance(given, Mapping), given, what, "is a dict with name, selection, open, camera")
-    _check_keys(given, ("name", "selection", "open", "camera"), what)
-    checks: dict[str, Callable[[Any, str], Any]] = {"name": _text, "open": _paths, "camera": _camera}
-    if missing := [key for key in checks if key not in given]:
-        raise TraitError(f"{what} lacks {', '.join(missing)}.")
-    selection = given.get("selection")
-    usable = selection is None or (isinstance(selection, Mapping) and {"kind", "name"} <= set(selection))
-    _require(usable, selection, f"{what}['selection']", "is None or a dict with kind and name")
-    checked = {key: check(given[key], f"{what}['{key}']") for key, check in checks.items()}
-    return {**checked, "selection": None if selection is None else dict(selection)}
-
-
-def _brief(given: Any, what: str) -> bool:
-    _require(isinstance(given, bool), given, what, "is True or False")
-    return bool(given)
-
-
-_VIEW: Final[Mapping[str, Callable[[Any, str], Any]]] = {
-    "open": _paths,
-    "camera": _camera,
-    "column_height": _number,
-    "brief": _brief,
-    "search": _text,
-    "color": lambda given, what: None if given is None else _text(given, what),
-    "bookmarks": _bookmarks,
+_TEXT: Final[_Kind] = ("a str", lambda value: isinstance(value, str))
+_ANY_NUMBER: Final = _number("a finite number", -sys.float_info.max)
+_CAMERA: Final = {"x": _ANY_NUMBER, "y": _ANY_NUMBER, "zoom": _number("a number above 0", sys.float_info.min)}
+_BOOKMARK: Final[Mapping[str, Any]] = {
+    "name": _TEXT,
+    "open": [_TEXT],
+    "camera": _CAMERA,
+    "selection": (
+        "None or a dict with kind and name",
+        lambda value: value is None or (isinstance(value, Mapping) and {"kind", "name"} <= set(value)),
+    ),
 }
-"""Key of `ModelGraph.view` → function that checks its value and returns it in the form for the browser."""
+_VIEW: Final[Mapping[str, Any]] = {
+    "open": [_TEXT],
+    "camera": _CAMERA,
+    "column_height": _number("a number, 0 or more", 0),
+    "brief": ("True or False", lambda value: isinstance(value, bool)),
+    "search": _TEXT,
+    "color": ("a str or None", lambda value: isinstance(value, str | None)),
+    "bookmarks": [_BOOKMARK],
+}
+"""Key of `ModelGraph.view` → what it holds: a kind, a list of one, or a dict with all of some keys."""
+
+
+def _checked(value: Any, kind: Any, what: str, *, optional: Collection[str] = ("selection",)) -> Any:
+    """Return a value in the form for the browser; raise `TraitError` with what is wrong in it."""
+    if isinstance(kind, list):
+        if not isinstance(value, Iterable) or isinstance(value, str | Mapping):
+            raise TraitError(f"{what} is a list, not {quoted(repr(value))}.")
+        return [_checked(element, kind[0], f"{what}[{at}]") for at, element in enumerate(value)]
+    if not isinstance(kind, Mapping):
+        if not kind[1](value):
+            raise TraitError(f"{what} is {kind[0]}, not {quoted(repr(value))}.")
+        return dict(value) if isinstance(value, Mapping) else value
+    if not isinstance(value, Mapping):
+        raise TraitError(f"{what} is a dict with {', '.join(kind)}, not {quoted(repr(value))}.")
+    for key in value:
+        if key not in kind:
+            near = closest_text(str(key), kind)
+            raise TraitError(f"{what} has no {quoted(str(key))}. {near} It has {', '.join(kind)}.")
+    if missing := [key for key in kind if key not in value and key not in optional]:
+        raise TraitError(f"{what} lacks {', '.join(missing)}. It has {', '.join(kind)}.")
+    keys = [key for key in kind if key in value or key == "selection"]
+    return {key: _checked(value.get(key), kind[key], f"{what}['{key}']") for key in keys}

@@ -213,7 +213,7 @@ class SimplificationPanel(PairWidget):
         target = _target(path)
         if not replace and os.path.lexists(target):
             return Reply({"path": str(target), "exists": True})
-        written = self.save(target, replace=True)
+        written = self.simplification.model.save(target)
         return Reply({"path": str(written), "exists": False, "size": bytes_text(written.stat().st_size)})
 
 

@@ -47,7 +47,7 @@ def click(lab: JupyterPage) -> None:
     loop.toggle(body)
     lab.screenshot("02-loop-closed", loop.root)
     loop.toggle(body)
-    convolution = lab.kernel.evaluate("next(n.name for n in onnx_nb.Graph.of(kept).nodes if n.op_type == 'Conv')")
+    convolution = lab.kernel.evaluate("next(n.name for n in onnx_nb.types.Graph.of(kept).nodes if n.op_type == 'Conv')")
     loop.click(convolution, "node")
     expect(loop.root.get_by_label("Inspector")).to_contain_text("weight")
     lab.screenshot("02-loop-conv", loop.root)

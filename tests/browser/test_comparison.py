@@ -230,7 +230,7 @@ ipywidgets.VBox([g, panel])"""
     assert copied.partition("=")[0] == "nodes_to_exclude"
     assert sorted(ast.literal_eval(copied.partition("=")[2])) == sorted(nodes)
     curve.get_by_role("button", name="Worst first").click()
-    count = lab.kernel.evaluate("len(onnx_nb.exclusion_curve(c).steps) - 1")
+    count = lab.kernel.evaluate("len(onnx_nb.types.ExclusionCurve.of(c).steps) - 1")
     expect(panel.get_by_role("button", name=f"In float ({count})")).to_be_visible()
     lab.page.set_viewport_size({"width": 900, "height": 1000})
     lab.screenshot(f"quantized-curve-{lab.theme}", panel)
@@ -242,7 +242,7 @@ def test_thresholds_of_a_loaded_comparison_are_changed_in_the_panel(lab: Jupyter
     planted = clipped(Sound("conv"), 2)
     c = onnx_nb.compare(planted.reference, planted.candidate, onnx_nb.random_feeds(planted.reference, 0))
     c.save(tmp_path / "c.errors")
-    code = f"import onnx_nb\nc = onnx_nb.Comparison.load({str(tmp_path / 'c.errors')!r})\nc"
+    code = f"import onnx_nb\nc = onnx_nb.types.Comparison.load({str(tmp_path / 'c.errors')!r})\nc"
     lab.open(lab.server.write("loaded.ipynb", code)).run_all()
     panel = lab.widget("comparison")
     points = panel.get_by_role("grid", name="Points")
@@ -400,7 +400,8 @@ def test_two_views_of_a_panel_stay_in_step(lab: JupyterPage) -> None:
 def test_a_page_works_from_disk(browser: Browser, tmp_path: Path, theme: str) -> None:
     names: dict[str, object] = {}
     exec(FAULTY.replace("ipywidgets, ", ""), names)  # noqa: S102 - the cell above
-    from onnx_nb import Comparison, ComparisonPanel
+    from onnx_nb import ComparisonPanel
+    from onnx_nb.types import Comparison
 
     c = names["c"]
     assert isinstance(c, Comparison)

@@ -76,6 +76,30 @@ def test_a_double_click_shows_a_live_model(themed_lab: JupyterPage) -> None:
     assert lab.errors == []
 
 
+def test_no_python_beside_the_model_runs(lab: JupyterPage) -> None:
+    copied(lab, "stranger/model.onnx")
+    folder = lab.server.root / "stranger"
+    for name in (
+        "onnx_nb",
+        "numpy",
+        "google",
+        "onnx",
+        "onnxruntime",
+        "ipywidgets",
+        "anywidget",
+        "matplotlib",
+        "graphviz",
+    ):
+        (folder / f"{name}.py").write_text("import pathlib; pathlib.Path(__file__).with_suffix('.ran').touch()")
+    graph = GraphWidget(lab.browse().double_click("stranger").double_click("model.onnx").document())
+    graph.click("r13")
+    graph.press("Output")
+    graph.extract()
+    assert lab.kernel.evaluate("__import__('os').getcwd()") == str(folder)
+    assert list(folder.glob("*.ran")) == []
+    assert lab.errors == []
+
+
 def test_a_tab_survives_a_reload_and_follows_its_file(lab: JupyterPage) -> None:
     shutil.rmtree(lab.server.root / "folder", ignore_errors=True)  # of a run before this one
     copied(lab, "folder/before.onnx")

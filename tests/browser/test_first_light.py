@@ -56,7 +56,7 @@ def computes_the_same(model, submodel):
 
 # runs in the kernel: names of the outputs of main nodes of one op, in an order in which they can run
 OUTPUTS_OF = """
-graph = onnx_nb.Graph.of(model)
+graph = onnx_nb.types.Graph.of(model)
 
 def outputs_of(op):
     return [graph.nodes[i].output[0] for i in graph.order if graph.nodes[i].op_type == op]

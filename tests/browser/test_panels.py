@@ -302,7 +302,7 @@ def test_profiles_are_compared_saved_and_opened_in_another_notebook(lab: Jupyter
     message = lab.kernel.evaluate("p.message")
     lab.command("docmanager:save")
 
-    reading = f"import onnx_nb\np = onnx_nb.Profile.load({str(file)!r}, {str(path)!r})\nonnx_nb.ProfilePanel(p)"
+    reading = f"import onnx_nb\np = onnx_nb.types.Profile.load({str(file)!r}, {str(path)!r})\nonnx_nb.ProfilePanel(p)"
     lab.open(lab.server.write("loaded.ipynb", reading)).run_all()
     panel = lab.widget("profile")
     expect(panel).to_contain_text(message)

@@ -108,7 +108,7 @@ def test_what_a_search_in_resnet_finds_is_lit_in_the_picture(lab: JupyterPage) -
     path = models.exported("resnet50", dynamo=True)
     graph = opened(lab, "search-resnet", path)
     search = SearchBox(graph)
-    lab.kernel.run("wide = [n for n in onnx_nb.Graph.of(g.model).nodes if n.op_type == 'Conv']")
+    lab.kernel.run("wide = [n for n in onnx_nb.types.Graph.of(g.model).nodes if n.op_type == 'Conv']")
     convolutions = lab.kernel.evaluate("[n.name for n in wide]")
 
     picture = "root.querySelector('canvas').toDataURL()"

@@ -134,6 +134,19 @@ def run_action(folder: Path, inputs: dict[str, str], *, installs: bool = False) 
     return 0, output, (runner / "github_step_summary").read_text()
 
 
+def test_the_action_runs_no_python_of_the_pull_request(repository: Path) -> None:
+    trap = "import pathlib; pathlib.Path(__file__).with_suffix('.ran').touch()\n"
+    for name in ("onnx_nb", "numpy", "google", "onnx", "pip", "json", "sitecustomize"):
+        Path(f"{name}.py").write_text(trap)
+    git("add", ".")
+    status, output, summary = run_action(repository, {"base": git("rev-parse", "HEAD").strip()})
+    assert status == 0, output
+    assert "net.onnx" in summary
+    for step in steps():
+        assert "python -m" not in step.get("run", ""), "python -m puts the checkout first on the path"
+    assert not list(repository.rglob("*.ran"))
+
+
 def test_the_action_writes_a_summary_and_pages_from_a_shallow_checkout(repository: Path) -> None:
     git("commit", "-qm", "Two")
     base, shallow = git("rev-parse", "HEAD~1").strip(), repository.parent / "shallow"

@@ -39,14 +39,14 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 LINES = {
     "onnx": ("one.onnx", onnx_nb.ModelView),
-    "onnx_summary": ("one", onnx_nb.Summary),
+    "onnx_summary": ("one", onnx_nb.types.Summary),
     "onnx_extract": ("one --inputs a --outputs i", onnx_nb.Model),
-    "onnx_simplify": ("one.onnx --check-n 1", onnx_nb.Simplification),
-    "onnx_diff": ("one one.onnx", onnx_nb.Diff),
-    "onnx_compare": ("one one.onnx", onnx_nb.Comparison),
-    "onnx_capture": ("one --tensors a", onnx_nb.Capture),
-    "onnx_profile": ("one --runs 2", onnx_nb.Profile),
-    "onnx_audit": ("one.onnx", onnx_nb.Audit),
+    "onnx_simplify": ("one.onnx --check-n 1", onnx_nb.types.Simplification),
+    "onnx_diff": ("one one.onnx", onnx_nb.types.Diff),
+    "onnx_compare": ("one one.onnx", onnx_nb.types.Comparison),
+    "onnx_capture": ("one --tensors a", onnx_nb.types.Capture),
+    "onnx_profile": ("one --runs 2", onnx_nb.types.Profile),
+    "onnx_audit": ("one.onnx", onnx_nb.types.Audit),
 }
 
 

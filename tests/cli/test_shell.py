@@ -14,7 +14,6 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,13 @@ import pytest
 
 import onnx_nb
 from onnx_nb.analysis.simplify import editor, known_graph, rounds
+from onnx_nb.cli.record import schema
 from onnx_nb.cli.shell import main, program
 from onnx_nb.cli.verbs import VERBS
 from tests import models
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g (float[n, 3] x) => (float[n, 3] z) '
-SCHEMA = json.loads(resources.files("onnx_nb.cli").joinpath("schema.json").read_text(encoding="utf-8"))
+SCHEMA = schema()
 
 
 @pytest.fixture

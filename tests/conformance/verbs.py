@@ -16,8 +16,8 @@ from onnx import ModelProto, ValueInfoProto
 
 import onnx_nb
 from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.run import session
-from onnx_nb.analysis.simplify.rules_fusion import RANDOM as RANDOM_OPERATORS
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.graph_columns import columns
 from tests.conformance.cases import Case, Runnable, plain, same_bits
@@ -331,4 +331,4 @@ def close(found: Any, expected: Any) -> bool:
 
 def draws(proto: ModelProto) -> int:
     """How many nodes of the main graph draw random numbers."""
-    return sum(node.op_type in RANDOM_OPERATORS or node.op_type == "Dropout" for node in proto.graph.node)
+    return sum(node.op_type in names_where("random") or node.op_type == "Dropout" for node in proto.graph.node)

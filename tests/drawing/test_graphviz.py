@@ -582,9 +582,9 @@ def test_without_dot_the_text_is_there_and_drawing_says_what_is_missing(monkeypa
 
 
 def test_wrong_arguments_are_explained() -> None:
-    with pytest.raises(TypeError, match=r"takes direction as 'down' or 'right', not 'up'"):
+    with pytest.raises(OnnxNbError, match=r"no direction 'up'.* Use 'down' or 'right'"):
         to_graphviz(models.one_node(), direction="up")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"takes theme as 'light' or 'dark', not 'auto'"):
+    with pytest.raises(OnnxNbError, match=r"no theme 'auto'.* Use 'light' or 'dark'"):
         to_graphviz(models.one_node(), theme="auto")  # type: ignore[arg-type]
     with pytest.raises(OnnxNbError, match=r"no scope is called 'layers.60'.*'layers.6'"):
         to_graphviz(models.chain(1000), open=["layers.60"])

@@ -59,7 +59,7 @@ def test_an_error_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_rank_that_no_array_has_counts_as_unknown() -> None:
-    graph = onnx_nb.Graph.of(hostile.high_rank())
+    graph = onnx_nb.types.Graph.of(hostile.high_rank())
     kinds = {name: graph.type_of(graph.value(name)) for name in ("x", "w", "h", "y")}
     assert {kind.dtype for kind in kinds.values()} == {"float32"}
     assert {kind.shape for kind in kinds.values()} == {None}

@@ -13,11 +13,12 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb import DiffPanel, Graph, ModelGraph, SimplificationPanel, capture, load, simplify
+from onnx_nb import DiffPanel, ModelGraph, SimplificationPanel, capture, load, simplify
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.overlays import overlay
 from onnx_nb.analysis.view.result_columns import captured_entries, statistics_columns, weight_entries
 from onnx_nb.drawing.html import bake
+from onnx_nb.types import Graph
 from tests import models
 
 if TYPE_CHECKING:

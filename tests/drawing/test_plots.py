@@ -93,7 +93,7 @@ def test_a_histogram_has_the_counts(kind: str) -> None:
     assert len(plot_histogram(c, "r1").axes) == 2
 
 
-def network() -> tuple[onnx_nb.Capture, np.ndarray]:
+def network() -> tuple[onnx_nb.types.Capture, np.ndarray]:
     values = np.random.default_rng(2).standard_normal((4, 50_000)).astype(np.float32)
     values[0, :2] = -19.5, 17
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
@@ -140,7 +140,7 @@ def test_what_a_range_clips_is_shaded() -> None:
 
 def test_a_range_without_values_is_refused(tmp_path: Path) -> None:
     cap, _ = network()
-    table = onnx_nb.Calibration.load(onnx_nb.calibrate(cap).save(tmp_path / "cache.json"))
+    table = onnx_nb.types.Calibration.load(onnx_nb.calibrate(cap).save(tmp_path / "cache.json"))
     with pytest.raises(OnnxNbError, match=r"no values of 'x'.*A table from a file has ranges only"):
         plot_histogram(table, "x")
     with pytest.raises(OnnxNbError, match="tensor 'z' has no range"):

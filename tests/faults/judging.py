@@ -66,7 +66,7 @@ class Sound:
             warnings.simplefilter("ignore")
             onnx.save(onnx_nb.export(self.module, (), self.kwargs, **modules.EXPORTS[exporter]).to_proto(), path)
 
-    def _feeds(self, recording: onnx_nb.Recording) -> dict[str, NDArray[Any]]:
+    def _feeds(self, recording: onnx_nb.types.Recording) -> dict[str, NDArray[Any]]:
         given = {slot.label: recording.value(slot.value) for slot in recording.calls[0].inputs}
         names = [port.name for port in self.proto.graph.input]
         rest = [array for name, array in given.items() if name not in names]
@@ -221,7 +221,7 @@ def changed(right: NDArray[Any], other: NDArray[Any]) -> bool:
 class Judge:
     """Judges the points of one comparison."""
 
-    def __init__(self, sound: Sound, fault: Planted, found: onnx_nb.TorchComparison) -> None:
+    def __init__(self, sound: Sound, fault: Planted, found: onnx_nb.types.TorchComparison) -> None:
         self.sound, self.fault, self.found = sound, fault, found
         graph = fault.proto.graph
         self.makers = {name: node for node in graph.node for name in node.output if name}
@@ -241,7 +241,7 @@ class Judge:
             todo += node.input
         return list(found.values())
 
-    def point(self, point: onnx_nb.Point | None) -> str:
+    def point(self, point: onnx_nb.types.Point | None) -> str:
         """Return why a point of the comparison is wrong; "" if it is right."""
         if point is None:
             return "none: nothing stands out"
@@ -262,7 +262,7 @@ class Judge:
             return f"named: {point.name}"
         return ""
 
-    def is_mispaired(self, point: onnx_nb.Point) -> bool:
+    def is_mispaired(self, point: onnx_nb.types.Point) -> bool:
         """Return whether a point's tensor carries another value than its name in the sound export."""
         recorded, carried = self.found.recording, self.sound.values.get(point.candidate)
         assert recorded is not None
@@ -271,7 +271,7 @@ class Judge:
     def _has_children(self, path: str) -> bool:
         return any(True for _ in self.sound.module.get_submodule(path).children())
 
-    def drill(self, first: onnx_nb.Point | None) -> tuple[str, str]:
+    def drill(self, first: onnx_nb.types.Point | None) -> tuple[str, str]:
         """Return why the drill of a point, or of the faulty module if it is wrong, lacks the faulty operation.
 
         Then why the operation that the drill names is not the faulty one.
@@ -295,7 +295,7 @@ class Judge:
             return "", pointed
         return f"{path or 'model'}: {why}", pointed
 
-    def _operation(self, point: onnx_nb.Point, stops: set[str]) -> str:
+    def _operation(self, point: onnx_nb.types.Point, stops: set[str]) -> str:
         """Return why a point of a drill is not the faulty operation."""
         nodes = self.region(point.candidate, stops)
         steps = {self._step(node) for node in nodes if node.op_type not in _MOVING}

@@ -34,7 +34,7 @@ class Given:
 
     def names(self, model: onnx_nb.Model, count: int) -> list[str]:
         """Choose names of tensors."""
-        known = onnx_nb.Graph.of(model).value_names
+        known = onnx_nb.types.Graph.of(model).value_names
         return self.random.sample(known, min(count, len(known))) or ["x"]
 
     def outputs(self, model: onnx_nb.Model) -> list[str]:
@@ -44,8 +44,14 @@ class Given:
 
 def _look(given: Given) -> None:
     model = given.model
-    texts = [repr(model), repr(model.inputs), repr(model.outputs), str(model.nbytes), repr(onnx_nb.Graph.of(model))]
-    texts += [problem.message for problem in onnx_nb.Graph.of(model).problems]
+    texts = [
+        repr(model),
+        repr(model.inputs),
+        repr(model.outputs),
+        str(model.nbytes),
+        repr(onnx_nb.types.Graph.of(model)),
+    ]
+    texts += [problem.message for problem in onnx_nb.types.Graph.of(model).problems]
     "".join(texts).encode()
 
 
@@ -74,7 +80,7 @@ def _costs(given: Given) -> None:
 
 def _inspect(given: Given) -> None:
     model = given.model
-    graph = onnx_nb.Graph.opened(model)
+    graph = onnx_nb.types.Graph.opened(model)
     for kind, count in (("node", graph.node_count), ("tensor", graph.value_count)):
         for index in range(min(count, FEW)):
             reply = {**inspect(model, kind, index).to_json(), "figures": figures(model, kind, index)}
@@ -152,7 +158,7 @@ def _profile(given: Given) -> None:
     found.message.encode()
     found.rows("node")
     found.save(given.folder / "profile.json")
-    onnx_nb.Profile.load(given.folder / "profile.json", model)
+    onnx_nb.types.Profile.load(given.folder / "profile.json", model)
 
 
 LOOK: Final[Mapping[str, Callable[[Given], object]]] = {

@@ -71,7 +71,7 @@ def test_the_model_of_a_closed_widget_is_freed() -> None:
     seen: list[weakref.ref[Any]] = []
     for _ in range(5):
         view = onnx_nb.ModelView(models.light("squeezenet"))
-        seen += [weakref.ref(view), weakref.ref(view.model), weakref.ref(onnx_nb.Graph.of(view.model))]
+        seen += [weakref.ref(view), weakref.ref(view.model), weakref.ref(onnx_nb.types.Graph.of(view.model))]
         view.close()
         del view
     gc.collect()

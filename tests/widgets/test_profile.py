@@ -11,9 +11,10 @@ import onnx.parser
 import pytest
 
 import onnx_nb
-from onnx_nb import ModelGraph, OnnxNbError, Profile, ProfilePanel, profile
+from onnx_nb import ModelGraph, OnnxNbError, ProfilePanel, profile
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.notebook.display import widget_of
+from onnx_nb.types import Profile
 from tests import models
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ import pytest
 import traitlets
 
 import onnx_nb
-from onnx_nb import ExtractionError, Graph, ModelGraph, ModelSummary, ModelView
+from onnx_nb import ExtractionError, ModelGraph, ModelSummary, ModelView
 from onnx_nb.analysis.view.columns import Columns
+from onnx_nb.types import Graph
 from onnx_nb.widgets._channel import Call
 from tests import models
 from tests.analysis.submodel.test_extraction import BRANCHES
@@ -66,10 +67,10 @@ def test_a_view_is_checked() -> None:
     widget.view = {"open": ["a"], "search": "op:Add", "color": None, "bookmarks": [mark]}
     assert widget.view["bookmarks"] == [{**mark, "selection": None}]
     for wrong, message in (
-        ({"serach": ""}, "Did you mean 'search'"),
-        ({"open": "encoder"}, r"view\['open'\] is a list of paths"),
+        ({"serach": ""}, "Closest names: 'search'"),
+        ({"open": "encoder"}, r"view\['open'\] is a list, not"),
         ({"camera": {"x": 0, "y": 0}}, "x, y, zoom"),
-        ({"camera": {"x": 0, "y": 0, "zoom": 0}}, "zoom above 0"),
+        ({"camera": {"x": 0, "y": 0, "zoom": 0}}, r"\['zoom'\] is a number above 0"),
         ({"bookmarks": [{"name": "first"}]}, r"view\['bookmarks'\]\[0\] lacks open, camera"),
     ):
         with pytest.raises(traitlets.TraitError, match=message):

@@ -46,6 +46,7 @@ from onnx_nb.analysis.compare.thresholds import (
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import count_text, quoted, shape_text
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
+from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.match.diff import diff
 from onnx_nb.analysis.match.node_matching import HOW, Matching
 from onnx_nb.analysis.model.model import ModelLike, label_of, load
@@ -66,26 +67,10 @@ _Side = Running | Recorded
 QUANTIZED: Final = "_quantized"
 """Suffix that it appends to the name of the quantized copy, where operators compute on integers."""
 
-_ACTIVATIONS: Final = frozenset(("Relu", "Clip"))
-"""Operators that quantization removes, as the range of the integers has the same effect."""
-
 _DOUBTFUL: Final = ("structure", "values")
 """Ways of matching for which only what is computed from a value can speak."""
 _WEAK: Final = ("", "order", "place")
 """Kinds of node matches that are ambiguous, and not used for values."""
-
-# indices of a node's inputs that hold the scale and the zero point of its output
-_SCALES: Final = {
-    "QuantizeLinear": (1, 2), "QLinearConv": (6, 7), "QLinearMatMul": (6, 7), "QGemm": (7, 8), "QLinearAdd": (6, 7),
-    "QLinearMul": (6, 7), "QLinearSigmoid": (3, 4), "QLinearLeakyRelu": (3, 4), "QLinearSoftmax": (3, 4),
-    "QLinearAveragePool": (3, 4), "QLinearGlobalAveragePool": (3, 4), "QLinearReduceMean": (3, 4),
-    "QLinearConcat": (0, 1), "QLinearWhere": (7, 8),
-}  # fmt: skip
-_MOVES: Final = frozenset((
-    "MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Gather", "Slice", "Split", "Identity",
-    "Resize", "Pad", "DepthToSpace", "SpaceToDepth", "Expand",
-))  # fmt: skip
-"""Operators that move integers without changing them, and so keep their scale."""
 
 
 @known_arguments
@@ -492,9 +477,9 @@ def _options(
         if len(readers) == 1:
             made = graph.node_outputs(readers[0]).tolist()
             fused = yours.get(graph.value_names[made[0]], -1) if made else -1
-            if fused >= 0 and _operator(graph, made[0]) in _ACTIVATIONS:
+            if fused >= 0 and _operator(graph, made[0]) in names_where("clips"):
                 known.append(Option(value, fused, "fused"))
-        if _operator(graph, value) in _ACTIVATIONS:
+        if _operator(graph, value) in names_where("clips"):
             read = next(iter(graph.node_inputs(int(graph.producer[value])).tolist()), -1)
             known += [
                 option._replace(how="fused")
@@ -529,11 +514,12 @@ def _scale(graph: Graph, value: int) -> tuple[str, str] | None:
             found = [f"{base}_scale", f"{base}_zero_point"]
             break
         inputs = graph.node_inputs(int(graph.producer[value])).tolist()
-        if op in _SCALES:
-            read = [inputs[place] if place < len(inputs) else -1 for place in _SCALES[op]]
+        known_op = facts(op)
+        if known_op.out[0] >= 0:
+            read = [inputs[place] if 0 <= place < len(inputs) else -1 for place in known_op.out]
             found = [graph.value_names[each] if each >= 0 else "" for each in read]
             break
-        if op not in _MOVES or not inputs or inputs[0] < 0:
+        if known_op.moves != (0,) or known_op.category == "cast" or not inputs or inputs[0] < 0:
             return None
         value = inputs[0]
     else:

@@ -27,7 +27,7 @@ RTOL: Final = 1e-3
 ATOL: Final = 1e-5
 """Default absolute tolerance."""
 LOOKED_AT: Final = 1 << 16
-"""Maximum number of elements of a tensor that are compared."""
+"""Elements of a tensor that `between` looks at, evenly spaced; `ErrorStats` has all of them."""
 
 Number = bool | int | float | complex | str
 

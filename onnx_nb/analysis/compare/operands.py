@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.formatting import quoted
+from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.tensors import attribute, attributes, numpy_dtype
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _LONGEST: Final = 8
 """Maximum number of nodes traced between an initializer and its reader."""
 TRANSPARENT: Final = frozenset((
-    "Identity", "Transpose", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "QuantizeLinear", "DequantizeLinear",
+    *names_where("view") - {"Dropout"}, "Transpose", "Cast", "QuantizeLinear", "DequantizeLinear",
 ))  # fmt: skip
 """Operators through which a weight is traced."""
 
@@ -65,18 +66,20 @@ class _Inputs(NamedTuple):
 
 
 INTEGERS: Final[Mapping[str, _Inputs]] = {
-    "QLinearConv": _Inputs(3, 4, 5, 8, 1, axis=0),
-    "QLinearMatMul": _Inputs(3, 4, 5),
-    "QGemm": _Inputs(3, 4, 5, 6, 1),
-    "MatMulInteger": _Inputs(1, -1, 3),
-    "ConvInteger": _Inputs(1, -1, 3, axis=0),
-    "DynamicQuantizeMatMul": _Inputs(1, 2, 3, 4),
-    "MatMulIntegerToFloat": _Inputs(1, 3, 5, 6),
+    op: _Inputs(
+        known.weights[0],
+        *known.scales[known.weights[0]],
+        bias=known.bias,
+        data_scale=known.scales.get(0, (-1,))[0] if known.out[0] >= 0 else -1,
+        axis=0 if known.like == "Conv" else -1,
+    )
+    for op in names_where("integers")
+    if len((known := facts(op)).weights) == 1 and known.weights[0] in known.scales
 }
 """Operators on integers; for `weight_of` their inputs 1 and 2 are weight and bias."""
 
 
-PACKED: Final = {"MatMulNBits": 1, "GatherBlockQuantized": 0}
+PACKED: Final = {op: facts(op).weights[0] for op in names_where("blocks")}
 """Operator with several integers in a byte → index of its input that holds them."""
 
 
@@ -86,8 +89,9 @@ def weight_of(graph: Graph, node: int, place: int) -> Operand | None:
     known = INTEGERS.get(op)
     if op in PACKED:
         return _of_blocks(graph, node) if place == PACKED[op] else None
-    if op in ("QLinearAdd", "QLinearMul") and place in (0, 1):
-        known, place = _Inputs(3 * place, 3 * place + 1, 3 * place + 2), 1
+    slots = list(facts(op).scales.items())
+    if known is None and facts(op).quantized == "integers" and len(slots) == 2 and place in (0, 1):  # QLinearAdd
+        known, place = _Inputs(slots[place][0], *slots[place][1]), 1
     if known is None or place not in (1, 2, known.weight, known.bias):
         found = _traced(graph, input_of(graph, node, place))
         is_table = found is not None and op == "Gather" and found.array.dtype.kind in "iu"

@@ -29,6 +29,7 @@ from onnx_nb.analysis.compare.rounding import (
 )
 from onnx_nb.analysis.compare.thresholds import CLIPPED_SHARE, LEVELS_OF_CHANNEL, SCALE_EXCESS
 from onnx_nb.analysis.formatting import quoted, share_text
+from onnx_nb.analysis.graph.operators import facts, variants
 from onnx_nb.analysis.model.tensors import attributes, listed
 
 if TYPE_CHECKING:
@@ -53,12 +54,13 @@ def precision_of(graph: Graph, nodes: Iterable[int]) -> float:
     known, names, bits = graph.model.initializers, graph.value_names, list[int]()
     for node in nodes:
         op, _ = graph.operators[int(graph.op_index[node])]
-        if op in PACKED:
+        quantized = facts(op).quantized
+        if quantized == "packed":
             bits.append(int(attributes(graph.nodes[node]).get("bits", 4)))
         elif op == "Cast":
             target = int(attributes(graph.nodes[node]).get("to", 0))
             bits += [_BITS[target]] if target in (TensorProto.FLOAT16, TensorProto.BFLOAT16) else []
-        elif "uantize" in op or "QLinear" in op or op.endswith("Integer") or op == "QGemm":
+        elif quantized:
             read = [names[value] for value in graph.node_inputs(node).tolist() if value >= 0]
             of_weights = [_BITS[kind] for name in read if name in known and (kind := known[name].dtype) in _BITS]
             bits += of_weights or [8]
@@ -67,7 +69,7 @@ def precision_of(graph: Graph, nodes: Iterable[int]) -> float:
 
 def quantizes(graph: Graph) -> bool:
     """Return whether any node of a model rounds to integers, or reads such weights."""
-    return any(op in PACKED or "uantize" in op or "QLinear" in op or op == "QGemm" for op, _ in graph.operators)
+    return any(facts(op).quantized for op, _ in graph.operators)
 
 
 # --- what it costs --------------------------------------------------------------------------------------------------
@@ -79,8 +81,6 @@ a few channels, and the others are lost."""
 
 _TOGETHER: Final = 1 << 18
 """Number of values of equal arrays that are judged at once."""
-_NATURAL: Final = {"Softmax": (0.0, 1.0), "Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0)}
-"""Operators whose scale quantizers derive from the range of the function, whatever its values."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -416,25 +416,11 @@ def _task(name: str, node: str, site: _Site, array: NDArray[Any], op: str, axis:
     else:
         given = (site.scale, site.zero, site.back_scale, site.back_zero)
         numbers = tuple(each.reshape(-1)[:1, None].astype(np.float64) for each in given)  # type: ignore[assignment]
-    natural = next((ends for key, ends in _NATURAL.items() if key in op), None)
+    ends = facts(op).range
+    natural = ends if ends is not None and math.isfinite(ends[1]) else None
     return _Task(name, node, rows, numbers, site.zero.dtype, is_wide, natural)
 
 
-_SECOND: Final = frozenset((
-    "Conv", "ConvInteger", "ConvTranspose", "BatchNormalization", "InstanceNormalization", "GroupNormalization", "LRN",
-    "MaxPool", "AveragePool", "LpPool", "GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool",
-))  # fmt: skip
-"""Operators whose channels are on axis 1."""
-_LAST: Final = frozenset((
-    "LayerNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
-    "RMSNormalization", "Gemm", "QGemm", "MatMulNBits", "GatherBlockQuantized", "BiasGelu",
-))  # fmt: skip
-"""Operators whose channels are on the last axis, as are those of a MatMul by a weight."""
-_ELEMENTWISE: Final = frozenset((
-    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Add", "Sub", "Mul", "Div", "Identity", "Cast",
-    "Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "Erf", "Gelu", "Elu", "HardSwish", "HardSigmoid", "Swish",
-))  # fmt: skip
-"""Operators that keep channels where they are."""
 _NEARBY: Final = 32
 """Maximum number of values around one that are asked for its channels."""
 
@@ -446,16 +432,21 @@ def _channel_axis(graph: Graph, value: int, ndim: int) -> int:
         for node in (int(graph.producer[each]), *graph.consumers(each).tolist()):
             if not 0 <= node < graph.main_count or len(near) > _NEARBY:
                 continue
-            op, inputs = graph.op_type(node).removeprefix("QLinear"), graph.node_inputs(node).tolist()
-            if op in _SECOND or op in _LAST:
-                return 1 if op in _SECOND else -1
+            known, inputs = facts(graph.op_type(node)), graph.node_inputs(node).tolist()
+            if known.channels is not None:
+                return known.channels
             shapes = {read: _weight_shape(graph, read) for read in inputs if read >= 0}
             weights = [shape for shape in shapes.values() if shape is not None and max(shape, default=1) > 1]
-            if "MatMul" in op and any(len(shape) == 2 for shape in weights) and shapes[inputs[0]] is None:
+            if (
+                graph.op_type(node) in variants("MatMul")
+                and any(len(shape) == 2 for shape in weights)
+                and shapes[inputs[0]] is None
+            ):
                 return -1
-            if op not in _ELEMENTWISE:
+            is_rounding = known.quantized in ("rounds", "dequantizes")
+            if not is_rounding and known.traits.isdisjoint(("pointwise", "broadcast")):
                 continue
-            if weights and "uantize" not in op:
+            if weights and not is_rounding:
                 return -1 if weights[0][-1] > 1 else 1
             values = [*(read for read, shape in shapes.items() if shape is None), *graph.node_outputs(node).tolist()]
             near += [found for found in values if found not in near]
@@ -581,7 +572,7 @@ def weights(
     found = []
     for node in nodes:
         for place in _WEIGHT_PLACES.get(graph.op_type(node), range(len(graph.node_inputs(node)))):
-            if graph.op_type(node) in _NO_READERS:
+            if graph.op_type(node) in TRANSPARENT:
                 continue
             held = weight_of(graph, node, place)
             if held is None or held.integers is None:
@@ -617,8 +608,6 @@ def float_name(name: str) -> str:
 
 _BASE: Final = re.compile(r"(_quantized|_Q\d+(G\d+)?|_DQ_Q\d+)$")
 """Suffixes of the names of quantized weights."""
-_NO_READERS: Final = frozenset(("QuantizeLinear", "DequantizeLinear", "Transpose", "Reshape", "Cast", "Identity"))
-"""Operators that pass a weight on."""
 _WEIGHT_PLACES: Final[Mapping[str, Iterable[int]]] = {
     **dict.fromkeys(INTEGERS, (1,)),
     **{op: (place,) for op, place in PACKED.items()},

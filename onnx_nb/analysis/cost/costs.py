@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import onnx.defs
 from numpy.typing import NDArray
 from onnx import TensorProto
 
@@ -20,6 +21,7 @@ from onnx_nb.analysis.cost import flops
 from onnx_nb.analysis.cost.memory import Cache, Memory, accesses, caches, liveness
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, count_text, plain_text, quoted, scaled_text, shortened
+from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import depths, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
 
 By = Literal["node", "scope"]
 
-_CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 _RUN = ("macs", "flops", "activation_bytes")
 """Metrics that depend on shapes and so may be unknown."""
 _MOVED = ("mem_access", "memory_footprint", "compute_density")
@@ -402,7 +403,11 @@ def _run_costs(found: Inference) -> tuple[Column, tuple[str, ...], Ints]:
 def _of_case(case: Case) -> tuple[tuple[float, float, float], str]:
     """Return MACs, FLOPs and activation bytes, and the reason why one of them is unknown."""
     op = plain_text(case.node.op_type)
-    macs, steps, reason = (0.0, 0.0, "") if op in _CONTROL and not case.domain else flops.count(case)
+    macs, steps, reason = (
+        (0.0, 0.0, "") if op in operators.names_where("bodies") and not case.domain else flops.count(case)
+    )
+    if reason and operators.facts(op, case.domain).cost == "?" and (inside := _of_body(case)) is not None:
+        macs, steps, reason = *inside, ""
     nbytes, no_bytes = 0.0, ""
     for place, kind in enumerate(case.outputs):
         if kind is None:
@@ -413,6 +418,34 @@ def _of_case(case: Case) -> tuple[tuple[float, float, float], str]:
         what = "the length of the strings" if kind.size is not None else "the shape" if kind.elem_type else "the type"
         nbytes, no_bytes = math.nan, no_bytes or f"{what} of output {place} is unknown"
     return (min(macs, MOST), min(steps, MOST), nbytes), reason or no_bytes
+
+
+def _of_body(case: Case) -> tuple[float, float] | None:
+    """Return MACs and FLOPs of the function that the specification defines a node by; None if they are unknown."""
+    kinds = [onnx.TypeProto() if kind is None else kind.proto for kind in case.inputs]
+    proto, version = onnx.NodeProto.FromString(case.node.SerializeToString()), case.version
+    if case.domain == "com.microsoft":  # another operator of that name may have other attributes
+        proto.domain, version = "", onnx.defs.onnx_opset_version()
+        definition = operators.schema(proto.op_type, "", version)
+        if definition is None or any(attribute.name not in definition.attributes for attribute in proto.attribute):
+            return None
+    function = operators.body(proto, version, kinds)
+    if function is None:
+        return None
+    names = [name and f"input {place}" for place, name in enumerate(case.node.input)]
+    node = onnx.NodeProto(op_type="Body", domain="body", input=names, output=case.node.output)
+    node.attribute.extend(case.node.attribute)
+    function.name, function.domain = node.op_type, node.domain
+    read = zip(names, kinds, case.values, strict=True)
+    constant = {name: onnx.numpy_helper.from_array(value, name) for name, _, value in read if value is not None}
+    infos = [onnx.ValueInfoProto(name=name, type=kind) for name, kind in zip(names, kinds, strict=True)]
+    fed = [info for info in infos if info.name and info.name not in constant]
+    made = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    graph = onnx.helper.make_graph([node], "body", fed, made, [*constant.values()])
+    imports = [onnx.helper.make_opsetid(node.domain, 1), *function.opset_import]
+    model = onnx.helper.make_model(graph, opset_imports=imports, functions=[function])
+    macs, steps = _run_costs(infer(Graph.opened(model)))[0][:2, 0].tolist()
+    return None if math.isnan(macs + steps) else (macs, steps)
 
 
 def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:

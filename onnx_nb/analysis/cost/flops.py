@@ -6,9 +6,11 @@ of matrix products, convolutions and attention, and nothing else.
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import onnx.defs
 
 from onnx_nb.analysis.formatting import plain_text, shortened
@@ -20,6 +22,10 @@ from onnx_nb.analysis.model.tensors import attribute
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from numpy.typing import NDArray
+
+    from onnx_nb.analysis.graph.operators import Operator
+
 
 class UnknownCostError(Exception):
     """Raised for a node with an unknown cost; the message is the reason."""
@@ -27,27 +33,41 @@ class UnknownCostError(Exception):
 
 def count(case: Case) -> tuple[float, float, str]:
     """Count the operations of a node in one run, without bodies and local functions."""
-    op, product = plain_text(case.node.op_type), _PRODUCTS.get((plain_text(case.node.op_type), case.domain))
-    if case.domain in operators.onnx_domains():
-        known = case.known_operator
-    else:
-        tabled = product is not None or op in _BY_OUTPUT or op in _BY_INPUT or op in _WINDOWS
-        known = case.domain == "com.microsoft" and (
-            tabled or operators.schema(op, "", onnx.defs.onnx_opset_version()) is not None
-        )
-    if not known:
+    op = plain_text(case.node.op_type)
+    facts = operators.facts(op, case.domain)
+    is_listed = facts.cost != "?" or operators.schema(op, "", onnx.defs.onnx_opset_version()) is not None
+    if not case.known_operator and not (is_listed and operators.is_contributed(op, case.domain)):
         named = shortened(f"{case.domain}.{op}" if case.domain else op, 100)
         return math.nan, math.nan, f"what operator {named} computes is not known"
     # operators of other known categories have no multiply-accumulates
-    unknown_kinds = ("linear", "other", "control")
-    has_products = product is not None or operators.CATEGORIES[operators.category(op, case.domain)] in unknown_kinds
+    has_products = facts.cost in _PRODUCTS or facts.category in ("linear", "other", "control")
     try:
-        macs, others = product(case) if product is not None else (0, _others(case, op))
+        macs, others = _counted(case, op, facts)
         return macs, 2 * macs + others, ""
     except UnknownCostError as unknown:
         return math.nan if has_products else 0.0, math.nan, str(unknown)
     except BROKEN:
         return math.nan, math.nan, f"attributes or shapes are not those of {op}"
+
+
+def _counted(case: Case, op: str, facts: Operator) -> tuple[int, int]:
+    """Return the products and the other steps of a node, by the rule of the table of operators."""
+    if facts.cost == "?":
+        raise UnknownCostError(f"the steps of {op} are not counted")
+    if facts.cost in _PRODUCTS:
+        return _PRODUCTS[facts.cost](case, facts)
+    if facts.cost in _STEPS:
+        return 0, _STEPS[facts.cost](case)
+    number, _, unit = facts.cost.partition("/")
+    steps = int(number)
+    if unit == "input":
+        return 0, steps * _read(case)
+    if unit == "tap":
+        taps: int = math.prod(attribute(case.node, "kernel_shape", ()))
+        return 0, steps * _made(case) * taps
+    if unit == "operand":
+        return 0, _made(case) * (len(case.inputs) + steps)
+    return 0, steps * _made(case) if steps else 0
 
 
 def _shape(case: Case, place: int, rank: int = 0, *, output: bool = False) -> tuple[int, ...]:
@@ -72,7 +92,7 @@ def _shape(case: Case, place: int, rank: int = 0, *, output: bool = False) -> tu
 
 
 def _has(case: Case, place: int) -> bool:
-    return place < len(case.inputs) and case.inputs[place] is not None
+    return 0 <= place < len(case.inputs) and case.inputs[place] is not None
 
 
 def _read(case: Case, place: int = 0) -> int:
@@ -85,25 +105,27 @@ def _made(case: Case) -> int:
     return math.prod(_shape(case, 0, output=True))
 
 
-def _conv(case: Case, weight: int, bias: int) -> tuple[int, int]:
+def _conv(case: Case, facts: Operator) -> tuple[int, int]:
     out = _made(case)
-    return out * math.prod(_shape(case, weight)[1:]), out if _has(case, bias) else 0
+    return out * math.prod(_shape(case, facts.weights[0])[1:]), out if _has(case, facts.bias) else 0
 
 
-def _deform_conv(case: Case) -> tuple[int, int]:
+def _deform_conv(case: Case, facts: Operator) -> tuple[int, int]:
     """Count a convolution whose taps are interpolated from four neighbors, each once for all filters that read it."""
     out, kernel = _shape(case, 0, 3, output=True), math.prod(_shape(case, 1)[2:])
     taps = math.prod(out) // max(out[1], 1) * _shape(case, 0, 3)[1] * kernel
-    macs, bias = _conv(case, 1, 3)
+    macs, bias = _conv(case, facts)
     return macs, bias + taps * (8 + _has(case, 4))  # a product and a sum for each neighbor, and the mask
 
 
-def _conv_transpose(case: Case) -> tuple[int, int]:
+def _conv_transpose(case: Case, facts: Operator) -> tuple[int, int]:
     # each element of the input is multiplied with the whole kernel
-    return _read(case) * math.prod(_shape(case, 1)[1:]), _made(case) if _has(case, 2) else 0
+    products = _read(case) * math.prod(_shape(case, facts.weights[0])[1:])
+    return products, _made(case) if _has(case, facts.bias) else 0
 
 
-def _matmul(case: Case, second: int = 1) -> tuple[int, int]:
+def _matmul(case: Case, facts: Operator) -> tuple[int, int]:
+    second = facts.weights[0]
     first, other = _shape(case, 0, 1), _shape(case, second, 1)
     rows, depth = (1, *first)[-2:]
     if len(first) > 1 and attribute(case.node, "transA", 0):
@@ -116,15 +138,15 @@ def _matmul(case: Case, second: int = 1) -> tuple[int, int]:
     return size * depth, size if attribute(case.node, "alpha", 1.0) != 1.0 else 0
 
 
-def _gemm(case: Case) -> tuple[int, int]:
-    macs, others = _matmul(case)
-    if _has(case, 2):
+def _gemm(case: Case, facts: Operator) -> tuple[int, int]:
+    macs, others = _matmul(case, facts)
+    if _has(case, facts.bias):
         out = _made(case)
-        others += out + (_read(case, 2) if attribute(case.node, "beta", 1.0) != 1.0 else 0)
+        others += out + (_read(case, facts.bias) if attribute(case.node, "beta", 1.0) != 1.0 else 0)
     return macs, others
 
 
-def _einsum(case: Case) -> tuple[int, int]:
+def _einsum(case: Case, _: Operator) -> tuple[int, int]:
     """Count the contraction of the operands from left to right, as onnxruntime does it."""
     left, arrow, result = plain_text(attribute(case.node, "equation", b"")).replace(" ", "").partition("->")
     terms = left.split(",")
@@ -179,7 +201,7 @@ def _attended(case: Case, scores: int, width: int, value_width: int, *added: int
     return scores * (width + value_width), scores * steps
 
 
-def _attention(case: Case) -> tuple[int, int]:
+def _attention(case: Case, _: Operator) -> tuple[int, int]:
     query, key, value = (_shape(case, place) for place in range(3))
     if len(query) == 4:
         batch, heads, rows, width = query
@@ -196,7 +218,7 @@ def _attention(case: Case) -> tuple[int, int]:
     return _attended(case, batch * heads * rows * columns, width, value_width, 3)
 
 
-def _multi_head(case: Case) -> tuple[int, int]:
+def _multi_head(case: Case, facts: Operator, past: int = 6, added: tuple[int, ...] = (4, 5)) -> tuple[int, int]:
     heads = max(attribute(case.node, "num_heads", 0), 1)
     query = _shape(case, 0)
     batch, rows = query[:2]
@@ -212,25 +234,65 @@ def _multi_head(case: Case) -> tuple[int, int]:
             value = _shape(case, 2)
             columns = key[2] if len(key) == 4 else key[1]
             value_width = value[3] if len(value) == 4 else value[2] // heads
-    if _has(case, 6):
-        columns += _shape(case, 6, 4)[2]
-    macs, others = _attended(case, batch * heads * rows * columns, width, value_width, 4, 5)
-    return macs, others + (math.prod(query) if _has(case, 3) else 0)
+    columns += _past(case, past, 2)
+    macs, others = _attended(case, batch * heads * rows * columns, width, value_width, *added)
+    return macs, others + (math.prod(query) if _has(case, facts.bias) else 0)
 
 
-def _packed_attention(case: Case) -> tuple[int, int]:
-    """Count com.microsoft's Attention, which also projects its input."""
-    batch, rows, _ = _shape(case, 0, 3)
-    hidden, width = _shape(case, 1, 2)
+def _past(case: Case, place: int, axis: int) -> int:
+    """Return the tokens in a cache of keys; with a buffer for more of them, input `place` + 2 is their number."""
+    if not _has(case, place):
+        return 0
+    if not attribute(case.node, "past_present_share_buffer", 0):
+        return _shape(case, place, axis + 2)[axis]
+    return int(_value(case, place + 2).item())
+
+
+def _value(case: Case, place: int) -> NDArray[Any]:
+    value = case.values[place] if place < len(case.values) else None
+    if value is None or not value.size:
+        raise UnknownCostError(f"how many tokens there are depends on input {place}")
+    return value
+
+
+def _packed_multi_head(case: Case, facts: Operator) -> tuple[int, int]:
+    """Count an attention over sequences without padding, in one tensor (tokens, hidden)."""
+    query, heads = _shape(case, 0, 2), max(attribute(case.node, "num_heads", 0), 1)
+    is_joined = len(query) == 4  # query, key and value: (tokens, heads, 3, width)
+    width = query[3] if is_joined else query[1] // heads
+    value_width = width if is_joined else _shape(case, 2, 2)[1] // heads
+    macs, others = _attended(case, heads * _pairs(case, 5), width, value_width, 6)
+    return macs, others + (math.prod(query) if _has(case, facts.bias) else 0)
+
+
+def _pairs(case: Case, place: int) -> int:
+    """Return the pairs of tokens in the same sequence; the input holds where sequences begin and end."""
+    lengths = np.diff(_value(case, place).reshape(-1)).tolist()
+    return sum(int(length) ** 2 for length in lengths)
+
+
+def _packed_tokens(case: Case, facts: Operator) -> tuple[int, int]:
+    """Count `_packed_attention` over sequences without padding."""
+    (tokens, _), (hidden, width) = _shape(case, 0, 2), _shape(case, 1, 2)
     heads = max(attribute(case.node, "num_heads", 0), 1)
     sizes = attribute(case.node, "qkv_hidden_sizes") or [width // 3] * 3
-    columns = rows + (_shape(case, 4, 5)[3] if _has(case, 4) else 0)
+    macs, others = _attended(case, heads * _pairs(case, 4), sizes[0] // heads, sizes[2] // heads, 5)
+    projected = tokens * width
+    return macs + projected * hidden, others + (projected if _has(case, facts.bias) else 0)
+
+
+def _packed_attention(case: Case, facts: Operator, past: int = 4) -> tuple[int, int]:
+    """Count com.microsoft's Attention, which also projects its input."""
+    (batch, rows, _), (hidden, width) = _shape(case, 0, 3), _shape(case, 1, 2)
+    heads = max(attribute(case.node, "num_heads", 0), 1)
+    sizes = attribute(case.node, "qkv_hidden_sizes") or [width // 3] * 3
+    columns = rows + _past(case, past, 3)
     macs, others = _attended(case, batch * heads * rows * columns, sizes[0] // heads, sizes[2] // heads)
     projected = batch * rows * width
-    return macs + projected * hidden, others + (projected if _has(case, 2) else 0)
+    return macs + projected * hidden, others + (projected if _has(case, facts.bias) else 0)
 
 
-def _grouped_attention(case: Case) -> tuple[int, int]:
+def _grouped_attention(case: Case, _: Operator) -> tuple[int, int]:
     heads, shared = attribute(case.node, "num_heads", 0), attribute(case.node, "kv_num_heads", 0)
     batch, rows, hidden = _shape(case, 0, 3)
     if not heads:
@@ -246,120 +308,138 @@ def _grouped_attention(case: Case) -> tuple[int, int]:
     return _attended(case, batch * heads * rows * columns, width, width)
 
 
-def _recurrent(case: Case, gates: int, per_cell: int) -> tuple[int, int]:
-    """Count a recurrent layer; ``per_cell`` is the number of steps of one cell after its products and biases."""
+# gates, and the steps of one cell after its products and biases
+_CELLS: Final = {
+    # 2 sums, 3 functions, a product and a sum for the reset; a difference, 2 products and a sum for the update
+    "GRU": (3, 11),
+    # 4 sums, 5 functions, 2 products and a sum for the state, a product for the output
+    "LSTM": (4, 13),
+    "RNN": (1, 2),
+}
+
+
+def _recurrent(case: Case, facts: Operator) -> tuple[int, int]:
+    gates, per_cell = _CELLS[facts.like or plain_text(case.node.op_type)]
     steps = math.prod(_shape(case, 0, 3)[:2])
-    directions, _, cells = _shape(case, 2, 3)
-    biases = 2 * gates if _has(case, 3) else 0
+    directions, first, second = _shape(case, 2, 3)
+    cells = min(first, second)  # the other axis has them for each gate
+    biases = 2 * gates if _has(case, facts.bias) else 0
     peepholes = 6 if gates == 4 and _has(case, 7) else 0  # three products and three sums
     return steps * (_read(case, 1) + _read(case, 2)), steps * directions * cells * (per_cell + biases + peepholes)
 
 
-def _linear_model(case: Case) -> tuple[int, int]:
+def _linear_model(case: Case, _: Operator) -> tuple[int, int]:
     rows = math.prod(_shape(case, 0)[:-1])
     coefficients = len(attribute(case.node, "coefficients", ()))
     return rows * coefficients, rows * len(attribute(case.node, "intercepts", ()))
 
 
-_PRODUCTS: dict[tuple[str, str], Callable[[Case], tuple[int, int]]] = {
-    ("Attention", ""): _attention,
-    ("Conv", ""): lambda case: _conv(case, 1, 2),
-    ("ConvInteger", ""): lambda case: _conv(case, 1, 9),
-    ("ConvTranspose", ""): _conv_transpose,
-    ("DeformConv", ""): _deform_conv,
-    ("Einsum", ""): _einsum,
-    ("Gemm", ""): _gemm,
-    # 2 sums, 3 functions, a product and a sum for the reset; a difference, 2 products and a sum for the update
-    ("GRU", ""): lambda case: _recurrent(case, 3, 11),
-    # 4 sums, 5 functions, 2 products and a sum for the state, a product for the output
-    ("LSTM", ""): lambda case: _recurrent(case, 4, 13),
-    ("MatMul", ""): _matmul,
-    ("MatMulInteger", ""): _matmul,
-    ("QLinearConv", ""): lambda case: _conv(case, 3, 8),
-    ("QLinearMatMul", ""): lambda case: _matmul(case, 3),
-    ("RNN", ""): lambda case: _recurrent(case, 1, 2),
-    ("LinearClassifier", "ai.onnx.ml"): _linear_model,
-    ("LinearRegressor", "ai.onnx.ml"): _linear_model,
-    ("Attention", "com.microsoft"): _packed_attention,
-    ("FusedConv", "com.microsoft"): lambda case: _conv(case, 1, 2),
-    ("FusedGemm", "com.microsoft"): _gemm,
-    ("GroupQueryAttention", "com.microsoft"): _grouped_attention,
-    ("MatMulNBits", "com.microsoft"): lambda case: (_read(case) * attribute(case.node, "N", 0), 0),
-    ("MultiHeadAttention", "com.microsoft"): _multi_head,
-}
-for _name in ("DynamicQuantizeMatMul", "FusedMatMul", "MatMulIntegerToFloat", "TransposeMatMul"):
-    _PRODUCTS[_name, "com.microsoft"] = _matmul
+def _packed_matmul(case: Case, _: Operator) -> tuple[int, int]:
+    return _read(case) * attribute(case.node, "N", 0), 0
 
 
-def _steps(operators_of: Mapping[int, str]) -> dict[str, int]:
-    return {op: steps for steps, ops in operators_of.items() for op in ops.split()}
+def _projection(case: Case, facts: Operator) -> tuple[int, int]:
+    """Count a product with a weight whose layout does not matter."""
+    out = _made(case)
+    return out * _shape(case, 0, 1)[-1], out if _has(case, facts.bias) else 0
 
 
-# Steps for each element of the first output…
-_BY_OUTPUT = _steps(
-    {
-        0: "QLinearConcat",
-        1: "BiasAdd FastGelu QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid QuickGelu",
-        2: "BatchNormalization BiasGelu DequantizeLinear",
-        3: "LpNormalization QuantizeLinear RotaryEmbedding",
-        4: "RMSNormalization SimplifiedLayerNormalization",
-        5: "LogSoftmax MeanVarianceNormalization QLinearSoftmax SkipSimplifiedLayerNormalization Softmax",
-        6: "BiasSoftmax",
-        7: "GroupNormalization GroupNorm InstanceNormalization LayerNormalization",
-        8: "SkipLayerNormalization",
-        9: "EmbedLayerNormalization",
-    }
-)
-# … or of the first input.
-_BY_INPUT = _steps(
-    {
-        1: "ArgMax ArgMin CumProd CumSum GlobalAveragePool GlobalMaxPool QLinearGlobalAveragePool "
-        "ReduceLogSum ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum",
-        2: "GlobalLpPool ReduceL1 ReduceL2 ReduceLogSumExp ReduceSumSquare",
-        5: "DynamicQuantizeLinear",
-    }
-)
-_WINDOWS = {"AveragePool": 1, "MaxPool": 1, "LpPool": 2, "QLinearAveragePool": 1}
-_VARIADIC = {"Max": -1, "Mean": 0, "Min": -1, "Sum": -1}
-# Operators whose work depends on the values that they get, or follows no formula of few steps.
-_OPEN = """
-    Bernoulli CDist Det DFT Inverse MaxRoiPool MaxUnpool Multinomial NegativeLogLikelihoodLoss NonMaxSuppression
-    RoiAlign SoftmaxCrossEntropyLoss TopK Unique"""
-_NOTHING = frozenset({"Cast", "CastLike", "BitCast", "CastMap", "Dropout", "Imputer"})
+def _matmul_gelu(case: Case, facts: Operator) -> tuple[int, int]:
+    macs, others = _matmul(case, facts)
+    return macs, others + _made(case) * (1 + _has(case, facts.bias))
 
 
-def _others(case: Case, op: str) -> int:
-    """Count the steps of an operator that is not a product."""
-    kind = operators.CATEGORIES[operators.category(op, case.domain)]
-    if op in _OPEN.split():
-        raise UnknownCostError(f"the steps of {op} are not counted")
-    if op in ("Resize", "Upsample", "GridSample"):
-        return _interpolated(case, op)
-    if kind in ("shape", "input") or op in _NOTHING:
-        return 0
-    if op == "LRN":
-        return _made(case) * (int(attribute(case.node, "size", 1)) + 5)
-    if op in _WINDOWS:
-        taps: int = math.prod(attribute(case.node, "kernel_shape", ()))
-        return _made(case) * taps * _WINDOWS[op]
-    if op in _VARIADIC:
-        return _made(case) * (len(case.inputs) + _VARIADIC[op])
-    if op in _BY_INPUT:
-        return _read(case) * _BY_INPUT[op]
-    if op in _BY_OUTPUT:
-        without_bias = op == "LayerNormalization" and not _has(case, 2)
-        return _made(case) * (_BY_OUTPUT[op] - without_bias)
-    if kind in ("activation", "arithmetic", "random"):
-        return _made(case)
-    raise UnknownCostError(f"the steps of {op} are not counted")
+def _normed_matmuls(case: Case, facts: Operator) -> tuple[int, int]:
+    """Count products of one input, normalized and added to another one before; two of them are gate and value."""
+    first, last = attribute(case.node, "Nq", attribute(case.node, "N", 0)), attribute(case.node, "Nkv", 0)
+    widths = (first, last, last) if last else (first, first)
+    size, rows = _read(case), math.prod(_shape(case, 0, 1)[:-1])
+    biases = sum(width for width, place in zip(widths, facts.weights, strict=True) if _has(case, place + 2))
+    gating = 0 if last else 2 * first  # the activation and a product
+    return size * sum(widths), rows * (biases + gating) + size * (_has(case, 1) + 4 * _has(case, 2))
 
 
-def _interpolated(case: Case, op: str) -> int:
+def _experts(case: Case, facts: Operator) -> tuple[int, int]:
+    """Count a mixture of experts: the router's Softmax, the layers of the chosen experts, and their weighted sum."""
+    packed = "packed" in facts.traits
+    up, down, gate = facts.weights
+    *batch, hidden = _shape(case, 0, 2)
+    bits = attribute(case.node, "fc2_expert_weight_bits", 0) or attribute(case.node, "expert_weight_bits", 4)
+    wide, inner = _shape(case, up, 3)[1], _shape(case, down, 3)[2] * (8 // bits if packed else 1)
+    is_gated = wide == 2 * inner or _has(case, gate)
+    sizes = {up: wide, down: hidden, gate: inner}
+    biases = sum(size for place, size in sizes.items() if _has(case, place + 1 + packed))
+    rows, chosen = math.prod(batch), attribute(case.node, "k", 1)
+    products = hidden * (wide + inner + inner * _has(case, gate))
+    scaling = 2 * chosen - 1 if attribute(case.node, "normalize_routing_weights", 0) else 0
+    others = chosen * (biases + inner * (1 + is_gated) + hidden) + (chosen - 1) * hidden + scaling
+    return rows * chosen * products, rows * (5 * _shape(case, 1, 2)[-1] + others)
+
+
+def _layer_norm(case: Case) -> int:
+    return _made(case) * (7 if _has(case, 2) else 6)
+
+
+def _skip_group_norm(case: Case) -> int:
+    is_activated: bool = attribute(case.node, "activation", 0) == 1
+    return _made(case) * (8 + _has(case, 4) + is_activated)
+
+
+def _bias_dropout(case: Case) -> int:
+    return _made(case) * (1 + _has(case, 2))
+
+
+def _gemma_rotary(case: Case) -> int:
+    """Count the sine and cosine of the angles, and two products and a sum for each element of query and key."""
+    return 2 * _read(case) + 3 * (_read(case, 1) + _read(case, 3))
+
+
+def _lrn(case: Case) -> int:
+    return _made(case) * (int(attribute(case.node, "size", 1)) + 5)
+
+
+def _interpolated(case: Case) -> int:
     """Count the taps of an interpolation: a product and a sum each."""
-    mode = plain_text(attribute(case.node, "mode", b"nearest" if op != "GridSample" else b"linear"))
+    is_grid = plain_text(case.node.op_type) == "GridSample"
+    mode = plain_text(attribute(case.node, "mode", b"linear" if is_grid else b"nearest"))
     if mode == "nearest":
         return 0
     out, given = _shape(case, 0, output=True), _shape(case, 0)
-    axes = sum(a != b for a, b in zip(out, given, strict=False)) if op != "GridSample" else len(out) - 2
+    axes = len(out) - 2 if is_grid else sum(a != b for a, b in zip(out, given, strict=False))
     taps: int = (4 if mode in ("cubic", "bicubic") else 2) ** axes
     return 2 * math.prod(out) * taps
+
+
+_PRODUCTS: Final[Mapping[str, Callable[[Case, Operator], tuple[int, int]]]] = {
+    "attention": _attention,
+    "conv": _conv,
+    "conv_transpose": _conv_transpose,
+    "decoder_multi_head": functools.partial(_multi_head, past=5, added=(3, 4)),
+    "deform_conv": _deform_conv,
+    "einsum": _einsum,
+    "experts": _experts,
+    "gemm": _gemm,
+    "grouped_attention": _grouped_attention,
+    "linear_model": _linear_model,
+    "matmul": _matmul,
+    "matmul_gelu": _matmul_gelu,
+    "multi_head": _multi_head,
+    "normed_matmuls": _normed_matmuls,
+    "packed_attention": _packed_attention,
+    "packed_matmul": _packed_matmul,
+    "packed_multi_head": _packed_multi_head,
+    "packed_tokens": _packed_tokens,
+    "projection": _projection,
+    "quantized_attention": functools.partial(_packed_attention, past=8),
+    "recurrent": _recurrent,
+}
+"""Rules of operators with multiply-accumulates; they return these and the other steps."""
+_STEPS: Final[Mapping[str, Callable[[Case], int]]] = {
+    "bias_dropout": _bias_dropout,
+    "gemma_rotary": _gemma_rotary,
+    "interpolation": _interpolated,
+    "layer_norm": _layer_norm,
+    "lrn": _lrn,
+    "skip_group_norm": _skip_group_norm,
+}
+"""Rules of other operators that no number describes."""

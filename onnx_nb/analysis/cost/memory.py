@@ -18,6 +18,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
+from onnx_nb.analysis.graph.operators import facts
 from onnx_nb.analysis.model.tensors import declared_bytes
 
 if TYPE_CHECKING:
@@ -29,15 +30,6 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph.shape_inference import Inference
     from onnx_nb.analysis.model.protofields import Ints
 
-_VIEWS: Final = frozenset(("Reshape", "Identity", "Flatten", "Squeeze", "Unsqueeze", "Dropout"))
-"""Operators whose first output is their first input."""
-_IN_PLACE: Final = frozenset(
-    (
-        *("Cast", "Celu", "Clip", "Elu", "HardSigmoid", "LeakyRelu", "LogSoftmax", "Relu", "ScatterElements", "Selu"),
-        *("Shrink", "Sigmoid", "Softmax", "Softplus", "Softsign", "Tanh", "ThresholdedRelu", "Trilu"),
-    )
-)
-"""Operators that onnxruntime lets write over their first input, as measured with 1.32; its Add, Exp and Neg do not."""
 _CACHE_NAME: Final = re.compile("past|cache", re.IGNORECASE)
 """Part of the names of inputs that exporters give to caches of keys and values."""
 _LENGTHS: Final = (128, 512, 2048, 8192, 32768)
@@ -258,14 +250,14 @@ class _Walk:
         """Return the value whose memory the first output of a node shares; −1 if it has its own."""
         op, domain = self._graph.operators[self._graph.op_index[node]]
         inputs = self._graph.node_inputs(node).tolist()
-        return inputs[0] if inputs and not domain and op in _VIEWS else -1
+        return inputs[0] if inputs and not domain and "view" in facts(op).traits else -1
 
     def _overwritten(self, node: int, output: int, step: int, buffer: dict[int, int], ends: dict[int, int]) -> int:
         """Return the buffer of a node's first input if its output takes its place; −1 if not."""
         graph = self._graph
         op, domain = graph.operators[graph.op_index[node]]
         inputs = graph.node_inputs(node).tolist()
-        found = buffer.get(inputs[0], -1) if inputs and not domain and op in _IN_PLACE else -1
+        found = buffer.get(inputs[0], -1) if inputs and not domain and "in_place" in facts(op).traits else -1
         if found < 0 or ends[found] != step or sum(buffer.get(value) == found for value in inputs) > 1:
             return -1
         return found if self._nbytes[inputs[0]] == self._nbytes[output] else -1
@@ -279,6 +271,6 @@ def accesses(graph: Graph, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
             value for value in (*graph.node_inputs(node).tolist(), *graph.node_outputs(node).tolist()) if value >= 0
         }
         op, domain = graph.operators[graph.op_index[node]]
-        is_view = not domain and op in _VIEWS
+        is_view = not domain and "view" in facts(op).traits
         found[node] = 0.0 if is_view or graph.folded[node] else float(nbytes[list(used)].sum())
     return found

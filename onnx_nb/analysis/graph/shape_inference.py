@@ -26,7 +26,6 @@ from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.diagnostics import Problem
 from onnx_nb.analysis.graph.types import (
     FLOATS_WANTED,
-    STAND_INS,
     DeclaredTypes,
     TypeTable,
     ValueType,
@@ -378,7 +377,11 @@ class Walk:
         else:
             try:
                 # a size that is only declared may not be that of the array
-                readable = settled and not open_attributes and (_NO_VALUE not in values or op in ("Shape", "Size"))
+                readable = (
+                    settled
+                    and not open_attributes
+                    and (_NO_VALUE not in values or "of_shape" in operators.facts(op).traits)
+                )
                 arrays = computed(case) if readable else None
             except BROKEN:
                 arrays = None
@@ -395,7 +398,7 @@ class Walk:
         if subgraphs:
             return self._control(node, case, subgraphs)
         if not case.known_operator:
-            if case.domain == "com.microsoft":
+            if operators.is_contributed(plain_text(case.node.op_type), case.domain):
                 return self._contributed(case)
             first = case.inputs[0] if case.inputs and (case.domain, case.node.op_type) == operators.MARK else None
             return [] if first is None else [self._table.add(first.proto)]  # a mark returns its input
@@ -412,8 +415,8 @@ class Walk:
         proto, version = like or case.node, version or case.version
         op = plain_text(proto.op_type)
         schema = operators.schema(op, plain_text(proto.domain), version)
-        if schema is not None and not schema.has_type_and_shape_inference_function and op in STAND_INS:
-            return self._like(case, *STAND_INS[op])
+        if schema is not None and not schema.has_type_and_shape_inference_function:
+            return self._contributed(case)
         read = list(zip(map(plain_text, proto.input), case.inputs, case.values, strict=True))
         if schema is None:
             return []
@@ -559,16 +562,20 @@ class Walk:
         return self._table.tensor(one.elem_type, (*one.shape[:axis], trips, *one.shape[axis:]))
 
     def _contributed(self, case: Case) -> list[int]:
-        """Return the types of the outputs of onnxruntime's most common operators."""
-        stand_in = STAND_INS.get(plain_text(case.node.op_type))
-        if stand_in is not None:
-            return self._like(case, *stand_in)
+        """Return the types of the outputs of operators that onnx infers nothing of."""
+        facts = operators.facts(plain_text(case.node.op_type), case.domain)
+        is_alike = not facts.traits.isdisjoint(("pointwise", "shaped")) and facts.category != "cast"  # of another type
+        if facts.infer or is_alike:
+            op, _, places = facts.infer.partition(":")
+            return self._like(case, op or "Identity", tuple(map(int, (places or "0").split(","))))
         shape = contrib_shape(case)
         first = case.inputs[0] if case.inputs else None
         if shape is None or first is None:
             return []
-        quantized = first.elem_type in (TensorProto.UINT8, TensorProto.INT8)
-        return [self._table.tensor(TensorProto.FLOAT if quantized else first.elem_type, shape)]
+        # integers with a scale are dequantized, unless the output has one
+        scale = facts.scales[0][0] if 0 in facts.scales and facts.out[0] < 0 else 0
+        typed = case.inputs[scale] if scale < len(case.inputs) else None
+        return [self._table.tensor((typed or first).elem_type, shape)]
 
     def _like(self, case: Case, op: str, places: tuple[int, ...]) -> list[int]:
         """Infer a standard operator on some of the inputs of a node."""

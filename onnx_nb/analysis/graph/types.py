@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, TypeProto
 
 from onnx_nb.analysis.formatting import plain_text, shortened
+from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.tensors import RANK, Dims, attribute, declared_bytes, dimensions, elements, type_text
@@ -240,13 +241,6 @@ INTEGERS = 256
 FLOATS = 8
 """Maximum number of elements of the float tensors that are computed: scales become sizes."""
 
-# Operators from which exporters compute shapes; they are computed if all their inputs are known.
-_ARITHMETIC = """
-    Abs Add And Cast Ceil Concat Constant ConstantOfShape CumSum Div Equal Expand Flatten Floor Gather
-    GatherElements GatherND Greater GreaterOrEqual Identity Less LessOrEqual Max Min Mod Mul Neg Not Or Pow Range
-    ReduceMax ReduceMin ReduceProd ReduceSum Reshape Round ScatterElements ScatterND Sign Slice Split Sqrt Squeeze
-    Sub Sum Tile Transpose Trilu Unsqueeze Where Xor"""
-_COMPUTED = frozenset(_ARITHMETIC.split())
 # Operators whose float inputs decide their shapes.
 FLOATS_WANTED = frozenset({"Resize", "Upsample"})
 
@@ -284,7 +278,7 @@ def computed(case: Case) -> list[NDArray[Any]] | None:
         return None
     unread = any(kind is not None and value is None for kind, value in zip(case.inputs, case.values, strict=True))
     elsewhere = any(each.t.data_location == onnx.TensorProto.EXTERNAL for each in case.node.attribute)
-    if op not in _COMPUTED or unread or elsewhere or not all(map(is_small, outputs)):
+    if "sizes" not in operators.facts(op).traits or unread or elsewhere or not all(map(is_small, outputs)):
         return None
     if op in ("Div", "Mod") and not may_divide(case.values[-1]):
         return None
@@ -375,25 +369,6 @@ def _is_short(limits: Sequence[NDArray[Any] | None]) -> bool:
     return abs(limit - start) <= INTEGERS * abs(delta)
 
 
-# Operators without inference in onnx whose output has the shape of their first input…
-_UNCHANGED = """
-    GroupNormalization MeanVarianceNormalization
-    BiasAdd BiasGelu BiasSoftmax DequantizeBFP FastGelu Gelu GroupNorm QLinearLeakyRelu QLinearSigmoid QLinearSoftmax
-    QuickGelu RotaryEmbedding SimplifiedLayerNormalization SkipGroupNorm SkipLayerNormalization
-    SkipSimplifiedLayerNormalization"""
-# … or the shape that a standard operator infers from some of their inputs.
-STAND_INS: dict[str, tuple[str, tuple[int, ...]]] = {
-    **dict.fromkeys(_UNCHANGED.split(), ("Identity", (0,))),
-    "EmbedLayerNormalization": ("Gather", (2, 0)),
-    "FusedConv": ("Conv", (0, 1)),
-    "FusedGemm": ("Gemm", (0, 1)),
-    "QLinearAdd": ("Add", (0, 3)),
-    "QLinearAveragePool": ("AveragePool", (0,)),
-    "QLinearGlobalAveragePool": ("GlobalAveragePool", (0,)),
-    "QLinearMul": ("Mul", (0, 3)),
-}
-
-
 def broadcast(*shapes: Dims) -> Dims | None:
     """Return the shape that shapes are broadcast to; None if they do not fit."""
     result: list[int | str | None] = []
@@ -409,17 +384,23 @@ def broadcast(*shapes: Dims) -> Dims | None:
 def contrib_shape(case: Case) -> Dims | None:
     """Return the shape of an operator's first output; None if it is unknown."""
     op, node = plain_text(case.node.op_type), case.node
+    op = operators.facts(op, case.domain).like.rpartition(".")[2] or op
     shapes = [kind.shape if kind is not None else None for kind in case.inputs] + [None] * 3
     first, second, third = shapes[:3]
     if first is None:
         return None
-    if op in ("FusedMatMul", "TransposeMatMul", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"):
+    if op == "MatMul":
         if second is None or len(first) < 2 or len(second) < 2:
             return None
         rows = first[-1] if attribute(node, "transA", 0) else first[-2]
         columns = second[-2] if attribute(node, "transB", 0) else second[-1]
         batch = broadcast(first[:-2], second[:-2]) if len(first) > 2 or len(second) > 2 else ()
         return None if batch is None else (*batch, rows, columns)
+    if op == "GatherBlockQuantized" and second is not None:
+        axis, bits = attribute(node, "gather_axis", 0) % max(len(first), 1), attribute(node, "bits", 4)
+        is_packed = case.inputs[0] is not None and case.inputs[0].elem_type == onnx.TensorProto.UINT8
+        *rest, last = (*first[:axis], *second, *first[axis + 1 :])
+        return (*rest, last * (8 // bits) if is_packed and isinstance(last, int) else last)
     if op == "MatMulNBits":
         return (*first[:-1], attribute(node, "N"))
     if op == "MultiHeadAttention" and len(first) == 3 and third is not None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.protofields import Ints
 
-COMMUTATIVE: Final = frozenset(("Add", "Mul", "Sum", "Max", "Min", "Mean", "And", "Or", "Xor", "Equal"))
+COMMUTATIVE: Final = operators.names_where("commutes")
 """ONNX operators whose inputs may be in any order."""
 PIECE: Final = 1 << 22
 """Bytes of a weight that are compared at a time."""

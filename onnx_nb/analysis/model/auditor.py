@@ -44,7 +44,7 @@ _READ_SIZE: Final = 1 << 22
 
 
 @dataclass(frozen=True)
-class Problem:
+class DataProblem:
     """A fault of a tensor or a data file."""
 
     kind: str
@@ -126,17 +126,17 @@ class Audit(Displayed, Table):
     model: str
     tensors: tuple[TensorEntry, ...]
     files: tuple[DataFile, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[DataProblem, ...]
 
     def __repr__(self) -> str:
         outside = sum(entry.location is not None for entry in self.tensors)
         counts = Counter(problem.severity for problem in self.problems)
-        found = ", ".join(count_text(n, kind) for kind, n in sorted(counts.items()))
+        severities = ", ".join(count_text(n, kind) for kind, n in sorted(counts.items()))
         present = [file.nbytes for file in self.files if file.nbytes is not None]
         size, files = bytes_text(sum(present)), count_text(len(present), "file")
         files += f" and {len(self.files) - len(present)} missing" if len(present) < len(self.files) else ""
-        held = f"{outside} of {len(self.tensors)} tensors outside, {size} in {files}"
-        return f"Audit({shortened(self.model, 80)!r}: {held}, {found or 'no problems'})"
+        contents = f"{outside} of {len(self.tensors)} tensors outside, {size} in {files}"
+        return f"Audit({shortened(self.model, 80)!r}: {contents}, {severities or 'no problems'})"
 
     @property
     def ok(self) -> bool:
@@ -159,28 +159,27 @@ class Auditor:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.label = label_of(model)
-        self.problems: list[Problem] = []
-        self.files: dict[object, _File] = {}
+        self.problems: list[DataProblem] = []
+        self.files: dict[object, _DataFile] = {}
         self.missing: list[DataFile] = []
 
     def audit(self, *, checksums: bool, progress: Progress | None) -> Audit:
         """Check every tensor and every data file."""
-        every = [_Found(tensor, place, f"{place.label} of {self.label}") for tensor, place in placed(self.model.proto)]
-        by_location: dict[str, list[_Found]] = {}
-        for found in every:
-            if found.tensor.data_location == TensorProto.EXTERNAL:
-                found.claim = Claim.of(found.tensor, found.what)
-                by_location.setdefault(found.claim.location, []).append(found)
+        uses = [_Use(tensor, place, f"{place.label} of {self.label}") for tensor, place in placed(self.model.proto)]
+        by_location: dict[str, list[_Use]] = {}
+        for use in uses:
+            if use.tensor.data_location == TensorProto.EXTERNAL:
+                use.claim = Claim.of(use.tensor, use.what)
+                by_location.setdefault(use.claim.location, []).append(use)
             else:
-                self._check_inner(found)
+                self._check_inner(use)
         for location, users in by_location.items():
             self._check_location(location, users)
-        dense = [each for each in every if each.location is not None and not each.place.kind.startswith("sparse")]
-        small = [each for each in dense if may_be_shape(each.tensor)]
+        dense = [use for use in uses if use.location is not None and not use.place.kind.startswith("sparse")]
+        small = [use for use in dense if may_be_shape(use.tensor)]
         if small:
-            message = (
-                f"{_named(small)} of {self.label} may decide shapes, which onnxruntime infers before it reads files."
-            )
+            names = _uses_text(small)
+            message = f"{names} of {self.label} may decide shapes, which onnxruntime infers before it reads files."
             advice = f"onnxruntime refuses the model if an operator such as Reshape reads it. {_REWRITE}"
             self._report("warning", "shape", small, message, advice)
         for file in self.files.values():
@@ -190,204 +189,204 @@ class Auditor:
             DataFile(file.location, file.source.nbytes, len(file.users), *file.counts, file.sha1)
             for file in self.files.values()
         ]
-        tensors = tuple(found.entry() for found in every)
+        tensors = tuple(use.entry() for use in uses)
         return Audit(self.model.name, tensors, (*self.missing, *present), tuple(self.problems))
 
-    def _report(self, severity: str, kind: str, users: Sequence[_Found], message: str, advice: str = _REWRITE) -> None:
-        for found in users:
-            found.problems.append(kind)
-        self.problems.append(Problem(kind, severity, message, advice, len(users), users[0].location))
+    def _report(self, severity: str, kind: str, uses: Sequence[_Use], message: str, advice: str = _REWRITE) -> None:
+        for use in uses:
+            use.problems.append(kind)
+        self.problems.append(DataProblem(kind, severity, message, advice, len(uses), uses[0].location))
 
-    def _check_inner(self, found: _Found) -> None:
+    def _check_inner(self, use: _Use) -> None:
         """Compare the values that a tensor holds itself with its type and shape."""
-        tensor, what = found.tensor, found.what
+        tensor, what = use.tensor, use.what
         if tensor.HasField("segment"):
             message = f"{what} is one segment of a tensor, which no version of ONNX defines how to join."
-            self._report("error", "size", [found], message, "Export the model again.")
+            self._report("error", "size", [use], message, "Export the model again.")
         if tensor.data_type == TensorProto.STRING:
-            unit, held, needed = "strings", len(tensor.string_data), elements(tensor.dims)
+            unit, count, expected_count = "strings", len(tensor.string_data), elements(tensor.dims)
         else:
-            unit, held, needed = "bytes", held_bytes(tensor), declared_bytes(tensor)
-            if numpy_dtype(tensor.data_type) is None or needed < 0:
+            unit, count, expected_count = "bytes", held_bytes(tensor), declared_bytes(tensor)
+            if numpy_dtype(tensor.data_type) is None or expected_count < 0:
                 message = f"{what} has element type {tensor.data_type} and shape {list(tensor.dims)[:12]}."
-                self._report("error", "size", [found], message, "Its size in bytes is unknown. Export it again.")
+                self._report("error", "size", [use], message, "Its size in bytes is unknown. Export it again.")
                 return
-            found.nbytes, found.length = needed, held
-        found.agrees = held == needed
-        if not found.agrees:
-            message = f"{what} holds {held} {unit}, but {type_and_shape(tensor)} takes {needed}."
-            self._report("error", "size", [found], message, "The file is damaged, or was written by a faulty tool.")
+            use.nbytes, use.length = expected_count, count
+        use.agrees = count == expected_count
+        if not use.agrees:
+            message = f"{what} holds {count} {unit}, but {type_and_shape(tensor)} takes {expected_count}."
+            self._report("error", "size", [use], message, "The file is damaged, or was written by a faulty tool.")
 
-    def _check_location(self, location: str, users: list[_Found]) -> None:
+    def _check_location(self, location: str, uses: list[_Use]) -> None:
         """Check all tensors with bytes at one location."""
         source: Source | None = None
-        failed: OnnxNbError | None = None
+        failure: OnnxNbError | None = None
         try:
-            source = storage_of(self.model).source(location, f"{_named(users)} of {self.label}")
+            source = storage_of(self.model).source(location, f"{_uses_text(uses)} of {self.label}")
         except OnnxNbError as error:
-            failed = error
-        for found in users:
-            self._check_claim(found, source)
-        if failed is not None:
-            missing, unsafe = isinstance(failed, MissingFileError), isinstance(failed, UnsafeLocationError)
+            failure = error
+        for use in uses:
+            self._check_claim(use, source)
+        if failure is not None:
+            missing, unsafe = isinstance(failure, MissingFileError), isinstance(failure, UnsafeLocationError)
             kind = "missing file" if missing else "unsafe path" if unsafe else "file"
-            self._report("error", kind, users, failed.message, failed.advice)
-            self.missing.append(DataFile(location, None, len(users), 0, 0, 0, ""))
+            self._report("error", kind, uses, failure.message, failure.advice)
+            self.missing.append(DataFile(location, None, len(uses), 0, 0, 0, ""))
         elif isinstance(source, File) and not source.permanent:
             # "data" and "./data" are one file
-            self.files.setdefault(source.identity, _File(location, source)).users += users
+            self.files.setdefault(source.identity, _DataFile(location, source)).users += uses
 
-    def _check_claim(self, found: _Found, source: Source | None) -> None:
+    def _check_claim(self, use: _Use, source: Source | None) -> None:
         """Check a tensor's claim against the file, and for entries that onnx and onnxruntime read differently."""
-        claim, what = found.claim, found.what
+        claim, what = use.claim, use.what
         assert claim is not None  # noqa: S101  # only tensors with external data get here
-        found.nbytes, found.length = claim.nbytes, claim.length
-        found.agrees = None if None in (claim.nbytes, claim.length) else claim.nbytes == claim.length
+        use.nbytes, use.length = claim.nbytes, claim.length
+        use.agrees = None if None in (claim.nbytes, claim.length) else claim.nbytes == claim.length
         inner = source is not None and source.permanent
         if not inner:
-            found.location, found.offset = claim.location, claim.offset
+            use.location, use.offset = claim.location, claim.offset
         beyond = list(claim.beyond(source)) if source is not None else []
         if source is not None and claim.span is not None:
-            found.inside = not beyond
+            use.inside = not beyond
         for kind, error in [*claim.problems, *(("bounds", error) for error in beyond)]:
-            self._report("error", kind, [found], error.message, error.advice)
+            self._report("error", kind, [use], error.message, error.advice)
         if inner:
             return
         for key in ("offset", "length"):
             if claim.entries.get(key) == "":
                 message = f"{what} has external data with an empty {key}, which onnx and onnxruntime refuse."
-                self._report("error", "number", [found], message)
-        keys = [plain_text(entry.key) for entry in found.tensor.external_data]
-        found.keys = tuple(dict.fromkeys(key for key in keys if key not in KNOWN_KEYS))
+                self._report("error", "number", [use], message)
+        keys = [plain_text(entry.key) for entry in use.tensor.external_data]
+        use.keys = tuple(dict.fromkeys(key for key in keys if key not in KNOWN_KEYS))
         for key in dict.fromkeys(keys):
             if key in KNOWN_KEYS:
                 if keys.count(key) > 1:
                     message = f"{what} gives {key!r} {keys.count(key)} times; the last one counts."
-                    self._report("warning", "key", [found], message)
+                    self._report("warning", "key", [use], message)
             elif key == "basepath":
                 message = f"{what} has the key 'basepath', with which onnxruntime refuses to load the model."
                 advice = f"It only notes from where some program loaded the model. {_REWRITE}"
-                self._report("error", "basepath", [found], message, advice)
+                self._report("error", "basepath", [use], message, advice)
             elif key.startswith("prepacked"):
                 message = f"{what} has the key {quoted(key)}, which only onnxruntime defines; onnx warns of it."
-                self._report("warning", "key", [found], message)
+                self._report("warning", "key", [use], message)
             else:
                 message = f"{what} has the unknown key {quoted(key)}: onnxruntime refuses to load the model."
-                self._report("error", "key", [found], message)
-        if found.place.kind.startswith("sparse"):
-            refused = ", and which onnx's checker refuses" if found.place.kind == "sparse indices" else ""
-            message = f"{what} is external data, which onnx.load leaves unread{refused}."
-            self._report("warning", "sparse", [found], message, "external_data.inline(model, path) puts it in.")
+                self._report("error", "key", [use], message)
+        if use.place.kind.startswith("sparse"):
+            refusal = ", and which onnx's checker refuses" if use.place.kind == "sparse indices" else ""
+            message = f"{what} is external data, which onnx.load leaves unread{refusal}."
+            self._report("warning", "sparse", [use], message, "external_data.inline(model, path) puts it in.")
         if source is not None and "length" not in claim.entries and claim.span and claim.span[1] < source.nbytes:
             message = (
                 f"{what} gives no length, and {quoted(source.label)} goes on after it: onnx.load reads to the "
                 "end of the file, and then the shape does not fit."
             )
-            self._report("warning", "length", [found], message)
+            self._report("warning", "length", [use], message)
 
-    def _check_file(self, file: _File) -> None:
+    def _check_file(self, file: _DataFile) -> None:
         """Count used bytes, padding and bytes that belong to no tensor, and find overlaps."""
-        name, users, end = quoted(file.location), file.users, file.source.nbytes
-        spans = [(*found.span, found) for found in users if found.inside and found.span]
-        position = used = 0
+        name, uses, end = quoted(file.location), file.users, file.source.nbytes
+        spans = [(*use.span, use) for use in uses if use.inside and use.span]
+        position = size = 0
         gaps: list[tuple[int, int]] = []
-        last: tuple[int, int, _Found] | None = None
-        for start, stop, found in sorted(spans, key=lambda span: (span[0], -span[1])):
+        previous: tuple[int, int, _Use] | None = None
+        for start, stop, use in sorted(spans, key=lambda span: (span[0], -span[1])):
             if start == stop:
                 continue
             gaps.append((max(start - position, 0), start))
-            used += max(stop - max(start, position), 0)
+            size += max(stop - max(start, position), 0)
             position = max(position, stop)
-            if "size" in found.problems:  # its real end is unknown
+            if "size" in use.problems:  # its real end is unknown
                 continue
-            if last is not None and start < last[1] and (start, stop) != last[:2]:
-                other = last[2]
+            if previous is not None and start < previous[1] and (start, stop) != previous[:2]:
+                other = previous[2]
                 message = (
-                    f"{other.place.label} and {found.place.label} of {self.label} use some of the same bytes of "
-                    f"{name}, at {last[0]} to {last[1]} and {start} to {stop}."
+                    f"{other.place.label} and {use.place.label} of {self.label} use some of the same bytes of "
+                    f"{name}, at {previous[0]} to {previous[1]} and {start} to {stop}."
                 )
                 advice = "One of them has values that are not its own, unless that was meant: export the model again."
                 # A tensor inside another may be intended; a partial overlap never is.
-                severity = "warning" if stop <= last[1] else "error"
-                self._report(severity, "overlap", [other, found], message, advice)
-                found.overlaps.append(other.place.label)
-                other.overlaps.append(found.place.label)
-            if last is None or stop > last[1]:
-                last = start, stop, found
+                severity = "warning" if stop <= previous[1] else "error"
+                self._report(severity, "overlap", [other, use], message, advice)
+                use.overlaps.append(other.place.label)
+                other.overlaps.append(use.place.label)
+            if previous is None or stop > previous[1]:
+                previous = start, stop, use
         gaps.append((end - position, end))
         padding = sum(gap for gap, at in gaps if gap < _alignment(at))
         orphan = sum(gap for gap, _ in gaps) - padding
-        file.counts = used, padding, orphan
+        file.counts = size, padding, orphan
         if file.source.is_linked:
             symbolic = file.source.path.is_symlink()
             form = "is a symbolic link" if symbolic else f"has {file.source.links} hard links"
-            inner = [found for found in users if found.place.in_body]
+            inner = [use for use in uses if use.place.in_body]
             if inner:
                 message = f"{name} {form}, and onnxruntime refuses that for {inner[0].what}."
                 self._report("error", "link", inner, message)
-            message = f"{name}, with {_named(users)} of {self.label}, {form}: onnx.load refuses to read it."
-            self._report("warning", "link", users, message)
+            message = f"{name}, with {_uses_text(uses)} of {self.label}, {form}: onnx.load refuses to read it."
+            self._report("warning", "link", uses, message)
         if orphan:
             message = f"{orphan} of the {end} bytes of {name} belong to no tensor of {self.label}."
             advice = f"They may be left from an earlier save, or belong to another model. {_REWRITE}"
-            self.problems.append(Problem("orphan", "warning", message, advice, 0, file.location))
+            self.problems.append(DataProblem("orphan", "warning", message, advice, 0, file.location))
 
     def _check_checksums(self, *, compute: bool, progress: Progress | None) -> None:
-        files = [file for file in self.files.values() if any(found.given_checksum for found in file.users)]
+        files = [file for file in self.files.values() if any(use.given_checksum for use in file.users)]
         work = CountedWork(progress, sum(file.source.nbytes for file in files))
         for file in files if compute else ():
-            users = [found for found in file.users if found.given_checksum]
+            uses = [use for use in file.users if use.given_checksum]
             what = f"{quoted(file.location)} of {self.label}"
             try:
                 file.sha1 = _sha1(Extent(file.source, 0, file.source.nbytes, what), work)
-                self._compare(file, users, work)
+                self._compare(file, uses, work)
             except OnnxNbError as error:
-                self._report("error", "file", users, error.message, error.advice)
+                self._report("error", "file", uses, error.message, error.advice)
 
-    def _compare(self, file: _File, users: list[_Found], work: CountedWork) -> None:
+    def _compare(self, file: _DataFile, uses: list[_Use], work: CountedWork) -> None:
         """Compare the checksums in tensors with that of their file, else with that of the tensor's own bytes."""
-        wrong: dict[str, list[_Found]] = {}
-        own: list[_Found] = []
+        wrong: dict[str, list[_Use]] = {}
+        exact: list[_Use] = []
         spans: dict[str, set[tuple[int, int] | None]] = {}
-        for found in users:
-            spans.setdefault(found.given_checksum, set()).add(found.span)
-        for found in users:
-            given = found.given_checksum.strip().lower()
+        for use in uses:
+            spans.setdefault(use.given_checksum, set()).add(use.span)
+        for use in uses:
+            checksum = use.given_checksum.strip().lower()
             # Different bytes have different checksums: one stated by many tensors is meant for the file.
-            single = found.inside and len(spans[found.given_checksum]) == 1
-            span = found.span if single else None
-            if given == file.sha1:
-                found.checksum = "verified"
-            elif span and given == _sha1(Extent(file.source, span[0], span[1] - span[0], found.what), work):
-                found.checksum = "verified"
-                own.append(found)
+            single = use.inside and len(spans[use.given_checksum]) == 1
+            span = use.span if single else None
+            if checksum == file.sha1:
+                use.checksum = "verified"
+            elif span and checksum == _sha1(Extent(file.source, span[0], span[1] - span[0], use.what), work):
+                use.checksum = "verified"
+                exact.append(use)
             else:
-                found.checksum = "wrong"
-                wrong.setdefault(found.given_checksum, []).append(found)
-        for given, those in wrong.items():
+                use.checksum = "wrong"
+                wrong.setdefault(use.given_checksum, []).append(use)
+        for checksum, damaged in wrong.items():
             message = (
-                f"the SHA1 of {quoted(file.location)} is {file.sha1}, but by {_named(those)} of {self.label} it "
-                f"should be {quoted(given)}."
+                f"the SHA1 of {quoted(file.location)} is {file.sha1}, but by {_uses_text(damaged)} of {self.label} it "
+                f"should be {quoted(checksum)}."
             )
             advice = "The file was changed or damaged after the model was written: get it again."
-            self._report("error", "checksum", those, message, advice)
-        if own:
+            self._report("error", "checksum", damaged, message, advice)
+        if exact:
             message = (
-                f"the checksum in {_named(own)} of {self.label} is that of the tensor's own bytes; the "
+                f"the checksum in {_uses_text(exact)} of {self.label} is that of the tensor's own bytes; the "
                 f"specification means that of the whole file {quoted(file.location)}."
             )
-            self._report("warning", "checksum", own, message)
+            self._report("warning", "checksum", exact, message)
 
 
-def _named(users: Sequence[_Found]) -> str:
+def _uses_text(users: Sequence[_Use]) -> str:
     """Name the first tensor, and count the others."""
     more = len(users) - 1
     return users[0].place.label + (f" and {count_text(more, 'more tensor')}" if more else "")
 
 
 @dataclass(eq=False)
-class _Found:
-    """Findings about one tensor."""
+class _Use:
+    """A tensor, where its bytes should be, and what is wrong with that."""
 
     tensor: TensorProto
     place: Place
@@ -435,12 +434,12 @@ class _Found:
 
 
 @dataclass
-class _File:
+class _DataFile:
     """One data file, and the tensors in it."""
 
     location: str
     source: File
-    users: list[_Found] = field(default_factory=list)
+    users: list[_Use] = field(default_factory=list)
     counts: tuple[int, int, int] = (0, 0, 0)
     """Bytes used, bytes of padding, and bytes of no tensor."""
     sha1: str = ""

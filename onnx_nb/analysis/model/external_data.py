@@ -162,10 +162,10 @@ def convert(
     ...     audit(convert(proto, f"{folder}/model.onnx", location="weights.bin"))
     Audit('model.onnx': 1 of 1 tensors outside, 8.0 kB in 1 file, no problems)
     """
-    loaded, target = load(model), path_of(path)
+    source, target = load(model), path_of(path)
     location = f"{target.name}.data" if location is None else location
     layout = Layout(location, per_tensor, shard_size, alignment, threshold, attributes, checksums)
-    return write_model(target, loaded.proto, storage_of(loaded), label_of(loaded), layout, progress=progress)
+    return write_model(target, source.proto, storage_of(source), label_of(source), layout, progress=progress)
 
 
 @known_arguments
@@ -182,8 +182,8 @@ def inline(model: ModelLike, path: str | os.PathLike[str], *, progress: Progress
     ...     onnx.load(inline(separate, f"{folder}/one.onnx")) == proto
     True
     """
-    loaded = load(model)
-    return write_model(path_of(path), loaded.proto, storage_of(loaded), label_of(loaded), None, progress=progress)
+    source = load(model)
+    return write_model(path_of(path), source.proto, storage_of(source), label_of(source), None, progress=progress)
 
 
 @known_arguments
@@ -223,26 +223,26 @@ def check(model: ModelLike, *, full: bool = False, checksums: bool = False, prog
 
 
 def accepted(
-    loaded: Model, *, full: bool, apart: bool, checksums: bool = False, progress: Progress | None = None
+    model: Model, *, full: bool, apart: bool, checksums: bool = False, progress: Progress | None = None
 ) -> Audit:
     """Check a model as `check` does; ``apart``, onnx's checker runs in a process of its own, which it may end."""
-    audited = audit(loaded, checksums=checksums, progress=progress)
-    errors = [problem for problem in audited.problems if problem.severity == "error"]
+    report = audit(model, checksums=checksums, progress=progress)
+    errors = [problem for problem in report.problems if problem.severity == "error"]
     if errors:
         first = errors[0]
         more = f" There are {len(errors) - 1} more: external_data.audit(model).problems." if len(errors) > 1 else ""
         kind = ModelFileError if first.location is None else ExternalDataError
         raise kind(first.message, advice=f"{first.advice}{more}")
-    check_calls(loaded.proto, label_of(loaded))
-    check_nodes(loaded.proto, label_of(loaded))
+    check_calls(model.proto, label_of(model))
+    check_nodes(model.proto, label_of(model))
     proto = ModelProto()
     try:
-        proto.CopyFrom(loaded.proto)
+        proto.CopyFrom(model.proto)
         _free_negative_dimensions(proto)
         for tensor, place in placed(proto):
             if tensor.data_location != TensorProto.EXTERNAL:
                 continue
-            extent = storage_of(loaded).extent(tensor, f"{place.label} of {label_of(loaded)}")
+            extent = storage_of(model).extent(tensor, f"{place.label} of {label_of(model)}")
             # Shapes are inferred from the values of small tensors, and the checker reads the indices of sparse ones.
             if extent.nbytes < wire.THRESHOLD or may_be_shape(tensor) or place.kind == "sparse indices":
                 embed(tensor, extent)
@@ -250,7 +250,7 @@ def accepted(
                 refer(tensor, "weights", 0, extent.nbytes)
         data = proto.SerializeToString()
     except EncodeError as error:
-        message = f"{label_of(loaded)} holds more than 2 GB besides the weights of its main graph."
+        message = f"{label_of(model)} holds more than 2 GB besides the weights of its main graph."
         raise ModelFileError(message, advice="Move large Constant nodes to initializers.") from error
     with working_folder() as folder:
         path = folder / "model.onnx"
@@ -259,9 +259,9 @@ def accepted(
         said = _refusal(path) if apart else _refused(path, full=full)
         if said:
             said = shortened(said.replace(str(folder), "").strip(), 1000).rstrip(".")
-            message = f"onnx's checker refuses {label_of(loaded)}: {said}."
+            message = f"onnx's checker refuses {label_of(model)}: {said}."
             raise ModelFileError(message, advice="Export the model again, or repair what it names.")
-    return audited
+    return report
 
 
 _CHECKER: Final = """
@@ -277,12 +277,12 @@ def _refusal(path: Path) -> str:
     """Return why onnx's checker refuses a model or the types in it; inference may end the process, so not this one."""
     try:
         command = python_command(_CHECKER, str(path))
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     except OSError:  # no process can be started, as in a browser
         return _refused(path, full=True)
-    said = done.stderr.decode("utf-8", "replace").strip()
+    said = process.stderr.decode("utf-8", "replace").strip()
     last = "".join(f": {line}" for line in said.splitlines()[-1:])
-    return f"it {ending(done.returncode)}{last}" if done.returncode < 0 else said if done.returncode else ""
+    return f"it {ending(process.returncode)}{last}" if process.returncode < 0 else said if process.returncode else ""
 
 
 def _refused(path: Path, *, full: bool) -> str:
@@ -298,8 +298,8 @@ def _free_negative_dimensions(proto: ModelProto) -> None:
     """Free dimensions that some exporters write as −1: onnx's inference of a Slice of one ends the process."""
     nodes = itertools.chain(proto.graph.node, *(function.node for function in proto.functions))
     graphs = (proto.graph, *(body for node in all_nodes(nodes) for _, body in graphs_of(node)))
-    declared = [info for graph in graphs for infos in (graph.input, graph.output, graph.value_info) for info in infos]
-    for info in itertools.chain(declared, *(function.value_info for function in proto.functions)):
+    infos_ = [info for graph in graphs for infos in (graph.input, graph.output, graph.value_info) for info in infos]
+    for info in itertools.chain(infos_, *(function.value_info for function in proto.functions)):
         for dim in info.type.tensor_type.shape.dim:
             if dim.dim_value < 0:
                 dim.Clear()

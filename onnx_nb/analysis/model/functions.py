@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Key = tuple[str, str, str]
 """Domain, name and overload of a local function."""
 
-NESTED: Final = 100
+DEPTH: Final = 100
 """Levels of calls inside calls that onnxruntime and onnx's checker may take apart."""
 NODES: Final = 1_000_000
 """Nodes of a model, and those of its calls, with every call replaced."""
@@ -54,20 +54,20 @@ class _Size(NamedTuple):
 
     nodes: int
     nbytes: int
-    nested: int
+    depth: int
 
 
-def check_calls(proto: ModelProto, called: str) -> None:
+def check_calls(proto: ModelProto, label: str) -> None:
     """Raise `ModelFileError` if the local functions call each other too deeply, too often, or in a cycle."""
     functions = functions_of(proto)
     if not functions:
         return
     calls = {key: _calls(function.node, functions) for key, function in functions.items()}
     callers: dict[Key, list[Key]] = {key: [] for key in functions}
-    for key, found in calls.items():
-        for callee in found:
+    for key, callees in calls.items():
+        for callee in callees:
             callers[callee].append(key)
-    waiting = {key: len(found) for key, found in calls.items()}
+    waiting = {key: len(callees) for key, callees in calls.items()}
     sizes: dict[Key, _Size] = {}
     ready = [key for key, count in waiting.items() if not count]
     while ready:
@@ -81,16 +81,16 @@ def check_calls(proto: ModelProto, called: str) -> None:
     advice = "Write the nodes of the functions into the graph, or export the model with fewer functions."
     recursive = next((key for key in functions if key not in sizes), None)
     if recursive is not None:
-        message = f"function {quoted(recursive[1])} of {called} calls itself, directly or through others."
+        message = f"function {quoted(recursive[1])} of {label} calls itself, directly or through others."
         raise ModelFileError(message, advice="ONNX forbids that: export the model again.")
-    deepest = max(functions, key=lambda key: sizes[key].nested)
-    if sizes[deepest].nested > NESTED:
-        message = f"{called} nests calls of functions {sizes[deepest].nested} deep, in {quoted(deepest[1])}"
-        raise ModelFileError(f"{message}; onnxruntime and onnx's checker may crash beyond {NESTED}.", advice=advice)
+    deepest = max(functions, key=lambda key: sizes[key].depth)
+    if sizes[deepest].depth > DEPTH:
+        message = f"{label} nests calls of functions {sizes[deepest].depth} deep, in {quoted(deepest[1])}"
+        raise ModelFileError(f"{message}; onnxruntime and onnx's checker may crash beyond {DEPTH}.", advice=advice)
     total = _replaced(_Size(len(proto.graph.node), 0, 0), _calls(proto.graph.node, functions), sizes)
     if total.nodes > NODES or total.nbytes > BYTES:
         size = f"more than {NODES:,} nodes" if total.nodes > NODES else f"more than {bytes_text(BYTES)}"
-        message = f"{called} would have {size} with the nodes of its functions in place of their calls."
+        message = f"{label} would have {size} with the nodes of its functions in place of their calls."
         raise ModelFileError(message, advice=advice)
 
 
@@ -103,8 +103,8 @@ def fatal(node: NodeProto) -> str:
     op = plain_text(node.op_type)
     if op not in ("Einsum", "Split") or canonical(plain_text(node.domain)):
         return ""
-    given = attributes(node)
-    equation, parts = given.get("equation", b""), given.get("num_outputs", len(node.output))
+    values = attributes(node)
+    equation, parts = values.get("equation", b""), values.get("num_outputs", len(node.output))
     if op == "Einsum" and not (isinstance(equation, bytes) and _EQUATION.fullmatch(plain_text(equation))):
         return 'its equation is not valid: each term is letters with at most one "...", as in "...ij,jk->...ik"'
     if op == "Split" and not (isinstance(parts, int) and (parts < 1 or len(node.output) <= parts <= NODES)):
@@ -112,13 +112,13 @@ def fatal(node: NodeProto) -> str:
     return ""
 
 
-def check_nodes(proto: ModelProto, called: str) -> None:
+def check_nodes(proto: ModelProto, model_label: str) -> None:
     """Raise `ModelFileError` if onnxruntime and onnx's checker would crash or never end on a node."""
     for node in all_nodes(itertools.chain(proto.graph.node, *(function.node for function in proto.functions))):
         reason = fatal(node)
         if reason:
             label = quoted(plain_text(node.name) or plain_text(next(iter(node.output), "")))
-            message = f"{plain_text(node.op_type)} {label} of {called} would crash or hang onnxruntime: {reason}."
+            message = f"{plain_text(node.op_type)} {label} of {model_label} would crash or hang onnxruntime: {reason}."
             raise ModelFileError(message, advice="Repair the node, or export the model again.")
 
 
@@ -127,9 +127,9 @@ def _calls(nodes: Iterable[NodeProto], functions: Mapping[Key, FunctionProto]) -
     return Counter(key for node in all_nodes(nodes) if (key := key_of(node)) in functions)
 
 
-def _replaced(own: _Size, calls: Mapping[Key, int], sizes: Mapping[Key, _Size]) -> _Size:
+def _replaced(size: _Size, calls: Mapping[Key, int], sizes: Mapping[Key, _Size]) -> _Size:
     """Return the size of nodes with each call replaced by the nodes of its function."""
-    nodes = own.nodes + sum(count * sizes[key].nodes for key, count in calls.items())
-    nbytes = own.nbytes + sum(count * sizes[key].nbytes for key, count in calls.items())
-    nested = own.nested + max((sizes[key].nested for key in calls), default=0)
-    return _Size(min(nodes, 2 * NODES), min(nbytes, 2 * BYTES), nested)
+    nodes = size.nodes + sum(count * sizes[key].nodes for key, count in calls.items())
+    nbytes = size.nbytes + sum(count * sizes[key].nbytes for key, count in calls.items())
+    depth = size.depth + max((sizes[key].depth for key in calls), default=0)
+    return _Size(min(nodes, 2 * NODES), min(nbytes, 2 * BYTES), depth)

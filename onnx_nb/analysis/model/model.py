@@ -39,7 +39,7 @@ from onnx_nb.analysis.model import tensors, wire
 from onnx_nb.analysis.model.storage import (
     MEMORY,
     File,
-    Memory,
+    MemorySource,
     Source,
     Storage,
     embed,
@@ -173,11 +173,11 @@ class Model(Displayed):
         versions = {entry.domain: entry.version for entry in self.proto.opset_import}
         opset = versions.get("", versions.get("ai.onnx"))
         if opset is None:
-            named = ", ".join(f"{domain} {version}" for domain, version in list(versions.items())[:3])
+            opsets = ", ".join(f"{domain} {version}" for domain, version in list(versions.items())[:3])
         else:
-            named = str(opset)
+            opsets = str(opset)
         nodes = count_text(len(self.proto.graph.node), "node")
-        return f"Model({shortened(self.name, 80)!r}, {nodes}, {bytes_text(self.nbytes)}, opset {named or 'unknown'})"
+        return f"Model({shortened(self.name, 80)!r}, {nodes}, {bytes_text(self.nbytes)}, opset {opsets or 'unknown'})"
 
     @property
     def inputs(self) -> tuple[ValueInfo, ...]:
@@ -357,7 +357,7 @@ class Model(Displayed):
 
     def _tensors(self) -> Mapping[str, TensorProto | SparseTensorProto]:
         graph = self.proto.graph
-        sparse = ((each.values.name, each) for each in graph.sparse_initializer)
+        sparse = ((tensor_.values.name, tensor_) for tensor_ in graph.sparse_initializer)
         pairs = itertools.chain(((tensor.name, tensor) for tensor in graph.initializer), sparse)
         return cached(self, TensorProto, lambda: {plain_text(name): tensor for name, tensor in pairs})
 
@@ -412,10 +412,10 @@ def cached(model: Model, key: object, make: Callable[[], T]) -> T:
                 internals.cache[key] = make()
             except OnnxNbError as error:  # asked for each node of a page, it would be found again each time
                 internals.cache[key] = _Failed(error.with_traceback(None))
-        found: T | _Failed = internals.cache[key]
-    if isinstance(found, _Failed):
-        raise copy.copy(found.error)
-    return found
+        value: T | _Failed = internals.cache[key]
+    if isinstance(value, _Failed):
+        raise copy.copy(value.error)
+    return value
 
 
 class _Failed(NamedTuple):
@@ -466,7 +466,7 @@ def _from_file(name: str, folder: Path | None) -> Model:
     path = path_of(name)
     label = quoted(str(path))
     try:
-        found = path.stat()
+        status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         if _ADDRESS.match(name):
             raise ModelFileError(f"{quoted(name)} is a web address.", advice="Download it and give its path.") from None
@@ -474,33 +474,33 @@ def _from_file(name: str, folder: Path | None) -> Model:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelFileError(f"{label} cannot be opened: {reason}.") from error
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         models = sorted(other for other in file_names(path) if other.endswith(".onnx"))
         advice = f"Models in it: {', '.join(map(quoted, models[:5]))}." if models else "It contains no .onnx file."
         raise ModelFileError(f"{label} is a folder.", advice=advice)
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise ModelFileError(f"{label} is not an ordinary file.", advice="Copy its content into one.")
     path = path.absolute()
-    own = File(path, ModelFileError, what=label, permanent=True)
+    file_ = File(path, ModelFileError, what=label, permanent=True)
     # onnxruntime can look the file up by its own name, unless the data is elsewhere or the name is not UTF-8.
     usable = folder is None and path.name.isprintable() and len(PureWindowsPath(path.name).parts) == 1
     location = path.name if usable else f"{MEMORY}/file"
-    called = path_text(path.name)
+    title = path_text(path.name)
     try:
         with path.open("rb", buffering=0) as file:
-            stripped = wire.scan(cast("Any", file), location=location, name=called)
+            content = wire.scan(cast("Any", file), location=location, name=title)
     except OSError as error:
         raise ModelFileError(f"{label} cannot be read: {error.strerror or error}.") from error
-    proto = _parsed(stripped, called)
-    storage = Storage({location: own}, folder=folder or path.parent, path=path)
-    return Model(proto, name=called, path=path, storage=storage)
+    proto = _parsed(content, title)
+    storage = Storage({location: file_}, folder=folder or path.parent, path=path)
+    return Model(proto, name=title, path=path, storage=storage)
 
 
 def _from_bytes(data: bytes, folder: Path | None) -> Model:
     """Read a serialized model; its weights stay in ``data``."""
     location = f"{MEMORY}/bytes"
     proto = _parsed(wire.scan(data, location=location, name="the given bytes"), "the given bytes")
-    source = Memory(data, len(data), "the given bytes")
+    source = MemorySource(data, len(data), "the given bytes")
     return _unnamed(proto, Storage({location: source}, folder=folder))
 
 
@@ -522,7 +522,7 @@ def _from_proto(source: ModelProto, folder: Path | None) -> Model:
             continue
         location = f"{MEMORY}/{len(sources)}"
         refer(target, location, 0, nbytes)
-        sources[location] = Memory(tensor, nbytes, "the given ModelProto")
+        sources[location] = MemorySource(tensor, nbytes, "the given ModelProto")
     return _unnamed(proto, Storage(sources, folder=folder))
 
 
@@ -561,7 +561,7 @@ def _ir_tensor(
         # Serializing sets the tensor's name: let it set that of a stand-in.
         return tensor if tensor.name == name else _StandIn(tensor, name=name)
     location = f"{MEMORY}/{len(sources)}"
-    sources[location] = Memory(tensor, tensor.nbytes, "the given onnx_ir.Model")
+    sources[location] = MemorySource(tensor, tensor.nbytes, "the given onnx_ir.Model")
     return ir.ExternalTensor(
         location,
         0,

@@ -72,8 +72,8 @@ class Spans:
     def __len__(self) -> int:
         return len(self.begin)
 
-    def __getitem__(self, chosen: slice | Longs) -> Spans:
-        return Spans(self.buffer, self.begin[chosen], self.end[chosen])
+    def __getitem__(self, rows: slice | Longs) -> Spans:
+        return Spans(self.buffer, self.begin[rows], self.end[rows])
 
     def pieces(self) -> list[bytes]:
         """Return the strings as bytes."""
@@ -83,10 +83,10 @@ class Spans:
     def strings(self) -> list[str]:
         """Return the strings; bytes that are not UTF-8 become backslash escapes."""
         whole = self._latin
-        found = [whole[b:e] for b, e in zip(self.begin.tolist(), self.end.tolist(), strict=True)]
-        if not "".join(found).isascii():
-            found = [string if string.isascii() else plain_text(string.encode("latin-1")) for string in found]
-        return found
+        texts = [whole[b:e] for b, e in zip(self.begin.tolist(), self.end.tolist(), strict=True)]
+        if not "".join(texts).isascii():
+            texts = [string if string.isascii() else plain_text(string.encode("latin-1")) for string in texts]
+        return texts
 
     @functools.cached_property
     def _latin(self) -> str:
@@ -94,32 +94,32 @@ class Spans:
 
     def numbered(self) -> tuple[Longs, Longs]:
         """Return a number for each string, in order of first appearance: the same for equal ones, −1 for empty ones."""
-        filled = (self.begin < self.end).nonzero()[0]
-        begin, end = self.begin[filled], self.end[filled]
+        rows = (self.begin < self.end).nonzero()[0]
+        begin, end = self.begin[rows], self.end[rows]
         words = _words(self.buffer)
         hashes = _hashed(words, begin, end)
         order = np.argsort(hashes)
-        ordered = hashes[order]
+        sorted_hashes = hashes[order]
         new = np.ones(len(order), bool)
-        new[1:] = ordered[1:] != ordered[:-1]
+        new[1:] = sorted_hashes[1:] != sorted_hashes[:-1]
         first = np.minimum.reduceat(order, new.nonzero()[0]) if len(order) else order
         by_appearance = np.argsort(first)
         rank = np.empty(len(first), np.int64)
         rank[by_appearance] = np.arange(len(first))
-        found = np.empty(len(order), np.int64)
-        found[order] = rank[np.cumsum(new) - 1]
+        numbers = np.empty(len(order), np.int64)
+        numbers[order] = rank[np.cumsum(new) - 1]
         first = first[by_appearance]
-        again = (first[found] != np.arange(len(found))).nonzero()[0]
-        like = first[found[again]]
+        again = (first[numbers] != np.arange(len(numbers))).nonzero()[0]
+        like = first[numbers[again]]
         if not _all_equal(words, begin[again], end[again], begin[like], end[like]):
             # two strings with the same hash: a file made to cause this
             index: dict[bytes, int] = {}
             strings = Spans(self.buffer, begin, end).pieces()
-            found = np.asarray([index.setdefault(string, len(index)) for string in strings])
-            first = np.unique(found, return_index=True)[1]
+            numbers = np.asarray([index.setdefault(string, len(index)) for string in strings])
+            first = np.unique(numbers, return_index=True)[1]
         number = np.full(len(self), -1, np.int64)
-        number[filled] = found
-        return number, filled[first]
+        number[rows] = numbers
+        return number, rows[first]
 
 
 def find(buffer: bytes, begin: Longs, end: Longs) -> Fields:
@@ -127,7 +127,7 @@ def find(buffer: bytes, begin: Longs, end: Longs) -> Fields:
     data = np.frombuffer(buffer, np.uint8)
     alive = begin < end
     row, at, end = alive.nonzero()[0], begin[alive], end[alive]
-    found: list[tuple[Longs, ...]] = []
+    columns: list[tuple[Longs, ...]] = []
     while len(row):
         start = at
         tag, at = _varints(data, start)
@@ -142,22 +142,22 @@ def find(buffer: bytes, begin: Longs, end: Longs) -> Fields:
             varint = (bytes_ | (wire == _VARINT)).nonzero()[0]
             begin = at.copy()
             value, begin[varint] = _varints(data, at[varint])
-            sized = bytes_[varint]
-            length[varint[sized]] = value[sized]
+            lengths = bytes_[varint]
+            length[varint[lengths]] = value[lengths]
         at = begin + length
-        found.append((row, tag, start, begin, at))
+        columns.append((row, tag, start, begin, at))
         alive = at < end
         if not alive.all():
             row, at, end = row[alive], at[alive], end[alive]
-        if len(found) > _MANY_FIELDS and len(row) < _FEW:
+        if len(columns) > _MANY_FIELDS and len(row) < _FEW:
             window = Window(buffer, "a node or weight")
             for one, begin_, end_ in zip(row.tolist(), at.tolist(), end.tolist(), strict=True):
                 rest = [(one, n << 3 | kind, *places) for n, kind, *places in window.fields(begin_, end_)]
-                found.append(tuple(np.asarray(rest, np.int64).T))
+                columns.append(tuple(np.asarray(rest, np.int64).T))
             break
-    if not found:
+    if not columns:
         return Fields(*[np.empty(0, np.int64)] * 5)
-    return Fields(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    return Fields(*(np.concatenate(column) for column in zip(*columns, strict=True)))
 
 
 def _varints(data: NDArray[np.uint8], at: Longs) -> tuple[Longs, Longs]:
@@ -179,20 +179,20 @@ def _varints(data: NDArray[np.uint8], at: Longs) -> tuple[Longs, Longs]:
 
 def _words(buffer: bytes) -> NDArray[np.uint64]:
     """Return the eight bytes at every position of a buffer as a number, without copying them."""
-    padded = np.concatenate([np.frombuffer(buffer, np.uint8), np.zeros(8, np.uint8)])
-    return np.ndarray((len(buffer) + 1,), "<u8", padded, strides=(1,))
+    content = np.concatenate([np.frombuffer(buffer, np.uint8), np.zeros(8, np.uint8)])
+    return np.ndarray((len(buffer) + 1,), "<u8", content, strides=(1,))
 
 
 def _hashed(words: NDArray[np.uint64], begin: Longs, end: Longs) -> NDArray[np.uint64]:
     """Hash each string, eight bytes at a time (multiply and shift, as splitmix64 does)."""
     value = (end - begin).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    row, at, left, own = np.arange(len(begin)), begin, end - begin, value
+    row, at, left, state = np.arange(len(begin)), begin, end - begin, value
     while len(row):
-        own = (own ^ _word(words, at, left)) * np.uint64(0xBF58476D1CE4E5B9)
-        own ^= own >> np.uint64(29)
-        value[row] = own
+        state = (state ^ _word(words, at, left)) * np.uint64(0xBF58476D1CE4E5B9)
+        state ^= state >> np.uint64(29)
+        value[row] = state
         alive = left > 8
-        row, at, left, own = row[alive], at[alive] + 8, left[alive] - 8, own[alive]
+        row, at, left, state = row[alive], at[alive] + 8, left[alive] - 8, state[alive]
     return value
 
 

@@ -35,7 +35,7 @@ from onnx import ModelProto, TensorProto
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.model import wire
-from onnx_nb.analysis.model.storage import MEMORY, Extent, Memory, Storage, embed, refer, references
+from onnx_nb.analysis.model.storage import MEMORY, Extent, MemorySource, Storage, embed, refer, references
 from onnx_nb.analysis.model.tensors import Place, declared_bytes, may_be_shape, placed, raw_bytes, type_and_shape
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 
@@ -71,7 +71,7 @@ def write_model(
     path: Path,
     proto: ModelProto,
     storage: Storage,
-    called: str,
+    label: str,
     layout: Layout | None,
     *,
     progress: Progress | None = None,
@@ -86,10 +86,10 @@ def write_model(
     copy.CopyFrom(proto)
     outside: dict[tuple[object, int, int], _Stored] = {}
     inside: dict[str, Extent] = {}
-    embedded: list[tuple[TensorProto, Extent]] = []
+    inner: list[tuple[TensorProto, Extent]] = []
     main = len(proto.graph.initializer)
     for index, ((tensor, place), (target, _)) in enumerate(zip(placed(proto), placed(copy), strict=True)):
-        extent = _extent(tensor, place, storage, f"{place.label} of {called}", layout)
+        extent = _extent(tensor, place, storage, f"{place.label} of {label}", layout)
         if extent is None:
             continue
         stays = may_be_shape(tensor) and not place.kind.startswith("sparse")
@@ -103,37 +103,37 @@ def write_model(
             refer(target, location, 0, extent.nbytes)
             inside[location] = extent
         else:
-            embedded.append((target, extent))
-    kept = sum(extent.nbytes for extent in inside.values()) + sum(extent.nbytes for _, extent in embedded)
-    if copy.ByteSize() + kept > wire.PROTO_LIMIT:
+            inner.append((target, extent))
+    inner_bytes = sum(extent.nbytes for extent in inside.values()) + sum(extent.nbytes for _, extent in inner)
+    if copy.ByteSize() + inner_bytes > wire.PROTO_LIMIT:
         raise ModelFileError(
-            f"{called} is {bytes_text(copy.ByteSize() + kept)}, and one .onnx file holds at most 2 GB.",
+            f"{label} is {bytes_text(copy.ByteSize() + inner_bytes)}, and one .onnx file holds at most 2 GB.",
             advice="Put the weights into a file of their own: external_data.convert(model, path), or model.save(path).",
         )
-    for target, extent in embedded:
+    for target, extent in inner:
         embed(target, extent)
     contents = {} if layout is None else _arranged(list(outside.values()), layout)
     if path.name.lower() in map(str.lower, contents):
         raise _unusable(path.name, path)
-    for written in (path, *map(path.with_name, contents)):
-        if storage.reads(written):
+    for file_path in (path, *map(path.with_name, contents)):
+        if storage.reads(file_path):
             raise ModelFileError(
-                f"{quoted(str(written))} holds weights of {called}, which is read from it.",
+                f"{quoted(str(file_path))} holds weights of {label}, which is read from it.",
                 advice="Save under another name.",
             )
-    total = kept + sum(stored.extent.nbytes for stored in outside.values())
+    total = inner_bytes + sum(weight.extent.nbytes for weight in outside.values())
     with together(progress, total) as files:
         for name, weights in contents.items():
             checksum = layout is not None and layout.checksums
             parts: list[wire.Part] = []
             position = 0
-            for stored in weights:
-                parts += [bytes(stored.offset - position), stored.extent]
-                position = stored.offset + stored.extent.nbytes
+            for weight in weights:
+                parts += [bytes(weight.offset - position), weight.extent]
+                position = weight.offset + weight.extent.nbytes
             digest = files.add(path.with_name(name), parts, checksum=checksum)
-            for stored in weights:
-                for target in stored.tensors:
-                    refer(target, name, stored.offset, stored.extent.nbytes, checksum=digest)
+            for weight in weights:
+                for target in weight.tensors:
+                    refer(target, name, weight.offset, weight.extent.nbytes, checksum=digest)
         data = copy.SerializeToString()
         files.add(path, wire.splice(data, lambda tensor: inside.get(references(tensor)["location"])))
     return path
@@ -161,36 +161,36 @@ def _extent(tensor: TensorProto, place: Place, storage: Storage, what: str, layo
     nbytes = declared_bytes(tensor)
     if nbytes < max(layout.threshold, 1) or may_be_shape(tensor):
         return None
-    held = len(raw_bytes(tensor, what))
-    if held != nbytes:
+    count = len(raw_bytes(tensor, what))
+    if count != nbytes:
         raise ModelFileError(
-            f"{what} has {held} bytes, but {type_and_shape(tensor)} takes {nbytes}.",
+            f"{what} has {count} bytes, but {type_and_shape(tensor)} takes {nbytes}.",
             advice="The file is damaged, or was written by a faulty tool.",
         )
-    return Extent(Memory(tensor, nbytes, "the model"), 0, nbytes, what)
+    return Extent(MemorySource(tensor, nbytes, "the model"), 0, nbytes, what)
 
 
 def _arranged(weights: list[_Stored], layout: Layout) -> dict[str, list[_Stored]]:
     """Return the weights of each file, and set their offsets."""
     if layout.per_tensor:
         names = _file_names(weights, layout)
-        return {name: [stored] for name, stored in zip(names, weights, strict=True)}
+        return {name: [weight] for name, weight in zip(names, weights, strict=True)}
     shards: list[list[_Stored]] = []
     position = 0
-    for stored in weights:
-        nbytes = stored.extent.nbytes
+    for weight in weights:
+        nbytes = weight.extent.nbytes
         if layout.shard_size is not None and nbytes > layout.shard_size:
             raise ModelFileError(
-                f"{stored.extent.what} takes {bytes_text(nbytes)}, more than a shard of "
+                f"{weight.extent.what} takes {bytes_text(nbytes)}, more than a shard of "
                 f"{bytes_text(layout.shard_size)}.",
                 advice="Choose a larger shard_size: a tensor is not split.",
             )
-        stored.offset = position + -position % layout.alignment
-        if not shards or (layout.shard_size is not None and stored.offset + nbytes > layout.shard_size):
+        weight.offset = position + -position % layout.alignment
+        if not shards or (layout.shard_size is not None and weight.offset + nbytes > layout.shard_size):
             shards.append([])
-            stored.offset = 0
-        shards[-1].append(stored)
-        position = stored.offset + nbytes
+            weight.offset = 0
+        shards[-1].append(weight)
+        position = weight.offset + nbytes
     if len(shards) == 1:
         return {layout.location: shards[0]}
     return {layout.file_name(f"{i:05}-of-{len(shards):05}"): shard for i, shard in enumerate(shards, 1)}
@@ -198,17 +198,17 @@ def _arranged(weights: list[_Stored], layout: Layout) -> dict[str, list[_Stored]
 
 def _file_names(weights: Iterable[_Stored], layout: Layout) -> Iterator[str]:
     """Yield file names derived from tensor names, unique also on file systems that ignore case."""
-    taken: set[str] = set()
-    for stored in weights:
-        place = stored.place
+    names: set[str] = set()
+    for weight in weights:
+        place = weight.place
         kind = "" if place.kind in ("weight", "attribute") else f" {place.kind}"
         plain = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{place.name}{place.within}{kind}").strip("._")
         part = plain = plain if len(plain) <= 100 else f"{plain[:60]}_{plain[-39:]}"
         count = 1
-        while not part or part.lower() in taken:
+        while not part or part.lower() in names:
             count += 1
             part = f"{plain or 'tensor'}-{count}"
-        taken.add(part.lower())
+        names.add(part.lower())
         yield layout.file_name(part)
 
 
@@ -280,27 +280,27 @@ class Files:
 
     def appear(self) -> None:
         """Rename the files to their final names."""
-        done: list[Path] = []
+        places: list[Path] = []
         former: dict[Path, Path] = {}
         try:
             for path, temporary in self._temporary.items():
                 # Renaming a single file is atomic. Of several, existing ones are kept aside until all have appeared.
                 if len(self._temporary) > 1 and os.path.lexists(path):
-                    moved = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.tmp")
-                    self._cleanup.callback(moved.unlink, missing_ok=True)
+                    aside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.tmp")
+                    self._cleanup.callback(aside.unlink, missing_ok=True)
                     try:
-                        os.link(path, moved, follow_symlinks=False)
+                        os.link(path, aside, follow_symlinks=False)
                     except OSError:  # a file system without links
-                        path.replace(moved)
-                    former[path] = moved
+                        path.replace(aside)
+                    former[path] = aside
                 temporary.replace(path)
-                done.append(path)
+                places.append(path)
         except BaseException as error:
-            for other in done:
+            for other in places:
                 if other not in former:
                     other.unlink()
-            for other, moved in former.items():
-                moved.replace(other)
+            for other, aside in former.items():
+                aside.replace(other)
             if isinstance(error, OSError):
                 raise _unwritable(path, error) from error
             raise
@@ -369,16 +369,16 @@ if sys.platform == "linux":
 def python_command(program: str, *arguments: str) -> list[str]:
     """Return the command that runs a program in a Python of its own, which ends with this process (on Linux)."""
     here = Path.cwd().resolve()
-    path = [each for each in sys.path if Path(each).resolve() != here]
+    path = [folder for folder in sys.path if Path(folder).resolve() != here]
     # A file in the working folder may have the name of a module that Python or a package imports: it comes last.
     path += [str(here)] * (len(path) < len(sys.path))
-    given = json.dumps([path, os.getpid()])
-    return [sys.executable, "-P", "-X", "utf8", "-c", _CHILD + program, given, *arguments]
+    setup = json.dumps([path, os.getpid()])
+    return [sys.executable, "-P", "-X", "utf8", "-c", _CHILD + program, setup, *arguments]
 
 
 def ending(code: int) -> str:
     """Return how a process ended, by its exit code."""
-    name = next((known.name for known in signal.Signals if known == -code), "unknown")
+    name = next((number.name for number in signal.Signals if number == -code), "unknown")
     return f"was ended by signal {-code} ({name})" if code < 0 else f"ended with status {code}"
 
 
@@ -423,15 +423,15 @@ _KINDS: Final = ("float64", "int64")
 def write(path: str | os.PathLike[str], content: Any, kind: str, progress: Progress | None = None) -> None:
     """Write dataclasses, tuples, numbers, texts and arrays of float64 and int64."""
     arrays: dict[str, list[NDArray[Any]]] = {name: [] for name in _KINDS}
-    filled = dict.fromkeys(_KINDS, 0)
-    tree = json.dumps({"kind": kind, "content": _packed(content, arrays, filled)})
-    joined: dict[str, Any] = {name: np.concatenate([np.zeros(0, name), *parts]) for name, parts in arrays.items()}
+    sizes = dict.fromkeys(_KINDS, 0)
+    tree = json.dumps({"kind": kind, "content": _packed(content, arrays, sizes)})
+    columns: dict[str, Any] = {name: np.concatenate([np.zeros(0, name), *parts]) for name, parts in arrays.items()}
     if progress is not None:
-        progress(0.5, f"compressing {bytes_text(sum(array.nbytes for array in joined.values()))}")
-    packed = io.BytesIO()
-    np.savez_compressed(packed, tree=np.frombuffer(tree.encode(), np.uint8), **joined)
-    with together(stage(progress, 0.9, 1.0), packed.tell()) as files:
-        files.add(Path(path), [packed.getvalue()])
+        progress(0.5, f"compressing {bytes_text(sum(array.nbytes for array in columns.values()))}")
+    archive = io.BytesIO()
+    np.savez_compressed(archive, tree=np.frombuffer(tree.encode(), np.uint8), **columns)
+    with together(stage(progress, 0.9, 1.0), archive.tell()) as files:
+        files.add(Path(path), [archive.getvalue()])
 
 
 def read(path: str | os.PathLike[str], kind: str, classes: Mapping[str, Any]) -> Any:
@@ -439,9 +439,9 @@ def read(path: str | os.PathLike[str], kind: str, classes: Mapping[str, Any]) ->
     name = quoted(str(path))
     try:
         # numpy leaves a damaged file open
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as found:
-            tree = json.loads(found["tree"].tobytes())
-            arrays = {each: found[each] for each in _KINDS}
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            tree = json.loads(archive["tree"].tobytes())
+            arrays = {kind_: archive[kind_] for kind_ in _KINDS}
         if tree["kind"] != kind:
             message = f"{name} holds a {tree['kind']} and not a {kind}."
             raise ModelFileError(message, advice="Give a file that was saved as one.")
@@ -453,27 +453,27 @@ def read(path: str | os.PathLike[str], kind: str, classes: Mapping[str, Any]) ->
         raise ModelFileError(message, advice=f"Give a file that was saved as a {kind}.") from error
 
 
-def _packed(content: Any, arrays: dict[str, list[NDArray[Any]]], filled: dict[str, int]) -> Any:
+def _packed(content: Any, arrays: dict[str, list[NDArray[Any]]], sizes: dict[str, int]) -> Any:
     if isinstance(content, np.ndarray):
         name = content.dtype.name
         arrays[name].append(content.ravel())
-        filled[name] += content.size
-        return {"": "array", "type": name, "at": filled[name] - content.size, "shape": content.shape}
+        sizes[name] += content.size
+        return {"": "array", "type": name, "at": sizes[name] - content.size, "shape": content.shape}
     if isinstance(content, complex):
         return {"": "complex", "parts": [content.real, content.imag]}
     if dataclasses.is_dataclass(content):
-        fields = {each.name: getattr(content, each.name) for each in dataclasses.fields(content)}
-        return {"": type(content).__name__, **{key: _packed(value, arrays, filled) for key, value in fields.items()}}
+        fields = {field.name: getattr(content, field.name) for field in dataclasses.fields(content)}
+        return {"": type(content).__name__, **{key: _packed(value, arrays, sizes) for key, value in fields.items()}}
     if isinstance(content, Mapping):
-        return {"": "mapping", "items": {key: _packed(value, arrays, filled) for key, value in content.items()}}
+        return {"": "mapping", "items": {key: _packed(value, arrays, sizes) for key, value in content.items()}}
     if isinstance(content, tuple):
-        return [_packed(value, arrays, filled) for value in content]
+        return [_packed(value, arrays, sizes) for value in content]
     return content
 
 
 def _unpacked(tree: Any, arrays: Mapping[str, NDArray[Any]], classes: Mapping[str, Any]) -> Any:
     if isinstance(tree, list):
-        return tuple(_unpacked(each, arrays, classes) for each in tree)
+        return tuple(_unpacked(part, arrays, classes) for part in tree)
     if not isinstance(tree, dict):
         return tree
     kind = tree.pop("")

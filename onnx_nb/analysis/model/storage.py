@@ -83,13 +83,13 @@ class Storage:
         for tensor in proto.graph.initializer:
             if tensor.data_location == TensorProto.EXTERNAL:
                 users.setdefault(references(tensor).get("location", ""), []).append(plain_text(tensor.name))
-        found = []
+        faults = []
         for location, names in users.items():
             try:
                 self.source(location, f"the data of {count_text(len(names), 'weight')} of {label}")
             except OnnxNbError as error:
-                found.append((names[0], error))
-        return found
+                faults.append((names[0], error))
+        return faults
 
     def values(self, tensor: TensorProto, what: str) -> NDArray[Any]:
         """Return the values of a tensor, inside it or external; ``what`` names it in messages."""
@@ -106,8 +106,8 @@ class Storage:
         if source is None:
             source = File(self._located(location, what), ExternalDataError, what=what)
             # a model that was written again usually has other data
-            for own in filter(attrgetter("permanent"), self._sources.values()):
-                own.check(what)
+            for file in filter(attrgetter("permanent"), self._sources.values()):
+                file.check(what)
             self._sources[location] = source
         source.check(what)
         return source
@@ -157,8 +157,8 @@ class Storage:
 
     def moved_to(self, folder: Path) -> Storage:
         """Return a storage that looks files up in another folder."""
-        kept = {location: source for location, source in self._sources.items() if source.permanent}
-        return Storage(kept, folder=folder, path=self._path)
+        sources = {location: source for location, source in self._sources.items() if source.permanent}
+        return Storage(sources, folder=folder, path=self._path)
 
     def reads(self, path: Path) -> bool:
         """Return whether weights were found in this file."""
@@ -277,28 +277,28 @@ class File:
         self.permanent = permanent
         """Whether the file stays the same if the model's folder changes."""
         self._error = error
-        found = self._stat(what)
-        self.nbytes = found.st_size
-        self._modified = found.st_mtime_ns
-        self.identity: Final = (found.st_dev, found.st_ino)
-        self.links: Final = found.st_nlink
+        status = self._stat(what)
+        self.nbytes = status.st_size
+        self._modified = status.st_mtime_ns
+        self.identity: Final = (status.st_dev, status.st_ino)
+        self.links: Final = status.st_nlink
 
     def _stat(self, what: str) -> os.stat_result:
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             message = f"{what}: {quoted(str(self.path))} cannot be opened: {reason}."
             raise self._error(message, advice="See that it is there and that you may read it.") from error
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             message = f"{what}: {quoted(str(self.path))} is not an ordinary file."
             raise self._error(message, advice="Put an ordinary file there.")
-        return found
+        return status
 
     def check(self, what: str) -> None:
         """Raise if the file was changed or removed; ``what`` names its bytes in messages."""
-        found = self._stat(what)
-        if (found.st_size, found.st_mtime_ns) != (self.nbytes, self._modified):
+        status = self._stat(what)
+        if (status.st_size, status.st_mtime_ns) != (self.nbytes, self._modified):
             message = f"{what}: {quoted(str(self.path))} was changed after the model was loaded."
             raise self._error(message, advice="Load the model again.")
 
@@ -311,15 +311,15 @@ class File:
         """Return some of the bytes, whose pages are read when they are touched; ``what`` names them in messages."""
         self.check(what)
         key = str(self.path), self.nbytes, self._modified
-        mapped = self._maps.get(key)
-        if mapped is None:
+        view = self._maps.get(key)
+        if view is None:
             try:
                 with self.path.open("rb") as file:
-                    mapped = mmap.mmap(file.fileno(), self.nbytes, access=mmap.ACCESS_READ)
+                    view = mmap.mmap(file.fileno(), self.nbytes, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:
                 raise self._error(f"{what}: {quoted(str(self.path))} cannot be mapped: {error}.") from error
-            self._maps[key] = mapped
-        return np.frombuffer(mapped, np.uint8, stop - start, start)
+            self._maps[key] = view
+        return np.frombuffer(view, np.uint8, stop - start, start)
 
     def stream(self, start: int, stop: int, size: int, what: str) -> Iterator[bytes | memoryview]:
         """Read a part into one buffer, piece by piece: a map would keep all of it in memory."""
@@ -338,16 +338,16 @@ class File:
             raise self._error(f"{what}: {quoted(str(self.path))} cannot be read: {error.strerror or error}.") from error
 
 
-class Memory:
+class MemorySource:
     """Bytes held by an object of this process: the one that the model was loaded from."""
 
     path = None
     permanent = True
 
     def __init__(
-        self, held: bytes | NDArray[Any] | TensorProto | onnx_ir.TensorProtocol, nbytes: int, label: str
+        self, content: bytes | NDArray[Any] | TensorProto | onnx_ir.TensorProtocol, nbytes: int, label: str
     ) -> None:
-        self._held = held
+        self._held = content
         self.nbytes = nbytes
         self.label = label
 
@@ -356,20 +356,20 @@ class Memory:
 
     def __getstate__(self) -> dict[str, Any]:
         # Other processes get the bytes: a torch tensor or an onnx_ir one may not be picklable.
-        held = self._held if isinstance(self._held, bytes | TensorProto) else self._bytes("a weight").tobytes()
-        return {"_held": held, "nbytes": self.nbytes, "label": self.label}
+        content = self._held if isinstance(self._held, bytes | TensorProto) else self._bytes("a weight").tobytes()
+        return {"_held": content, "nbytes": self.nbytes, "label": self.label}
 
     def _bytes(self, what: str) -> NDArray[np.uint8]:
-        held = self._held
-        if isinstance(held, TensorProto):
-            held = raw_bytes(held, what)
-        elif not isinstance(held, bytes | np.ndarray):
+        content = self._held
+        if isinstance(content, TensorProto):
+            content = raw_bytes(content, what)
+        elif not isinstance(content, bytes | np.ndarray):
             try:
                 # A view of the tensor's memory, if possible; tobytes copies.
-                held = held.numpy() if held.dtype.bitwidth >= 8 else held.tobytes()
+                content = content.numpy() if content.dtype.bitwidth >= 8 else content.tobytes()
             except Exception as error:
                 raise ExternalDataError(f"{what} cannot be read from the given model: {error}") from error
-        flat = held if isinstance(held, bytes) else np.ascontiguousarray(held).reshape(-1).view(np.uint8)
+        flat = content if isinstance(content, bytes) else np.ascontiguousarray(content).reshape(-1).view(np.uint8)
         data = np.frombuffer(flat, np.uint8)
         if len(data) != self.nbytes:
             raise ModelFileError(
@@ -389,7 +389,7 @@ class Memory:
             yield data[position : min(position + size, stop)]
 
 
-Source: TypeAlias = File | Memory
+Source: TypeAlias = File | MemorySource
 """A container of bytes of weights."""
 
 KNOWN_KEYS: Final = frozenset(("location", "offset", "length", "checksum"))
@@ -424,9 +424,9 @@ def embed(tensor: TensorProto, extent: Extent) -> None:
     tensor.ClearField("data_location")
 
 
-def path_of(given: str | os.PathLike[str]) -> Path:
+def path_of(path_text: str | os.PathLike[str]) -> Path:
     """Return a path that a person gave, with ``~`` as the home folder."""
-    path = Path(given)
+    path = Path(path_text)
     try:
         return path.expanduser()
     except RuntimeError:  # nobody has this home: it may be the name of a folder

@@ -76,12 +76,12 @@ def values(tensor: TensorProto, what: str) -> NDArray[Any]:
 
 def decoded(data: NDArray[np.uint8], tensor: TensorProto, what: str) -> NDArray[Any]:
     """Return bytes as values of a tensor's type and shape; a view of them, except for values smaller than a byte."""
-    expected = stored_bytes(tensor, what)
-    if len(data) != expected:
+    nbytes = stored_bytes(tensor, what)
+    if len(data) != nbytes:
         raise ModelFileError(
-            f"{what} has {len(data)} bytes, but {type_and_shape(tensor)} takes {expected}.", advice=_FAULTY
+            f"{what} has {len(data)} bytes, but {type_and_shape(tensor)} takes {nbytes}.", advice=_FAULTY
         )
-    bits = _PACKED.get(tensor.data_type)
+    bits = _PACKED_BITS.get(tensor.data_type)
     dtype = _dtype(tensor, what)
     values = data.view(dtype) if bits is None else _unpacked(data, bits, elements(tensor.dims)).view(dtype)
     return _reshaped(values, tensor, what)
@@ -90,9 +90,9 @@ def decoded(data: NDArray[np.uint8], tensor: TensorProto, what: str) -> NDArray[
 def _unpacked(data: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.uint8]:
     """Unpack values to a byte each; the first is in the lowest bits."""
     if bits == 6:
-        padded = np.zeros(-(-len(data) // 3) * 3, np.uint8)
-        padded[: len(data)] = data
-        low, middle, high = padded.reshape(-1, 3).T
+        triples = np.zeros(-(-len(data) // 3) * 3, np.uint8)
+        triples[: len(data)] = data
+        low, middle, high = triples.reshape(-1, 3).T
         values = np.stack((low, low >> 6 | middle << 2, middle >> 4 | high << 4, high >> 2), axis=1)
     else:
         values = data[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)
@@ -112,10 +112,10 @@ def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any]
     shape = tuple(sparse.dims)
     if any(dim < 0 for dim in shape):
         raise ModelFileError(f"{what} has a negative dimension: shape {_shape(sparse.dims)}.")
-    needed = elements(shape) * values.dtype.itemsize
-    if needed > DENSE_LIMIT:
+    nbytes = elements(shape) * values.dtype.itemsize
+    if nbytes > DENSE_LIMIT:
         raise ModelFileError(
-            f"{what} would take {bytes_text(needed)} as a dense array of shape {_shape(sparse.dims)}.",
+            f"{what} would take {bytes_text(nbytes)} as a dense array of shape {_shape(sparse.dims)}.",
             advice="Read its values and indices from model.proto.graph.sparse_initializer.",
         )
     fitting = {(values.size,), (values.size, len(shape))}
@@ -186,8 +186,8 @@ def raw_bytes(tensor: TensorProto, what: str) -> bytes:
     if tensor.HasField("raw_data"):
         data: bytes = tensor.raw_data
         return data
-    packed: bytes = onnx.numpy_helper.from_array(values(tensor, what)).raw_data
-    return packed
+    content: bytes = onnx.numpy_helper.from_array(values(tensor, what)).raw_data
+    return content
 
 
 VALUE_FIELDS: Final = [f.name for f in TensorProto.DESCRIPTOR.fields if re.fullmatch("(?!external).*_data", f.name)]
@@ -229,13 +229,15 @@ def dtype_name(data_type: int) -> str:
 
 
 _DTYPES: Final = {n: onnx.helper.tensor_dtype_to_np_dtype(n) for n in onnx.helper.get_all_tensor_dtypes()}
-_PACKED: Final = {
+_PACKED_BITS: Final = {
     number: bits
     for bits, names in ((2, ("INT2", "UINT2")), (4, ("INT4", "UINT4", "FLOAT4E2M1")), (6, ("FLOAT6E2M3", "FLOAT6E3M2")))
     for name, number in TensorProto.DataType.items()
     if name in names
 }
-_BITS: Final = ChainMap(_PACKED, {number: 8 * dtype.itemsize for number, dtype in _DTYPES.items() if dtype.kind != "O"})
+_BITS: Final = ChainMap(
+    _PACKED_BITS, {number: 8 * dtype.itemsize for number, dtype in _DTYPES.items() if dtype.kind != "O"}
+)
 _NAMES: Final[dict[int, str]] = {number: name.lower() for name, number in TensorProto.DataType.items()} | {
     TensorProto.UNDEFINED: "",
     TensorProto.FLOAT: "float32",
@@ -332,8 +334,8 @@ def _node_tensors(nodes: Iterable[NodeProto], where: Place) -> Iterator[tuple[Te
     for node in nodes:
         for attribute in node.attribute:
             if attribute.type in _WITH_TENSORS:
-                called = plain_text(node.name) or next(filter(None, map(plain_text, node.output)), "")
-                within = f" of {plain_text(node.op_type)} {quoted(called)}{where.within}"
+                label = plain_text(node.name) or next(filter(None, map(plain_text, node.output)), "")
+                within = f" of {plain_text(node.op_type)} {quoted(label)}{where.within}"
                 yield from _tensors_of(attribute, where._replace(within=within))
 
 
@@ -392,8 +394,8 @@ def type_text(kind: TypeProto, *, shapes: bool = True) -> str:
         return f"map({dtype_name(kind.map_type.key_type)}, {type_text(kind.map_type.value_type, shapes=shapes)})"
     if which not in ("tensor_type", "sparse_tensor_type"):
         return plain_text(kind.opaque_type.name) or "a value of unknown type"
-    declared = dimensions(kind) if shapes else None
-    shape = "" if declared is None else " " + dimensions_text(declared)
+    dims = dimensions(kind) if shapes else None
+    shape = "" if dims is None else " " + dimensions_text(dims)
     return f"{'sparse ' if which == 'sparse_tensor_type' else ''}{dtype_name(_tensor(kind).elem_type)}{shape}"
 
 
@@ -422,30 +424,30 @@ def dimensions_text(shape: Sequence[int | str | None]) -> str:
 
 def listed(items: Iterable[Any], write: Callable[[Any], str] = quoted, limit: int = 8) -> str:
     """Write the first items of a list that may be long."""
-    written = list(items)
-    more = [f"… ({len(written) - limit} more)"] if len(written) > limit else []
-    return ", ".join([*map(write, written[:limit]), *more])
+    texts = list(items)
+    more = [f"… ({len(texts) - limit} more)"] if len(texts) > limit else []
+    return ", ".join([*map(write, texts[:limit]), *more])
 
 
-def fits(declared: Dims, shape: Sequence[int]) -> bool:
+def fits(dims: Dims, shape: Sequence[int]) -> bool:
     """Return whether an array of ``shape`` fits a declared shape, in which a symbol accepts any size."""
-    return len(declared) == len(shape) and all(
-        not isinstance(dim, int) or dim == size for dim, size in zip(declared, shape, strict=True)
+    return len(dims) == len(shape) and all(
+        not isinstance(dim, int) or dim == size for dim, size in zip(dims, shape, strict=True)
     )
 
 
 def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
     """Return the value of an attribute, or a default if the node does not have it."""
-    for found in node.attribute:
-        if plain_text(found.name) == name and _has_value(found):
-            return onnx.helper.get_attribute_value(found)
+    for candidate in node.attribute:
+        if plain_text(candidate.name) == name and _has_value(candidate):
+            return onnx.helper.get_attribute_value(candidate)
     return default
 
 
 def attributes(node: NodeProto) -> dict[str, Any]:
     """Return the values of the attributes of a node by name."""
-    found = filter(_has_value, node.attribute)
-    return {plain_text(each.name): onnx.helper.get_attribute_value(each) for each in found}
+    entries = filter(_has_value, node.attribute)
+    return {plain_text(entry.name): onnx.helper.get_attribute_value(entry) for entry in entries}
 
 
 def _has_value(attribute: AttributeProto) -> bool:
@@ -455,11 +457,11 @@ def _has_value(attribute: AttributeProto) -> bool:
 
 def graphs_of(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
     """Yield the subgraphs of a node, each after the name of its attribute."""
-    for found in node.attribute:
-        if found.HasField("g"):
-            yield plain_text(found.name), found.g
-        for index, graph in enumerate(found.graphs):
-            yield f"{plain_text(found.name)}[{index}]", graph
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield plain_text(attribute.name), attribute.g
+        for index, graph in enumerate(attribute.graphs):
+            yield f"{plain_text(attribute.name)}[{index}]", graph
 
 
 def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:

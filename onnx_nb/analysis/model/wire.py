@@ -28,9 +28,9 @@ PROTO_LIMIT: Final = 2**31 - 1
 
 _FIRST_READ: Final = 4096
 _LARGEST_READ: Final = 1 << 20
-_COPIED: Final = 1 << 20
+_COPY_BYTES: Final = 1 << 20
 """Bytes of a weight that are in memory while it is written."""
-_ZEROS: Final = bytes(_COPIED)
+_ZEROS: Final = bytes(_COPY_BYTES)
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MODEL_WIRE_TYPES: Final = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
@@ -62,9 +62,9 @@ def scan(source: BinaryIO | bytes, *, location: str, name: str = "model") -> byt
     try:
         return _scan_model(window, location)
     except NotProtobufError as error:
-        known = _kind_of(window.read(0, min(512, window.size)))
-        if known:
-            raise ModelFileError(f"{name} is not an ONNX model: it is {known[0]}.", advice=known[1]) from None
+        kind = _kind_of(window.read(0, min(512, window.size)))
+        if kind:
+            raise ModelFileError(f"{name} is not an ONNX model: it is {kind[0]}.", advice=kind[1]) from None
         message = f"{name} is not an ONNX model, or only a part of one: {error}."
         advice = "Check that the download or copy was completed, or export the model again."
         raise ModelFileError(message, advice=advice) from None
@@ -263,7 +263,7 @@ def _joined(window: Window, parts: list[_Part]) -> list[Part]:
 
 
 def _graph_parts(
-    window: Window, position: int, end: int, threshold: int, replaced: Callable[[int, int], list[_Part] | None]
+    window: Window, position: int, end: int, threshold: int, replace: Callable[[int, int], list[_Part] | None]
 ) -> list[_Part]:
     """Return the parts of a graph in which weights of ``threshold`` bytes and more may be replaced by others."""
     graph: list[_Part] = []
@@ -276,7 +276,7 @@ def _graph_parts(
         if position == start:
             number, wire_type, _, payload, position = next(window.fields(start, end))
             if number == _GRAPH_INITIALIZER and wire_type == _BYTES and position - payload >= threshold:
-                tensor = replaced(payload, position)
+                tensor = replace(payload, position)
         last = graph[-1] if graph else None
         if tensor is not None:
             graph += _message(_GRAPH_INITIALIZER, tensor)
@@ -381,19 +381,19 @@ def splice(proto: bytes, weight_of: Callable[[TensorProto], Streamed | None]) ->
 def write(file: BinaryIO, parts: Sequence[Part], watch: Callable[[bytes | memoryview], None] | None = None) -> None:
     """Write the parts one after the other, a few megabytes of weights in memory at a time; ``watch`` sees all bytes."""
     for part in parts:
-        written = 0
-        for data in (part,) if isinstance(part, bytes) else part.stream(_COPIED):
-            written += len(data)
+        nbytes_ = 0
+        for data in (part,) if isinstance(part, bytes) else part.stream(_COPY_BYTES):
+            nbytes_ += len(data)
             if watch is not None:
                 watch(data)
             # Copying first makes the comparison one memcmp, instead of one Python object a byte of a memoryview.
-            if len(data) == _COPIED and not data[0] and not data[-1] and bytes(data) == _ZEROS:
-                file.seek(_COPIED, io.SEEK_CUR)
+            if len(data) == _COPY_BYTES and not data[0] and not data[-1] and bytes(data) == _ZEROS:
+                file.seek(_COPY_BYTES, io.SEEK_CUR)
             else:
                 file.write(data)
         nbytes = len(part) if isinstance(part, bytes) else part.nbytes
-        if written != nbytes:
-            raise ModelFileError(f"a weight gave {written} bytes instead of {nbytes}.")
+        if nbytes_ != nbytes:
+            raise ModelFileError(f"a weight gave {nbytes_} bytes instead of {nbytes}.")
     # A hole at the end exists only once the file has its full length.
     file.truncate(file.tell())
 

@@ -3,15 +3,9 @@
 Kernels of two profiles are compared where they compute the same nodes. Where one profile fused what the other ran by
 itself, the smallest sets of nodes are compared that each profile computes by kernels of its own.
 
-A set is slower or faster if four tests agree: the rank test of Mann and Whitney on its runs, corrected for the number
-of sets (Benjamini and Hochberg) and for runs that resemble the one before; a difference beyond the spread of both; at
-least 5%; and, between profiles of equal settings, a ratio that stands out from those of all sets, which share the drift
-of the machine and what differs from session to session. Between other settings a common factor may be their effect: it
-is left in.
-
-The speed of a kernel differs from session to session. If both profiles have runs of several, a set's time is the mean
-of the medians of its sessions. Their variance is known then, drawn to that of sets which take about as long, and a test
-of Student takes the place of the rank test, whose runs are not independent of each other.
+A set is slower or faster if the difference leaves its band of noise: the spread of its own runs and sessions, 5% of its
+time and, between profiles of equal settings, the spread of the ratios of all sets, which share the drift of the machine
+and what differs from session to session. Between other settings a common factor may be their effect: it is left in.
 """
 
 from __future__ import annotations
@@ -23,49 +17,41 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
-from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.arguments import check_choice
 from onnx_nb.analysis.formatting import count_text, duration_text, quoted, shortened
 from onnx_nb.analysis.results import Displayed, data_frame
 from onnx_nb.analysis.scopes.scopes import scopes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
-    from numpy.typing import NDArray
 
     from onnx_nb.analysis.profile.result import Kernel, Profile
 
+Floats = NDArray[np.float64]
 ChangeBy = Literal["nodes", "operator", "scope"]
 Verdict = Literal["slower", "faster", "noise", "only before", "only after"]
 _COLUMNS: Final = (
     *("verdict", "name", "op", "before_op", "nodes", "before", "after", "difference", "noise"),
     *("before_provider", "provider", "ratio"),
 )
-_RESOLUTION: Final = 1e-6
+_CLOCK_TICK: Final = 1e-6
 """Seconds in which onnxruntime counts."""
-_FEW: Final = 5
+_MIN_RUNS: Final = 5
 """Runs below which nothing is called slower or faster."""
-_CHANCE: Final = 0.05
-"""Share of false alarms among the changes that are called so; without any real change, the chance of one."""
-_LEAST: Final = 0.05
-"""Share of the time below which a difference is not worth a name."""
-_MANY: Final = 10
-"""Sets from which the drift of the machine is estimated."""
-_TICKS: Final = 20
-"""Resolutions of the clock that a set takes at least whose ratio is used for that."""
-_OUTLYING: Final = 6.0
-"""Standard deviations of the ratios of all sets, beyond which one of them stands out."""
-_OUTLYING_MEANS: Final = 4.0
-"""The same for means of several sessions, each of which is tested by itself."""
-_TYPICAL: Final = 10
-"""Degrees of freedom that the variance of sets which take about as long has beside that of a set."""
-_LIKE: Final = 31
-"""Sets that take about as long."""
+_MIN_RATIO: Final = 1.05
+"""Ratio of two times up to which a difference is noise."""
+_MIN_SETS: Final = 10
+"""Sets of nodes from which the drift of the machine is estimated."""
+_MIN_SECONDS: Final = 20 * _CLOCK_TICK
+"""Seconds of the shortest set whose ratio is used for that."""
+_SPREADS: Final = 4.5
+"""Standard deviations of the ratios of all sets beyond which the ratio of one is no noise."""
 _TO_DEVIATION: Final = 1.4826
-"""Standard deviation of a normal distribution over its median absolute deviation."""
+"""Standard deviations of a normal distribution in its median absolute deviation."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +76,7 @@ class Change:
     before_provider: str
     provider: str
     difference: float
-    """Seconds that it takes longer after, beyond `ProfileComparison.drift`."""
+    """Seconds that it takes longer after, beyond `ProfileComparison.drift` and what all sets share of each run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +94,7 @@ class ProfileComparison(Displayed):
     @functools.cached_property
     def differences(self) -> tuple[str, ...]:
         """What differs between the two besides times, in words: settings, versions, shapes and the model."""
-        about = [
+        settings = [
             {
                 "providers": ", ".join(profile.providers),
                 "optimization": profile.optimization,
@@ -118,14 +104,14 @@ class ProfileComparison(Displayed):
             }
             for profile in (self.before, self.after)
         ]
-        found = [
-            f"{name} {value} → {about[1][name]}"
-            for name, value in about[0].items()
-            if value and about[1].get(name) and value != about[1][name]
+        texts = [
+            f"{name} {value} → {settings[1][name]}"
+            for name, value in settings[0].items()
+            if value and settings[1].get(name) and value != settings[1][name]
         ]
-        if about[0]["nodes"] == about[1]["nodes"] and self.before.graph.names != self.after.graph.names:
-            found.append("names of nodes")
-        return tuple(found)
+        if settings[0]["nodes"] == settings[1]["nodes"] and self.before.graph.names != self.after.graph.names:
+            texts.append("names of nodes")
+        return tuple(texts)
 
     @property
     def drift(self) -> float:
@@ -133,37 +119,34 @@ class ProfileComparison(Displayed):
 
         Between profiles of different settings it may be the effect of these.
         """
-        return self._common[2]
+        return self._machine[2]
 
     @functools.cached_property
-    def _common(self) -> tuple[NDArray[np.float64], NDArray[np.float64], float, float]:
-        """Factors that all sets share, of each run before and after; the drift; and the spread of the ratios' logs."""
-        runs = [np.ones(len(profile.kernel_seconds)) for profile in (self.before, self.after)]
-        both = {name: own for name, own in self._members("nodes").items() if all(own)}
-        times = self._times(both)
-        medians = [self._center(each, side) for side, each in enumerate(times)]
-        long = np.minimum(*medians) >= _TICKS * _RESOLUTION
-        if np.count_nonzero(long) < _MANY:
-            return runs[0], runs[1], 1.0, 0.0
-        for side, (each, median) in enumerate(zip(times, medians, strict=True)):
-            shared = np.median(each[:, long] / median[long], axis=1)
-            runs[side] = np.where(shared > 0, shared, 1.0)
+    def _machine(self) -> tuple[Floats, Floats, float, float]:
+        """Factors that all sets share: of each run before and after, the drift; and the spread of the ratios' logs."""
+        factors = [np.ones(len(profile.kernel_seconds)) for profile in (self.before, self.after)]
+        times = self._times([numbers for numbers in self._members("nodes").values() if all(numbers)])
+        medians = [self._center(seconds, side) for side, seconds in enumerate(times)]
+        is_long = np.minimum(*medians) >= _MIN_SECONDS
+        if np.count_nonzero(is_long) < _MIN_SETS:
+            return factors[0], factors[1], 1.0, 0.0
+        for side, (seconds, median) in enumerate(zip(times, medians, strict=True)):
+            shared = np.median(seconds[:, is_long] / median[is_long], axis=1)
+            factors[side] = np.where(shared > 0, shared, 1.0)
+            medians[side] = self._center(seconds[:, is_long] / factors[side][:, None], side)
         if self.differences:
-            return runs[0], runs[1], 1.0, 0.0
-        before, after = (
-            self._center(each[:, long] / run[:, None], side)
-            for side, (each, run) in enumerate(zip(times, runs, strict=True))
-        )
-        ratios = np.log(np.maximum(after, _RESOLUTION) / np.maximum(before, _RESOLUTION))
-        middle = float(np.median(ratios))
-        spread = _TO_DEVIATION * float(np.median(np.abs(ratios - middle)))
-        return runs[0], runs[1], math.exp(middle), spread
+            return factors[0], factors[1], 1.0, 0.0
+        ratios = np.log(np.maximum(medians[1], _CLOCK_TICK) / np.maximum(medians[0], _CLOCK_TICK))
+        drift = float(np.median(ratios))
+        spread = _TO_DEVIATION * float(np.median(np.abs(ratios - drift)))
+        return factors[0], factors[1], math.exp(drift), spread
 
     @property
     def message(self) -> str:
         """What got slower or faster, in a sentence."""
         before, after = self.before, self.after
-        noise = _noise(before.kernel_seconds[:, None], after.kernel_seconds[:, None])[0] + _RESOLUTION
+        totals = before.kernel_seconds[:, None], after.kernel_seconds[:, None]
+        noise = sum(float(self._spread(seconds, side)[0]) for side, seconds in enumerate(totals)) + _CLOCK_TICK
         difference = after.seconds - before.seconds
         times = f"{duration_text(before.seconds)} → {duration_text(after.seconds)}"
         if abs(difference) <= noise:
@@ -171,7 +154,7 @@ class ProfileComparison(Displayed):
         else:
             ratio = max(before.seconds, after.seconds) / max(min(before.seconds, after.seconds), 1e-12)
             text = f"{times}: {ratio:.2f}× {'slower' if difference > 0 else 'faster'}"
-        if abs(math.log(self.drift)) > math.log1p(_LEAST):
+        if abs(math.log(self.drift)) > math.log(_MIN_RATIO):
             text += f", with settings equal and all sets together {self.drift:.2f}× as long, which is the machine"
         real = [change for change in self.changes if change.verdict != "noise"]
         for word, sign in (("slower", 1), ("faster", -1)):
@@ -186,8 +169,8 @@ class ProfileComparison(Displayed):
         if self.differences:
             text += f". What differs: {'; '.join(self.differences)}"
         runs = min(len(before.run_seconds), len(after.run_seconds))
-        if runs < _FEW:
-            text += f". Only {count_text(runs, 'run')}: a change is known from noise by {_FEW} or more of each"
+        if runs < _MIN_RUNS:
+            text += f". Only {count_text(runs, 'run')}: a change is known from noise by {_MIN_RUNS} or more of each"
         return f"{text}."
 
     def rows(self, by: ChangeBy = "nodes") -> list[dict[str, Any]]:
@@ -199,9 +182,7 @@ class ProfileComparison(Displayed):
             ``"nodes"`` (the smallest sets that both profiles compute by kernels of their own), ``"operator"`` (of the
             kernels) or ``"scope"``.
         """
-        if by not in get_args(ChangeBy):
-            listed = ", ".join(map(repr, get_args(ChangeBy)))
-            raise OnnxNbError(f"profiles are not compared by {by!r}.", advice=f"Use one of {listed}.")
+        check_choice("by", by, ChangeBy)
         changes = self.changes if by == "nodes" else self._changes(by)
         return [
             {name: getattr(change, name) for name in _COLUMNS if name != "ratio"}
@@ -230,115 +211,73 @@ class ProfileComparison(Displayed):
                     members.setdefault(name, ([], []))[side].append(number)
         return members
 
-    def _times(self, members: Mapping[str, tuple[list[int], list[int]]]) -> list[NDArray[np.float64]]:
+    def _times(self, members: Sequence[tuple[list[int], list[int]]]) -> list[Floats]:
         """Return the seconds of each run (row) of each member (column), before and after."""
-        found = []
+        times = []
         for side, profile in enumerate((self.before, self.after)):
-            times = np.zeros((len(profile.kernel_seconds), len(members)))
-            for column, own in enumerate(members.values()):
-                for number in own[side]:
-                    times[:, column] += profile.kernels[number].seconds
-            found.append(times)
-        return found
+            times.append(np.zeros((len(profile.kernel_seconds), len(members))))
+            for column, numbers in enumerate(members):
+                for number in numbers[side]:
+                    times[-1][:, column] += profile.kernels[number].seconds
+        return times
 
     def _changes(self, by: ChangeBy) -> tuple[Change, ...]:
         members = self._members(by)
-        times = self._times(members)
-        ticks = np.asarray([max(map(len, own)) for own in members.values()]) * _RESOLUTION
-        noise, real = self._tested(times, ticks)
-        medians = np.stack([self._center(each, side) for side, each in enumerate(times)], axis=1).tolist()
-        found = [
-            self._change(name, own, (first, then), float(noise[number]), is_real=bool(real[number]))
-            for number, ((name, own), (first, then)) in enumerate(zip(members.items(), medians, strict=True))
-        ]
-        return tuple(sorted(found, key=lambda change: (change.verdict == "noise", -abs(change.difference))))
+        times = self._times(list(members.values()))
+        ticks = np.asarray([max(map(len, numbers)) for numbers in members.values()]) * _CLOCK_TICK
+        medians = zip(*(self._center(seconds, side).tolist() for side, seconds in enumerate(times)), strict=True)
+        differences, noise = self._differences(times)
+        rows = zip(members.items(), medians, differences.tolist(), (noise + ticks).tolist(), strict=True)
+        changes = [self._change(name, numbers, *figures) for (name, numbers), *figures in rows]
+        return tuple(sorted(changes, key=lambda change: (change.verdict == "noise", -abs(change.difference))))
 
-    def _tested(
-        self, times: Sequence[NDArray[np.float64]], ticks: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the noise of each column's difference, and whether that is more than chance.
+    def _differences(self, times: Sequence[Floats]) -> tuple[Floats, Floats]:
+        """Return the seconds by which each column differs beyond the drift, and by which it may differ by chance."""
+        *factors, drift, spread = self._machine
+        before, after = times[0] / factors[0][:, None] * drift, times[1] / factors[1][:, None]
+        centers = self._center(before, 0), self._center(after, 1)
+        ratio = max(_MIN_RATIO, math.exp(_SPREADS * spread))
+        noise = np.maximum(self._spread(before, 0) + self._spread(after, 1), (ratio - 1) * np.minimum(*centers))
+        return centers[1] - centers[0], noise
 
-        ``ticks`` are the seconds that the clock may be wrong about a column.
-        """
-        runs_before, runs_after, drift, spread = self._common
-        before, after = times[0] / runs_before[:, None], times[1] / (runs_after[:, None] * drift)
-        noise = _noise(before, after) + ticks
-        if min(len(before), len(after)) < _FEW:
-            return noise, np.zeros(len(ticks), np.bool_)
-        first, then = self._center(before, 0), self._center(after, 1)
-        deviation, free = self._deviation(before, after)
-        noise = np.maximum(noise, 2 * deviation)
-        beyond = np.maximum(np.abs(then - first) - ticks, 0)
-        ratio = np.log1p(beyond / np.maximum(np.minimum(first, then), _RESOLUTION))
-        compared = (first > 0) & (then > 0)
-        found = np.zeros(len(ticks), np.bool_)
-        if free:
-            found[compared] = _discoveries(student_test((beyond / deviation)[compared], free))
-        else:
-            found[compared] = _discoveries(rank_test(before[:, compared], after[:, compared]))
-        outlying = _OUTLYING_MEANS if free else _OUTLYING
-        is_large = (np.abs(then - first) > noise) & (ratio > max(math.log1p(_LEAST), outlying * spread))
-        return noise, found & is_large
-
-    def _by_session(self, times: NDArray[np.float64], side: int) -> NDArray[np.float64]:
+    def _by_session(self, times: Floats, side: int) -> Floats:
         """Return the median of each session (row) of each column."""
         ends = np.cumsum((self.before, self.after)[side].sessions or (len(times),))[:-1]
         return np.stack([np.median(part, axis=0) for part in np.split(times, ends)])
 
-    def _center(self, times: NDArray[np.float64], side: int) -> NDArray[np.float64]:
+    def _center(self, times: Floats, side: int) -> Floats:
         """Return the time of each column: the mean of the medians of its sessions."""
-        center: NDArray[np.float64] = self._by_session(times, side).mean(axis=0)
+        center: Floats = self._by_session(times, side).mean(axis=0)
         return center
 
-    def _deviation(self, before: NDArray[np.float64], after: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
-        """Return the deviation of the difference of each column's times between sessions, and its degrees of freedom.
-
-        Both are 0 if one side has a single session.
-        """
-        sides = [self._by_session(each, side) for side, each in enumerate((before, after))]
-        counts = [len(each) for each in sides]
-        if min(counts) < 2:
-            return np.zeros(before.shape[1]), 0
-        centers = [np.maximum(each.mean(axis=0), _RESOLUTION) for each in sides]
-        free = sum(counts) - 2
-        squares = [((each / center - 1) ** 2).sum(axis=0) for each, center in zip(sides, centers, strict=True)]
-        own = np.sum(squares, axis=0) / free
-        order = np.argsort(centers[0], kind="stable")
-        around = np.pad(own[order], _LIKE // 2, mode="edge")
-        usual = np.empty_like(own)
-        # the median of a variance is below its mean
-        usual[order] = np.median(sliding_window_view(around, _LIKE), axis=1) / (1 - 2 / (9 * free)) ** 3
-        variance = (free * own + _TYPICAL * usual) / (free + _TYPICAL)
-        means = [center**2 / count for center, count in zip(centers, counts, strict=True)]
-        deviation: NDArray[np.float64] = np.sqrt(variance * np.sum(means, axis=0))
-        return np.maximum(deviation, _RESOLUTION / 10), free + _TYPICAL
+    def _spread(self, times: Floats, side: int) -> Floats:
+        """Return the interquartile range of the runs of each column, or half the range of its sessions if wider."""
+        runs = np.subtract(*np.quantile(times, (0.75, 0.25), axis=0))
+        spread: Floats = np.maximum(runs, np.ptp(self._by_session(times, side), axis=0) / 2)
+        return spread
 
     def _change(
         self,
         name: str,
-        numbers: tuple[Sequence[int], Sequence[int]],
+        numbers: tuple[list[int], list[int]],
         medians: tuple[float, float],
+        difference: float,
         noise: float,
-        *,
-        is_real: bool,
     ) -> Change:
         profiles = self.before, self.after
-        sides = [[profile.kernels[n] for n in own] for profile, own in zip(profiles, numbers, strict=True)]
-        difference = medians[1] - medians[0] * self.drift
+        sides = [[profile.kernels[n] for n in side] for profile, side in zip(profiles, numbers, strict=True)]
         verdict: Verdict = "noise"
-        if not all(numbers):
-            if abs(difference) > noise:
-                verdict = "only before" if numbers[0] else "only after"
-        elif is_real:
+        if abs(difference) > noise and not all(numbers):
+            verdict = "only before" if numbers[0] else "only after"
+        elif abs(difference) > noise and min(len(profile.kernel_seconds) for profile in profiles) >= _MIN_RUNS:
             verdict = "slower" if difference > 0 else "faster"
-        graphs = self.before.graph, self.after.graph
         nodes = {
-            graph.names[node]
-            for graph, own in zip(graphs, sides, strict=True)
-            for kernel in own
+            profile.graph.names[node]
+            for profile, side in zip(profiles, sides, strict=True)
+            for kernel in side
             for node in kernel.opened or kernel.nodes
         }
-        ops, providers = ([_joined(kernel, what) for kernel in sides] for what in ("op", "provider"))
+        ops, providers = ([_joined(side, field) for side in sides] for field in ("op", "provider"))
         return Change(
             verdict=verdict,
             name=name,
@@ -355,92 +294,19 @@ class ProfileComparison(Displayed):
         )
 
 
-def _joined(kernels: Sequence[Kernel], what: str) -> str:
-    return ", ".join(dict.fromkeys(getattr(kernel, what) for kernel in kernels))
-
-
-def _noise(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the seconds that the medians of each column may differ by chance: half of both interquartile ranges."""
-    spreads = [np.subtract(*np.quantile(each, (0.75, 0.25), axis=0)) / 2 for each in (before, after)]
-    total: NDArray[np.float64] = np.add(*spreads)
-    return total
-
-
-def rank_test(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return for each column the two-sided p-value of the test of Mann and Whitney, by its normal approximation.
-
-    Runs that resemble the one before say less: the variance grows by what their ranks have in common.
-    """
-    first, then = len(before), len(after)
-    total = first + then
-    ranks, ties = _ranks(np.concatenate((before, after)))
-    statistic = ranks[first:].sum(axis=0) - then * (total + 1) / 2
-    variance = first * then / 12 * (total + 1 - ties / (total * (total - 1)))
-    repeated = min(max((_repeated(before) + _repeated(after)) / 2, 0.0), 0.9)
-    variance *= (1 + repeated) / (1 - repeated)
-    deviations = np.maximum(np.abs(statistic) - 0.5, 0) / np.sqrt(np.where(variance > 0, variance, np.inf))
-    return np.asarray([math.erfc(each / math.sqrt(2)) for each in deviations.tolist()])
-
-
-def student_test(deviations: NDArray[np.float64], free: int) -> NDArray[np.float64]:
-    """Return the two-sided p-value of Student's t for a number of degrees of freedom, by its finite series."""
-    angle = np.arctan(np.abs(deviations) / math.sqrt(free))
-    cosine = np.cos(angle)
-    term = np.ones_like(angle) if free % 2 == 0 else cosine
-    total = np.zeros_like(angle) if free == 1 else term.copy()
-    for step in range(2 + free % 2, free - 1, 2):
-        term = term * cosine**2 * (step - 1) / step
-        total += term
-    inside = np.sin(angle) * total
-    if free % 2:
-        inside = 2 / np.pi * (angle + inside)
-    chances: NDArray[np.float64] = np.clip(1 - inside, 0, 1)
-    return chances
-
-
-def _ranks(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the rank of each value in its column, the mean of equal ones, and the sum of t³ − t over these."""
-    order = np.argsort(values, axis=0, kind="stable")
-    ordered = np.take_along_axis(values, order, axis=0)
-    place = np.arange(len(values))[:, None]
-    is_new = np.ones(values.shape, np.bool_)
-    is_new[1:] = ordered[1:] != ordered[:-1]
-    first = np.maximum.accumulate(np.where(is_new, place, 0), axis=0)
-    is_last = np.ones(values.shape, np.bool_)
-    is_last[:-1] = is_new[1:]
-    last = np.minimum.accumulate(np.where(is_last, place, len(values))[::-1], axis=0)[::-1]
-    ranks = np.empty(values.shape)
-    np.put_along_axis(ranks, order, (first + last) / 2 + 1, axis=0)
-    ties: NDArray[np.float64] = ((last - first + 1.0) ** 2 - 1).sum(axis=0)
-    return ranks, ties
-
-
-def _repeated(values: NDArray[np.float64]) -> float:
-    """Return how much the rank of a run resembles that of the run before: the mean of the columns' correlations."""
-    ranks = _ranks(values)[0]
-    ranks -= ranks.mean(axis=0)
-    square = (ranks**2).sum(axis=0)
-    some = square > 0
-    each = (ranks[1:] * ranks[:-1]).sum(axis=0)[some] / square[some]
-    return float(each.mean()) + 1 / len(values) if each.size else 0.0  # independent ranks have −1/n
-
-
-def _discoveries(chances: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which p-values are more than chance, by the procedure of Benjamini and Hochberg."""
-    order = np.sort(chances)
-    passed = np.flatnonzero(order <= _CHANCE * np.arange(1, len(order) + 1) / max(len(order), 1))
-    return chances <= (order[passed[-1]] if passed.size else -1.0)
+def _joined(kernels: Sequence[Kernel], field: str) -> str:
+    return ", ".join(dict.fromkeys(getattr(kernel, field) for kernel in kernels))
 
 
 def _keys(profile: Profile, number: int, by: ChangeBy) -> tuple[str, ...]:
     if by == "operator":
         return (profile.kernels[number].op,)
     tree, scope = scopes(profile.graph), profile.kernel_scopes[number]
-    found = []
+    paths = []
     while scope >= 0:
-        found.append(tree.scope_path[scope])
+        paths.append(tree.scope_path[scope])
         scope = int(tree.scope_parent[scope])
-    return tuple(found)
+    return tuple(paths)
 
 
 def _node_sets(sides: tuple[Profile, Profile]) -> list[list[str]]:
@@ -452,21 +318,21 @@ def _node_sets(sides: tuple[Profile, Profile]) -> list[list[str]]:
             above[name] = name = above[above[name]]
         return name
 
-    own: list[list[str]] = []
+    first_nodes: list[list[str]] = []
     for profile in sides:
         names, firsts = profile.graph.names, []
         for kernel in profile.kernels:
             if kernel.edge:  # an inserted copy or change of layout is no node of the model
-                listed = [f"{kernel.op} on {kernel.edge}"]
+                nodes = [f"{kernel.op} on {kernel.edge}"]
             else:
-                listed = [names[node] or f"node {node}" for node in kernel.opened or kernel.nodes] or [kernel.name]
-            firsts.append(listed[0])
-            for name in listed[1:]:
-                a, b = root(listed[0]), root(name)
+                nodes = [names[node] or f"node {node}" for node in kernel.opened or kernel.nodes] or [kernel.name]
+            firsts.append(nodes[0])
+            for name in nodes[1:]:
+                a, b = root(nodes[0]), root(name)
                 above[b] = a
-        own.append(firsts)
+        first_nodes.append(firsts)
     label: dict[str, str] = {}
-    for firsts in own:
+    for firsts in first_nodes:
         for name in firsts:
             label.setdefault(root(name), name)
-    return [[label[root(name)] for name in firsts] for firsts in own]
+    return [[label[root(name)] for name in firsts] for firsts in first_nodes]

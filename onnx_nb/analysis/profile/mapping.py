@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.model.tensors import attribute
 from onnx_nb.analysis.profile.trace import MEMCPY
 
@@ -34,12 +35,6 @@ if TYPE_CHECKING:
 
 How = Literal["name", "tensor", "edge", "between", ""]
 
-_INSERTED: Final = frozenset(
-    ("Transpose", "Cast", "ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost", "Identity", "Gather")
-)
-"""Operators of nodes that onnxruntime inserts; their output is their input, elsewhere or in another layout.
-
-A Gather permutes the shape of a transposed tensor."""
 _GENERATED: Final = re.compile(r"_token_\d+$")
 """End of names that onnxruntime made up; a node of the model may have the part in front by chance."""
 _ADDED: Final = re.compile(r"^(?:fused |InsertedPrecisionFreeCast_|InsertedCast_)|_nchwc$|_nhwc$|_transformed$")
@@ -334,7 +329,7 @@ class _Mapping:
 
     def _may_be_inserted(self, node: int) -> bool:
         op: str = self._ran.operators[self._ran.op_index[node]][0]
-        return op in _INSERTED
+        return op in names_where("inserted")
 
     def _makers(self, node: int) -> list[int]:
         """Return the nodes of the model that make a kernel's outputs."""
@@ -366,16 +361,6 @@ class _Mapping:
         return next((name[:end] for end in (len(name), *reversed(ends)) if name[:end] in self._nodes), "")
 
 
-_HOST_OUTPUTS: Final = frozenset(("Shape", "Size", "NonZero", "NonMaxSuppression"))
-"""Operators whose outputs a provider with memory of its own may leave on the host."""
-_HOST_INPUTS: Final[Mapping[str, frozenset[int]]] = {
-    **dict.fromkeys(("Reshape", "Expand", "Tile", "Unsqueeze", "Squeeze", "TopK", "Split", "OneHot"), frozenset((1,))),
-    **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"), frozenset((1,))),
-    **dict.fromkeys(("CumSum", "Trilu"), frozenset((1,))),
-    **dict.fromkeys(("Slice", "Pad", "Resize", "Upsample"), frozenset((1, 2, 3, 4))),
-    **dict.fromkeys(("ConstantOfShape", "Range", "If", "Loop"), frozenset((0, 1, 2))),
-}
-"""Inputs that such a provider may read on the host: shapes, axes, sizes and conditions."""
 _RUNTIME_NAMES: Final = {"float32": "float", "float64": "double"}
 """Types that onnxruntime's profiles call otherwise."""
 
@@ -444,7 +429,7 @@ class _Copies:
         if made > copy or (made >= 0 and not self._has_type(copy, made, "output", maker, value)):
             return None
         is_made = {"host"} if is_given else self._sides(copy, maker)
-        if not is_given and ran.op_type(maker) in _HOST_OUTPUTS:
+        if not is_given and ran.op_type(maker) in names_where("host_output"):
             is_made |= {"perhaps"}
         is_read = set[str]()
         for reader in set(ran.consumers(value).tolist()):
@@ -455,7 +440,7 @@ class _Copies:
                 return None
             places = {place for place, each in enumerate(inputs) if each == value}
             sides = self._sides(copy, reader)
-            if sides == {"device"} and (on_host := places & _HOST_INPUTS.get(ran.op_type(reader), frozenset())):
+            if sides == {"device"} and (on_host := places.intersection(facts(ran.op_type(reader)).host)):
                 sides = {"perhaps", "device"} if places - on_host else {"perhaps"}
             if 0 <= kernel < copy and sides == {"device" if is_to_device else "host"}:
                 return None
@@ -580,7 +565,7 @@ def shape_nodes(graph: Graph) -> list[bool]:
     constant = graph.constant_values
     for subgraph in range(len(graph.subgraphs)):
         for node in graph.subgraph_order(subgraph).tolist():
-            if graph.operators[graph.op_index[node]][0] in ("Shape", "Size"):
+            if graph.op_type(node) in names_where("of_shape"):
                 found[node] = True
                 continue
             read = [value for value in graph.node_inputs(node).tolist() if value >= 0 and not constant[value]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.progress import Progress
 
+SESSIONS: Final = 3
+"""Sessions over which `profile` spreads its runs by default."""
+
 
 @known_arguments
 def profile(
@@ -48,7 +51,7 @@ def profile(
     session_options: Any = None,
     optimization: Optimization | None = None,
     threads: int | None = None,
-    sessions: int = 1,
+    sessions: int | None = None,
     progress: Progress | None = None,
 ) -> Profile:
     """Run a model as onnxruntime runs it in production, and find out which nodes of the model take the time.
@@ -74,8 +77,9 @@ def profile(
     threads
         Threads of an operator; by default that of ``session_options``, or one for each core.
     sessions
-        Number of sessions over which the runs are spread, one after the other. The speed of a kernel differs from
-        session to session, by where its memory lies: `Profile.compare` knows how far from two or more on each side.
+        Number of sessions over which the runs are spread, one after the other; by default three, or one for each run
+        of fewer. The speed of a kernel differs from session to session, by where its memory lies: with three on each
+        side, `Profile.compare` knows by how much.
     progress
         Called as work advances, see `Progress`; an error that it raises ends the work.
 
@@ -97,6 +101,7 @@ def profile(
     if runs < 1 or warmup < 0:
         message = f"a profile of {runs} runs after {warmup} is empty."
         raise OnnxNbError(message, advice="Use runs=1 or more, and warmup=0 or more.")
+    sessions = min(SESSIONS, runs) if sessions is None else sessions
     if not 1 <= sessions <= runs:
         message = f"{runs} runs cannot be spread over {sessions} sessions."
         raise OnnxNbError(message, advice="Use sessions=1 or more, and as many runs or more.")

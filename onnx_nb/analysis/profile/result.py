@@ -354,13 +354,11 @@ class Profile(Displayed):
     def compare(self, after: Profile) -> ProfileComparison:
         """Compare with a later profile: other threads, providers or versions, or the model simplified.
 
-        Nodes are paired by their names. A difference that may be chance is called noise: a rank test of the runs,
-        corrected for the number of kernels, decides, from five runs of each. Between profiles of equal settings, the
-        drift of the machine, which all kernels share, is no difference of any of them.
+        Nodes are paired by their names. A difference within the band of noise of its nodes is called noise: the spread
+        of their runs and sessions, 5% of their time, and the spread of all nodes, from five runs of each. Between
+        profiles of equal settings, the drift of the machine, which all kernels share, is no difference of any of them.
 
-        What differs from session to session is known if both profiles have runs of several: of 47 kernels of a
-        ResNet-50 and a small MobileViT made 20% slower, 2 were found from one session on each side, 11 from three and
-        9 from five, of 40% 23, 28 and 19, on a machine busy with other work, without a false alarm in 826 sets.
+        What differs from session to session is known if both profiles have runs of several, as `profile` makes them.
 
         Parameters
         ----------

@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from onnx_nb.analysis.arguments import check_choice
 from onnx_nb.analysis.formatting import count_text, plain_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, load, with_proto
@@ -60,6 +61,7 @@ _CHANGED: Final = (
 def settings(given: Any, optimization: Optimization | None) -> Iterator[onnxruntime.SessionOptions]:
     """Yield session options with a level of optimization; given ones are put back as they were."""
     ort = runtime()
+    check_choice("optimization", optimization, Optimization)
     options = given if given is not None else ort.SessionOptions()
     if not isinstance(options, ort.SessionOptions):
         msg = f"profile() takes session_options as onnxruntime.SessionOptions, not {type(given).__name__}."

@@ -17,6 +17,7 @@ import numpy as np
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, path_text, quoted
+from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.run.feeds import FILE_LIMIT, check_file
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _EVENT: Final = re.compile(
 )
 _OP: Final = re.compile(rb'"op_name" ?: ?"([^"]*)"')
 _INDEX: Final = re.compile(rb'"node_index" ?: ?"(\d{1,18})"')
-OWNERS: Final = frozenset(("If", "Loop", "Scan", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"))
+OWNERS: Final = names_where("bodies")
 """Operators whose kernels run others."""
 MEMCPY: Final = frozenset(("MemcpyFromHost", "MemcpyToHost"))
 """Operators of copies between the memory of two providers."""

@@ -25,6 +25,7 @@ from onnx_nb.analysis.compare.metrics import ErrorStats, between, precision
 from onnx_nb.analysis.compare.operands import INTEGERS, TRANSPARENT, Operand, input_of, weight_of
 from onnx_nb.analysis.compare.thresholds import TIE_DISTANCE, WEIGHT_ULPS
 from onnx_nb.analysis.formatting import quoted, shape_text
+from onnx_nb.analysis.graph.operators import facts, names_where, variants
 from onnx_nb.analysis.model.tensors import attribute
 from onnx_nb.analysis.pytorch.align import is_weight
 from onnx_nb.analysis.pytorch.drilldown import submodule_nodes
@@ -43,13 +44,10 @@ _FARTHEST: Final = 10
 """Maximum number of nodes searched for the one that does the work of a layer."""
 _AFTER: Final = TRANSPARENT - {"Transpose"} | {"Add", "Mul", "QLinearAdd"}
 """Operators that exporters and quantizers add after the operator of a layer."""
-_BEFORE: Final = frozenset(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Cast", "Identity"))
+_BEFORE: Final = names_where("rounds") | names_where("dequantizes") | {"Cast", "Identity"}
 """Operators that exporters and quantizers add before it."""
-_WITH_BIAS: Final = frozenset(("Conv", "ConvTranspose", "Gemm", "LayerNormalization", "QLinearConv", "QGemm"))
-"""Operators that include the bias of the layer, if there is one."""
-_MATMUL: Final = ("MatMul", "Gemm", "QLinearMatMul", "QGemm", "MatMulInteger", "DynamicQuantizeMatMul",
-                  "MatMulIntegerToFloat")  # fmt: skip
-_CONV: Final = ("Conv", "QLinearConv", "ConvInteger", "FusedConv")
+_MATMUL: Final = tuple(sorted(variants("MatMul", "Gemm")))
+_CONV: Final = tuple(sorted(variants("Conv")))
 _USUAL: Final = (("weight", 1), ("bias", 2))
 _LAYERS: Final[Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, int], ...]]]] = {
     "Linear": (_MATMUL, _USUAL),
@@ -335,7 +333,8 @@ class WeightFinder:
         """Return the Add between the node of a layer and its output; −1 if there is none, None if unknown."""
         made = next((self._pairs[slot.value][0] for slot in self._calls[call].outputs if slot.value in self._pairs), -1)
         if made < 0:
-            return -1 if self._graph.op_type(node) in _WITH_BIAS else None
+            op = self._graph.op_type(node)  # a product has its bias in a node of its own, unless it was fused
+            return -1 if facts(op).bias >= 0 and op not in variants("MatMul") else None
         return -1 if int(self._graph.producer[made]) == node else self._behind(made, ("Add", "QLinearAdd"))
 
     # --- other parameters -------------------------------------------------------------------------------------------
@@ -477,7 +476,7 @@ class WeightFinder:
 
 def _is_gemm_of_transposed(graph: Graph, node: int) -> bool:
     """Return whether a node reads the weight of a layer with its axes in the order of the layer."""
-    return graph.op_type(node) in ("Gemm", "QGemm") and bool(attribute(graph.nodes[node], "transB", 0))
+    return graph.op_type(node) in _MATMUL and bool(attribute(graph.nodes[node], "transB", 0))
 
 
 def _as_stored(array: NDArray[Any], graph: Graph, node: int) -> NDArray[Any]:

@@ -1,15 +1,10 @@
-"""Ranges for quantization: thresholds from merged statistics, and the calibration tables of onnxruntime.
-
-Entropy is that of TensorRT (Migacz, "8-bit inference with TensorRT", 2017) on a histogram about zero, as onnxruntime
-has it: of the candidate ranges, the one whose values, quantized to few levels, diverge least from all values.
-"""
+"""Ranges for quantization: thresholds from merged statistics, and the calibration cache of onnxruntime."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +19,7 @@ from onnx_nb.analysis.errors import CaptureError, OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, count_text, decibels_text, number_text, quoted, share_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import label_of, load
-from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.model.save import together, working_folder
 from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.run.feeds import FILE_LIMIT, UNREADABLE, check_file, unreadable
 from onnx_nb.analysis.run.statistics import EMPTY, Histogram, Ranges, Statistics
@@ -40,8 +35,8 @@ FLOATS: Final = ("float32", "float16", "bfloat16", "float64")
 
 _METHODS: Final[Mapping[str, str]] = {"minmax": "MinMax", "percentile": "Percentile", "entropy": "Entropy"}
 """Our names → the members of onnxruntime's ``CalibrationMethod``."""
-_STEPS: Final = 64
-"""Candidate ranges of the entropy method are apart by their size divided by this."""
+_BINS_PER_LEVEL: Final = 8
+"""Bins for each level in which onnxruntime looks for the entropy range: its time grows with their square."""
 _INSIDE: Final = 8
 """Values that stand for those of a bin, to find out how they are rounded."""
 LISTED: Final = 10
@@ -66,13 +61,13 @@ def calibrate(
     capture
         As `onnx_nb.capture` returns it.
     method
-        "minmax": the extremes. "percentile": clips the same share on both sides. "entropy": the symmetric range
-        whose values, quantized, have the distribution nearest to that of all values (the smallest KL divergence, as
-        in TensorRT). The last two need ``capture(…, ranges=True)``.
+        "minmax": the extremes. "percentile": clips the same share on both sides. "entropy": the range
+        about 0 whose values, quantized, have the distribution nearest to that of all values, as onnxruntime
+        finds it in our histogram, in about half a second a tensor. The last two need ``capture(…, ranges=True)``.
     percentile
         Percent of values that "percentile" keeps.
     symmetric
-        Whether ranges are symmetric about 0; those of "entropy" are, but for an end beyond all values.
+        Whether ranges are symmetric about 0.
     levels
         Levels that "entropy" quantizes to.
 
@@ -236,39 +231,46 @@ class Calibration(results.Table, results.Displayed):
         ]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the ranges as onnxruntime does, and return the path.
+        """Write the ranges as onnxruntime's calibration cache, and return the path.
 
         Parameters
         ----------
         path
-            By its suffix: ``.json`` for ``quantize_static(…, calibration_cache_path=path, calibrate_method=…)`` with
-            the same method, ``.cache`` (text) or ``.flatbuffers`` for its TensorRT provider, which know one
-            number a tensor, the larger end.
+            A ``.json`` file, for ``quantize_static(…, calibration_cache_path=path, calibrate_method=…)`` with the same
+            method.
 
         Raises
         ------
         OnnxNbError
-            If the suffix is another.
+            If the suffix is another, or this onnxruntime has no calibration caches.
         ModelFileError
             If the file cannot be written.
         """
-        place = Path(path)
-        data = _WRITERS.get(place.suffix)
-        if data is None:
-            raise _unknown_suffix(place)
-        with together() as files:
-            files.add(place, [data(self)])
+        place = _json_path(path)
+        try:
+            from onnxruntime.quantization import calibrate
+            from onnxruntime.quantization.calibrate import save_tensors_data
+        except ImportError as error:
+            message = "this onnxruntime has no calibration caches."
+            raise OnnxNbError(message, advice="Upgrade it: pip install -U onnxruntime") from error
+        tensors = {
+            tensor.name: calibrate.TensorData(lowest=np.array(tensor.low, "f4"), highest=np.array(tensor.high, "f4"))
+            for tensor in self._ranges.values()
+        }
+        method = calibrate.CalibrationMethod[_METHODS.get(self.method, "MinMax")]
+        with working_folder() as folder, together() as files:
+            save_tensors_data(calibrate.TensorsData(method, tensors), folder / "cache.json")
+            files.add(place, [(folder / "cache.json").read_bytes()])
         return place
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: ModelLike | None = None) -> Calibration:
-        """Read a calibration table of onnxruntime or TensorRT.
+        """Read a calibration cache of onnxruntime, or the ``calibration.json`` of its ``write_calibration_table``.
 
         Parameters
         ----------
         path
-            A ``.json``, ``.flatbuffers`` or ``.cache`` file of onnxruntime. The last two have one number a tensor, so
-            that their ranges are symmetric.
+            A ``.json`` file.
         model
             The model that the table has to fit.
 
@@ -279,14 +281,11 @@ class Calibration(results.Table, results.Displayed):
         FeedError
             If the file cannot be read.
         """
-        place = Path(path)
-        reader = _READERS.get(place.suffix)
-        if reader is None:
-            raise _unknown_suffix(place)
+        place = _json_path(path)
         size = check_file(place, FILE_LIMIT)
         try:
-            method, ranges = reader(place.read_bytes()[:size])
-        except (*UNREADABLE, AttributeError, RecursionError, struct.error, IndexError) as error:
+            method, ranges = _read(place.read_bytes()[:size])
+        except (*UNREADABLE, AttributeError, RecursionError) as error:
             raise unreadable(place, "a calibration table", error) from error
         odd = [name for name, (low, high) in ranges.items() if not -math.inf < low <= high < math.inf]
         if odd or not ranges:
@@ -307,8 +306,35 @@ def _check_names(place: Path, ranges: Mapping[str, Any], model: Model) -> None:
         raise OnnxNbError(f"{message} {quoted(unknown[0])}.", advice=closest_text(unknown[0], known))
 
 
-def _unknown_suffix(place: Path) -> OnnxNbError:
-    return OnnxNbError(f"{quoted(str(place))} is no calibration table.", advice=f"Use {', '.join(_WRITERS)}.")
+def _json_path(path: str | os.PathLike[str]) -> Path:
+    place = Path(path)
+    if place.suffix != ".json":
+        raise OnnxNbError(f"{quoted(str(place))} is no calibration cache of onnxruntime.", advice="Use .json.")
+    return place
+
+
+def _read(content: bytes) -> tuple[str, dict[str, tuple[float, float]]]:
+    """Read what onnxruntime's ``save_tensors_data`` or ``write_calibration_table`` wrote."""
+    cache = json.loads(content, object_pairs_hook=_without_repeats)
+    has_method = "data" in cache and "calibration_method" in cache
+    method = str(cache["calibration_method"].get("value", "")).rpartition(".")[2] if has_method else ""
+    names = {theirs: ours for ours, theirs in _METHODS.items()}
+
+    def number(value: Any) -> float:
+        return float(np.asarray(value["data"] if isinstance(value, dict) else value).reshape(()))
+
+    tensors = cache["data"] if has_method else cache
+    ranges = {str(name): (number(ends["lowest"]), number(ends["highest"])) for name, ends in tensors.items()}
+    return names.get(method, ""), ranges
+
+
+def _without_repeats(pairs: Sequence[tuple[str, T]]) -> dict[str, T]:
+    """Return pairs as a dict; of a name that a table has twice, a reader would use the last."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        repeated = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
+        raise ValueError(f"it has {quoted(repeated)} twice")
+    return table
 
 
 # --- thresholds -----------------------------------------------------------------------------------------------------
@@ -371,8 +397,7 @@ def _ends(found: Statistics, method: str, percentile: float, *, symmetric: bool,
     if isinstance(found, Ranges) and method == "percentile":
         low, high = _percentiles(found.fine, percentile, symmetric=symmetric)
     elif isinstance(found, Ranges) and method == "entropy":
-        high = entropy_threshold(found.fine, levels)
-        low = -high
+        low, high = entropy_range(found.fine, levels)
     if symmetric:
         high = max(abs(low), abs(high))
         return -high, high
@@ -399,9 +424,12 @@ def _sqnr(histogram: Histogram, zeros: int, low: float, high: float) -> float:
 
 def _percentiles(fine: Histogram, percentile: float, *, symmetric: bool) -> tuple[float, float]:
     """Return the ends that leave the same share out on both sides; if symmetric, that share of magnitudes."""
-    if symmetric:
-        counts, width = _magnitudes(fine)
-        high = _quantile(counts, np.arange(len(counts) + 1) * width, percentile / 100)
+    if symmetric:  # zero is an edge of the bins
+        places = fine.first + np.arange(len(fine.counts))
+        magnitudes = np.where(places < 0, -1 - places, places)
+        first = int(magnitudes.min())
+        folded = replace(fine, first=first, counts=np.bincount(magnitudes - first, fine.counts))
+        high = _quantile(folded.counts, folded.edges, percentile / 100)
         return -high, high
     outside = (100 - percentile) / 200
     return _quantile(fine.counts, fine.edges, outside), _quantile(fine.counts, fine.edges, 1 - outside)
@@ -423,172 +451,24 @@ def _share(histogram: Histogram, low: float, high: float) -> float:
     return float(ends[1] - ends[0])
 
 
-def _magnitudes(fine: Histogram) -> tuple[NDArray[np.int64], float]:
-    """Return the counts of magnitudes, and the width of a bin; zero is an edge of the bins."""
-    places = fine.first + np.arange(len(fine.counts))
-    magnitudes = np.where(places < 0, -1 - places, places)
-    return np.bincount(magnitudes, fine.counts).astype(np.int64), math.ldexp(1, fine.exponent)
+def entropy_range(fine: Histogram, levels: int) -> tuple[float, float]:
+    """Return the ends that onnxruntime finds, where clipping and rounding to levels diverge least from the values.
 
+    Its search is that of TensorRT (Migacz, "8-bit inference with TensorRT", 2017), here in a histogram about zero.
+    """
+    from onnxruntime.quantization.calibrate import HistogramCollector
 
-def entropy_threshold(fine: Histogram, levels: int) -> float:
-    """Return the magnitude at which clipping and rounding to levels diverge least from the distribution of values."""
-    places = fine.first + np.arange(len(fine.counts))
-    half = int(max(-places[0], places[-1] + 1))
+    first, stop, coarser = fine.first, fine.first + len(fine.counts), 0
+    while 2 * max(-(first >> coarser), -(-stop >> coarser)) > _BINS_PER_LEVEL * levels:
+        coarser += 1
+    half = max(-(first >> coarser), -(-stop >> coarser))
     counts = np.zeros(2 * half, np.int64)
-    counts[places[0] + half : places[-1] + 1 + half] = fine.counts
-    width = math.ldexp(1, fine.exponent)
-    best, size = (math.inf, half), max(levels // 2, 1)
-    while size <= half:
-        found = divergence(
-            counts[half - size : half + size], counts[: half - size].sum(), counts[half + size :].sum(), levels
-        )
-        best = min(best, (found, size))
-        size += max(size // _STEPS, 1)
-    whole = divergence(counts, 0, 0, levels), half
-    return min(best, whole)[1] * width
-
-
-def divergence(inside: NDArray[np.int64], left: int, right: int, levels: int) -> float:
-    """Return the KL divergence of values clipped to some bins from the same bins quantized to levels."""
-    clipped = inside.astype(np.float64)
-    clipped[0] += left
-    clipped[-1] += right
-    filled = clipped > 0
-    level = np.minimum(np.arange(len(inside)) // max(len(inside) // levels, 1), levels - 1)
-    sums = np.bincount(level, inside, minlength=levels)
-    many = np.bincount(level, filled, minlength=levels)
-    quantized = np.where(filled, (sums / np.maximum(many, 1))[level], 0.0)
-    mine, yours = _smoothed(clipped), _smoothed(quantized)
-    if mine is None or yours is None:
-        return math.inf
-    return float(np.sum(mine * np.log(mine / yours)))
-
-
-def _smoothed(counts: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Return a distribution without zeros; None if there are too few values for one."""
-    empty = counts == 0
-    zeros = int(empty.sum())
-    if zeros == len(counts):
-        return None
-    share = 1e-4 * zeros / (len(counts) - zeros)
-    smooth = np.where(empty, 1e-4, counts - share)
-    return smooth / smooth.sum() if smooth.min() > 0 else None
-
-
-# --- files ----------------------------------------------------------------------------------------------------------
-
-_Found = tuple[str, dict[str, tuple[float, float]]]
-
-
-def _json(calibration: Calibration) -> bytes:
-    def number(value: float) -> dict[str, Any]:
-        return {"data": float(np.float32(value)), "dtype": "float32", "CLS": "numpy.array"}
-
-    ranges = (calibration[name] for name in calibration)
-    content = {
-        "CLS": "TensorsData",
-        "data": {
-            each.name: {"lowest": number(each.low), "highest": number(each.high), "CLS": "TensorData"}
-            for each in ranges
-        },
-        "calibration_method": {
-            "CLS": "CalibrationMethod",
-            "value": f"CalibrationMethod.{_METHODS.get(calibration.method, 'MinMax')}",
-        },
-        "smooth_quant": False,
-    }
-    return json.dumps(content).encode()
-
-
-def _from_json(data: bytes) -> _Found:
-    """Read what ``save_tensors_data`` or ``write_calibration_table`` wrote."""
-    content = json.loads(data, object_pairs_hook=_once)
-    method = content.get("calibration_method", {}).get("value", "") if "data" in content else ""
-    tensors = content["data"] if "data" in content and "calibration_method" in content else content
-    ours = {theirs: mine for mine, theirs in _METHODS.items()}.get(str(method).rpartition(".")[2], "")
-
-    def number(value: Any) -> float:
-        return float(np.asarray(value["data"] if isinstance(value, dict) else value).reshape(()))
-
-    return ours, {str(name): (number(each["lowest"]), number(each["highest"])) for name, each in tensors.items()}
-
-
-def _larger(calibration: Calibration) -> list[tuple[str, str]]:
-    """Return the number of each tensor in a TensorRT table: the larger end, as onnxruntime writes it."""
-    ranges = (calibration[name] for name in sorted(calibration))
-    return [(each.name, str(max(float(np.float32(each.low)), float(np.float32(each.high))))) for each in ranges]
-
-
-def _text(calibration: Calibration) -> bytes:
-    return "".join(f"{name} {value}\n" for name, value in _larger(calibration)).encode()
-
-
-def _once(pairs: Sequence[tuple[str, T]]) -> dict[str, T]:
-    """Return pairs as a dict; of a name that a table has twice, a reader would use the last."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        name = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
-        raise ValueError(f"it has {quoted(name)} twice")
-    return found
-
-
-def _symmetric(name: str, value: str) -> tuple[str, tuple[float, float]]:
-    number = float(value)
-    return name, (-abs(number), abs(number))
-
-
-def _from_text(data: bytes) -> _Found:
-    lines = [line.rpartition(" ") for line in data.decode().splitlines() if line.strip()]
-    return "", _once([_symmetric(name, value) for name, _, value in lines])
-
-
-def _flatbuffers(calibration: Calibration) -> bytes:
-    """Return a ``TrtTable`` of onnxruntime: a vector of tables of two strings."""
-    import flatbuffers  # type: ignore[import-untyped]  # a dependency of onnxruntime
-
-    builder = flatbuffers.Builder(1024)
-    pairs = []
-    for name, value in _larger(calibration):
-        both = builder.CreateString(name), builder.CreateString(value)
-        builder.StartObject(2)
-        for slot, text in enumerate(both):
-            builder.PrependUOffsetTRelativeSlot(slot, text, 0)
-        pairs.append(builder.EndObject())
-    builder.StartVector(4, len(pairs), 4)
-    for pair in pairs:
-        builder.PrependUOffsetTRelative(pair)
-    vector = builder.EndVector()
-    builder.StartObject(1)
-    builder.PrependUOffsetTRelativeSlot(0, vector, 0)
-    builder.Finish(builder.EndObject())
-    return bytes(builder.Output())
-
-
-def _from_flatbuffers(data: bytes) -> _Found:
-    def offset(at: int) -> int:
-        return at + int(struct.unpack_from("<I", data, at)[0])
-
-    def slot(table: int, number: int) -> int:
-        """Return where a field of a table points to."""
-        layout = table - int(struct.unpack_from("<i", data, table)[0])
-        place = int(struct.unpack_from("<H", data, layout + 4 + 2 * number)[0])
-        if layout < 0 or not place:
-            raise ValueError("a field is missing")
-        return offset(table + place)
-
-    def text(at: int) -> str:
-        length = int(struct.unpack_from("<I", data, at)[0])
-        if at + 4 + length > len(data):
-            raise ValueError("a text is longer than the file")
-        return data[at + 4 : at + 4 + length].decode()
-
-    vector = slot(offset(0), 0)
-    count = int(struct.unpack_from("<I", data, vector)[0])
-    if count * 4 > len(data):
-        raise ValueError("there are more names than bytes")
-    tables = [offset(vector + 4 + 4 * number) for number in range(count)]
-    return "", _once([_symmetric(text(slot(table, 0)), text(slot(table, 1))) for table in tables])
-
-
-_WRITERS: Final = {".json": _json, ".flatbuffers": _flatbuffers, ".cache": _text}
-_READERS: Final = {".json": _from_json, ".flatbuffers": _from_flatbuffers, ".cache": _from_text}
+    np.add.at(counts, (np.arange(first, stop) >> coarser) + half, fine.counts)
+    edges = Histogram(fine.exponent + coarser, -half, counts).edges
+    low, high = edges[0], edges[-1]
+    if 2 * half >= levels:
+        collector = HistogramCollector("entropy", False, len(counts), levels, 100, "same")  # noqa: FBT003 (its signature)
+        low, high = collector.get_entropy_threshold((counts, edges, low, high), levels)
+    if not _share(fine, low, high):  # it looks at no value that is the largest, and of one number finds the least range
+        low, high = edges[0], edges[-1]
+    return float(low), float(high)

@@ -19,6 +19,7 @@ from onnx_nb.analysis.compare.quantization import float_name, turned
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.model.model import label_of, with_proto
 from onnx_nb.analysis.model.tensors import attributes
 
@@ -110,7 +111,9 @@ class Mixer:
             self.nodes[reader.node] = by_name[reader.node]
             self._touching.setdefault(reader.key, set()).add(reader.node)
         self._sites = {site.output: site for node in graph.node if (site := self._site(node)) is not None}
-        restored = [node for node in self.nodes.values() if node.op_type in ("Relu", "Clip") and node.name not in there]
+        restored = [
+            node for node in self.nodes.values() if node.op_type in names_where("clips") and node.name not in there
+        ]
         names = [(name, node) for node in restored for name in (node.output[0], node.output[0] + _RENAMED)]
         self._restored = {name: node for name, node in names if name in self._written}
         """Activations that the quantizer left out because rounding clips as they do, by the tensors they belong to."""

@@ -19,6 +19,7 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.operators import Operator, facts
 from onnx_nb.analysis.graph.shape_inference import BROKEN, bound, infer
 from onnx_nb.analysis.graph.types import ValueType, is_static, unwrapped
 from onnx_nb.analysis.model.model import ModelLike, load
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 Values = NDArray[Any]
 Shape = tuple[int, ...]
-Rule = Callable[["Use", Shape], "Range | Values | None"]
-_Given = TypeVar("_Given")
 _Said = TypeVar("_Said")
 
 FEED_LIMIT: Final = 1 << 34
@@ -212,7 +211,7 @@ def _random(random: np.random.Generator, types: Inference, name: str, kind: Type
     if dtype.kind == "O":
         words = np.empty(shape, object)
         # digits where a Cast reads numbers
-        is_number = any(use.op == "Cast" for use in _uses(types, types.graph.value(name)))
+        is_number = any(use.op == ("Cast", "") for use in _uses(types, types.graph.value(name)))
         first, last = map(ord, "19" if is_number else "az")
         for place in np.ndindex(shape):
             words[place] = "".join(map(chr, random.integers(first, last + 1, random.integers(1, 8)).tolist()))
@@ -256,10 +255,14 @@ class Use:
     added: int = 0
 
     @property
-    def op(self) -> str:
-        """The operator's name, prefixed with its domain if that is not the default one."""
-        op, domain = self.graph.operators[int(self.graph.op_index[self.node])]
-        return f"{domain}.{op}" if domain else op
+    def op(self) -> tuple[str, str]:
+        """The operator and its domain."""
+        return self.graph.operators[int(self.graph.op_index[self.node])]
+
+    @property
+    def facts(self) -> Operator:
+        """What is known of the operator."""
+        return facts(*self.op)
 
     def shape(self, index: int) -> Shape | None:
         """Return the shape of one of the node's inputs, if known."""
@@ -280,8 +283,7 @@ def _allowed_values(types: Inference, name: str, shape: Shape) -> Range | Values
     """Return the values that an input may have."""
     low, high = -math.inf, math.inf
     for use in _uses(types, types.graph.value(name)):
-        rule = _RULES.get((use.op, use.index))
-        allowed = None if rule is None else _asked(rule, use, shape)
+        allowed = _asked(_valid, use, shape) if use.index in use.facts.feeds else None
         if isinstance(allowed, np.ndarray):
             return allowed
         if allowed is not None:
@@ -300,19 +302,19 @@ def _required_sizes(graph: Graph, name: str, rank: int) -> dict[int, int]:
             use = Use(graph, node, 0, graph.type_of)
             if int(graph.node_inputs(node)[0]) != value:
                 continue
-            if use.op in _SAME_SHAPE:
+            if "pointwise" in use.facts.traits:
                 todo.extend(made for made in graph.node_outputs(node).tolist() if made >= 0 and made not in seen)
-            elif use.op in _WEIGHT_SIZES:
-                axis, size = _asked(_WEIGHT_SIZES[use.op], use, use.shape(1) or ()) or (0, 0)
+            elif use.facts.fits:
+                axis, size = _asked(_fitting, use, use.shape(use.facts.weights[0]) or ()) or (0, 0)
                 if size and -rank <= axis < rank:
                     found.setdefault(axis % rank, size)
     return found
 
 
-def _asked(rule: Callable[[Use, _Given], _Said], use: Use, given: _Given) -> _Said | None:
+def _asked(rule: Callable[[Use, Shape], _Said], use: Use, shape: Shape) -> _Said | None:
     """Return what a rule says of a node; ``None`` if the node is broken."""
     try:
-        return rule(use, given)
+        return rule(use, shape)
     except BROKEN:
         return None
 
@@ -330,147 +332,75 @@ def _uses(types: Inference, value: int) -> Iterator[Use]:
             for index in np.flatnonzero(graph.node_inputs(node) == value).tolist():
                 use = Use(graph, node, index, types.type_of, added)
                 yield use
-                more = _asked(_added, use, types)
+                more = _asked(lambda use, _: _added(use, types), use, ())
                 if more is not None:
                     todo.extend((output, added + more) for output in graph.node_outputs(node).tolist() if output >= 0)
-                elif use.op in ("Loop", "Scan"):
+                elif use.op in (("Loop", ""), ("Scan", "")):
                     # the first two inputs of a Loop are the trip count and the condition
                     for subgraph in graph.bodies(node):
                         inner = graph.subgraphs[subgraph].inputs.tolist()
-                        if index < len(inner) and (use.op == "Scan" or index > 1):
+                        if index < len(inner) and (use.op[0] == "Scan" or index > 1):
                             todo.append((inner[index], added))
 
 
 _FOLLOWED: Final = 2000
 """Maximum number of tensors to follow."""
 
-_PASS_FIRST_INPUT: Final = frozenset(
-    (
-        *("Cast", "CastLike", "Clip", "Compress", "Dropout", "Expand", "Flatten", "Gather", "GatherElements"),
-        *("GatherND", "Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
-        "onnx_nb.Mark",
-    )
-)
-
 
 def _added(use: Use, types: Inference) -> int | None:
     """Return the number that a node adds to the values it passes on; ``None`` if it computes something else."""
-    op, index = use.op, use.index
-    if (index == 0 and op in _PASS_FIRST_INPUT) or op in ("Concat", "Max", "Min") or (op == "Where" and index > 0):
+    (op, domain), index = use.op, use.index
+    if use.facts.does_move(index):
         return 0
-    if (op == "Add" or (op == "Sub" and index == 0)) and types.case_of[use.node] >= 0:
+    is_sum = not domain and (op == "Add" or (op == "Sub" and index == 0))
+    if is_sum and types.case_of[use.node] >= 0:
         other = types.cases[types.case_of[use.node]].values[1 - index]
         if other is not None and other.size == 1 and other.dtype.kind in "iu":
             return int(other.item()) * (1 if op == "Add" else -1)
     return None
 
 
-def _convolved(use: Use, weight: Shape) -> tuple[int, int]:
-    return 1, weight[1] * int(use.attribute("group", 1)) if len(weight) > 1 else 0
+def _fitting(use: Use, weight: Shape) -> tuple[int, int]:
+    """Return the axis of the first input that has to fit a weight, and its size; 0 if that is unknown."""
+    match use.facts.fits:
+        case "conv":
+            return 1, weight[1] * int(use.attribute("group", 1)) if len(weight) > 1 else 0
+        case "matmul":
+            return -1, weight[max(len(weight) - 2, 0)] if weight else 0
+        case "gemm":
+            size = weight[1 if use.attribute("transB", 0) else 0] if len(weight) == 2 else 0
+            return 0 if use.attribute("transA", 0) else 1, size
+        case axes:
+            axis, of_weight = map(int, axes.split(":"))
+            return axis, weight[of_weight] if -len(weight) <= of_weight < len(weight) else 0
 
 
-def _multiplied(_: Use, weight: Shape) -> tuple[int, int]:
-    return -1, weight[max(len(weight) - 2, 0)] if weight else 0
-
-
-def _gemm(use: Use, weight: Shape) -> tuple[int, int]:
-    size = weight[1 if use.attribute("transB", 0) else 0] if len(weight) == 2 else 0
-    return 0 if use.attribute("transA", 0) else 1, size
-
-
-def _along(axis: int, of_weight: int) -> Callable[[Use, Shape], tuple[int, int]]:
-    return lambda _, weight: (axis, weight[of_weight] if -len(weight) <= of_weight < len(weight) else 0)
-
-
-_SAME_SHAPE: Final = frozenset(("Cast", "Clip", "Identity", "Relu", "onnx_nb.Mark"))
-_WEIGHT_SIZES: Final[Mapping[str, Callable[[Use, Shape], tuple[int, int]]]] = {
-    **dict.fromkeys(("BatchNormalization", "ConvTranspose", "InstanceNormalization"), _along(1, 0)),
-    **dict.fromkeys(("Conv", "ConvInteger"), _convolved),
-    **dict.fromkeys(("GRU", "LSTM", "RNN"), _along(2, 2)),
-    **dict.fromkeys(("MatMul", "MatMulInteger"), _multiplied),
-    "Gemm": _gemm,
-    "LayerNormalization": _along(-1, -1),
-}
-
-
-def _into_leading(use: Use, shape: Shape) -> Range | None:
-    data, batch = use.shape(0) or (), int(use.attribute("batch_dims", 0))
-    limit = min(data[batch : batch + (shape[-1] if shape else 1)], default=0)
-    return Range(0, limit) if limit > 0 else None
-
-
-def _into(index: int, axis: int | None = None, first: int = 0) -> Rule:
-    """Bound values by the size of another input along an axis, or along the node's attribute ``axis``."""
-
-    def rule(use: Use, _: Shape) -> Range | None:
-        other, at = use.shape(index) or (), use.attribute("axis", 0) if axis is None else axis
-        size = other[at] if -len(other) <= at < len(other) else 0
-        return Range(first, size + first) if size > 0 else None
-
-    return rule
-
-
-def _each(value: float) -> Callable[[Use, Shape], Values]:
-    return lambda _, shape: np.full(shape, value)
-
-
-def _between(low: float, high: float) -> Callable[[Use, Shape], Range]:
-    return lambda _, __: Range(low, high)
-
-
-def _axes(_: Use, shape: Shape) -> Values:
-    return np.arange(math.prod(shape)).reshape(shape)
-
-
-def _same_size(_: Use, shape: Shape) -> Values:
-    """Return a target shape of Reshape that fits any input."""
-    sizes = np.ones(math.prod(shape), np.int64)
-    sizes[:1] = -1
-    return sizes.reshape(shape)
-
-
-def _padding(use: Use, _: Shape) -> Range:
-    # reflection cannot pad by more than the axis has
-    return Range(0, 3 if use.attribute("mode", b"constant") == b"constant" else 1)
-
-
-def _sizes(use: Use, shape: Shape) -> Values | None:
+def _valid(use: Use, shape: Shape) -> Range | Values | None:
+    """Return the values that an operator accepts at an input, in the words of the table of operators."""
+    kind, _, place = use.facts.feeds[use.index].partition(":")
     data = use.shape(0)
-    if data is None or len(shape) != 1:
-        return None
-    axes: Sequence[int] = use.attribute("axes", range(len(data)))
-    return np.array([data[axis] for axis in axes]) if len(axes) == shape[0] else None
-
-
-_RULES: Final[Mapping[tuple[str, int], Rule]] = {
-    (op, index): rule
-    for ops, index, rule in (
-        ("Attention", 6, _into(1, -2, first=1)),
-        ("BatchNormalization", 4, _between(0.1, 2)),
-        ("ConstantOfShape Loop", 0, _between(1, 4)),
-        ("DequantizeLinear QuantizeLinear", 1, _between(0.1, 2)),
-        ("com.microsoft.DequantizeLinear com.microsoft.QuantizeLinear", 1, _between(0.1, 2)),
-        ("Expand Loop Tile TopK", 1, _each(1)),
-        ("GRU LSTM RNN", 4, _into(0, 0, first=1)),
-        ("Gather GatherElements ScatterElements com.microsoft.GatherBlockQuantized", 1, _into(0)),
-        ("GatherND ScatterND", 1, _into_leading),
-        ("Pad", 1, _padding),
-        ("Range", 0, _each(0)),
-        ("Range", 1, _each(5)),
-        ("Range", 2, _each(1)),
-        ("Reshape", 1, _same_size),
-        ("Resize", 2, _each(1)),
-        ("Resize", 3, _sizes),
-        ("RotaryEmbedding", 3, _into(1, 0)),
-        ("Slice", 1, _each(0)),
-        ("Slice", 2, _each(1)),
-        ("Slice", 3, _axes),
-        ("Slice", 4, _each(1)),
-        ("ai.onnx.ml.ArrayFeatureExtractor", 1, _into(0, -1)),
-        ("com.microsoft.EmbedLayerNormalization", 0, _into(2, 0)),
-        ("com.microsoft.EmbedLayerNormalization", 1, _into(4, 0)),
-        ("com.microsoft.RotaryEmbedding", 1, _into(2, 0)),
-    )
-    for op in ops.split()
-}
-"""Values that operators accept at inputs that models feed directly, by operator and input."""
+    match kind:
+        case "index" | "length":
+            index, _, axis = place.partition(",")
+            sizes, at = use.shape(int(index)) or (), int(axis) if axis else int(use.attribute("axis", 0))
+            size, first = sizes[at] if -len(sizes) <= at < len(sizes) else 0, int(kind == "length")
+            return Range(first, size + first) if size > 0 else None
+        case "leading":
+            batch = int(use.attribute("batch_dims", 0))
+            limit = min((data or ())[batch : batch + (shape[-1] if shape else 1)], default=0)
+            return Range(0, limit) if limit > 0 else None
+        case "target":
+            target = np.ones(math.prod(shape), np.int64)
+            target[:1] = -1
+            return target.reshape(shape)
+        case "axes":
+            return np.arange(math.prod(shape)).reshape(shape)
+        case "sizes":
+            axes: Sequence[int] = use.attribute("axes", range(len(data or ())))
+            is_full = data is not None and len(shape) == 1 and len(axes) == shape[0]
+            return np.array([data[axis] for axis in axes]) if data is not None and is_full else None
+        case "pads":  # reflection cannot pad by more than the axis has
+            return Range(0, 3 if use.attribute("mode", b"constant") == b"constant" else 1)
+        case numbers:
+            low, is_range, high = numbers.partition("..")
+            return Range(float(low), float(high)) if is_range else np.full(shape, float(low))

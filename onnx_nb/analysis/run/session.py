@@ -24,7 +24,7 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import plain_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.operators import MARK
+from onnx_nb.analysis.graph.operators import MARK, schema
 from onnx_nb.analysis.model.functions import check_calls, check_nodes
 from onnx_nb.analysis.model.model import Model, label_of, load, storage_of, with_proto
 from onnx_nb.analysis.model.save import working_folder
@@ -603,14 +603,8 @@ def _without_weights(model: Model) -> Model:
     return with_proto(model, proto)
 
 
-_MAKERS: Final = frozenset(
-    (
-        *("Cast", "Constant", "ConstantOfShape", "EyeLike", "QuantizeLinear", "DequantizeLinear", "Bernoulli"),
-        *("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"),
-        *("BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix"),
-    )
-)
-"""Operators that may produce float16 from inputs of other types."""
+_TYPE_ATTRIBUTES: Final = frozenset(("to", "dtype", "output_dtype", "output_datatype", "value"))
+"""Attributes that may make float16 from inputs of other types."""
 
 
 def _has_float16(graph: Graph) -> bool:
@@ -619,12 +613,13 @@ def _has_float16(graph: Graph) -> bool:
     weights = (tensor.data_type for place in graph.subgraphs for tensor in place.graph.initializer)
     if half in given or half in weights:
         return True
-    makers = [number for number, (op, _) in enumerate(graph.operators) if op in _MAKERS]
+    definitions = (schema(op, domain, graph.opsets.get(domain, 0)) for op, domain in graph.operators)
+    attributes = (_TYPE_ATTRIBUTES if definition is None else definition.attributes for definition in definitions)
+    makers = [number for number, names in enumerate(attributes) if not _TYPE_ATTRIBUTES.isdisjoint(names)]
     nodes = (graph.nodes[node] for node in np.flatnonzero(np.isin(graph.op_index, makers)).tolist())
     inside = (node for function in proto.functions for node in all_nodes(function.node))
     return any(
-        attribute.t.data_type == half
-        or (attribute.i == half and plain_text(attribute.name) in ("to", "dtype", "output_dtype", "output_datatype"))
+        attribute.t.data_type == half or (attribute.i == half and plain_text(attribute.name) in _TYPE_ATTRIBUTES)
         for node in itertools.chain(nodes, inside)
         for attribute in node.attribute
     )

@@ -285,14 +285,23 @@ class Ranges(Statistics):
     __or__ = merge
 
 
+def _narrowest(low: Number, high: Number, bins: int) -> int:
+    """Return the exponent of the narrowest bins of which that many span two extremes; of integers at least 0."""
+    finest = 0 if isinstance(low, int) else _FINEST
+    largest = max(abs(low), abs(high))
+    exponent = max(math.frexp(largest)[1] - _DEPTH, finest) if largest else finest
+    # a smaller exponent cannot suffice, as a bin must be wider than the span divided by the number of bins;
+    # halves, as the span itself may overflow; 0 where half of the smallest numbers is zero
+    if low < high and (half := high / 2 - low / 2):
+        exponent = max(exponent, math.frexp(half)[1] + 1 - bins.bit_length())
+    while _floor(high, exponent) - _floor(low, exponent) >= bins:
+        exponent += 1
+    return exponent
+
+
 def _fine(array: NDArray[Any], kind: np.dtype[Any], low: Number, high: Number) -> Histogram:
     """Return a histogram in the narrowest `FINE` bins."""
-    largest = max(abs(low), abs(high))
-    exponent = max(math.frexp(largest)[1] - _DEPTH, _FINEST) if largest else _FINEST
-    if low < high and (half := high / 2 - low / 2):
-        exponent = max(exponent, math.frexp(half)[1] + 1 - FINE.bit_length())
-    while _floor(high, exponent) - _floor(low, exponent) >= FINE:
-        exponent += 1
+    exponent = _narrowest(low, high, FINE)
     first = _floor(low, exponent)
     counts = np.zeros(_floor(high, exponent) - first + 1, np.int64)
     for piece in _pieces(array):
@@ -473,17 +482,8 @@ class _Bins:
     """Counts finite values in the narrowest `BINS` bins that span two extremes, with spare ones on both sides."""
 
     def __init__(self, low: Number, high: Number, scratch: _Scratch) -> None:
-        finest = 0 if isinstance(low, int) else _FINEST
+        self.exponent = exponent = _narrowest(low, high, BINS)
         largest = max(abs(low), abs(high))
-        exponent = max(math.frexp(largest)[1] - _DEPTH, finest) if largest else finest
-        if low < high:
-            # a smaller exponent cannot suffice, as a bin must be wider than the span divided by the number of bins;
-            # halves, as the span itself may overflow; 0 where half of the smallest numbers is zero
-            half = high / 2 - low / 2
-            exponent = max(exponent, math.frexp(half)[1] - 7) if half else exponent
-            while _floor(high, exponent) - _floor(low, exponent) >= BINS:
-                exponent += 1
-        self.exponent = exponent
         self.first = _floor(low, exponent)
         self.depth = math.frexp(largest)[1]
         spare = BINS - 1 - (_floor(high, exponent) - self.first)

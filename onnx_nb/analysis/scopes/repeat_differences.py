@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.protofields import Ints, Longs
 
-OMITTED, COMPUTED = -1, -2
+ABSENT, COMPUTED = -1, -2
 """Type numbers of an omitted input, and of an input that is not constant."""
 
 LISTED = 3
@@ -58,17 +58,17 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
 
     Equal numbers mean equal attributes in ``attributes``, equal constants of a few elements in ``literals``.
     """
-    drawn = np.flatnonzero(~graph.folded)
-    drawn = drawn[np.argsort(tree.node_scope[drawn], kind="stable")]
+    nodes_drawn = np.flatnonzero(~graph.folded)
+    nodes_drawn = nodes_drawn[np.argsort(tree.node_scope[nodes_drawn], kind="stable")]
     numbers = np.arange(len(tree.scope_parent) + 1)
-    starts = np.searchsorted(tree.node_scope[drawn], numbers)
+    starts = np.searchsorted(tree.node_scope[nodes_drawn], numbers)
     stops = starts[upward(np.maximum, numbers[:-1], tree.scope_parent) + 1]  # scopes are in preorder
     constants = np.where(graph.constant_values, graph.type_index, COMPUTED)
     rank = np.arange(graph.node_count)
     rank[: graph.main_count] = graph.rank
     differs = np.zeros(len(tree.scope_parent), np.int32)
     nodes = np.zeros(graph.node_count, bool)
-    found: list[RepeatDifference] = []
+    differences: list[RepeatDifference] = []
     for roof in np.flatnonzero(np.isin(tree.scope_kind, ROWS)).tolist():
         members, waiting = list[int](), [roof]
         while waiting:  # through the gathered parts of the row
@@ -77,8 +77,8 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
             waiting += inside[is_gathered].tolist()
             members += inside[~is_gathered].tolist()
         members.sort()
-        lines = [drawn[starts[member] : stops[member]] for member in members]
-        lines = lines or list(np.sort(drawn[starts[roof] : stops[roof]])[:, np.newaxis])
+        lines = [nodes_drawn[starts[member] : stops[member]] for member in members]
+        lines = lines or list(np.sort(nodes_drawn[starts[roof] : stops[roof]])[:, np.newaxis])
         members = members or [-1 - int(line[0]) for line in lines]
         if len(members) < 2 or len({len(line) for line in lines}) > 1:
             continue
@@ -92,7 +92,7 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
         value = graph.in_value[graph.in_ptr[table[:, position]] + slot]
         odd_attributes, usual_attributes = _odd(attributes[table])
         # a number for each input, equal for constants of one type and literal
-        kind = np.where(value < 0, OMITTED, constants[value]).astype(np.int64)
+        kind = np.where(value < 0, ABSENT, constants[value]).astype(np.int64)
         literal = np.where(kind >= 0, literals[value], 0)
         odd_constants, usual_constants = _odd(kind * (int(literals.max(initial=0)) + 1) + literal)
         for at in np.flatnonzero(odd_attributes.any(axis=1) | odd_constants.any(axis=1)).tolist():
@@ -100,7 +100,7 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
             odd = np.flatnonzero(odd_constants[at]).tolist()
             here += [(int(position[c]), int(slot[c]), int(usual_constants[c])) for c in odd]
             nodes[table[at, [c for c, _, _ in here]]] = True
-            found.extend(
+            differences.extend(
                 RepeatDifference(members[at], roof, int(table[at, c]), int(table[like, c]), which)
                 for c, which, like in here[:LISTED]
             )
@@ -111,7 +111,7 @@ def repeat_differences(graph: Graph, tree: Scopes, attributes: Longs, literals: 
                 differs[scope] += 1
                 scope = int(tree.scope_parent[scope])
             differs[roof] += 1
-    return RepeatDifferences(differs, nodes, tuple(found))
+    return RepeatDifferences(differs, nodes, tuple(differences))
 
 
 def _odd(table: Longs) -> tuple[NDArray[np.bool_], Longs]:

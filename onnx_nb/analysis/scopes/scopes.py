@@ -92,17 +92,17 @@ class Scopes:
 
         Parts are separated by ``/`` or ``.``. With ``by_end`` the end of a path will do if there is no whole one.
         """
-        wanted, parents = path_parts(name), self.scope_parent.tolist()
+        parts, parents = path_parts(name), self.scope_parent.tolist()
         plain: list[list[str]] = [[]]
         for number in range(1, len(parents)):
-            own = [] if self.scope_kind[number] in (*ROWS, GATHERED) else path_parts(self.scope_name[number])
-            plain.append(plain[parents[number]] + own)
+            parts_ = [] if self.scope_kind[number] in (*ROWS, GATHERED) else path_parts(self.scope_name[number])
+            plain.append(plain[parents[number]] + parts_)
         paths = list(map(path_parts, self.scope_path))
-        found = {number for number in range(1, len(plain)) if wanted in (plain[number], paths[number])}
-        if by_end and wanted and not found:
-            ends = [path and (path[-len(wanted) :] == wanted or wanted[-len(path) :] == path) for path in plain]
-            found = {number for number, is_end in enumerate(ends) if is_end}
-        return sorted(number for number in found if parents[number] not in found)
+        matches = {number for number in range(1, len(plain)) if parts in (plain[number], paths[number])}
+        if by_end and parts and not matches:
+            ends = [path and (path[-len(parts) :] == parts or parts[-len(path) :] == path) for path in plain]
+            matches = {number for number, is_end in enumerate(ends) if is_end}
+        return sorted(number for number in matches if parents[number] not in matches)
 
     def __repr__(self) -> str:
         return f"Scopes({len(self.scope_parent)} scopes from {self.source})"
@@ -135,9 +135,9 @@ def _scopes(graph: Graph) -> Scopes:
             name = graph.operators[graph.op_index[node]][0]
             home, at, inside = int(whole.node_scope[node]), part.position_of(node), graph.bodies(node)
             if graph.subgraphs[inside[0]].function is not None:
-                own = graph.names[node].removeprefix(graph.prefix(f)).rpartition("/")[2]
-                cls = name if own != name else ""
-                roots[inside[0]] = whole.add(home, own or name, cls, kind=FUNCTION, node=node, key=at)
+                label = graph.names[node].removeprefix(graph.prefix(f)).rpartition("/")[2]
+                cls = name if label != name else ""
+                roots[inside[0]] = whole.add(home, label or name, cls, kind=FUNCTION, node=node, key=at)
                 continue
             body = whole.add(home, name, kind=BODY, node=node, key=at)
             for inner in inside:
@@ -187,18 +187,18 @@ class _AllScopes(_Columns):
 
     def adopt(self, part: Part, tree: Tree, root: int) -> None:
         alive = tree.alive()
-        listed = alive.tolist()
+        scopes = alive.tolist()
         place = np.full(len(tree.parent), root, np.int64)
         place[alive] = np.arange(len(self.parent), len(self.parent) + len(alive))
         above = f"{self.path[root]}/" if self.path[root] else ""
         self.parent += place[np.asarray(tree.parent)[alive]].tolist()
         self.key += tree.first_items()[alive].tolist()
-        self.node += [-1] * len(listed)
-        self.kind += [tree.kind[scope] for scope in listed]
-        self.repeat += [tree.repeat[scope] for scope in listed]
-        self.name += [tree.name[scope] for scope in listed]
-        self.path += [above + tree.path[scope] for scope in listed]
-        self.cls += [tree.cls[scope] for scope in listed]
+        self.node += [-1] * len(scopes)
+        self.kind += [tree.kind[scope] for scope in scopes]
+        self.repeat += [tree.repeat[scope] for scope in scopes]
+        self.name += [tree.name[scope] for scope in scopes]
+        self.path += [above + tree.path[scope] for scope in scopes]
+        self.cls += [tree.cls[scope] for scope in scopes]
         self.node_scope[part.all_nodes] = root
         self.node_scope[part.items] = place[tree.of_item]
         items = part.items.tolist()
@@ -214,13 +214,13 @@ class _AllScopes(_Columns):
                 a, b = (parent[a], b) if depth[a] >= depth[b] else (a, parent[b])
             return a
 
-        folded = np.flatnonzero(graph.folded).tolist()
+        hidden = np.flatnonzero(graph.folded).tolist()
         readers: dict[int, list[int]] = {}
-        for node in folded:
-            made = graph.node_outputs(node)
-            readers[node] = [reader for value in made[made >= 0] for reader in graph.consumers(value).tolist()]
+        for node in hidden:
+            outputs = graph.node_outputs(node)
+            readers[node] = [reader for value in outputs[outputs >= 0] for reader in graph.consumers(value).tolist()]
         # readers come before what they read
-        for node in itertools.chain.from_iterable(strongly_connected(folded, readers)):
+        for node in itertools.chain.from_iterable(strongly_connected(hidden, readers)):
             if readers.get(node):
                 node_scope[node] = functools.reduce(common, {int(node_scope[reader]) for reader in readers[node]})
 
@@ -232,13 +232,13 @@ class _AllScopes(_Columns):
         order = np.lexsort([column for line, k in zip(above[::-1], keys[::-1], strict=True) for column in (line, k)])
         number = np.empty(len(order), np.int32)
         number[order] = np.arange(len(order), dtype=np.int32)
-        listed = order.tolist()
+        scopes = order.tolist()
         return Scopes(
             source=source,
             scope_parent=np.where(parent[order] >= 0, number[parent[order]], -1).astype(np.int32),
-            scope_name=[self.name[g] for g in listed],
-            scope_path=[self.path[g] for g in listed],
-            scope_class=[self.cls[g] for g in listed],
+            scope_name=[self.name[g] for g in scopes],
+            scope_path=[self.path[g] for g in scopes],
+            scope_class=[self.cls[g] for g in scopes],
             scope_kind=np.asarray(self.kind, np.uint8)[order],
             scope_node=np.asarray(self.node, np.int32)[order],
             scope_repeat=np.asarray(self.repeat, np.int32)[order],
@@ -282,8 +282,8 @@ class Tree(_Columns):
     def alive(self) -> Longs:
         """Return the scopes in use, parents before children, without the root."""
         parent = np.asarray(self.parent)
-        used = np.flatnonzero(parent >= 0)
-        return used[np.argsort(depths(parent)[used], kind="stable")]
+        scopes = np.flatnonzero(parent >= 0)
+        return scopes[np.argsort(depths(parent)[scopes], kind="stable")]
 
     def first_items(self) -> Longs:
         """Return the position of the first item in each scope."""
@@ -293,24 +293,24 @@ class Tree(_Columns):
         return upward(np.minimum, first, np.asarray(self.parent))
 
     def _plant(self, paths: list[str], classes: Mapping[str, str]) -> None:
-        own, paths = paths, gathered(paths)
-        modules = zip(own, paths, strict=True)
+        sources, paths = paths, gathered(paths)
+        modules = zip(sources, paths, strict=True)
         for item, (before, after) in enumerate(modules):
             above, _, name = before.rpartition("/")
             if name and after == above:
                 self.module_of_item[item] = name
         neat = {path: tidy(path) for path in dict.fromkeys(paths)}
-        known = {"": 0}
+        scopes_by_path = {"": 0}
 
         def scope_of(path: str) -> int:
             missing = []
-            while path not in known:
+            while path not in scopes_by_path:
                 missing.append(path)
                 path = path.rpartition("/")[0]
-            found = known[path]
-            for each in reversed(missing):
-                found = known[each] = self.add(found, each.rpartition("/")[2], classes.get(each, ""))
-            return found
+            scope = scopes_by_path[path]
+            for step in reversed(missing):
+                scope = scopes_by_path[step] = self.add(scope, step.rpartition("/")[2], classes.get(step, ""))
+            return scope
 
         scopes = {path: scope_of(short) for path, short in neat.items()}
         self.of_item = np.fromiter(map(scopes.__getitem__, paths), np.int64, len(paths))
@@ -370,12 +370,12 @@ class Tree(_Columns):
                 return siblings  # out of work: the layout reverses an edge
             if not split:
                 return None
-            touched: set[int] = set()
+            changes: set[int] = set()
             for scope, members in siblings.cycles:
-                if not touched.isdisjoint(siblings.line(scope)):
+                if not changes.isdisjoint(siblings.line(scope)):
                     continue  # an outer scope was split in this round: retry in the next
                 scopes = [code for code in members if code >= 0]
-                touched.update(scopes)
+                changes.update(scopes)
                 inside = siblings.items_in(scope)
                 work -= len(inside) * self._split(part, inside, scopes, siblings)
             self._prune()
@@ -402,8 +402,8 @@ class Tree(_Columns):
         for item in items:
             call = calls[level[item]]
             if call > 1:
-                known = copies.setdefault(call, {})
-                self.of_item[item] = self._copied(int(self.of_item[item]), scope, call, known)
+                copies_of_call = copies.setdefault(call, {})
+                self.of_item[item] = self._copied(int(self.of_item[item]), scope, call, copies_of_call)
         return len(calls) > 1
 
     def _copied(self, scope: int, top: int, call: int, copies: dict[int, int]) -> int:
@@ -411,30 +411,30 @@ class Tree(_Columns):
         while scope not in copies and (not line or line[-1] != top):
             line.append(scope)
             scope = self.parent[scope]
-        for each in reversed(line):
-            name = f"{self.name[each]} ({call})" if each == top else self.name[each]
-            parent = self.parent[top] if each == top else copies[self.parent[each]]
-            path = f"{self.path[each]} ({call})"
-            copies[each] = self.add(parent, name, self.cls[each], kind=self.kind[each], path=path)
+        for inner in reversed(line):
+            name = f"{self.name[inner]} ({call})" if inner == top else self.name[inner]
+            parent = self.parent[top] if inner == top else copies[self.parent[inner]]
+            path = f"{self.path[inner]} ({call})"
+            copies[inner] = self.add(parent, name, self.cls[inner], kind=self.kind[inner], path=path)
         return copies[line[0]] if line else copies[scope]
 
     def _wrap_repeats(self, siblings: Siblings) -> bool:
         """Put rows of equal numbered siblings (layers.0 … layers.31) into a REPEAT; return whether any exist."""
         parent = np.asarray(self.parent)
         many = np.bincount(parent[parent >= 0], minlength=len(parent)) >= MIN_REPEATS
-        numbered: dict[int, tuple[str, int]] = {}
+        candidates: dict[int, tuple[str, int]] = {}
         for scope in np.flatnonzero((parent >= 0) & many[parent]).tolist():
-            found = _NUMBERED.fullmatch(self.name[scope])
-            if found:
-                numbered[scope] = found[1], int(found[2])
-        if len(numbered) < MIN_REPEATS:
+            match = _NUMBER.fullmatch(self.name[scope])
+            if match:
+                candidates[scope] = match[1], int(match[2])
+        if len(candidates) < MIN_REPEATS:
             return False
-        alike = siblings.signatures(np.fromiter(numbered, np.int64, len(numbered)))
+        alike = siblings.signatures(np.fromiter(candidates, np.int64, len(candidates)))
         numbers: list[list[int]] = []
-        for scope in sorted(numbered, key=lambda scope: (parent[scope], siblings.key[scope])):
+        for scope in sorted(candidates, key=lambda scope: (parent[scope], siblings.key[scope])):
             if numbers:
                 last = numbers[-1][-1]
-                (stem, number), (other, before) = numbered[scope], numbered[last]
+                (stem, number), (other, before) = candidates[scope], candidates[last]
                 same = (parent[scope], stem, number, alike[scope]) == (parent[last], other, before + 1, alike[last])
                 if same:
                     numbers[-1].append(scope)
@@ -469,8 +469,8 @@ class Tree(_Columns):
             operators = [self.name[code] if code >= 0 else part.operator(-1 - code) for code in family[0]]
             name = " → ".join(operators if len(operators) <= SHOWN_OPERATORS else [operators[0], "…", operators[-1]])
             if len(family[0]) > 1:
-                numbered = enumerate(family, 1)
-                members = [self._block(part, scope, branch, f"{name} {number}") for number, branch in numbered]
+                branches = enumerate(family, 1)
+                members = [self._block(part, scope, branch, f"{name} {number}") for number, branch in branches]
             else:
                 members = [code for (code,) in family]
                 name = self._range_name(members) or name
@@ -544,10 +544,10 @@ class Tree(_Columns):
 
     def _block(self, part: Part, scope: int, codes: list[int], name: str) -> int:
         names = [name for code in codes if code < 0 for name in part.constants[-1 - code]]
-        shared = common_start(names) if len(names) > 1 else ""
-        own = len(shared) > len(part.common_constant) and not shared.startswith("onnx::")
-        shared = re.sub(r"[^./_]*$", "", shared).strip("./_").rpartition("/")[2]
-        name = shared if own and shared else name
+        stem = common_start(names) if len(names) > 1 else ""
+        is_specific = len(stem) > len(part.common_constant) and not stem.startswith("onnx::")
+        stem = re.sub(r"[^./_]*$", "", stem).strip("./_").rpartition("/")[2]
+        name = stem if is_specific and stem else name
         inner = self.add(scope, name)
         self._move(codes, inner)
         return inner
@@ -571,8 +571,8 @@ class Tree(_Columns):
                     break  # a single last one is not moved
                 name = self._range_name(inside) if self.kind[scope] in (*ROWS, GATHERED) else ""
                 place = (number - 1) * size
-                numbered = f"{place + 1}–{place + len(inside)}" if self.kind[scope] == SIBLINGS else ""
-                name = name or numbered or f"part {number} of {len(parts)}"
+                span = f"{place + 1}–{place + len(inside)}" if self.kind[scope] == SIBLINGS else ""
+                name = name or span or f"part {number} of {len(parts)}"
                 repeat = len(inside) if self.repeat[scope] > 1 else 1
                 inner = self.add(scope, name, self.cls[scope], kind=GATHERED, repeat=repeat)
                 self._move(inside, inner)
@@ -581,7 +581,7 @@ class Tree(_Columns):
     def _range_name(self, codes: Sequence[int]) -> str:
         """Return a name for a row from its ends: "layers.0" and "layers.31" become "layers 0–31"."""
         first, last = (self.name[code] if code >= 0 else "" for code in (codes[0], codes[-1]))
-        a, b = _NUMBERED.fullmatch(first), _NUMBERED.fullmatch(last)
+        a, b = _NUMBER.fullmatch(first), _NUMBER.fullmatch(last)
         if a and b and a[1] == b[1]:
             return f"{a[1].rstrip('._- ')} {a[2]}–{b[2]}".strip()
         return f"{first} – {last}" if first and last else ""
@@ -596,4 +596,4 @@ def _with_stem(name: str, path: str) -> str:
 
 
 _BARE = re.compile(r"\d{1,9}(–\d{1,9})?")
-_NUMBERED = re.compile(r"(.*?)(\d{1,9})")
+_NUMBER = re.compile(r"(.*?)(\d{1,9})")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.dataflow import depths, followers, lines, rows, strongly_connected, topological, upward
-from onnx_nb.analysis.graph.operators import CATEGORIES, category
+from onnx_nb.analysis.graph.operators import CATEGORIES, category, names_where
 from onnx_nb.analysis.model.protofields import Longs, sorted_unique
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class Part:
         position[self.items - place.start] = np.arange(self.count)
         source, target = graph.subgraph_edges(subgraph)
         a, b = position[source - place.start], position[target - place.start]
-        kept = (a >= 0) & (b > a)  # only forward edges: those that close a cycle are left out
-        pairs = sorted_unique(a[kept] * max(self.count, 1) + b[kept])
+        forward = (a >= 0) & (b > a)  # only forward edges: those that close a cycle are left out
+        pairs = sorted_unique(a[forward] * max(self.count, 1) + b[forward])
         self.source, self.target = np.divmod(pairs, max(self.count, 1))
         self.owners = [node for node in order.tolist() if graph.bodies(node)] if len(graph.subgraphs) > 1 else []
         inputs = (graph.in_ptr[self.items + 1] - graph.in_ptr[self.items]).astype(np.uint64)
@@ -86,7 +86,7 @@ class Part:
         values = graph.node_inputs(node)
         constants = values[(values >= 0) & graph.constant_values[values]].tolist()
         types = map(graph.type_of, constants)
-        return any("float" in known.dtype and known.shape not in ((), (1,)) for known in types)
+        return any("float" in kind.dtype and kind.shape not in ((), (1,)) for kind in types)
 
     @functools.cached_property
     def constants(self) -> list[list[str]]:
@@ -131,10 +131,10 @@ class Siblings:
         for line in self._lines[1:]:
             at = line[a]
             level += (at == line[b]) & (at >= 0)
-        padded = np.stack([*self._lines, np.full_like(self._parent, -1)])
-        scope = padded[level, a]
-        source = np.where(self._depth[a] > level, padded[level + 1, a], -1 - part.source)
-        target = np.where(self._depth[b] > level, padded[level + 1, b], -1 - part.target)
+        table = np.stack([*self._lines, np.full_like(self._parent, -1)])
+        scope = table[level, a]
+        source = np.where(self._depth[a] > level, table[level + 1, a], -1 - part.source)
+        target = np.where(self._depth[b] > level, table[level + 1, b], -1 - part.target)
         order = np.argsort(scope, kind="stable")
         self._scope, self._a, self._b = scope[order], source[order], target[order]
         self._sorted: dict[int, tuple[Longs, Longs]] = {}
@@ -155,10 +155,10 @@ class Siblings:
                 continue
             place = {code: i for i, code in enumerate(codes.tolist())}
             edges = dict.fromkeys(zip(a.tolist(), b.tolist(), strict=True))
-            placed = [(place[source], place[target]) for source, target in edges]
-            found = strongly_connected(range(len(codes)), followers(placed))
-            self.cycles.extend((scope, codes[members].tolist()) for members in found if len(members) > 1)
-            order = topological(0, len(codes), placed)
+            pairs = [(place[source], place[target]) for source, target in edges]
+            components = strongly_connected(range(len(codes)), followers(pairs))
+            self.cycles.extend((scope, codes[members].tolist()) for members in components if len(members) > 1)
+            order = topological(0, len(codes), pairs)
             self.key[codes[order]] = np.arange(len(order))
 
     def line(self, scope: int) -> list[int]:
@@ -195,11 +195,11 @@ class Siblings:
     def signatures(self, scopes: Longs) -> dict[int, int]:
         """Return a hash of each scope's structure: equal for equal operators, equally connected."""
         part, count = self._part, len(self._parent)
-        wanted = np.zeros(count, bool)
-        wanted[scopes] = True
+        is_asked = np.zeros(count, bool)
+        is_asked[scopes] = True
         total = np.zeros(count, np.uint64)
         for level, line in enumerate(self._lines):
-            here = wanted & (self._depth == level)
+            here = is_asked & (self._depth == level)
             if here.any():
                 label = line[self._of_item]
                 label = np.where((label >= 0) & here[label], label, -1)
@@ -219,17 +219,17 @@ class Siblings:
         wide = np.bincount(home[home >= 0], minlength=scopes) > FEW
         if not bool(wide.any()):
             return []
-        chosen = wide[self._scope]
-        a, b = (np.where(codes >= 0, codes, scopes - 1 - codes) for codes in (self._a[chosen], self._b[chosen]))
+        is_wide = wide[self._scope]
+        a, b = (np.where(codes >= 0, codes, scopes - 1 - codes) for codes in (self._a[is_wide], self._b[is_wide]))
         a, b = np.divmod(sorted_unique(a * count + b), count)
         hub = (np.bincount(a, minlength=count) >= MIN_BRANCHES) | (np.bincount(b, minlength=count) >= MIN_BRANCHES)
         between_others = ~hub[a] & ~hub[b]
         first_of_branch = (home >= 0) & ~hub
         first_of_branch[b[between_others]] = False
         first_of_branch[first_of_branch] = wide[home[first_of_branch]]
-        branched = np.bincount(home[first_of_branch], minlength=scopes) >= MIN_BRANCHES
+        has_branches = np.bincount(home[first_of_branch], minlength=scopes) >= MIN_BRANCHES
         member = (home >= 0) & ~hub
-        member[member] = branched[home[member]]
+        member[member] = has_branches[home[member]]
         if not bool(member.any()):
             return []
 
@@ -255,14 +255,14 @@ class Siblings:
             np.add.at(total, branch[at[edges]], mixed(places[place[at[edges]]] + np.uint64(1), other[edges]))
 
         codes = np.where(vertices < scopes, vertices, scopes - 1 - vertices)
-        found: dict[tuple[int, int], list[list[int]]] = {}
+        structures: dict[tuple[int, int], list[list[int]]] = {}
         order = np.argsort(label, kind="stable")
         for members in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
             structure = int(home[vertices[members[0]]]), int(total[label[members[0]]])
-            found.setdefault(structure, []).append(codes[members].tolist())
+            structures.setdefault(structure, []).append(codes[members].tolist())
         return [
             (scope, sorted(family, key=lambda members: int(self.key[members[0]])))
-            for (scope, _), family in found.items()
+            for (scope, _), family in structures.items()
             if len(family) >= MIN_BRANCHES
         ]
 
@@ -278,36 +278,37 @@ class Siblings:
         if sum(code < 0 for code in codes) < MIN_PREPARED or all(code < 0 for code in codes):
             return []
         before, _ = self._neighbors(0)
-        learned: dict[int, bool] = {}
+        of_shape = names_where("of_shape")
+        has_weights: dict[int, bool] = {}
         level: dict[int, int] = {}
         for code in codes:
             items = [-1 - code] if code < 0 else self.items_in(code).tolist()
-            own = len(items) > CHILDREN_LIMIT or any(map(part.learned, items))
-            fed = any(learned.get(other, True) for other in before[code])
-            learned[code] = own or (fed and not (code < 0 and part.operator(-1 - code) in ("Shape", "Size")))
+            is_source = len(items) > CHILDREN_LIMIT or any(map(part.learned, items))
+            is_fed = any(has_weights.get(other, True) for other in before[code])
+            has_weights[code] = is_source or (is_fed and not (code < 0 and part.operator(-1 - code) in of_shape))
             # the level rises after a path through a learned item, so that no piece holds both ends of one
-            above = (level.get(other, 0) + (learned[other] and not learned[code]) for other in before[code])
+            above = (level.get(other, 0) + (has_weights[other] and not has_weights[code]) for other in before[code])
             level[code] = max(above, default=0)
         # levels rise as far as the readers allow, which joins pieces
-        lifted: dict[int, int] = {}
+        ceiling: dict[int, int] = {}
         for code in reversed(codes):
-            if not learned[code]:
-                level[code] = lifted.get(code, level[code])
+            if not has_weights[code]:
+                level[code] = ceiling.get(code, level[code])
             for other in before[code]:
-                lifted[other] = min(lifted.get(other, level[code]), level[code])
+                ceiling[other] = min(ceiling.get(other, level[code]), level[code])
         place = {code: i for i, code in enumerate(codes)}
-        joined = [
+        pairs = [
             (place[other], place[code])
             for code in codes
-            if not learned[code]
+            if not has_weights[code]
             for other in before[code]
-            if not learned[other] and level[other] == level[code]
+            if not has_weights[other] and level[other] == level[code]
         ]
-        ends = np.asarray(joined, np.int64).reshape(-1, 2)
+        ends = np.asarray(pairs, np.int64).reshape(-1, 2)
         label = _components(len(codes), ends[:, 0], ends[:, 1])
         pieces = defaultdict[int, list[int]](list)
         for code, piece in zip(codes, label.tolist(), strict=True):
-            if not learned[code]:
+            if not has_weights[code]:
                 pieces[piece].append(code)
         return [piece for piece in pieces.values() if len(piece) >= MIN_PREPARED]
 
@@ -315,15 +316,17 @@ class Siblings:
         """Divide a run of equal children where one does not read the one before; a run of parallel ones stays whole."""
         codes = self.children(int(self._parent[run[0]])).tolist()
         members, before = set(run), self._neighbors(int(self._parent[run[0]]))[0]
-        fed: dict[int, set[int]] = {}
+        sources: dict[int, set[int]] = {}
         """Child → the members that it reads, directly or through children that are no members."""
         for code in codes[codes.index(run[0]) : codes.index(run[-1]) + 1]:
-            fed[code] = set().union(*({each} if each in members else fed.get(each, set()) for each in before[code]))
-        if not any(fed[member] for member in run):
+            sources[code] = set().union(
+                *({reader} if reader in members else sources.get(reader, set()) for reader in before[code])
+            )
+        if not any(sources[member] for member in run):
             return [run]
         chains = [run[:1]]
         for last, member in itertools.pairwise(run):
-            if last in fed[member]:
+            if last in sources[member]:
                 chains[-1].append(member)
             else:
                 chains.append([member])
@@ -338,15 +341,15 @@ class Siblings:
             return []
         members = set(run)
         before, after = self._neighbors(scope)
-        fed, feeding = set(run), set(run)
+        behind, feeding = set(run), set(run)
         for code in codes:
-            if not fed.isdisjoint(before[code]):
-                fed.add(code)
+            if not behind.isdisjoint(before[code]):
+                behind.add(code)
         for code in reversed(codes):
             if not feeding.isdisjoint(after[code]):
                 feeding.add(code)
-        taken = [code for code in codes if code in fed and code in feeding and code not in members]
-        return taken if sum(code < 0 for code in taken) == len(taken) <= 4 * len(run) else None
+        inner = [code for code in codes if code in behind and code in feeding and code not in members]
+        return inner if sum(code < 0 for code in inner) == len(inner) <= 4 * len(run) else None
 
 
 class Row:
@@ -371,8 +374,8 @@ class Row:
         last = np.zeros(count, np.int64)
         np.maximum.at(last, self._source, self._target)
         position = np.arange(count)
-        counted = (last > position) & (last - position <= max(FLAT_LIMIT, count // 20))
-        change = np.bincount(position[counted], minlength=count + 1) - np.bincount(last[counted], minlength=count + 1)
+        is_local = (last > position) & (last - position <= max(FLAT_LIMIT, count // 20))
+        change = np.bincount(position[is_local], minlength=count + 1) - np.bincount(last[is_local], minlength=count + 1)
         starts = np.append(0, np.flatnonzero(np.cumsum(change)[: count - 1] <= 1) + 1)
         ends = np.append(starts[1:], len(self.codes))
         if len(starts) == 1:
@@ -399,7 +402,7 @@ def repeats(tokens: Longs, sizes: Longs) -> list[tuple[int, int, int]]:
     """Find runs of equal neighbors among segments: (start, stop, period), sorted; the longest win."""
     count = len(tokens)
     offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    found: list[tuple[bool, int, int, int, int]] = []
+    candidates: list[tuple[bool, int, int, int, int]] = []
     for period in range(1, min(count // 2, 256) + 1):
         equal = np.zeros(count - period + 2, np.int8)
         equal[1:-1] = tokens[:-period] == tokens[period:]
@@ -409,17 +412,19 @@ def repeats(tokens: Longs, sizes: Longs) -> list[tuple[int, int, int]]:
         stops = starts + times * period
         unit = offset[starts + period] - offset[starts]
         good = (length >= period) & (unit >= MIN_REPEATS) & ((times >= MIN_REPEATS) | (unit >= 2 * MIN_REPEATS))
-        covered = offset[stops[good]] - offset[starts[good]]
-        rows = zip(covered.tolist(), starts[good].tolist(), stops[good].tolist(), strict=True)
-        found.extend((stop - start < MIN_REPEATS * period, -size, period, start, stop) for size, start, stop in rows)
-    taken = np.zeros(count, bool)
-    chosen = []
+        sizes_ = offset[stops[good]] - offset[starts[good]]
+        rows = zip(sizes_.tolist(), starts[good].tolist(), stops[good].tolist(), strict=True)
+        candidates.extend(
+            (stop - start < MIN_REPEATS * period, -size, period, start, stop) for size, start, stop in rows
+        )
+    is_covered = np.zeros(count, bool)
+    runs = []
     # runs of at least three members first: two equal halves of a network would hide the repeats in each
-    for *_, period, start, stop in sorted(found)[:10_000]:
-        if not taken[start:stop].any():
-            taken[start:stop] = True
-            chosen.append((start, stop, period))
-    return sorted(chosen)
+    for *_, period, start, stop in sorted(candidates)[:10_000]:
+        if not is_covered[start:stop].any():
+            is_covered[start:stop] = True
+            runs.append((start, stop, period))
+    return sorted(runs)
 
 
 def levels(part: Part, inside: Longs, member: Mapping[int, Longs]) -> dict[int, int]:
@@ -428,12 +433,12 @@ def levels(part: Part, inside: Longs, member: Mapping[int, Longs]) -> dict[int, 
     for scope, items in member.items():
         owner.update(dict.fromkeys(items.tolist(), scope))
     level: dict[int, int] = {}
-    for item, mine in owner.items():
+    for item, scope_ in owner.items():
         highest = 0
         for other in part.before[item]:
-            theirs = owner.get(other)
-            if theirs is not None:
-                highest = max(highest, level[other] + (theirs not in (-1, mine)))
+            source = owner.get(other)
+            if source is not None:
+                highest = max(highest, level[other] + (source not in (-1, scope_)))
         level[item] = highest
     return level
 
@@ -499,9 +504,9 @@ def named_scopes(part: Part) -> Iterator[tuple[str, list[str], dict[str, str]]]:
     ):
         classes: dict[str, str] = {}
         paths = read(part, classes)
-        found = None if paths is None else _spread(part, paths, share, follow=source == "weights")
-        if found is not None:
-            yield source, found, classes
+        spread = None if paths is None else _spread(part, paths, share, follow=source == "weights")
+        if spread is not None:
+            yield source, spread, classes
 
 
 def _metadata(part: Part, classes: dict[str, str]) -> list[str | None] | None:
@@ -510,14 +515,14 @@ def _metadata(part: Part, classes: dict[str, str]) -> list[str | None] | None:
     sample = part.items[:: max(1, part.count // 64)].tolist()
     if not any(graph.node(i).metadata_props for i in sample):
         return None
-    seen: dict[tuple[str, str], tuple[str, str] | None] = {}
+    paths: dict[tuple[str, str], tuple[str, str] | None] = {}
     places: list[tuple[str, str] | None] = []
     for item in part.items.tolist():
-        entries = {plain_text(each.key): plain_text(each.value) for each in graph.nodes[item].metadata_props}
+        entries = {plain_text(entry.key): plain_text(entry.value) for entry in graph.nodes[item].metadata_props}
         key = entries.get("pkg.torch.onnx.name_scopes", ""), entries.get("pkg.torch.onnx.class_hierarchy", "")
-        if key not in seen:
-            seen[key] = _torch_path(*key, classes)
-        places.append(seen[key])
+        if key not in paths:
+            paths[key] = _torch_path(*key, classes)
+        places.append(paths[key])
     size = Counter(places)
     return [
         None if place is None else "/".join(filter(None, place)) if size[place] > OPERATION else place[0]
@@ -527,8 +532,8 @@ def _metadata(part: Part, classes: dict[str, str]) -> list[str | None] | None:
 
 def _torch_path(scopes: str, hierarchy: str, classes: dict[str, str]) -> tuple[str, str] | None:
     """Turn "['', 'encoder', 'encoder.layer.0', 'linear']" into "encoder/layer.0" and the operator's "linear"."""
-    names = [a or b for a, b in _QUOTED.findall(scopes)]
-    kinds = [a or b for a, b in _QUOTED.findall(hierarchy)]
+    names = [a or b for a, b in _QUOTES.findall(scopes)]
+    kinds = [a or b for a, b in _QUOTES.findall(hierarchy)]
     if not names:
         return None
     above, path = "", ""
@@ -548,7 +553,7 @@ def _torch_path(scopes: str, hierarchy: str, classes: dict[str, str]) -> tuple[s
 
 _OPERATORS = ("aten.", "prims.", "torchvision.", "quantized_decomposed.")
 """Prefixes of the class of a scope that is a torch operator."""
-_QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+_QUOTES = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 """An item of a list that the exporter wrote with Python's repr."""
 
 
@@ -572,11 +577,11 @@ def _weight_path(name: str) -> str:
     if "/" in name:
         return name.rpartition("/")[0]
     parts: list[str] = []
-    for each in name.split(".")[:-1]:
-        if each.isdigit() and parts:
-            parts[-1] += f".{each}"
-        elif each:
-            parts.append(each)
+    for part in name.split(".")[:-1]:
+        if part.isdigit() and parts:
+            parts[-1] += f".{part}"
+        elif part:
+            parts.append(part)
     return "/".join(parts[:DEPTH_LIMIT])
 
 
@@ -597,11 +602,11 @@ def _spread(part: Part, paths: list[str | None], share: float, *, follow: bool =
             below[item] = _deepest(below[other] for other in part.after[item])
     for item, path in enumerate(paths):
         if path is None:
-            above = [found for other in part.before[item] if (found := paths[other]) is not None]
-            shared = functools.reduce(_common_path, above) if above and follow else ""
+            above = [path_ for other in part.before[item] if (path_ := paths[other]) is not None]
+            common = functools.reduce(_common_path, above) if above and follow else ""
             lead = _deepest(above)
             through = _common_path(lead, below[item] or "") if lead else (below[item] or "").rpartition("/")[0]
-            paths[item] = max(shared, through, key=_length)
+            paths[item] = max(common, through, key=_length)
     return [path or "" for path in paths]
 
 
@@ -615,12 +620,12 @@ def _deepest(paths: Iterable[str | None]) -> str | None:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _common_path(a: str, b: str) -> str:
-    shared = []
+    parts = []
     for left, right in zip(a.split("/"), b.split("/"), strict=False):
         if left != right:
             break
-        shared.append(left)
-    return "/".join(shared)
+        parts.append(left)
+    return "/".join(parts)
 
 
 def gathered(paths: list[str]) -> list[str]:
@@ -636,8 +641,8 @@ def gathered(paths: list[str]) -> list[str]:
         above.update(zip(new, [path.rpartition("/")[0] for path in new], strict=True))
         inner = set(above.values())
         new = list(inner.difference(above))
-    moved = {path: above[path] for path, times in count.items() if times == 1 and path not in inner}
-    return [moved.get(path, path) for path in paths]
+    targets = {path: above[path] for path, times in count.items() if times == 1 and path not in inner}
+    return [targets.get(path, path) for path in paths]
 
 
 def tidy(path: str) -> str:

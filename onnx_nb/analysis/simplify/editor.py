@@ -108,16 +108,18 @@ class Editor(KnownGraph):
 
     def twin(self, op: Op) -> Op | None:
         """Return an earlier node of the same subgraph that computes the same."""
-        serialized = sorted((each.name, each.SerializeToString(deterministic=True)) for each in op.proto.attribute)
-        key = (op.op_type, op.domain, op.subgraph, tuple(op.inputs), len(op.outputs), tuple(serialized))
-        found = self.ops[self._computed.setdefault(key, op.number)]
-        if found is op:
+        attributes = sorted(
+            (attribute.name, attribute.SerializeToString(deterministic=True)) for attribute in op.proto.attribute
+        )
+        key = (op.op_type, op.domain, op.subgraph, tuple(op.inputs), len(op.outputs), tuple(attributes))
+        earlier = self.ops[self._computed.setdefault(key, op.number)]
+        if earlier is op:
             return None
-        if found.alive and found.inputs == op.inputs and found.place <= op.place:
-            return found
+        if earlier.alive and earlier.inputs == op.inputs and earlier.place <= op.place:
+            return earlier
         self._computed[key] = op.number
-        if found.alive and found.inputs == op.inputs:
-            self.queue(found)
+        if earlier.alive and earlier.inputs == op.inputs:
+            self.queue(earlier)
         return None
 
     # --- changing ---------------------------------------------------------------------------------------------------
@@ -153,24 +155,24 @@ class Editor(KnownGraph):
         self._hold(value, array, None)
         return value
 
-    def make_constant(self, value: int, given: Array | TensorProto) -> None:
+    def make_constant(self, value: int, content: Array | TensorProto) -> None:
         """Make an output of a node constant. The node is removed if its other outputs are unused."""
         maker = self.ops[self.producer[value]]
-        self._hold(value, given, maker)
+        self._hold(value, content, maker)
         self.producer[value] = -1
         self._change.tensors[value] = None
         self._change.rewired.update(dict.fromkeys(self.readers[value]))
         self._touch(value)
         self._drop_if_useless(maker)
 
-    def _hold(self, value: int, given: Array | TensorProto, maker: Op | None) -> None:
+    def _hold(self, value: int, content: Array | TensorProto, maker: Op | None) -> None:
         """Store a constant, and the id of the Constant node that it needs in a function, or as an output of a graph."""
-        if isinstance(given, TensorProto):
-            self.constants[value] = Constant(given, subgraph=self.subgraph_of[value])
-            self.kinds[value] = tensor_kind(given.data_type, given.dims)
+        if isinstance(content, TensorProto):
+            self.constants[value] = Constant(content, subgraph=self.subgraph_of[value])
+            self.kinds[value] = tensor_kind(content.data_type, content.dims)
         else:
-            self.constants[value] = Constant(None, given, self.subgraph_of[value])
-            self.kinds[value] = tensor_kind(onnx.helper.np_dtype_to_tensor_dtype(given.dtype), given.shape)
+            self.constants[value] = Constant(None, content, self.subgraph_of[value])
+            self.kinds[value] = tensor_kind(onnx.helper.np_dtype_to_tensor_dtype(content.dtype), content.shape)
         if self.prefix or self.output_count[value]:
             if maker is not None and maker.op_type == "Constant":
                 self.constant_ids[value] = maker.id
@@ -255,7 +257,7 @@ class Editor(KnownGraph):
                     self.readers[value].pop(op.number, None)
                 for subgraph in op.bodies:
                     self._release_outputs(subgraph)
-                inner = [each for subgraph in op.bodies for each in self.ops_of(subgraph)]
+                inner = [inner_op for subgraph in op.bodies for inner_op in self.ops_of(subgraph)]
                 waiting += [*read][::-1]
                 waiting += inner[::-1]
 
@@ -287,11 +289,11 @@ class Editor(KnownGraph):
         if name is not None:
             proto.name = name
         del proto.attribute[:]
-        made = [
+        protos = [
             onnx.helper.make_attribute(key, value) for key, value in (attributes or {}).items() if value is not None
         ]
-        proto.attribute.extend(made)
-        added = Op(
+        proto.attribute.extend(protos)
+        new = Op(
             number=len(self.ops),
             id=self._new_id(),
             op_type=op_type,
@@ -303,23 +305,23 @@ class Editor(KnownGraph):
             place=(*last.place, 0) if before else last.place,
             proto=proto,
         )
-        added.credit(origin for op in olds for origin in op.origins())
+        new.credit(origin for op in olds for origin in op.origins())
         if before:
             last.place = (*last.place, 1)
         if domain:
             self.opsets.setdefault(domain, 1)
-        self._join(added)
-        self._by_id[added.id] = added
-        self._change.added.append(added)
-        for value in added.outputs:
+        self._join(new)
+        self._by_id[new.id] = new
+        self._change.added.append(new)
+        for value in new.outputs:
             former = self.maker(value)
             if former is not None:
                 former.outputs[former.outputs.index(value)] = LEFT_OUT
             if value >= 0:
-                self.producer[value] = added.number
+                self.producer[value] = new.number
                 self._change.tensors[value] = None
-        self._changed(added)
-        return added
+        self._changed(new)
+        return new
 
     def replace(
         self,
@@ -332,10 +334,10 @@ class Editor(KnownGraph):
         **options: Any,
     ) -> None:
         """Replace nodes by one that produces the outputs of the last, as `add`; unused ones are removed."""
-        made = self.add(olds, op_type, inputs, olds[-1].outputs if outputs is None else outputs, attributes, **options)
+        op_ = self.add(olds, op_type, inputs, olds[-1].outputs if outputs is None else outputs, attributes, **options)
         for op in olds:
             self._drop_if_useless(op)
-        for value in made.outputs:
+        for value in op_.outputs:
             if value >= 0:
                 self._touch(value)
 
@@ -349,30 +351,30 @@ class Editor(KnownGraph):
 
     def inline(self, op: Op, body: int) -> None:
         """Replace a node by the nodes of one of its subgraphs, which runs once and has no inputs."""
-        moved, given = self.ops_of(body), self.subgraph_outputs[body]
+        members, ends = self.ops_of(body), self.subgraph_outputs[body]
         # a subgraph may use the same names as another, but not those of the removed branch
-        gone = set(op.bodies) - {body}
-        used = Counter(name for name, where in zip(self.names, self.subgraph_of, strict=True) if where not in gone)
+        branches = set(op.bodies) - {body}
+        uses = Counter(name for name, where in zip(self.names, self.subgraph_of, strict=True) if where not in branches)
         for value, where in enumerate(self.subgraph_of):
             if where == body:
                 self.subgraph_of[value] = op.subgraph
-                if used[self.names[value]] > 1:
+                if uses[self.names[value]] > 1:
                     self.names[value] = self._free_name(f"{op.name or op.op_type}_{self.names[value]}")
-        for known in self.constants.values():
-            if known.subgraph == body:
-                known.subgraph = op.subgraph
+        for constant in self.constants.values():
+            if constant.subgraph == body:
+                constant.subgraph = op.subgraph
         self.members[body] = []
-        self.members[op.subgraph] += moved
-        for number, each in enumerate(moved):
-            each.subgraph, each.place = op.subgraph, (*op.place, number)
-            self._changed(each)
-            for inner in each.bodies:
+        self.members[op.subgraph] += members
+        for number, member in enumerate(members):
+            member.subgraph, member.place = op.subgraph, (*op.place, number)
+            self._changed(member)
+            for inner in member.bodies:
                 self.parent[inner] = op.subgraph
                 self.mark(inner)
         self._release_outputs(body)
-        for made, inner in zip(list(op.outputs), given, strict=True):
-            if made >= 0 and not self.redirect(made, inner):
-                self.replace([op], "Identity", [inner], outputs=[made])
+        for end, inner in zip(list(op.outputs), ends, strict=True):
+            if end >= 0 and not self.redirect(end, inner):
+                self.replace([op], "Identity", [inner], outputs=[end])
         if op.alive:
             self.remove(op)
 
@@ -430,21 +432,21 @@ class Editor(KnownGraph):
             self._close()
 
     def _close(self) -> None:
-        done, self._open = self._change, None
-        added = [op for op in done.added if op.alive]
-        ids = {op.number for op in added}
-        rewired = [self.ops[number] for number in done.rewired if number not in ids]
+        change, self._open = self._change, None
+        ops = [op for op in change.added if op.alive]
+        ids = {op.number for op in ops}
+        readers = [self.ops[number] for number in change.rewired if number not in ids]
         self.changes.append(
             Change(
-                rule=done.rule,
-                key=done.key,
-                why=done.why,
-                before=tuple(dict.fromkeys(op.name or op.op_type for op in done.removed)),
-                after=tuple(op.name or op.op_type for op in added),
-                tensors=tuple(self.names[value] for value in done.tensors),
-                taken=tuple(op.id for op in done.removed),
-                made=(*(op.id for op in added), *done.constant_ids),
-                rewired=tuple(op.id for op in rewired if op.alive),
+                rule=change.rule,
+                key=change.key,
+                why=change.why,
+                before=tuple(dict.fromkeys(op.name or op.op_type for op in change.removed)),
+                after=tuple(op.name or op.op_type for op in ops),
+                tensors=tuple(self.names[value] for value in change.tensors),
+                taken=tuple(op.id for op in change.removed),
+                made=(*(op.id for op in ops), *change.constant_ids),
+                rewired=tuple(op.id for op in readers if op.alive),
             )
         )
 
@@ -463,11 +465,11 @@ class Editor(KnownGraph):
         def fitting(op_type: str, domain: str) -> list[Rule]:
             return [rule for rule in rules if not rule.ops or (op_type in rule.ops and not domain)]
 
-        looked = 0
+        visits = 0
         while self._waiting:
             op = self.ops[self._waiting.popitem(last=False)[0]]
-            looked += 1
-            if tell is not None and looked % 4096 == 0:
+            visits += 1
+            if tell is not None and visits % 4096 == 0:
                 tell(len(self._waiting))
             while op.alive and self._apply(op, fitting(op.op_type, op.domain)):
                 pass
@@ -475,14 +477,14 @@ class Editor(KnownGraph):
 
     def _apply(self, op: Op, rules: Sequence[Rule]) -> bool:
         """Apply the first rule that applies to a node."""
-        made = next((value for value in op.outputs if value >= 0), LEFT_OUT)
-        for rule in rules if made >= 0 else ():
-            if not self.may(rule.name, made):
+        value_ = next((value for value in op.outputs if value >= 0), LEFT_OUT)
+        for rule in rules if value_ >= 0 else ():
+            if not self.may(rule.name, value_):
                 continue
-            self._open = opened = OpenChange(rule.name, self.key(rule.name, made))
+            self._open = change = OpenChange(rule.name, self.key(rule.name, value_))
             why = rule.apply(self, op)
             if why is not None:
-                opened.why = why
+                change.why = why
                 self._close()
                 return True
         self._open = None

@@ -95,25 +95,25 @@ class Op:
             return self.made_of
         text = next((plain_text(entry.value) for entry in self.proto.metadata_props if entry.key == PROVENANCE), "")
         try:
-            found = json.loads(text) if text else []
+            content = json.loads(text) if text else []
         except (ValueError, RecursionError):
-            found = []
-        listed = [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
-        return listed or [self.name] * bool(self.name)
+            content = []
+        names = [name for name in content if isinstance(name, str)] if isinstance(content, list) else []
+        return names or [self.name] * bool(self.name)
 
     def credit(self, origins: Iterable[str]) -> None:
         """List, in the metadata of a node that we added, the nodes it was merged from."""
         self.made_of = list(dict.fromkeys(origins))
         if len(self.made_of) > 1:
             notes = self.proto.metadata_props
-            entry = next((each for each in notes if each.key == PROVENANCE), None) or notes.add(key=PROVENANCE)
+            entry = next((note for note in notes if note.key == PROVENANCE), None) or notes.add(key=PROVENANCE)
             entry.value = json.dumps(self.made_of, ensure_ascii=False)
 
-    def write_ports(self, target: NodeProto, named: Callable[[int], str]) -> None:
+    def write_ports(self, target: NodeProto, name_of: Callable[[int], str]) -> None:
         """Write the names of inputs and outputs into a proto."""
         for names, values in ((target.input, self.inputs), (target.output, self.outputs)):
             end = max((end for end, value in enumerate(values, 1) if value >= 0), default=0)
-            names[:] = [named(value) if value >= 0 else "" for value in values[:end]]
+            names[:] = [name_of(value) if value >= 0 else "" for value in values[:end]]
 
 
 def tensor_kind(elem_type: int, shape: Sequence[int | str | None] | None) -> ValueType:
@@ -155,10 +155,10 @@ class KnownGraph:
         self.readers: list[dict[int, int]] = [{} for _ in range(graph.value_count)]
         """The nodes that have a value among their inputs, with the number of times."""
         self.subgraph_of: list[int] = graph.value_subgraph.tolist()
-        self.subgraph_outputs: list[list[int]] = [each.outputs.tolist() for each in graph.subgraphs]
+        self.subgraph_outputs: list[list[int]] = [subgraph.outputs.tolist() for subgraph in graph.subgraphs]
         self.output_count = [0] * graph.value_count
         """Number of times that each value is an output of the main graph or of a subgraph."""
-        self.parent = [each.parent for each in graph.subgraphs]
+        self.parent = [subgraph.parent for subgraph in graph.subgraphs]
         self.kinds: dict[int, ValueType] = {}
         self.cases: list[tuple[Op, Case]] = []
         """Results of type inference for nodes."""
@@ -177,9 +177,9 @@ class KnownGraph:
         """For rules that ran, the nodes to visit again."""
         self._computed: dict[tuple[Any, ...], int] = {}
         """A node for each computation that was seen."""
-        for number, each in enumerate(graph.subgraphs):
-            stored = [*each.graph.initializer, *each.graph.sparse_initializer]
-            for value, tensor in zip(each.weights.tolist(), stored, strict=False):
+        for number, subgraph in enumerate(graph.subgraphs):
+            tensors_ = [*subgraph.graph.initializer, *subgraph.graph.sparse_initializer]
+            for value, tensor in zip(subgraph.weights.tolist(), tensors_, strict=False):
                 self.constants[value] = Constant(tensor, subgraph=number, is_initializer=True)
             for value in self.subgraph_outputs[number]:
                 self.output_count[value] += 1
@@ -223,8 +223,8 @@ class KnownGraph:
                 self._note(op, value)
 
     def _note(self, op: Op, value: int) -> None:
-        found = self.readers[value]
-        found[op.number] = found.get(op.number, 0) + 1
+        counts = self.readers[value]
+        counts[op.number] = counts.get(op.number, 0) + 1
 
     def learn(self, types: Inference, ids: NodeIds | None) -> None:
         """Adopt the types inferred for this graph as written with ``ids``, and visit every node again."""
@@ -235,12 +235,12 @@ class KnownGraph:
         for op, case in zip(ops, types.case_of.tolist(), strict=False):
             if op is None or case < 0:
                 continue
-            found = types.cases[case]
-            self.cases.append((op, found))
-            for values, kinds in ((op.inputs, found.inputs), (op.outputs, found.outputs)):
-                for value, known in zip(values, kinds, strict=False):
-                    if value >= 0 and known is not None:
-                        self.kinds[value] = known
+            inference = types.cases[case]
+            self.cases.append((op, inference))
+            for values, kinds in ((op.inputs, inference.inputs), (op.outputs, inference.outputs)):
+                for value, kind in zip(values, kinds, strict=False):
+                    if value >= 0 and kind is not None:
+                        self.kinds[value] = kind
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
@@ -256,11 +256,11 @@ class KnownGraph:
 
     def before(self, op: Op, slot: int, *op_types: str) -> Op | None:
         """Return the node whose first output only this input reads, if it is one of the given standard operators."""
-        made = op.input(slot)
-        maker = self.made_by(made, *op_types)
-        if maker is None or maker.subgraph != op.subgraph or maker.outputs[0] != made:
+        value = op.input(slot)
+        maker = self.made_by(value, *op_types)
+        if maker is None or maker.subgraph != op.subgraph or maker.outputs[0] != value:
             return None
-        return maker if self.only_use(made) is op else None
+        return maker if self.only_use(value) is op else None
 
     def after(self, op: Op, *op_types: str, domains: tuple[str, ...] = ("",)) -> Op | None:
         """Return the only reader of a node's first output, if it is one of the given operators in the same subgraph."""
@@ -341,10 +341,10 @@ class KnownGraph:
 
     def constant(self, value: int) -> Array | None:
         """Return a constant value; None if it is not constant, or too large to read."""
-        known = self.constants.get(value)
-        if known is not None and known.array is None and self.constant_bytes(value) <= READ_AT_MOST:
-            known.array = self.read(value)
-        return None if known is None else known.array
+        holder = self.constants.get(value)
+        if holder is not None and holder.array is None and self.constant_bytes(value) <= READ_AT_MOST:
+            holder.array = self.read(value)
+        return None if holder is None else holder.array
 
     def may_be_constant(self, value: int) -> bool:
         """Return whether a value can be stored: some need a Constant node, which holds only floats before opset 9."""
@@ -353,18 +353,18 @@ class KnownGraph:
 
     def constant_bytes(self, value: int) -> int:
         """Return the size of a constant in bytes."""
-        known = self.constants[value]
-        if isinstance(known.tensor, SparseTensorProto):
-            return sum(map(tensors.declared_bytes, (known.tensor.values, known.tensor.indices)))
-        return self.read(value).nbytes if known.tensor is None else tensors.declared_bytes(known.tensor)
+        constant = self.constants[value]
+        if isinstance(constant.tensor, SparseTensorProto):
+            return sum(map(tensors.declared_bytes, (constant.tensor.values, constant.tensor.indices)))
+        return self.read(value).nbytes if constant.tensor is None else tensors.declared_bytes(constant.tensor)
 
     def read(self, value: int) -> Array:
         """Return the values of a constant of any size."""
-        known = self.constants[value]
-        if known.array is not None:
-            return known.array
-        assert known.tensor is not None  # noqa: S101 (one of the two)
-        return read_tensor(self.source, known.tensor, self.names[value])
+        constant = self.constants[value]
+        if constant.array is not None:
+            return constant.array
+        assert constant.tensor is not None  # noqa: S101 (one of the two)
+        return read_tensor(self.source, constant.tensor, self.names[value])
 
     # --- conversion to a proto --------------------------------------------------------------------------------------
 
@@ -377,15 +377,15 @@ class KnownGraph:
         for domain in sorted(set(self.opsets) - set(self.graph.opsets)):
             proto.opset_import.add(domain=domain, version=self.opsets[domain])
         ids: dict[Place, tuple[int, ...]] = {}
-        ordered = [self.ops_of(subgraph) for subgraph in range(len(self.members))]
-        for number, each in enumerate(self.graph.subgraphs):
+        orders = [self.ops_of(subgraph) for subgraph in range(len(self.members))]
+        for number, subgraph_ in enumerate(self.graph.subgraphs):
             if number == 0 or self.owner(number).alive:
-                place = (self.owner(number).id, each.attribute) if number else MAIN
+                place = (self.owner(number).id, subgraph_.attribute) if number else MAIN
                 nodes = [self.constant_ids[value] for value in self._written_as_nodes(number)]
-                ids[place] = (*nodes, *(op.id for op in ordered[number]))
+                ids[place] = (*nodes, *(op.id for op in orders[number]))
         waiting = [(proto.graph, 0)]
         while waiting:
-            waiting += self._write_graph(*waiting.pop(), ordered)
+            waiting += self._write_graph(*waiting.pop(), orders)
         return with_proto(self.source, proto, self.source.name, self.large), ids
 
     def _written_as_nodes(self, subgraph: int) -> list[int]:
@@ -393,31 +393,31 @@ class KnownGraph:
         return [v for v in self.subgraph_outputs[subgraph] if v in self.constant_ids and self.producer[v] < 0]
 
     def _write_graph(
-        self, target: GraphProto, subgraph: int, ordered: Sequence[Sequence[Op]]
+        self, target: GraphProto, subgraph: int, orders: Sequence[Sequence[Op]]
     ) -> list[tuple[GraphProto, int]]:
         """Write a subgraph, and return those in it that are still to be written."""
         inside: list[tuple[GraphProto, int]] = []
-        each, ops = self.graph.subgraphs[subgraph], ordered[subgraph]
-        wire.copy_fields(each.graph, target, without=("node", "initializer", "sparse_initializer", "value_info"))
+        source, ops = self.graph.subgraphs[subgraph], orders[subgraph]
+        wire.copy_fields(source.graph, target, without=("node", "initializer", "sparse_initializer", "value_info"))
         nodes = self._written_as_nodes(subgraph)
         for value in nodes:
             node = target.node.add(op_type="Constant", output=[self.names[value]])
             tensor = onnx.numpy_helper.from_array(self.read(value))
             node.attribute.append(onnx.helper.make_attribute("value", tensor))
         for op in ops:
-            written = target.node.add()
-            written.CopyFrom(op.proto)
+            node_ = target.node.add()
+            node_.CopyFrom(op.proto)
             if op.number in self.dirty:
-                op.write_ports(written, self.names.__getitem__)
+                op.write_ports(node_, self.names.__getitem__)
             for inner in self.marked.intersection(op.bodies):
                 name = self.graph.subgraphs[inner].attribute
-                attribute = next(found for found in written.attribute if found.name == name)
+                attribute = next(candidate for candidate in node_.attribute if candidate.name == name)
                 attribute.g.Clear()
                 inside.append((attribute.g, inner))
-        for value, known in self.constants.items():
-            if known.subgraph == subgraph and value not in nodes and self.is_read(value):
-                self.write_constant(known, target, self.names[value])
-        ends = set(self.subgraph_outputs[subgraph]) | set(each.inputs.tolist())
+        for value, constant in self.constants.items():
+            if constant.subgraph == subgraph and value not in nodes and self.is_read(value):
+                self.write_constant(constant, target, self.names[value])
+        ends = set(self.subgraph_outputs[subgraph]) | set(source.inputs.tolist())
         for value in sorted({value for op in ops for value in op.outputs if value >= 0} - ends):
             kind = self.kinds.get(value)
             if kind is None or not kind.elem_type or kind.shape is None:
@@ -426,10 +426,10 @@ class KnownGraph:
                 target.value_info.add(name=self.names[value], type=kind.proto)
         if subgraph == 0:
             # weights are no longer inputs, and outputs have the inferred types
-            weights = {self.names[value] for value in each.weights.tolist()}
-            given = [info for info in target.input if plain_text(info.name) not in weights]
+            weights = {self.names[value] for value in source.weights.tolist()}
+            infos = [info for info in target.input if plain_text(info.name) not in weights]
             del target.input[:]
-            target.input.extend(given)
+            target.input.extend(infos)
             values = {self.names[value]: value for value in self.subgraph_outputs[0]}
             for info in target.output:
                 kind = self.kind(values.get(plain_text(info.name), LEFT_OUT))
@@ -437,19 +437,19 @@ class KnownGraph:
                     _refine(info.type, kind)
         return inside
 
-    def write_constant(self, known: Constant, target: GraphProto, name: str) -> None:
+    def write_constant(self, constant: Constant, target: GraphProto, name: str) -> None:
         """Write a constant as an initializer; a large computed one stays in the memory of this process."""
-        tensor, array = known.tensor, known.array
+        tensor, array = constant.tensor, constant.array
         if tensor is None:
             assert array is not None  # noqa: S101 (one of the two)
-            if known.subgraph or array.nbytes < wire.THRESHOLD or array.dtype.kind not in "fiubc":
+            if constant.subgraph or array.nbytes < wire.THRESHOLD or array.dtype.kind not in "fiubc":
                 tensor = onnx.numpy_helper.from_array(array)
             else:
-                known.location = known.location or f"{storage.MEMORY}/{uuid.uuid4().hex}"
-                self.large[known.location] = storage.Memory(array, array.nbytes, "a folded constant")
+                constant.location = constant.location or f"{storage.MEMORY}/{uuid.uuid4().hex}"
+                self.large[constant.location] = storage.MemorySource(array, array.nbytes, "a folded constant")
                 dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
                 tensor = TensorProto(data_type=dtype, dims=array.shape)
-                storage.refer(tensor, known.location, 0, array.nbytes)
+                storage.refer(tensor, constant.location, 0, array.nbytes)
         if isinstance(tensor, TensorProto):
             target.initializer.append(tensor)
             target.initializer[-1].name = name
@@ -458,17 +458,17 @@ class KnownGraph:
             target.sparse_initializer[-1].values.name = name
 
 
-def _refine(declared: onnx.TypeProto, found: ValueType) -> None:
+def _refine(target: onnx.TypeProto, kind: ValueType) -> None:
     """Write the inferred element type and sizes into a declared type where it has none."""
-    if not declared.WhichOneof("value"):
-        declared.CopyFrom(found.proto)
-    if not declared.HasField("tensor_type"):
+    if not target.WhichOneof("value"):
+        target.CopyFrom(kind.proto)
+    if not target.HasField("tensor_type"):
         return
-    tensor = declared.tensor_type
-    tensor.elem_type = tensor.elem_type or found.elem_type
-    if found.shape is not None and not tensor.HasField("shape"):
-        tensor.shape.CopyFrom(found.proto.tensor_type.shape)
-    before, after = tensors.dimensions(declared) or (), found.shape or ()
+    tensor = target.tensor_type
+    tensor.elem_type = tensor.elem_type or kind.elem_type
+    if kind.shape is not None and not tensor.HasField("shape"):
+        tensor.shape.CopyFrom(kind.proto.tensor_type.shape)
+    before, after = tensors.dimensions(target) or (), kind.shape or ()
     for dim, old, new in zip(tensor.shape.dim, before, after, strict=True) if len(before) == len(after) else ():
         if isinstance(new, int) and not isinstance(old, int):
             dim.dim_value = new
@@ -485,23 +485,23 @@ def label(function: FunctionProto) -> str:
 def first_ids(graph: Graph, start: int, main: Place = MAIN) -> dict[Place, tuple[int, ...]]:
     """Return consecutive ids for the nodes of a graph and its subgraphs."""
     return {
-        (start + each.owner_node, each.attribute) if each.owner_node >= 0 else main: tuple(
-            range(start + each.start, start + each.stop)
+        (start + subgraph.owner_node, subgraph.attribute) if subgraph.owner_node >= 0 else main: tuple(
+            range(start + subgraph.start, start + subgraph.stop)
         )
-        for each in graph.subgraphs
+        for subgraph in graph.subgraphs
     }
 
 
 def identify(graph: Graph, ids: NodeIds) -> list[Key]:
     """Return the key of each node of a graph, in which calls may be opened; id −1 for a node that `ids` lacks."""
-    found: list[Key] = [(-1, ())] * graph.node_count
+    keys: list[Key] = [(-1, ())] * graph.node_count
     calls: list[tuple[int, ...]] = []
-    for each in graph.subgraphs:
-        owner = found[each.owner_node][0] if each.owner_node >= 0 else -1
-        around = calls[each.parent] if each.parent >= 0 else ()
-        calls.append((*around, owner) if each.function is not None else around)
-        place: Place = MAIN if each.owner_node < 0 else (owner, each.attribute)
-        listed = ids.get(place if each.function is None else ("function", label(each.function)), ())
-        if len(listed) == each.stop - each.start:
-            found[each.start : each.stop] = [(id_, calls[-1]) for id_ in listed]
-    return found
+    for subgraph in graph.subgraphs:
+        owner = keys[subgraph.owner_node][0] if subgraph.owner_node >= 0 else -1
+        around = calls[subgraph.parent] if subgraph.parent >= 0 else ()
+        calls.append((*around, owner) if subgraph.function is not None else around)
+        place: Place = MAIN if subgraph.owner_node < 0 else (owner, subgraph.attribute)
+        numbers = ids.get(place if subgraph.function is None else ("function", label(subgraph.function)), ())
+        if len(numbers) == subgraph.stop - subgraph.start:
+            keys[subgraph.start : subgraph.stop] = [(id_, calls[-1]) for id_ in numbers]
+    return keys

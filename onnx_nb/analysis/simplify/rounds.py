@@ -22,6 +22,7 @@ from onnx import FunctionProto, ModelProto, TensorProto
 from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.operators import facts
 from onnx_nb.analysis.graph.shape_inference import Inference, infer
 from onnx_nb.analysis.graph.types import is_static, may_divide
 from onnx_nb.analysis.model import tensors, wire
@@ -83,24 +84,6 @@ FOREIGN: Final[dict[str, tuple[str, ...]]] = {
 }
 """Rule names of other tools → our equivalent rules; none where `simplify` never does the same."""
 
-_DETERMINISTIC: Final = """
-    Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization BitShift BitwiseAnd
-    BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Celu CenterCropPad Clip Col2Im Compress Concat Conv
-    ConvTranspose ConstantOfShape Cos Cosh CumProd CumSum DepthToSpace Det Div Einsum Elu Equal Erf Exp Expand EyeLike
-    Flatten Floor GRU Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool Greater
-    GreaterOrEqual GridSample GroupNormalization HammingWindow HannWindow BlackmanWindow HardSigmoid HardSwish
-    Hardmax Identity InstanceNormalization IsInf IsNaN LRN LSTM LayerNormalization LeakyRelu Less LessOrEqual Log
-    LogSoftmax LpNormalization LpPool MatMul Max MaxPool MaxUnpool Mean MeanVarianceNormalization MelWeightMatrix Min
-    Mish Mod Mul Neg NonMaxSuppression NonZero Not OneHot Or PRelu Pad Pow RMSNormalization RNN Range Reciprocal
-    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
-    Relu Reshape Resize ReverseSequence RoiAlign Round Scatter ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign
-    Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh TensorScatter
-    ThresholdedRelu Tile TopK Transpose Trilu Unique Unsqueeze Upsample Where Xor"""
-DETERMINISTIC: Final = frozenset(_DETERMINISTIC.split())
-"""Standard operators that always compute the same; none is random or stateful."""
-QUANTIZING: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
-"""Operators that describe how a weight is stored, folded only on request."""
-
 
 def rules() -> dict[str, str]:
     """Return the rules of `simplify`: name → description in one line.
@@ -118,18 +101,18 @@ def rules() -> dict[str, str]:
 
 def skipped_names(skip: Iterable[str]) -> frozenset[str]:
     """Return the stages, rules and keys of changes to skip, with names of other tools replaced by ours."""
-    known = [*rules(), *STAGES]
-    found: set[str] = set()
+    rules_ = [*rules(), *STAGES]
+    names: set[str] = set()
     for name in (skip,) if isinstance(skip, str) else skip:
         if name in FOREIGN:
-            found.update(FOREIGN[name])
-        elif name.partition(": ")[0] in known:
-            found.add(name)
+            names.update(FOREIGN[name])
+        elif name.partition(": ")[0] in rules_:
+            names.add(name)
         else:
-            near = closest_text(name, [*known, *FOREIGN]) or f"Rules: {', '.join(map(quoted, known))}."
+            near = closest_text(name, [*rules_, *FOREIGN]) or f"Rules: {', '.join(map(quoted, rules_))}."
             advice = f"{near} onnx_nb.rules() lists all rules; keys of changes are in s.changes."
             raise SimplificationError(f"there is no rule {quoted(name)}.", advice=advice)
-    return frozenset(found)
+    return frozenset(names)
 
 
 @dataclass(frozen=True)
@@ -169,19 +152,21 @@ class Rounds:
 
     def run(self, model: Model) -> Model:
         """Simplify a model; return the same model if nothing changed."""
-        functions = [(_as_model(model, each), ("function", label(each))) for each in model.proto.functions]
+        functions = [
+            (_as_model(model, graph_model), ("function", label(graph_model))) for graph_model in model.proto.functions
+        ]
         graphs: list[tuple[Model, Place, str]] = [(model, MAIN, "")]
         graphs += [(body, place, f"{place[1]}/") for body, place in functions]
         start = 0
-        for each, place, _ in graphs:
-            self.node_ids |= first_ids(Graph.of(each), start, place)
-            start += Graph.of(each).node_count
+        for graph_model, place, _ in graphs:
+            self.node_ids |= first_ids(Graph.of(graph_model), start, place)
+            start += Graph.of(graph_model).node_count
         self._ids = itertools.count(start)
         self.original_ids = dict(self.node_ids)
         result, *bodies = itertools.starmap(self._simplified, graphs)
-        changed = [new if new is not old else None for new, (old, _, _) in zip(bodies, graphs[1:], strict=True)]
-        if any(changed):
-            result = _with_functions(result, changed)
+        replacements = [new if new is not old else None for new, (old, _, _) in zip(bodies, graphs[1:], strict=True)]
+        if any(replacements):
+            result = _with_functions(result, replacements)
         if self.trace and len(self.changes) > (self.steps[-1].done if self.steps else 0):
             self.steps.append(Step("local functions", result, len(self.changes), dict(self.node_ids)))
         return result
@@ -200,17 +185,17 @@ class Rounds:
         for number in range(ROUNDS):
             self.tell(min(0.45, 0.05 + 0.1 * number), f"round {number + 1}{' in ' + prefix[:-1] if prefix else ''}")
             net.learn(self._types(model), ids if number else None)
-            done = len(net.changes)
+            count = len(net.changes)
             left = self._round(net, rules, first=number == 0)
-            if len(net.changes) == done:
+            if len(net.changes) == count:
                 break
             model, ids = net.model()
         if self.contrib and self.optimize:
             # last, as other rules know only standard operators
             net.learn(self._types(model), ids if net.changes else None)
-            done = len(net.changes)
+            count = len(net.changes)
             self._apply(net, CONTRIB)
-            if len(net.changes) > done:
+            if len(net.changes) > count:
                 model, ids = net.model()
         self.left += left
         if net.changes:
@@ -222,7 +207,7 @@ class Rounds:
                 ids = {**ids, MAIN: (*first, *ids[MAIN])}
             else:
                 self.same = {net.names[old]: net.names[new] for old, new in net.same.items()}
-            self.node_ids |= {(place if each == MAIN else each): listed for each, listed in ids.items()}
+            self.node_ids |= {(place if key == MAIN else key): numbers for key, numbers in ids.items()}
         return model
 
     def _types(self, model: Model) -> Inference:
@@ -237,9 +222,9 @@ class Rounds:
         folding = _Folding(net, self.budget, self._spent, quantizing=self.quantizing)
         if self.fold:
             folding.known_integers()
-        done = -1
-        while len(net.changes) > done:
-            done = len(net.changes)
+        count = -1
+        while len(net.changes) > count:
+            count = len(net.changes)
             if self.fold:
                 folding.constants()
                 self._keep(net, "fold constants")
@@ -250,18 +235,18 @@ class Rounds:
     def _apply(self, net: Editor, rules: Sequence[Rule]) -> None:
         rules_redundancy.merge_constants(net)
         for late in (False, True):
-            chosen = [rule for rule in rules if (rule.name in _LATE) == late]
-            net.run(chosen, lambda count: self.tell(0.3, f"{count} nodes to look at"))
+            batch = [rule for rule in rules if (rule.name in _LATE) == late]
+            net.run(batch, lambda count: self.tell(0.3, f"{count} nodes to look at"))
         rules_redundancy.remove_unused_nodes(net)
         self._keep(net, "rewrite")
 
     def _keep(self, net: Editor, what: str) -> None:
         """Keep the model as a step if something changed."""
-        done = len(self.changes) + len(net.changes)
-        if self.trace and not net.prefix and done > (self.steps[-1].done if self.steps else 0):
+        count = len(self.changes) + len(net.changes)
+        if self.trace and not net.prefix and count > (self.steps[-1].done if self.steps else 0):
             again = any(step.name == what for step in self.steps)
             model, ids = net.model()
-            self.steps.append(Step(f"{what}, again" if again else what, model, done, {**self.node_ids, **ids}))
+            self.steps.append(Step(f"{what}, again" if again else what, model, count, {**self.node_ids, **ids}))
 
 
 @dataclass(frozen=True)
@@ -281,59 +266,63 @@ class _Folding:
     def __init__(self, net: Editor, budget: int, spent: int, *, quantizing: bool) -> None:
         self.net, self.budget, self.spent = net, budget, spent
         self.left: dict[int, Unfolded] = {}
-        self._ops = DETERMINISTIC | QUANTIZING if quantizing else DETERMINISTIC
+        self._quantized = ("", "rounds", "dequantizes") if quantizing else ("",)
+        """How operators may be quantized: others describe how a weight is stored."""
         self._refused: set[int] = set()
 
     def known_integers(self) -> None:
         """Fold the integers that type inference computed, such as the shapes of tensors with fixed shape."""
         net = self.net
-        known = {
+        arrays = {
             value: array
             for op, case in net.cases
             if not net.repeats(op.subgraph)
             for value, array in zip(op.inputs, case.values, strict=False)
             if value >= 0 and array is not None and array.dtype.kind in "iub"
         }
-        for value, array in known.items():
+        for value, array in arrays.items():
             maker = net.maker(value)
             if maker is None or maker.bodies or maker.op_type == "Constant" or maker.domain or len(maker.outputs) != 1:
                 continue
             fits = net.dtype(value) == onnx.helper.np_dtype_to_tensor_dtype(array.dtype) and net.may_be_constant(value)
             if fits and net.may("fold_shapes", value):
-                listed = shortened(" ".join(str(array.tolist()).split()), 60)
-                with net.change("fold_shapes", value, f"it is always {listed}"):
+                text = shortened(" ".join(str(array.tolist()).split()), 60)
+                with net.change("fold_shapes", value, f"it is always {text}"):
                     net.make_constant(value, array)
 
     def constants(self) -> None:
         """Run the nodes whose inputs are constant, and store their results."""
-        net, refused = self.net, -1
-        ops, wanted = list[Op](), list[int]()
-        while len(self._refused) > refused:
+        net, refusals = self.net, -1
+        ops, ends = list[Op](), list[int]()
+        while len(self._refused) > refusals:
             ops = self._foldable()
-            folded = {op.number for op in ops}
-            made = [value for op in ops for value in op.outputs if value >= 0]
-            wanted = [v for v in made if net.output_count[v] or any(n not in folded for n in net.readers[v])]
-            refused = len(self._refused)
-            self._refuse_over_budget(wanted)
-        for value, array in self._run(ops, wanted).items() if wanted else ():
+            numbers = {op.number for op in ops}
+            values = [value for op in ops for value in op.outputs if value >= 0]
+            ends = [v for v in values if net.output_count[v] or any(n not in numbers for n in net.readers[v])]
+            refusals = len(self._refused)
+            self._refuse_over_budget(ends)
+        for value, array in self._run(ops, ends).items() if ends else ():
             if net.maker(value) is not None:
                 with net.change("fold_constants", value, "its inputs are constant"):
                     net.make_constant(value, array)
 
     def _foldable(self) -> list[Op]:
         net = self.net
-        made: set[int] = set()
+        results: set[int] = set()
         ops = []
         for op in net.in_order():
-            if op.op_type not in self._ops or op.domain or op.bodies or op.number in self._refused:
+            traits_ = facts(op.op_type)
+            if op.domain or op.bodies or op.number in self._refused or traits_.quantized not in self._quantized:
                 continue
-            if not all(v < 0 or v in made or v in net.constants for v in op.inputs):
+            if not traits_.is_deterministic or "sequence" in traits_.traits or op.op_type in ("Constant", "Dropout"):
+                continue
+            if not all(v < 0 or v in results or v in net.constants for v in op.inputs):
                 continue
             if not all(net.may("fold_constants", v) and net.may_be_constant(v) for v in op.outputs if v >= 0):
                 continue
             if op.op_type in ("Div", "Mod") and net.dtype(op.outputs[0]) not in FLOATS:
                 divisor = op.inputs[-1]
-                if divisor in made:
+                if divisor in results:
                     continue  # known in the next round
                 if not may_divide(net.constant(divisor)):
                     self._leave(op, 0, "it may divide an integer by 0 or −1, which can end the process")
@@ -347,7 +336,7 @@ class _Folding:
                 over = f"more than the budget of {bytes_text(self.budget)}"
                 self._leave(op, nbytes, f"its outputs take {bytes_text(nbytes)}, {over}")
             else:
-                made.update(v for v in op.outputs if v >= 0)
+                results.update(v for v in op.outputs if v >= 0)
                 ops.append(op)
         return ops
 
@@ -361,14 +350,14 @@ class _Folding:
         for kind in [self.net.kind(value) for value in op.outputs if value >= 0]:
             if not kind.elem_type or not is_static(kind.shape):
                 return self._range_bytes(op) if op.op_type == "Range" else None
-            declared = tensors.declared_bytes(TensorProto(data_type=kind.elem_type, dims=kind.shape))
-            total += declared or 8 * math.prod(kind.shape)  # strings have no declared size
+            nbytes = tensors.declared_bytes(TensorProto(data_type=kind.elem_type, dims=kind.shape))
+            total += nbytes or 8 * math.prod(kind.shape)  # strings have no declared size
         return total
 
     def _range_bytes(self, op: Op) -> int | None:
         """Return the size of a Range; exporters may write its limits as vectors of one element."""
-        found = [self.net.constant(value) for value in op.inputs]
-        ends = [array for array in found if array is not None and array.size == 1]
+        arrays = [self.net.constant(value) for value in op.inputs]
+        ends = [array for array in arrays if array is not None and array.size == 1]
         if len(ends) < 3:
             return None
         start, limit, delta = (float(array.reshape(())) for array in ends)
@@ -380,72 +369,72 @@ class _Folding:
         read = {v for v in op.inputs if v in net.constants and len(net.readers[v]) == 1 and not net.output_count[v]}
         return sum(map(net.constant_bytes, read))
 
-    def _refuse_over_budget(self, wanted: Sequence[int]) -> None:
+    def _refuse_over_budget(self, values: Sequence[int]) -> None:
         """Refuse the nodes whose results no longer fit the budget; if all fit, spend their bytes."""
-        spent, refused = self.spent, len(self._refused)
-        for value in wanted:
+        total, refusals = self.spent, len(self._refused)
+        for value in values:
             op = self.net.ops[self.net.producer[value]]
             nbytes = self._bytes(op) or 0
             if nbytes > max(FREE, self._paid(op)):
-                if spent + nbytes > self.budget:
+                if total + nbytes > self.budget:
                     why = f"{bytes_text(nbytes)} do not fit the rest of the budget of {bytes_text(self.budget)}"
                     self._leave(op, nbytes, why)
                 else:
-                    spent += nbytes
-        if len(self._refused) == refused:
-            self.spent = spent
+                    total += nbytes
+        if len(self._refused) == refusals:
+            self.spent = total
 
-    def _run(self, ops: Sequence[Op], wanted: Sequence[int]) -> dict[int, Array]:
+    def _run(self, ops: Sequence[Op], values: Sequence[int]) -> dict[int, Array]:
         """Run nodes together in onnxruntime; if that fails, one by one, to refuse only those that it cannot run."""
         last_reader = {value: place for place, op in enumerate(ops) for value in op.inputs}
-        asked, readers = set(wanted), self.net.readers
-        found: dict[int, Array] = {}
+        targets, readers = set(values), self.net.readers
+        arrays: dict[int, Array] = {}
         for end in range(TOGETHER, len(ops) + TOGETHER, TOGETHER):
             some = ops[end - TOGETHER : end]
-            made = dict.fromkeys(value for op in some for value in op.outputs if value >= 0)
-            here = [value for value in made if value in asked or last_reader.get(value, -1) >= end]
-            inputs = (value for op in some for value in op.inputs if value >= 0 and value not in made)
-            if not all(value in found or value in self.net.constants for value in inputs):
-                self._run_in_turn(some, found)  # an earlier node could not be run
+            results = dict.fromkeys(value for op in some for value in op.outputs if value >= 0)
+            here = [value for value in results if value in targets or last_reader.get(value, -1) >= end]
+            inputs = (value for op in some for value in op.inputs if value >= 0 and value not in results)
+            if not all(value in arrays or value in self.net.constants for value in inputs):
+                self._run_in_turn(some, arrays)  # an earlier node could not be run
                 continue
             try:
-                found |= self._run_together(some, here, found)
+                arrays |= self._run_together(some, here, arrays)
             except OnnxNbError:
-                self._run_in_turn(some, found)
+                self._run_in_turn(some, arrays)
         # a node that was refused still needs its inputs
-        return {v: array for v, array in found.items() if v in asked or not self._refused.isdisjoint(readers[v])}
+        return {v: array for v, array in arrays.items() if v in targets or not self._refused.isdisjoint(readers[v])}
 
-    def _run_in_turn(self, ops: Sequence[Op], found: dict[int, Array]) -> None:
+    def _run_in_turn(self, ops: Sequence[Op], arrays: dict[int, Array]) -> None:
         """Run nodes one by one and add their results."""
         for op in ops:
-            if not all(v < 0 or v in found or v in self.net.constants for v in op.inputs):
+            if not all(v < 0 or v in arrays or v in self.net.constants for v in op.inputs):
                 self._refused.add(op.number)
                 continue
             try:
-                found |= self._run_together([op], [v for v in op.outputs if v >= 0], found)
+                arrays |= self._run_together([op], [v for v in op.outputs if v >= 0], arrays)
             except OnnxNbError as error:
                 self._leave(op, 0, f"onnxruntime cannot run it: {error}")
 
-    def _run_together(self, ops: Sequence[Op], wanted: Sequence[int], known: Mapping[int, Array]) -> dict[int, Array]:
+    def _run_together(self, ops: Sequence[Op], values: Sequence[int], arrays: Mapping[int, Array]) -> dict[int, Array]:
         net = self.net
         proto = ModelProto(ir_version=max(net.source.proto.ir_version, 4))
         proto.opset_import.extend(net.source.proto.opset_import)
         proto.graph.name = "constants"
-        made = {value for op in ops for value in op.outputs}
-        for value in dict.fromkeys(v for op in ops for v in op.inputs if v >= 0 and v not in made):
-            if value in known:
-                proto.graph.initializer.append(onnx.numpy_helper.from_array(known[value], _name(value)))
+        results_ = {value for op in ops for value in op.outputs}
+        for value in dict.fromkeys(v for op in ops for v in op.inputs if v >= 0 and v not in results_):
+            if value in arrays:
+                proto.graph.initializer.append(onnx.numpy_helper.from_array(arrays[value], _name(value)))
             else:
                 net.write_constant(net.constants[value], proto.graph, _name(value))
         for op in ops:
             node = proto.graph.node.add()
             node.CopyFrom(op.proto)
             op.write_ports(node, _name)
-        proto.graph.output.extend(onnx.ValueInfoProto(name=_name(value)) for value in wanted)
+        proto.graph.output.extend(onnx.ValueInfoProto(name=_name(value)) for value in values)
         model = with_proto(net.source, proto, f"constants of {net.source.name}", net.large)
         made_session = session.create(model, optimize=False, transient=True)
         results = session.run_session(made_session, {}, name=model.name)
-        return {value: np.asarray(results[_name(value)]) for value in wanted}
+        return {value: np.asarray(results[_name(value)]) for value in values}
 
 
 def _name(value: int) -> str:
@@ -467,21 +456,21 @@ def _with_functions(model: Model, bodies: Sequence[Model | None]) -> Model:
     """Return a model with new bodies of local functions, None for unchanged ones; weights become Constant nodes."""
     proto = ModelProto()
     wire.copy_fields(model.proto, proto, without=("functions",))
-    used: dict[str, int] = {}
+    opsets: dict[str, int] = {}
     for function, new in zip(model.proto.functions, bodies, strict=True):
         if new is None:
             proto.functions.append(function)
             continue
-        body, found = new.proto, proto.functions.add()
-        wire.copy_fields(function, found, without=("node", "value_info", "opset_import"))
-        found.opset_import.extend(body.opset_import)
-        written = {plain_text(node.output[0]): node for node in function.node if node.op_type == "Constant"}
+        body, target = new.proto, proto.functions.add()
+        wire.copy_fields(function, target, without=("node", "value_info", "opset_import"))
+        target.opset_import.extend(body.opset_import)
+        constants = {plain_text(node.output[0]): node for node in function.node if node.op_type == "Constant"}
         for tensor in body.graph.initializer:
             constant = onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
-            found.node.append(written.get(plain_text(tensor.name), constant))
-        found.node.extend(body.graph.node)
-        found.value_info.extend(body.graph.value_info)
-        used |= {entry.domain: entry.version for entry in body.opset_import}
-    for domain in sorted(set(used) - {entry.domain for entry in proto.opset_import}):
-        proto.opset_import.add(domain=domain, version=used[domain])
+            target.node.append(constants.get(plain_text(tensor.name), constant))
+        target.node.extend(body.graph.node)
+        target.value_info.extend(body.graph.value_info)
+        opsets |= {entry.domain: entry.version for entry in body.opset_import}
+    for domain in sorted(set(opsets) - {entry.domain for entry in proto.opset_import}):
+        proto.opset_import.add(domain=domain, version=opsets[domain])
     return with_proto(model, proto)

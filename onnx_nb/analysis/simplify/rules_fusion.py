@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import onnx
 
+from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import Editor, Rule, rule
 from onnx_nb.analysis.simplify.known_graph import FLOATS, Array, Op, tensor_kind
@@ -25,11 +26,6 @@ JOINED_AT_MOST: Final = 1 << 20
 What is joined is a copy, in memory and in the new file, and saves nodes rather than time: onnxruntime takes as long for
 the parts on their own (0.92 to 1.16 of their CPU time joined, for weights from 16 KiB to 4 MiB and 1 to 128 rows).
 """
-RANDOM: Final = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
-"""Operators whose outputs vary from run to run."""
-
 _rule = functools.partial(rule, FUSIONS)
 
 
@@ -52,7 +48,7 @@ def _only_before_its_like(net: Editor, op: Op) -> Op | None:
     before = net.made_by(op.inputs[0], op.op_type)
     if before is None or before.subgraph != op.subgraph or net.output_count[before.outputs[0]]:
         return None
-    like = {(each.op_type, each.domain, each.subgraph) for each in net.uses(before.outputs[0])}
+    like = {(use.op_type, use.domain, use.subgraph) for use in net.uses(before.outputs[0])}
     return before if len(like) == 1 else None
 
 
@@ -75,8 +71,8 @@ def _squeezes(net: Editor, op: Op) -> str | None:
     if net.opset < 13:
         net.replace([before, op], op.op_type, before.inputs[:1], {"axes": axes})
     else:
-        given = net.new_constant(np.asarray(axes, np.int64), f"{net.names[op.outputs[0]]}_axes")
-        net.replace([before, op], op.op_type, [before.inputs[0], given])
+        axes_value = net.new_constant(np.asarray(axes, np.int64), f"{net.names[op.outputs[0]]}_axes")
+        net.replace([before, op], op.op_type, [before.inputs[0], axes_value])
     return f"two {op.op_type}s in a row"
 
 
@@ -101,7 +97,7 @@ def _concats(net: Editor, op: Op) -> str | None:
             continue
         apart = before.attribute("axis", 0) - axis
         if apart == 0 or (shape is not None and apart % len(shape) == 0):
-            inputs = [each for v in op.inputs for each in (before.inputs if v == value else [v])]
+            inputs = [operand for v in op.inputs for operand in (before.inputs if v == value else [v])]
             net.replace([before, op], "Concat", inputs, {"axis": axis})
             return "two Concats along one axis"
     return None
@@ -120,19 +116,15 @@ def _slices_in_row(net: Editor, op: Op) -> str | None:
     if len({axis for _, _, axis, _ in both}) < len(both):
         return None
     name, columns = f"{net.names[op.outputs[0]]}_slice", zip(*both, strict=True)
-    given = [net.new_constant(np.asarray(column, np.int64), name) for column in columns]
-    net.replace([before, op], "Slice", [before.inputs[0], *given])
+    parameters = [net.new_constant(np.asarray(column, np.int64), name) for column in columns]
+    net.replace([before, op], "Slice", [before.inputs[0], *parameters])
     return "two Slices along different axes"
-
-
-_SUMS = "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceProd ReduceSum ReduceSumSquare"
-_REDUCING: Final = (*_SUMS.split(), "ReduceMax", "ReduceMin", "ArgMax", "ArgMin")
 
 
 @_rule("fuse_consecutive_reduce_unsqueeze", "Unsqueeze")
 def _reduce_unsqueeze(net: Editor, op: Op) -> str | None:
     """Keep the axes of a reduction that an Unsqueeze restores."""
-    before = net.before(op, 0, *_REDUCING)
+    before = net.before(op, 0, *names_where("reduces"))
     if before is None or before.attribute("keepdims", 1) != 0:
         return None
     inner, back = net.shape(before.inputs[0]), symbolic_dims.axes(net, op)
@@ -188,16 +180,16 @@ def _bn_into_conv(net: Editor, op: Op) -> str | None:
 @_rule("fuse_add_bias_into_conv", "Add", since=7)
 def _bias_into_conv(net: Editor, op: Op) -> str | None:
     """Fuse an Add to each channel into the bias of the Conv before it."""
-    for conv, added in net.operands(op, "Conv", "ConvTranspose"):
+    for conv, addend in net.operands(op, "Conv", "ConvTranspose"):
         shape, weight = net.shape(conv.outputs[0]), net.shape(conv.inputs[1])
-        if shape is None or weight is None or net.dtype(added) != net.dtype(conv.inputs[1]):
+        if shape is None or weight is None or net.dtype(addend) != net.dtype(conv.inputs[1]):
             continue
         channels = weight[0] if conv.op_type == "Conv" else shape[1]
-        new = _per_channel(net, added, shape, channels) if isinstance(channels, int) else None
+        new = _per_channel(net, addend, shape, channels) if isinstance(channels, int) else None
         old = net.constant(conv.input(2))
         if new is None or (old is None and conv.input(2) >= 0):
             continue
-        _absorb(net, conv, op, {2: (added, new if old is None else old + new)}, "bias")
+        _absorb(net, conv, op, {2: (addend, new if old is None else old + new)}, "bias")
         return "an addend of each channel is a bias"
     return None
 
@@ -213,11 +205,11 @@ def _mul_into_conv(net: Editor, op: Op) -> str | None:
         if scale is None or weight.dtype != scale.dtype or net.dtype(factor) not in FLOATS:
             continue
         spread = scale.astype(np.float64).reshape(-1, *[1] * (weight.ndim - 1))
-        scaled = {1: (conv.inputs[1], (weight * spread).astype(weight.dtype))}
+        weights = {1: (conv.inputs[1], (weight * spread).astype(weight.dtype))}
         if conv.input(2) >= 0:
             bias = net.read(conv.inputs[2])
-            scaled[2] = (conv.inputs[2], (bias * scale.astype(np.float64)).astype(bias.dtype))
-        _absorb(net, conv, op, scaled, "scaled")
+            weights[2] = (conv.inputs[2], (bias * scale.astype(np.float64)).astype(bias.dtype))
+        _absorb(net, conv, op, weights, "scaled")
         return "a factor of each channel can be part of the weights"
     return None
 
@@ -229,10 +221,10 @@ def _scale_into_bn(net: Editor, op: Op) -> str | None:
         if not _normalizes_channels(net, norm) or not _are_constant(net, *norm.inputs[1:3], other):
             continue
         scale, shift = net.read(norm.inputs[1]), net.read(norm.inputs[2])
-        own = _per_channel(net, other, net.shape(norm.outputs[0]), len(scale))
-        if own is None or own.dtype != scale.dtype:
+        factors = _per_channel(net, other, net.shape(norm.outputs[0]), len(scale))
+        if factors is None or factors.dtype != scale.dtype:
             continue
-        scale, shift = (scale * own, shift * own) if op.op_type == "Mul" else (scale, shift + own)
+        scale, shift = (scale * factors, shift * factors) if op.op_type == "Mul" else (scale, shift + factors)
         _absorb(net, norm, op, {1: (norm.inputs[1], scale), 2: (norm.inputs[2], shift)}, "scaled")
         return "a factor or addend of each channel can be part of the normalization"
     return None
@@ -309,8 +301,8 @@ def _pad_into_conv(net: Editor, op: Op) -> str | None:
     rank = len(shape)
     if filler is None or np.any(filler) or any(pads[axis] or pads[axis + rank] for axis in (0, 1)):
         return None
-    own, added = op.attribute("pads", [0] * 2 * (rank - 2)), [*pads[2:rank], *pads[rank + 2 :]]
-    both = [one + other for one, other in zip(own, added, strict=True)]
+    conv_pads, margins = op.attribute("pads", [0] * 2 * (rank - 2)), [*pads[2:rank], *pads[rank + 2 :]]
+    both = [one + other for one, other in zip(conv_pads, margins, strict=True)]
     net.replace([pad, op], "Conv", [pad.inputs[0], *op.inputs[1:]], op.attributes() | {"pads": both})
     return "a Conv can pad with zeros"
 
@@ -321,41 +313,50 @@ def _pad_into_conv(net: Editor, op: Op) -> str | None:
 @_rule("eliminate_common_subexpression")
 def _common(net: Editor, op: Op) -> str | None:
     """Replace several equal nodes by one."""
-    if op.bodies or op.op_type in RANDOM or op.op_type == "Constant" or op.domain not in ("", "ai.onnx.ml"):
+    if (
+        op.bodies
+        or op.op_type in names_where("random")
+        or op.op_type == "Constant"
+        or op.domain not in ("", "ai.onnx.ml")
+    ):
         return None
     if not op.inputs or (op.op_type == "Dropout" and (len(op.inputs) > 2 or net.opset < 7)):
         return None
     twin = net.twin(op)
     if twin is None or len(twin.outputs) < len(op.outputs):
         return None
-    pairs = [(made, other) for made, other in zip(op.outputs, twin.outputs, strict=False) if made >= 0]
-    if any(other < 0 or net.output_count[made] for made, other in pairs):
+    pairs = [(result, other) for result, other in zip(op.outputs, twin.outputs, strict=False) if result >= 0]
+    if any(other < 0 or net.output_count[result] for result, other in pairs):
         return None
     net.credit(twin, op)
-    for made, other in pairs:
-        net.redirect(made, other)
+    for result, other in pairs:
+        net.redirect(result, other)
     return f"{twin.name or twin.op_type} computes the same"
 
 
 @_rule("fuse_parallel_matmuls", "MatMul", since=13)
 def _parallel_matmuls(net: Editor, op: Op) -> str | None:
     """Merge three or more MatMuls of one tensor with constant matrices into a MatMul and a Split."""
-    parallel = [each for each in net.uses(op.inputs[0]) if _is_linear(net, each, op)] if len(op.inputs) == 2 else []
-    if len(parallel) < 3 or op is not min(parallel, key=lambda each: each.place):
+    parallel = (
+        [product_op for product_op in net.uses(op.inputs[0]) if _is_linear(net, product_op, op)]
+        if len(op.inputs) == 2
+        else []
+    )
+    if len(parallel) < 3 or op is not min(parallel, key=lambda product_op: product_op.place):
         return None
-    weights, product = [net.read(each.inputs[1]) for each in parallel], net.kind(op.outputs[0])
+    weights, product = [net.read(product_op.inputs[1]) for product_op in parallel], net.kind(op.outputs[0])
     if len({(weight.dtype, weight.shape[0]) for weight in weights}) > 1 or not product.shape:
         return None
     sizes, name = [weight.shape[1] for weight in weights], net.names[op.inputs[1]]
-    joined = net.new_constant(np.concatenate(weights, axis=1), f"{name}_joined")
+    weight_value = net.new_constant(np.concatenate(weights, axis=1), f"{name}_joined")
     kind = tensor_kind(product.elem_type, (*product.shape[:-1], sum(sizes)))
     wide = net.new_value(f"{net.names[op.outputs[0]]}_joined", op.subgraph, kind)
-    made = [each.outputs[0] for each in parallel]
-    parallel.sort(key=lambda each: each.place, reverse=True)  # the new nodes take the position of the first
-    net.add(parallel, "MatMul", [op.inputs[0], joined], [wide])
+    results = [product_op.outputs[0] for product_op in parallel]
+    parallel.sort(key=lambda product_op: product_op.place, reverse=True)  # the new nodes take the position of the first
+    net.add(parallel, "MatMul", [op.inputs[0], weight_value], [wide])
     parts = net.new_constant(np.asarray(sizes, np.int64), f"{name}_sizes")
     split_name = f"{op.name}_split" if op.name else ""
-    net.replace(parallel, "Split", [wide, parts], {"axis": -1}, outputs=made, name=split_name)
+    net.replace(parallel, "Split", [wide, parts], {"axis": -1}, outputs=results, name=split_name)
     return f"{len(parallel)} products of one tensor"
 
 
@@ -367,7 +368,7 @@ def _is_linear(net: Editor, op: Op, like: Op) -> bool:
     if weight not in net.constants or net.output_count[weight]:
         return False
     # layers may share a weight: joined for each of them, it is one constant again
-    if any(each.op_type != "MatMul" or each.domain or each.inputs[0] == weight for each in net.uses(weight)):
+    if any(use.op_type != "MatMul" or use.domain or use.inputs[0] == weight for use in net.uses(weight)):
         return False
     return len(net.shape(weight) or ()) == 2 and net.constant_bytes(weight) <= JOINED_AT_MOST
 
@@ -379,12 +380,12 @@ def _parallel_adds(net: Editor, op: Op) -> str | None:
     if not shape or op.attribute("axis", 0) not in (-1, len(shape) - 1) or kind.elem_type not in FLOATS:
         return None
     adds, biases, outputs = list[Op](), list[Array | int](), list[int]()
-    for made in op.outputs:
-        size = (net.shape(made) or (None,))[-1] if made >= 0 else None
+    for result in op.outputs:
+        size = (net.shape(result) or (None,))[-1] if result >= 0 else None
         if not isinstance(size, int):
             return None
-        add = net.only_use(made)
-        read = [value for value in add.inputs if value != made] if add is not None and _is_add(add, op) else []
+        add = net.only_use(result)
+        read = [value for value in add.inputs if value != result] if add is not None and _is_add(add, op) else []
         bias = net.constant(read[0]) if read else None
         if add is not None and bias is not None and bias.shape == (size,):
             adds.append(add)
@@ -392,19 +393,19 @@ def _parallel_adds(net: Editor, op: Op) -> str | None:
             outputs += add.outputs
         else:
             biases.append(size)
-            outputs.append(made)
-    others = sum(each for each in biases if isinstance(each, int))
+            outputs.append(result)
+    others = sum(part for part in biases if isinstance(part, int))
     if len(adds) < 2 or others > sum(
-        each.size for each in biases if not isinstance(each, int)
+        part.size for part in biases if not isinstance(part, int)
     ):  # a file may claim any size for the other parts
         return None
     name = net.names[op.inputs[0]]
     wide = net.new_value(f"{name}_biased", op.subgraph, kind)
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
     # adding −0.0 changes nothing
-    filled = [np.full(each, -0.0, dtype) if isinstance(each, int) else each for each in biases]
-    joined = net.new_constant(np.concatenate(filled), f"{name}_bias")
-    net.add(adds, "Add", [op.inputs[0], joined], [wide], at=op, before=True)
+    vectors = [np.full(part, -0.0, dtype) if isinstance(part, int) else part for part in biases]
+    bias_value = net.new_constant(np.concatenate(vectors), f"{name}_bias")
+    net.add(adds, "Add", [op.inputs[0], bias_value], [wide], at=op, before=True)
     net.replace([*adds, op], "Split", [wide, *op.inputs[1:]], op.attributes(), outputs=outputs)
     return f"{len(adds)} vectors are added to parts of one tensor"
 

@@ -33,10 +33,10 @@ _rule = functools.partial(rule, CONTRIB)
 @_rule("fuse_gelu", "Erf", "Tanh")
 def _gelu(net: Editor, op: Op) -> str | None:
     """Replace x · ½ · (1 + erf(x / √2)), and its approximation by tanh, by Gelu."""
-    found = _times(net, op.inputs[0])
-    if found is None or not _is_float(net, op.outputs[0]):
+    scaling_ = _times(net, op.inputs[0])
+    if scaling_ is None or not _is_float(net, op.outputs[0]):
         return None
-    inner, factor, scaling = found
+    inner, factor, scaling = scaling_
     olds = [scaling, op]
     if op.op_type == "Tanh":
         cubic = _plus_cube(net, inner)
@@ -65,12 +65,12 @@ def _plus_cube(net: Editor, value: int) -> tuple[int, list[Op]] | None:
     if add is None:
         return None
     for slot in (0, 1):
-        found, x = _times(net, add.inputs[slot]), add.inputs[1 - slot]
-        cube = net.made_by(found[0], "Pow") if found is not None else None
-        if found is None or cube is None or not math.isclose(found[1], 0.044715, rel_tol=1e-4):
+        term, x = _times(net, add.inputs[slot]), add.inputs[1 - slot]
+        cube = net.made_by(term[0], "Pow") if term is not None else None
+        if term is None or cube is None or not math.isclose(term[1], 0.044715, rel_tol=1e-4):
             continue
         if cube.inputs[0] == x and _scalar(net, cube.inputs[1]) == 3:
-            return x, [cube, found[2], add]
+            return x, [cube, term[2], add]
     return None
 
 
@@ -85,14 +85,14 @@ def _half_of_one_more(net: Editor, op: Op, x: int) -> list[Op] | None:
         if product is None or len(olds) > 3:
             return None
         other = _other(product, olds[-1].outputs[0])
-        number, scaled = _scalar(net, other), _times(net, other)
+        number, term = _scalar(net, other), _times(net, other)
         if number is not None:
             factor *= number
         elif other == x and not with_x:
             with_x = True
-        elif scaled is not None and scaled[0] == x and not with_x and net.only_use(other) is product:
-            with_x, factor = True, factor * scaled[1]
-            olds.insert(0, scaled[2])
+        elif term is not None and term[0] == x and not with_x and net.only_use(other) is product:
+            with_x, factor = True, factor * term[1]
+            olds.insert(0, term[2])
         else:
             return None
         olds.append(product)
@@ -107,11 +107,11 @@ def _quick_gelu(net: Editor, op: Op) -> str | None:
         return None
     x, olds, alpha = _other(product, op.outputs[0]), [op, product], 1.0
     if op.inputs[0] != x:
-        scaled = _times(net, op.inputs[0])
-        if scaled is None or scaled[0] != x:
+        term = _times(net, op.inputs[0])
+        if term is None or term[0] != x:
             return None
-        alpha = scaled[1]
-        olds.insert(0, scaled[2])
+        alpha = term[1]
+        olds.insert(0, term[2])
     if not _same_shape(net, product.outputs[0], x):
         return None
     net.replace(olds, "QuickGelu", [x], {"alpha": alpha}, domain=MICROSOFT)
@@ -150,40 +150,40 @@ class _Normalization(NamedTuple):
 @_rule("fuse_layer_normalization", "Sqrt")
 def _layer_normalization(net: Editor, op: Op) -> str | None:
     """Replace the nodes that compute a LayerNormalization or RMSNormalization, if the opset has it."""
-    found = _normalization(net, op)
-    if found is None or net.opset < (17 if found.centered else 23):
+    norm = _normalization(net, op)
+    if norm is None or net.opset < (17 if norm.centered else 23):
         return None
-    name = "LayerNormalization" if found.centered else "RMSNormalization"
-    net.replace(found.olds, name, [found.data, *_weights(net, found)], {"axis": -1, "epsilon": found.epsilon})
+    name = "LayerNormalization" if norm.centered else "RMSNormalization"
+    net.replace(norm.olds, name, [norm.data, *_weights(net, norm)], {"axis": -1, "epsilon": norm.epsilon})
     return f"it computes a {name}"
 
 
 @_rule("fuse_skip_layer_normalization", "LayerNormalization", "RMSNormalization", "Sqrt")
 def _skip_layer_normalization(net: Editor, op: Op) -> str | None:
     """Fuse an Add into the LayerNormalization or RMSNormalization after it."""
-    found = _normalization(net, op) if op.op_type == "Sqrt" else _whole(net, op)
-    add = net.made_by(found.data, "Add") if found is not None else None
-    if found is None or add is None or add.subgraph != op.subgraph:
+    norm = _normalization(net, op) if op.op_type == "Sqrt" else _whole(net, op)
+    add = net.made_by(norm.data, "Add") if norm is not None else None
+    if norm is None or add is None or add.subgraph != op.subgraph:
         return None
-    shape = net.shape(found.data)
-    if shape is None or len(shape) not in (2, 3) or not all(_same_shape(net, found.data, v) for v in add.inputs):
+    shape = net.shape(norm.data)
+    if shape is None or len(shape) not in (2, 3) or not all(_same_shape(net, norm.data, v) for v in add.inputs):
         return None
-    inputs, olds, bias = list(add.inputs), [add, *found.olds], LEFT_OUT
+    inputs, olds, bias = list(add.inputs), [add, *norm.olds], LEFT_OUT
     for slot in (0, 1):
         inner = net.before(add, slot, "Add")
         for one, other in (inner.inputs, inner.inputs[::-1]) if inner is not None else ():
-            if inner is not None and bias < 0 and _is_per_feature(net, one, found.data):
+            if inner is not None and bias < 0 and _is_per_feature(net, one, norm.data):
                 bias, inputs[slot] = one, other
                 olds.insert(0, inner)
-    inputs += _weights(net, found)
+    inputs += _weights(net, norm)
     if bias >= 0:
-        inputs += [LEFT_OUT] * (found.centered and found.beta is None) + [bias]
-    made = olds[-1].outputs[0]
-    others = net.output_count[found.data] or any(other not in olds for other in net.uses(found.data))
-    outputs = [made, LEFT_OUT, LEFT_OUT, found.data] if others else [made]
-    name = "SkipLayerNormalization" if found.centered else "SkipSimplifiedLayerNormalization"
+        inputs += [LEFT_OUT] * (norm.centered and norm.beta is None) + [bias]
+    result = olds[-1].outputs[0]
+    others = net.output_count[norm.data] or any(other not in olds for other in net.uses(norm.data))
+    outputs = [result, LEFT_OUT, LEFT_OUT, norm.data] if others else [result]
+    name = "SkipLayerNormalization" if norm.centered else "SkipSimplifiedLayerNormalization"
     # other nodes may read the sum, so the new node takes the position of the Add
-    net.replace(olds, name, inputs, {"epsilon": found.epsilon}, outputs=outputs, domain=MICROSOFT, at=add)
+    net.replace(olds, name, inputs, {"epsilon": norm.epsilon}, outputs=outputs, domain=MICROSOFT, at=add)
     return f"{name} computes the sum"
 
 
@@ -196,8 +196,8 @@ def _whole(net: Editor, op: Op) -> _Normalization | None:
     weights = [value for value in op.inputs[1:3] if value >= 0]
     if not _is_float(net, op.outputs[0]) or not all(_is_per_feature(net, w, op.inputs[0]) for w in weights):
         return None
-    centered = op.op_type == "LayerNormalization"
-    return _Normalization(op.inputs[0], op.inputs[1], beta, op.attribute("epsilon", 1e-5), centered, [op])
+    has_mean = op.op_type == "LayerNormalization"
+    return _Normalization(op.inputs[0], op.inputs[1], beta, op.attribute("epsilon", 1e-5), has_mean, [op])
 
 
 def _normalization(net: Editor, root: Op) -> _Normalization | None:
@@ -217,31 +217,31 @@ def _normalization(net: Editor, root: Op) -> _Normalization | None:
 
 def _around(net: Editor, root: Op, base: int, epsilon: float, olds: list[Op]) -> _Normalization | None:
     """Return the normalization around a variance: the nodes before it, and those after its square root."""
-    data, centered, sub = base, False, net.made_by(base, "Sub")
+    data, has_mean, sub = base, False, net.made_by(base, "Sub")
     if sub is not None and sub.subgraph == root.subgraph:
         mean = net.made_by(sub.inputs[1], "ReduceMean")
         if mean is not None and mean.subgraph == root.subgraph:
             if mean.inputs[0] != sub.inputs[0] or not _is_of_last(net, mean):
                 return None
-            data, centered, olds = sub.inputs[0], True, [mean, sub, *olds]
-    divided = _divided(net, root, base)
-    if divided is None:
+            data, has_mean, olds = sub.inputs[0], True, [mean, sub, *olds]
+    quotient = _quotient(net, root, base)
+    if quotient is None:
         return None
-    olds = [*olds, root, *divided]
-    found: dict[str, int] = {}
-    for name, op_type in (("gamma", "Mul"), ("beta", "Add")) if centered else (("gamma", "Mul"),):
+    olds = [*olds, root, *quotient]
+    weights: dict[str, int] = {}
+    for name, op_type in (("gamma", "Mul"), ("beta", "Add")) if has_mean else (("gamma", "Mul"),):
         after = net.after(olds[-1], op_type)
         other = _other(after, olds[-1].outputs[0]) if after is not None else LEFT_OUT
         if after is not None and _is_per_feature(net, other, data):
-            found[name] = other
+            weights[name] = other
             olds.append(after)
     shape = net.shape(data)
     if not shape or not isinstance(shape[-1], int) or not shape[-1]:
         return None
-    return _Normalization(data, found.get("gamma"), found.get("beta"), epsilon, centered, olds)
+    return _Normalization(data, weights.get("gamma"), weights.get("beta"), epsilon, has_mean, olds)
 
 
-def _divided(net: Editor, root: Op, base: int) -> list[Op] | None:
+def _quotient(net: Editor, root: Op, base: int) -> list[Op] | None:
     """Return the nodes that divide a value by a square root."""
     division = net.after(root, "Div", "Reciprocal")
     if division is None:
@@ -256,20 +256,20 @@ def _divided(net: Editor, root: Op, base: int) -> list[Op] | None:
 
 def _is_of_last(net: Editor, mean: Op) -> bool:
     """Return whether a reduction is over the last axis and keeps that axis."""
-    shape, named = net.shape(mean.inputs[0]), symbolic_dims.axes(net, mean)
-    if not shape or named is None or len(named) != 1:
+    shape, axes = net.shape(mean.inputs[0]), symbolic_dims.axes(net, mean)
+    if not shape or axes is None or len(axes) != 1:
         return False
-    return named[0] % len(shape) == len(shape) - 1 and bool(mean.attribute("keepdims", 1))
+    return axes[0] % len(shape) == len(shape) - 1 and bool(mean.attribute("keepdims", 1))
 
 
-def _weights(net: Editor, found: _Normalization) -> list[int]:
+def _weights(net: Editor, norm: _Normalization) -> list[int]:
     """Return gamma, which is all ones by default, and beta if there is one."""
-    gamma = found.gamma
+    gamma = norm.gamma
     if gamma is None:
-        (*_, size) = net.shape(found.data) or (0,)
+        (*_, size) = net.shape(norm.data) or (0,)
         assert isinstance(size, int)  # noqa: S101 (checked when it was found)
-        gamma = net.new_constant(np.ones(size, np.float32), f"{net.names[found.data]}_ones")
-    return [gamma] if found.beta is None else [gamma, found.beta]
+        gamma = net.new_constant(np.ones(size, np.float32), f"{net.names[norm.data]}_ones")
+    return [gamma] if norm.beta is None else [gamma, norm.beta]
 
 
 # --- fused products and convolutions ---------------------------------------------------------------------
@@ -280,29 +280,33 @@ def _into_matmul(net: Editor, op: Op) -> str | None:
     """Fuse nodes that transpose or scale the inputs of a MatMul, or scale its output, into FusedMatMul."""
     if not _is_float(net, op.outputs[0]) or any(len(net.shape(value) or ()) < 2 for value in op.inputs):
         return None
-    inputs, olds, given, alpha = list(op.inputs), [op], dict[str, Any](), 1.0
+    inputs, olds, attributes, alpha = list(op.inputs), [op], dict[str, Any](), 1.0
     for slot, name in ((0, "transA"), (1, "transB")):
         reader, at = op, slot
         while True:
             before = net.before(reader, at, "Mul", "Div", "Transpose")
             if before is None:
                 break
-            scaled = _times(net, inputs[slot])
-            if scaled is not None:
-                inputs[slot], alpha = scaled[0], alpha * scaled[1]
-            elif before.op_type == "Transpose" and name not in given and _swaps_last(symbolic_dims.perm(net, before)):
-                inputs[slot], given[name] = before.inputs[0], 1
+            term = _times(net, inputs[slot])
+            if term is not None:
+                inputs[slot], alpha = term[0], alpha * term[1]
+            elif (
+                before.op_type == "Transpose"
+                and name not in attributes
+                and _swaps_last(symbolic_dims.perm(net, before))
+            ):
+                inputs[slot], attributes[name] = before.inputs[0], 1
             else:
                 break
             olds.insert(0, before)
             reader, at = before, before.inputs.index(inputs[slot])
     after = net.after(op, "Mul", "Div")
-    scaled = _times(net, after.outputs[0]) if after is not None else None
-    if after is not None and scaled is not None and scaled[0] == op.outputs[0]:
-        olds, alpha = [*olds, after], alpha * scaled[1]
+    term = _times(net, after.outputs[0]) if after is not None else None
+    if after is not None and term is not None and term[0] == op.outputs[0]:
+        olds, alpha = [*olds, after], alpha * term[1]
     if len(olds) == 1 or not np.isfinite(np.float32(alpha)):
         return None
-    net.replace(olds, "FusedMatMul", inputs, given | {"alpha": alpha}, like=op, domain=MICROSOFT)
+    net.replace(olds, "FusedMatMul", inputs, attributes | {"alpha": alpha}, like=op, domain=MICROSOFT)
     return "FusedMatMul scales and transposes"
 
 
@@ -355,8 +359,8 @@ def _activation_into_conv(net: Editor, op: Op) -> str | None:
     numbers = _numbers(net, op)
     if numbers is None or not _is_float(net, op.outputs[0]):
         return None
-    given = conv.attributes() | {"activation": op.op_type, "activation_params": numbers or None}
-    net.replace([conv, op], "FusedConv", conv.inputs, given, like=conv, domain=MICROSOFT)
+    attributes = conv.attributes() | {"activation": op.op_type, "activation_params": numbers or None}
+    net.replace([conv, op], "FusedConv", conv.inputs, attributes, like=conv, domain=MICROSOFT)
     return f"FusedConv computes {op.op_type}"
 
 
@@ -367,8 +371,8 @@ def _activation_into_gemm(net: Editor, op: Op) -> str | None:
     if gemm is None or not _is_float(net, op.outputs[0]):
         return None
     alpha = next(iter(_numbers(net, op) or ()), None)
-    given = gemm.attributes() | {"activation": op.op_type, "activation_alpha": alpha}
-    net.replace([gemm, op], "FusedGemm", gemm.inputs, given, like=gemm, domain=MICROSOFT)
+    attributes = gemm.attributes() | {"activation": op.op_type, "activation_alpha": alpha}
+    net.replace([gemm, op], "FusedGemm", gemm.inputs, attributes, like=gemm, domain=MICROSOFT)
     return f"FusedGemm computes {op.op_type}"
 
 

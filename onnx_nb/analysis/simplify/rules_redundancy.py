@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from onnx_nb.analysis.graph.operators import facts, names_where
 from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import Editor, Rule, rule
 from onnx_nb.analysis.simplify.known_graph import LEFT_OUT, Array, Op, tensor_kind
@@ -38,8 +39,8 @@ def _extract_constant(net: Editor, op: Op) -> str | None:
     name = next((name for name in dtypes if op.attribute(name) is not None), None)
     if name is None:
         return None
-    given = op.attribute(name)
-    net.make_constant(op.outputs[0], given if name == "value" else np.asarray(given, dtypes[name]))
+    content = op.attribute(name)
+    net.make_constant(op.outputs[0], content if name == "value" else np.asarray(content, dtypes[name]))
     return "an initializer stores the same"
 
 
@@ -96,10 +97,10 @@ def _nop_reshape(net: Editor, op: Op) -> str | None:
 @_rule("eliminate_nop_slice", "Slice")
 def _nop_slice(net: Editor, op: Op) -> str | None:
     """Remove a Slice of the whole tensor."""
-    shape, found = net.shape(op.inputs[0]), symbolic_dims.slices(net, op)
-    if shape is None or found is None:
+    shape, slices = net.shape(op.inputs[0]), symbolic_dims.slices(net, op)
+    if shape is None or slices is None:
         return None
-    for start, end, axis, step in found:
+    for start, end, axis, step in slices:
         size = shape[axis] if -len(shape) <= axis < len(shape) else None
         if step != 1 or start != 0 or end < (size if isinstance(size, int) else 2**31 - 1):
             return None
@@ -136,8 +137,10 @@ def _nop_arithmetic(net: Editor, op: Op) -> str | None:
             continue
         makes_positive = neutral == 0 and array.dtype.kind == "f" and (np.signbit(array) != (op.op_type == "Add")).any()
         if makes_positive and not _hides_sign_of_zero(net, op.outputs[0]):
-            added = net.made_by(other, "Add")
-            if not any(_is_never_negative_zero(net, each) for each in (other, *(added.inputs if added else ()))):
+            addition = net.made_by(other, "Add")
+            if not any(
+                _is_never_negative_zero(net, operand) for operand in (other, *(addition.inputs if addition else ()))
+            ):
                 continue
         if net.redirect(op.outputs[0], other):
             word = {"Add": "adds 0", "Sub": "subtracts 0", "Mul": "multiplies by 1", "Div": "divides by 1"}
@@ -145,44 +148,33 @@ def _nop_arithmetic(net: Editor, op: Op) -> str | None:
     return None
 
 
-_SAME = """
-    Abs ArgMax ArgMin Conv ConvTranspose Cos Cosh Equal Exp Gemm Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual
-    LogSoftmax MatMul QuantizeLinear ReduceL1 ReduceL2 ReduceLogSumExp ReduceSumSquare Shape Sigmoid Size Softmax
-    Softplus"""
-_SAME_FOR_ZEROS: Final = frozenset(_SAME.split())
-"""Operators that compute the same for −0.0 and 0.0; products are added to 0.0."""
-_KEEPING = """
-    Add AveragePool BatchNormalization Cast Clip Concat Div Dropout Elu Erf Expand Flatten Gather Gelu GlobalAveragePool
-    HardSwish Identity InstanceNormalization LayerNormalization LeakyRelu Max MaxPool Min Mul Neg PRelu Pad
-    RMSNormalization ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape Slice Split Sqrt Squeeze Sub Sum Swish Tanh
-    Transpose Unsqueeze Where"""
-_KEEPS_ZEROS: Final = frozenset(_KEEPING.split())
-"""Operators in which −0.0 in place of 0.0 changes at most the sign of zeros; of Div, the dividend."""
-_BIASED: Final = ("BatchNormalization", "InstanceNormalization", "LayerNormalization")
-"""Operators that add their third input last."""
+_NEVER_NEGATIVE: Final = tuple(op for op in sorted(names_where("zeros_same")) if (facts(op).range or (-1,))[0] == 0)
+"""Operators whose outputs are positive or 0.0."""
 _FAR: Final = 64
 """Maximum values through which the sign of a zero is followed."""
 
 
 def _hides_sign_of_zero(net: Editor, value: int) -> bool:
     """Return whether −0.0 in place of 0.0 changes no output of the graph, not even the sign of a zero."""
-    waiting, seen = [value], {value}
-    while waiting and len(seen) <= _FAR:
+    waiting, visited = [value], {value}
+    while waiting and len(visited) <= _FAR:
         value = waiting.pop()
         if net.output_count[value]:
             return False
         for op in net.uses(value):
-            added = op.inputs if op.op_type == "Add" else op.inputs[2:3] if op.op_type in _BIASED else ()
-            ends = any(each != value and _is_never_negative_zero(net, each) for each in added)
+            traits = facts(op.op_type)
+            bias = traits.bias if traits.category == "normalize" else len(op.inputs)
+            addends = op.inputs if op.op_type == "Add" else op.inputs[bias : bias + 1]
+            ends = any(addend != value and _is_never_negative_zero(net, addend) for addend in addends)
             if op.domain or (op.op_type == "Div" and op.inputs[1] == value):
                 return False
-            if ends or op.op_type in _SAME_FOR_ZEROS:
+            if ends or "zeros_same" in traits.traits:
                 continue
             exponent = net.constant(op.inputs[1]) if op.op_type == "Pow" else None
-            if op.op_type not in _KEEPS_ZEROS and (exponent is None or not np.all(exponent > 0)):
+            if "zeros_kept" not in traits.traits and (exponent is None or not np.all(exponent > 0)):
                 return False
-            waiting += [made for made in op.outputs if made >= 0 and made not in seen]
-            seen.update(op.outputs)
+            waiting += [result for result in op.outputs if result >= 0 and result not in visited]
+            visited.update(op.outputs)
     return not waiting
 
 
@@ -190,7 +182,7 @@ def _is_never_negative_zero(net: Editor, value: int) -> bool:
     """Return whether a value is a constant without −0.0, or a function that is positive or 0.0."""
     array = net.constant(value)
     if array is None:
-        return net.made_by(value, "Abs", "Cosh", "Exp", "ReduceL1", "ReduceL2", "Sigmoid", "Softmax") is not None
+        return net.made_by(value, *_NEVER_NEGATIVE) is not None
     return array.dtype.kind in "fiu" and not bool((np.signbit(array) & (array == 0)).any())
 
 
@@ -222,35 +214,35 @@ _rule = functools.partial(rule, SHAPE_RULES)
 @_rule("fold_shapes", "Slice", "Gather", "Concat", "Squeeze", "Unsqueeze", "Cast", "Shape")
 def _known_sizes(net: Editor, op: Op) -> str | None:
     """Fold known sizes that are read from a shape, even if other sizes are unknown."""
-    made = op.outputs[0]
-    shape = net.shape(made)
-    if net.dtype(made) != TensorProto.INT64 or shape is None or len(shape) > 1 or net.output_count[made]:
+    result = op.outputs[0]
+    shape = net.shape(result)
+    if net.dtype(result) != TensorProto.INT64 or shape is None or len(shape) > 1 or net.output_count[result]:
         return None
-    if not net.may_be_constant(made):
+    if not net.may_be_constant(result):
         return None
-    sizes = symbolic_dims.elements(net, made)
+    sizes = symbolic_dims.elements(net, result)
     if sizes is None or not all(isinstance(size, int) for size in sizes):
         return None
     array = np.asarray(sizes, np.int64)
-    net.make_constant(made, array if shape else array.reshape(()))
+    net.make_constant(result, array if shape else array.reshape(()))
     return f"it is always {sizes if shape else sizes[0]}"
 
 
 @_rule("fold_reshape", "Reshape")
 def _partly_known(net: Editor, op: Op) -> str | None:
     """Make the shape of a Reshape constant where it keeps a dimension or infers one."""
-    asked = symbolic_dims.elements(net, op.inputs[1])
+    sizes = symbolic_dims.elements(net, op.inputs[1])
     data = symbolic_dims.sizes(net, op.inputs[0]) or ()
-    if op.inputs[1] in net.constants or op.attribute("allowzero", 0) or asked is None:
+    if op.inputs[1] in net.constants or op.attribute("allowzero", 0) or sizes is None:
         return None
     if not net.may_be_constant(op.inputs[1]):
         return None
-    target = [size if isinstance(size, int) else -1 for size in asked]
-    for place, (size, before) in enumerate(zip(asked, data, strict=False)):
+    target = [size if isinstance(size, int) else -1 for size in sizes]
+    for place, (size, before) in enumerate(zip(sizes, data, strict=False)):
         if size == before and not isinstance(size, int):
             target[place] = 0
     # if a dimension that is kept is 0, as for an empty batch, another size cannot be inferred
-    if target.count(-1) > 1 or (-1 in target and -1 not in asked and 0 in target):
+    if target.count(-1) > 1 or (-1 in target and -1 not in sizes and 0 in target):
         return None
     net.set_input(op, 1, net.new_constant(np.asarray(target, np.int64), f"{net.names[op.outputs[0]]}_shape"))
     return f"its shape is always {target}"
@@ -277,11 +269,11 @@ def _gather_into_shape(net: Editor, op: Op) -> str | None:
 @_rule("eliminate_nop_where", "Where")
 def _nop_where(net: Editor, op: Op) -> str | None:
     """Remove a Where on sizes that always takes the same side; exporters write it for "or else -1"."""
-    made = symbolic_dims.elements(net, op.outputs[0])
-    if made is None or net.shape(op.outputs[0]) is None:
+    sizes = symbolic_dims.elements(net, op.outputs[0])
+    if sizes is None or net.shape(op.outputs[0]) is None:
         return None
     for value in op.inputs[1:]:
-        if net.shape(value) == net.shape(op.outputs[0]) and symbolic_dims.elements(net, value) == made:
+        if net.shape(value) == net.shape(op.outputs[0]) and symbolic_dims.elements(net, value) == sizes:
             return "its condition is never true here" if net.redirect(op.outputs[0], value) else None
     return None
 
@@ -289,10 +281,10 @@ def _nop_where(net: Editor, op: Op) -> str | None:
 @_rule("eliminate_nop_expand", "Expand")
 def _nop_expand(net: Editor, op: Op) -> str | None:
     """Remove an Expand to the shape that a tensor already has."""
-    data, asked = symbolic_dims.sizes(net, op.inputs[0]), symbolic_dims.elements(net, op.inputs[1])
-    if data is None or asked is None or len(asked) > len(data):
+    data, sizes = symbolic_dims.sizes(net, op.inputs[0]), symbolic_dims.elements(net, op.inputs[1])
+    if data is None or sizes is None or len(sizes) > len(data):
         return None
-    if any(one not in (1, other) for one, other in zip(reversed(asked), reversed(data), strict=False)):
+    if any(one not in (1, other) for one, other in zip(reversed(sizes), reversed(data), strict=False)):
         return None
     return net.bypass(op, "the tensor already has that shape")
 
@@ -320,9 +312,9 @@ def _constant_if(net: Editor, op: Op) -> str | None:
     condition = net.constant(op.inputs[0])
     if condition is None or condition.size != 1:
         return None
-    chosen = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
+    branch = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
     for body in op.bodies:
-        if net.graph.subgraphs[body].attribute == chosen:
+        if net.graph.subgraphs[body].attribute == branch:
             net.inline(op, body)
             return f"its condition is always {bool(condition.reshape(-1)[0])}"
     return None
@@ -364,23 +356,25 @@ def _inverse_pair(net: Editor, op: Op) -> str | None:
             else:
                 swaps[value] = swap
     inside = {*region, op.number}
-    if any(number not in inside for each in region.values() for number in net.readers[each.outputs[0]]):
+    if any(number not in inside for inner_op in region.values() for number in net.readers[inner_op.outputs[0]]):
         return None
     if not any(isinstance(swap, int) and swap != value for value, swap in swaps.items()):
         return None
-    shape, moved = net.shape(op.outputs[0]), dict[int, int]()
+    shape, twins = net.shape(op.outputs[0]), dict[int, int]()
     for value, swap in swaps.items():
-        moved[value] = swap if isinstance(swap, int) else net.new_constant(swap, f"{net.names[value]}_moved")
-    for each in sorted(region.values(), key=lambda each: each.place):
-        [made] = each.outputs
-        inputs = [moved.get(value, value) for value in _data(each)] + each.inputs[len(_data(each)) :]
-        if made == op.inputs[0]:
-            last = each, inputs
+        twins[value] = swap if isinstance(swap, int) else net.new_constant(swap, f"{net.names[value]}_moved")
+    for inner_op in sorted(region.values(), key=lambda inner_op: inner_op.place):
+        [result] = inner_op.outputs
+        inputs = [twins.get(value, value) for value in _data(inner_op)] + inner_op.inputs[len(_data(inner_op)) :]
+        if result == op.inputs[0]:
+            last = inner_op, inputs
             continue
-        moved[made] = net.new_value(f"{net.names[made]}_moved", op.subgraph, tensor_kind(net.dtype(made), shape))
-        net.add([each], each.op_type, inputs, [moved[made]], each.attributes())
-    each, inputs = last
-    net.replace([each, op], each.op_type, inputs, each.attributes(), outputs=op.outputs, at=each, like=each)
+        twins[result] = net.new_value(f"{net.names[result]}_moved", op.subgraph, tensor_kind(net.dtype(result), shape))
+        net.add([inner_op], inner_op.op_type, inputs, [twins[result]], inner_op.attributes())
+    inner_op, inputs = last
+    net.replace(
+        [inner_op, op], inner_op.op_type, inputs, inner_op.attributes(), outputs=op.outputs, at=inner_op, like=inner_op
+    )
     return f"another {op.op_type} is its inverse, and the nodes in between are elementwise"
 
 
@@ -430,9 +424,9 @@ def merge_constants(net: Editor) -> None:
     """Keep one of several equal constants."""
     rule = "eliminate_duplicate_initializer"
     candidates: dict[tuple[Any, ...], list[int]] = {}
-    for value, known in net.constants.items():
+    for value, constant in net.constants.items():
         # sparse constants and those of subgraphs are kept
-        if not known.subgraph and not isinstance(known.tensor, onnx.SparseTensorProto) and net.is_read(value):
+        if not constant.subgraph and not isinstance(constant.tensor, onnx.SparseTensorProto) and net.is_read(value):
             kind = net.kind(value)
             candidates.setdefault((kind.elem_type, kind.shape), []).append(value)
     for values in candidates.values():
@@ -466,7 +460,7 @@ def remove_unused_nodes(net: Editor) -> None:
     rule = "eliminate_deadend"
     for op in sorted(net.ops, key=lambda op: op.place, reverse=True):
         if op.alive and not net.is_useful(op):
-            made = next((value for value in op.outputs if value >= 0), LEFT_OUT)
-            if made >= 0 and net.may(rule, made):
-                with net.change(rule, made, "its outputs are unused"):
+            result = next((value for value in op.outputs if value >= 0), LEFT_OUT)
+            if result >= 0 and net.may(rule, result):
+                with net.change(rule, result, "its outputs are unused"):
                     net.remove(op)

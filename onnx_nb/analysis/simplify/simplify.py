@@ -28,6 +28,7 @@ from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.graph.shape_inference import BROKEN
 from onnx_nb.analysis.model import external_data, wire
 from onnx_nb.analysis.model.functions import key_of
@@ -40,7 +41,6 @@ from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.simplify import symbolic_dims
 from onnx_nb.analysis.simplify.editor import Change
 from onnx_nb.analysis.simplify.rounds import Rounds, Step, Unfolded, rules, skipped_names
-from onnx_nb.analysis.simplify.rules_fusion import RANDOM
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
@@ -88,9 +88,9 @@ class Simplification(Displayed, Table):
     """Ids of the nodes of `original` and `model`, as in `Change.taken` and `Change.made`."""
 
     def __repr__(self) -> str:
-        verified = "verified" if self.verified else "NOT verified"
+        verdict = "verified" if self.verified else "NOT verified"
         nodes = f"{sum(self.before.values())} → {sum(self.after.values())} nodes"
-        return f"Simplification({nodes}, {count_text(len(self.changes), 'change')}, {len(self.left)} left, {verified})"
+        return f"Simplification({nodes}, {count_text(len(self.changes), 'change')}, {len(self.left)} left, {verdict})"
 
     @property
     def verified(self) -> bool:
@@ -122,13 +122,13 @@ class Simplification(Displayed, Table):
         >>> simplify(onnx.parser.parse_model(text), skip=("eliminate_identity",), check_n=1).call()
         "onnx_nb.simplify(model, skip=['eliminate_identity'], check_n=1)"
         """
-        written = [
+        arguments = [
             f"{name}={_literal(value)!r}"
             for name, value in self.options.items()
             if name != "feeds" or isinstance(value, str | os.PathLike)
         ]
         model = "model" if self.original.path is None else repr(str(self.original.path))
-        return f"onnx_nb.simplify({', '.join([model, *written])})"
+        return f"onnx_nb.simplify({', '.join([model, *arguments])})"
 
     _columns = tuple(Change.__dataclass_fields__)
 
@@ -140,8 +140,8 @@ class Simplification(Displayed, Table):
         """Return a text: verification, number of uses of each rule, unfolded nodes, operators before and after."""
         lines = [repr(self), self.verification, ""]
         counts = Counter(change.rule for change in self.changes)
-        known = rules()
-        lines += [f"{count:>7}  {rule}: {known[rule]}." for rule, count in counts.most_common()]
+        descriptions = rules()
+        lines += [f"{count:>7}  {rule}: {descriptions[rule]}." for rule, count in counts.most_common()]
         if self.left:
             lines += ["", "Not folded:"]
             lines += [f"  {left.op_type} {left.node!r:.80}: {left.why}" for left in self.left[:20]]
@@ -244,74 +244,79 @@ def simplify(
     >>> s.changes[-1].rule, s.changes[-1].why
     ('fold_reshape', 'its shape is always [0, 6]')
     """
-    loaded = load(model)
+    source = load(model)
     tell = progress or (lambda _done, _what: None)
     _check_numbers(check_n=check_n, rtol=rtol, atol=atol, size_budget=size_budget)
     if target not in TARGETS:
-        known = ", ".join(map(quoted, TARGETS))
-        raise SimplificationError(f"there is no target {target!r:.80}.", advice=f"Targets: {known}.")
-    skipped = skipped_names(skip)
+        targets = ", ".join(map(quoted, TARGETS))
+        raise SimplificationError(f"there is no target {target!r:.80}.", advice=f"Targets: {targets}.")
+    skip_names = skipped_names(skip)
     feeds = list(feeds) if isinstance(feeds, Iterator) else feeds
-    options: dict[str, Any] = {"shapes": shapes, "dynamic_axes": dynamic_axes, "skip": tuple(sorted(skipped))}
+    options: dict[str, Any] = {"shapes": shapes, "dynamic_axes": dynamic_axes, "skip": tuple(sorted(skip_names))}
     options |= {"target": target, "size_budget": size_budget, "fold_quantization": fold_quantization}
     options |= {"keep_inputs": keep_inputs, "check_n": check_n, "feeds": feeds, "rtol": rtol, "atol": atol}
     options |= {"strict": strict, "trace": trace}
     defaults = inspect.unwrap(simplify).__kwdefaults__ or {}
     # arrays are not compared
-    given = {k: v for k, v in options.items() if type(v) is not type(defaults[k]) or v != defaults[k]}
-    shaped = _with_shapes(loaded, shapes, dynamic_axes)
-    initializers, inputs = shaped.proto.graph.initializer, {plain_text(info.name) for info in shaped.proto.graph.input}
+    options_ = {k: v for k, v in options.items() if type(v) is not type(defaults[k]) or v != defaults[k]}
+    sized_model = _with_shapes(source, shapes, dynamic_axes)
+    initializers, inputs = (
+        sized_model.proto.graph.initializer,
+        {plain_text(info.name) for info in sized_model.proto.graph.input},
+    )
     # initializers that a caller may override are temporarily plain inputs; before IR 4 every weight had to be an input
-    is_old = 0 < shaped.proto.ir_version < 4
+    is_old = 0 < sized_model.proto.ir_version < 4
     overridable = [] if is_old else [tensor for tensor in initializers if plain_text(tensor.name) in inputs]
-    fixed = [tensor for tensor in initializers if plain_text(tensor.name) not in inputs]
-    start = _with_weights(shaped, fixed) if overridable else shaped
+    weights = [tensor for tensor in initializers if plain_text(tensor.name) not in inputs]
+    start = _with_weights(sized_model, weights) if overridable else sized_model
     contrib = target == "onnxruntime"
-    rounds = Rounds(skipped, contrib=contrib, quantizing=fold_quantization, budget=size_budget, tell=tell, trace=trace)
+    rounds = Rounds(
+        skip_names, contrib=contrib, quantizing=fold_quantization, budget=size_budget, tell=tell, trace=trace
+    )
     try:
         rewritten = rounds.run(start)
     except BROKEN:
         # rules expect nodes to conform to their operators: the checker names one that does not, if there is one
-        external_data.check(loaded, full=True)
+        external_data.check(source, full=True)
         raise
-    steps = [Step("original", loaded, 0, rounds.original_ids)] if trace else []
-    if trace and shaped is not loaded:
-        steps.append(Step("set shapes", shaped, 0, rounds.original_ids))
+    steps = [Step("original", source, 0, rounds.original_ids)] if trace else []
+    if trace and sized_model is not source:
+        steps.append(Step("set shapes", sized_model, 0, rounds.original_ids))
     steps += [replace(step, model=_with_weights(step.model, overridable, add=True)) for step in rounds.steps]
-    result = _with_weights(rewritten, overridable, add=True) if rewritten is not start else shaped
+    result = _with_weights(rewritten, overridable, add=True) if rewritten is not start else sized_model
     result = result if keep_inputs else _without_unused_inputs(result)
-    before = _operators(loaded)
+    before = _operators(source)
     tell(0.5, "checking")
-    check = _Check(shaped, result, loaded if dynamic_axes and not shapes else shaped, rtol, atol)
-    check.run(check_n, feeds, tell, is_random=not before.keys().isdisjoint(RANDOM | {"Dropout"}))
+    check = _Check(sized_model, result, source if dynamic_axes and not shapes else sized_model, rtol, atol)
+    check.run(check_n, feeds, tell, is_random=not before.keys().isdisjoint(names_where("random") | {"Dropout"}))
     if strict and check.verdict == "unchecked":
         advice = "Choose check_n and feeds on which the original runs."
-        asked = f"strict asks for a verified result of {label_of(loaded)}. {check.said}"
-        raise SimplificationError(asked, advice=advice)
-    message = f"{label_of(loaded)} simplified is not the same. {check.said}"
+        complaint = f"strict asks for a verified result of {label_of(source)}. {check.said}"
+        raise SimplificationError(complaint, advice=advice)
+    message = f"{label_of(source)} simplified is not the same. {check.said}"
     if strict and check.verdict == "wrong":
         advice = "Find the change with skip=[…], which takes names of onnx_nb.rules() and keys of single changes."
         raise SimplificationError(message, advice=advice, wrong=True)
     if check.wrong:
         warnings.warn(message, stacklevel=3)
     if dynamic_axes and (fixing := symbolic_dims.fixing(Graph.of(result))):
-        named = Graph.of(result).node_labels(fixing)
-        message = f"dynamic_axes frees a size that {named} of {label_of(loaded)} needs: its shape is constant."
+        labels = Graph.of(result).node_labels(fixing)
+        message = f"dynamic_axes frees a size that {labels} of {label_of(source)} needs: its shape is constant."
         warnings.warn(f"{message} Export the model with dynamic axes instead.", stacklevel=3)
     tell(1.0, "done")
     return Simplification(
-        original=loaded,
+        original=source,
         model=result,
         verdict=check.verdict,
         changes=tuple(rounds.changes),
         left=tuple(rounds.left),
-        mapping=_mapping(loaded, result, rounds.same),
+        mapping=_mapping(source, result, rounds.same),
         verification=check.said,
         differences=MappingProxyType(check.differences),
         steps=tuple(steps),
         before=before,
         after=_operators(result),
-        options=MappingProxyType(given),
+        options=MappingProxyType(options_),
         node_ids=(rounds.original_ids, rounds.node_ids),
     )
 
@@ -319,16 +324,16 @@ def simplify(
 def _literal(value: Any) -> Any:
     """Return an argument as a Python literal."""
     if isinstance(value, Mapping):
-        return {key: _literal(each) for key, each in value.items()}
+        return {key: _literal(part) for key, part in value.items()}
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, np.generic):
         return value.item()
-    return [_literal(each) for each in value] if isinstance(value, list | tuple) else value
+    return [_literal(part) for part in value] if isinstance(value, list | tuple) else value
 
 
-def _check_numbers(**given: float) -> None:
-    for name, number in given.items():
+def _check_numbers(**numbers: float) -> None:
+    for name, number in numbers.items():
         if not number >= 0:  # NaN is not
             raise SimplificationError(f"{name} is {number!r:.80}, and must be a number from 0.")
 
@@ -354,9 +359,9 @@ def _without_unused_inputs(model: Model) -> Model:
     graph, proto = Graph.of(model), model.proto.graph
     ends = graph.outputs.tolist()
     values = [*graph.inputs.tolist(), *graph.overridable.tolist()]
-    unused = {graph.value_names[v] for v in values if not len(graph.consumers(v)) and v not in ends}
-    used = [tensor for tensor in proto.initializer if plain_text(tensor.name) not in unused]
-    return _with_weights(model, used, [info for info in proto.input if plain_text(info.name) not in unused])
+    unread = {graph.value_names[v] for v in values if not len(graph.consumers(v)) and v not in ends}
+    tensors = [tensor for tensor in proto.initializer if plain_text(tensor.name) not in unread]
+    return _with_weights(model, tensors, [info for info in proto.input if plain_text(info.name) not in unread])
 
 
 def _mapping(before: Model, after: Model, same: Mapping[str, str]) -> Mapping[str, str | None]:
@@ -364,23 +369,23 @@ def _mapping(before: Model, after: Model, same: Mapping[str, str]) -> Mapping[st
         [graph.value_names[value] for value in np.flatnonzero(graph.value_subgraph == 0).tolist()]
         for graph in (Graph.of(before), Graph.of(after))
     )
-    remaining, found = set(there), dict[str, str | None]()
+    remaining, targets = set(there), dict[str, str | None]()
     for name in original:
         now: str | None = name
         while now is not None and now not in remaining:
             now = same.get(now)
-        found[name] = now
-    return MappingProxyType(found)
+        targets[name] = now
+    return MappingProxyType(targets)
 
 
 def _operators(model: Model) -> Mapping[str, int]:
     """Return the number of nodes of each operator, including those of subgraphs and functions."""
     graph = Graph.of(model)
     counts = np.bincount(graph.op_index, minlength=len(graph.operators)).tolist()
-    found = Counter(dict(zip(graph.operators, counts, strict=True)))
+    totals = Counter(dict(zip(graph.operators, counts, strict=True)))
     nodes = all_nodes(node for function in model.proto.functions for node in function.node)
-    found.update(key_of(node)[1::-1] for node in nodes)
-    return MappingProxyType({f"{domain}.{op}" if domain else op: count for (op, domain), count in found.items()})
+    totals.update(key_of(node)[1::-1] for node in nodes)
+    return MappingProxyType({f"{domain}.{op}" if domain else op: count for (op, domain), count in totals.items()})
 
 
 # --- requested shapes -------------------------------------------------------------------------------------------------
@@ -394,9 +399,9 @@ def _with_shapes(
         return model
     proto = ModelProto()
     proto.CopyFrom(model.proto)
-    requested = _Requested(model, proto)
+    sizes_ = _Requested(model, proto)
     for name, axes in (dynamic_axes or {}).items():
-        requested.free(name, axes)
+        sizes_.free(name, axes)
     if dynamic_axes:
         # shapes that were declared or inferred for a fixed size are no longer valid
         del proto.graph.value_info[:]
@@ -404,11 +409,11 @@ def _with_shapes(
             if info.type.HasField("tensor_type"):
                 info.type.tensor_type.ClearField("shape")
     for key, shape in (shapes or {}).items():
-        requested.bind(key, shape)
+        sizes_.bind(key, shape)
     for info in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
         for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
-            if dim.dim_param in requested.sizes:
-                dim.dim_value = requested.sizes[dim.dim_param]
+            if dim.dim_param in sizes_.sizes:
+                dim.dim_value = sizes_.sizes[dim.dim_param]
     return with_proto(model, proto)
 
 
@@ -429,19 +434,19 @@ class _Requested:
         """Return the declaration of an input."""
         if isinstance(name, str) and name in self.inputs:
             return self.inputs[name]
-        declared = list(self.inputs.items())[:20]
-        listed = ", ".join(f"{quoted(known)} ({type_text(info.type)})" for known, info in declared)
+        inputs = list(self.inputs.items())[:20]
+        names = ", ".join(f"{quoted(port)} ({type_text(info.type)})" for port, info in inputs)
         message = f"{self.called} has no input {quoted(str(name))}."
         if name is None:
             message = f"{self.called} has {len(self.inputs)} inputs, and {{None: shape}} is for a model with one."
-        raise SimplificationError(message, advice=f"Its inputs: {listed or 'none'}.")
+        raise SimplificationError(message, advice=f"Its inputs: {names or 'none'}.")
 
     def free(self, name: str, axes: Any) -> None:
         """Make axes of an input dynamic."""
         info = self.input(name)
         shape = info.type.tensor_type.shape.dim
-        is_listed = isinstance(axes, Iterable) and not isinstance(axes, str)
-        if not is_listed or not all(isinstance(axis, int | np.integer) for axis in axes):
+        is_list = isinstance(axes, Iterable) and not isinstance(axes, str)
+        if not is_list or not all(isinstance(axis, int | np.integer) for axis in axes):
             message = f"dynamic_axes[{name!r}] is {axes!r:.80}, and axes are whole numbers."
             raise SimplificationError(message, advice='For example {0: "batch"}, or [0].')
         for axis in axes:
@@ -456,31 +461,31 @@ class _Requested:
             dims = [dim for info in self.inputs.values() for dim in info.type.tensor_type.shape.dim]
             symbols = dict.fromkeys(dim.dim_param for dim in dims if dim.dim_param)
             if key not in symbols:
-                listed = ", ".join(map(quoted, symbols)) or "none"
-                advice = f"Its dynamic dimensions: {listed}. A shape is a list."
+                names = ", ".join(map(quoted, symbols)) or "none"
+                advice = f"Its dynamic dimensions: {names}. A shape is a list."
                 raise SimplificationError(f"{self.called} has no dimension {quoted(str(key))}.", advice=advice)
             self._agree(str(key), int(shape))
             return
         (key,) = self.inputs if key is None and len(self.inputs) == 1 else (key,)
         info = self.input(key)
-        asked = list(shape) if isinstance(shape, Iterable) else [shape]
-        if shape is None or not all(s is None or (isinstance(s, int | np.integer) and 0 <= s < 1 << 63) for s in asked):
+        sizes = list(shape) if isinstance(shape, Iterable) else [shape]
+        if shape is None or not all(s is None or (isinstance(s, int | np.integer) and 0 <= s < 1 << 63) for s in sizes):
             message = f"shapes[{key!r}] is {shape!r:.80}, and sizes are whole numbers from 0, or None."
             raise SimplificationError(message, advice="None keeps a dimension as it is.")
-        declared = dimensions(info.type)
-        if declared is None:
+        dims_ = dimensions(info.type)
+        if dims_ is None:
             info.type.tensor_type.shape.Clear()
-            for size in asked:
+            for size in sizes:
                 info.type.tensor_type.shape.dim.add(**({} if size is None else {"dim_value": int(size)}))
             return
-        fits = len(declared) == len(asked) and all(
-            new is None or not isinstance(old, int) or old == new for old, new in zip(declared, asked, strict=True)
+        fits = len(dims_) == len(sizes) and all(
+            new is None or not isinstance(old, int) or old == new for old, new in zip(dims_, sizes, strict=True)
         )
         if not fits:
             message = f"shapes[{key!r}] is {shape!r:.80}, and the input is {type_text(info.type)}."
             advice = "Name a size for each axis. An axis with a fixed size keeps it unless dynamic_axes=… frees it."
             raise SimplificationError(message, advice=advice)
-        for dim, size in zip(info.type.tensor_type.shape.dim, asked, strict=True):
+        for dim, size in zip(info.type.tensor_type.shape.dim, sizes, strict=True):
             if size is not None and dim.dim_param:
                 self._agree(dim.dim_param, int(size))
             elif size is not None:
@@ -512,9 +517,9 @@ class _Check:
         self._on = self._accepted = ""
         self._only: dict[str, int] = {}
 
-    def run(self, count: int, given: Any, tell: Progress, *, is_random: bool) -> None:
+    def run(self, count: int, feeds: Any, tell: Progress, *, is_random: bool) -> None:
         """Check, run and compare; the attributes hold the outcome."""
-        if count <= 0 and given is None:
+        if count <= 0 and feeds is None:
             self.verdict, self.said = "unchecked", "It was not verified, as check_n is 0."
             return
         self.said = _complaint(self.result)
@@ -524,44 +529,44 @@ class _Check:
         if self.said:
             self._accepted = "onnx's checker refuses it, as it does the original"
         tell(0.55, "running the original")
-        given = None if given is None else list(read_feeds(self.fed, given))
+        feeds = None if feeds is None else list(read_feeds(self.fed, feeds))
         try:
-            expected = self._expected(count, given, is_random=is_random)
+            references = self._expected(count, feeds, is_random=is_random)
         except OnnxNbError as error:
             self.verdict, self.said = "unchecked", f"It was not verified, as the original does not run: {error}"
             return
         self._precision = _precision(self.reference)
-        for name in expected[0][1]:
-            self._scale[name] = max(_largest(outputs[name]) for _, outputs in expected)
+        for name in references[0][1]:
+            self._scale[name] = max(_largest(outputs[name]) for _, outputs in references)
         tell(0.8, "running the simplified model")
         try:
-            made = session.create(self.result, optimize=False)
-            wanted = {entry.name for entry in made.get_inputs()}
-            for number, (feed, outputs) in enumerate(expected):
-                taken = {name: array for name, array in feed.items() if name in wanted}
-                found = session.run_session(made, taken, name=self.result.name)
+            session_ = session.create(self.result, optimize=False)
+            names = {entry.name for entry in session_.get_inputs()}
+            for number, (feed, outputs) in enumerate(references):
+                inputs = {name: array for name, array in feed.items() if name in names}
+                outputs_ = session.run_session(session_, inputs, name=self.result.name)
                 for name in outputs.keys() - self._random:
-                    self._compare(name, outputs[name], found[name], number)
+                    self._compare(name, outputs[name], outputs_[name], number)
         except OnnxNbError as error:
             self.said = f"The simplified model does not run: {error}"
             return
-        self._conclude(len(expected[0][1]))
+        self._conclude(len(references[0][1]))
 
-    def _expected(self, count: int, given: Any, *, is_random: bool) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    def _expected(self, count: int, feeds: Any, *, is_random: bool) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Return feeds, each with the outputs of the original."""
-        made = session.create(self.reference, optimize=False)
+        session_ = session.create(self.reference, optimize=False)
 
         def run(feed: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-            return feed, session.run_session(made, feed, name=self.reference.name)
+            return feed, session.run_session(session_, feed, name=self.reference.name)
 
-        if given is not None:
-            self._on = f"the {count_text(len(given), 'feed')} given"
-            found = list(map(run, given))
+        if feeds is not None:
+            self._on = f"the {count_text(len(feeds), 'feed')} given"
+            runs = list(map(run, feeds))
         else:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
             self._on = f"{count_text(count, 'random feed')} (seeds from {seed})"
             first = random_feeds(self.fed, seed)
-            found = [run(first)]
+            runs = [run(first)]
             sizes = {
                 dim: size
                 for name, kind in input_types(self.reference).items()
@@ -574,36 +579,36 @@ class _Check:
                 if sizes:
                     larger = {dim: size + number for dim, size in sizes.items()}
                     try:
-                        found.append(run(random_feeds(self.reference, seed + number, larger)))
+                        runs.append(run(random_feeds(self.reference, seed + number, larger)))
                         continue
                     except OnnxNbError:
                         self._only = sizes  # the model has limits that its types do not show
-                found.append(run(random_feeds(self.fed, seed + number)))
+                runs.append(run(random_feeds(self.fed, seed + number)))
         if is_random:
-            (feed, outputs), *_ = found
+            (feed, outputs), *_ = runs
             _, again = run(feed)
             self._random = {name for name, value in outputs.items() if not _equal(value, again[name])}
-        return found
+        return runs
 
-    def _compare(self, name: str, expected: Any, found: Any, number: int) -> None:
-        if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
-            for one, other in zip(expected, found, strict=True):
+    def _compare(self, name: str, reference: Any, result: Any, number: int) -> None:
+        if isinstance(reference, list) and isinstance(result, list) and len(reference) == len(result):
+            for one, other in zip(reference, result, strict=True):
                 self._compare(name, one, other, number)
             return
-        if _equal(expected, found):
+        if _equal(reference, result):
             return
-        if not (isinstance(expected, np.ndarray) and isinstance(found, np.ndarray)):
-            self.wrong.setdefault(name, f"is {found!r:.60}, not {expected!r:.60}")
+        if not (isinstance(reference, np.ndarray) and isinstance(result, np.ndarray)):
+            self.wrong.setdefault(name, f"is {result!r:.60}, not {reference!r:.60}")
             return
-        if expected.shape != found.shape or expected.dtype != found.dtype:
-            what = f"is {found.dtype.name} {list(found.shape)}, not {expected.dtype.name} {list(expected.shape)}"
+        if reference.shape != result.shape or reference.dtype != result.dtype:
+            what = f"is {result.dtype.name} {list(result.shape)}, not {reference.dtype.name} {list(reference.shape)}"
             self.wrong.setdefault(name, what)
             return
         rtol = atol = 0.0
-        if expected.dtype.kind not in "biuOSU":
-            own = ROUNDINGS * self._precision[name]
-            rtol, atol = max(self.rtol, own), max(self.atol, own * self._scale[name])
-        errors = ErrorStats.of(expected, found, rtol=rtol, atol=atol, feed=number)
+        if reference.dtype.kind not in "biuOSU":
+            precision = ROUNDINGS * self._precision[name]
+            rtol, atol = max(self.rtol, precision), max(self.atol, precision * self._scale[name])
+        errors = ErrorStats.of(reference, result, rtol=rtol, atol=atol, feed=number)
         if errors.is_equal:
             return
         before = self.differences.get(name)
@@ -615,17 +620,17 @@ class _Check:
 
     def _conclude(self, count: int) -> None:
         if self.wrong:
-            listed = "; ".join(f"output {quoted(name)} {what}" for name, what in list(self.wrong.items())[:5])
-            self.said = f"On {self._on} {listed}."
+            faults = "; ".join(f"output {quoted(name)} {what}" for name, what in list(self.wrong.items())[:5])
+            self.said = f"On {self._on} {faults}."
             return
-        compared = count - len(self._random)
+        checks = count - len(self._random)
         names = ", ".join(map(quoted, sorted(self._random)))
         rest = f" {names} is random and was not compared." if names else ""
-        if count and not compared:
+        if count and not checks:
             self.verdict, self.said = "unchecked", f"It was not verified.{rest}"
             return
         self.verdict = "verified"
-        agree = f"{compared} output{' agrees' if compared == 1 else 's agree'}"
+        agree = f"{checks} output{' agrees' if checks == 1 else 's agree'}"
         largest = max((errors.max_abs for errors in self.differences.values()), default=0.0)
         nearly = f"to {largest:.2g} at most" if largest else "exactly"
         if self._only:
@@ -636,31 +641,36 @@ class _Check:
 
 def _precision(model: Model) -> dict[str, float]:
     """Return for each output the coarsest relative rounding of a value on the way to it."""
-    graph, opened = Graph.of(model), Graph.opened(model)
-    flow, maker = Flow.of(graph), opened.producer
-    kinds = [[_rounding(kind.elem_type, quantized=each) for each in (False, True)] for kind in opened.known_types]
-    quantizing = [bool(re.search("Quantize|QLinear", op)) for op, _ in opened.operators]
-    quantized = np.append(np.asarray(quantizing, np.intp)[opened.op_index], 0)[maker]
-    coarse = np.where(maker < 0, 0.0, np.asarray(kinds)[opened.type_index, quantized])
+    graph, unfolded = Graph.of(model), Graph.opened(model)
+    flow, maker = Flow.of(graph), unfolded.producer
+    kinds = [
+        [_rounding(kind.elem_type, is_quantized=subgraph) for subgraph in (False, True)]
+        for kind in unfolded.known_types
+    ]
+    quantizing = [bool(re.search("Quantize|QLinear", op)) for op, _ in unfolded.operators]
+    is_quantized = np.append(np.asarray(quantizing, np.intp)[unfolded.op_index], 0)[maker]
+    coarse = np.where(maker < 0, 0.0, np.asarray(kinds)[unfolded.type_index, is_quantized])
     root = [-1]
-    for each in opened.subgraphs[1:]:  # a node rounds what its bodies and the function that it calls round
-        root.append(each.owner_node if each.parent == 0 else root[each.parent])
-    own = np.zeros(graph.main_count + 1)
-    np.maximum.at(own, np.where(opened.value_subgraph == 0, maker, np.asarray(root)[opened.value_subgraph]), coarse)
-    found: list[float] = own.tolist()
-    found[-1] = 0.0  # what no node makes
+    for subgraph in unfolded.subgraphs[1:]:  # a node rounds what its bodies and the function that it calls round
+        root.append(subgraph.owner_node if subgraph.parent == 0 else root[subgraph.parent])
+    rounding = np.zeros(graph.main_count + 1)
+    np.maximum.at(
+        rounding, np.where(unfolded.value_subgraph == 0, maker, np.asarray(root)[unfolded.value_subgraph]), coarse
+    )
+    precisions: list[float] = rounding.tolist()
+    precisions[-1] = 0.0  # what no node makes
     for node in graph.order.tolist():
-        found[node] = max([found[node], *(found[flow.producer[value]] for value in flow.reads(node))])
-    return {graph.value_names[value]: found[flow.producer[value]] for value in graph.outputs.tolist()}
+        precisions[node] = max([precisions[node], *(precisions[flow.producer[value]] for value in flow.reads(node))])
+    return {graph.value_names[value]: precisions[flow.producer[value]] for value in graph.outputs.tolist()}
 
 
-def _rounding(elem_type: int, *, quantized: bool) -> float:
+def _rounding(elem_type: int, *, is_quantized: bool) -> float:
     """Return the relative rounding of a type; that of integers only counts where they are quantized floats."""
     dtype = numpy_dtype(elem_type)
     name = "" if dtype is None else dtype.name
     if "float" in name or "complex" in name:
         return float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
-    if not quantized or "int" not in name:
+    if not is_quantized or "int" not in name:
         return 0.0
     bits: int = ml_dtypes.iinfo(dtype).bits  # type: ignore[no-untyped-call]
     return 0.5**bits
@@ -672,8 +682,8 @@ def _largest(value: Any) -> float:
         return max(map(_largest, value), default=0.0)
     if not isinstance(value, np.ndarray) or value.dtype.kind in "biuOSU":
         return 0.0
-    found = np.abs(value.astype(np.complex128 if value.dtype.kind == "c" else np.float64))
-    return float(np.max(found, initial=0.0, where=np.isfinite(found)))
+    sizes = np.abs(value.astype(np.complex128 if value.dtype.kind == "c" else np.float64))
+    return float(np.max(sizes, initial=0.0, where=np.isfinite(sizes)))
 
 
 def _complaint(model: Model) -> str:

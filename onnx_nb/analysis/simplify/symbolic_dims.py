@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onnx import TensorProto
 
+from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.graph.types import is_static
 
 if TYPE_CHECKING:
@@ -22,25 +23,11 @@ if TYPE_CHECKING:
 DEPTH: Final = 64
 """Maximum number of nodes through which a size is traced; each takes up to five frames of Python's stack."""
 
-_EACH: Final = """
-    Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish
-    Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign
-    Sqrt Swish Tan Tanh ThresholdedRelu"""
-POINTWISE: Final = frozenset(_EACH.split())
+POINTWISE: Final = names_where("pointwise")
 """Operators that compute each element of the output from the same element of the first input."""
-_ALIKE: Final = """
-    BatchNormalization CumSum Dropout Hardmax InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization
-    PRelu RMSNormalization Softmax Trilu"""
-_SHAPED_ALIKE: Final = POINTWISE | frozenset(_ALIKE.split())
-"""Operators whose output has the shape of the first input."""
-_SPREAD: Final = """
-    Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor"""
-BROADCASTING: Final = frozenset(_SPREAD.split())
+BROADCASTING: Final = names_where("broadcast")
 """Operators that compute each element of the output from the same elements of all inputs, which are broadcast."""
 ELEMENTWISE: Final = POINTWISE | BROADCASTING
-_BATCH: Final = "Conv ConvTranspose MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool ConvInteger"
-_BATCHED: Final = frozenset(_BATCH.split())
-"""Operators that keep the first axis, the batch."""
 
 
 class Unknown(NamedTuple):
@@ -71,8 +58,8 @@ def elements(net: KnownGraph, value: int, depth: int = 0) -> list[Size] | None:
     if key not in net.memo:
         net.memo[key] = None  # in case the trace comes back here
         net.memo[key] = _elements(net, value, depth + 1)
-    found: list[Size] | None = net.memo[key]
-    return found
+    sizes: list[Size] | None = net.memo[key]
+    return sizes
 
 
 def are_same(before: Sequence[Size] | None, after: Sequence[Size] | None, *, same_count: bool) -> bool:
@@ -81,8 +68,8 @@ def are_same(before: Sequence[Size] | None, after: Sequence[Size] | None, *, sam
         return False
     # if all other sizes are equal, one unknown size is equal as well
     differ = [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
-    is_implied = same_count and len(differ) == 1 and 0 not in before
-    return not differ or (is_implied and any(isinstance(each, Unknown) for each in differ[0]))
+    is_equal = same_count and len(differ) == 1 and 0 not in before
+    return not differ or (is_equal and any(isinstance(size, Unknown) for size in differ[0]))
 
 
 def is_size(size: Size) -> bool:
@@ -95,50 +82,50 @@ def _size(net: KnownGraph, value: int, axis: int, depth: int) -> Size:
     shape = net.shape(value)
     if shape is None or not -len(shape) <= axis < len(shape):
         return Unknown(value, axis, is_size=True)
-    known = shape[axis]
-    if known is not None:
-        return known
+    dim = shape[axis]
+    if dim is not None:
+        return dim
     key = ("size", value, axis % len(shape))
     if key not in net.memo:
-        own = net.memo[key] = Unknown(value, axis % len(shape), is_size=True)  # in case the trace comes back here
+        unknown = net.memo[key] = Unknown(value, axis % len(shape), is_size=True)  # in case the trace comes back here
         maker = net.maker(value)
         if maker is not None and not maker.domain and depth < DEPTH:
-            net.memo[key] = _traced(net, maker, len(shape), own, depth + 1)
-    found: Size = net.memo[key]
-    return found
+            net.memo[key] = _traced(net, maker, len(shape), unknown, depth + 1)
+    size: Size = net.memo[key]
+    return size
 
 
-def _traced(net: KnownGraph, op: Op, rank: int, own: Unknown, depth: int) -> Size:
+def _traced(net: KnownGraph, op: Op, rank: int, unknown: Unknown, depth: int) -> Size:
     """Return the origin of a dimension of a node's output of a given rank; `own` if unknown."""
-    place = own.place - rank
+    place = unknown.place - rank
     if op.op_type == "MatMul" and any(len(net.shape(value) or ()) < 2 for value in op.inputs):
-        return own
+        return unknown
     if op.op_type == "MatMul" and place >= -2:
         return _size(net, op.inputs[place + 2], place, depth)
     if op.op_type == "MatMul" or op.op_type in BROADCASTING:
-        found = set[Size]()
+        sizes_ = set[Size]()
         for value in op.inputs:
             shape = net.shape(value)
             if shape is None:
-                return own
+                return unknown
             if -place <= len(shape) and shape[place] != 1:
-                found.add(_size(net, value, place, depth))
-        return found.pop() if len(found) == 1 else own
+                sizes_.add(_size(net, value, place, depth))
+        return sizes_.pop() if len(sizes_) == 1 else unknown
     if not op.inputs or net.shape(op.inputs[0]) is None:
-        return own
+        return unknown
     if op.op_type in ("Range", "Reshape", "Expand", "ConstantOfShape"):
-        return _asked(net, op, rank, own, depth)
-    source = _source(net, op, rank, own)
-    return own if source is None else _size(net, *source, depth)
+        return _asked(net, op, rank, unknown, depth)
+    source = _source(net, op, rank, unknown)
+    return unknown if source is None else _size(net, *source, depth)
 
 
-def _source(net: KnownGraph, op: Op, rank: int, own: Unknown) -> tuple[int, int] | None:
+def _source(net: KnownGraph, op: Op, rank: int, unknown: Unknown) -> tuple[int, int] | None:
     """Return the input and its axis with the same size as an axis of a node's output; None if unknown."""
-    kind, data, axis = op.op_type, op.inputs[0], own.place
+    kind, data, axis = op.op_type, op.inputs[0], unknown.place
     before = net.shape(data) or ()
-    if kind in _SHAPED_ALIKE:
-        return (data, axis) if op.outputs[0] == own.value and len(before) == rank else None
-    if kind in _BATCHED:
+    if kind in POINTWISE or kind in names_where("shaped"):
+        return (data, axis) if op.outputs[0] == unknown.value and len(before) == rank else None
+    if kind in names_where("batched"):
         return (data, 0) if axis == 0 else None
     if kind == "Transpose":
         order = perm(net, op)
@@ -150,43 +137,48 @@ def _source(net: KnownGraph, op: Op, rank: int, own: Unknown) -> tuple[int, int]
         if along <= axis < along + len(index):
             return op.inputs[1], axis - along
         return data, axis if axis < along else axis - len(index) + 1
-    named: list[int] | None = None
+    numbers: list[int] | None = None
     if kind in ("Concat", "Split"):
-        named = [op.attribute("axis", 0)]
+        numbers = [op.attribute("axis", 0)]
     elif kind == "Slice":
-        named = [each[2] for each in slices(net, op) or ()]
+        numbers = [axis_[2] for axis_ in slices(net, op) or ()]
     elif kind in ("Squeeze", "Unsqueeze") or (kind.startswith("Reduce") and op.attribute("keepdims", 1)):
-        named = axes(net, op)
-    if not named:
+        numbers = axes(net, op)
+    if not numbers:
         return None
-    changed = {each % max(rank, len(before)) for each in named}
-    rest = [each for each in range(max(rank, len(before))) if each not in changed]
+    axes_ = {axis_ % max(rank, len(before)) for axis_ in numbers}
+    rest = [axis_ for axis_ in range(max(rank, len(before))) if axis_ not in axes_]
     if kind == "Squeeze":
         return (data, rest[axis]) if len(rest) == rank else None
-    if axis in changed:
+    if axis in axes_:
         return None
     return data, rest.index(axis) if kind == "Unsqueeze" else axis
 
 
-def _asked(net: KnownGraph, op: Op, rank: int, own: Unknown, depth: int) -> Size:
+def _asked(net: KnownGraph, op: Op, rank: int, unknown: Unknown, depth: int) -> Size:
     """Return the size of an axis of a tensor whose shape is computed."""
-    kind, axis, before = op.op_type, own.place, net.shape(op.inputs[0]) or ()
+    kind, axis, before = op.op_type, unknown.place, net.shape(op.inputs[0]) or ()
     if kind == "Range":
         start, limit, delta = (elements(net, value, depth) for value in op.inputs)
         plain = start == [0] and delta == [1] and limit is not None and len(limit) == 1
-        return limit[0] if plain and limit is not None and is_size(limit[0]) else own
-    asked = elements(net, op.inputs[-1], depth)
-    if asked is None or len(asked) > rank or (kind != "Expand" and len(asked) != rank) or op.attribute("allowzero", 0):
-        return own
+        return limit[0] if plain and limit is not None and is_size(limit[0]) else unknown
+    sizes_ = elements(net, op.inputs[-1], depth)
+    if (
+        sizes_ is None
+        or len(sizes_) > rank
+        or (kind != "Expand" and len(sizes_) != rank)
+        or op.attribute("allowzero", 0)
+    ):
+        return unknown
     place = axis - rank
-    wanted: Size = asked[place] if -place <= len(asked) else 1
-    if kind == "Reshape" and wanted == 0 and axis < len(before):
+    size: Size = sizes_[place] if -place <= len(sizes_) else 1
+    if kind == "Reshape" and size == 0 and axis < len(before):
         return _size(net, op.inputs[0], axis, depth)
     if kind == "Expand":
-        mine: Size = _size(net, op.inputs[0], place, depth) if -place <= len(before) else 1
-        if mine not in (1, wanted):
-            return mine if wanted == 1 else own
-    return wanted if is_size(wanted) else own
+        inner: Size = _size(net, op.inputs[0], place, depth) if -place <= len(before) else 1
+        if inner not in (1, size):
+            return inner if size == 1 else unknown
+    return size if is_size(size) else unknown
 
 
 def _elements(net: KnownGraph, value: int, depth: int) -> list[Size] | None:
@@ -196,10 +188,10 @@ def _elements(net: KnownGraph, value: int, depth: int) -> list[Size] | None:
     shape, maker = net.shape(value), net.maker(value)
     if shape is None or len(shape) > 1 or net.dtype(value) != TensorProto.INT64:
         return None
-    found = _computed(net, maker, depth) if maker is not None and not maker.domain and depth < DEPTH else None
-    if found is None and is_static(shape) and math.prod(shape) <= 64:
+    sizes = _computed(net, maker, depth) if maker is not None and not maker.domain and depth < DEPTH else None
+    if sizes is None and is_static(shape) and math.prod(shape) <= 64:
         return [Unknown(value, place, is_size=False) for place in range(math.prod(shape))]
-    return found
+    return sizes
 
 
 def _computed(net: KnownGraph, op: Op, depth: int) -> list[Size] | None:
@@ -250,17 +242,17 @@ def _chosen(net: KnownGraph, op: Op, depth: int) -> list[Size] | None:
     columns = [side * count if len(side) == 1 else side for side in sides]
     if any(len(column) != count for column in columns):
         return None
-    found: list[Size] = []
+    sizes_: list[Size] = []
     for one, two, yes, no in zip(*columns, strict=True):
         # a size is never negative, so it is never the -1 that means "unchanged"
         differ = isinstance(one, int) and isinstance(two, int) and one != two
         if differ or (-1 in (one, two) and any(map(is_size, (one, two)))):
-            found.append(no)
+            sizes_.append(no)
         elif one == two:
-            found.append(yes)
+            sizes_.append(yes)
         else:
             return None
-    return found
+    return sizes_
 
 
 # --- axes of nodes ----------------------------------------------------------------------------------------------------
@@ -275,23 +267,23 @@ def _integers(net: KnownGraph, op: Op, slot: int) -> list[int] | None:
 def pads(net: KnownGraph, op: Op) -> list[int] | None:
     """Return the padding of a Pad, all starts before all ends; None if unknown."""
     if net.opset < 11:
-        found: list[int] | None = op.attribute("pads") or op.attribute("paddings")
-        return found
+        numbers: list[int] | None = op.attribute("pads") or op.attribute("paddings")
+        return numbers
     return None if op.input(3) >= 0 else _integers(net, op, 1)
 
 
 def perm(net: KnownGraph, op: Op) -> list[int] | None:
     """Return the permutation of a Transpose; None if the rank is unknown."""
-    found, shape = op.attribute("perm"), net.shape(op.inputs[0])
-    if found is not None:
-        return list(found)
+    order, shape = op.attribute("perm"), net.shape(op.inputs[0])
+    if order is not None:
+        return list(order)
     return None if shape is None else list(range(len(shape)))[::-1]
 
 
 def axes(net: KnownGraph, op: Op) -> list[int] | None:
     """Return the axes of a Squeeze, Unsqueeze or reduction; None if they are omitted or unknown."""
-    found = op.attribute("axes")
-    return list(found) if found is not None else _integers(net, op, 1)
+    numbers = op.attribute("axes")
+    return list(numbers) if numbers is not None else _integers(net, op, 1)
 
 
 def slices(net: KnownGraph, op: Op) -> list[tuple[int, int, int, int]] | None:
@@ -320,12 +312,12 @@ def broadcasts_into(shape: Sequence[int | str | None], target: Dims) -> bool:
 
 def fixing(graph: Graph) -> list[int]:
     """Return the nodes that reshape a value of a free size into a fixed shape, and so allow one size only."""
-    found = []
+    nodes = []
     for node in range(graph.main_count):
         if graph.op_type(node) == "Reshape":
-            read, made = int(graph.node_inputs(node)[0]), int(graph.node_outputs(node)[0])
+            read, result = int(graph.node_inputs(node)[0]), int(graph.node_outputs(node)[0])
             before = graph.type_of(read).shape if read >= 0 else None
             is_free = before is not None and any(isinstance(dim, str) for dim in before)
-            if is_free and made >= 0 and is_static(graph.type_of(made).shape):
-                found.append(node)
-    return found
+            if is_free and result >= 0 and is_static(graph.type_of(result).shape):
+                nodes.append(node)
+    return nodes

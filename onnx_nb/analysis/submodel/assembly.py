@@ -45,38 +45,38 @@ def assemble(
 ) -> Model:
     """Build a model from some nodes; types of inner values are declared as in the original model, or not at all."""
     graph, source, origin = Graph.of(model), model.proto, model.proto.graph
-    names, known = graph.value_names, {} if types is None else types
-    chosen = Flow.of(graph).sorted(nodes)
-    weights = weights_of(graph, chosen, inputs, outputs)
+    names, declared_types = graph.value_names, {} if types is None else types
+    order = Flow.of(graph).sorted(nodes)
+    weights = weights_of(graph, order, inputs, outputs)
     needs_all = source.ir_version < 4  # there every initializer must also be an input
     ports = [*inputs, *(weights if needs_all else ())]
     # one pass over everything that the file declares
-    made = {value for node in chosen for value in graph.node_outputs(node).tolist() if value >= 0}
-    wanted = {names[value] for value in made.union(inputs, outputs)}
-    infos = [info for info in (origin.value_info if declare else ()) if plain_text(info.name) in wanted]
-    unknown = [value for value in (*ports, *outputs) if value not in known]
-    types = {**known, **boundary_types(model, unknown, infos=infos, infer_by_running=infer_by_running)}
+    results = {value for node in order for value in graph.node_outputs(node).tolist() if value >= 0}
+    used_names = {names[value] for value in results.union(inputs, outputs)}
+    infos = [info for info in (origin.value_info if declare else ()) if plain_text(info.name) in used_names]
+    unknown = [value for value in (*ports, *outputs) if value not in declared_types]
+    types = {**declared_types, **boundary_types(model, unknown, infos=infos, infer_by_running=infer_by_running)}
     proto = onnx.ModelProto()
     wire.copy_fields(source, proto, without=("graph", "functions", "training_info"))
-    proto.functions.extend(graph.functions[key] for key in functions_of(graph, chosen))
+    proto.functions.extend(graph.functions[key] for key in functions_of(graph, order))
     target = proto.graph
     for field in ("name", "doc_string"):
         wire.set_field(target, field, getattr(origin, field))
     target.metadata_props.extend(origin.metadata_props)
-    target.node.extend(origin.node[node] for node in chosen)
-    _rename_overwritten(graph, target, chosen, inputs)
+    target.node.extend(origin.node[node] for node in order)
+    _rename_overwritten(graph, target, order, inputs)
     for tensor in weight_tensors(graph, weights):
         (target.sparse_initializer if isinstance(tensor, onnx.SparseTensorProto) else target.initializer).append(tensor)
     target.initializer.extend(constants)
     target.input.extend(onnx.ValueInfoProto(name=names[value], type=types[value]) for value in ports)
     if needs_all:
-        target.input.extend(onnx.ValueInfoProto(name=each.name, type=tensor_type(each)) for each in constants)
+        target.input.extend(onnx.ValueInfoProto(name=entry.name, type=tensor_type(entry)) for entry in constants)
     target.output.extend(onnx.ValueInfoProto(name=names[value], type=types[value]) for value in outputs)
     border = {names[value] for value in (*inputs, *outputs, *weights)}
     inner = {plain_text(name) for node in target.node for name in node.output} - border
     target.value_info.extend(info for info in infos if plain_text(info.name) in inner)
     notes = origin.quantization_annotation
-    target.quantization_annotation.extend(each for each in notes if plain_text(each.tensor_name) in inner | border)
+    target.quantization_annotation.extend(entry for entry in notes if plain_text(entry.tensor_name) in inner | border)
     _check_names(origin, (info.name for info in (*target.input, *target.output)))
     return with_proto(model, proto, name=name)
 
@@ -100,41 +100,41 @@ def weight_tensors(graph: Graph, values: Iterable[int]) -> list[TensorProto | on
 
 def functions_of(graph: Graph, nodes: Iterable[int]) -> tuple[Key, ...]:
     """Return the local functions that nodes call, including those called inside bodies and other functions."""
-    known = graph.functions
-    if not known:
+    functions = graph.functions
+    if not functions:
         return ()
-    found = set[Key]()
+    closure = set[Key]()
     waiting = [graph.nodes[node] for node in nodes]
     while waiting:
-        keys = {key_of(node) for node in all_nodes(waiting)} & known.keys() - found
-        found |= keys
-        waiting = [node for key in keys for node in known[key].node]
-    return tuple(key for key in known if key in found)
+        keys = {key_of(node) for node in all_nodes(waiting)} & functions.keys() - closure
+        closure |= keys
+        waiting = [node for key in keys for node in functions[key].node]
+    return tuple(key for key in functions if key in closure)
 
 
 def main_value(graph: Graph, name: str) -> int:
     """Return the value of the main graph that has a name, or −1: faster than `Graph.value` for a few names."""
     names = graph.value_names
     stop = int(np.searchsorted(graph.value_subgraph, 0, side="right"))
-    found = -1
+    position = -1
     try:
         while name:
-            found = names.index(name, found + 1, stop)  # the last one, if values share a name in a broken model
+            position = names.index(name, position + 1, stop)  # the last one, if values share a name in a broken model
     except ValueError:
         pass
-    return found
+    return position
 
 
 def _rename_overwritten(graph: Graph, target: onnx.GraphProto, nodes: Sequence[int], inputs: Collection[int]) -> None:
     """Rename results that are now inputs: one output of a Split may be an input, and the other computed."""
-    makers, taken = {Flow.of(graph).producer[value] for value in inputs}.intersection(nodes), set[str]()
+    makers, used_names = {Flow.of(graph).producer[value] for value in inputs}.intersection(nodes), set[str]()
     for place, node in enumerate(nodes) if makers else ():
         for slot, value in enumerate(graph.node_outputs(node).tolist()) if node in makers else ():
             if value in inputs:
-                taken = taken or set(graph.value_names)
+                used_names = used_names or set(graph.value_names)
                 base = f"{graph.value_names[value]}_made_again"
-                fresh = next(name for i in itertools.count() if (name := f"{base}{i or ''}") not in taken)
-                taken.add(fresh)
+                fresh = next(name for i in itertools.count() if (name := f"{base}{i or ''}") not in used_names)
+                used_names.add(fresh)
                 target.node[place].output[slot] = fresh
 
 
@@ -143,9 +143,9 @@ def _check_names(origin: onnx.GraphProto, names: Iterable[str]) -> None:
     border = {name for name in names if "\\x" in name}
     if not border:
         return
-    written = [entry.name for entry in (*origin.input, *origin.initializer)]
-    written += [name for node in origin.node for name in (*node.input, *node.output)]
-    for name in written:
+    spellings = [entry.name for entry in (*origin.input, *origin.initializer)]
+    spellings += [name for node in origin.node for name in (*node.input, *node.output)]
+    for name in spellings:
         if isinstance(name, bytes) and plain_text(name) in border:
             what = f"the name of tensor {quoted(plain_text(name))} is not valid UTF-8"
             advice = "Choose a tensor next to it, or rename it in the model."
@@ -154,8 +154,8 @@ def _check_names(origin: onnx.GraphProto, names: Iterable[str]) -> None:
 
 def tensor_type(tensor: TensorProto | onnx.SparseTensorProto) -> TypeProto:
     """Return the type of a weight; onnxruntime converts sparse ones to dense."""
-    stored = tensor.values if isinstance(tensor, onnx.SparseTensorProto) else tensor
-    return onnx.helper.make_tensor_type_proto(stored.data_type, tensor.dims)
+    dense = tensor.values if isinstance(tensor, onnx.SparseTensorProto) else tensor
+    return onnx.helper.make_tensor_type_proto(dense.data_type, tensor.dims)
 
 
 def boundary_types(
@@ -167,28 +167,28 @@ def boundary_types(
 ) -> dict[int, TypeProto]:
     """Find the types of values of the main graph: declared, else inferred, else (on request) observed in a run."""
     graph, flow, origin = Graph.of(model), Flow.of(Graph.of(model)), model.proto.graph
-    found = dict.fromkeys(values, ValueType())
-    names = {graph.value_names[value]: value for value in found}
+    kinds = dict.fromkeys(values, ValueType())
+    names = {graph.value_names[value]: value for value in kinds}
     for info in itertools.chain(origin.input, origin.output, origin.value_info if infos is None else infos):
         value = names.get(plain_text(info.name), -1)
-        if value >= 0 and not found[value].is_complete and (kind := ValueType.of(info.type)).dtype:
-            found[value] = kind
-    for value in found:
+        if value >= 0 and not kinds[value].is_complete and (kind := ValueType.of(info.type)).dtype:
+            kinds[value] = kind
+    for value in kinds:
         if flow.kinds[value] == INITIALIZER:
-            found[value] = ValueType.of(tensor_type(*weight_tensors(graph, [value])))
-    lacking = [value for value, kind in found.items() if flow.producer[value] >= 0 and not kind.is_complete]
+            kinds[value] = ValueType.of(tensor_type(*weight_tensors(graph, [value])))
+    lacking = [value for value, kind in kinds.items() if flow.producer[value] >= 0 and not kind.is_complete]
     if lacking:
         inference = infer_values(graph, lacking)
-        found |= {value: kind for value in lacking if (kind := inference.type_of(value)).dtype}
-        lacking = [value for value in lacking if not found[value].is_complete]
+        kinds |= {value: kind for value in lacking if (kind := inference.type_of(value)).dtype}
+        lacking = [value for value in lacking if not kinds[value].is_complete]
     failure = ""
     if lacking and infer_by_running:
-        seen, failure = _seen(model, lacking)
-        found |= seen
-    for value, kind in found.items():
+        kinds_of_run, failure = _seen(model, lacking)
+        kinds |= kinds_of_run
+    for value, kind in kinds.items():
         if not kind.dtype:
             raise _unknown_type(graph, value, failure, infer_by_running=infer_by_running)
-    return {value: kind.proto for value, kind in found.items()}
+    return {value: kind.proto for value, kind in kinds.items()}
 
 
 def _seen(model: Model, values: Sequence[int]) -> tuple[dict[int, ValueType], str]:
@@ -207,11 +207,11 @@ def _seen(model: Model, values: Sequence[int]) -> tuple[dict[int, ValueType], st
         arrays = session.run(before, random_feeds(before), outputs=names)
     except OnnxNbError as error:
         if len(values) > 1:  # perhaps only the nodes before one of them fail
-            each = [_seen(model, [value]) for value in values]
-            return {value: kind for found, _ in each for value, kind in found.items()}, error.message
+            parts = [_seen(model, [value]) for value in values]
+            return {value: kind for kind_, _ in parts for value, kind in kind_.items()}, error.message
         return {}, error.message
-    found = (ValueType.of(_type_of_result(arrays[name])) for name in names)
-    return dict(zip(values, found, strict=True)), ""
+    kind_ = (ValueType.of(_type_of_result(arrays[name])) for name in names)
+    return dict(zip(values, kind_, strict=True)), ""
 
 
 def _type_of_result(result: Any) -> TypeProto:
@@ -227,13 +227,13 @@ def _type_of_result(result: Any) -> TypeProto:
 
 def _unknown_type(graph: Graph, value: int, failure: str, *, infer_by_running: bool) -> ExtractionError:
     """Return an error that names the nodes that prevent inferring a type."""
-    flow, known = Flow.of(graph), infer_values(graph, [value])
-    blocking, seen = value, set[int]()
+    flow, inference = Flow.of(graph), infer_values(graph, [value])
+    blocking, visited = value, set[int]()
     why = "the nodes before it form a cycle"
-    while blocking not in seen:
-        seen.add(blocking)
+    while blocking not in visited:
+        visited.add(blocking)
         node = flow.producer[blocking]
-        unknown = [read for read in flow.reads(node) if not known.type_of(read).dtype] if node >= 0 else []
+        unknown = [read for read in flow.reads(node) if not inference.type_of(read).dtype] if node >= 0 else []
         if not unknown:
             why = f"onnx cannot infer what {graph.node_label(node)} makes" if node >= 0 else ""
             why = why or f"it depends on {quoted(graph.value_names[blocking])}, whose type is not known either"

@@ -145,8 +145,8 @@ def plan_extraction(model: ModelLike, inputs: Iterable[str], outputs: Iterable[s
     >>> plan_extraction(model, ["a", "b"], ["z"])
     ExtractionPlan(a, b → z: 1 node, complete)
     """
-    loaded = load(model)
-    graph = Graph.of(loaded)
+    whole = load(model)
+    graph = Graph.of(whole)
     starts = values_of(graph, inputs, "input")
     ends = values_of(graph, outputs, "output")
     _check_ends(graph, starts, ends)
@@ -207,8 +207,8 @@ def extract(
     >>> extract(model, ["a", "b"], ["z"])
     Model('g [a, b → z]', 1 node, 0 B, opset 17)
     """
-    loaded = load(model)
-    graph = Graph.of(loaded)
+    whole = load(model)
+    graph = Graph.of(whole)
     if around is not None:
         if inputs is not None or outputs is not None:
             raise ExtractionError("a scope has its own inputs and outputs.", advice="Give around= alone.")
@@ -216,8 +216,8 @@ def extract(
         starts, ends = ports(graph, nodes)
         if not ends:
             raise ExtractionError(f"no other node reads what scope {quoted(path)} makes.", advice="Choose another.")
-        taken, name = _planned(graph, starts, ends).nodes.tolist(), f"{loaded.name} [{path}]"
-        return assemble(loaded, taken, starts, ends, name=name, infer_by_running=infer_by_running)
+        members, name = _planned(graph, starts, ends).nodes.tolist(), f"{whole.name} [{path}]"
+        return assemble(whole, members, starts, ends, name=name, infer_by_running=infer_by_running)
     starts = values_of(graph, inputs or (), "input")
     ends = values_of(graph, outputs or (), "output")
     _check_ends(graph, starts, ends)
@@ -237,8 +237,8 @@ def extract(
     elif plan.redundant:
         starts = [value for value in starts if graph.value_names[value] not in plan.redundant]
     arrow = f"{_shortened(graph, starts)} → {_shortened(graph, ends)}".strip()
-    name = f"{loaded.name} [{arrow}]"
-    submodel = assemble(loaded, plan.nodes.tolist(), starts, ends, name=name, infer_by_running=infer_by_running)
+    name = f"{whole.name} [{arrow}]"
+    submodel = assemble(whole, plan.nodes.tolist(), starts, ends, name=name, infer_by_running=infer_by_running)
     for message in odd:
         warnings.warn(message, UserWarning, stacklevel=3)
     return submodel
@@ -255,26 +255,26 @@ def _planned(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Extrac
         alternative = flow.smallest_separator(inside)
         if len(alternative) >= len(suggestion):
             alternative = []
-        taken = _Cone(flow, suggestion, ends).taken()
+        members = _Cone(flow, suggestion, ends).taken()
     else:
-        taken = cone.taken()
-        alternative, warning = _side_path(flow, starts, ends, taken)
-    read = {value for node in taken for value in flow.reads(node)}
-    weights = weights_of(graph, taken, starts, ends)
-    captured = {value for node in taken for value in graph.outer_values(node).tolist()}
+        members = cone.taken()
+        alternative, warning = _side_path(flow, starts, ends, members)
+    read = {value for node in members for value in flow.reads(node)}
+    weights = weights_of(graph, members, starts, ends)
+    outer_values = {value for node in members for value in graph.outer_values(node).tolist()}
     return ExtractionPlan(
         inputs=tuple(names[value] for value in starts),
         outputs=tuple(names[value] for value in ends),
-        nodes=np.asarray(taken, np.int32),
+        nodes=np.asarray(members, np.int32),
         initializers=tuple(names[value] for value in weights),
-        functions=functions_of(graph, taken),
-        captured=tuple(names[value] for value in sorted(captured)),
+        functions=functions_of(graph, members),
+        captured=tuple(names[value] for value in sorted(outer_values)),
         missing=missing,
         redundant=() if missing or not ends else tuple(names[v] for v in starts if v not in read and v not in ends),
         suggestion=tuple(names[value] for value in suggestion),
         alternative=tuple(names[value] for value in alternative),
         warning=warning,
-        nbytes=sum(weight_info("", each).nbytes for each in weight_tensors(graph, weights)),
+        nbytes=sum(weight_info("", tensor).nbytes for tensor in weight_tensors(graph, weights)),
     )
 
 
@@ -290,15 +290,15 @@ class _Cone:
         self.loose: dict[int, bool] = {}
         producer = flow.producer
         for node in flow.sorted(flow.ancestors(ends, self.starts)):
-            fed = loose = False
+            is_fed = loose = False
             for value in flow.reads(node):
                 if value in self.starts:
-                    fed = True
+                    is_fed = True
                     continue
                 maker = producer[value]
-                fed = fed or self.fed.get(maker, False)
+                is_fed = is_fed or self.fed.get(maker, False)
                 loose = loose or (self.loose[maker] if maker >= 0 else flow.is_open(value))
-            self.fed[node], self.loose[node] = fed, loose
+            self.fed[node], self.loose[node] = is_fed, loose
 
     def between(self) -> set[int]:
         """Return the nodes fed by the inputs, and the producers of outputs that no input reaches."""
@@ -307,21 +307,21 @@ class _Cone:
 
     def missing(self) -> Iterator[MissingInput]:
         """Yield the tensors on the border between the fed nodes and those that depend on other graph inputs."""
-        flow, graph, seen = self.flow, self.flow.graph, set[int]()
+        flow, graph, visited = self.flow, self.flow.graph, set[int]()
         inside = self.between()
         border = {node: -1 for node in self.fed if node in inside and self.loose[node]}
         # the first output that depends on each
         for end in self.ends:
             if border and -1 in border.values():
                 behind = flow.ancestors([end], self.starts)
-                border |= {node: end for node, found in border.items() if found < 0 and node in behind}
+                border |= {node: end for node, output in border.items() if output < 0 and node in behind}
         for node, end in border.items():
             for value in flow.reads(node):
-                if value in seen or value in self.starts:
+                if value in visited or value in self.starts:
                     continue
                 maker = flow.producer[value]
                 if maker not in inside and (self.loose[maker] if maker >= 0 else flow.is_open(value)):
-                    seen.add(value)
+                    visited.add(value)
                     label = graph.node_label(maker) if maker >= 0 else ""
                     dangling = flow.kinds[value] == DANGLING
                     yield MissingInput(graph.value_names[value], graph.value_names[end], label, dangling)
@@ -340,27 +340,27 @@ class _Cone:
         return sorted(inside)
 
 
-def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Sequence[int]) -> tuple[list[int], str]:
+def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], members: Sequence[int]) -> tuple[list[int], str]:
     """Return better inputs and a warning if a path around a chosen tensor adds far more nodes than depend on it."""
-    if len(starts) < 2 or len(taken) <= 20:
+    if len(starts) < 2 or len(members) <= 20:
         return [], ""
     graph, producer = flow.graph, flow.producer
     bit = {value: 1 << i for i, value in enumerate(starts)}
     # the inputs that feed a node, one bit each
     feeds: dict[int, int] = {}
-    for node in flow.sorted(taken):
+    for node in flow.sorted(members):
         mask = 0
         for value in flow.reads(node):
             mask |= bit[value] if value in bit else feeds.get(producer[value], 0)
         feeds[node] = mask
     groups = Counter(feeds.values())
     behind = {value: sum(n for mask, n in groups.items() if mask & bit[value]) for value in starts}
-    late = [value for value in starts if producer[value] >= 0 and 0 < behind[value] * FAR_MORE + 20 < len(taken)]
-    marked = sum(bit[value] for value in late)
-    between = {node for node, mask in feeds.items() if mask & marked}
+    late = [value for value in starts if producer[value] >= 0 and 0 < behind[value] * FAR_MORE + 20 < len(members)]
+    late_mask = sum(bit[value] for value in late)
+    between = {node for node, mask in feeds.items() if mask & late_mask}
     # an output that does not depend on them justifies the nodes before it
     behind_all = all(producer[value] in between for value in ends)
-    if not late or not behind_all or len(taken) <= FAR_MORE * len(between) + 20:
+    if not late or not behind_all or len(members) <= FAR_MORE * len(between) + 20:
         return [], ""
     entering = {
         value: node
@@ -379,7 +379,7 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], taken: Se
     goals = ", ".join(quoted(names[value]) for value in ends[:3]) + (" …" if len(ends) > 3 else "")
     lie = "lies" if len(between) == 1 else "lie"
     message = (
-        f"{len(taken):,} nodes are taken, though only {len(between):,} of them {lie} between {ways} and {goals}: the "
+        f"{len(members):,} nodes are taken, though only {len(between):,} of them {lie} between {ways} and {goals}: the "
         f"others come in through {quoted(names[through])} (made by {graph.node_label(producer[through])}); "
         f"inputs={_listed(inputs)} would leave them out"
     )
@@ -397,52 +397,52 @@ def ports(graph: Graph, nodes: Collection[int]) -> tuple[list[int], list[int]]:
         for value in flow.reads(node)
         if flow.producer[value] not in members and flow.is_runtime(value)
     )
-    given = set(graph.outputs.tolist())
+    results = set(graph.outputs.tolist())
     outputs = [
         value
         for node in inside
         for value in graph.node_outputs(node).tolist()
-        if value >= 0 and (value in given or any(reader not in members for reader in flow.readers(value)))
+        if value >= 0 and (value in results or any(reader not in members for reader in flow.readers(value)))
     ]
     return list(inputs), outputs
 
 
 def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
     """Find the main nodes of a scope, and its path."""
-    wanted, tree = path_parts(scope), scopes(graph)
-    if not wanted:
+    parts, tree = path_parts(scope), scopes(graph)
+    if not parts:
         raise ExtractionError(f"{quoted(scope)} is no scope.", advice="Give one such as 'encoder.layer.0'.")
     parents, kinds = tree.scope_parent.tolist(), tree.scope_kind.tolist()
-    found = tree.named(scope, by_end=False)
-    if not found:
-        modules, count = list(_modules(graph)), len(wanted)
-        members = {node for node, path in enumerate(modules) if path[:count] == wanted}
+    matches = tree.named(scope, by_end=False)
+    if not matches:
+        modules, count = list(_modules(graph)), len(parts)
+        members = {node for node, path in enumerate(modules) if path[:count] == parts}
         if members:
             return members, scope.strip("/.")
-        found = tree.named(scope)
+        matches = tree.named(scope)
         ends = (
-            path[:end] for path in modules for end in range(count, len(path) + 1) if path[end - count : end] == wanted
+            path[:end] for path in modules for end in range(count, len(path) + 1) if path[end - count : end] == parts
         )
-        first = next(ends, []) if not found else []
+        first = next(ends, []) if not matches else []
         if first and all(path == first for path in ends):
             members = {node for node, path in enumerate(modules) if path[: len(first)] == first}
             return members, "/".join(first)
-    if not found:
+    if not matches:
         near = closest(scope.strip("/."), (path for path in tree.scope_path if path))
         advice = f"Closest names: {', '.join(map(quoted, near))}." if near else "The drawing shows which there are."
         raise ExtractionError(f"scope {quoted(scope)} is not in the model.", advice=advice)
-    if len(found) > 1:
-        named = ", ".join(quoted(tree.scope_path[number]) for number in found[:5])
-        message = f"scope {quoted(scope)} may be one of {len(found)}: {named}."
+    if len(matches) > 1:
+        choices = ", ".join(quoted(tree.scope_path[number]) for number in matches[:5])
+        message = f"scope {quoted(scope)} may be one of {len(matches)}: {choices}."
         raise ExtractionError(message, advice="Name it in full.")
-    above = parents[found[0]]
+    above = parents[matches[0]]
     while above > 0 and kinds[above] not in (BODY, BRANCH, FUNCTION):
         above = parents[above]
     if above > 0:
         owner = Graph.opened(graph.model).node_label(int(tree.scope_node[above]))
         message = f"scope {quoted(scope)} lies inside {'a call' if kinds[above] == FUNCTION else 'a body'} of {owner}."
         raise ExtractionError(message, advice="Choose a scope of the main graph, such as that of the node itself.")
-    return nodes_of_scopes(tree, found, graph.main_count), tree.scope_path[found[0]]
+    return nodes_of_scopes(tree, matches, graph.main_count), tree.scope_path[matches[0]]
 
 
 def nodes_of_scopes(tree: Scopes, groups: Iterable[int], count: int) -> set[int]:
@@ -458,15 +458,15 @@ def nodes_of_scopes(tree: Scopes, groups: Iterable[int], count: int) -> set[int]
 
 def _modules(graph: Graph) -> Iterator[list[str]]:
     """Yield the module path of each main node as the exporter wrote it: the drawing leaves out small scopes."""
-    known: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     for node, name in zip(graph.model.proto.graph.node, graph.names, strict=False):
-        props = (each.value for each in node.metadata_props if each.key == "pkg.torch.onnx.name_scopes")
-        written = next(map(plain_text, props), None)
-        if written is not None and written not in known:
+        props = (entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.name_scopes")
+        text = next(map(plain_text, props), None)
+        if text is not None and text not in paths:
             # "['', 'encoder', 'encoder.layer.0', 'linear']": the last one is the node's own name
-            modules: list[str] = re.findall(r"'([^']*)'", written)[:-1]
-            known[written] = path_parts(modules[-1]) if modules else []
-        yield path_parts(name.rpartition("/")[0]) if written is None else known[written]
+            modules: list[str] = re.findall(r"'([^']*)'", text)[:-1]
+            paths[text] = path_parts(modules[-1]) if modules else []
+        yield path_parts(name.rpartition("/")[0]) if text is None else paths[text]
 
 
 def values_of(graph: Graph, names: Iterable[str], what: str) -> list[int]:
@@ -474,11 +474,11 @@ def values_of(graph: Graph, names: Iterable[str], what: str) -> list[int]:
     if isinstance(names, str):
         advice = f"Write {what}s=[{quoted(names)}]."
         raise ExtractionError(f"{what}s is a single name, {quoted(names)}, not a list of names.", advice=advice)
-    listed: list[Any] = list(dict.fromkeys(names))
-    for name in listed:
+    tensors: list[Any] = list(dict.fromkeys(names))
+    for name in tensors:
         if not isinstance(name, str):
             raise TypeError(f"{what}s are names of tensors, and one is of type {type(name).__name__}.")
-    return [_found(graph, name, what) for name in listed]
+    return [_found(graph, name, what) for name in tensors]
 
 
 def _found(graph: Graph, name: str, what: str) -> int:
@@ -490,19 +490,19 @@ def _found(graph: Graph, name: str, what: str) -> int:
             value = main_value(graph, plain_text(node.input[0] if what == "output" else node.output[0]))
             if value >= 0:
                 return value
-    opened = Graph.opened(graph.model)
+    unfolded = Graph.opened(graph.model)
     try:
-        value = opened.value(name)
+        value = unfolded.value(name)
     except OnnxNbError as error:
         call = f"extract(model, around={quoted(name)})"
         raise not_a_tensor(graph, name, what, error, f"{call} takes out a scope") from None
-    subgraph = int(opened.value_subgraph[value])
-    called = subgraph >= len(graph.subgraphs)
-    owner = "" if called else graph.node_label(graph.subgraphs[subgraph].owner_node)
-    where = opened.subgraph_label(subgraph) if called else f"a body of {owner}"
+    subgraph = int(unfolded.value_subgraph[value])
+    in_function = subgraph >= len(graph.subgraphs)
+    owner = "" if in_function else graph.node_label(graph.subgraphs[subgraph].owner_node)
+    where = unfolded.subgraph_label(subgraph) if in_function else f"a body of {owner}"
     message = f"{what} tensor {quoted(name)} lies inside {where}."
     advice = "Choose a tensor of the main graph, such as an output of that node"
-    if called:
+    if in_function:
         advice += ", or take the calls apart first: onnx.inliner.inline_local_functions(model.to_proto())"
     raise ExtractionError(message, advice=f"{advice}.")
 
@@ -527,9 +527,9 @@ def mark_name(node: onnx.NodeProto) -> str:
 
 
 def _check_ends(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> None:
-    flow, given = Flow.of(graph), set(graph.outputs.tolist())
+    flow, results = Flow.of(graph), set(graph.outputs.tolist())
     # an output of the model that no node produces may also be an output of the submodel
-    unmade = {value for value in ends if flow.producer[value] < 0 and value in given}
+    unmade = {value for value in ends if flow.producer[value] < 0 and value in results}
     both = [graph.value_names[value] for value in starts if value in set(ends) - unmade]
     if both:
         message = f"tensor {quoted(both[0])} is chosen both as an input and as an output."

@@ -101,15 +101,15 @@ def partition(
     >>> partition(model, ["b"])
     [Model('g, part 1 of 2', 1 node, 0 B, opset 17), Model('g, part 2 of 2', 3 nodes, 0 B, opset 17)]
     """
-    loaded = load(model)
+    whole = load(model)
     if (at is None) == (scopes is None):
         raise ExtractionError("partition needs either at or scopes.", advice="Give one of the two.")
     if by not in ("bytes", "time"):
         raise ExtractionError(f"parts cannot be balanced by {quoted(str(by))}.", advice='Use by="bytes" or by="time".')
     stages: list[list[str]] = []
     if at is not None and not isinstance(at, int):
-        loaded, stages = _stages(loaded, at)
-    graph = Graph.of(loaded)
+        whole, stages = _stages(whole, at)
+    graph = Graph.of(whole)
     _check(graph)
     if scopes is not None:
         number = _by_scopes(graph, scopes)
@@ -127,17 +127,17 @@ def _check(graph: Graph) -> None:
     flow = Flow.of(graph)
     flow.sorted(range(graph.main_count))
     stop = int(np.searchsorted(graph.value_subgraph, 0, side="right"))
-    seen: set[str] = set()
+    visited: set[str] = set()
     for value, name in enumerate(graph.value_names[:stop]):
-        if name in seen:
+        if name in visited:
             message = f"two tensors of the model have the name {quoted(name)}."
-            raise ExtractionError(message, advice="Rename one: see onnx_nb.Graph.of(model).problems.")
-        seen.add(name)
+            raise ExtractionError(message, advice="Rename one: see onnx_nb.types.Graph.of(model).problems.")
+        visited.add(name)
         if flow.kinds[value] == DANGLING:
             readers = flow.readers(value)
             who = graph.node_label(readers[0]) if readers else "the model"
             message = f"{who} reads tensor {quoted(name)}, which no node makes and which is neither input nor weight."
-            raise ExtractionError(message, advice="Fix the model first: see onnx_nb.Graph.of(model).problems.")
+            raise ExtractionError(message, advice="Fix the model first: see onnx_nb.types.Graph.of(model).problems.")
 
 
 def _stages(model: Model, at: str | Iterable[str | Iterable[str]]) -> tuple[Model, list[list[str]]]:
@@ -145,29 +145,31 @@ def _stages(model: Model, at: str | Iterable[str | Iterable[str]]) -> tuple[Mode
     if isinstance(at, str):
         if at != "marks":
             raise ExtractionError(f"at is a single name, {quoted(at)}.", advice=f"Write at=[{quoted(at)}].")
-        model, named = _without_marks(model)
-        if not named:
+        model, marks = _without_marks(model)
+        if not marks:
             raise ExtractionError("the model has no marks.", advice="Set them in torch by onnx_nb.mark(x, 'name').")
         graph = Graph.of(model)
         # there is nothing before an input
-        made = ([t for t in tensors if graph.producer[main_value(graph, t)] >= 0] for tensors in named.values())
-        stages = [stage for tensors in made for stage in _one_after_another(graph, tensors)]
+        stages_of_marks = (
+            [t for t in tensors if graph.producer[main_value(graph, t)] >= 0] for tensors in marks.values()
+        )
+        stages = [stage for tensors in stages_of_marks for stage in _one_after_another(graph, tensors)]
         return model, _in_flow_order(graph, stages)
-    listed = [point if isinstance(point, str) else list(point) for point in at]
-    wanted = {name for point in listed for name in ([point] if isinstance(point, str) else point)}
-    named = {}
-    if any(is_mark(node) and mark_name(node) in wanted for node in model.proto.graph.node):
-        model, named = _without_marks(model)
+    points = [point if isinstance(point, str) else list(point) for point in at]
+    names = {name for point in points for name in ([point] if isinstance(point, str) else point)}
+    marks = {}
+    if any(is_mark(node) and mark_name(node) in names for node in model.proto.graph.node):
+        model, marks = _without_marks(model)
     graph = Graph.of(model)
     stages = []
-    for point in listed:
+    for point in points:
         if isinstance(point, str):
-            stages += _one_after_another(graph, named[point]) if point in named else [[point]]
+            stages += _one_after_another(graph, marks[point]) if point in marks else [[point]]
         else:
-            stages.append([tensor for name in point for tensor in named.get(name, [name])])
+            stages.append([tensor for name in point for tensor in marks.get(name, [name])])
     if not all(stages):
         raise ExtractionError("at holds an empty list of tensors.", advice="Leave it out.")
-    return model, _in_flow_order(graph, stages) if all(isinstance(point, str) for point in listed) else stages
+    return model, _in_flow_order(graph, stages) if all(isinstance(point, str) for point in points) else stages
 
 
 def _one_after_another(graph: Graph, tensors: Sequence[str]) -> list[list[str]]:
@@ -175,11 +177,13 @@ def _one_after_another(graph: Graph, tensors: Sequence[str]) -> list[list[str]]:
     makers = {name: _maker(graph, name) for name in tensors}
     if len(tensors) < 2:
         return [[name] for name in tensors]
-    flow, marked = Flow.of(graph), set(makers.values())
+    flow, makers_set = Flow.of(graph), set(makers.values())
     # number of marked tensors on the longest path before a node
     before = [0] * (graph.main_count + 1)  # the last for −1, values without a producer
     for node in flow.sorted(range(graph.main_count)):
-        before[node] = max((before[flow.producer[value]] for value in flow.reads(node)), default=0) + (node in marked)
+        before[node] = max((before[flow.producer[value]] for value in flow.reads(node)), default=0) + (
+            node in makers_set
+        )
     rows: dict[int, list[str]] = {}
     for name, maker in makers.items():
         rows.setdefault(before[maker], []).append(name)
@@ -222,34 +226,34 @@ def _maker(graph: Graph, name: str) -> int:
     return maker
 
 
-def _by_scopes(graph: Graph, wanted: int | Iterable[str]) -> NDArray[np.int64]:
+def _by_scopes(graph: Graph, choice: int | Iterable[str]) -> NDArray[np.int64]:
     """Return a number for each node that keeps scopes in one piece as far as the data flow allows."""
-    if isinstance(wanted, str):
-        raise ExtractionError(f"scopes is a single path, {quoted(wanted)}.", advice=f"Write scopes=[{quoted(wanted)}].")
+    if isinstance(choice, str):
+        raise ExtractionError(f"scopes is a single path, {quoted(choice)}.", advice=f"Write scopes=[{quoted(choice)}].")
     label = np.full(graph.main_count, -1, np.int64)
-    if isinstance(wanted, int):
-        if wanted < 1:
-            raise ExtractionError(f"scopes at depth {wanted} do not exist.", advice="1 takes the outermost scopes.")
-        for number, members in enumerate(_at_depth(graph, wanted)):
+    if isinstance(choice, int):
+        if choice < 1:
+            raise ExtractionError(f"scopes at depth {choice} do not exist.", advice="1 takes the outermost scopes.")
+        for number, members in enumerate(_at_depth(graph, choice)):
             label[sorted(members)] = number
     else:
-        taken: dict[int, str] = {}
-        for number, scope in enumerate(dict.fromkeys(wanted)):
+        paths: dict[int, str] = {}
+        for number, scope in enumerate(dict.fromkeys(choice)):
             nodes, path = nodes_of_scope(graph, scope)
-            twice = next((taken[node] for node in nodes if node in taken), None)
+            twice = next((paths[node] for node in nodes if node in paths), None)
             if twice is not None:
                 message = f"scopes {quoted(twice)} and {quoted(path)} have nodes in common."
                 raise ExtractionError(message, advice="Name the inner one or the outer one.")
-            taken |= dict.fromkeys(nodes, path)
+            paths |= dict.fromkeys(nodes, path)
             label[sorted(nodes)] = number
-        if not taken:
+        if not paths:
             raise ExtractionError("no scope is named.", advice="Name at least one, such as 'encoder.layer.0'.")
     return _in_rows(graph, label)
 
 
 def _at_depth(graph: Graph, depth: int) -> list[set[int]]:
     tree = scopes_of(graph)
-    level, chosen = [0] * len(tree.scope_parent), list[set[int]]()
+    level, groups = [0] * len(tree.scope_parent), list[set[int]]()
     # the chosen scope around each scope
     around = [-1] * len(level)
     for group in range(1, len(level)):
@@ -257,15 +261,15 @@ def _at_depth(graph: Graph, depth: int) -> list[set[int]]:
         level[group] = level[tree.scope_parent[group]] + (not made_up)
         around[group] = around[tree.scope_parent[group]]
         if level[group] == depth and not made_up:
-            around[group] = len(chosen)
-            chosen.append(set())
-    placed = [*enumerate(tree.node_scope[: graph.main_count].tolist())]
+            around[group] = len(groups)
+            groups.append(set())
+    places = [*enumerate(tree.node_scope[: graph.main_count].tolist())]
     # the owner of a scope of bodies or of a call is outside that scope
-    placed += [(node, group) for group, node in enumerate(tree.scope_node.tolist()) if 0 <= node < graph.main_count]
-    for node, group in placed:
+    places += [(node, group) for group, node in enumerate(tree.scope_node.tolist()) if 0 <= node < graph.main_count]
+    for node, group in places:
         if around[group] >= 0:
-            chosen[around[group]].add(node)
-    return [members for members in chosen if members]
+            groups[around[group]].add(node)
+    return [members for members in groups if members]
 
 
 def _in_rows(graph: Graph, label: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -276,17 +280,17 @@ def _in_rows(graph: Graph, label: NDArray[np.int64]) -> NDArray[np.int64]:
     order = flow.sorted(range(count))
     component: dict[int, int] = {}
     groups = strongly_connected(sorted(set(vertex.tolist())), _successors(flow, order, vertex.tolist()))
-    tangled = set()
+    cycles = set()
     for index, members in enumerate(groups):
         component.update(dict.fromkeys(members, index))
         labels = [member for member in members if member <= label.max()]
         if len(labels) > 1:
-            tangled.add(index)
+            cycles.add(index)
         elif labels and len(members) > 1:  # nodes in the middle of one scope become part of it
             label = np.where(np.isin(vertex, members), labels[0], label)
     # the unit of ordering: a label in one piece, else a node
     unit = [
-        -1 - node if component[int(vertex[node])] in tangled or label[node] < 0 else int(label[node])
+        -1 - node if component[int(vertex[node])] in cycles or label[node] < 0 else int(label[node])
         for node in range(count)
     ]
     return _scheduled(flow, order, unit, label)
@@ -358,8 +362,10 @@ def _with_first_readers(flow: Flow, number: NDArray[np.int64]) -> NDArray[np.int
     if constant.all():  # if no node depends on an input, only Constants move
         constant = _is_constant(graph)
     for node in reversed(flow.sorted(np.flatnonzero(constant).tolist())):
-        made = [value for value in graph.node_outputs(node).tolist() if value >= 0]
-        number[node] = min((number[reader] for value in made for reader in flow.readers(value)), default=number[node])
+        outputs = [value for value in graph.node_outputs(node).tolist() if value >= 0]
+        number[node] = min(
+            (number[reader] for value in outputs for reader in flow.readers(value)), default=number[node]
+        )
     return number
 
 
@@ -375,9 +381,9 @@ def _crossing(flow: Flow, unit: NDArray[np.int64], units: int) -> NDArray[np.int
     inner = flow.graph.producer[value] >= 0
     last = np.full(flow.graph.value_count, -1, np.int64)
     np.maximum.at(last, value[inner], unit[reader[inner]])
-    made = np.flatnonzero(last >= 0)
-    first = unit[flow.graph.producer[made]]
-    change = np.bincount(first + 1, minlength=units + 2) - np.bincount(last[made] + 1, minlength=units + 2)
+    values = np.flatnonzero(last >= 0)
+    first = unit[flow.graph.producer[values]]
+    change = np.bincount(first + 1, minlength=units + 2) - np.bincount(last[values] + 1, minlength=units + 2)
     return np.cumsum(change)[: units + 1]
 
 
@@ -442,9 +448,9 @@ def _window_argmin(
     level = np.frexp(length)[1] - 1
     best = np.zeros(count, np.int64)
     for k, row in enumerate(rows):
-        mine = np.flatnonzero(level == k)
-        left, right = row[start[mine]], row[start[mine] + length[mine] - 2**k]
-        best[mine] = np.where(price[right] < price[left], right, left)
+        ranges = np.flatnonzero(level == k)
+        left, right = row[start[ranges]], row[start[ranges] + length[ranges] - 2**k]
+        best[ranges] = np.where(price[right] < price[left], right, left)
     return best
 
 
@@ -482,7 +488,7 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
     flow, model = Flow.of(graph), graph.model
     number = _with_first_readers(flow, number)
     numbers = np.unique(number).tolist()
-    given = dict.fromkeys(graph.outputs.tolist())
+    results = dict.fromkeys(graph.outputs.tolist())
     reader, value = flow.edges
     last_read = np.full(graph.value_count, -1, np.int64)
     np.maximum.at(last_read, value, number[reader])
@@ -493,14 +499,14 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
         read = dict.fromkeys(v for node in flow.sorted(nodes) for v in flow.reads(node))
         outer = [v for v in read if flow.kinds[v] != INITIALIZER and flow.producer[v] not in inside]
         constants = {v: tensor for v in outer if (tensor := _constant(graph, v)) is not None}
-        made = [v for node in flow.sorted(nodes) for v in graph.node_outputs(node).tolist() if v >= 0]
-        passed = [v for v in made if last_read[v] > part and _constant(graph, v) is None]
-        outputs = list(dict.fromkeys([*(v for v in given if flow.producer[v] in inside), *passed]))
+        outputs_of_part = [v for node in flow.sorted(nodes) for v in graph.node_outputs(node).tolist() if v >= 0]
+        crossing = [v for v in outputs_of_part if last_read[v] > part and _constant(graph, v) is None]
+        outputs = list(dict.fromkeys([*(v for v in results if flow.producer[v] in inside), *crossing]))
         # onnxruntime runs no model without outputs: if no result is needed, the last ones become outputs
-        outputs = outputs or [v for v in made if last_read[v] < 0]
+        outputs = outputs or [v for v in outputs_of_part if last_read[v] < 0]
         inputs = [v for v in outer if v not in constants]
         if index == len(numbers) - 1:  # outputs of the model without a producer
-            unmade = [v for v in given if v >= 0 and flow.producer[v] < 0]
+            unmade = [v for v in results if v >= 0 and flow.producer[v] < 0]
             outputs += unmade
             inputs += [v for v in unmade if flow.kinds[v] != INITIALIZER and v not in inputs]
         drafts.append((nodes, inputs, outputs, list(constants.values())))
@@ -529,12 +535,12 @@ def _constant(graph: Graph, value: int) -> TensorProto | None:
     maker = int(graph.producer[value])
     if maker < 0 or graph.operators[graph.op_index[maker]] != ("Constant", ""):
         return None
-    for name, given in attributes(graph.nodes[maker]).items():
-        if name == "value" and isinstance(given, TensorProto):
+    for name, attribute in attributes(graph.nodes[maker]).items():
+        if name == "value" and isinstance(attribute, TensorProto):
             tensor = TensorProto()
-            tensor.CopyFrom(given)
-        elif name in _NUMBERS and np.asarray(given).dtype.kind in "if":  # not text, as in a broken file
-            tensor = onnx.numpy_helper.from_array(np.asarray(given, _NUMBERS[name]))
+            tensor.CopyFrom(attribute)
+        elif name in _NUMBERS and np.asarray(attribute).dtype.kind in "if":  # not text, as in a broken file
+            tensor = onnx.numpy_helper.from_array(np.asarray(attribute, _NUMBERS[name]))
         else:
             continue
         tensor.name = graph.value_names[value]
@@ -552,33 +558,33 @@ def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:
     proto.CopyFrom(model.proto)
     # a mark's result equals its input; outputs of the model keep their names
     same: dict[str, str] = {}
-    marked: dict[str, list[str]] = {}
-    given = {info.name for info in proto.graph.output}
-    made = {name for node in origin.node for name in node.output}
-    kept = []
+    marks: dict[str, list[str]] = {}
+    results = {info.name for info in proto.graph.output}
+    products = {name for node in origin.node for name in node.output}
+    identities = []
     for place in places:
         node = origin.node[place]
         if len(node.input) != 1 or len(node.output) != 1:
             raise ExtractionError(f"mark {quoted(mark_name(node))} has not one input and one output.")
         before, behind = node.input[0], node.output[0]
         root = _root(same, before)
-        if behind not in given:
+        if behind not in results:
             same[behind] = root
-        elif root in made and root not in given:
+        elif root in products and root not in results:
             same[root] = behind
         else:  # a node has to remain between an input and an output of the model
-            kept.append(place)
+            identities.append(place)
             proto.graph.node[place].CopyFrom(onnx.helper.make_node("Identity", [before], [behind], node.name))
-        marked.setdefault(mark_name(node), []).append(before)
+        marks.setdefault(mark_name(node), []).append(before)
     for place in reversed(places):
-        if place not in kept:
+        if place not in identities:
             del proto.graph.node[place]
     _rename(proto.graph, same)
     dead = same.keys()
     infos = [info for info in proto.graph.value_info if info.name not in dead]
     del proto.graph.value_info[:]
     proto.graph.value_info.extend(infos)
-    return with_proto(model, proto), {name: [_root(same, t) for t in tensors] for name, tensors in marked.items()}
+    return with_proto(model, proto), {name: [_root(same, t) for t in tensors] for name, tensors in marks.items()}
 
 
 def _root(same: Mapping[str, str], name: str) -> str:
@@ -600,9 +606,9 @@ def _rename(graph: onnx.GraphProto, same: Mapping[str, str]) -> None:
                 if not names.keys().isdisjoint(ports):
                     ports[:] = [names.get(name, name) for name in ports]
             for _, body in graphs_of(node):
-                own = {info.name for info in body.input} | {tensor.name for tensor in body.initializer}
-                own.update(name for inner in body.node for name in inner.output)
-                todo.append((body, {name: root for name, root in names.items() if name not in own}))
+                inner_names = {info.name for info in body.input} | {tensor.name for tensor in body.initializer}
+                inner_names.update(name for inner in body.node for name in inner.output)
+                todo.append((body, {name: root for name, root in names.items() if name not in inner_names}))
         if place is not graph:
             for info in place.output:
                 info.name = names.get(info.name, info.name)

@@ -108,16 +108,15 @@ class Reduction(results.Table, results.Displayed):
     @property
     def message(self) -> str:
         """The nodes on which the check fails, and how far they can be trusted."""
-        named = ", ".join(self.nodes[:4]) + (f" and {len(self.nodes) - 4} more" if len(self.nodes) > 4 else "")
+        names = ", ".join(self.nodes[:4]) + (f" and {len(self.nodes) - 4} more" if len(self.nodes) > 4 else "")
         calls = count_text(sum(trial.result != "no model" for trial in self.trials), "call")
-        text = f"The check fails on {len(self.nodes)} of {count_text(self.total, 'node')}: {named} ({calls})."
+        text = f"The check fails on {len(self.nodes)} of {count_text(self.total, 'node')}: {names} ({calls})."
         if self.flaky:
             text += f" But it is flaky: on this part it failed in {self.failures[0]} of {self.failures[1]} calls."
-        raised = [trial.why for trial in self.trials if trial.result == "raises"]
-        if raised:
-            text += (
-                f" It raised in {count_text(len(raised), 'call')}, which count as passed: {shortened(raised[-1], 120)}"
-            )
+        reasons = [trial.why for trial in self.trials if trial.result == "raises"]
+        if reasons:
+            calls = count_text(len(reasons), "call")
+            text += f" It raised in {calls}, which count as passed: {shortened(reasons[-1], 120)}"
         if self.interrupted:
             text += " The search was interrupted: a smaller part may fail."
         return f"{text} {self.note}".rstrip()
@@ -223,17 +222,17 @@ def reduce(
     >>> found.feeds
     {'a': array([-1.,  1.], dtype=float32)}
     """
-    loaded = load(model)
-    feed = one_feed(loaded, feeds)
-    search = _Search(loaded, check, feed, progress)
+    whole = load(model)
+    feed = one_feed(whole, feeds)
+    search = _Search(whole, check, feed, progress)
     search.check_whole()
-    interrupted = False
+    is_partial = False
     try:
         search.captured(providers, subprocess=subprocess, progress=stage(progress, 0.0, 0.2))
         search.run()
     except KeyboardInterrupt:
-        interrupted = True
-    return search.result(interrupted=interrupted)
+        is_partial = True
+    return search.result(is_partial=is_partial)
 
 
 class _Search:
@@ -244,8 +243,8 @@ class _Search:
         self._check, self._given, self._feed = _Command(check) if isinstance(check, str) else check, check, feed
         self._progress = progress
         self._flow = Flow.of(self.graph)
-        needed = self._flow.ancestors(self.graph.outputs.tolist())
-        self._nodes = [node for node in self._flow.sorted(needed) if self._flow.runtime[node]]
+        ancestors = self._flow.ancestors(self.graph.outputs.tolist())
+        self._nodes = [node for node in self._flow.sorted(ancestors) if self._flow.runtime[node]]
         self._trials: list[Trial] = []
         self._known: dict[frozenset[int], bool] = {}
         self._capture: Capture | None = None
@@ -309,11 +308,11 @@ class _Search:
                 return
 
     def _behind(self, failing: Iterable[int]) -> set[int]:
-        found = set(failing)
+        members = set(failing)
         for node in self._nodes:
-            if any(self._flow.producer[value] in found for value in self._flow.reads(node)):
-                found.add(node)
-        return found
+            if any(self._flow.producer[value] in members for value in self._flow.reads(node)):
+                members.add(node)
+        return members
 
     def run(self) -> None:
         """Find the last node that the failure needs, the first, and those between; then try each of few again."""
@@ -323,17 +322,17 @@ class _Search:
         left = nodes[: last + 1]
         self._phase = "start"
         if not self._fails(left[-1:]):
-            dropped = self._first_failing(last, lambda count: left[last - count :])
-            left = left[last - dropped :]
+            excess = self._first_failing(last, lambda count: left[last - count :])
+            left = left[last - excess :]
         else:
             left = left[-1:]
         self._phase = "between"
         if len(left) > 2 and not self._fails([left[0], left[-1]]):
-            needed = self._needed(frozenset((left[0], left[-1])), known=True, among=left[1:-1])
-            self._fails([left[0], *needed, left[-1]])
+            middle = self._needed(frozenset((left[0], left[-1])), is_failing=True, among=left[1:-1])
+            self._fails([left[0], *middle, left[-1]])
         smallest = self._best[0]
         while 1 < len(smallest) <= _FEW:
-            if not any(self._fails([each for each in smallest if each != node]) for node in smallest):
+            if not any(self._fails([candidate for candidate in smallest if candidate != node]) for node in smallest):
                 break
             smallest = self._best[0]
         self._minimal = len(smallest) <= _FEW
@@ -350,15 +349,15 @@ class _Search:
             low, high = (low, middle) if self._fails(part(middle)) else (middle, high)
         return high
 
-    def _needed(self, base: frozenset[int], among: list[int], *, known: bool) -> list[int]:
+    def _needed(self, base: frozenset[int], among: list[int], *, is_failing: bool) -> list[int]:
         """Return the nodes that fail together with others; ``known`` if these others alone are known to pass."""
-        if not known and self._fails(base):
+        if not is_failing and self._fails(base):
             return []
         if len(among) <= 1:
             return among
         first, second = among[: len(among) // 2], among[len(among) // 2 :]
-        right = self._needed(base.union(first), second, known=False)
-        left = self._needed(base.union(right), first, known=not right)
+        right = self._needed(base.union(first), second, is_failing=False)
+        left = self._needed(base.union(right), first, is_failing=not right)
         return [*left, *right]
 
     def _fails(self, some: Iterable[int]) -> bool:
@@ -390,7 +389,7 @@ class _Search:
             if flow.producer[value] >= 0 and not flow.runtime[flow.producer[value]]
         ]
         feed = {graph.value_names[value]: self._value(value) for value in inputs}
-        known = {}
+        types = {}
         for value in (*inputs, *outputs):
             name = graph.value_names[value]
             array = feed.get(name)
@@ -398,10 +397,10 @@ class _Search:
                 array = self._capture[name]
             if isinstance(array, np.ndarray) and not graph.type_of(value).dtype:
                 element = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-                known[value] = onnx.helper.make_tensor_type_proto(element, [None] * array.ndim)
+                types[value] = onnx.helper.make_tensor_type_proto(element, [None] * array.ndim)
         name = f"{graph.model.name}, {count_text(len(nodes), 'node')} of {len(self._nodes)}"
         members = {*nodes, *flow.ancestors(constants)}
-        return assemble(graph.model, members, inputs, outputs, name=name, types=known), feed
+        return assemble(graph.model, members, inputs, outputs, name=name, types=types), feed
 
     def _value(self, value: int) -> Any:
         name = self.graph.value_names[value]
@@ -434,7 +433,7 @@ class _Search:
         self._trials.append(Trial(self._phase, nodes, len(feed), outputs, result, seconds, why))
         return result, why
 
-    def result(self, *, interrupted: bool) -> Reduction:
+    def result(self, *, is_partial: bool) -> Reduction:
         """Return the smallest part that was found."""
         nodes, model, feed = self._best
         return Reduction(
@@ -445,7 +444,7 @@ class _Search:
             trials=tuple(self._trials),
             failures=self._failures,
             minimal=self._minimal,
-            interrupted=interrupted,
+            interrupted=is_partial,
             note=self._note,
             check=self._given,
         )
@@ -518,7 +517,7 @@ here = Path(__file__).parent
 print("passes" if right else "fails")
 raise SystemExit(not right)
 '''
-_CALLED: Final = """model = onnx_nb.load(here / "model.onnx")
+_CALL: Final = """model = onnx_nb.load(here / "model.onnx")
 feeds = next(onnx_nb.read_feeds(model, here / "inputs.npz"))
 right = check(model, feeds)"""
 _COMMAND: Final = """paths = {{"{{model}}": str(here / "model.onnx"), "{{feeds}}": str(here / "inputs.npz")}}
@@ -528,39 +527,39 @@ for name, path in paths.items():
 right = subprocess.run(command).returncode == 0"""
 
 
-def _script(found: Reduction) -> str:
-    what = f"{count_text(len(found.nodes), 'node')} of {found.total}.".replace("\\", "/").replace('"', "'")
-    if isinstance(found.check, str):
-        run = _COMMAND.format(words=shlex.split(found.check))
+def _script(reduction: Reduction) -> str:
+    what = f"{count_text(len(reduction.nodes), 'node')} of {reduction.total}.".replace("\\", "/").replace('"', "'")
+    if isinstance(reduction.check, str):
+        run = _COMMAND.format(words=shlex.split(reduction.check))
         return _SCRIPT.format(what=what, check="import subprocess", run=run).replace("import onnx_nb\nimport", "import")
-    return _SCRIPT.format(what=what, check=_source(found.check), run=_CALLED)
+    return _SCRIPT.format(what=what, check=_source(reduction.check), run=_CALL)
 
 
 def _source(check: Check) -> str:
     """Return the source of a function, after what it reads from its module; how to get it, if it is not found."""
     function = inspect.unwrap(check)
-    defined = _defined(function)
-    if isinstance(defined, ast.FunctionDef):
-        arguments = defined.args
-        for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-            each.annotation = None  # may need names that only a type checker imports
-        defined.returns, defined.decorator_list = None, []
-        body = ast.unparse(defined) + ("" if defined.name == "check" else f"\n\n\ncheck = {defined.name}")
-    elif defined is not None:
-        body = f"check = {ast.unparse(defined)}"
+    definition = _defined(function)
+    if isinstance(definition, ast.FunctionDef):
+        arguments = definition.args
+        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            argument.annotation = None  # may need names that only a type checker imports
+        definition.returns, definition.decorator_list = None, []
+        body = ast.unparse(definition) + ("" if definition.name == "check" else f"\n\n\ncheck = {definition.name}")
+    elif definition is not None:
+        body = f"check = {ast.unparse(definition)}"
     else:
         body = 'def check(model, feeds):\n    raise NotImplementedError("the source of the check was not found")'
     lines = []
     for name, value in _read_by(function).items():
-        module, own = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+        module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
         if name == "onnx_nb" or name == getattr(function, "__name__", ""):
             continue
         if isinstance(value, types.ModuleType):
             lines.append(f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}"))
         elif isinstance(value, bool | int | float | str | bytes | tuple | None):
             lines.append(f"{name} = {value!r}")
-        elif module not in (None, "__main__", "builtins") and own and "<" not in own and "." not in own:
-            lines.append(f"from {module} import {own}" + ("" if own == name else f" as {name}"))
+        elif module not in (None, "__main__", "builtins") and qualname and "<" not in qualname and "." not in qualname:
+            lines.append(f"from {module} import {qualname}" + ("" if qualname == name else f" as {name}"))
         else:
             lines.append(f"{name} = ...  # {type(value).__name__}: the check reads it; write it here")
     return "\n".join([*lines, "", "", body])
@@ -578,21 +577,21 @@ def _defined(function: Any) -> ast.FunctionDef | ast.Lambda | None:
     text = text[text.index("lambda") :]
     for end in range(len(text), 0, -1):  # what follows it on its lines
         try:
-            found = ast.parse(text[:end], mode="eval").body
+            expression = ast.parse(text[:end], mode="eval").body
         except SyntaxError:
             continue
-        return found if isinstance(found, ast.Lambda) else None
+        return expression if isinstance(expression, ast.Lambda) else None
     return None
 
 
 def _read_by(function: Any) -> dict[str, Any]:
     """Return what a function, or one inside it, reads from its module and from functions around it."""
     try:
-        known = inspect.getclosurevars(function)
+        closure = inspect.getclosurevars(function)
     except (TypeError, ValueError):
         return {}
-    found: dict[str, Any] = {**known.globals, **known.nonlocals}
-    inner = [each for each in function.__code__.co_consts if isinstance(each, types.CodeType)]
+    values: dict[str, Any] = {**closure.globals, **closure.nonlocals}
+    inner = [constant for constant in function.__code__.co_consts if isinstance(constant, types.CodeType)]
     for code in inner:
-        found |= {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
-    return found
+        values |= {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+    return values

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from onnx_nb.analysis.arguments import known_arguments
+from onnx_nb.analysis.arguments import check_choice, known_arguments
 from onnx_nb.analysis.compare.metrics import METRICS
 from onnx_nb.analysis.cost.costs import Costs, costs, weights_read
 from onnx_nb.analysis.errors import OnnxNbError
@@ -190,6 +190,8 @@ def overlay(
     >>> overlay(model, {"y": "CUDA", "z": "CPU"}, label="provider")
     Overlay('provider', 2 of 2 nodes, 2 labels)
     """
+    check_choice("scale", scale, Scale)
+    check_choice("reduce", reduce, Aggregate)
     loaded = load(model)
     graph = Graph.opened(loaded)
     unmatched: tuple[str, ...] = ()

@@ -39,6 +39,11 @@ export interface Jupyter {
   readonly fail: (title: string, error: unknown) => Promise<void>;
 }
 
+/**
+ * Takes the working folder off the path of the tab's kernel, which starts in the folder of the file: a package that lies
+ * beside a model of a stranger must not come before the one that is installed.
+ */
+const SAFE_PATH = '[__import__("sys").path.remove(folder) for folder in [""] if folder in __import__("sys").path]';
 /** Milliseconds between two looks at the file. */
 const LOOK_MS = 4000;
 const ACTIONS: Readonly<Record<Action, string>> = {
@@ -278,6 +283,7 @@ async function evaluate<T>(kernel: Kernel, call: string): Promise<T | Notice> {
     silent: true,
     store_history: false,
     user_expressions: {
+      path: SAFE_PATH, // evaluated in this order
       value: `__import__("onnx_nb.notebook.document", fromlist=["view"]).${call}`,
       python: '__import__("sys").executable',
     },

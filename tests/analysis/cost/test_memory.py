@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 
 from onnx_nb import costs, load, random_feeds, summarize
-from onnx_nb.analysis.cost.memory import _IN_PLACE
+from onnx_nb.analysis.graph.operators import names_where
 from tests import models
 
 
@@ -57,7 +57,9 @@ def test_the_peak_of_a_model_with_unknown_sizes_is_that_of_those_that_are_known(
     assert (found.peak, peak) == (12_288, 12_288)
 
 
-@pytest.mark.parametrize("op", [*sorted(_IN_PLACE - {"ScatterElements"}), "Exp", "Neg", "Abs", "Erf", "Hardmax"])
+@pytest.mark.parametrize(
+    "op", [*sorted(names_where("in_place") - {"ScatterElements"}), "Exp", "Neg", "Abs", "Erf", "Hardmax"]
+)
 def test_outputs_that_onnxruntime_writes_over_inputs_are_counted_so(op: str, tmp_path: Path) -> None:
     node, dtype = f"{op} <to = 6>" if op == "Cast" else op, "int32" if op == "Cast" else "float"
     proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
@@ -66,7 +68,7 @@ def test_outputs_that_onnxruntime_writes_over_inputs_are_counted_so(op: str, tmp
     onnx.save(proto, path := tmp_path / "model.onnx")
     peak, shapes = allocated(path, tmp_path)
     size = 8 * 9 * 4
-    assert costs(path, shapes).memory.peak == peak == (size + 4 if op in _IN_PLACE else 2 * size)
+    assert costs(path, shapes).memory.peak == peak == (size + 4 if op in names_where("in_place") else 2 * size)
 
 
 CHAIN = """<ir_version: 8, opset_import: ["": 17]>

@@ -64,7 +64,7 @@ def renamed(proto: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
-def kinds(found: onnx_nb.Diff) -> list[tuple[str, str]]:
+def kinds(found: onnx_nb.types.Diff) -> list[tuple[str, str]]:
     return [(change.kind, change.what) for change in found.changes]
 
 

@@ -41,7 +41,7 @@ def test_native_code_never_gets_them(verb: Callable[..., Any], proto: onnx.Model
 
 
 def test_calls_up_to_the_limits_run() -> None:
-    deep = hostile.chained_functions(functions.NESTED)
+    deep = hostile.chained_functions(functions.DEPTH)
     many = hostile.multiplying_functions(5)
     for proto in (deep, many):
         assert np.array_equal(onnx_nb.run(proto, {"x": X})["y"], np.maximum(X, 0))
@@ -71,7 +71,9 @@ def test_an_equation_on_which_native_code_never_ends_is_refused(equation: str) -
         onnx_nb.run(proto, {"x": np.eye(2, dtype=np.float32)})
     with pytest.raises(onnx_nb.ModelFileError, match=r"Einsum 'y' of .* its equation is not valid"):
         onnx_nb.external_data.check(proto)
-    assert any("its equation is not valid" in each.message for each in onnx_nb.Graph.of(onnx_nb.load(proto)).problems)
+    assert any(
+        "its equation is not valid" in each.message for each in onnx_nb.types.Graph.of(onnx_nb.load(proto)).problems
+    )
 
 
 @pytest.mark.parametrize("parts", [5, 10**9])
@@ -83,7 +85,7 @@ def test_a_split_into_another_number_of_outputs_is_refused(parts: int) -> None:
     proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
     with pytest.raises(onnx_nb.ModelFileError, match=rf"Split 'y0' of .* num_outputs is {parts}, and it has 6 outputs"):
         onnx_nb.run(proto, {"x": np.zeros(6, np.float32)})
-    assert any("num_outputs" in each.message for each in onnx_nb.Graph.of(onnx_nb.load(proto)).problems)
+    assert any("num_outputs" in each.message for each in onnx_nb.types.Graph.of(onnx_nb.load(proto)).problems)
 
 
 SURVIVOR = """

@@ -20,12 +20,13 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnx_nb
-from onnx_nb import OnnxNbError, Profile, load, profile, random_feeds
-from onnx_nb.analysis.profile.changes import rank_test, student_test
+from onnx_nb import OnnxNbError, load, profile, random_feeds
+from onnx_nb.analysis.profile.profile import SESSIONS
 from onnx_nb.analysis.profile.rows import By
 from onnx_nb.analysis.profile.sessions import Optimization
 from onnx_nb.analysis.profile.trace import OWNERS
 from onnx_nb.analysis.view.result_columns import resource_columns
+from onnx_nb.types import Profile
 from tests import models
 from tests.analysis.profile.record import DATA, model
 
@@ -407,7 +408,7 @@ def test_what_cannot_be_profiled_is_named() -> None:
         profile(models.detection(), providers=["NoneExecutionProvider"])
     with pytest.raises(TypeError, match=r"session_options as onnxruntime.SessionOptions, not dict"):
         profile(models.detection(), session_options={})
-    with pytest.raises(TypeError, match="'all' or 'layout' or"):
+    with pytest.raises(OnnxNbError, match=r"no optimization 'most'.* Use 'all' or 'layout' or"):
         profile(models.detection(), optimization="most")  # type: ignore[arg-type]
 
 
@@ -438,7 +439,7 @@ def test_a_difference_within_the_spread_is_noise() -> None:
     rows = before.compare(after).rows()
     assert [(row["op"], row["verdict"]) for row in rows] == [("Tanh", "faster"), ("Sin", "slower"), ("Cos", "noise")]
     assert [row["difference"] for row in rows] == pytest.approx([-5e-4, 1e-4, 1e-4])
-    assert rows[2]["noise"] == pytest.approx(2.001e-3)
+    assert rows[2]["noise"] == pytest.approx(4.001e-3)
     assert "Only" not in before.compare(after).message
     assert {row["verdict"] for row in before.compare(before).rows("operator")} == {"noise"}
     assert list(before.compare(after).to_frame().columns) == list(rows[0])
@@ -498,7 +499,8 @@ def test_runs_are_spread_over_sessions(tmp_path: Path) -> None:
     path = models.exported("mobilevit", dynamo=True, small=True)
     found = profile(path, runs=5, warmup=1, sessions=2, threads=1)
     assert (found.sessions, len(found.run_seconds)) == ((3, 2), 5)
-    one = profile(path, runs=5, warmup=1, threads=1)
+    assert profile(path, runs=5, warmup=0, threads=1).sessions == (2, 2, 1)
+    one = profile(path, runs=5, warmup=1, sessions=1, threads=1)
     assert one.sessions == ()
     # each kernel ran in each run of each session, also those whose names onnxruntime makes up anew
     assert all((kernel.seconds > 0).any() for kernel in found.kernels if kernel.median > 5e-6)
@@ -522,45 +524,18 @@ def test_what_differs_between_sessions_is_noise(deep: Profile) -> None:
         found = changed(deep, dict(enumerate(seconds.T)))
         return dataclasses.replace(found, sessions=tuple(map(len, parts)) if sessions > 1 else ()), seconds
 
-    hits = {}
-    for sessions in (1, 5):
+    hits = dict[int, int]()
+    for sessions in (1, SESSIONS):
         hits[sessions] = alarms = 0
-        for kernel in range(count // 2, count, count // 20):
+        for kernel in range(count // 2, count, count // 60):
             (before, _), (after, seconds) = measured(sessions), measured(sessions)
-            slow = changed(after, {kernel: seconds[:, kernel] * 1.2})
+            slow = changed(after, {kernel: seconds[:, kernel] * 1.3})
             changes = [change for change in before.compare(slow).changes if change.verdict != "noise"]
             hits[sessions] += any(change.kernels[1] == (kernel,) for change in changes)
             alarms += sum(change.kernels[1] != (kernel,) for change in changes)
-        assert alarms <= 1
-    assert hits[1] < 3
-    assert hits[5] >= 6
-
-
-@pytest.mark.parametrize(
-    ("free", "bounds"), [(1, (6.314, 63.657)), (4, (2.132, 4.604)), (7, (1.895, 3.499)), (18, (1.734, 2.878))]
-)
-def test_students_test_has_the_chances_of_its_table(free: int, bounds: tuple[float, float]) -> None:
-    assert student_test(np.asarray([0, *bounds]), free) == pytest.approx([1, 0.1, 0.01], rel=0.005)
-
-
-def test_the_rank_test_has_the_chances_of_all_ways_to_divide_the_runs() -> None:
-    generator = np.random.default_rng(1)
-    values = generator.permuted(np.tile(np.arange(12.0)[:, None], 60), axis=0)
-    values[6:, ::2] += 4
-    values[:, 30:] = values[:, 30:] // 3  # with ties
-    found = rank_test(values[:6], values[6:])
-    exact = []
-    for column in values.T:
-        less = np.sign(column[:, None] - column[None, :])
-        sizes = [
-            abs(less[np.ix_(own, [n for n in range(12) if n not in own])].sum())
-            for own in itertools.combinations(range(12), 6)
-        ]
-        exact.append(np.mean(np.asarray(sizes) >= sizes[0]))
-    error, is_small = np.abs(found - exact), np.asarray(exact) < 0.1
-    assert error[:30].max() < 0.03
-    assert is_small[30:].sum() > 5
-    assert error[is_small].max() < 0.03  # with ties, others are in large steps
+        assert alarms <= 1, f"{sessions} sessions"
+    assert hits[1] < hits[SESSIONS]
+    assert hits[SESSIONS] >= 25
 
 
 def test_kernels_that_overlap_are_named() -> None:

@@ -12,8 +12,9 @@ import onnxruntime
 import pytest
 
 import onnx_nb
-from onnx_nb import AlignmentError, FeedError, Graph, ModelFileError, export, record
+from onnx_nb import AlignmentError, FeedError, ModelFileError, export, record
 from onnx_nb.analysis.pytorch.align import Alignment, align, feeds_of
+from onnx_nb.types import Graph
 
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("transformers") is None:
     pytest.skip("torch or transformers is not installed", allow_module_level=True)

@@ -60,7 +60,7 @@ def node_of(proto: onnx.ModelProto, op: str, place: int = 0) -> onnx.NodeProto:
     return found[place]
 
 
-def broken(exporter: str, edit: Callable[[onnx.ModelProto], None], length: int = 8) -> onnx_nb.TorchComparison:
+def broken(exporter: str, edit: Callable[[onnx.ModelProto], None], length: int = 8) -> onnx_nb.types.TorchComparison:
     module, x, model = exported(exporter, length)
     proto = model.to_proto()
     del proto.graph.value_info[:]

@@ -83,7 +83,7 @@ class Fault:
             self.graph.node.insert(place + number, helper.make_node(op, inputs, [made], **attributes))
             last = made
 
-    def compared(self) -> onnx_nb.TorchComparison:
+    def compared(self) -> onnx_nb.types.TorchComparison:
         return onnx_nb.compare_torch(self.recording, model=self.proto, alignment=self.alignment)
 
 
@@ -217,20 +217,20 @@ def test_lazy_errors_equal_errors_computed_at_once(how: str, monkeypatch: pytest
     for mine, yours, other in zip(kept.points, at_once.points, sent, strict=True):
         for which in ("cumulative", "isolated"):
             found = [getattr(point, which) for point in (mine, yours, other)]
-            for field in dataclasses.fields(onnx_nb.ErrorStats):
+            for field in dataclasses.fields(onnx_nb.types.ErrorStats):
                 one, *others = [getattr(errors, field.name) for errors in found]
                 for each in others:
                     same = np.array_equal(one, each) if isinstance(one, np.ndarray) else repr(one) == repr(each)
                     assert same, (mine.name, which, field.name)
     again.save(tmp_path / "c.npz")
-    rows = [repr(each.rows()) for each in (onnx_nb.Comparison.load(tmp_path / "c.npz"), at_once, kept)]
+    rows = [repr(each.rows()) for each in (onnx_nb.types.Comparison.load(tmp_path / "c.npz"), at_once, kept)]
     assert rows[0] == rows[1] == rows[2]
     merged = onnx_nb.compare_torch(recording, model=model).merge(at_once)
     assert repr(merged.rows()) == repr(at_once.merge(at_once).rows())
     assert [point.name for point in kept.ranked()] == [point.name for point in at_once.ranked()]
 
 
-def broken(how: str, name: str = "bert_eager") -> tuple[onnx_nb.TorchComparison, str]:
+def broken(how: str, name: str = "bert_eager") -> tuple[onnx_nb.types.TorchComparison, str]:
     """Small BERT against an export whose Softmax goes the wrong way."""
     module, kwargs, _, _ = modules.exported(name, how)
     fault = Fault(name, how)
@@ -516,7 +516,7 @@ def test_optimized_and_float16_models_are_compared_by_the_alignment_of_their_exp
 ) -> None:
     module, kwargs, model, _ = modules.exported(name, "torchscript")
     recording = onnx_nb.record(module, (), kwargs, functions=True)
-    alignment = onnx_nb.Alignment.load(align(recording, model).save(tmp_path / "alignment.json"))
+    alignment = onnx_nb.types.Alignment.load(align(recording, model).save(tmp_path / "alignment.json"))
     if kind == "float16":
         float16 = importlib.import_module("onnxruntime.transformers.float16")
         other = float16.convert_float_to_float16(model.to_proto())
@@ -544,7 +544,7 @@ def test_errors_of_bad_input_name_what_to_do() -> None:
     with pytest.raises(AlignmentError, match="it is the export of another module"):
         onnx_nb.compare_torch(module, (), kwargs, model=foreign, feeds={n: t.numpy() for n, t in tokens.items()})
     with pytest.raises(AlignmentError, match=r"no tensor of BertModel is in the alignment\. Give the alignment of the"):
-        onnx_nb.compare_torch(module, (), kwargs, model=foreign, alignment=onnx_nb.Alignment(()))
+        onnx_nb.compare_torch(module, (), kwargs, model=foreign, alignment=onnx_nb.types.Alignment(()))
     with pytest.raises(FeedError, match="'pixels'"):
         onnx_nb.compare_torch(module, (), kwargs, model=model, feeds={"pixels": kwargs["x"].numpy()})
     with pytest.raises(onnx_nb.OnnxNbError, match=r"has no 'NoSuchProvider' here.* It has: .*CPUExecutionProvider"):

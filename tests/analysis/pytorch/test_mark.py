@@ -13,7 +13,8 @@ import onnx.parser
 import pytest
 
 import onnx_nb
-from onnx_nb import ExtractionError, Graph, extract, load, partition, plan_extraction
+from onnx_nb import ExtractionError, extract, load, partition, plan_extraction
+from onnx_nb.types import Graph
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 

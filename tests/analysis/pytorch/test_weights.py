@@ -66,7 +66,7 @@ def test_no_submodule_of_a_good_export_has_other_weights(how: str) -> None:
     assert not any(compared.values()), compared
 
 
-def broken(name: str, how: str, path: str, change: Callable[[Any], Any]) -> tuple[onnx_nb.TorchComparison, str]:
+def broken(name: str, how: str, path: str, change: Callable[[Any], Any]) -> tuple[onnx_nb.types.TorchComparison, str]:
     """An export with one weight changed, and its initializer."""
     module, kwargs, model, _ = modules.exported(name, how)
     label = next(p for p in onnx_nb.compare_torch(module, (), kwargs, model=model).weights().points if p.name == path)

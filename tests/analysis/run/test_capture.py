@@ -542,7 +542,7 @@ def dataset(count: int = 7) -> list[dict[str, Any]]:
 SET_MODEL = parsed("g (float[n, 100] x) => (float[n, 100] c) { a = Neg(x)  b = Exp(a)  c = Add(a, b) }")
 
 
-def equal(one: onnx_nb.Capture, other: onnx_nb.Capture) -> bool:
+def equal(one: onnx_nb.types.Capture, other: onnx_nb.types.Capture) -> bool:
     numbers = [[cap.statistics(name) for name in cap.names] for cap in (one, other)]
     bits = [[(entry.mean.hex(), entry.std.hex()) for entry in found] for found in numbers]
     return one.names == other.names and numbers[0] == numbers[1] and bits[0] == bits[1]

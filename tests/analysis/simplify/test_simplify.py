@@ -1192,7 +1192,7 @@ def test_sizes_are_traced_far_without_a_deep_stack() -> None:
         for dim in info.type.tensor_type.shape.dim:
             dim.ClearField("dim_param")
 
-    def deeper(frames: int) -> onnx_nb.Simplification:
+    def deeper(frames: int) -> onnx_nb.types.Simplification:
         return deeper(frames - 1) if frames else onnx_nb.simplify(model, check_n=1)
 
     s = deeper(300)

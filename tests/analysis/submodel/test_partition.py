@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 
 import onnx_nb
-from onnx_nb import ExtractionError, Graph, load, partition
+from onnx_nb import ExtractionError, load, partition
+from onnx_nb.types import Graph
 from tests import models
 from tests.conformance.cases import same_bits
 from tests.dags import FEEDS, all_values, dags, run, run_in_sequence

@@ -104,7 +104,7 @@ def test_a_pattern_of_nodes_that_are_far_apart_is_found() -> None:
 @examples(25)
 def test_every_part_is_a_model_that_computes_what_the_whole_does(model: onnx.ModelProto, data: st.DataObject) -> None:
     loaded = onnx_nb.load(model)
-    whole = onnx_nb.Graph.of(loaded)
+    whole = onnx_nb.types.Graph.of(loaded)
     names = [name for name in whole.names[: whole.main_count] if name]
     needed = set(data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)))
     expected = all_values(model)

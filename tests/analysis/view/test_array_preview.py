@@ -13,8 +13,9 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb import Graph, load
+from onnx_nb import load
 from onnx_nb.analysis.view.array_preview import COLUMNS, PICTURE, ROWS, TILES, page, picture, weight
+from onnx_nb.types import Graph
 
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=20)
 TYPES = st.sampled_from([np.float32, np.float64, np.int64, np.uint8, np.bool_, np.complex64, np.float16])

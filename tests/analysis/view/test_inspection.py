@@ -10,12 +10,13 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnx_nb import Graph, OnnxNbError, capture, load
+from onnx_nb import OnnxNbError, capture, load
 from onnx_nb.analysis.formatting import duration_text, scaled_text
 from onnx_nb.analysis.graph.operators import LONGEST
 from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.view.inspection import figures, inspect
 from onnx_nb.analysis.view.overlays import overlay, run_costs
+from onnx_nb.types import Graph
 from tests import models
 
 

@@ -13,11 +13,12 @@ import onnx.parser
 import onnxruntime
 import pytest
 
-from onnx_nb import Graph, OnnxNbError, Scopes, capture, load, profile
+from onnx_nb import OnnxNbError, capture, load, profile
 from onnx_nb.analysis.run.random_feeds import random_feeds
 from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, overlay
+from onnx_nb.types import Graph, Scopes
 from tests import models
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnx_nb import Graph, OnnxNbError, extract
+from onnx_nb import OnnxNbError, extract
 from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.view.inspection import select
 from onnx_nb.analysis.view.overlays import run_costs
+from onnx_nb.types import Graph
 from tests import models
 from tests.analysis.submodel.test_extraction import BRANCHES
 
