@@ -190,10 +190,6 @@ def test_blame_of_packed_weights_is_what_they_cost_in_numpy(op: str) -> None:
     )
     assert np.allclose(onnx_nb.run(onnx_nb.mixed(c, ["the node"]), {"x": x}, optimize=False)["y"], right, atol=1e-5)
     assert onnx_nb.types.ExclusionCurve.of(c, ["y"]).nodes() == ["the node"]
-        onnx_nb.types.ExclusionCurve.of(c, ["y"]).nodes()
-        == onnx_nb.types.ExclusionCurve.of(c, ["y"]).nodes()
-        == ["the node"]
-    )
     node.name = exact.name = ""
     c = onnx_nb.compare(model(exact, {"w": held}), model(node, {"w_Q4G16": data, "scales": scales}), {"x": x})
     with pytest.raises(onnx_nb.OnnxNbError, match=rf"the weights that {op} reads are not .* each .* needs a name\."):
