@@ -47,7 +47,6 @@ VALID: dict[str, dict[str, Any]] = {
     "compare_torch": {"module": MODULE, "args": (X,), "exporter": "torchscript"},
     "costs": {"model": MODEL},
     "diff": {"reference": MODEL, "candidate": MODEL},
-    "exclusion_curve": {"comparison": ROUNDED, "order": ["sine"]},
     "export": {"module": MODULE, "args": (X,), "exporter": "torchscript"},
     "extract": {"model": MODEL, "inputs": ["x"], "outputs": ["h"]},
     "load": {"source": MODEL},

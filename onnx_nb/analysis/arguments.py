@@ -48,7 +48,7 @@ _PARAMETERS: Final[Mapping[str, Kind]] = {
             "a whole number, or a list of names or of lists of names",
             lambda value: _is_number(value) or _is_name_list(value, nested=True),
         ),
-        "calibrate.capture": ("a Capture", lambda value: hasattr(value, "statistics")),
+        "capture": ("a Capture", lambda value: hasattr(value, "array_names")),
         "comparison": ("a Comparison", lambda value: hasattr(value, "points")),
         "data_dir path": ("a path or a str", lambda value: isinstance(value, str | os.PathLike)),
         "executor": ("an executor with submit()", lambda value: hasattr(value, "submit")),

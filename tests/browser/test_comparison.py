@@ -230,7 +230,7 @@ ipywidgets.VBox([g, panel])"""
     assert copied.partition("=")[0] == "nodes_to_exclude"
     assert sorted(ast.literal_eval(copied.partition("=")[2])) == sorted(nodes)
     curve.get_by_role("button", name="Worst first").click()
-    count = lab.kernel.evaluate("len(onnx_nb.exclusion_curve(c).steps) - 1")
+    count = lab.kernel.evaluate("len(onnx_nb.types.ExclusionCurve.of(c).steps) - 1")
     expect(panel.get_by_role("button", name=f"In float ({count})")).to_be_visible()
     lab.page.set_viewport_size({"width": 900, "height": 1000})
     lab.screenshot(f"quantized-curve-{lab.theme}", panel)

@@ -310,7 +310,7 @@ def exclusions(sound: Sound, gains: Sequence[float], count: int = 1) -> list[Exc
     """Compare suggestions with greedy search, for targets so many dB above the quantized model, on ``count`` feeds."""
     feeds = [sound.feeds, *(onnx_nb.random_feeds(sound.reference, seed) for seed in range(1, count))]
     c = onnx_nb.compare(sound.reference, sound.candidate, sound.feeds)
-    start = onnx_nb.exclusion_curve(c, order=(), feeds=feeds).steps[0].sqnr
+    start = onnx_nb.types.ExclusionCurve.of(c, order=(), feeds=feeds).steps[0].sqnr
     targets = [start + gain for gain in gains]
     searched = [greedy(WhatIf(c, feeds).runs, max(targets), whole=whole) for whole in (False, True)]
     found = []

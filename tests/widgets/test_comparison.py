@@ -331,7 +331,7 @@ def test_regions_go_back_to_float_and_undo_returns(quantized: Comparison) -> Non
     ask("suggest", target="40 dB")
     assert sorted(panel.curve.nodes()) == sorted(onnx_nb.suggest_exclusion(quantized, sqnr="40 dB"))
     ask("worst")
-    assert panel.curve.steps == onnx_nb.exclusion_curve(quantized).steps
+    assert panel.curve.steps == onnx_nb.types.ExclusionCurve.of(quantized).steps
     for _ in range(5):
         ask("undo")
     assert panel._steps == []
@@ -349,7 +349,7 @@ def test_a_region_is_offered_exactly_where_it_can_go_back_to_float(how: str) -> 
     free = set()
     for point in c.points[:: len(c.points) // 40]:
         try:
-            nodes = onnx_nb.exclusion_curve(c, [point.name]).nodes()
+            nodes = onnx_nb.types.ExclusionCurve.of(c, [point.name]).nodes()
         except OnnxNbError:
             assert bool(fixed[point.name]) == bool(point.quantizers)
         else:

@@ -459,8 +459,8 @@ class Comparison(Displayed, Table):
 
     mixed = Moved("mixed(comparison, exclude)")
     suggest_exclusion = Moved('suggest_exclusion(comparison, sqnr="> 30 dB")')
-    exclusion_curve = Moved("exclusion_curve(comparison, order)")
-    nodes_to_exclude = Moved("exclusion_curve(comparison, names).nodes()")
+    exclusion_curve = Moved("types.ExclusionCurve.of(comparison, order)")
+    nodes_to_exclude = Moved("types.ExclusionCurve.of(comparison, names).nodes()")
 
     @property
     def quantizers(self) -> tuple[Quantizer, ...]:

@@ -119,46 +119,6 @@ def suggest_exclusion(
     return WhatIf(comparison, feeds).suggestion(sqnr, progress)
 
 
-@known_arguments
-def exclusion_curve(
-    comparison: Comparison,
-    order: Iterable[str] | None = None,
-    *,
-    count: int | None = None,
-    feeds: Any = None,
-    progress: Progress | None = None,
-) -> ExclusionCurve:
-    """Put regions back to float one after another, and return the errors of the outputs after each.
-
-    Only what lies behind a region runs again.
-
-    Parameters
-    ----------
-    comparison
-        Comparison of a float model with its quantized copy, from `compare`.
-    order
-        Names of points that have quantizers, or of quantized nodes of the reference; by default those first that
-        gain most for the number of nodes, as in `suggest_exclusion`.
-    count
-        Maximum number of regions that are put back; all if ``None``.
-    feeds
-        Feeds of the reference, as `read_feeds` takes them; the first one of the comparison if ``None``.
-    progress
-        Called before each step with the fraction done and what comes next. If it raises, the work ends.
-
-    Returns
-    -------
-    ExclusionCurve
-        The first step is the quantized model. Regions that are in float already have no step.
-
-    Raises
-    ------
-    OnnxNbError
-        If a name is that of no quantized region, or for the reasons of `mixed`.
-    """
-    return WhatIf(comparison, feeds).curve(order, count, progress)
-
-
 @dataclass(frozen=True)
 class ExclusionStep:
     """What the outputs are like once one more region is in float."""
@@ -192,6 +152,46 @@ class ExclusionCurve(Table):
 
     steps: tuple[ExclusionStep, ...] = ()
     """The quantized model, then a step for each region that is put back, in addition to those before it."""
+
+    @classmethod
+    def of(
+        cls,
+        comparison: Comparison,
+        order: Iterable[str] | None = None,
+        *,
+        count: int | None = None,
+        feeds: Any = None,
+        progress: Progress | None = None,
+    ) -> ExclusionCurve:
+        """Put regions back to float one after another, and return the errors of the outputs after each.
+
+        Only what lies behind a region runs again.
+
+        Parameters
+        ----------
+        comparison
+            Comparison of a float model with its quantized copy, from `compare`.
+        order
+            Names of points that have quantizers, or of quantized nodes of the reference; by default those first that
+            gain most for the number of nodes, as in `suggest_exclusion`.
+        count
+            Maximum number of regions that are put back; all if ``None``.
+        feeds
+            Feeds of the reference, as `read_feeds` takes them; the first one of the comparison if ``None``.
+        progress
+            Called before each step with the fraction done and what comes next. If it raises, the work ends.
+
+        Returns
+        -------
+        ExclusionCurve
+            The first step is the quantized model. Regions that are in float already have no step.
+
+        Raises
+        ------
+        OnnxNbError
+            If a name is that of no quantized region, or for the reasons of `mixed`.
+        """
+        return WhatIf(comparison, feeds).curve(order, count, progress)
 
     def nodes(self, count: int | None = None) -> list[str]:
         """Return the nodes of the first regions, all if ``count`` is None, for `mixed` and ``nodes_to_exclude``."""
@@ -509,7 +509,7 @@ class WhatIf:
     def curve(
         self, order: Iterable[str] | None = None, count: int | None = None, progress: Progress | None = None
     ) -> ExclusionCurve:
-        """Return what `exclusion_curve` does."""
+        """Return what `ExclusionCurve.of` does."""
         mixer = self.mixer
         moves: Iterable[tuple[str, frozenset[str], Outcome]]
         if order is None:

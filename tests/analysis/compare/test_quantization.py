@@ -189,7 +189,7 @@ def test_blame_of_packed_weights_is_what_they_cost_in_numpy(op: str) -> None:
         10 * np.log10(np.square(right).sum() / np.square(rough - right).sum()), abs=0.05
     )
     assert np.allclose(onnx_nb.run(onnx_nb.mixed(c, ["the node"]), {"x": x}, optimize=False)["y"], right, atol=1e-5)
-    assert onnx_nb.exclusion_curve(c, ["y"]).nodes() == onnx_nb.exclusion_curve(c, ["y"]).nodes() == ["the node"]
+    assert onnx_nb.types.ExclusionCurve.of(c, ["y"]).nodes() == ["the node"]
     node.name = exact.name = ""
     c = onnx_nb.compare(model(exact, {"w": held}), model(node, {"w_Q4G16": data, "scales": scales}), {"x": x})
     with pytest.raises(onnx_nb.OnnxNbError, match=rf"the weights that {op} reads are not .* each .* needs a name\."):
@@ -335,7 +335,7 @@ def test_quantized_weights_are_put_back_as_onnxruntime_leaves_them_out(how: str)
     feeds = onnx_nb.random_feeds(source, 0)
     c = onnx_nb.compare(source, models.transformed("bert", how), feeds)
     right = onnx_nb.run(source, feeds, optimize=False)
-    nodes = onnx_nb.exclusion_curve(c).nodes()
+    nodes = onnx_nb.types.ExclusionCurve.of(c).nodes()
     assert len(nodes) == {"nbits": 75, "blocks": 72}[how]
     for exclude in ([], nodes[::5], nodes):
         found = onnx_nb.run(onnx_nb.mixed(c, exclude), feeds, optimize=False)
@@ -346,7 +346,7 @@ def test_quantized_weights_are_put_back_as_onnxruntime_leaves_them_out(how: str)
     def ratio(name: str, found: dict[str, Any]) -> float:
         return float(20 * np.log10(np.linalg.norm(right[name]) / np.linalg.norm(found[name] - right[name])))
 
-    curve = onnx_nb.exclusion_curve(c, nodes[:2])
+    curve = onnx_nb.types.ExclusionCurve.of(c, nodes[:2])
     for count, step in enumerate(curve.steps):
         found = onnx_nb.run(onnx_nb.mixed(c, nodes[:count]), feeds, optimize=False)
         assert step.sqnr == pytest.approx(min(ratio(name, found) for name in right), abs=0.01)
@@ -383,15 +383,15 @@ def test_tied_and_transposed_weights_are_put_back_one_by_one() -> None:
     half = onnx_nb.run(onnx_nb.mixed(c, ["embed", "head"]), feeds, optimize=False)
     assert np.allclose(half["y"], right["y"], atol=1e-5)
     assert np.array_equal(half["z"], found["z"])
-    assert onnx_nb.exclusion_curve(c, ["embed", "head", "other"]).steps[-1].sqnr > 120
-    assert onnx_nb.exclusion_curve(c, ["h"]).nodes() == ["embed"]
+    assert onnx_nb.types.ExclusionCurve.of(c, ["embed", "head", "other"]).steps[-1].sqnr > 120
+    assert onnx_nb.types.ExclusionCurve.of(c, ["h"]).nodes() == ["embed"]
 
 
 def test_curve_of_regions_in_float_is_that_of_mixed_models() -> None:
     sound = Sound("conv")
     c = onnx_nb.compare(sound.reference, sound.candidate, sound.feeds)
     right = onnx_nb.run(sound.reference, sound.feeds)["y"].astype(np.float64)
-    curve = onnx_nb.exclusion_curve(c)
+    curve = onnx_nb.types.ExclusionCurve.of(c)
     assert [step.name for step in curve.steps[:1]] == [""]
     assert len(curve.steps) > 3
     for count in (0, 2, len(curve.steps) - 1):
@@ -403,12 +403,12 @@ def test_curve_of_regions_in_float_is_that_of_mixed_models() -> None:
         divergence = (np.exp(logs[0]) * (logs[0] - logs[1])).sum(axis=1).mean()
         assert step.kl == pytest.approx(divergence, rel=0.01, abs=1e-12)
         assert step.top1 == (right.argmax(axis=1) == found.argmax(axis=1)).mean()
-    chosen = onnx_nb.exclusion_curve(c, ["conv1", curve.steps[1].name], count=1)
+    chosen = onnx_nb.types.ExclusionCurve.of(c, ["conv1", curve.steps[1].name], count=1)
     assert [step.name for step in chosen.steps] == ["", "conv1"]
-    assert onnx_nb.exclusion_curve(c, ["conv1"]).nodes() == chosen.nodes() == list(chosen.steps[1].nodes)
+    assert onnx_nb.types.ExclusionCurve.of(c, ["conv1"]).nodes() == chosen.nodes() == list(chosen.steps[1].nodes)
     assert chosen.rows()[1] | {"regions": 1, "nodes": len(chosen.nodes())} == chosen.rows()[1]
     with pytest.raises(onnx_nb.OnnxNbError, match=r"'conf1' is no quantized region or node .*'conv1'"):
-        onnx_nb.exclusion_curve(c, ["conf1"])
+        onnx_nb.types.ExclusionCurve.of(c, ["conf1"])
 
 
 def test_few_nodes_are_suggested_and_only_what_lies_behind_a_change_runs() -> None:
@@ -461,7 +461,7 @@ def test_bounds_of_activations_that_quantization_removed_are_put_back(tmp_path: 
     assert not any(node.op_type == "Clip" for node in onnx.load(tmp_path / "q.onnx").graph.node)
     found = onnx_nb.run(onnx_nb.mixed(c, ["a Conv", "a MaxPool"]), feed, optimize=False)["y"]
     assert np.array_equal(found, onnx_nb.run(tmp_path / "exact.onnx", feed, optimize=False)["y"])
-    assert onnx_nb.exclusion_curve(c, ["a Conv", "a MaxPool"]).steps[-1].sqnr == np.inf
+    assert onnx_nb.types.ExclusionCurve.of(c, ["a Conv", "a MaxPool"]).steps[-1].sqnr == np.inf
 
 
 def test_what_cannot_be_put_back_to_float_is_said(tmp_path: Path) -> None:
@@ -496,8 +496,8 @@ NORMS = {
     [
         ("mixed", "mixed(comparison, exclude)"),
         ("suggest_exclusion", "suggest_exclusion(comparison, sqnr="),
-        ("exclusion_curve", "exclusion_curve(comparison, order)"),
-        ("nodes_to_exclude", "exclusion_curve(comparison, names)"),
+        ("exclusion_curve", "types.ExclusionCurve.of(comparison, order)"),
+        ("nodes_to_exclude", "types.ExclusionCurve.of(comparison, names)"),
     ],
 )
 def test_methods_that_are_functions_now_are_named(name: str, call: str) -> None:
