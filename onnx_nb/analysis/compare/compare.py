@@ -514,12 +514,12 @@ def _scale(graph: Graph, value: int) -> tuple[str, str] | None:
             found = [f"{base}_scale", f"{base}_zero_point"]
             break
         inputs = graph.node_inputs(int(graph.producer[value])).tolist()
-        known_op = facts(op)
-        if known_op.out[0] >= 0:
-            read = [inputs[place] if 0 <= place < len(inputs) else -1 for place in known_op.out]
+        row = facts(op)
+        if row.out[0] >= 0:
+            read = [inputs[place] if 0 <= place < len(inputs) else -1 for place in row.out]
             found = [graph.value_names[each] if each >= 0 else "" for each in read]
             break
-        if known_op.moves != (0,) or known_op.category == "cast" or not inputs or inputs[0] < 0:
+        if row.moves != (0,) or row.category == "cast" or not inputs or inputs[0] < 0:
             return None
         value = inputs[0]
     else:

@@ -432,9 +432,9 @@ def _channel_axis(graph: Graph, value: int, ndim: int) -> int:
         for node in (int(graph.producer[each]), *graph.consumers(each).tolist()):
             if not 0 <= node < graph.main_count or len(near) > _NEARBY:
                 continue
-            known, inputs = facts(graph.op_type(node)), graph.node_inputs(node).tolist()
-            if known.channels is not None:
-                return known.channels
+            row, inputs = facts(graph.op_type(node)), graph.node_inputs(node).tolist()
+            if row.channels is not None:
+                return row.channels
             shapes = {read: _weight_shape(graph, read) for read in inputs if read >= 0}
             weights = [shape for shape in shapes.values() if shape is not None and max(shape, default=1) > 1]
             if (
@@ -443,8 +443,8 @@ def _channel_axis(graph: Graph, value: int, ndim: int) -> int:
                 and shapes[inputs[0]] is None
             ):
                 return -1
-            is_rounding = known.quantized in ("rounds", "dequantizes")
-            if not is_rounding and known.traits.isdisjoint(("pointwise", "broadcast")):
+            is_rounding = row.quantized in ("rounds", "dequantizes")
+            if not is_rounding and row.traits.isdisjoint(("pointwise", "broadcast")):
                 continue
             if weights and not is_rounding:
                 return -1 if weights[0][-1] > 1 else 1
