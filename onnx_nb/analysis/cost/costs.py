@@ -440,8 +440,8 @@ def _of_body(case: Case) -> tuple[float, float] | None:
     constant = {name: onnx.numpy_helper.from_array(value, name) for name, _, value in read if value is not None}
     infos = [onnx.ValueInfoProto(name=name, type=kind) for name, kind in zip(names, kinds, strict=True)]
     fed = [info for info in infos if info.name and info.name not in constant]
-    made = [onnx.ValueInfoProto(name=name) for name in node.output if name]
-    graph = onnx.helper.make_graph([node], "body", fed, made, [*constant.values()])
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    graph = onnx.helper.make_graph([node], "body", fed, outputs, [*constant.values()])
     imports = [onnx.helper.make_opsetid(node.domain, 1), *function.opset_import]
     model = onnx.helper.make_model(graph, opset_imports=imports, functions=[function])
     macs, steps = _run_costs(infer(Graph.opened(model)))[0][:2, 0].tolist()

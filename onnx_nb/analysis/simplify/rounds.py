@@ -311,10 +311,10 @@ class _Folding:
         results: set[int] = set()
         ops = []
         for op in net.in_order():
-            traits_ = facts(op.op_type)
-            if op.domain or op.bodies or op.number in self._refused or traits_.quantized not in self._quantized:
+            row = facts(op.op_type)
+            if op.domain or op.bodies or op.number in self._refused or row.quantized not in self._quantized:
                 continue
-            if not traits_.is_deterministic or "sequence" in traits_.traits or op.op_type in ("Constant", "Dropout"):
+            if not row.is_deterministic or "sequence" in row.traits or op.op_type in ("Constant", "Dropout"):
                 continue
             if not all(v < 0 or v in results or v in net.constants for v in op.inputs):
                 continue

@@ -271,13 +271,13 @@ SAME = [
 
 def _costs(same: Same) -> Costs:
     names, infos, constants = [], [], []
-    for place, given in enumerate(same.inputs):
-        name = "" if given is None else f"i{place}"
+    for place, source in enumerate(same.inputs):
+        name = "" if source is None else f"i{place}"
         names.append(name)
-        if isinstance(given, np.ndarray):
-            constants.append(numpy_helper.from_array(given, name))
-        elif given is not None:
-            shape, dtype = given if len(given) == 2 and isinstance(given[0], tuple) else (given, TensorProto.FLOAT)
+        if isinstance(source, np.ndarray):
+            constants.append(numpy_helper.from_array(source, name))
+        elif source is not None:
+            shape, dtype = source if len(source) == 2 and isinstance(source[0], tuple) else (source, TensorProto.FLOAT)
             infos.append(helper.make_tensor_value_info(name, dtype, shape))
     node = helper.make_node(same.op, names, ["y"], domain="com.microsoft", **same.attributes)
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, same.output)

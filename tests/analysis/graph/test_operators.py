@@ -44,9 +44,9 @@ def test_a_variant_has_the_facts_of_its_operator_but_for_its_own() -> None:
 
 def test_functions_of_the_specification_say_what_the_table_says() -> None:
     bodies = {op: of_body(op, domain) for op, domain in ALL if domain in ("", "ai.onnx")}
-    known = {op: body for op, body in bodies.items() if body is not None}
-    assert {"Mish", "ReduceL2", "AffineGrid", "MeanVarianceNormalization"} <= known.keys()
-    assert all(body.is_deterministic == facts(op).is_deterministic for op, body in known.items())
+    functions = {op: body for op, body in bodies.items() if body is not None}
+    assert {"Mish", "ReduceL2", "AffineGrid", "MeanVarianceNormalization"} <= functions.keys()
+    assert all(body.is_deterministic == facts(op).is_deterministic for op, body in functions.items())
 
 
 def test_an_operator_without_a_row_has_the_facts_of_its_function(monkeypatch: pytest.MonkeyPatch) -> None:
