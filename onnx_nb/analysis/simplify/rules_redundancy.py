@@ -162,16 +162,16 @@ def _hides_sign_of_zero(net: Editor, value: int) -> bool:
         if net.output_count[value]:
             return False
         for op in net.uses(value):
-            traits = facts(op.op_type)
-            bias = traits.bias if traits.category == "normalize" else len(op.inputs)
+            row = facts(op.op_type)
+            bias = row.bias if row.category == "normalize" else len(op.inputs)
             addends = op.inputs if op.op_type == "Add" else op.inputs[bias : bias + 1]
             ends = any(addend != value and _is_never_negative_zero(net, addend) for addend in addends)
             if op.domain or (op.op_type == "Div" and op.inputs[1] == value):
                 return False
-            if ends or "zeros_same" in traits.traits:
+            if ends or "zeros_same" in row.traits:
                 continue
             exponent = net.constant(op.inputs[1]) if op.op_type == "Pow" else None
-            if "zeros_kept" not in traits.traits and (exponent is None or not np.all(exponent > 0)):
+            if "zeros_kept" not in row.traits and (exponent is None or not np.all(exponent > 0)):
                 return False
             waiting += [result for result in op.outputs if result >= 0 and result not in visited]
             visited.update(op.outputs)
