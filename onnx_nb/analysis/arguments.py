@@ -60,7 +60,8 @@ _PARAMETERS: Final[Mapping[str, Kind]] = {
         ),
         "count memory_limit opset sessions shard_size threads": _WHOLE,
         "progress stop_at": ("a function", callable),
-        "recording compare_torch.alignment": ("what record() or align() returns", lambda value: hasattr(value, "cls")),
+        "recording": ("what record() returns", lambda value: hasattr(value, "cls")),
+        "compare_torch.alignment": ("what align() returns", lambda value: hasattr(value, "matches")),
     }.items()
     for name in names.split()
 }
