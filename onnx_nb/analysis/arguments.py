@@ -21,9 +21,9 @@ Kind = tuple[str, Callable[[Any], bool]]
 """What a parameter takes, in words and as a test of a value."""
 
 
-def _is_name_list(value: Any, *, nested: bool = False) -> bool:
+def _is_name_list(value: Any, *, is_nested: bool = False) -> bool:
     if isinstance(value, list | tuple | set | frozenset | dict):
-        return all(isinstance(name, str) or (nested and _is_name_list(name)) for name in value)
+        return all(isinstance(name, str) or (is_nested and _is_name_list(name)) for name in value)
     return isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | np.ndarray)
 
 
@@ -46,7 +46,7 @@ _PARAMETERS: Final[Mapping[str, Kind]] = {
         "around kind label location name optimization reduce scale which": _TEXT,
         "at scopes": (
             "a whole number, or a list of names or of lists of names",
-            lambda value: _is_number(value) or _is_name_list(value, nested=True),
+            lambda value: _is_number(value) or _is_name_list(value, is_nested=True),
         ),
         "capture": ("a Capture", lambda value: hasattr(value, "array_names")),
         "comparison": ("a Comparison", lambda value: hasattr(value, "points")),
@@ -91,8 +91,8 @@ def known_arguments(function: Callable[P, T]) -> Callable[P, T]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         unknown = next((name for name in kwargs if name not in parameters), None)
         if unknown is not None and not takes_any:
-            ours = (use for use in KEYWORDS.get(unknown, "").split(" ") if use.partition("=")[0] in parameters)
-            hint = next((f"Use {use}." for use in ours), closest_text(unknown, parameters))
+            counterparts = (use for use in KEYWORDS.get(unknown, "").split(" ") if use.partition("=")[0] in parameters)
+            hint = next((f"Use {use}." for use in counterparts), closest_text(unknown, parameters))
             hint = hint or f"Its arguments are {', '.join(parameters)}."
             msg = f"{function.__name__}() has no argument {unknown!r}. {hint}"
             raise TypeError(msg)

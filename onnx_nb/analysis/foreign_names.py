@@ -83,5 +83,5 @@ def advice(name: str, names: list[str]) -> str:
     """
     if name not in NAMES:
         return closest_text(name, names)
-    tool, ours = NAMES[name]
-    return f"For {tool}.{name} use onnx_nb.{ours}."
+    tool, counterpart = NAMES[name]
+    return f"For {tool}.{name} use onnx_nb.{counterpart}."

@@ -22,14 +22,14 @@ def closest(name: str, names: Iterable[str], n: int = 3) -> list[str]:
     candidates = dict.fromkeys(names)
     if name and len(candidates) > 2000:
         # difflib takes about 20 µs a name: among many names, first try those that contain the text or share its start.
-        lowered = name.lower()
-        stem = lowered[: max(3, len(lowered) // 2)]
-        near = [other for other in candidates if lowered in other.lower() or other.lower().startswith(stem)]
+        text = name.lower()
+        stem = text[: max(3, len(text) // 2)]
+        near = [other for other in candidates if text in other.lower() or other.lower().startswith(stem)]
         candidates = dict.fromkeys(near[:2000] or list(candidates)[:2000])
     usable = [other for other in candidates if len(other) <= 500]
-    found = difflib.get_close_matches(name[:500], usable, n=n, cutoff=0.5)
-    contained = [other for other in usable if name and name in other and other not in found]
-    return (found + sorted(contained, key=len))[:n]
+    near_names = difflib.get_close_matches(name[:500], usable, n=n, cutoff=0.5)
+    longer = [other for other in usable if name and name in other and other not in near_names]
+    return (near_names + sorted(longer, key=len))[:n]
 
 
 def plain_text(name: str | bytes) -> str:
@@ -126,5 +126,5 @@ def shape_text(shape: Iterable[int | str | None]) -> str:
 
 def closest_text(name: str, names: Iterable[str], n: int = 3) -> str:
     """Return "Closest names: …." for the advice of an error; empty if no name is similar."""
-    found = closest(name, names, n)
-    return f"Closest names: {', '.join(map(quoted, found))}." if found else ""
+    matches = closest(name, names, n)
+    return f"Closest names: {', '.join(map(quoted, matches))}." if matches else ""

@@ -16,7 +16,7 @@ def stage(progress: Progress | None, begin: float, end: float) -> Progress | Non
     """Return a callback for one stage, which maps its 0 … 1 to ``begin`` … ``end`` of the whole work."""
     if progress is None:
         return None
-    return lambda done, what: progress(begin + (end - begin) * done, what)
+    return lambda fraction, what: progress(begin + (end - begin) * fraction, what)
 
 
 class CountedWork:

@@ -43,8 +43,8 @@ class Change:
     @property
     def ok(self) -> bool:
         """Whether it can be read, passes its conditions, and its external data has no errors."""
-        failed = bool(self.made and self.made.get("failed"))
-        return not self.error and not failed and (self.audit is None or self.audit.ok)
+        has_failed = bool(self.made and self.made.get("failed"))
+        return not self.error and not has_failed and (self.audit is None or self.audit.ok)
 
 
 def changes(
@@ -59,34 +59,34 @@ def changes(
             yield Change(path, what)
             continue
         try:
-            checked = VERBS["audit"].build(model=now).run()["audit"] if audit else None
+            audit_ = VERBS["audit"].build(model=now).run()["audit"] if audit else None
             if what == "added":
-                yield Change(path, what, "summary", VERBS["summary"].build(model=now, page=page).run(), checked)
+                yield Change(path, what, "summary", VERBS["summary"].build(model=now, page=page).run(), audit_)
                 continue
             with _former(root, base, path) as before:
                 verb = "compare" if fail else "diff"
-                made = VERBS["diff"].build(reference=before, candidate=now).run()
+                variables = VERBS["diff"].build(reference=before, candidate=now).run()
                 if fail:
-                    made |= VERBS["compare"].build(reference=before, candidate=now, fail=fail).run()
+                    variables |= VERBS["compare"].build(reference=before, candidate=now, fail=fail).run()
                 if page:
-                    parts = {"Diff": made["d"], **({"Errors": made["c"]} if fail else {})}
+                    parts = {"Diff": variables["d"], **({"Errors": variables["c"]} if fail else {})}
                     script = Script()
                     script.call("onnx_nb.report", page, parts, title=path, into="page")
-                    made |= script.run()
-                yield Change(path, what, verb, made, checked)
+                    variables |= script.run()
+                yield Change(path, what, verb, variables, audit_)
         except OnnxNbError as error:
             yield Change(path, what, error=str(error))
 
 
 def _changed(root: Path, base: str, paths: Sequence[str]) -> Iterator[tuple[str, What]]:
     """Yield models that changed, or whose data file in the same folder did."""
-    found = _git("diff", "--name-status", "--no-renames", "-z", base, "--", *paths).split(b"\0")
-    status = {_path_of(name): letter.decode()[:1] for letter, name in zip(found[::2], found[1::2], strict=False)}
+    words = _git("diff", "--name-status", "--no-renames", "-z", base, "--", *paths).split(b"\0")
+    status = {_path_of(name): letter.decode()[:1] for letter, name in zip(words[::2], words[1::2], strict=False)}
     models = {path: _STATUS.get(letter, "changed") for path, letter in status.items() if path.endswith(".onnx")}
     others = {path for path, letter in status.items() if path not in models and letter != "D"}
     for folder in {PurePosixPath(path).parent for path in others}:
-        listed = _git("ls-files", "-z", "--", str(root / folder), root=root).split(b"\0")
-        for path in map(_path_of, listed):
+        names = _git("ls-files", "-z", "--", str(root / folder), root=root).split(b"\0")
+        for path in map(_path_of, names):
             is_model = path.endswith(".onnx") and path not in models and PurePosixPath(path).parent == folder
             if is_model and others & {str(folder / name) for name in _data_files(root / path)}:
                 models[path] = "changed"
@@ -128,21 +128,21 @@ def _former(root: Path, base: str, path: str) -> Iterator[str]:
 def _write(root: Path, base: str, path: str, target: Path) -> None:
     with target.open("wb") as file:
         command = ["git", "-C", str(root), "cat-file", "--filters", f"{base}:{path}"]
-        done = subprocess.run(command, check=False, stdout=file, stderr=subprocess.PIPE)
-    if done.returncode:
+        process = subprocess.run(command, check=False, stdout=file, stderr=subprocess.PIPE)
+    if process.returncode:
         target.unlink()  # as missing as it is in the revision
 
 
 def _git(*words: str, root: Path | None = None) -> bytes:
     try:
         command = ["git", *(["-C", str(root)] if root else []), *words]
-        done = subprocess.run(command, check=False, capture_output=True)
+        process = subprocess.run(command, check=False, capture_output=True)
     except FileNotFoundError as error:
         raise OnnxNbError("git is not installed here.", advice="Install it, or use onnx-nb diff OLD NEW.") from error
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
+    if process.returncode:
+        said = process.stderr.decode(errors="replace").strip().partition("\n")[0]
         raise OnnxNbError(f"git {words[0]} failed: {said}.", advice="Run this in a repository, with a revision it has.")
-    return done.stdout
+    return process.stdout
 
 
 # --- output ----------------------------------------------------------------------------------------------------------
@@ -168,22 +168,22 @@ def picture_of(change: Change) -> str:
     """Return the Mermaid picture of a change."""
     from onnx_nb.drawing.mermaid import picture
 
-    made = change.made or {}
-    return picture(made.get("d") or made.get("summary"))
+    variables = change.made or {}
+    return picture(variables.get("d") or variables.get("summary"))
 
 
 def entry_of(change: Change) -> dict[str, Any]:
     """Return a change as plain JSON."""
     from onnx_nb.cli.record import record
 
-    made = change.made or {}
+    variables = change.made or {}
     return {
         "path": path_text(change.path),
         "what": change.what,
         "ok": change.ok,
         "error": change.error or None,
-        "summary": record("summary", made) if "summary" in made else None,
-        "diff": record("diff", made) if "d" in made else None,
-        "compare": record("compare", made) if "c" in made else None,
+        "summary": record("summary", variables) if "summary" in variables else None,
+        "diff": record("diff", variables) if "d" in variables else None,
+        "compare": record("compare", variables) if "c" in variables else None,
         "audit": record("audit", {"audit": change.audit}) if change.audit is not None else None,
     }

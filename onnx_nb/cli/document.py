@@ -99,11 +99,11 @@ def _aligned(table: Table, width: int | None) -> str:
         widths[widest] -= 1
 
     def line(cells: Sequence[str]) -> str:
-        placed = (
+        padding = (
             _middle_out(cell, w).ljust(w) if at < table.left else cell.rjust(w)
             for at, (cell, w) in enumerate(zip(cells, widths, strict=True))
         )
-        return f"  {'  '.join(placed)}".rstrip()
+        return f"  {'  '.join(padding)}".rstrip()
 
     lines = ["", click.style(table.title, bold=True)] if table.title else [""]
     lines += [click.style(line(table.heads), dim=True)] if any(table.heads) else []
@@ -147,7 +147,7 @@ def _row(cells: Iterable[str]) -> str:
 def _escaped(text: str) -> str:
     """Return text that Markdown shows as it is: no links, mentions, images or HTML of a stranger's model."""
     plain = shortened(printable(text), 300)
-    return "".join(f"&#{ord(each)};" if each in "&<>|`*_[]()!#@~\\$:" else each for each in plain)
+    return "".join(f"&#{ord(letter)};" if letter in "&<>|`*_[]()!#@~\\$:" else letter for letter in plain)
 
 
 # --- verbs -----------------------------------------------------------------------------------------------------------
@@ -162,40 +162,40 @@ def _bar(share: float, width: int = 20) -> str:
     return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
 
 
-def of_summary(made: Mapping[str, Any]) -> list[Block]:
+def of_summary(values: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a `Summary`."""
-    found: Summary = made["summary"]
-    opsets = ", ".join(f"{domain or 'onnx'} {version}" for domain, version in found.opsets)
-    facts = [count_text(found.nodes, "node"), f"{scaled_text(found.parameters)} parameters", bytes_text(found.nbytes)]
-    facts += [f"opset {opsets}", *([found.producer] if found.producer else [])]
-    blocks: list[Block] = [Text(found.name or "model", "title"), Text(" · ".join(facts))]
-    blocks += [_ports("Inputs", found.inputs), _ports("Outputs", found.outputs)]
-    if found.cost:
-        numbers = (("MACs", found.macs), ("FLOPs", found.flops), ("activations, bytes", found.activation_bytes))
-        known = [(name, scaled_text(number)) for name, number in numbers if number is not None]
-        blocks.append(Table("Cost of a run", ("", ""), known))
-        for cache in found.caches:
+    model: Summary = values["summary"]
+    opsets = ", ".join(f"{domain or 'onnx'} {version}" for domain, version in model.opsets)
+    facts = [count_text(model.nodes, "node"), f"{scaled_text(model.parameters)} parameters", bytes_text(model.nbytes)]
+    facts += [f"opset {opsets}", *([model.producer] if model.producer else [])]
+    blocks: list[Block] = [Text(model.name or "model", "title"), Text(" · ".join(facts))]
+    blocks += [_ports("Inputs", model.inputs), _ports("Outputs", model.outputs)]
+    if model.cost:
+        numbers = (("MACs", model.macs), ("FLOPs", model.flops), ("activations, bytes", model.activation_bytes))
+        costs = [(name, scaled_text(number)) for name, number in numbers if number is not None]
+        blocks.append(Table("Cost of a run", ("", ""), costs))
+        for cache in model.caches:
             curve = ", ".join(f"{bytes_text(row['nbytes'])} at {row['tokens']:,}" for row in cache.rows())
             blocks.append(Text(f"  KV cache: {curve} tokens ({cache.length})"))
-        if found.unbound:
-            sizes = " ".join(f"--shape {name}=1" for name in found.unbound[:4])
+        if model.unbound:
+            sizes = " ".join(f"--shape {name}=1" for name in model.unbound[:4])
             blocks.append(Text(f"  Dimensions without a size count as unknown: add {sizes}", "faint"))
-    most = max((row.count for row in found.op_counts), default=1)
-    rows = [(row.op, row.domain, _bar(row.count / most), f"{row.count:,}") for row in found.op_counts]
-    if not any(row.domain for row in found.op_counts):
+    most = max((row.count for row in model.op_counts), default=1)
+    rows = [(row.op, row.domain, _bar(row.count / most), f"{row.count:,}") for row in model.op_counts]
+    if not any(row.domain for row in model.op_counts):
         rows = [(op, bar, count) for op, _, bar, count in rows]  # type: ignore[misc]
     if rows:
         blocks.append(Table("Operators", ("",) * len(rows[0]), rows, left=len(rows[0]) - 1))
-    if len(found.by_dtype) > 1:
-        types = [(row.dtype, f"{row.parameters:,}", bytes_text(row.nbytes)) for row in found.by_dtype]
+    if len(model.by_dtype) > 1:
+        types = [(row.dtype, f"{row.parameters:,}", bytes_text(row.nbytes)) for row in model.by_dtype]
         blocks.append(Table("Weights by type", ("", "elements", "bytes"), types))
-    if found.scopes:
+    if model.scopes:
         scopes = [
             (row.scope, row.cls, "?" if row.macs is None else scaled_text(row.macs), scaled_text(row.parameters))
-            for row in found.scopes
+            for row in model.scopes
         ]
         blocks.append(Table("Scopes", ("", "", "MACs", "parameters"), scopes, left=2))
-    blocks += [Text(message, "bad") for _, message in found.faults]
+    blocks += [Text(message, "bad") for _, message in model.faults]
     return blocks
 
 
@@ -205,77 +205,79 @@ def of_model(model: Model, path: Any) -> list[Block]:
     size = bytes_text(model.nbytes)
     text = f"Wrote {path}: {nodes}, {size}" if path else f"{nodes}, {size}; -o FILE writes it"
     ports = [
-        Table(title, ("", "", ""), [(each.name, each.dtype, shape_text(each.shape or ())) for each in values], left=3)
+        Table(title, ("", "", ""), [(port.name, port.dtype, shape_text(port.shape or ())) for port in values], left=3)
         for title, values in (("Inputs", model.inputs), ("Outputs", model.outputs))
     ]
     return [Text(text, "good" if path else ""), *ports]
 
 
-def of_extract(made: Mapping[str, Any]) -> list[Block]:
+def of_extract(values: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a submodel."""
-    return of_model(made["submodel"], made.get("file"))
+    return of_model(values["submodel"], values.get("file"))
 
 
-def of_reduce(made: Mapping[str, Any]) -> list[Block]:
+def of_reduce(values: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a `Reduction`."""
-    found: Reduction = made["reduction"]
+    search: Reduction = values["reduction"]
     rows = [
-        (each.phase, each.result, each.why, f"{each.nodes:,}", f"{each.inputs:,}", duration_text(each.seconds))
-        for each in found.trials
+        (trial.phase, trial.result, trial.why, f"{trial.nodes:,}", f"{trial.inputs:,}", duration_text(trial.seconds))
+        for trial in search.trials
     ]
-    looks: list[Look] = ["bad" if each.result == "fails" else "" for each in found.trials]
-    blocks: list[Block] = [Text(found.message, "title")]
+    looks: list[Look] = ["bad" if trial.result == "fails" else "" for trial in search.trials]
+    blocks: list[Block] = [Text(search.message, "title")]
     blocks.append(Table("Calls of the check", ("", "", "", "nodes", "inputs", "time"), rows, looks, left=3))
-    if made.get("file"):
-        blocks.append(Text(f"Wrote {made['file']}: model.onnx, inputs.npz and run.py, which shows the failure", "good"))
+    if values.get("file"):
+        blocks.append(
+            Text(f"Wrote {values['file']}: model.onnx, inputs.npz and run.py, which shows the failure", "good")
+        )
     return blocks
 
 
-def of_simplify(made: Mapping[str, Any]) -> list[Block]:
+def of_simplify(values: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a `Simplification`."""
     from onnx_nb.analysis.simplify.rounds import rules
 
-    found: Simplification = made["s"]
-    look: Look = {"verified": "good", "wrong": "bad"}.get(found.verdict, "")  # type: ignore[assignment]
-    before, after = sum(found.before.values()), sum(found.after.values())
-    blocks: list[Block] = [Text(f"{before:,} → {after:,} nodes, {found.verdict}", look), Text(found.verification)]
-    known = rules()
-    uses = Counter(change.rule for change in found.changes)
-    blocks.append(Table("Changes", ("", "", ""), [(r, known[r], f"{n:,}") for r, n in uses.most_common()], left=2))
-    names = sorted({*found.before, *found.after}, key=lambda op: found.after.get(op, 0) - found.before.get(op, 0))
-    counts = [(op, found.before.get(op, 0), found.after.get(op, 0)) for op in names]
-    changed = [(op, f"{b:,}", f"{a:,}") for op, b, a in counts if a != b]
-    blocks.append(Table("Operators", ("", "before", "after"), changed))
-    left = [(each.op_type, each.node, each.why) for each in found.left]
+    s: Simplification = values["s"]
+    look: Look = {"verified": "good", "wrong": "bad"}.get(s.verdict, "")  # type: ignore[assignment]
+    before, after = sum(s.before.values()), sum(s.after.values())
+    blocks: list[Block] = [Text(f"{before:,} → {after:,} nodes, {s.verdict}", look), Text(s.verification)]
+    texts = rules()
+    uses = Counter(change.rule for change in s.changes)
+    blocks.append(Table("Changes", ("", "", ""), [(r, texts[r], f"{n:,}") for r, n in uses.most_common()], left=2))
+    names = sorted({*s.before, *s.after}, key=lambda op: s.after.get(op, 0) - s.before.get(op, 0))
+    counts = [(op, s.before.get(op, 0), s.after.get(op, 0)) for op in names]
+    differences = [(op, f"{b:,}", f"{a:,}") for op, b, a in counts if a != b]
+    blocks.append(Table("Operators", ("", "before", "after"), differences))
+    left = [(node.op_type, node.node, node.why) for node in s.left]
     blocks.append(Table("Not folded", ("", "", ""), left, left=3))
-    if made.get("file"):
-        blocks.append(Text(f"Wrote {made['file']}", "good"))
+    if values.get("file"):
+        blocks.append(Text(f"Wrote {values['file']}", "good"))
     return blocks
 
 
 _SIGNS: Final[Mapping[str, tuple[str, Look]]] = {"added": ("+", "good"), "removed": ("-", "bad"), "changed": ("~", "")}
 
 
-def of_diff(made: Mapping[str, Any]) -> list[Block]:
+def of_diff(values: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a `Diff`."""
-    found: Diff = made["d"]
-    title = found.message[:1].upper() + found.message[1:]
-    rows = [(_SIGNS[each.what][0], each.kind, each.message) for each in found.changes]
-    looks = [_SIGNS[each.what][1] for each in found.changes]
-    return [Text(title, "good" if not found else "title"), Table("", ("", "", ""), rows, looks, left=3)]
+    diff: Diff = values["d"]
+    title = diff.message[:1].upper() + diff.message[1:]
+    rows = [(_SIGNS[change.what][0], change.kind, change.message) for change in diff.changes]
+    looks = [_SIGNS[change.what][1] for change in diff.changes]
+    return [Text(title, "good" if not diff else "title"), Table("", ("", "", ""), rows, looks, left=3)]
 
 
-def of_compare(made: Mapping[str, Any]) -> list[Block]:
+def of_compare(values: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a `Comparison`, and of the points that failed."""
-    found: Comparison = made["c"]
-    blocks: list[Block] = [Text(found.message, "title"), Text(repr(found), "faint")]
+    c: Comparison = values["c"]
+    blocks: list[Block] = [Text(c.message, "title"), Text(repr(c), "faint")]
     # errors as the models run: these are what --fail looks at
-    known = [point for point in found.ranked("cumulative") if point.error_size("cumulative") is not None]
-    blocks.append(_points("Worst points", [point for point in known if not point.errors("cumulative").is_equal]))
-    blocks.append(_points("Outputs", [point for point in known if point.output]))
-    if (failed := made.get("failed")) is not None:
-        text = f"{count_text(len(failed), 'point')} of {len(found.points):,} failed" if failed else "No point failed"
-        blocks += [Text(""), Text(text, "bad" if failed else "good"), _points("Failed", failed)]
+    points = [point for point in c.ranked("cumulative") if point.error_size("cumulative") is not None]
+    blocks.append(_points("Worst points", [point for point in points if not point.errors("cumulative").is_equal]))
+    blocks.append(_points("Outputs", [point for point in points if point.output]))
+    if (misses := values.get("failed")) is not None:
+        text = f"{count_text(len(misses), 'point')} of {len(c.points):,} failed" if misses else "No point failed"
+        blocks += [Text(""), Text(text, "bad" if misses else "good"), _points("Failed", misses)]
     return blocks
 
 
@@ -284,20 +286,20 @@ def _points(title: str, points: Sequence[Point]) -> Table:
     rows = []
     has_own = any(point.error_size("isolated") is not None for point in points)
     for point in points:
-        errors, own = point.errors("cumulative"), point.error_size("isolated")
+        errors, isolated = point.errors("cumulative"), point.error_size("isolated")
         numbers = [(errors.max_abs, 3), (errors.rel_l2, 2), (errors.sqnr, 3), (errors.cosine, 5)]
         texts = [number_text(number, digits) for number, digits in numbers]
-        texts += ["" if own is None else number_text(own.rel_l2, 2)] if has_own else []
+        texts += ["" if isolated is None else number_text(isolated.rel_l2, 2)] if has_own else []
         rows.append((point.name, point.op_type, *texts, f"{errors.mismatches:,}" if errors.mismatches else ""))
     heads = ["", "", "max |Δ|", "‖Δ‖/‖x‖", "SQNR, dB", "cosine", *(["its own"] if has_own else []), "NaN, Inf"]
     return Table(title, heads, rows, left=2)
 
 
-def of_capture(made: Mapping[str, Any]) -> list[Block]:
+def of_capture(values: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a `Capture`."""
-    found: Capture = made["capture"]
+    capture: Capture = values["capture"]
     rows, looks = [], []
-    for row in found.rows():
+    for row in capture.rows():
         numbers = [row.get(key) for key in ("min", "max", "mean", "std")]
         texts = ["" if n is None or math.isnan(n) else number_text(float(n), 3) for n in numbers]
         bad = sum(row[key] or 0 for key in ("nan", "posinf", "neginf"))
@@ -305,12 +307,12 @@ def of_capture(made: Mapping[str, Any]) -> list[Block]:
         rows.append((row["name"], row["op_type"], row["dtype"], shape, *texts, f"{bad:,}" if bad else ""))
         looks.append("bad" if bad else "")
     heads = ("", "", "", "", "min", "max", "mean", "std", "NaN, Inf")
-    return [Text(repr(found), "title"), Table("", heads, rows, looks, left=4)]  # type: ignore[arg-type]
+    return [Text(repr(capture), "title"), Table("", heads, rows, looks, left=4)]  # type: ignore[arg-type]
 
 
-def of_profile(made: Mapping[str, Any]) -> list[Block]:
+def of_profile(values: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a `Profile`."""
-    found: Profile = made["p"]
+    p: Profile = values["p"]
 
     def times(row: Mapping[str, Any]) -> tuple[str, ...]:
         return duration_text(row["seconds"]), f"± {duration_text(row['spread'])}", f"{row['share']:.1%}"
@@ -320,40 +322,40 @@ def of_profile(made: Mapping[str, Any]) -> list[Block]:
         cells = [(*(str(row[name]) for name in columns), _bar(row["share"] / most, 12), *times(row)) for row in rows]
         return Table(head, ("",) * (len(columns) + 1) + ("time", "", "share"), cells, left=len(columns) + 1)
 
-    blocks: list[Block] = [Text(found.message, "title")]
-    blocks += [Text(note) for note in found.notes]
-    runs = f"{count_text(len(found.run_seconds), 'run')}; loaded in {duration_text(found.load_seconds)}"
-    blocks.append(Text(f"{runs}, first run {duration_text(found.first_run_seconds)}", "faint"))
-    blocks.append(measured("Operators", found.rows("operator"), "op"))
-    scopes = [row for row in found.rows("scope") if row["scope"]]
+    blocks: list[Block] = [Text(p.message, "title")]
+    blocks += [Text(note) for note in p.notes]
+    runs = f"{count_text(len(p.run_seconds), 'run')}; loaded in {duration_text(p.load_seconds)}"
+    blocks.append(Text(f"{runs}, first run {duration_text(p.first_run_seconds)}", "faint"))
+    blocks.append(measured("Operators", p.rows("operator"), "op"))
+    scopes = [row for row in p.rows("scope") if row["scope"]]
     blocks.append(measured("Scopes", scopes, "scope", "class"))
-    blocks.append(measured("Kernels", found.rows("kernel"), "kernel", "op"))
-    providers = found.rows("provider")
+    blocks.append(measured("Kernels", p.rows("kernel"), "kernel", "op"))
+    providers = p.rows("provider")
     blocks.append(measured("Providers", providers if len(providers) > 1 else [], "provider"))
     return blocks
 
 
-def of_audit(made: Mapping[str, Any]) -> list[Block]:
+def of_audit(values: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of an `Audit`."""
-    found: Audit = made["audit"]
-    blocks: list[Block] = [Text(repr(found), "good" if found.ok else "bad")]
+    audit: Audit = values["audit"]
+    blocks: list[Block] = [Text(repr(audit), "good" if audit.ok else "bad")]
     files = [
         (file.location, f"{file.tensors:,}", *(bytes_text(n or 0) for n in (file.nbytes, file.padding, file.orphan)))
-        for file in found.files
+        for file in audit.files
     ]
     blocks.append(Table("Files", ("", "tensors", "size", "padding", "unused"), files))
-    blocks += [Text(str(problem), "bad" if problem.severity == "error" else "") for problem in found.problems]
+    blocks += [Text(str(problem), "bad" if problem.severity == "error" else "") for problem in audit.problems]
     return blocks
 
 
-def of_page(made: Mapping[str, Any]) -> list[Block]:
+def of_page(values: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a page."""
-    return [Text(f"Wrote {made['page']}", "good")]
+    return [Text(f"Wrote {values['page']}", "good")]
 
 
-def of_show(made: Mapping[str, Any]) -> list[Block]:
+def of_show(values: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a page that may have been opened."""
-    return [Text(str(made["page"]))]
+    return [Text(str(values["page"]))]
 
 
 BLOCKS: Final[Mapping[str, Callable[[Mapping[str, Any]], list[Block]]]] = {

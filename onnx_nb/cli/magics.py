@@ -96,15 +96,15 @@ def _parsed(shell: InteractiveShell, command: click.Command, line: str) -> dict[
 
 
 def _run(shell: InteractiveShell, verb: Verb, command: click.Command, line: str) -> Any:
-    given = _parsed(shell, command, line)
-    if given is None:
+    values = _parsed(shell, command, line)
+    if values is None:
         return None
-    name, code = given.pop("name"), given.pop("code")
-    script = verb.build(**given)
-    made = _made(shell, script, verb.result, name, code=code)
-    if made.get("failed"):
-        print(f"failed: {', '.join(point.name for point in made['failed'])}")  # noqa: T201
-    return made.get("view", made.get(name or verb.result))
+    name, code = values.pop("name"), values.pop("code")
+    script = verb.build(**values)
+    variables = _made(shell, script, verb.result, name, code=code)
+    if variables.get("failed"):
+        print(f"failed: {', '.join(point.name for point in variables['failed'])}")  # noqa: T201
+    return variables.get("view", variables.get(name or verb.result))
 
 
 def _made(shell: InteractiveShell, script: Script, result: str, name: str | None, *, code: bool) -> dict[str, Any]:
@@ -118,14 +118,14 @@ def _made(shell: InteractiveShell, script: Script, result: str, name: str | None
         return {}
     try:
         with _progress() as progress:
-            made = script.run(shell.user_ns, progress)
+            variables = script.run(shell.user_ns, progress)
     except OnnxNbError as error:
         raise UsageError(str(error)) from error
     except KeyboardInterrupt:
         raise UsageError("interrupted; nothing was assigned.") from None
     if name:
-        shell.user_ns[name] = made[name]
-    return made
+        shell.user_ns[name] = variables[name]
+    return variables
 
 
 def _progress() -> contextlib.AbstractContextManager[Progress]:
@@ -133,10 +133,10 @@ def _progress() -> contextlib.AbstractContextManager[Progress]:
     output: Any = display.DisplayHandle()
     calls = itertools.count()
 
-    def draw(done: float, what: str) -> None:
-        shown = {"text/plain": f"{done:4.0%}  {what}"}
-        shown["text/html"] = f'<progress max="1" value="{done:.3f}"></progress> {html.escape(what)}'
-        (output.update if next(calls) else output.display)(shown, raw=True)
+    def draw(fraction: float, what: str) -> None:
+        content = {"text/plain": f"{fraction:4.0%}  {what}"}
+        content["text/html"] = f'<progress max="1" value="{fraction:.3f}"></progress> {html.escape(what)}'
+        (output.update if next(calls) else output.display)(content, raw=True)
 
     # an output cannot be taken back, only emptied
     return shown_progress(draw, lambda: output.update({"text/html": "", "text/plain": ""}, raw=True))
@@ -161,27 +161,27 @@ def _export_command() -> click.Command:
 
 
 def _export(shell: InteractiveShell, command: click.Command, line: str, cell: str) -> Any:
-    given = _parsed(shell, command, line)
-    if given is None:
+    values = _parsed(shell, command, line)
+    if values is None:
         return None
     before, module = _last_expression(shell, cell)
     script = Script()
-    named = [text.partition("=") for text in given["inputs"] if re.match(r"\w+=[^=]", text)]
-    args = tuple(Source(text) for text in given["inputs"] if not re.match(r"\w+=[^=]", text))
-    kwargs = {name: Source(text) for name, _, text in named}
-    options = {key: given[key] for key in ("exporter", "opset")}
+    keywords = [text.partition("=") for text in values["inputs"] if re.match(r"\w+=[^=]", text)]
+    args = tuple(Source(text) for text in values["inputs"] if not re.match(r"\w+=[^=]", text))
+    kwargs = {name: Source(text) for name, _, text in keywords}
+    options = {key: values[key] for key in ("exporter", "opset")}
     model = script.call("onnx_nb.export", Source("module"), Source(repr(args)), kwargs=kwargs, **options, into="model")
-    if given["save"]:
-        script.call(f"{model}.save", given["save"], into="file")
+    if values["save"]:
+        script.call(f"{model}.save", values["save"], into="file")
     source = f"{before}module = {module}\n"
-    if given["code"]:
+    if values["code"]:
         imports, _, calls = script.code().partition("\n\n")
         print(f"{imports}\n\n{source}{calls}")  # noqa: T201
         return None
     shell.user_ns.pop("module", None)
     if not shell.run_cell(source, silent=False, store_history=False).success:
         return None  # IPython has printed the traceback
-    return _made(shell, script, "model", given["name"], code=False).get(given["name"] or "model")
+    return _made(shell, script, "model", values["name"], code=False).get(values["name"] or "model")
 
 
 def _last_expression(shell: InteractiveShell, cell: str) -> tuple[str, str]:
@@ -204,12 +204,12 @@ def _last_expression(shell: InteractiveShell, cell: str) -> tuple[str, str]:
 
 def _complete(shell: InteractiveShell, event: Any) -> list[str]:
     """Return what may follow: options, choices, files, variables, tensors of the model that the line names."""
-    found = _LINE.search(event.text_until_cursor)
-    verb = MAGICS.get(found[1]) if found else None
-    if found is None or (verb is None and found[1] != EXPORT):
+    match = _LINE.search(event.text_until_cursor)
+    verb = MAGICS.get(match[1]) if match else None
+    if match is None or (verb is None and match[1] != EXPORT):
         return []
-    command = _command(found[1], [*verb.params, *_COMMON], verb.help) if verb else _export_command()
-    *words, incomplete = re.split(r"\s+", found[2])
+    command = _command(match[1], [*verb.params, *_COMMON], verb.help) if verb else _export_command()
+    *words, incomplete = re.split(r"\s+", match[2])
     quote = incomplete[:1] if incomplete[:1] in ("'", '"') else ""
     plain = [word.strip("'\"") for word in words]
     completion = ShellComplete(command, {"obj": shell.user_ns}, str(command.name), "")
@@ -224,5 +224,5 @@ def _complete(shell: InteractiveShell, event: Any) -> list[str]:
 
 def _files(begin: str) -> list[str]:
     """Return folders and models whose path begins with a text."""
-    found = sorted(glob.glob(f"{glob.escape(os.path.expanduser(begin))}*"))  # noqa: PTH111, PTH207 (as it was written)
-    return [f"{path}/" if os.path.isdir(path) else path for path in found][:200]  # noqa: PTH112
+    paths = sorted(glob.glob(f"{glob.escape(os.path.expanduser(begin))}*"))  # noqa: PTH111, PTH207 (as it was written)
+    return [f"{path}/" if os.path.isdir(path) else path for path in paths][:200]  # noqa: PTH112

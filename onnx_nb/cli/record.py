@@ -78,14 +78,14 @@ _WRITING: Final = ("extract", "reduce", "simplify")
 """Verbs that write a file."""
 
 
-def record(command: str, made: Mapping[str, Any]) -> dict[str, Any]:
+def record(command: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a verb made as plain JSON."""
     kind, variable, _ = _VERBS[command]
-    result = made.get(variable)
+    result = variables.get(variable)
     fields = {} if kind is None else _plain(result)
-    page = {"page": made["page"]} if "page" in made else {}
-    file = {"file": made.get("file")} if command in _WRITING else {}
-    return {**head(command), **fields, **_plain({**_more(command, result, made), **file, **page})}
+    page = {"page": variables["page"]} if "page" in variables else {}
+    file = {"file": variables.get("file")} if command in _WRITING else {}
+    return {**head(command), **fields, **_plain({**_more(command, result, variables), **file, **page})}
 
 
 def head(command: str) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def head(command: str) -> dict[str, Any]:
     return {"format": FORMAT, "command": command, "onnx_nb": onnx_nb.__version__}
 
 
-def _more(command: str, result: Any, made: Mapping[str, Any]) -> dict[str, Any]:
+def _more(command: str, result: Any, variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that are no attributes of a result."""
     if command == "summary":
         problems = [{"kind": kind, "message": message} for kind, message in result.faults]
@@ -103,9 +103,9 @@ def _more(command: str, result: Any, made: Mapping[str, Any]) -> dict[str, Any]:
         nodes = len(model.proto.graph.node)
         return {"inputs": model.inputs, "outputs": model.outputs, "nodes": nodes, "bytes": model.nbytes}
     if command == "compare":
-        first, failed = result.first_divergent(), made.get("failed")
-        failed = None if failed is None else [point.name for point in failed]
-        return {"first_divergent": first and first.name, "failed": failed, "points": result.rows()}
+        first, names = result.first_divergent(), variables.get("failed")
+        names = None if names is None else [point.name for point in names]
+        return {"first_divergent": first and first.name, "failed": names, "points": result.rows()}
     if command == "capture":
         return {"feeds": result.feeds, "values": result.rows()}
     if command == "profile":
@@ -179,7 +179,7 @@ def _object(types: Mapping[str, Any], command: str = "") -> dict[str, Any]:
 
 def _types(kind: type) -> dict[str, Any]:
     """Return the type of each field of a class, from the annotations of its attributes and properties."""
-    names = {listed.__name__: listed for listed in _OBJECTS} | {"Mapping": Mapping, "Sequence": Sequence}
+    names = {class_.__name__: class_ for class_ in _OBJECTS} | {"Mapping": Mapping, "Sequence": Sequence}
     hints: dict[str, Any] = {}
     for name, attribute in _fields(kind):
         member = inspect.getattr_static(kind, attribute, None)

@@ -36,8 +36,8 @@ class Call:
     into: str
 
     def __repr__(self) -> str:
-        written = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
-        call = f"{self.function}({', '.join(written)})"
+        arguments = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
+        call = f"{self.function}({', '.join(arguments)})"
         return f"{self.into} = {call}" if self.into else call
 
 
@@ -49,19 +49,19 @@ class Script:
 
     def call(self, function: str, *args: Any, into: str = "", **kwargs: Any) -> Source:
         """Add a call, without the keywords that are None or empty; return its result as source."""
-        given = {name: value for name, value in kwargs.items() if value is not None and value not in ((), {}, "")}
-        self.calls.append(Call(function, args, given, into))
+        options = {name: value for name, value in kwargs.items() if value is not None and value not in ((), {}, "")}
+        self.calls.append(Call(function, args, options, into))
         return Source(into)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a variable."""
 
-        def renamed(written: Any) -> Any:
-            if isinstance(written, Source):
-                return Source(new) if written == old else written
-            if isinstance(written, Mapping):
-                return {name: renamed(each) for name, each in written.items()}
-            return written
+        def renamed(argument: Any) -> Any:
+            if isinstance(argument, Source):
+                return Source(new) if argument == old else argument
+            if isinstance(argument, Mapping):
+                return {name: renamed(value) for name, value in argument.items()}
+            return argument
 
         for at, call in enumerate(self.calls):
             first, dot, rest = call.function.partition(".")
@@ -77,50 +77,50 @@ class Script:
 
     def run(self, variables: Mapping[str, Any] | None = None, progress: Progress | None = None) -> dict[str, Any]:
         """Run the calls; return their results by variable, that of the last one also as ``""``."""
-        known: dict[str, Any] = {**(variables or {})}
-        made: dict[str, Any] = {}
+        scope: dict[str, Any] = {**(variables or {})}
+        results: dict[str, Any] = {}
         for at, call in enumerate(self.calls):
             part = stage(progress, at / len(self.calls), (at + 1) / len(self.calls))
-            made[call.into] = made[""] = known[call.into] = _run(call, known, part)
-        return made
+            results[call.into] = results[""] = scope[call.into] = _run(call, scope, part)
+        return results
 
 
-def _run(call: Call, known: Mapping[str, Any], progress: Progress | None) -> Any:
-    function = _value(Source(call.function), known)
-    args = [_value(each, known) for each in call.args]
-    kwargs = {name: _value(each, known) for name, each in call.kwargs.items()}
+def _run(call: Call, scope: Mapping[str, Any], progress: Progress | None) -> Any:
+    function = _value(Source(call.function), scope)
+    args = [_value(value, scope) for value in call.args]
+    kwargs = {name: _value(value, scope) for name, value in call.kwargs.items()}
     if progress is not None and "progress" in inspect.signature(function).parameters:
         kwargs["progress"] = progress
     return function(*args, **kwargs)
 
 
-def _value(written: Any, known: Mapping[str, Any]) -> Any:
+def _value(argument: Any, scope: Mapping[str, Any]) -> Any:
     """Return the value of an argument: of source, of a call, of what has them inside, or itself."""
-    if isinstance(written, Call):
-        return _run(written, known, None)
-    if isinstance(written, Mapping):
-        return {name: _value(each, known) for name, each in written.items()}
-    if isinstance(written, tuple | list):
-        return type(written)(_value(each, known) for each in written)
-    if not isinstance(written, Source):
-        return written
-    modules = {name: importlib.import_module(name) for name in _MODULES if f"{name}." in written}
-    return eval(written, modules, known)  # noqa: S307 (ours, or what a person wrote into a cell)
+    if isinstance(argument, Call):
+        return _run(argument, scope, None)
+    if isinstance(argument, Mapping):
+        return {name: _value(part, scope) for name, part in argument.items()}
+    if isinstance(argument, tuple | list):
+        return type(argument)(_value(part, scope) for part in argument)
+    if not isinstance(argument, Source):
+        return argument
+    modules = {name: importlib.import_module(name) for name in _MODULES if f"{name}." in argument}
+    return eval(argument, modules, scope)  # noqa: S307 (ours, or what a person wrote into a cell)
 
 
 @contextlib.contextmanager
 def shown_progress(draw: Progress, erase: Callable[[], None]) -> Iterator[Progress]:
     """Return a callback that draws at most every tenth of a second, and erase at the end what was drawn."""
-    begun = drawn = time.monotonic() + _PATIENCE - _EVERY
+    start = last = time.monotonic() + _PATIENCE - _EVERY
 
-    def report(done: float, what: str) -> None:
-        nonlocal drawn
-        if time.monotonic() - drawn >= _EVERY:
-            drawn = time.monotonic()
-            draw(done, what)
+    def report(fraction: float, what: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _EVERY:
+            last = time.monotonic()
+            draw(fraction, what)
 
     try:
         yield report
     finally:
-        if drawn != begun:
+        if last != start:
             erase()

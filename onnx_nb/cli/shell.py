@@ -33,7 +33,7 @@ _COMMON: Final = (
     click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
 )
 _EXIT_CODE: Final = click.Option(["--exit-code"], is_flag=True, help="Exit with 1 if there are differences.")
-_SUMMARIZED: Final = ("summary", "diff", "compare", "simplify")
+_WITH_SUMMARY: Final = ("summary", "diff", "compare", "simplify")
 """Verbs that have a job summary."""
 
 
@@ -55,11 +55,11 @@ class _Verbs(click.Group):
 
 def command(verb: Verb) -> click.Command:
     """Return the command of a verb."""
-    common = [option for option in _COMMON if option.name != "github" or verb.name in _SUMMARIZED]
+    common = [option for option in _COMMON if option.name != "github" or verb.name in _WITH_SUMMARY]
     params = [*verb.params, *([_EXIT_CODE] if verb.name == "diff" else []), *common]
 
-    def run(**given: Any) -> int:
-        return _run(verb, **given)
+    def run(**values: Any) -> int:
+        return _run(verb, **values)
 
     brief = re.split(r"[.:,]", verb.help)[0]
     return click.Command(verb.name, callback=run, params=params, help=verb.help, short_help=brief)
@@ -73,48 +73,49 @@ def _run(
     debug: bool,  # noqa: ARG001 (main reads it from the line: an error may come before it is parsed)
     github: bool = False,
     exit_code: bool = False,
-    **given: Any,
+    **values: Any,
 ) -> int:
     from onnx_nb.cli.document import BLOCKS
 
-    script = verb.build(**given)
+    script = verb.build(**values)
     if code:
         click.echo(script.code())
         return 0
-    with _progress() as progress, warnings.catch_warnings(record=True) as warned:
+    with _progress() as progress, warnings.catch_warnings(record=True) as records:
         warnings.simplefilter("default")
-        made = script.run(progress=progress)
-    for each in warned:
-        if issubclass(each.category, UserWarning):
-            click.echo(_line(f"warning: {each.message}"), err=True)
+        variables = script.run(progress=progress)
+    for warning in records:
+        if issubclass(warning.category, UserWarning):
+            click.echo(_line(f"warning: {warning.message}"), err=True)
     if as_json:
         from onnx_nb.cli.record import record
 
-        _print_json(record(verb.name, made))
+        _print_json(record(verb.name, variables))
     else:
-        _print(BLOCKS[verb.name](made))
+        _print(BLOCKS[verb.name](variables))
     if github:
         from onnx_nb.drawing.mermaid import picture
 
         _summarize(
-            BLOCKS[verb.name](made), picture(made.get("d") or made.get("c") or made.get("s") or made.get("summary"))
+            BLOCKS[verb.name](variables),
+            picture(variables.get("d") or variables.get("c") or variables.get("s") or variables.get("summary")),
         )
-    return _status(verb.name, made, exit_code=exit_code)
+    return _status(verb.name, variables, exit_code=exit_code)
 
 
-def _status(name: str, made: dict[str, Any], *, exit_code: bool) -> int:
+def _status(name: str, variables: dict[str, Any], *, exit_code: bool) -> int:
     """Return the exit code of a run that came to its end."""
     match name:
         case "diff":
-            bad = exit_code and bool(made["d"])
+            bad = exit_code and bool(variables["d"])
         case "simplify":
-            bad = made["s"].verdict == "wrong"
-        case "reduce" if made["reduction"].interrupted:
+            bad = variables["s"].verdict == "wrong"
+        case "reduce" if variables["reduction"].interrupted:
             return INTERRUPTED
         case "audit":
-            bad = not made["audit"].ok
+            bad = not variables["audit"].ok
         case _:
-            bad = bool(made.get("failed"))
+            bad = bool(variables.get("failed"))
     return CHECK if bad else 0
 
 
@@ -150,9 +151,9 @@ def _progress() -> contextlib.AbstractContextManager[Progress | None]:
     if not sys.stderr.isatty():
         return contextlib.nullcontext()
 
-    def draw(done: float, what: str) -> None:
-        bar = "━" * round(done * 20)
-        click.echo(f"\r\x1b[2K{bar:╌<20} {done:4.0%}  {_line(what)[:50]}", err=True, nl=False)
+    def draw(fraction: float, what: str) -> None:
+        bar = "━" * round(fraction * 20)
+        click.echo(f"\r\x1b[2K{bar:╌<20} {fraction:4.0%}  {_line(what)[:50]}", err=True, nl=False)
 
     return shown_progress(draw, lambda: click.echo("\r\x1b[2K", err=True, nl=False))
 
@@ -265,9 +266,9 @@ program.add_command(
 
 def main(words: Sequence[str] | None = None, errors: IO[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    given = [*(sys.argv[1:] if words is None else words)]
+    arguments = [*(sys.argv[1:] if words is None else words)]
     color = False if os.environ.get("NO_COLOR") else None
-    debug = "--debug" in given
+    debug = "--debug" in arguments
 
     def fail(text: str, status: int) -> int:
         label = click.style("onnx-nb:", fg="red", bold=True)
@@ -275,7 +276,7 @@ def main(words: Sequence[str] | None = None, errors: IO[str] | None = None) -> i
         return status
 
     try:
-        found: Any = program.main(given, "onnx-nb", standalone_mode=False, color=color)
+        status_: Any = program.main(arguments, "onnx-nb", standalone_mode=False, color=color)
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
@@ -296,4 +297,4 @@ def main(words: Sequence[str] | None = None, errors: IO[str] | None = None) -> i
         if debug:
             raise
         return fail(f"{type(error).__name__}: {error} --debug shows where.", INTERNAL)
-    return int(found or 0)
+    return int(status_ or 0)

@@ -49,25 +49,27 @@ class ModelType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 o
 
     def convert(self, value: Any, _param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a variable, or an attribute or element of one, as source; else the path."""
-        known = _variables(ctx)
-        found = re.fullmatch(r"([^\W\d]\w*)(\.\w+|\[[^\[\]]+\])*", value)
-        if not found or found[1] not in known:
-            near = [name for name, each in known.items() if _is_model(each) and name[0] != "_"]
-            if found and found[0] == found[1] and near and not Path(value).exists():
+        variables = _variables(ctx)
+        match = re.fullmatch(r"([^\W\d]\w*)(\.\w+|\[[^\[\]]+\])*", value)
+        if not match or match[1] not in variables:
+            near = [name for name, value_ in variables.items() if _is_model(value_) and name[0] != "_"]
+            if match and match[0] == match[1] and near and not Path(value).exists():
                 from onnx_nb.analysis.formatting import closest_text
 
                 self.fail(f"there is no variable and no file {value!r}. {closest_text(value, near)}".rstrip())
             return value
         try:
-            eval(value, {}, known)  # noqa: S307 (a name that a person wrote into a cell)
+            eval(value, {}, variables)  # noqa: S307 (a name that a person wrote into a cell)
         except (AttributeError, LookupError, NameError, SyntaxError, TypeError):
             return value  # model.onnx where model is a variable
         return Source(value)
 
     def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Complete variables and files."""
-        known = _variables(ctx).items()
-        names = [name for name, value in known if name.startswith(incomplete) and name[0] != "_" and _is_model(value)]
+        variables = _variables(ctx).items()
+        names = [
+            name for name, value in variables if name.startswith(incomplete) and name[0] != "_" and _is_model(value)
+        ]
         return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
 
 
@@ -98,11 +100,11 @@ class TensorType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 
 
         # a line that ends in an option without its value leaves the arguments before it unread
         words = [ctx.params.get("model"), ctx.params.get("reference"), *ctx.args]
-        given = next((MODEL.convert(word, None, ctx) for word in words if word), None)
-        if given is None:
+        source = next((MODEL.convert(word, None, ctx) for word in words if word), None)
+        if source is None:
             return []
         try:
-            model = load(eval(given, {}, _variables(ctx)) if isinstance(given, Source) else given)  # noqa: S307 (as above)
+            model = load(eval(source, {}, _variables(ctx)) if isinstance(source, Source) else source)  # noqa: S307 (as above)
         except (OnnxNbError, TypeError):
             return []  # the line has no model yet; running it says why
         names: Iterable[str] = scopes(Graph.of(model)).scope_path if self.scopes else Graph.of(model).value_names
@@ -120,12 +122,12 @@ class ShapeType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 o
             return value
         name, _, sizes = value.rpartition("=")
         try:
-            found = tuple(int(size) for size in re.split(r"[,x×]", sizes))
+            shape = tuple(int(size) for size in re.split(r"[,x×]", sizes))
         except ValueError:
-            found = ()
-        if not name or not found:
+            shape = ()
+        if not name or not shape:
             self.fail(f"{value!r} is no shape. Write NAME=SIZE or NAME=SIZE,SIZE,… such as batch=1 or x=1,3,224,224.")
-        return name, found[0] if len(found) == 1 else found
+        return name, shape[0] if len(shape) == 1 else shape
 
 
 class ConditionType(click.ParamType):  # type: ignore[type-arg]
@@ -216,8 +218,8 @@ def show(model: str, page: str | None = None, data_dir: str | None = None) -> Sc
 def view(model: str, data_dir: str | None = None) -> Script:
     """Load a model and show its summary and graph."""
     script = Script()
-    loaded = script.call("onnx_nb.load", model, data_dir=data_dir, into="model")
-    script.call("onnx_nb.ModelView", loaded, into="view")
+    whole = script.call("onnx_nb.load", model, data_dir=data_dir, into="model")
+    script.call("onnx_nb.ModelView", whole, into="view")
     return script
 
 
@@ -243,10 +245,10 @@ def extract(
     """Extract the part between tensors, or the part of a scope, as a model that runs."""
     script = Script()
     names = {"inputs": [*inputs], "outputs": [*outputs]}
-    given: dict[str, Any] = {name: each or None for name, each in names.items()}
+    ports: dict[str, Any] = {name: values or None for name, values in names.items()}
     running = infer_by_running or None
-    loaded = _loaded(script, model, data_dir)
-    part = script.call("onnx_nb.extract", loaded, **given, around=around, infer_by_running=running, into="submodel")
+    whole = _loaded(script, model, data_dir)
+    part = script.call("onnx_nb.extract", whole, **ports, around=around, infer_by_running=running, into="submodel")
     if save:
         script.call(f"{part}.save", save, into="file")
     return script
@@ -262,9 +264,9 @@ def reduce(
     a crash, is the failure. The folder has the smallest part, its inputs, and a script that shows the failure.
     """
     script = Script()
-    found = script.call("onnx_nb.reduce", _loaded(script, model, data_dir), check, feeds=feeds, into="reduction")
+    result = script.call("onnx_nb.reduce", _loaded(script, model, data_dir), check, feeds=feeds, into="reduction")
     if save:
-        script.call(f"{found}.save", save, into="file")
+        script.call(f"{result}.save", save, into="file")
     return script
 
 
@@ -330,14 +332,14 @@ def compare(
     A condition of --fail is a metric, a sign and a number, such as "sqnr < 30 dB", "cosine < 0.99" or "outside > 1 %".
     """
     script = Script()
-    found = script.call(
+    result = script.call(
         "onnx_nb.compare", reference, candidate, feeds=feeds, tensors=[*tensors] or None, rtol=rtol, atol=atol, into="c"
     )
     if save:
-        script.call(f"{found}.save", save, into="file")
+        script.call(f"{result}.save", save, into="file")
     if fail:
-        script.call(f"{found}.failed", *fail, outputs=outputs or None, into="failed")
-    return _paged(script, page, "Comparison", found)
+        script.call(f"{result}.failed", *fail, outputs=outputs or None, into="failed")
+    return _paged(script, page, "Comparison", result)
 
 
 def capture(
@@ -350,8 +352,8 @@ def capture(
 ) -> Script:
     """Run a model and take statistics of every tensor."""
     script = Script()
-    loaded = _loaded(script, model, data_dir)
-    result = script.call("onnx_nb.capture", loaded, feeds=feeds, tensors=[*tensors] or None, into="capture")
+    whole = _loaded(script, model, data_dir)
+    result = script.call("onnx_nb.capture", whole, feeds=feeds, tensors=[*tensors] or None, into="capture")
     return _paged(script, page, "Capture", result)
 
 
@@ -373,20 +375,20 @@ def profile(
     With --read it is not run: the file is what onnxruntime's own profiling wrote.
     """
     script = Script()
-    loaded = _loaded(script, model, data_dir)
+    whole = _loaded(script, model, data_dir)
     if read:
-        result = script.call("onnx_nb.types.Profile.read", read, loaded, warmup=warmup, into="p")
+        result = script.call("onnx_nb.types.Profile.read", read, whole, warmup=warmup, into="p")
     else:
         options = {"optimization": optimization, "threads": threads, "providers": [*providers] or None}
-        result = script.call("onnx_nb.profile", loaded, feeds=feeds, runs=runs, warmup=warmup, **options, into="p")
+        result = script.call("onnx_nb.profile", whole, feeds=feeds, runs=runs, warmup=warmup, **options, into="p")
     return _paged(script, page, "Profile", result)
 
 
 def audit(model: str, data_dir: str | None = None, page: str | None = None, *, checksums: bool = False) -> Script:
     """Check the external data of a model: every tensor's bytes against the files that hold them."""
     script = Script()
-    loaded = _loaded(script, model, data_dir)
-    result = script.call("onnx_nb.external_data.audit", loaded, checksums=checksums or None, into="audit")
+    whole = _loaded(script, model, data_dir)
+    result = script.call("onnx_nb.external_data.audit", whole, checksums=checksums or None, into="audit")
     return _paged(script, page, "External data", result)
 
 
@@ -414,7 +416,7 @@ def report(page: str, parts: Sequence[str], title: str = "", *, diff: bool = Fal
 
 def _stem(part: str, parts: Sequence[str]) -> str:
     """Return the title of a part: the name of its file, with its folder where two have the same."""
-    names = [Path(each).stem for each in parts]
+    names = [Path(path).stem for path in parts]
     return Path(part).stem if names.count(Path(part).stem) == 1 else str(Path(part).with_suffix(""))
 
 

@@ -115,10 +115,10 @@ def view_to_graphviz(
     """
     outline = Outline(model)
     styles, tensors = outline.styles, outline.numbers["tensor"]
-    for each in selection:
-        kind, number = str(each.get("kind")), each.get("id")
+    for target in selection:
+        kind, number = str(target.get("kind")), target.get("id")
         if kind in outline.numbers and not (isinstance(number, int) and 0 <= number < len(outline.names[kind])):
-            number = outline.numbers[kind].get(str(each.get("name")))  # nodes without a name only have a number
+            number = outline.numbers[kind].get(str(target.get("name")))  # nodes without a name only have a number
         if kind in outline.numbers and number is not None:
             outline.highlight(kind, number)
     styles |= {tensors[name]: "in" for name in inputs if name in tensors}
@@ -130,8 +130,8 @@ def view_to_graphviz(
                 styles.setdefault(value, "taken")
         styles |= {tensors[missing.name]: "missing" for missing in plan.missing}
         styles |= {tensors[name]: "redundant" for name in plan.redundant if name in tensors}
-    opened = outline.first_opening() if view.get("open") is None else outline.at_paths(view["open"])
-    return _Drawing(outline, opened, direction, theme).dot
+    spread = outline.first_opening() if view.get("open") is None else outline.at_paths(view["open"])
+    return _Drawing(outline, spread, direction, theme).dot
 
 
 class Box(NamedTuple):
@@ -156,8 +156,8 @@ class Outline:
     def __init__(self, model: ModelLike) -> None:
         self.graph = graph = Graph.opened(model)
         self.tree = tree = scopes(graph)
-        made = columns(graph.model)
-        self.column, self._strings = made.arrays, made.strings()
+        table = columns(graph.model)
+        self.column, self._strings = table.arrays, table.strings()
         self.inside = self.column["node_body"]
         """Scope that shows the bodies of each node, or the function that it calls; −1 for other nodes."""
         self.parent: list[int] = tree.scope_parent.tolist()
@@ -165,8 +165,8 @@ class Outline:
         self._boxes: list[dict[Box, None]] = [{} for _ in self.parent]
         """Nodes and scopes directly in each scope, in file order."""
         whole = [Box("scope", scope) for scope in range(len(self.parent))]
-        shown = np.flatnonzero(~graph.folded)
-        rows = np.stack([shown, tree.node_scope[shown], self.inside[shown]], axis=1)
+        nodes = np.flatnonzero(~graph.folded)
+        rows = np.stack([nodes, tree.node_scope[nodes], self.inside[nodes]], axis=1)
         for node, scope, inside in rows.tolist():
             box = Box("node", node) if inside < 0 else whole[inside]
             while scope >= 0 and box not in self._boxes[scope]:
@@ -188,12 +188,17 @@ class Outline:
         self.lit: dict[str, set[int]] = {"node": set(), "scope": set()}
         self.styles: dict[int, str] = {}
         """Value → its style: lit, in, out, taken, missing or redundant."""
-        self._used = {*graph.in_value.tolist(), *(v for each in graph.subgraphs[1:] for v in each.outputs.tolist())}
+        self._used = {
+            *graph.in_value.tolist(),
+            *(v for subgraph_ in graph.subgraphs[1:] for v in subgraph_.outputs.tolist()),
+        }
 
     @functools.cached_property
     def numbers(self) -> dict[str, dict[str, int]]:
         """Number of each tensor, node and scope by name; the first of equal names."""
-        return {kind: {name: at for at, name in [*enumerate(each)][::-1] if name} for kind, each in self.names.items()}
+        return {
+            kind: {name: at for at, name in [*enumerate(names)][::-1] if name} for kind, names in self.names.items()
+        }
 
     def owner(self, scope: int) -> int:
         """Return the node whose bodies a scope shows, or that calls the function it shows; −1 for other scopes."""
@@ -225,13 +230,13 @@ class Outline:
             *(Box("output", place) for place in range(0 if scope else len(graph.outputs))),
         ]
 
-    def open(self, opened: set[int]) -> int:
+    def open(self, spread: set[int]) -> int:
         """Open the given scopes and close the others; return the number of boxes, which excludes open scopes."""
         for scope, parent in enumerate(self.parent):
             above = self.front[parent] if scope else -1
-            self.front.append(above if above >= 0 or scope in opened or not scope else scope)
-        shown = [scope for scope, front in enumerate(self.front) if front < 0]
-        return sum(len(self.contents(scope)) for scope in shown) - len(shown) + 1
+            self.front.append(above if above >= 0 or scope in spread or not scope else scope)
+        insides = [scope for scope, front in enumerate(self.front) if front < 0]
+        return sum(len(self.contents(scope)) for scope in insides) - len(insides) + 1
 
     def first_opening(self) -> set[int]:
         """Return the scopes that are open at first: all in a small graph, else from the outside in, within `BUDGET`.
@@ -241,7 +246,7 @@ class Outline:
         """
         if self.graph.node_count <= FEW:
             return set(range(len(self.parent)))
-        opened, boxes, rank, inside, waiting = {0}, len(self.contents(0)), 0, 0, list[tuple[int, int]]()
+        spread, boxes, rank, inside, waiting = {0}, len(self.contents(0)), 0, 0, list[tuple[int, int]]()
         kinds, repeat, size = self.tree.scope_kind, self.tree.scope_repeat, self.column["scope_nodes"]
         while True:
             for scope in sorted(self.children(inside) if inside >= 0 else (), key=lambda child: -int(size[child])):
@@ -249,46 +254,46 @@ class Outline:
                 waiting += [(max(rank, last), scope)] if kinds[scope] != SIBLINGS else []
             waiting.sort(key=operator.itemgetter(0))
             if not waiting or (waiting[0][0] and boxes >= ENOUGH):
-                return opened
+                return spread
             rank, inside = waiting.pop(0)
             for scope in (inside, *(self.children(inside)[:1] if kinds[inside] == REPEAT else ())):
                 if boxes + len(self.contents(scope)) > BUDGET:
                     inside = -1
                     break
-                opened.add(scope)
+                spread.add(scope)
                 boxes += len(self.contents(scope))
                 inside = scope
 
     def at_paths(self, paths: Iterable[str]) -> set[int]:
         """Return the scopes named by a view's paths ("encoder/layer.0#12"); after "*" all except those named ("-…")."""
-        known = self.numbers["scope"] | {f"{path}#{scope}": scope for scope, path in enumerate(self.tree.scope_path)}
-        given = list(paths)
-        if given[:1] == ["*"]:
-            closed = {known.get(path.removeprefix("-"), 0) for path in given[1:]}
-            return {0} | set(range(len(self.parent))) - closed
-        return {0} | {known[path] for path in given if path in known}
+        numbers = self.numbers["scope"] | {f"{path}#{scope}": scope for scope, path in enumerate(self.tree.scope_path)}
+        names = list(paths)
+        if names[:1] == ["*"]:
+            exceptions = {numbers.get(path.removeprefix("-"), 0) for path in names[1:]}
+            return {0} | set(range(len(self.parent))) - exceptions
+        return {0} | {numbers[path] for path in names if path in numbers}
 
     def matching(self, patterns: Iterable[str]) -> set[int]:
         """Return the scopes whose paths match a pattern, and those around them; raise `OnnxNbError` without a match."""
-        opened, paths = {0}, self.tree.scope_path
+        spread, paths = {0}, self.tree.scope_path
         for pattern in [patterns] if isinstance(patterns, str) else patterns:
             glob = pattern.replace("[", "[[]")
-            found = self.at_paths([pattern]) - {0} if pattern != "*" else set()
-            found = found or {scope for scope, path in enumerate(paths) if fnmatch.fnmatchcase(path, glob)}
-            if not (found := found or set(self.tree.named(pattern))):
+            matches = self.at_paths([pattern]) - {0} if pattern != "*" else set()
+            matches = matches or {scope for scope, path in enumerate(paths) if fnmatch.fnmatchcase(path, glob)}
+            if not (matches := matches or set(self.tree.named(pattern))):
                 near = closest_text(pattern, paths) or _NAMES
                 raise OnnxNbError(f"no scope is called {quoted(pattern)}.", advice=near)
-            opened |= {around for scope in found for around in self.around(scope)}
-        return opened
+            spread |= {around for scope in matches for around in self.around(scope)}
+        return spread
 
     def find(self, name: str) -> tuple[str, int]:
         """Return kind and number of the tensor, else node, else scope with a name; raise `OnnxNbError` without any."""
         for kind, numbers in self.numbers.items():
             if name in numbers:
                 return kind, numbers[name]
-        if named := self.tree.named(name):
-            return "scope", named[0]
-        near = closest_text(name, [each for kind in ("scope", "node", "tensor") for each in self.numbers[kind]])
+        if matches := self.tree.named(name):
+            return "scope", matches[0]
+        near = closest_text(name, [label for kind in ("scope", "node", "tensor") for label in self.numbers[kind]])
         raise OnnxNbError(f"no tensor, node or scope of the model is called {quoted(name)}.", advice=near or _NAMES)
 
     def highlight(self, kind: str, number: int) -> None:
@@ -306,14 +311,17 @@ class Outline:
 
     def problems(self) -> dict[int, list[str]]:
         """Return the nodes that show a problem, with its message where there is one."""
-        graph, found = self.graph, dict[int, list[str]]()
+        graph, texts = self.graph, dict[int, list[str]]()
         unsaid = [(node, -1, "") for node in graph.problem_nodes.tolist()]
         unsaid += [(-1, value, "") for value in graph.problem_values.tolist()]
-        for node, value, message in [*unsaid, *((each.node, each.value, each.message) for each in graph.problems)]:
+        for node, value, message in [
+            *unsaid,
+            *((problem.node, problem.value, problem.message) for problem in graph.problems),
+        ]:
             ends = self.ends(value)[: 1 if graph.producer[value] >= 0 else None] if value >= 0 else []
             for at in [node] if node >= 0 else ends:
-                found.setdefault(at, []).extend([message] if message else [])
-        return found
+                texts.setdefault(at, []).extend([message] if message else [])
+        return texts
 
     def _string(self, name: str, row: int) -> str:
         return self._strings[int(self.column[name][row])]
@@ -330,7 +338,7 @@ class Outline:
                 text = self._string("value_literal", value) or kind.shape_text or kind.dtype or "constant"
                 pairs.append((name, text))
         attributes = filter(None, self._string("node_attributes", node).split(" · "))
-        pairs += [(key, value) for key, _, value in (each.partition(" ") for each in attributes)]
+        pairs += [(key, value) for key, _, value in (attribute.partition(" ") for attribute in attributes)]
         return op, note.strip(), pairs
 
     def scope_text(self, scope: int) -> tuple[str, str, list[str]]:
@@ -355,8 +363,8 @@ class Outline:
         """Return the name and the type of a tensor."""
         kind = self.graph.type_of(value)
         dtype = kind.dtype
-        for long, abbreviated in _SHORT if short else ():
-            dtype = dtype.replace(long, abbreviated, 1)
+        for long, abbreviation in _SHORT if short else ():
+            dtype = dtype.replace(long, abbreviation, 1)
         return self.graph.value_names[value], f"{kind.shape_text} {dtype}".strip()
 
     def is_open(self, box: Box) -> bool:
@@ -387,40 +395,42 @@ class Outline:
     def edges(self) -> list[Edge]:
         """Return an edge for each tensor and each box that reads it from outside the box."""
         graph, home = self.graph, self.home
-        found: dict[tuple[int, Box], Edge] = {}
+        by_end: dict[tuple[int, Box], Edge] = {}
         for value, target, subgraph in self._reads():
             # a body input is drawn in the body that it belongs to
             outer = home[graph.value_subgraph[value]] != home[subgraph] and graph.value_kind[value] != BODY_INPUT
             edge = (value, self.of_value(value), target, outer)
-            if edge[1] != target and outer < found.setdefault((value, target), edge)[-1]:
-                found[value, target] = edge
-        return list(found.values())
+            if edge[1] != target and outer < by_end.setdefault((value, target), edge)[-1]:
+                by_end[value, target] = edge
+        return list(by_end.values())
 
     def _reads(self) -> Iterator[tuple[int, Box, int]]:
         """Yield each value with a box that reads it, and the subgraph of the reader."""
         graph, tree = self.graph, self.tree
         front = [self.front[scope] for scope in tree.node_scope.tolist()]
-        maker, folded, hidden = graph.producer.tolist(), graph.folded.tolist(), graph.constant_values.tolist()
+        maker, skips, hides = graph.producer.tolist(), graph.folded.tolist(), graph.constant_values.tolist()
         read, ends = graph.in_value.tolist(), graph.in_ptr.tolist()
         for node in range(graph.node_count):
-            for value in () if folded[node] else read[ends[node] : ends[node + 1]]:
-                inside_closed = front[node] >= 0 and maker[value] >= 0 and front[maker[value]] == front[node]
-                if value < 0 or hidden[value] or inside_closed:
+            for value in () if skips[node] else read[ends[node] : ends[node + 1]]:
+                is_inner = front[node] >= 0 and maker[value] >= 0 and front[maker[value]] == front[node]
+                if value < 0 or hides[value] or is_inner:
                     continue
                 box = self.of_node(node)
                 if self.is_open(box):
                     readers = graph.consumers(value).tolist() if tree.scope_kind[box.id] == FUNCTION else []
-                    if any(box.id in self.around(int(tree.node_scope[each])) for each in readers if not folded[each]):
+                    if any(
+                        box.id in self.around(int(tree.node_scope[reader])) for reader in readers if not skips[reader]
+                    ):
                         continue  # nodes inside the open call read it
                     box = Box("enter", node)
                 yield value, box, int(graph.node_subgraph[node])
         # results of open bodies and calls, and the outputs of their nodes that they become
-        for subgraph, value, made in yields(graph):
+        for subgraph, value, result in yields(graph):
             inside = int(self.inside[graph.subgraphs[subgraph].owner_node])
-            if self.front[inside] < 0 and not (hidden[value] or hidden[made]):
-                yield value, Box("result", made), subgraph
+            if self.front[inside] < 0 and not (hides[value] or hides[result]):
+                yield value, Box("result", result), subgraph
         for place, value in enumerate(graph.outputs.tolist()):
-            if value >= 0 and not hidden[value]:
+            if value >= 0 and not hides[value]:
                 yield value, Box("output", place), int(graph.value_subgraph[value])
 
 
@@ -457,20 +467,20 @@ _SPACE = "&#160;"
 _BACKSLASH = "\\\u2060"
 """Backslash and an invisible word joiner: dot replaces "\\N" by the node's name, however it is escaped."""
 _CONTROL = re.compile("[\x00-\x1f\x7f\u2028\u2029\ufffe\uffff\ud800-\udfff]+")
-_CHOSEN = ("lit", "in", "out")
+_ENDS = ("lit", "in", "out")
 """Styles of tensors in the accent color."""
 
 
 class _Drawing:
     """One drawing: clusters and boxes first, then edges."""
 
-    def __init__(self, outline: Outline, opened: set[int], direction: str, theme: str) -> None:
+    def __init__(self, outline: Outline, spread: set[int], direction: str, theme: str) -> None:
         check_choice("direction", direction, Direction)
         check_choice("theme", theme, Theme)
         self._outline = outline
         self._color = color = {name: pair[theme == "dark"] for name, pair in _COLORS.items()}
         self._down = direction == "down"
-        count = outline.open(opened)
+        count = outline.open(spread)
         if count > BOX_LIMIT:
             raise OnnxNbError(
                 f"the drawing would have {count:,} boxes; dot may not finish with more than {BOX_LIMIT:,}.",
@@ -479,21 +489,21 @@ class _Drawing:
         self._edges = outline.edges()
         self._many = {value for value, n in Counter(edge[0] for edge in self._edges).items() if n > MANY}
         self._stubs: dict[Box, dict[str, int]] = {}
-        met: dict[tuple[str, Box], set[int]] = {}
+        values_at: dict[tuple[str, Box], set[int]] = {}
         for value, source, target, _ in self._edges:
-            met.setdefault(("o", source), set()).add(value)
-            met.setdefault(("i", target), set()).add(value)
+            values_at.setdefault(("o", source), set()).add(value)
+            values_at.setdefault(("i", target), set()).add(value)
             if value in self._many:
                 self._stubs.setdefault(source, {})[f"stub{value}"] = value
                 self._stubs.setdefault(target, {})[f"stub{value}_{target}"] = value
-        self._ends = {box for _, box in met}
+        self._ends = {box for _, box in values_at}
         self._ports: dict[tuple[str, Box], dict[int, int]] = {}
         """Value → its place in the node's own order, at each side of a node with several edges there."""
-        for (side, box), values in met.items():
+        for (side, box), values in values_at.items():
             if len(values) > 1 and box.kind == "node":
-                own = (outline.graph.node_inputs if side == "i" else outline.graph.node_outputs)(box.id).tolist()
-                ordered = (value for value in dict.fromkeys(own) if value in values)
-                self._ports[side, box] = {value: place for place, value in enumerate(ordered)}
+                ports = (outline.graph.node_inputs if side == "i" else outline.graph.node_outputs)(box.id).tolist()
+                order = (value for value in dict.fromkeys(ports) if value in values)
+                self._ports[side, box] = {value: place for place, value in enumerate(order)}
         self._lit = {*map(outline.of_node, outline.lit["node"]), *map(outline.of_scope, outline.lit["scope"])}
         self._problems: dict[Box, list[str]] = {}
         for node, messages in outline.problems().items():
@@ -546,8 +556,10 @@ class _Drawing:
         """Draw a node: a stripe in its color, its text, and ports where it has several edges."""
         outline, color = self._outline, self._color
         op, note, pairs = outline.node_text(box.id)
-        shown = pairs[:PAIRS] + [("", "…")] * (len(pairs) > PAIRS)
-        texts = [(f'<I><FONT COLOR="{color["dim"]}">{_text(k)}</FONT></I> ' if k else "") + _text(v) for k, v in shown]
+        entries = pairs[:PAIRS] + [("", "…")] * (len(pairs) > PAIRS)
+        texts = [
+            (f'<I><FONT COLOR="{color["dim"]}">{_text(k)}</FONT></I> ' if k else "") + _text(v) for k, v in entries
+        ]
         lines = [f"{_SPACE} ".join(texts[at : at + 2]) for at in range(0, len(texts), 2)]
         words = f'<TD CELLPADDING="4">{_table([self._heading(op, note, box), *(_small(line) for line in lines)])}</TD>'
         stripe = f'WIDTH="5" BGCOLOR="{color[CATEGORIES[category(*outline.operator(box.id))]]}"'
@@ -580,7 +592,7 @@ class _Drawing:
         color, value = self._color, int(self._outline.graph.outputs[box.id]) if box.kind == "output" else box.id
         name, kind = self._outline.value_text(value)
         sub = f"{_SPACE} {_text(kind)}" if kind else ""
-        lit = self._outline.styles.get(value) in _CHOSEN
+        lit = self._outline.styles.get(value) in _ENDS
         dot.node(
             str(box),
             label=f'<<FONT POINT-SIZE="11.5" COLOR="{color["background"]}"><B>{_text(name, 60)}</B>{sub}</FONT>>',
@@ -601,37 +613,37 @@ class _Drawing:
             name, kind = self._outline.value_text(value)
             style = self._outline.styles.get(value, "")
             bad = style == "missing" or self._outline.of_value(value).kind == "missing"
-            color = self._color["bad" if bad else "accent" if style in _CHOSEN else "dim"]
+            color = self._color["bad" if bad else "accent" if style in _ENDS else "dim"]
             dot.node(identifier, label=f"<{_small(_text(name, 24) or '?', color)}>", tooltip=_tooltip(name, kind))
 
     def _draw_edges(self) -> None:
-        named: set[int] = set()
+        labels: set[int] = set()
         for edge in self._edges:
             value, source, target, _ = edge
-            many, made, first = value in self._many, source.kind != "missing", value not in named
-            named.add(value)
+            many, starts, first = value in self._many, source.kind != "missing", value not in labels
+            labels.add(value)
             style, (name, kind) = self._edge_style(*edge), self._outline.value_text(value, short=True)
             tooltip = _tooltip(name, kind)
-            if first and many and made:
+            if first and many and starts:
                 tail = self._end("o", value, source)
                 self.dot.edge(tail, f"stub{value}", tooltip=tooltip, **style | {"arrowhead": "none"})
-            elif first and not many and not made:
+            elif first and not many and not starts:
                 self._draw_names(self.dot, {str(source): value})
             label = None
             if first and not many:  # type and name only at the first reader
                 mark = self._outline.styles.get(value, "")
                 words = _text(name if mark == "missing" else kind, 40)
                 words = f"{mark} {_SPACE}{words}" if mark in ("in", "out") else words
-                label = f"<{_SPACE}{f'<B>{words}</B>' if mark in _CHOSEN else words}>" if words else None
+                label = f"<{_SPACE}{f'<B>{words}</B>' if mark in _ENDS else words}>" if words else None
             tail = f"stub{value}_{target}" if many else self._end("o", value, source)
             self.dot.edge(tail, self._end("i", value, target), label=label, tooltip=tooltip, **style)
 
-    def _edge_style(self, value: int, source: Box, target: Box, dashed: bool) -> dict[str, str]:  # noqa: FBT001
+    def _edge_style(self, value: int, source: Box, target: Box, is_outer: bool) -> dict[str, str]:  # noqa: FBT001
         mark = self._outline.styles.get(value, "")
-        style = {"style": "dashed"} if dashed or mark in ("missing", "redundant") else {}
+        style = {"style": "dashed"} if is_outer or mark in ("missing", "redundant") else {}
         if mark == "missing" or (not mark and source.kind == "missing"):
             color, width = "bad", "2" if mark else "1"
-        elif mark in _CHOSEN or (mark == "taken" and target in self._lit):
+        elif mark in _ENDS or (mark == "taken" and target in self._lit):
             color, width = "accent", "1.6" if mark == "taken" else "2.4"
         else:
             return style
@@ -672,8 +684,8 @@ def _table(rows: Iterable[str]) -> str:
 
 
 def _small(words: str, color: str = "") -> str:
-    colored = f' COLOR="{color}"' if color else ""
-    return f'<FONT POINT-SIZE="10.5"{colored}>{words or _SPACE}</FONT>'
+    attribute = f' COLOR="{color}"' if color else ""
+    return f'<FONT POINT-SIZE="10.5"{attribute}>{words or _SPACE}</FONT>'
 
 
 def _text(words: str, limit: int = 40) -> str:

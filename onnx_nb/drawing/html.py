@@ -100,7 +100,7 @@ def bake(
     model: Model,
     *,
     statistics: bool = False,
-    captured: Capture | None = None,
+    capture: Capture | None = None,
     shown_overlay: Overlay | None = None,
     limit: int = STATISTICS_BYTES,
     progress: Progress | None = None,
@@ -110,29 +110,29 @@ def bake(
     With ``statistics`` every weight is read, and ``limit`` bytes of statistics are kept: those of ``captured``, then
     those of the largest weights; the page names the others. ``shown_overlay`` colors the page when it opens.
     """
-    replies, arrays = _replies(model, captured, stage(progress, 0.0, 0.0) if statistics else progress)
-    entries = captured_entries(captured) if statistics and captured is not None else []
+    replies, arrays = _replies(model, capture, stage(progress, 0.0, 0.0) if statistics else progress)
+    entries = captured_entries(capture) if statistics and capture is not None else []
     left_out = 0
     if statistics:
-        used = sum(array.nbytes for array in statistics_columns(entries).arrays.values()) if entries else 0
-        weights = weight_entries(model, limit=max(0, limit - used), progress=progress)
+        nbytes = sum(array.nbytes for array in statistics_columns(entries).arrays.values()) if entries else 0
+        weights = weight_entries(model, limit=max(0, limit - nbytes), progress=progress)
         entries, left_out = entries + weights, len(model.initializers) - len(weights)
     overlays = [("own", overlay(model, name)) for name in OWN]
-    if captured is not None:
-        overlays += [("captured", overlay(model, captured, label=label)) for label in (*COSTS, *STATISTICS)]
+    if capture is not None:
+        overlays += [("captured", overlay(model, capture, label=label)) for label in (*COSTS, *STATISTICS)]
     if shown_overlay is not None:
-        overlays = [(kind, made) for kind, made in overlays if made.label != shown_overlay.label]
+        overlays = [(kind, layer) for kind, layer in overlays if layer.label != shown_overlay.label]
         overlays.append(("shown", shown_overlay))
-    overlays = [(kind, made) for kind, made in overlays if np.isfinite(made.nodes).any()]
-    for number, (_, made) in enumerate(overlays):
-        arrays[f"overlay_{number}_nodes"], arrays[f"overlay_{number}_groups"] = made.nodes, made.scopes
-    about = [{"kind": kind, **made.to_json()} for kind, made in overlays]
-    packed = statistics_columns(entries, left_out=left_out, asked=statistics, overlays=about, **replies)
-    return Columns({**packed.arrays, **arrays}, packed.meta).to_bytes()
+    overlays = [(kind, layer) for kind, layer in overlays if np.isfinite(layer.nodes).any()]
+    for number, (_, layer) in enumerate(overlays):
+        arrays[f"overlay_{number}_nodes"], arrays[f"overlay_{number}_groups"] = layer.nodes, layer.scopes
+    about = [{"kind": kind, **layer.to_json()} for kind, layer in overlays]
+    table = statistics_columns(entries, left_out=left_out, asked=statistics, overlays=about, **replies)
+    return Columns({**table.arrays, **arrays}, table.meta).to_bytes()
 
 
 def _replies(
-    model: Model, captured: Capture | None, progress: Progress | None
+    model: Model, capture: Capture | None, progress: Progress | None
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the inspector's texts of each scope and node, equal ones once."""
     graph = Graph.opened(model)
@@ -140,7 +140,7 @@ def _replies(
     documentation: dict[str, int] = {}
     size = 0
     arrays: dict[str, NDArray[Any]] = {}
-    times = None if captured is None else overlay(model, captured, label="seconds")
+    times = None if capture is None else overlay(model, capture, label="seconds")
     # scopes first: there are fewer
     for kind, count in (("scope", len(scopes(graph).scope_parent)), ("node", graph.node_count)):
         arrays[f"{kind}_reply"] = numbers = np.full(count, -1, np.int32)
@@ -179,24 +179,24 @@ def page(content: Content) -> str:
 
 def report_page(title: str, parts: Sequence[tuple[str, Content | str]]) -> str:
     """Return a page with a tab for each titled part, which is a widget or HTML; equal packed columns are in it once."""
-    known: dict[bytes, str] = {}
+    numbers: dict[bytes, str] = {}
     about, sections, ids = [], [], set[str]()
     for name, content in parts:
         slug = re.sub(r"\W+", "-", name.lower()).strip("-") or "part"
-        own = next(each for at in itertools.count() if (each := f"{slug}-{at}" if at else slug) not in ids)
-        ids.add(own)
+        section_id = next(element for at in itertools.count() if (element := f"{slug}-{at}" if at else slug) not in ids)
+        ids.add(section_id)
         inner = content if isinstance(content, str) else ""
-        shown = Content("", None, "", {}) if isinstance(content, str) else content
-        data = {key: known.setdefault(packed, f"data-{len(known)}") for key, packed in shown.parts.items()}
-        size = len(inner) + len(json.dumps(shown.about)) + sum(4 * len(packed) // 3 for packed in shown.parts.values())
-        more = {"kind": shown.kind, "about": shown.about, "data": data}
-        about.append({"title": name, "id": own, "size": bytes_text(size), **more})
-        sections.append(f'<section id="onnx-nb-section-{own}"><h2>{html.escape(name)}</h2>{inner}</section>')
-    elements = [_packed(key, each) for each, key in known.items()]
+        page = Content("", None, "", {}) if isinstance(content, str) else content
+        data = {key: numbers.setdefault(part, f"data-{len(numbers)}") for key, part in page.parts.items()}
+        size = len(inner) + len(json.dumps(page.about)) + sum(4 * len(part) // 3 for part in page.parts.values())
+        more = {"kind": page.kind, "about": page.about, "data": data}
+        about.append({"title": name, "id": section_id, "size": bytes_text(size), **more})
+        sections.append(f'<section id="onnx-nb-section-{section_id}"><h2>{html.escape(name)}</h2>{inner}</section>')
+    elements = [_packed(key, element) for element, key in numbers.items()]
     size = sum(map(len, [*sections, *elements]))
     program = bytes_text(len(_bundle()))
-    stated = f"{count_text(len(parts), 'part')}, {bytes_text(size)}, and {program} of program; works offline."
-    head = f"<header><h1>{html.escape(title[:200])}</h1><p>{stated}</p></header>"
+    facts = f"{count_text(len(parts), 'part')}, {bytes_text(size)}, and {program} of program; works offline."
+    head = f"<header><h1>{html.escape(title[:200])}</h1><p>{facts}</p></header>"
     return _with_bundle(title, "\n".join([head, *sections, _json("report", about), *elements]))
 
 
@@ -207,8 +207,8 @@ def _json(name: str, about: Any) -> str:
     return f'<script type="application/json" id="onnx-nb-{name}">{data}</script>'
 
 
-def _packed(name: str, packed: bytes) -> str:
-    return f'<script type="text/plain" id="onnx-nb-{name}">{base64.b64encode(packed).decode()}</script>'
+def _packed(name: str, part: bytes) -> str:
+    return f'<script type="text/plain" id="onnx-nb-{name}">{base64.b64encode(part).decode()}</script>'
 
 
 def _bundle() -> str:
@@ -262,15 +262,15 @@ def profile_still(profile: Profile, message: str, facts: Sequence[str]) -> str:
     """Return the kernels of a profile as a table, the longest first, below what the profile says."""
     order = np.argsort(-profile.shares, kind="stable")[:ROWS].tolist()
     rows = [
-        (each.name, each.op, duration_text(each.median), f"± {duration_text(each.spread)}", f"{share:.1%}")
-        for each, share in ((profile.kernels[number], float(profile.shares[number])) for number in order)
+        (kernel.name, kernel.op, duration_text(kernel.median), f"± {duration_text(kernel.spread)}", f"{share:.1%}")
+        for kernel, share in ((profile.kernels[number], float(profile.shares[number])) for number in order)
     ]
     table = _table(("Kernel", "Op", "Time", "Spread", "Share"), 2, rows)
     head = f"<p><b>{_escaped(message, 600)}</b><br>{_escaped(' · '.join(facts), 600)}</p>"
     return f"{head}{table}{_more(len(profile.kernels), 'kernel')}"
 
 
-def changes_still(found: ProfileComparison) -> str:
+def changes_still(comparison: ProfileComparison) -> str:
     """Return what differs between two profiles as a table, the largest difference first."""
     rows = [
         (
@@ -279,10 +279,10 @@ def changes_still(found: ProfileComparison) -> str:
             row["op"] or row["before_op"],
             *map(duration_text, (row["before"], row["after"], row["noise"])),
         )
-        for row in found.rows()[:ROWS]
+        for row in comparison.rows()[:ROWS]
     ]
     table = _table(("", "Nodes", "Op", "Before", "After", "Noise"), 3, rows)
-    return f"<p><b>{_escaped(found.message, 900)}</b></p>{table}{_more(len(found.changes), 'set of nodes')}"
+    return f"<p><b>{_escaped(comparison.message, 900)}</b></p>{table}{_more(len(comparison.changes), 'set of nodes')}"
 
 
 def audit_still(audit: Audit) -> str:
@@ -298,27 +298,27 @@ def audit_still(audit: Audit) -> str:
     return f"<p><b>{_escaped(repr(audit), 400)}</b></p>{tables}{_more(len(problems), 'problem')}"
 
 
-def calibration_still(found: Calibration) -> str:
+def calibration_still(calibration: Calibration) -> str:
     """Return the ranges of a calibration as a table, the worst first, and the worst one in its histogram."""
-    ranges = found.distinct
+    ranges = calibration.distinct
     rows = [
         (
-            listed([each.name, *others], str, 3),
-            *("" if math.isnan(x) else number_text(x, 4) for x in (each.low, each.high, each.min, each.max)),
-            "" if math.isnan(each.clipped) else share_text(each.clipped),
-            "" if math.isnan(each.sqnr) else decibels_text(each.sqnr),
+            listed([entry.name, *others], str, 3),
+            *("" if math.isnan(x) else number_text(x, 4) for x in (entry.low, entry.high, entry.min, entry.max)),
+            "" if math.isnan(entry.clipped) else share_text(entry.clipped),
+            "" if math.isnan(entry.sqnr) else decibels_text(entry.sqnr),
         )
-        for each, others in ranges[:ROWS]
+        for entry, others in ranges[:ROWS]
     ]
     heads = ("Tensor", "Low", "High", "Min", "Max", "Clipped", "SQNR, 8 bits")
-    head = f"<p><b>{_escaped(found.message, 900)}</b></p>"
+    head = f"<p><b>{_escaped(calibration.message, 900)}</b></p>"
     table = _table(heads, 1, rows) + _more(len(ranges), "range")
-    worst = next(iter(found.worst), None)
+    worst = next(iter(calibration.worst), None)
     if worst is None or not len(worst.counts.counts):
         return head + table
     from onnx_nb.drawing.plots import plot_histogram  # matplotlib takes longer to import than all else here
 
-    image = image_of(plot_histogram(found, worst.name), f"Histogram of {worst.message}")
+    image = image_of(plot_histogram(calibration, worst.name), f"Histogram of {worst.message}")
     steps = _steps(
         '<code>.save("cache.json")</code> writes them for <code>quantize_static(calibration_cache_path=…)</code>.',
         "<code>onnx_nb.plot_histogram(calibration, name)</code> draws another; of a capture, the range of each method.",
@@ -326,20 +326,20 @@ def calibration_still(found: Calibration) -> str:
     return f"{head}{image}{table}{steps}"
 
 
-def reduction_still(found: Reduction) -> str:
+def reduction_still(reduction: Reduction) -> str:
     """Return what a reduction found, the inputs of the part, and how to go on."""
     rows = [
         (name, *(("absent", "") if value is None else (str(np.asarray(value).dtype), shape_text(np.shape(value)))))
-        for name, value in found.feeds.items()
+        for name, value in reduction.feeds.items()
         if not isinstance(value, list | tuple)
     ]
     table = _table(("Input", "Type", "Shape"), 3, rows) + _more(len(rows), "input") if rows else ""
     steps = _steps(
         '<code>.save("folder")</code> writes model.onnx, inputs.npz and run.py, which exits with 1 if the check fails.',
         "<code>onnx_nb.capture(found.model, found.feeds)</code> looks at each value inside the part.",
-        f"<code>.rows()</code> lists {count_text(len(found.trials), 'trial')}, each a part and what the check said.",
+        f"<code>.rows()</code> lists {count_text(len(reduction.trials), 'trial')}, each with what the check said.",
     )
-    return f"<p><b>{_escaped(found.message, 900)}</b></p>{table}{steps}"
+    return f"<p><b>{_escaped(reduction.message, 900)}</b></p>{table}{steps}"
 
 
 def _steps(*steps: str) -> str:
@@ -359,8 +359,8 @@ def table_of(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return _table(heads, len(heads), rows, rows_shown=MOST_ROWS) + _more(len(rows), "row", MOST_ROWS)
 
 
-def _more(count: int, noun: str, shown: int = ROWS) -> str:
-    return f"<p>and {count_text(count - shown, f'more {noun}')}</p>" if count > shown else ""
+def _more(count: int, noun: str, rows: int = ROWS) -> str:
+    return f"<p>and {count_text(count - rows, f'more {noun}')}</p>" if count > rows else ""
 
 
 def _table(

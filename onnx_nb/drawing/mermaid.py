@@ -67,16 +67,16 @@ def of_diff(diff: Diff) -> str:
     graphs = Graph.opened(diff.reference), Graph.opened(diff.candidate)
     sides = diff.sides
     # the candidate's nodes, then those that only the reference has; a node of both is drawn once
-    drawn = {(1, node): "added" if state == ONLY else "changed" for node, state in _states(sides[1].node_state)}
-    drawn |= {(0, node): "removed" for node, state in _states(sides[0].node_state) if state == ONLY}
-    drawn = dict(list(drawn.items())[:BOXES])
+    states = {(1, node): "added" if state == ONLY else "changed" for node, state in _states(sides[1].node_state)}
+    states |= {(0, node): "removed" for node, state in _states(sides[0].node_state) if state == ONLY}
+    states = dict(list(states.items())[:BOXES])
 
     def box(side: int, node: int) -> tuple[int, int]:
         there = int(sides[0].node[node]) if side == 0 else -1
         return (1, there) if there >= 0 else (side, node)
 
     edges: dict[tuple[tuple[int, int], tuple[int, int]], None] = {}
-    for side, node in list(drawn):
+    for side, node in list(states):
         graph = graphs[side]
         for value in graph.node_inputs(node).tolist():
             maker = int(graph.producer[value]) if value >= 0 else -1
@@ -85,15 +85,15 @@ def of_diff(diff: Diff) -> str:
         for value in graph.node_outputs(node).tolist():
             readers = graph.consumers(value).tolist() if value >= 0 else []
             edges.update(dict.fromkeys(((side, node), box(side, reader)) for reader in readers[:4]))
-    boxes = dict.fromkeys([*drawn, *(each for edge in edges for each in edge)])
+    boxes = dict.fromkeys([*states, *(part for edge in edges for part in edge)])
     boxes = dict.fromkeys(sorted(boxes, key=lambda at: _rank(graphs[at[0]], at[1])))
-    numbers = {each: number for number, each in enumerate(boxes)}
-    if not drawn:
+    numbers = {part: number for number, part in enumerate(boxes)}
+    if not states:
         return ""
     lines = ["flowchart TB"]
-    lines += [f'  b{numbers[at]}["{_node(graphs[at[0]], at[1])}"]:::{drawn.get(at, "same")}' for at in boxes]
+    lines += [f'  b{numbers[at]}["{_node(graphs[at[0]], at[1])}"]:::{states.get(at, "same")}' for at in boxes]
     lines += [f"  b{numbers[one]} --> b{numbers[other]}" for one, other in edges]
-    return "\n".join([*lines, *(f"  {each}" for each in _CLASSES)])
+    return "\n".join([*lines, *(f"  {part}" for part in _CLASSES)])
 
 
 def _rank(graph: Graph, node: int) -> int:
@@ -102,8 +102,8 @@ def _rank(graph: Graph, node: int) -> int:
 
 
 def _states(states: Any) -> list[tuple[int, int]]:
-    changed = np.flatnonzero((states == ONLY) | (states == CHANGED)).tolist()
-    return [(node, int(states[node])) for node in changed]
+    nodes = np.flatnonzero((states == ONLY) | (states == CHANGED)).tolist()
+    return [(node, int(states[node])) for node in nodes]
 
 
 def _node(graph: Graph, node: int) -> str:
@@ -116,7 +116,7 @@ def _node(graph: Graph, node: int) -> str:
 def _text(text: str) -> str:
     """Return text that Mermaid does not read as its own language."""
     plain = shortened(printable(text), 60)
-    return "".join(each if each.isalnum() or each in " _.-/" else f"#{ord(each)};" for each in plain)
+    return "".join(letter if letter.isalnum() or letter in " _.-/" else f"#{ord(letter)};" for letter in plain)
 
 
 def of_simplification(result: Any) -> str:
@@ -161,4 +161,4 @@ def of_summary(summary: Summary) -> str:
 
 def _label(text: str) -> str:
     """Return text for a place where Mermaid knows no entities."""
-    return "".join(each if each.isalnum() or each in " _.-/" else "_" for each in shortened(text, 40)) or "_"
+    return "".join(letter if letter.isalnum() or letter in " _.-/" else "_" for letter in shortened(text, 40)) or "_"

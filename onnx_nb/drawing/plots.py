@@ -104,22 +104,22 @@ def plot_errors(comparison: Comparison, metric: str = "rel_l2") -> Figure:
     figure = _figure(7.6, 3.3, comparison.message, 108)
     axes = _styled(figure.add_subplot())
     logarithmic = METRICS[metric].logarithmic
-    known = np.concatenate([values for *_, values in series])
-    ends = _scale(axes, known, logarithmic=logarithmic)
+    values_ = np.concatenate([values for *_, values in series])
+    ends = _scale(axes, values_, logarithmic=logarithmic)
     for which, color, values in series:
         _draw_series(axes, which, color, values, ends, logarithmic=logarithmic)
-    if logarithmic and np.any(known == 0):
+    if logarithmic and np.any(values_ == 0):
         _label_height(axes, ends[0], "0", TEXT)
         axes.axhline(ends[0], color=LINE, alpha=0.28, linewidth=0.7, zorder=0)
-    if np.any(np.isinf(known)):
+    if np.any(np.isinf(values_)):
         _label_height(axes, ends[1], "NaN, Inf", BAD)
     first = comparison.first_divergent()
     if first is not None:
         place = comparison.points.index(first)
         axes.axvline(place, color=BAD, linewidth=1.0, linestyle=(0, (3, 3)), zorder=2)
-        drawn = [values[place] for *_, values in series if not math.isnan(values[place])]
-        if drawn and math.isfinite(drawn[-1]):
-            height = ends[0] if logarithmic and drawn[-1] == 0 else drawn[-1]
+        heights = [values[place] for *_, values in series if not math.isnan(values[place])]
+        if heights and math.isfinite(heights[-1]):
+            height = ends[0] if logarithmic and heights[-1] == 0 else heights[-1]
             axes.scatter([place], [height], s=34, color=BAD, linewidths=0, zorder=7)
     _label_sections(axes, [point.name for point in comparison.points])
     axes.set_ylabel(METRICS[metric].label)
@@ -175,14 +175,14 @@ def plot_histogram(
     errors = point.errors(which)
     wide = len(kinds) > 1
     figure = _figure(7.8 if wide else 4.8, 2.9, _summary(point, errors), 112 if wide else 70)
-    for place, each in enumerate(kinds, 1):
+    for place, kind_ in enumerate(kinds, 1):
         axes = _styled(figure.add_subplot(1, len(kinds), place))
         if errors.is_equal:
             _write(axes, "no difference")
         else:
             color = ISOLATED if errors is point.isolated else CUMULATIVE
-            _draw_histogram(axes, result.histogram(name, each, which), color)
-        axes.set_xlabel("ULP" if each == "ulp" else f"{each} error")
+            _draw_histogram(axes, result.histogram(name, kind_, which), color)
+        axes.set_xlabel("ULP" if kind_ == "ulp" else f"{kind_} error")
     return figure
 
 
@@ -191,17 +191,17 @@ def plot_histogram(
 
 def _numbers(comparison: Comparison, which: str, metric: str) -> Any:
     """Return the metric of each point: NaN where it is unknown, infinity for NaN or Inf on one side only."""
-    found = []
+    numbers = []
     for point in comparison.points:
         errors: ErrorStats | None = getattr(point, which)
-        broken = errors is not None and errors.mismatches and metric != "mismatches"
-        found.append(math.inf if broken else math.nan if errors is None else errors.metric(metric))
-    return np.asarray(found, np.float64)
+        is_broken = errors is not None and errors.mismatches and metric != "mismatches"
+        numbers.append(math.inf if is_broken else math.nan if errors is None else errors.metric(metric))
+    return np.asarray(numbers, np.float64)
 
 
-def _scale(axes: Axes, known: Any, *, logarithmic: bool) -> tuple[float, float]:
+def _scale(axes: Axes, values: Any, *, logarithmic: bool) -> tuple[float, float]:
     """Set the scale; return the heights at which 0 and infinity are drawn."""
-    some = known[np.isfinite(known) & ((known > 0) | (not logarithmic))]
+    some = values[np.isfinite(values) & ((values > 0) | (not logarithmic))]
     if not logarithmic:
         low, high = (float(some.min()), float(some.max())) if some.size else (0.0, 1.0)
         margin = (high - low or abs(high) or 1.0) * 0.06
@@ -212,8 +212,8 @@ def _scale(axes: Axes, known: Any, *, logarithmic: bool) -> tuple[float, float]:
         least, most = math.floor(math.log10(float(some.min()))), math.ceil(math.log10(float(some.max())))
         # leave room for points without a number, so that they are not mistaken for the nearest one
         shelf = max(0.7, 0.14 * (most - least))
-        low = 10.0 ** (least - (shelf if np.any(known == 0) else 0.0))
-        high = 10.0 ** (most + (shelf if np.any(np.isinf(known)) else 0.1))
+        low = 10.0 ** (least - (shelf if np.any(values == 0) else 0.0))
+        high = 10.0 ** (most + (shelf if np.any(np.isinf(values)) else 0.1))
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(numticks=7))
     axes.yaxis.set_minor_locator(NullLocator())
@@ -225,20 +225,20 @@ def _draw_series(
     axes: Axes, name: str, color: str, values: Any, ends: tuple[float, float], *, logarithmic: bool
 ) -> None:
     places, few = np.arange(len(values)), len(values) <= _DOTS
-    broken, equal = np.isinf(values), (values == 0) & logarithmic
-    shown = np.where(equal | np.isneginf(values), ends[0], np.where(broken, ends[1], values))
-    dots = ~(np.isnan(shown) | equal | broken)
+    is_broken, equal = np.isinf(values), (values == 0) & logarithmic
+    heights = np.where(equal | np.isneginf(values), ends[0], np.where(is_broken, ends[1], values))
+    dots = ~(np.isnan(heights) | equal | is_broken)
     size = 9.0 if few else 3.0
     look: dict[str, Any] = {"color": color, "linewidths": 0}
     if name == "cumulative":
         # the line skips equal points, such as most shapes and other integers
-        axes.plot(places[dots], shown[dots], color=color, linewidth=1.4, label=name, zorder=3, alpha=0.95)
+        axes.plot(places[dots], heights[dots], color=color, linewidth=1.4, label=name, zorder=3, alpha=0.95)
         if few:
-            axes.scatter(places[dots], shown[dots], s=size, zorder=4, **look)
+            axes.scatter(places[dots], heights[dots], s=size, zorder=4, **look)
     else:
-        axes.scatter(places[dots], shown[dots], s=size * 1.3, zorder=5, label=name, alpha=1 if few else 0.5, **look)
-    axes.scatter(places[equal], shown[equal], s=size, facecolors="none", edgecolors=color, linewidths=0.7, zorder=4)
-    axes.scatter(places[broken], shown[broken], s=size * 3, color=BAD, marker="^", linewidths=0, zorder=6)
+        axes.scatter(places[dots], heights[dots], s=size * 1.3, zorder=5, label=name, alpha=1 if few else 0.5, **look)
+    axes.scatter(places[equal], heights[equal], s=size, facecolors="none", edgecolors=color, linewidths=0.7, zorder=4)
+    axes.scatter(places[is_broken], heights[is_broken], s=size * 3, color=BAD, marker="^", linewidths=0, zorder=6)
 
 
 def _label_height(axes: Axes, height: float, text: str, color: str) -> None:
@@ -261,8 +261,8 @@ def _label_sections(axes: Axes, names: Sequence[str]) -> None:
     # rotate the labels if they would overlap on one line
     room = min((after - before for (before, _), (after, _) in itertools.pairwise(starts)), default=len(names))
     level = max(map(len, labels)) < 90 * room / len(names)
-    turned: dict[str, Any] = {} if level else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
-    axes.set_xticks([place for place, _ in starts], labels, parse_math=False, **turned)
+    style: dict[str, Any] = {} if level else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    axes.set_xticks([place for place, _ in starts], labels, parse_math=False, **style)
     axes.tick_params(axis="x", length=3)
 
 
@@ -313,20 +313,20 @@ def _plot_ranges(result: Calibration | Capture, name: str) -> Figure:
     _draw_histogram(axes, histogram, CUMULATIVE)
     axes.set_xlabel("value")
     method = "" if isinstance(result, Capture) else result.method
-    found: dict[str, list[float]] = {}
+    ranges: dict[str, list[float]] = {}
     for mark, x in histogram.marks.items():
-        found.setdefault(mark.rpartition(" ")[0] or method, []).append(x)
-    for (method, ends), color, dashes in zip(found.items(), _MARKS, ((), (5, 2), (2, 2)), strict=False):
+        ranges.setdefault(mark.rpartition(" ")[0] or method, []).append(x)
+    for (method, ends), color, dashes in zip(ranges.items(), _MARKS, ((), (5, 2), (2, 2)), strict=False):
         text = " … ".join(number_text(x, 3) for x in ends)
         for x in ends:
             look: dict[str, Any] = {"color": color, "linewidth": 1.4, "zorder": 4, "dashes": dashes}
             axes.axvline(x, label=f"{method} {text}".strip() if x is ends[0] else None, **look)
     if isinstance(result, Calibration) and result[name].clipped:
-        ((low, high),) = found.values()
+        ((low, high),) = ranges.values()
         for start, stop in ((histogram.edges[0], low), (high, histogram.edges[-1])):
             if start < stop:
                 axes.axvspan(start, stop, color=BAD, alpha=0.12, linewidth=0)
-    if found:
+    if ranges:
         look = {"ncols": 3, "frameon": False, "labelcolor": TEXT, "borderaxespad": 0.1, "fontsize": _FONT}
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), **look)
     return figure

@@ -81,56 +81,60 @@ def bundle(result: Any, include: Any = None, exclude: Any = None) -> tuple[dict[
     try:
         if type(result).__name__ == "TensorProto":
             return _tensor_bundle(result), {}
-        known = _loaded(result)
+        source = _loaded(result)
         if _is_terminal():
-            return {"text/plain": str(known)}, {}
-        kind = type(known).__name__
+            return {"text/plain": str(source)}, {}
+        kind = type(source).__name__
         if kind in ("Calibration", "Reduction"):
             from onnx_nb.drawing.html import calibration_still, reduction_still
         if kind == "Calibration":
-            return {"text/plain": str(known), "text/html": calibration_still(known)}, {}
+            return {"text/plain": str(source), "text/html": calibration_still(source)}, {}
         if kind == "Reduction" and _shell() is not None:
             from IPython.display import HTML, display
 
-            display(HTML(reduction_still(known)))
-        widget = widget_of(known)
+            display(HTML(reduction_still(source)))
+        widget = widget_of(source)
         if type(widget).__name__ == "ModelView":  # no variable holds it
             widget.graph._submodel_name = ""  # noqa: SLF001 (its own)
-        shown = widget._repr_mimebundle_(include=include, exclude=exclude)
+        output = widget._repr_mimebundle_(include=include, exclude=exclude)
     except OnnxNbError as error:
         return {"text/plain": f"{type(error).__name__}: {error}"}, {}
     except Exception as error:  # IPython would report it and still print a whole proto
         logger.exception("a %s could not be shown", type(result).__name__)
         return {"text/plain": f"onnx_nb could not show this: {type(error).__name__}: {error}"}, {}
-    data, metadata = shown if isinstance(shown, tuple) else (shown, {})
-    return {**(data or {}), "text/plain": str(known)}, metadata
+    data, metadata = output if isinstance(output, tuple) else (output, {})
+    return {**(data or {}), "text/plain": str(source)}, metadata
 
 
 def widget_of(result: Any, **traits: Any) -> Any:
     """Return the widget that shows a model or a result."""
     from onnx_nb.widgets._base import in_marimo
 
-    known = _loaded(result)
-    kind = type(known).__name__
+    source = _loaded(result)
+    kind = type(source).__name__
     if kind == "Calibration":
         import ipywidgets
 
         from onnx_nb.drawing.html import calibration_still
 
-        return ipywidgets.HTML(calibration_still(known))
-    known = known.model if kind == "Reduction" else known
-    module, name = next(WIDGETS[base.__name__] for base in type(known).__mro__ if base.__name__ in WIDGETS)
+        return ipywidgets.HTML(calibration_still(source))
+    source = source.model if kind == "Reduction" else source
+    module, name = next(WIDGETS[base.__name__] for base in type(source).__mro__ if base.__name__ in WIDGETS)
     if name == "ModelView" and in_marimo():
         module, name = "graph", "ModelGraph"  # marimo shows single widgets, not a box of several
     widget = getattr(importlib.import_module(f"onnx_nb.widgets.{module}"), name)
-    return widget(known.reference, known.candidate, known, **traits) if name == "DiffPanel" else widget(known, **traits)
+    return (
+        widget(source.reference, source.candidate, source, **traits)
+        if name == "DiffPanel"
+        else widget(source, **traits)
+    )
 
 
 def cell_name(file: str) -> str:
     """Return the name of the notebook cell for a file, such as ``In[2]``; empty for any other file."""
     shell = _shell()
-    found = shell.compile.format_code_name(file) if shell else None
-    return found[1] if found else ""
+    match = shell.compile.format_code_name(file) if shell else None
+    return match[1] if match else ""
 
 
 def show_protos(shell: InteractiveShell) -> None:
@@ -182,7 +186,7 @@ def _model_around(proto: Any) -> Any:
     if not model.opset_import:
         domains = {"", *(node.domain for node in model.graph.node)}
         newest = {domain: onnx.defs.onnx_opset_version() if domain in ("", "ai.onnx") else 1 for domain in domains}
-        model.opset_import.extend(onnx.helper.make_opsetid(*each) for each in sorted(newest.items()))
+        model.opset_import.extend(onnx.helper.make_opsetid(*entry) for entry in sorted(newest.items()))
     return model
 
 
@@ -201,14 +205,14 @@ def _tensor_bundle(proto: Any) -> dict[str, Any]:
     name = proto.name or "tensor"
     about = [dtype_name(proto.data_type), shape_text(proto.dims)]
     array = load(_model_around(proto)).tensor(name)
-    found = Statistics.of(array)
-    numbers = {key: number_text(getattr(found, key), 4) for key in ("min", "max", "mean", "std", "zeros", "nan")}
+    stats = Statistics.of(array)
+    numbers = {key: number_text(getattr(stats, key), 4) for key in ("min", "max", "mean", "std", "zeros", "nan")}
     preview = np.array2string(array, threshold=100, edgeitems=3)
     title = f"TensorProto {quoted(proto.name)}: {' '.join(about)}, {bytes_text(array.nbytes)}"
     table = table_of(["dtype", "shape", *numbers], [[*about, *numbers.values()]])
     text = "\n".join(printable(line) for line in preview.splitlines())
-    shown = f"<p>{html.escape(printable(title))}</p>{table}<pre>{html.escape(text)}</pre>"
-    return {"text/plain": f"{title}\n{text}", "text/html": shown}
+    page = f"<p>{html.escape(printable(title))}</p>{table}<pre>{html.escape(text)}</pre>"
+    return {"text/plain": f"{title}\n{text}", "text/html": page}
 
 
 def _loaded(result: Any) -> Any:

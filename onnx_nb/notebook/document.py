@@ -58,10 +58,10 @@ def view(path: str, *, root: str = "", size: int | None = None, before: str = ""
     file = None
     try:
         file = _located(path, root, size)
-        opened = _opened(file, Path(before) if before else file)
+        shell = _opened(file, Path(before) if before else file)
     except OnnxNbError as error:
         return Reply(what=error.message, now=error.advice, actions=["again"] if file else ["again", "choose"])
-    return Reply(file=str(file), widget=opened.model_id, parts=[opened.summary.model_id, opened.graph.model_id])
+    return Reply(file=str(file), widget=shell.model_id, parts=[shell.summary.model_id, shell.graph.model_id])
 
 
 def cells(file: str) -> Reply:
@@ -85,9 +85,9 @@ def _located(path: str, root: str, size: int | None) -> Path:
         message = f"{quoted(str(other))} has {bytes_text(other.stat().st_size)} where the kernel runs, and"
         message += f" {bytes_text(size or 0)} in the file browser: it is another file, or is being written."
         raise ModelFileError(message, advice="Try again, or choose a kernel that runs where the file is.")
-    looked = " and ".join(quoted(str(place)) for place in dict.fromkeys(places))
+    labels = " and ".join(quoted(str(place)) for place in dict.fromkeys(places))
     raise ModelFileError(
-        f"The kernel, on {platform.node()}, sees no file {quoted(name)}: it looked for {looked}.",
+        f"The kernel, on {platform.node()}, sees no file {quoted(name)}: it looked for {labels}.",
         advice="Choose a kernel that runs where the file is, or copy the file into a folder that the kernel sees.",
     )
 
@@ -99,34 +99,34 @@ def _opened(file: Path, before: Path) -> ModelView:
 
     status = file.stat()
     stamp = (status.st_mtime_ns, status.st_size)
-    shown = _shown.get(file)
-    if shown is not None and shown.stamp == stamp and shown.view.comm is not None:
-        return shown.view
+    former = _shown.get(file)
+    if former is not None and former.stamp == stamp and former.view.comm is not None:
+        return former.view
     model = load(file)
-    last = _shown.pop(before, None) or shown
-    opened = ModelView(model)
-    opened.graph._submodel_name = ""  # noqa: SLF001 (a tab has no variables)
-    opened.graph._unnamed_submodel = (  # noqa: SLF001
+    last = _shown.pop(before, None) or former
+    view_ = ModelView(model)
+    view_.graph._submodel_name = ""  # noqa: SLF001 (a tab has no variables)
+    view_.graph._unnamed_submodel = (  # noqa: SLF001
         "Copy Python copies the call; Open in a notebook has it in a cell, to run and to save."
     )
     if last is not None:
-        opened.graph.view, opened.graph.direction = last.view.graph.view, last.view.graph.direction
+        view_.graph.view, view_.graph.direction = last.view.graph.view, last.view.graph.direction
         last.view.close()
-    _shown[file] = _Shown(stamp, opened)
-    return opened
+    _shown[file] = _Shown(stamp, view_)
+    return view_
 
 
-def _cut(file: Path, opened: ModelView) -> str:
+def _cut(file: Path, tab: ModelView) -> str:
     """Return a cell that extracts what is chosen in the graph or, if that is no submodel yet, about the first half."""
     from onnx_nb.analysis.submodel.extraction import extract, plan_extraction
 
-    model, inputs, outputs = opened.model, opened.graph.inputs, opened.graph.outputs
+    model, inputs, outputs = tab.model, tab.graph.inputs, tab.graph.outputs
     if not outputs or plan_extraction(model, inputs, outputs).missing:
         inputs, nodes = [info.name for info in model.inputs], model.proto.graph.node
         middle = sorted(range(len(nodes)), key=lambda index: abs(index - len(nodes) // 2))[:TRIED]
         for name in [name for index in middle for name in nodes[index].output[:1] if name]:
             plan = plan_extraction(model, inputs, [name])
-            read = [each for each in inputs if each not in plan.redundant]
+            read = [port for port in inputs if port not in plan.redundant]
             if plan.missing or not read:
                 continue
             try:

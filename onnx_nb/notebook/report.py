@@ -64,15 +64,15 @@ def report(path: str | os.PathLike[str], parts: Mapping[str, Any], *, title: str
     """
     if not parts:
         raise OnnxNbError("a report needs parts.", advice='Pass a dict: {"Model": model, "Errors": comparison}.')
-    made: list[tuple[str, Content | str]] = []
+    contents: list[tuple[str, Content | str]] = []
     sources: list[Model] = []
     for name, part in parts.items():
         if not name.strip():
             raise OnnxNbError("a part of the report has no title.", advice="Use a text for each key of parts.")
         content, models = _content(name, part)
-        made.append((name.strip(), content))
+        contents.append((name.strip(), content))
         sources += models
-    return write_page(path, report_page(title or Path(path).stem, made), sources)
+    return write_page(path, report_page(title or Path(path).stem, contents), sources)
 
 
 def _content(name: str, part: Any) -> tuple[Content | str, Iterable[Model]]:
@@ -90,12 +90,12 @@ def _content(name: str, part: Any) -> tuple[Content | str, Iterable[Model]]:
     if isinstance(part, Sequence) and part and all(isinstance(row, Mapping) for row in part):
         return _rows(part), ()
     if not isinstance(part, PackedWidget | ModelView):
-        known = {base.__name__ for base in type(part).__mro__} & {*WIDGETS, "ModelProto", "ONNXProgram"}
+        classes = {base.__name__ for base in type(part).__mro__} & {*WIDGETS, "ModelProto", "ONNXProgram"}
         if isinstance(part, Calibration):
             return calibration_still(part), ()
-        if not known and hasattr(part, "rows"):
+        if not classes and hasattr(part, "rows"):
             return _rows(part.rows()), ()
-        if not known and not isinstance(part, Path) and type(part).__module__.partition(".")[0] != "onnx_ir":
+        if not classes and not isinstance(part, Path) and type(part).__module__.partition(".")[0] != "onnx_ir":
             message = f"the part {quoted(name)} is a {type(part).__name__}, which a page cannot show."
             raise OnnxNbError(message, advice=f"A part is {_KINDS}.")
         part = widget_of(part)
@@ -124,9 +124,9 @@ def markdown(text: str) -> str:
     for token in tokens:
         if token.type.startswith("heading"):
             token.tag = f"h{min(int(token.tag[1]) + 1, 6)}"  # the title of the page is the only h1
-        for each in token.children or ():
-            if each.type == "link_open":
-                each.attrSet("rel", "noreferrer")
+        for child in token.children or ():
+            if child.type == "link_open":
+                child.attrSet("rel", "noreferrer")
     return str(parser.renderer.render(tokens, parser.options, {}))
 
 

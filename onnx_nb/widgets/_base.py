@@ -87,8 +87,8 @@ class SharedCode(_Complete):
     _this: SharedCode | None = None
 
     def __init__(self) -> None:
-        own = uuid.uuid4().hex
-        super().__init__(model_id=own, _code=f"IPY_MODEL_{own}", code=static_text("widget.js"))
+        model_id = uuid.uuid4().hex
+        super().__init__(model_id=model_id, _code=f"IPY_MODEL_{model_id}", code=static_text("widget.js"))
 
     def set_state(self, sync_data: Mapping[str, Any]) -> None:
         """Ignore what a page sends: the bundle that every other page runs is the kernel's."""
@@ -137,15 +137,15 @@ class OnnxWidget(_Complete, anywidget.AnyWidget):
             if name not in self.trait_names():
                 import difflib  # only mistakes need it
 
-                public = sorted(known for known in self.trait_names() if not known.startswith("_"))
+                public = sorted(trait for trait in self.trait_names() if not trait.startswith("_"))
                 near = difflib.get_close_matches(name, public, n=1)
                 hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(public)}."
                 raise TypeError(f"{type(self).__name__} has no argument {name!r}. {hint}")
         self._lock, self._of_thread = threading.RLock(), threading.local()
-        own, code = uuid.uuid4().hex, SharedCode.this()
+        model_id, code = uuid.uuid4().hex, SharedCode.this()
         if code is None:
             self._esm = static_text("widget.js")
-        super().__init__(model_id=own, _own=own, _code=code, **traits)
+        super().__init__(model_id=model_id, _own=model_id, _code=code, **traits)
         self._made_layout = None if isinstance(traits.get("layout"), ipywidgets.Layout) else self.layout
         self._channel = Channel(self, self._verbs())
 
@@ -192,8 +192,8 @@ class OnnxWidget(_Complete, anywidget.AnyWidget):
 
     def set_state(self, sync_data: Mapping[str, Any]) -> None:
         """Apply traits that a page sends, except private ones and the layout: only the kernel sets those."""
-        allowed = {name for name in sync_data if name[:1] != "_" and name != "layout"} | {"_view_count"}
-        super().set_state({name: value for name, value in sync_data.items() if name in allowed})
+        public = {name for name in sync_data if name[:1] != "_" and name != "layout"} | {"_view_count"}
+        super().set_state({name: value for name, value in sync_data.items() if name in public})
 
     def _verbs(self) -> dict[str, Verb]:
         """Return the requests that the browser may send, by name.
@@ -206,9 +206,9 @@ class OnnxWidget(_Complete, anywidget.AnyWidget):
         return Reply(static_text("widget.js"))
 
 
-def _subshell_asked(_data: Any, asked: str | None) -> str | None:
+def _subshell_asked(_data: Any, subshell: str | None) -> str | None:
     """Return the subshell to which the browser sent a message."""
-    return asked
+    return subshell
 
 
 class PackedWidget(OnnxWidget):
@@ -224,11 +224,11 @@ class PackedWidget(OnnxWidget):
     _parts = traitlets.Dict(value_trait=traitlets.Bytes()).tag(sync=True)
     """``Columns.to_bytes()`` by name; empty if they are too large to be saved: then the browser requests each."""
 
-    def __init__(self, alt: str, packed: Mapping[str, bytes], still: str = "", **traits: Any) -> None:
+    def __init__(self, alt: str, parts: Mapping[str, bytes], still: str = "", **traits: Any) -> None:
         self._alt, self._still, self._displayed = alt, still, False
-        self._packed = dict(packed)
+        self._packed = dict(parts)
         _picture_boxes()
-        super().__init__(_picture_id=secrets.token_hex(8), _parts=in_state(packed), **traits)
+        super().__init__(_picture_id=secrets.token_hex(8), _parts=in_state(parts), **traits)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         self.show_picture()
@@ -248,8 +248,8 @@ class PackedWidget(OnnxWidget):
         shell = get_ipython()
         if getattr(shell, "kernel", None) is not None:
             # for the first HTML of a page JupyterLab loads what sets formulas, which takes longer than to draw a graph
-            asked: dict[str, Any] = getattr(shell, "get_parent", dict)()  # Solara's shell has none
-            from_page = "deletedCells" in (asked.get("metadata") or {})
+            request: dict[str, Any] = getattr(shell, "get_parent", dict)()  # Solara's shell has none
+            from_page = "deletedCells" in (request.get("metadata") or {})
             if from_page and not self._still:
                 empty = {"image/gif": _EMPTY_GIF + self._picture_id, "text/plain": self._alt}
                 display(empty, raw=True, display_id=f"onnx_nb-{self._picture_id}")
@@ -291,11 +291,11 @@ class PackedWidget(OnnxWidget):
             from IPython.display import HTML, update_display
 
             source = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode('utf-8', 'replace')).decode()}"
-            shown = f'<img class="{self._picture_class}" alt="{html.escape(self._alt)}" src="{source}">'
+            image = f'<img class="{self._picture_class}" alt="{html.escape(self._alt)}" src="{source}">'
             if "<table" in self._still:  # text that can be searched and copied
                 table = f"<summary>As a table</summary>{self._still}"
-                shown += f'<details class="onnx-nb-picture-{self._picture_id}">{table}</details>'
-            update_display(HTML(shown), display_id=f"onnx_nb-{self._picture_id}")
+                image += f'<details class="onnx-nb-picture-{self._picture_id}">{table}</details>'
+            update_display(HTML(image), display_id=f"onnx_nb-{self._picture_id}")
         return Reply()
 
     def _part(self, name: str) -> bytes:
@@ -337,9 +337,9 @@ def _pictured(box: Any) -> Iterator[Any]:
             yield from _pictured(child)
 
 
-def in_state(packed: Mapping[str, bytes]) -> dict[str, bytes]:
+def in_state(parts: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the parts to save with the notebook: all of them, or none above `COLUMNS_IN_STATE`."""
-    return dict(packed) if sum(map(len, packed.values())) <= COLUMNS_IN_STATE else {}
+    return dict(parts) if sum(map(len, parts.values())) <= COLUMNS_IN_STATE else {}
 
 
 class LinkedWidget(PackedWidget):
@@ -372,11 +372,11 @@ class LinkedWidget(PackedWidget):
     def graph(self, graph: ModelGraph | None) -> None:
         if graph is self._graph:
             return
-        linked = "" if graph is None else self._link_text(graph.model)
+        text = "" if graph is None else self._link_text(graph.model)
         if self._graph is not None:
             self._graph.unobserve(self._follow, "selection")
             self._leave()
-        self._graph, self._linked = graph, linked
+        self._graph, self._linked = graph, text
         if graph is not None:
             graph.observe(self._follow, "selection")
             self._enter(graph)
@@ -410,11 +410,11 @@ class LinkedWidget(PackedWidget):
         """Undo `_enter`."""
 
     def _link_text(self, model: Model) -> str:
-        found, count = self._found(model)
-        if count and not found:
+        matches, count = self._found(model)
+        if count and not matches:
             message = f"none of the {count:,} tensors of {self!r} is in {label_of(model)}."
             raise OnnxNbError(message, advice="Link a graph of the model that they belong to.")
-        part = "" if found == count else f", which has {found:,} of {count:,} tensors"
+        part = "" if matches == count else f", which has {matches:,} of {count:,} tensors"
         return f"Linked with the graph of {label_of(model)}{part}"
 
     def _in_graph(self) -> list[dict[str, Any]]:
@@ -426,18 +426,18 @@ class LinkedWidget(PackedWidget):
         first = self._graph.selection[0]
         kind, name, index = str(first.get("kind")), str(first.get("name")), first.get("id")
         tensors = tensors_of(self._graph.model, kind, name, index if isinstance(index, int) else None)
-        return [selected for tensor in tensors if (selected := self._selected(tensor)) is not None][:1]
+        return [target for tensor in tensors if (target := self._selected(tensor)) is not None][:1]
 
     @traitlets.observe("selection")
     def _lead(self, _change: Any = None) -> None:
         """Select in the graph the tensor that is selected here."""
         if self._graph is None or not self.selection or self.selection == self._in_graph():
             return
-        wanted = self._tensor(self._graph.model)
-        if wanted is not None:
-            self._graph.selection = [wanted]
+        tensor = self._tensor(self._graph.model)
+        if tensor is not None:
+            self._graph.selection = [tensor]
 
     def _follow(self, _change: Any = None) -> None:
         """Select here the tensor that is selected in the graph."""
-        if found := self._in_graph():
-            self.selection = found
+        if targets := self._in_graph():
+            self.selection = targets

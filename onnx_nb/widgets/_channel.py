@@ -87,47 +87,47 @@ class Call:
 
     def flag(self, name: str) -> bool:
         """Return an argument that is true or false; false if omitted."""
-        return bool(self._argument(name, False, lambda given: isinstance(given, bool), "true or false"))  # noqa: FBT003
+        return bool(self._argument(name, False, lambda value: isinstance(value, bool), "true or false"))  # noqa: FBT003
 
     def texts(self, name: str) -> list[str]:
         """Return an argument that is a list of texts; empty if omitted."""
-        return list(self._argument(name, (), lambda given: _is_list(given, _is_text), "a list of texts"))
+        return list(self._argument(name, (), lambda value: _is_list(value, _is_text), "a list of texts"))
 
     def numbers(self, name: str) -> list[int]:
         """Return an argument that is a list of whole numbers; empty if omitted."""
-        wanted = "a list of whole numbers, 0 or more"
-        return list(self._argument(name, (), lambda given: _is_list(given, _is_number), wanted))
+        words = "a list of whole numbers, 0 or more"
+        return list(self._argument(name, (), lambda value: _is_list(value, _is_number), words))
 
     def mapping(self, name: str) -> dict[str, Any]:
         """Return an argument that is an object; empty if omitted."""
-        return dict(self._argument(name, {}, lambda given: isinstance(given, dict), "an object"))
+        return dict(self._argument(name, {}, lambda value: isinstance(value, dict), "an object"))
 
-    def _argument(self, name: str, default: Any, valid: Callable[[Any], bool], wanted: str) -> Any:
-        given = self.args.get(name)
-        if given is None and default is not None:
+    def _argument(self, name: str, default: Any, valid: Callable[[Any], bool], words: str) -> Any:
+        value = self.args.get(name)
+        if value is None and default is not None:
             return default
-        if not valid(given):
+        if not valid(value):
             message = (
-                f"{quoted(name)} of the request {quoted(self.verb)} is {wanted}, not {shortened(repr(given), 100)}."
+                f"{quoted(name)} of the request {quoted(self.verb)} is {words}, not {shortened(repr(value), 100)}."
             )
             raise OnnxNbError(message, advice=RELOAD)
-        return given
+        return value
 
 
 RELOAD: Final = "Restart the kernel and reload the page, so that both have the same version of onnx_nb."
 
 
-def _is_text(given: Any) -> bool:
-    return isinstance(given, str)
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
-def _is_number(given: Any) -> bool:
+def _is_number(value: Any) -> bool:
     # up to the largest number that the browser writes exactly
-    return isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 1 << 53
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
 
 
-def _is_list(given: Any, valid: Callable[[Any], bool]) -> bool:
-    return isinstance(given, list) and all(map(valid, given))
+def _is_list(value: Any, valid: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(map(valid, value))
 
 
 Verb = Callable[[Call], Reply]
@@ -230,7 +230,7 @@ class Channel:
         if not reply.buffers:
             return {"value": reply.value}, []
         if call.in_text:
-            return {"value": reply.value, "base64": [base64.b64encode(each).decode() for each in reply.buffers]}, []
+            return {"value": reply.value, "base64": [base64.b64encode(buffer).decode() for buffer in reply.buffers]}, []
         return {"value": reply.value, "buffers": len(reply.buffers)}, reply.buffers
 
 

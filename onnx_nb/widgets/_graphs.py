@@ -82,8 +82,8 @@ class GraphWidget(PackedWidget):
         return Reply(figures(self._model(call), *_target(call), times))
 
     def _on_overlay(self, call: Call) -> Reply:
-        made = named_overlay(self._model(call), call.text("name"), self.captured)
-        return Reply(made.to_json(), [column.astype("<f8").tobytes() for column in (made.nodes, made.scopes)])
+        layer = named_overlay(self._model(call), call.text("name"), self.captured)
+        return Reply(layer.to_json(), [column.astype("<f8").tobytes() for column in (layer.nodes, layer.scopes)])
 
 
 class PairWidget(GraphWidget):
@@ -103,18 +103,18 @@ class PairWidget(GraphWidget):
         from onnx_nb.drawing.html import bake
 
         halves = stage(progress, 0, 0.5), stage(progress, 0.5, 1)
-        baked = (bake(model, progress=half, **options) for model, half in zip(models, halves, strict=True))
-        return {f"baked-{side}": replies for side, replies in zip(SIDES, baked, strict=True)}
+        pages = (bake(model, progress=half, **options) for model, half in zip(models, halves, strict=True))
+        return {f"baked-{side}": replies for side, replies in zip(SIDES, pages, strict=True)}
 
 
-def named_overlay(model: Model, name: str, captured: Capture | None = None) -> Overlay:
+def named_overlay(model: Model, name: str, capture: Capture | None = None) -> Overlay:
     """Return the numbers with this name: those that every model has, or those of a capture."""
     from onnx_nb.analysis.view.overlays import COSTS, OWN, STATISTICS, overlay
 
     if name in OWN:
         return overlay(model, name)
-    if captured is not None:
-        return overlay(model, captured, label=name)
+    if capture is not None:
+        return overlay(model, capture, label=name)
     advice = "Press Capture first." if name in (*COSTS, *STATISTICS) else f"There are {', '.join(OWN)}."
     raise OnnxNbError(f"there are no numbers called {quoted(name)}.", advice=advice)
 

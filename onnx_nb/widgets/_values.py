@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.run.statistics import Statistics
     from onnx_nb.analysis.view.array_preview import Look
 
-KEPT: Final = 8
+LIMIT: Final = 8
 """Maximum number of tensors captured one by one whose arrays are kept: the most recently used."""
 DOWNLOAD: Final = 1 << 28
 """Maximum bytes of an array that is sent through the browser; the kernel saves larger ones."""
@@ -58,32 +58,32 @@ class Values:
 
     def capture(self, call: Call) -> Reply:
         """Capture one value and keep its array, or the statistics of all; reply with a sentence."""
-        known = self.known
+        captures = self.known
         if call.args.get("value") is not None:
             value = call.number("value")
-            self._capture_one(known, value, call)
+            self._capture_one(captures, value, call)
             return Reply({"message": f"Captured {quoted(self._name(value))}"})
-        made = known.whole = self._run(known, call)
-        runs = f"{count_text(made.feeds, 'run')} on {'random inputs' if known.feeds is None else 'your feeds'}"
-        stopped = f", stopped at {quoted(made.stopped.name)}" if made.stopped else ""
-        text = f"Captured {count_text(len(made), 'value')} in {runs}{stopped}. Click a tensor, or choose a color"
+        values = captures.whole = self._run(captures, call)
+        runs = f"{count_text(values.feeds, 'run')} on {'random inputs' if captures.feeds is None else 'your feeds'}"
+        ending = f", stopped at {quoted(values.stopped.name)}" if values.stopped else ""
+        text = f"Captured {count_text(len(values), 'value')} in {runs}{ending}. Click a tensor, or choose a color"
         return Reply({"message": text})
 
     def statistics(self, call: Call) -> Reply:
         """Reply with the statistics of a value; ``None`` if it has not been captured."""
         from onnx_nb.analysis.view.result_columns import NUMBERS
 
-        value, known = call.number("value"), self.known
-        found = self._statistics(known, value, call)
-        if found is None:
+        value, captures = call.number("value"), self.known
+        record = self._statistics(captures, value, call)
+        if record is None:
             return Reply(None)
         numbers = {
-            name: number if isinstance(number := getattr(found, name), int) or np.isfinite(number) else str(number)
+            name: number if isinstance(number := getattr(record, name), int) or np.isfinite(number) else str(number)
             for name in NUMBERS
         }
-        counts = np.asarray(found.histogram.counts, int).tolist()
-        edges = np.asarray(found.histogram.edges, float).tolist() if counts else []
-        return Reply({**numbers, "counts": counts, "edges": edges, "source": self._source(known, value)})
+        counts = np.asarray(record.histogram.counts, int).tolist()
+        edges = np.asarray(record.histogram.edges, float).tolist() if counts else []
+        return Reply({**numbers, "counts": counts, "edges": edges, "source": self._source(captures, value)})
 
     def page(self, call: Call) -> Reply:
         """Reply with some cells of a value and a picture around them; capture the value if necessary."""
@@ -93,10 +93,10 @@ class Values:
         look = cast("Look", call.text("look", "slice"))
         array = self._array(call.number("value"), call)
         shown_page = page(array, index=index, row=row, column=column)
-        drawn = picture(array, index=index, look=look)
-        drawing = {} if drawn is None else {"picture": drawn.to_json()}
+        image = picture(array, index=index, look=look)
+        drawing = {} if image is None else {"picture": image.to_json()}
         about = {**shown_page.to_json(), "looks": looks(array.shape), **drawing}
-        return Reply(about, [] if drawn is None else [drawn.pixels.tobytes()])
+        return Reply(about, [] if image is None else [image.pixels.tobytes()])
 
     def npy(self, call: Call) -> Reply:
         """Reply with a value as the content of a .npy file."""
@@ -113,17 +113,17 @@ class Values:
         np.save(file, plain, allow_pickle=plain.dtype.kind == "O")
         return Reply({"name": name}, [file.getvalue()])
 
-    def _run(self, known: Captured, call: Call, **options: Any) -> Capture:
+    def _run(self, captures: Captured, call: Call, **options: Any) -> Capture:
         """Capture; raise if other feeds have been set in the meantime, as this capture is no longer accessible."""
         from onnx_nb.analysis.run.capture import capture
 
-        made = capture(self.model, known.feeds, progress=call.progress, **options)
-        if known is not self.known:
+        result = capture(self.model, captures.feeds, progress=call.progress, **options)
+        if captures is not self.known:
             message = "the feeds were changed while the model ran."
             raise OnnxNbError(message, advice="Capture again to run on the new ones.")
-        return made
+        return result
 
-    def _capture_one(self, known: Captured, value: int, call: Call) -> Capture:
+    def _capture_one(self, captures: Captured, value: int, call: Call) -> Capture:
         graph = Graph.opened(self.model)
         name = self._name(value)
         if graph.value_subgraph[value] >= len(graph.plain.subgraphs):
@@ -135,12 +135,12 @@ class Values:
             owner = graph.node_label(graph.subgraphs[graph.value_subgraph[value]].owner_node)
             message = f"{quoted(name)} is inside a body of {owner}, which may run many times, or not at all."
             raise OnnxNbError(message, advice="Use onnx_nb.capture(g.model, g.feeds, bodies=True, keep=…).")
-        made = known.single[value] = self._run(known, call, tensors=[name], keep=[name])
-        while len(known.single) > KEPT:
-            known.single.popitem(last=False)
-        return made
+        result = captures.single[value] = self._run(captures, call, tensors=[name], keep=[name])
+        while len(captures.single) > LIMIT:
+            captures.single.popitem(last=False)
+        return result
 
-    def _statistics(self, known: Captured, value: int, call: Call) -> Statistics | None:
+    def _statistics(self, captures: Captured, value: int, call: Call) -> Statistics | None:
         name = self._name(value)
         if self._is_weight(value):
             if value not in self._weights:
@@ -149,13 +149,13 @@ class Values:
 
                 array = weight(Graph.opened(self.model), value)
                 message = f"Reading {bytes_text(array.nbytes)}…"
-                self._weights[value] = Statistics.of(array, progress=lambda done: call.progress(done, message))
+                self._weights[value] = Statistics.of(array, progress=lambda fraction: call.progress(fraction, message))
             return self._weights[value]
-        found = known.single.get(value) or known.whole
+        source = captures.single.get(value) or captures.whole
         graph = Graph.opened(self.model)
-        if found is None and graph.constant_values[value] and graph.value_subgraph[value] == 0:
-            found = self._capture_one(known, value, call)  # computed from constants: needs no feeds
-        return found.statistics(name) if found is not None and name in found else None
+        if source is None and graph.constant_values[value] and graph.value_subgraph[value] == 0:
+            source = self._capture_one(captures, value, call)  # computed from constants: needs no feeds
+        return source.statistics(name) if source is not None and name in source else None
 
     def _array(self, value: int, call: Call) -> NDArray[Any]:
         name = self._name(value)
@@ -163,23 +163,23 @@ class Values:
             from onnx_nb.analysis.view.array_preview import weight
 
             return weight(Graph.opened(self.model), value)
-        known = self.known
-        captured = known.single.get(value) or self._capture_one(known, value, call)
-        known.single.move_to_end(value)
-        found = captured[name]
-        if isinstance(found, np.ndarray):
-            return found
+        captures = self.known
+        source = captures.single.get(value) or self._capture_one(captures, value, call)
+        captures.single.move_to_end(value)
+        value_ = source[name]
+        if isinstance(value_, np.ndarray):
+            return value_
         raise OnnxNbError(f"{quoted(name)} is a sequence or an optional value, not one array.")
 
-    def _source(self, known: Captured, value: int) -> str:
+    def _source(self, captures: Captured, value: int) -> str:
         """Return the source of the numbers, in words."""
         if self._is_weight(value):
             return "weight"
         if Graph.opened(self.model).constant_values[value]:
             return "constant"
-        found = known.single.get(value) or known.whole
-        inputs = "random inputs" if known.feeds is None else "your feeds"
-        return f"captured, {count_text(1 if found is None else found.feeds, 'run')} on {inputs}"
+        source = captures.single.get(value) or captures.whole
+        inputs = "random inputs" if captures.feeds is None else "your feeds"
+        return f"captured, {count_text(1 if source is None else source.feeds, 'run')} on {inputs}"
 
     def _is_weight(self, value: int) -> bool:
         return bool(Graph.opened(self.model).value_kind[value] == INITIALIZER)

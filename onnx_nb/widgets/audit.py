@@ -50,11 +50,11 @@ class AuditPanel(PackedWidget):
 
     def __init__(self, model: ModelLike | Audit, **traits: Any) -> None:
         self.audit = model if isinstance(model, Audit) else audit(model)
-        found = {
+        meta = {
             "model": self.audit.model,
             "problems": [asdict(problem) for problem in self.audit.problems],
             "files": [asdict(file) for file in self.audit.files],
             "tensors": self.audit.rows(),
         }
-        packed = {"columns": Columns({}, found).to_bytes()}
-        super().__init__(repr(self.audit), packed, audit_still(self.audit), **traits)
+        parts = {"columns": Columns({}, meta).to_bytes()}
+        super().__init__(repr(self.audit), parts, audit_still(self.audit), **traits)

@@ -59,15 +59,15 @@ class CapturePanel(LinkedWidget):
     def __init__(self, capture: Capture, *, graph: ModelGraph | None = None, **traits: Any) -> None:
         self.capture = capture
         first = capture.nonfinite()
-        stopped = capture.stopped
-        packed = statistics_columns(
+        stop = capture.stopped
+        table = statistics_columns(
             captured_entries(capture),
             model=shortened(capture.model.name, 200),
             runs=count_text(capture.feeds, "run"),
-            stopped="" if stopped is None else f"Stopped at {quoted(stopped.name)}: nothing after it was run.",
+            stopped="" if stop is None else f"Stopped at {quoted(stop.name)}: nothing after it was run.",
             nonfinite=None if first is None else {"name": first.name, "message": first.message},
         )
-        super().__init__(repr(capture), {"columns": packed.to_bytes()}, capture_still(capture), **traits)
+        super().__init__(repr(capture), {"columns": table.to_bytes()}, capture_still(capture), **traits)
         self.graph = graph
 
     def _found(self, model: Model) -> tuple[int, int]:

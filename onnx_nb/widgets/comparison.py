@@ -103,18 +103,20 @@ class ComparisonPanel(LinkedWidget):
         self._inside: dict[str, Comparison] = {}
         self._curves: list[ExclusionCurve | None] = []
         """Earlier ones of `curve`, to which *Undo* goes back."""
-        self._region = {each.name: point.name for point in comparison.points[::-1] for each in point.quantizers}
+        self._region = {
+            quantizer.name: point.name for point in comparison.points[::-1] for quantizer in point.quantizers
+        }
         self._torch: Any = comparison  # only a `TorchComparison` has actions
         first = notable(comparison)
         alt = f"Comparison of {comparison.reference} and {comparison.candidate}: {comparison.message}"
-        packed = comparison_columns(comparison, details=DETAILS_IN_STATE).to_bytes()
-        given = {"point": "" if first is None else first.name} if not {"point", "selection"} & set(traits) else {}
+        table = comparison_columns(comparison, details=DETAILS_IN_STATE).to_bytes()
+        start = {"point": "" if first is None else first.name} if not {"point", "selection"} & set(traits) else {}
         actions = []
         if isinstance(comparison, TorchComparison) and comparison.recording is not None:
             actions = ["reproduce", *(["drill"] if comparison.has_module else [])]
         if {point.name for point in comparison.points if point.quantizers} - self._what_if.always_quantized().keys():
             actions += ["float"]
-        super().__init__(alt, {"columns": packed}, _actions=actions, **given, **traits)
+        super().__init__(alt, {"columns": table}, _actions=actions, **start, **traits)
         self.graph = graph
 
     def to_html(self, path: str | os.PathLike[str], *, limit: int = DETAILS, progress: Progress | None = None) -> Path:
@@ -151,16 +153,16 @@ class ComparisonPanel(LinkedWidget):
         return Reply(buffers=[self._page(progress=call.progress)])
 
     def _on_reproduce(self, call: Call) -> Reply:
-        found = self.reproduction = self._torch.reproduce(call.text("name"), progress=call.progress)
-        message = f"{found!r} is in panel.reproduction; .save(folder) writes a folder that shows the error."
+        part = self.reproduction = self._torch.reproduce(call.text("name"), progress=call.progress)
+        message = f"{part!r} is in panel.reproduction; .save(folder) writes a folder that shows the error."
         return Reply({"message": message})
 
     def _on_drill(self, call: Call) -> Reply:
         name = call.text("name")
-        drilled = self._torch.drill(name, progress=call.progress)
-        packed = comparison_columns(drilled, details=DETAILS_IN_STATE).to_bytes()
-        self._inside[name] = self.drilled = drilled
-        return Reply(buffers=[packed])
+        inner = self._torch.drill(name, progress=call.progress)
+        table = comparison_columns(inner, details=DETAILS_IN_STATE).to_bytes()
+        self._inside[name] = self.drilled = inner
+        return Reply(buffers=[table])
 
     def put_back(self, *names: str, progress: Progress | None = None) -> ExclusionCurve:
         """Put regions of a quantized model back to float, in addition to those that are, and show what that gains.
@@ -177,8 +179,8 @@ class ComparisonPanel(LinkedWidget):
         OnnxNbError
             If a name is that of no quantized region, or for the reasons of `mixed`.
         """
-        known = () if self.curve is None else (step.name for step in self.curve.steps[1:])
-        return self._to(self._what_if.curve([*known, *names], progress=progress))
+        steps = () if self.curve is None else (step.name for step in self.curve.steps[1:])
+        return self._to(self._what_if.curve([*steps, *names], progress=progress))
 
     def _to(self, curve: ExclusionCurve) -> ExclusionCurve:
         self._curves.append(self.curve)
@@ -187,8 +189,8 @@ class ComparisonPanel(LinkedWidget):
 
     def _on_float(self, call: Call) -> Reply:
         name, count = call.text("name"), call.number("count")
-        known = [] if self.curve is None else [step.name for step in self.curve.steps[1 : count + 1]]
-        return self._changed(self._what_if.curve([*known, name], progress=call.progress), -2)
+        steps = [] if self.curve is None else [step.name for step in self.curve.steps[1 : count + 1]]
+        return self._changed(self._what_if.curve([*steps, name], progress=call.progress), -2)
 
     def _on_worst(self, call: Call) -> Reply:
         return self._changed(self._what_if.curve(progress=call.progress))
@@ -259,8 +261,8 @@ class ComparisonPanel(LinkedWidget):
             names = [point.candidate, point.reference]
         else:  # a weight: as the quantizer named it, or as it was
             names = [f"{name}_quantized", name]
-        found = (tensor for tensor in names if tensor in values)
-        return next(({"kind": "tensor", "name": tensor} for tensor in found), None)
+        tensors = (tensor for tensor in names if tensor in values)
+        return next(({"kind": "tensor", "name": tensor} for tensor in tensors), None)
 
     def _selected(self, tensor: str) -> dict[str, Any] | None:
         return next(iter(self._of_point(tensor)), None)

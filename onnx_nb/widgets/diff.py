@@ -60,26 +60,26 @@ class DiffPanel(PairWidget):
     ) -> None:
         self.reference, self.candidate = load(reference), load(candidate)
         self.differences = diff(self.reference, self.candidate) if differences is None else differences
-        models, found = (self.reference, self.candidate), (self.differences.reference, self.differences.candidate)
-        for side, model, other in zip(SIDES, models, found, strict=True):
+        models, origins = (self.reference, self.candidate), (self.differences.reference, self.differences.candidate)
+        for side, model, other in zip(SIDES, models, origins, strict=True):
             if model is not other and model.proto != other.proto:
                 about = f"{label_of(model)}: their {side} is {label_of(other)}"
                 advice = "Leave differences out, or give the models they were made of."
                 raise OnnxNbError(f"the differences given are not those of {about}.", advice=advice)
-        packed = {
+        parts = {
             "reference": columns(self.reference).to_bytes(),
             "candidate": columns(self.candidate).to_bytes(),
             "differences": diff_columns(self.differences).to_bytes(),
         }
         names = _distinct_names(self.reference, self.candidate)
-        super().__init__(f"{names[0]} beside {names[1]}: {self.differences.message}", packed, _names=names, **traits)
+        super().__init__(f"{names[0]} beside {names[1]}: {self.differences.message}", parts, _names=names, **traits)
 
     def __repr__(self) -> str:
         return f"DiffPanel({self.reference!r}, {self.candidate!r})"
 
     def _content(self, **options: Any) -> Content:
-        baked = self._baked((self.reference, self.candidate), **options)
-        return Content(" and ".join(self._names), {"names": self._names}, "pair", {**self._packed, **baked})
+        pages = self._baked((self.reference, self.candidate), **options)
+        return Content(" and ".join(self._names), {"names": self._names}, "pair", {**self._packed, **pages})
 
     def _sources(self) -> tuple[Model, ...]:
         return self.reference, self.candidate
@@ -99,7 +99,7 @@ def _distinct_names(left: Model, right: Model) -> list[str]:
     if names[0] != names[1] or left.path is None or right.path is None or left.path == right.path:
         return names
     parts = left.path.parts, right.path.parts
-    shared = 1
-    while parts[0][-shared:] == parts[1][-shared:]:
-        shared += 1
-    return ["/".join(own[-shared:]) for own in parts]
+    count = 1
+    while parts[0][-count:] == parts[1][-count:]:
+        count += 1
+    return ["/".join(path[-count:]) for path in parts]

@@ -122,8 +122,8 @@ class ModelGraph(GraphWidget):
         self._values = Values(self.model)
         self._shown: ShownOverlay | None = None
         alt = f"Graph of {self.model.name}: {count_text(len(self.model.proto.graph.node), 'node')}"
-        packed = columns(self.model).to_bytes()
-        super().__init__(alt, {"columns": packed}, _digest=blake2b(packed, digest_size=16).hexdigest(), **traits)
+        table = columns(self.model).to_bytes()
+        super().__init__(alt, {"columns": table}, _digest=blake2b(table, digest_size=16).hexdigest(), **traits)
 
     @traitlets.validate("inputs", "outputs")
     def _checked_names(self, proposal: dict[str, Any]) -> list[str]:
@@ -229,19 +229,19 @@ class ModelGraph(GraphWidget):
         from onnx_nb.analysis.view.overlays import overlay
         from onnx_nb.widgets.shown_overlay import ShownOverlay
 
-        made = overlay(self.model, values, label=label, scale=scale, reduce=reduce)
-        nodes, groups = (column.astype("<f8").tobytes() for column in (made.nodes, made.scopes))
-        self._overlay = {**made.to_json(), "nodes": nodes, "groups": groups}
-        self._shown = ShownOverlay(**vars(made), graph=self)
+        layer = overlay(self.model, values, label=label, scale=scale, reduce=reduce)
+        nodes, groups = (column.astype("<f8").tobytes() for column in (layer.nodes, layer.scopes))
+        self._overlay = {**layer.to_json(), "nodes": nodes, "groups": groups}
+        self._shown = ShownOverlay(**vars(layer), graph=self)
         return self._shown
 
     def _content(self, **options: Any) -> Content:
         from onnx_nb.analysis.cost.summary import summarize
         from onnx_nb.drawing.html import Content, bake
 
-        baked = bake(self.model, captured=self.captured, shown_overlay=self._colors(), **options)
+        page = bake(self.model, capture=self.captured, shown_overlay=self._colors(), **options)
         summary = summarize(self.model)
-        return Content(summary.name, summary.without_folder().to_json(), "graph", {**self._packed, "baked": baked})
+        return Content(summary.name, summary.without_folder().to_json(), "graph", {**self._packed, "baked": page})
 
     def _colors(self) -> Overlay | None:
         """Return the numbers that currently color the boxes."""
@@ -300,10 +300,10 @@ class ModelGraph(GraphWidget):
         from onnx_nb.analysis.graph.graph import Graph
         from onnx_nb.analysis.view.inspection import select
 
-        found = select(self.model, call.numbers("nodes"), call.numbers("groups"))
+        selection = select(self.model, call.numbers("nodes"), call.numbers("groups"))
         graph = Graph.of(self.model)
-        ends = {key: _values(graph, getattr(found, key)) for key in ("inputs", "outputs")}
-        return Reply({"rows": found.rows, **ends, "obstacle": found.obstacle})
+        ends = {key: _values(graph, getattr(selection, key)) for key in ("inputs", "outputs")}
+        return Reply({"rows": selection.rows, **ends, "obstacle": selection.obstacle})
 
     def _on_plan(self, call: Call) -> Reply:
         from onnx_nb.analysis.graph.graph import Graph
@@ -325,14 +325,14 @@ class ModelGraph(GraphWidget):
 
         with self._lock:
             submodel = extract(self.model, call.texts("inputs"), call.texts("outputs"))
-            packed = columns(submodel).to_bytes()
+            table = columns(submodel).to_bytes()
             call.check()  # cancelled while a cell ran
             self.submodel = submodel
         weights = sum(info.nbytes for info in submodel.initializers.values())
         size = f", {bytes_text(weights)} of weights" if weights else ""
         text = f"Extracted {count_text(len(submodel.proto.graph.node), 'node')}{size}"
         where = f": {self._submodel_name}" if self._submodel_name else f". {self._unnamed_submodel}"
-        return Reply({"message": f"{text}{where}", "name": self._submodel_name}, [packed])
+        return Reply({"message": f"{text}{where}", "name": self._submodel_name}, [table])
 
     def _on_discard(self, _call: Call) -> Reply:
         self.submodel = None

@@ -80,16 +80,16 @@ class ProfilePanel(LinkedWidget, GraphWidget):
         self.profile = profile.after if isinstance(profile, ProfileComparison) else profile
         self._kernel_of = {
             node: number
-            for number, each in reversed(list(enumerate(self.profile.kernels)))
-            for node in each.nodes
-            if not each.edge
+            for number, kernel in reversed(list(enumerate(self.profile.kernels)))
+            for node in kernel.nodes
+            if not kernel.edge
         }
-        found = profile_columns(self.profile, self.compared)
+        table = profile_columns(self.profile, self.compared)
         if self.compared is None:
-            still = profile_still(self.profile, found.meta["message"], found.meta["facts"])
+            still = profile_still(self.profile, table.meta["message"], table.meta["facts"])
         else:
             still = changes_still(self.compared)
-        super().__init__(repr(profile), {"columns": found.to_bytes()}, still, **traits)
+        super().__init__(repr(profile), {"columns": table.to_bytes()}, still, **traits)
         self.graph = graph
 
     def _part(self, name: str) -> bytes:
@@ -98,10 +98,10 @@ class ProfilePanel(LinkedWidget, GraphWidget):
             if name == "resources" and name not in self._packed:
                 self._packed[name] = resource_columns(self.profile).to_bytes()
             if name not in self._packed and name in (*SIDES, "differences"):
-                found = ran_columns(self.profile) if name == "differences" else columns(self._side(name))
+                table = ran_columns(self.profile) if name == "differences" else columns(self._side(name))
                 if name == "candidate":  # its large weights were left out on purpose
-                    found = Columns(found.arrays, {**found.meta, "faults": []})
-                self._packed[name] = found.to_bytes()
+                    table = Columns(table.arrays, {**table.meta, "faults": []})
+                self._packed[name] = table.to_bytes()
         return super()._part(name)
 
     def _content(self, **options: Any) -> Content:
@@ -137,22 +137,22 @@ class ProfilePanel(LinkedWidget, GraphWidget):
         if self._has_tensor():
             self.kernel = self._kernel_at(self.selection)
             if self._graph is not None:
-                self._graph.selection = [dict(each) for each in self.selection]
+                self._graph.selection = [dict(target) for target in self.selection]
             return
-        ids = [each["id"] for each in self.selection if isinstance(each.get("id"), int)]
+        ids = [target["id"] for target in self.selection if isinstance(target.get("id"), int)]
         if self.selection != self._nodes_of(self.kernel):
-            names = {str(each.get("name")) for each in self.selection}
+            names = {str(target.get("name")) for target in self.selection}
             ids = ids or [node for node, name in enumerate(self.profile.graph.names) if name in names]
             self.kernel = next((self._kernel_of[node] for node in ids if node in self._kernel_of), -1)
         if self._graph is None or not self.selection:
             return
         if self._kernel_in_graph() != self.kernel:
-            self._graph.selection = [dict(each) for each in self.selection]
+            self._graph.selection = [dict(target) for target in self.selection]
 
     def _follow(self, _change: Any = None) -> None:
         """Choose here the kernel of the node that is selected in the graph."""
-        if (found := self._kernel_in_graph()) >= 0:
-            self.kernel = found
+        if (kernel := self._kernel_in_graph()) >= 0:
+            self.kernel = kernel
 
     def _kernel_in_graph(self) -> int:
         """Return the kernel of the node that is selected in the graph, or that makes the selected tensor; or −1."""

@@ -114,8 +114,8 @@ class SimplificationPanel(PairWidget):
         rest = self.skipped
         for name in names:
             if name not in rest:
-                listed = shortened(", ".join(rest) or "nothing", 1000)
-                raise OnnxNbError(f"{quoted(name)} is not left out.", advice=f"Left out: {listed}.")
+                names_left = shortened(", ".join(rest) or "nothing", 1000)
+                raise OnnxNbError(f"{quoted(name)} is not left out.", advice=f"Left out: {names_left}.")
             rest.remove(name)
         return self._again(rest if names else [])
 
@@ -155,21 +155,21 @@ class SimplificationPanel(PairWidget):
         call = self._about["call"] if path is None else self._about["call"].replace(repr(str(path)), repr(path.name))
         return Content(f"{self._about['name']} simplified", {**self._about, "call": call}, "simplification", parts)
 
-    def _show(self, found: Simplification) -> None:
+    def _show(self, result: Simplification) -> None:
         """Show another result."""
         with self._lock, self.hold_sync():
             # the original is kept
-            self._packed = {name: packed for name, packed in self._packed.items() if name == "reference"}
-            self.simplification = found
+            self._packed = {name: part_ for name, part_ in self._packed.items() if name == "reference"}
+            self.simplification = result
             self._parts = in_state({part: self._part(part) for part in PARTS})
-            self._about = account(found)
+            self._about = account(result)
             self.step = 0
             self._revision += 1
 
-    def _again(self, skipped: list[str], progress: Progress | None = None) -> Simplification:
-        found = self.simplification.again(progress=progress, skip=list(dict.fromkeys(skipped)))
-        self._show(found)
-        return found
+    def _again(self, skip: list[str], progress: Progress | None = None) -> Simplification:
+        result = self.simplification.again(progress=progress, skip=list(dict.fromkeys(skip)))
+        self._show(result)
+        return result
 
     def _part(self, name: str) -> bytes:
         """Return a part, which is packed on first request."""
@@ -189,12 +189,12 @@ class SimplificationPanel(PairWidget):
 
     def _models(self, step: int) -> tuple[Model, Model]:
         """Return the models before and after a step; for 0 the original and the result."""
-        found = self.simplification
+        result = self.simplification
         if not step:
-            return found.original, found.model
-        if not step < len(found.steps):
+            return result.original, result.model
+        if not step < len(result.steps):
             raise OnnxNbError(f"there is no step {step}.", advice="simplify(…, trace=True) keeps the steps.")
-        return found.steps[step - 1].model, found.steps[step].model
+        return result.steps[step - 1].model, result.steps[step].model
 
     def _sources(self) -> tuple[Model, ...]:
         return self._models(0)
@@ -203,8 +203,8 @@ class SimplificationPanel(PairWidget):
         return self._models(call.number("step", 0))[call.text("part") == "candidate"]
 
     def _on_again(self, call: Call) -> Reply:
-        found = self._again(call.texts("skipped"), call.progress)
-        return Reply({"message": repr(found)})
+        result = self._again(call.texts("skipped"), call.progress)
+        return Reply({"message": repr(result)})
 
     def _on_save(self, call: Call) -> Reply:
         path, replace = call.text("path").strip(), call.flag("replace")
@@ -213,8 +213,8 @@ class SimplificationPanel(PairWidget):
         target = _target(path)
         if not replace and os.path.lexists(target):
             return Reply({"path": str(target), "exists": True})
-        written = self.simplification.model.save(target)
-        return Reply({"path": str(written), "exists": False, "size": bytes_text(written.stat().st_size)})
+        file = self.simplification.model.save(target)
+        return Reply({"path": str(file), "exists": False, "size": bytes_text(file.stat().st_size)})
 
 
 def _target(path: str | os.PathLike[str]) -> Path:

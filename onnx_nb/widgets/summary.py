@@ -75,10 +75,10 @@ class ModelSummary(PackedWidget):
         self._model = None if isinstance(model, Summary) else load(model)
         self._counted: Mapping[str, Any] | None = None
         self.summary = model if isinstance(model, Summary) else outline(self._model or model)
-        given = {name: list(size) if isinstance(size, Sequence) else size for name, size in (shapes or {}).items()}
-        if given or traits.get("expanded", True) or self.summary.nodes <= PROMPT:
-            self._count(given)
-        super().__init__(repr(self.summary), {}, _summary=self.summary.to_json(), shapes=given, **traits)
+        sizes = {name: list(size) if isinstance(size, Sequence) else size for name, size in (shapes or {}).items()}
+        if sizes or traits.get("expanded", True) or self.summary.nodes <= PROMPT:
+            self._count(sizes)
+        super().__init__(repr(self.summary), {}, _summary=self.summary.to_json(), shapes=sizes, **traits)
 
     def _content(self, **options: Any) -> Content:
         return super()._content(**options)._replace(about=self.summary.without_folder().to_json())
@@ -93,18 +93,18 @@ class ModelSummary(PackedWidget):
     @traitlets.validate("shapes")
     def _count_for(self, proposal: dict[str, Any]) -> dict[str, Any]:
         """Count before the shapes are set: wrong ones raise, and nothing changes."""
-        given: dict[str, Any] = proposal["value"]
+        shapes: dict[str, Any] = proposal["value"]
         with self._lock:
-            if self._counted is not None or given:
+            if self._counted is not None or shapes:
                 try:
-                    self._count(given)
+                    self._count(shapes)
                 except OnnxNbError as error:
                     raise ShapesError(error.message, advice=error.advice) from error
                 self._summary = self.summary.to_json()
-        return given
+        return shapes
 
-    def _count(self, given: Mapping[str, Any]) -> None:
+    def _count(self, shapes: Mapping[str, Any]) -> None:
         """Count the costs of a run for these shapes, unless they are known."""
-        if self._model is not None and given != self._counted:
-            self.summary = with_costs(self.summary, costs(self._model, given or None))
-            self._counted = dict(given)
+        if self._model is not None and shapes != self._counted:
+            self.summary = with_costs(self.summary, costs(self._model, shapes or None))
+            self._counted = dict(shapes)

@@ -64,10 +64,10 @@ def test_without_statistics_a_page_still_answers_clicks(tmp_path: Path) -> None:
 def test_a_capture_goes_into_the_page_before_the_weights() -> None:
     model = load(models.exported("bert", dynamo=True))
     captured = capture(model)
-    whole = Columns.from_bytes(bake(model, statistics=True, captured=captured))
+    whole = Columns.from_bytes(bake(model, statistics=True, capture=captured))
     assert whole.texts("name")[: len(captured)] == captured.names
     assert whole.meta["left_out"] == 0
-    nothing = Columns.from_bytes(bake(model, statistics=True, captured=captured, limit=0))
+    nothing = Columns.from_bytes(bake(model, statistics=True, capture=captured, limit=0))
     assert nothing.texts("name") == captured.names
     assert nothing.meta["left_out"] == len(model.initializers)
 
