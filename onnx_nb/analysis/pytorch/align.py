@@ -107,10 +107,10 @@ def align(
     if candidates.tied:
         windows = Windows(graph, candidates.tied, memory_limit=1 << 30, providers=providers)
         windows.run(feeds_of(recording, graph.model, feeds), TensorSink(graph, stage(progress, 0.0, 1.0), measure))
-    found = candidates.settle(distances)
+    alignment = candidates.settle(distances)
     if progress is not None:
         progress(1.0, "done")
-    return found
+    return alignment
 
 
 @dataclass(frozen=True)
@@ -252,16 +252,16 @@ class Alignment(Table):
         """
         graph = Graph.of(load(model))
         kinds, tensors = graph.value_kind, main_tensors(graph)
-        made = {name for name, value in tensors.items() if kinds[value] in (NODE_OUTPUT, GRAPH_INPUT)}
-        found = []
+        names = {name for name, value in tensors.items() if kinds[value] in (NODE_OUTPUT, GRAPH_INPUT)}
+        matches = []
         for match in self.matches:
-            suffixed = (f"{match.tensor}{suffix}" for suffix in ("_DequantizeLinear_Output", "_DequantizeLinear", ""))
-            tensor = next((name for name in suffixed if name in made), "") if match.tensor else ""
+            variants = (f"{match.tensor}{suffix}" for suffix in ("_DequantizeLinear_Output", "_DequantizeLinear", ""))
+            tensor = next((name for name in variants if name in names), "") if match.tensor else ""
             why = match.why if not match.tensor or tensor else f"tensor {quoted(match.tensor)} is not in this model"
             how = match.how if tensor == match.tensor else "suffix" if tensor else ""
-            exported = "" if tensor == match.tensor else match.exported or match.tensor
-            found.append(dataclasses.replace(match, tensor=tensor, how=how, why=why, exported=exported))
-        return Alignment(tuple(found))
+            original = "" if tensor == match.tensor else match.exported or match.tensor
+            matches.append(dataclasses.replace(match, tensor=tensor, how=how, why=why, exported=original))
+        return Alignment(tuple(matches))
 
     def pairs(self, recording: Recording, graph: Graph) -> dict[int, tuple[int, Match]]:
         """Return number of a recorded value → its tensor and the match of the innermost call that produced it."""
@@ -275,18 +275,18 @@ class Alignment(Table):
             call = calls[function.call]
             places[call.path, call.index, label] = function.call, function.value
         inputs = {slot.value for slot in calls[0].inputs}
-        found: dict[int, tuple[int, Match]] = {}
+        pairings: dict[int, tuple[int, Match]] = {}
         deepest: dict[int, int] = {}
         for match in self.matched:
             maker, number = places.get((match.path, match.call, match.output), (-1, -1))
             value = tensors.get(match.tensor, -1)
-            known = maker >= 0 and value >= 0 and graph.value_kind[value] in (NODE_OUTPUT, INITIALIZER)
-            if not known or number in inputs:
+            is_pair = maker >= 0 and value >= 0 and graph.value_kind[value] in (NODE_OUTPUT, INITIALIZER)
+            if not is_pair or number in inputs:
                 continue
             passed_through = any(slot.value == number for slot in calls[maker].inputs)
-            if number not in found or (maker > deepest[number] and not passed_through):
-                found[number], deepest[number] = (value, match), maker
-        return dict(sorted(found.items()))
+            if number not in pairings or (maker > deepest[number] and not passed_through):
+                pairings[number], deepest[number] = (value, match), maker
+        return dict(sorted(pairings.items()))
 
 
 class Candidates:
@@ -306,11 +306,11 @@ class Candidates:
         self._nodes = self._nodes_of_calls()
         self._makers: dict[int, int] = {}
         """Value → the innermost call that produced it; inner calls come before those around them."""
-        given = {slot.value for slot in self._calls[0].inputs}
+        arguments = {slot.value for slot in self._calls[0].inputs}
         for number in sorted(range(len(self._calls)), key=lambda number: (self._ends[number], -number)):
-            passed = given.union(slot.value for slot in self._calls[number].inputs)
-            made = (slot.value for slot in self._calls[number].outputs if slot.value not in passed)
-            self._makers.update((value, number) for value in made if value not in self._makers)
+            inputs = arguments.union(slot.value for slot in self._calls[number].inputs)
+            results = (slot.value for slot in self._calls[number].outputs if slot.value not in inputs)
+            self._makers.update((value, number) for value in results if value not in self._makers)
         self._fixed: dict[int, tuple[int, str]] = {}
         """Recorded value → tensor and the method that found it, where there is no doubt."""
         self._open: dict[int, list[int]] = {}
@@ -331,14 +331,14 @@ class Candidates:
         self._fold_normalizations()
         self._narrow()
         self._narrow_by_operations()
-        sure, known = self._known()
-        operations = Operations(recording, graph, known, self._fits)
+        sure, tensors = self._known()
+        operations = Operations(recording, graph, tensors, self._fits)
         composite = {call.parent for call in self._calls}
-        for number in [number for number in sure if number in known and self._makers[number] in composite]:
-            if operations.is_another(number, known[number]):  # of several operations, only the wrong one is left
-                del known[number], self._open[number]
-        known = {**self._constants(), **known}
-        self._of_operations = Operations(recording, graph, known, self._fits).find() if recording.functions else {}
+        for number in [number for number in sure if number in tensors and self._makers[number] in composite]:
+            if operations.is_another(number, tensors[number]):  # of several operations, only the wrong one is left
+                del tensors[number], self._open[number]
+        tensors = {**self._constants(), **tensors}
+        self._of_operations = Operations(recording, graph, tensors, self._fits).find() if recording.functions else {}
         """Value of a function → its tensor, found by structure."""
         left = {number: values for number, values in self._open.items() if number not in self._of_operations}
         doubtful = (values for number, values in left.items() if len(values) > 1 or number in self._inner)
@@ -358,36 +358,36 @@ class Candidates:
 
     def settle(self, distances: Mapping[tuple[int, int], float]) -> Alignment:
         """Choose a tensor for each recorded value; ``distances`` has (tensor, number of the value) → distance."""
-        chosen = dict(self._fixed)
+        pairs = dict(self._fixed)
         sure = {number: values[0] for number, values in self._open.items() if len(values) == 1}
-        chosen |= {number: (value, "scope") for number, value in sure.items() if number not in self._inner}
-        taken = {value for value, _ in chosen.values()}
-        found = {number: value for number, value in self._of_operations.items() if number not in chosen}
-        found = {number: found[number] for number in found.keys() - self._included.keys() if found[number] not in taken}
-        chosen |= {number: (value, "inputs") for number, value in found.items() if number in self._makers}
-        taken |= set(found.values())
-        measured = (
+        pairs |= {number: (value, "scope") for number, value in sure.items() if number not in self._inner}
+        tensors = {value for value, _ in pairs.values()}
+        ops = {number: value for number, value in self._of_operations.items() if number not in pairs}
+        ops = {number: ops[number] for number in ops.keys() - self._included.keys() if ops[number] not in tensors}
+        pairs |= {number: (value, "inputs") for number, value in ops.items() if number in self._makers}
+        tensors |= set(ops.values())
+        options = (
             (distances[value, number], place, number, value)
             for number, values in self._open.items()
             for place, value in enumerate(values)
             if (value, number) in distances
         )
         # where no value is near, as after a fault, the order counts
-        ranked = sorted(
+        ranking = sorted(
             (distance if distance <= TIE_DISTANCE else 1.0, place, number, value)
-            for distance, place, number, value in measured
+            for distance, place, number, value in options
         )
-        for distance, _, number, value in ranked:
-            if number not in chosen and value not in taken and (distance <= TIE_DISTANCE or number not in self._inner):
-                chosen[number] = value, "value" if distance <= TIE_DISTANCE else "order"
-                taken.add(value)
-        self._share(chosen, distances)
-        matches = list(self._matches(chosen))
+        for distance, _, number, value in ranking:
+            if number not in pairs and value not in tensors and (distance <= TIE_DISTANCE or number not in self._inner):
+                pairs[number] = value, "value" if distance <= TIE_DISTANCE else "order"
+                tensors.add(value)
+        self._share(pairs, distances)
+        matches = list(self._matches(pairs))
         for function, label in self._recording.labeled():
-            if function.value in found and function.value not in self._makers:
-                call, value = self._calls[function.call], found[function.value]
-                carried = self._graph.value_names[value], "inputs", "", function.name, function.source
-                matches.append(Match(call.path, call.index, label, call.cls, *carried, root=call.root))
+            if function.value in ops and function.value not in self._makers:
+                call, value = self._calls[function.call], ops[function.value]
+                details = self._graph.value_names[value], "inputs", "", function.name, function.source
+                matches.append(Match(call.path, call.index, label, call.cls, *details, root=call.root))
         return Alignment(tuple(matches))
 
     # --- nodes of calls ---------------------------------------------------------------------------------------------
@@ -395,8 +395,8 @@ class Candidates:
     def _nodes_of_calls(self) -> list[tuple[list[int], bool]]:
         """Return for each call its nodes in file order, and whether another call may share them."""
         scopes = self._scopes
-        found: list[tuple[list[int], bool]] = [([], False)] * len(self._calls)
-        found[0] = list(range(self._graph.main_count)), False
+        regions: list[tuple[list[int], bool]] = [([], False)] * len(self._calls)
+        regions[0] = list(range(self._graph.main_count)), False
         for number in range(len(self._calls)):
             calls_in: dict[Scope, list[int]] = {}
             for other in range(number + 1, self._ends[number] + 1):
@@ -404,57 +404,57 @@ class Candidates:
                     calls_in.setdefault(scopes.of_call[other], []).append(other)
             if not calls_in:
                 continue
-            nodes, shared = found[number]
+            nodes, is_common = regions[number]
             depth = len(scopes.of_call[number]) + 1
             nodes_in: dict[Scope, list[int]] = {}
             for node in nodes:
                 nodes_in.setdefault(scopes.of_node[node][:depth], []).append(node)
             for scope, calls in calls_in.items():
-                own = nodes_in.get(scope, [])
-                parts = [own] if len(calls) == 1 else self._runs(nodes, own, depth)
+                members = nodes_in.get(scope, [])
+                parts = [members] if len(calls) == 1 else self._runs(nodes, members, depth)
                 if len(parts) != len(calls):
-                    parts = self._equal_parts(own, len(calls))
-                divided = len(parts) == len(calls)
+                    parts = self._equal_parts(members, len(calls))
+                has_parts = len(parts) == len(calls)
                 for place, other in enumerate(calls):
-                    found[other] = (parts[place], shared) if divided else (own, True)
-        return found
+                    regions[other] = (parts[place], is_common) if has_parts else (members, True)
+        return regions
 
-    def _runs(self, around: Sequence[int], own: Sequence[int], depth: int) -> list[list[int]]:
+    def _runs(self, around: Sequence[int], members: Sequence[int], depth: int) -> list[list[int]]:
         """Divide the nodes of a module that was called several times where nodes of other modules are between them."""
-        inside = set(own)
+        inside = set(members)
         runs: list[list[int]] = []
         last: str | None = None
-        broken = True
+        is_gap = True
         for node in around:
             if node not in inside:
-                broken = broken or not (self._scopes.guessed[node] or self._graph.folded[node])
+                is_gap = is_gap or not (self._scopes.guessed[node] or self._graph.folded[node])
                 continue
             label = self._scopes.label(node, depth)
-            if broken or (label is not None and last is not None and label != last):
+            if is_gap or (label is not None and last is not None and label != last):
                 runs.append([])
             runs[-1].append(node)
-            broken, last = False, label
+            is_gap, last = False, label
         return runs
 
-    def _equal_parts(self, own: Sequence[int], count: int) -> list[list[int]]:
+    def _equal_parts(self, members: Sequence[int], count: int) -> list[list[int]]:
         """Divide the nodes of a module into its calls, one after another, by the weights that each call reads again.
 
         The result is empty if they do not repeat, or not in order.
         """
         graph = self._graph
-        nodes = [node for node in own if not graph.folded[node]]
-        repeated: dict[tuple[Any, ...], list[int]] = {}
+        nodes = [node for node in members if not graph.folded[node]]
+        repeats: dict[tuple[Any, ...], list[int]] = {}
         for place, node in enumerate(nodes):
-            weights = tuple(each for each in graph.node_inputs(node).tolist() if each >= 0 and is_weight(graph, each))
+            weights = tuple(v for v in graph.node_inputs(node).tolist() if v >= 0 and is_weight(graph, v))
             key = int(graph.op_index[node]), self._scopes.of_node[node], weights
-            repeated.setdefault(key, []).append(place)
-        whole = {key: places for key, places in repeated.items() if len(places) % count == 0}
-        chosen = [places for key, places in whole.items() if key[2]] or list(whole.values())
-        if not chosen:
+            repeats.setdefault(key, []).append(place)
+        whole = {key: places for key, places in repeats.items() if len(places) % count == 0}
+        series = [places for key, places in whole.items() if key[2]] or list(whole.values())
+        if not series:
             return []
-        sizes = [len(places) // count for places in chosen]
-        at = [[p[i * size : (i + 1) * size] for p, size in zip(chosen, sizes, strict=True)] for i in range(count)]
-        first, last = ([edge(edge(places) for places in each) for each in at] for edge in (min, max))
+        sizes = [len(places) // count for places in series]
+        at = [[p[i * size : (i + 1) * size] for p, size in zip(series, sizes, strict=True)] for i in range(count)]
+        first, last = ([edge(edge(places) for places in part) for part in at] for edge in (min, max))
         if any(end >= begin for end, begin in zip(last, first[1:], strict=False)):
             return []
         before = first[0]
@@ -465,57 +465,57 @@ class Candidates:
 
     def _fits(self, value: int, number: int) -> bool:
         """Return whether a tensor can hold a recorded value, as far as its type and shape are known."""
-        known = self._graph.type_of(value)
+        info = self._graph.type_of(value)
         kind, shape = self._types[number]
-        if known.dtype and _kind(known.dtype) != kind:
+        if info.dtype and _kind(info.dtype) != kind:
             return False
-        if known.shape is None or known.shape == shape:
+        if info.shape is None or info.shape == shape:
             return True
-        return len(known.shape) == len(shape) and all(
-            not isinstance(dim, int) or dim == size for dim, size in zip(known.shape, shape, strict=True)
+        return len(info.shape) == len(shape) and all(
+            not isinstance(dim, int) or dim == size for dim, size in zip(info.shape, shape, strict=True)
         )
 
     def _propose(self, number: int, maker: int) -> None:
         """Note the tensors that may be a value, from the nodes of the call that produced it."""
         graph = self._graph
-        nodes, shared = self._nodes[maker]
+        nodes, is_common = self._nodes[maker]
         orphans = not nodes
         if orphans:  # nodes added by an optimizer have no scope
             nodes = [node for node in self._nodes[self._calls[maker].parent][0] if self._scopes.guessed[node]]
-        claimed = {value for value, _ in self._fixed.values()}
-        made = [
+        certain = {value for value, _ in self._fixed.values()}
+        values = [
             value
             for node in nodes
             if graph.op_type(node) != "Constant"
             for value in graph.node_outputs(node).tolist()
-            if value >= 0 and value not in claimed and self._fits(value, number)
+            if value >= 0 and value not in certain and self._fits(value, number)
         ]
-        if shared or orphans:
-            if made:
-                self._open[number] = made
-            if made and orphans:
+        if is_common or orphans:
+            if values:
+                self._open[number] = values
+            if values and orphans:
                 self._inner.add(number)
             return
         inside = set(nodes)
-        leaving = [value for value in made if any(node not in inside for node in self._readers.get(value, ()))]
+        leaving = [value for value in values if any(node not in inside for node in self._readers.get(value, ()))]
         # the output of an inner call is not that of the call around it
         inner = {slot.value for call in self._calls[maker + 1 : self._ends[maker] + 1] for slot in call.outputs}
-        of_inner = {self._fixed[each][0] for each in inner if each in self._fixed}
-        of_inner |= {self._open[each][0] for each in inner if len(self._open.get(each, ())) == 1}
-        own = [value for value in leaving if value not in of_inner] or leaving
-        if own or made:
-            self._open[number] = (own or made)[::-1]  # the last one first
-        if made and not own:
+        of_inner = {self._fixed[output][0] for output in inner if output in self._fixed}
+        of_inner |= {self._open[output][0] for output in inner if len(self._open.get(output, ())) == 1}
+        exits = [value for value in leaving if value not in of_inner] or leaving
+        if exits or values:
+            self._open[number] = (exits or values)[::-1]  # the last one first
+        if values and not exits:
             self._inner.add(number)
 
     @functools.cached_property
     def _readers(self) -> dict[int, list[int]]:
         """Tensor → the nodes that read it, themselves or in a subgraph; −1 for an output of the model."""
         nodes, values = (column.tolist() for column in Flow.of(self._graph).edges)
-        found: dict[int, list[int]] = {value: [-1] for value in self._graph.outputs.tolist()}
+        readers: dict[int, list[int]] = {value: [-1] for value in self._graph.outputs.tolist()}
         for node, value in zip(nodes, values, strict=True):
-            found.setdefault(value, []).append(node)
-        return found
+            readers.setdefault(value, []).append(node)
+        return readers
 
     def _narrow(self) -> None:
         """Leave of several tensors of one value those that the nodes of most calls read that torch passed it to."""
@@ -534,23 +534,23 @@ class Candidates:
     def _known(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return the recorded values that have one tensor, and those of them that are known without their values."""
         sure = {number: values[0] for number, values in self._open.items() if len(values) == 1}
-        known = {number: value for number, value in sure.items() if number not in self._inner}
-        return sure, known | {number: value for number, (value, _) in self._fixed.items()}
+        tensors = {number: value for number, value in sure.items() if number not in self._inner}
+        return sure, tensors | {number: value for number, (value, _) in self._fixed.items()}
 
     def _narrow_by_operations(self) -> None:
         """Leave of several tensors of one value those that nodes like the operations of torch compute."""
         operations = Operations(self._recording, self._graph, self._known()[1], self._fits)
-        found: dict[int, list[int]] = {}
+        best: dict[int, list[int]] = {}
         for number, values in self._open.items():
             if len(values) > 1 and number in operations.maker and not self._nodes[self._makers[number]][1]:
                 likeness = [operations.likeness(number, value) for value in values]
-                found[number] = [v for v, like in zip(values, likeness, strict=True) if like == max(likeness)]
-        left = Counter(value for values in found.values() for value in values)
-        self._open |= {number: values for number, values in found.items() if all(left[value] == 1 for value in values)}
+                best[number] = [v for v, like in zip(values, likeness, strict=True) if like == max(likeness)]
+        left = Counter(value for values in best.values() for value in values)
+        self._open |= {number: values for number, values in best.items() if all(left[value] == 1 for value in values)}
 
     def _constants(self) -> dict[int, int]:
         """Return the value of each operation that the exporter computed, such as the table of a rotary embedding."""
-        graph, found = self._graph, dict[int, int]()
+        graph, constants = self._graph, dict[int, int]()
         weights: dict[tuple[int, ...], list[str]] = {}
         for name, info in graph.model.initializers.items():
             if 1 < math.prod(info.shape) <= LOOKED_AT:
@@ -559,9 +559,9 @@ class Candidates:
             for name in weights.get(self._types[function.value][1], ()):
                 array = graph.model.tensor(name)
                 if between(self._recording.value(function.value), array) <= CONSTANT_DISTANCE:
-                    found[function.value] = graph.value(name)
+                    constants[function.value] = graph.value(name)
                     break
-        return found
+        return constants
 
     def _fold_normalizations(self) -> None:
         """Move the tensors of a convolution to the normalization that the export folded into it."""
@@ -579,13 +579,13 @@ class Candidates:
                 self._included[before] = call
                 self._inner.discard(before)
 
-    def _share(self, chosen: dict[int, tuple[int, str]], distances: Mapping[tuple[int, int], float]) -> None:
+    def _share(self, pairs: dict[int, tuple[int, str]], distances: Mapping[tuple[int, int], float]) -> None:
         """Match values without a tensor to the tensor of an equal value, or to a weight that holds them."""
-        model, folded = self._graph.model, self._graph.folded
-        rest = [number for number in self._makers if number not in chosen]
+        model, foldable = self._graph.model, self._graph.folded
+        rest = [number for number in self._makers if number not in pairs]
         shapes = {self._types[number][1] for number in rest}
         equal: dict[tuple[Any, ...], int] = {}
-        for number, (value, how) in chosen.items():
+        for number, (value, how) in pairs.items():
             if self._types[number][1] in shapes and how != "input":
                 array = self._recording.value(number)
                 equal.setdefault((array.shape, array.dtype.str, array.tobytes()), value)
@@ -593,20 +593,20 @@ class Candidates:
             array = self._recording.value(number)
             value = equal.get((array.shape, array.dtype.str, array.tobytes()), -1) if array.size > 1 else -1
             if value >= 0 and distances.get((value, number), 0.0) <= TIE_DISTANCE:
-                chosen[number] = value, "equal"
-            elif 1 < array.size <= LOOKED_AT and all(folded[node] for node in self._nodes[self._makers[number]][0]):
+                pairs[number] = value, "equal"
+            elif 1 < array.size <= LOOKED_AT and all(foldable[node] for node in self._nodes[self._makers[number]][0]):
                 fitting = (name for name, info in model.initializers.items() if info.shape == array.shape)
-                held = next((name for name in fitting if between(array, model.tensor(name)) <= CONSTANT_DISTANCE), None)
-                if held is not None:  # the exporter computed its nodes
-                    chosen[number] = self._graph.value(held), "constant"
+                twin = next((name for name in fitting if between(array, model.tensor(name)) <= CONSTANT_DISTANCE), None)
+                if twin is not None:  # the exporter computed its nodes
+                    pairs[number] = self._graph.value(twin), "constant"
 
     # --- matches ----------------------------------------------------------------------------------------------------
 
-    def _matches(self, chosen: Mapping[int, tuple[int, str]]) -> Iterator[Match]:
+    def _matches(self, pairs: Mapping[int, tuple[int, str]]) -> Iterator[Match]:
         including = {slot.value for call in self._included.values() for slot in call.outputs}
         for number, call in enumerate(self._calls):
             for slot in call.outputs:
-                value, how = chosen.get(slot.value, (-1, ""))
+                value, how = pairs.get(slot.value, (-1, ""))
                 if how == "scope" and slot.value in including:
                     how = "folded"
                 why = "" if value >= 0 else self._why(slot.value, number)
@@ -644,8 +644,8 @@ def main_tensors(graph: Graph) -> dict[str, int]:
 @functools.cache
 def _kind(dtype: str) -> str:
     """Return "float" for "float16": a converted model may hold the same value in another width."""
-    found = re.fullmatch(r"(bfloat|float|u?int|complex)\d+.*", dtype)
-    return found[1].removeprefix("b").removeprefix("u") if found else dtype
+    match = re.fullmatch(r"(bfloat|float|u?int|complex)\d+.*", dtype)
+    return match[1].removeprefix("b").removeprefix("u") if match else dtype
 
 
 def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -653,32 +653,32 @@ def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None
     if feeds is not None:
         return validate_feeds(model, feeds)
     inputs = input_types(model)
-    needed = [name for name in inputs if name not in model.initializers]
-    given = {slot.label: recording.value(slot.value) for slot in recording.calls[0].inputs}
-    found = {name: given.pop(name) for name in needed if name in given}
-    rest = [name for name in needed if name not in found]
-    if len(given) < len(rest):
+    names = [name for name in inputs if name not in model.initializers]
+    arguments = {slot.label: recording.value(slot.value) for slot in recording.calls[0].inputs}
+    arrays = {name: arguments.pop(name) for name in names if name in arguments}
+    rest = [name for name in names if name not in arrays]
+    if len(arguments) < len(rest):
         message = f"inputs {', '.join(map(quoted, rest[:4]))} of {model.name} are no arguments of {recording.cls}."
         raise FeedError(message, advice="Pass the inputs of the model as feeds=.")
-    found |= dict(zip(rest, given.values(), strict=False))
-    for name, array in found.items():
+    arrays |= dict(zip(rest, arguments.values(), strict=False))
+    for name, array in arrays.items():
         kind = inputs[name]
-        wanted = numpy_dtype(kind.tensor_type.elem_type) if kind.HasField("tensor_type") else None
+        target = numpy_dtype(kind.tensor_type.elem_type) if kind.HasField("tensor_type") else None
         # a float16 model runs on the arguments of the float32 module
-        if wanted is not None and all(dtype.kind == "f" or "float" in dtype.name for dtype in (array.dtype, wanted)):
-            found[name] = array.astype(wanted, copy=False)
-    return validate_feeds(model, found)
+        if target is not None and all(dtype.kind == "f" or "float" in dtype.name for dtype in (array.dtype, target)):
+            arrays[name] = array.astype(target, copy=False)
+    return validate_feeds(model, arrays)
 
 
 def inputs_of(recording: Recording, graph: Graph) -> dict[int, int]:
     """Return the number of each recorded argument → the input of the graph that it is: by name, else in order."""
-    given = {slot.label: slot.value for slot in recording.calls[0].inputs}
+    arguments = {slot.label: slot.value for slot in recording.calls[0].inputs}
     inputs = {graph.value_names[value]: value for value in graph.inputs.tolist()}
-    found = {given.pop(name): value for name, value in inputs.items() if name in given}
+    pairs = {arguments.pop(name): value for name, value in inputs.items() if name in arguments}
     rest = [
-        value for name, value in inputs.items() if value not in found.values() and name not in graph.model.initializers
+        value for name, value in inputs.items() if value not in pairs.values() and name not in graph.model.initializers
     ]
-    return {**found, **dict(zip(given.values(), rest, strict=False))}
+    return {**pairs, **dict(zip(arguments.values(), rest, strict=False))}
 
 
 class TensorSink(Sink):
@@ -688,10 +688,10 @@ class TensorSink(Sink):
         super().__init__(graph, progress)
         self._take, self._held = take, 0
 
-    def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
+    def record(self, value: int, tensor: Value | None, index: tuple[int, ...]) -> None:
         """Pass on a tensor of the main graph."""
-        if found is not None and found.is_tensor() and not index:
-            self._held += self._take(value, sessions.to_array(found)) or 0
+        if tensor is not None and tensor.is_tensor() and not index:
+            self._held += self._take(value, sessions.to_array(tensor)) or 0
 
     def held(self) -> int:
         """Return the number of bytes that are kept in memory."""

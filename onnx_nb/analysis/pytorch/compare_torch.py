@@ -136,14 +136,14 @@ class TorchComparison(Comparison):
         model = assemble(graph.model, nodes, starts, ends, name=f"{graph.model.name} [{path or call.name}]")
         kinds = {plain_text(port.name): port.type.tensor_type.elem_type for port in model.proto.graph.input}
         border = {*starts, *ends}
-        right = {value: recording.value(recorded) for recorded, (value, _) in pairs.items() if value in border}
+        right = {value: recording.value(key) for key, (value, _) in pairs.items() if value in border}
         feeds = {}
         for value in starts:
             array = right[value] if value in right else np.asarray((self.given or {})[names[value]])
             with np.errstate(over="ignore"):  # values beyond float16 are infinite there, too
                 feeds[names[value]] = array.astype(numpy_dtype(kinds[names[value]]) or array.dtype, copy=False)
-        expected = {names[value]: right[value] for value in ends}
-        part = Reproduction(path, model, feeds, expected, self._settings.providers)
+        targets = {names[value]: right[value] for value in ends}
+        part = Reproduction(path, model, feeds, targets, self._settings.providers)
         if folder is not None:
             part.save(folder, progress=stage(progress, 0.2, 1.0))
         return part
@@ -190,33 +190,33 @@ class TorchComparison(Comparison):
             number = calls[number].parent
             path = calls[number].name if calls[number].path else ""
         part = self.reproduce(path, progress=stage(progress, 0.0, 0.1))
-        known = {slot.value for slot in calls[0].inputs} | pairs.keys()
+        anchors = {slot.value for slot in calls[0].inputs} | pairs.keys()
         # the innermost call, itself or one around it, whose inputs all have a tensor
-        while calls[number].parent >= 0 and any(slot.value not in known for slot in calls[number].inputs):
+        while calls[number].parent >= 0 and any(slot.value not in anchors for slot in calls[number].inputs):
             number = calls[number].parent
         reference, names = f"{self.reference} {path}".rstrip(), graph.value_names
         tensors = {**inputs_of(recording, graph), **{number: value for number, (value, _) in pairs.items()}}
-        compared = {point.candidate for point in self.points}
+        candidates = {point.candidate for point in self.points}
         every = self._aligned(functions=True)[2]
-        of_functions = {made: value for made, (value, _) in every.items() if names[value] in compared}
-        named = {made: names[value] for made, value in (of_functions | tensors).items()}
-        found = compare_operations(
-            run, number, part, recording, named, reference, self._settings, stage(progress, 0.1, 1.0)
+        of_functions = {number: value for number, (value, _) in every.items() if names[value] in candidates}
+        labels = {number: names[value] for number, value in (of_functions | tensors).items()}
+        comparison = compare_operations(
+            run, number, part, recording, labels, reference, self._settings, stage(progress, 0.1, 1.0)
         )
         # what is known about the same tensors, or about the first that differs here
-        known_here = {each.candidate: each.difference for each in self.points if each.difference}
+        causes = {point.candidate: point.difference for point in self.points if point.difference}
         points = [
             # replacing computes all statistics, of which few are asked for
-            dataclasses.replace(each, difference=difference)
-            if (difference := known_here.pop(each.candidate, ""))
-            else each
-            for each in found.points
+            dataclasses.replace(point, difference=difference)
+            if (difference := causes.pop(point.candidate, ""))
+            else point
+            for point in comparison.points
         ]
-        found = dataclasses.replace(found, points=tuple(points))
+        comparison = dataclasses.replace(comparison, points=tuple(points))
         inside = [
-            each.difference for each in self.points if each.candidate in known_here and self._is_inside(each, path)
+            point.difference for point in self.points if point.candidate in causes and self._is_inside(point, path)
         ]
-        return explained(found, lambda _first: inside)
+        return explained(comparison, lambda _first: inside)
 
     def weights(self, *, scope: str | None = None, progress: Progress | None = None) -> Comparison:
         """Compare the parameters of the module with the weights of the export.
@@ -254,8 +254,8 @@ class TorchComparison(Comparison):
         recording, graph, pairs = self._aligned()
         # a weight of a quantized model has the name of its tensor in the export, with a suffix
         left = (match for match in (self.alignment or Alignment(())).unmatched if match.exported)
-        quantized = (dataclasses.replace(match, tensor=f"{match.exported}{QUANTIZED}") for match in left)
-        pairs = {**Alignment(tuple(quantized)).pairs(recording, graph), **pairs}
+        matches = (dataclasses.replace(match, tensor=f"{match.exported}{QUANTIZED}") for match in left)
+        pairs = {**Alignment(tuple(matches)).pairs(recording, graph), **pairs}
         return WeightFinder(module, recording, graph, pairs, scope).compare(self._settings, progress)
 
     def _is_inside(self, point: Point, path: str) -> bool:
@@ -284,14 +284,14 @@ class TorchComparison(Comparison):
 
     @functools.cached_property
     def _by_name(self) -> Mapping[str, Point]:
-        found = dict(super()._by_name)
+        points = dict(super()._by_name)
         tensors = {point.candidate: point for point in self.points}
         for match in self.alignment.matched if self.alignment is not None else ():
             if match.tensor in tensors:
-                found.setdefault(match.name, tensors[match.tensor])
+                points.setdefault(match.name, tensors[match.tensor])
                 if not match.call and not match.function:
-                    found.setdefault(match.called, tensors[match.tensor])
-        return found
+                    points.setdefault(match.called, tensors[match.tensor])
+        return points
 
 
 @known_arguments
@@ -401,17 +401,17 @@ def compare_torch(
                 progress(0.3, f"exporting {recording.cls}")
             model = export(module, args, kwargs, exporter=exporter, **options)
         elif options:
-            named = ", ".join(map(quoted, options))
-            raise AlignmentError(f"{named}: options are for an export, but a model is given.", advice="Leave out one.")
+            names = ", ".join(map(quoted, options))
+            raise AlignmentError(f"{names}: options are for an export, but a model is given.", advice="Leave out one.")
         progress = stage(progress, 0.5, 1.0)
-    chosen = (providers,) if isinstance(providers, str) else None if providers is None else tuple(providers)
-    settings = Settings(rtol, atol, chosen, Settings().memory_limit if memory_limit is None else memory_limit)
+    backends = (providers,) if isinstance(providers, str) else None if providers is None else tuple(providers)
+    settings = Settings(rtol, atol, backends, Settings().memory_limit if memory_limit is None else memory_limit)
     graph = Graph.of(load(model))
     proposal = TorchProposal(recording, run, graph, alignment)
     inputs = feeds_of(recording, graph.model, feeds)
     proposal.check_inputs(inputs)
     is_small = recording.nbytes <= min(SMALL, settings.memory_limit)
-    sides = TorchSide(), Running(graph.model, settings.memory_limit, chosen, is_small=is_small)
+    sides = TorchSide(), Running(graph.model, settings.memory_limit, backends, is_small=is_small)
     plan = proposal.plan(settings, isolated=isolated, unread=math.inf if is_small else 0.0)
     later = later_feeds(module, recording, graph.model, plan.seen[0], more_args, memory_limit=memory_limit)
     count = 1 + len(more_args) if isinstance(more_args, Sized) else None
@@ -424,11 +424,11 @@ def compare_torch(
         work=CountedWork(progress, count),
     )
     points = points_of(graph, plan.outputs, proposal, pairs, isolated=isolated)
-    aligned = proposal.alignment
-    rest = tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in aligned.unmatched)
+    matching = proposal.alignment
+    rest = tuple(Unmatched(match.name, "reference", match.why, match.cls) for match in matching.unmatched)
     label = f"torch {recording.cls}"
     comparison = TorchComparison(
-        label, graph.model.name, points, rest, pairs.feeds, recording, aligned, graph.model, inputs, run, settings
+        label, graph.model.name, points, rest, pairs.feeds, recording, matching, graph.model, inputs, run, settings
     )
     if run is None:
         return comparison
@@ -459,21 +459,21 @@ class TorchProposal(Proposal):
 
     def plan(self, settings: Settings, *, isolated: bool, unread: float) -> Plan:
         """Return the plan that compares all options."""
-        seen = (
+        sides = (
             frozenset(option.reference for option in self.options),
             frozenset(option.candidate for option in self.options),
         )
         outputs = frozenset[int](), frozenset(self._graph.outputs.tolist())
-        return Plan(self.options, settings, outputs, seen, seen[0] if isolated else frozenset(), unread=unread)
+        return Plan(self.options, settings, outputs, sides, sides[0] if isolated else frozenset(), unread=unread)
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Raise `AlignmentError` if the model does not get what the module got."""
         recording = self._recording
         for slot in recording.calls[0].inputs:
-            shape, recorded = np.shape(inputs.get(slot.label, ())), recording.value(slot.value).shape
-            if slot.label in inputs and shape != recorded:
+            shape, original = np.shape(inputs.get(slot.label, ())), recording.value(slot.value).shape
+            if slot.label in inputs and shape != original:
                 what = f"input {quoted(slot.label)} of {self._graph.model.name} is {shape_text(shape)}"
-                message = f"{what}, but {recording.cls} got {shape_text(recorded)}."
+                message = f"{what}, but {recording.cls} got {shape_text(original)}."
                 raise AlignmentError(message, advice="Use the same for both, or leave out feeds=.")
 
     def settle(self, pairs: PairErrors, _run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
@@ -483,16 +483,16 @@ class TorchProposal(Proposal):
         if self._candidates is not None:
             distances = {pair: by_peak(stats.size) for pair, stats in errors.items()}
             self.alignment = self._candidates.settle(distances)
-        settled: dict[Option, Errors] = {}
+        choices: dict[Option, Errors] = {}
         for number, (value, match) in self.alignment.pairs(recording, graph).items():
             option = Option(number, value, match.how)
             if (value, number) in errors:
-                settled[option] = errors[value, number]
+                choices[option] = errors[value, number]
             elif graph.producer[value] < 0:  # a weight
-                settled[option] = ErrorStats.of(recording.value(number), graph.model.tensor(match.tensor))
+                choices[option] = ErrorStats.of(recording.value(number), graph.model.tensor(match.tensor))
             elif not match.function:
                 self._refuse(number, value, match)
-        return settled
+        return choices
 
     def _refuse(self, number: int, value: int, match: Match) -> NoReturn:
         shape = shape_text(self._recording.value(number).shape)
@@ -522,9 +522,9 @@ class TorchProposal(Proposal):
     def points(self, options: Iterable[Option]) -> Iterator[tuple[Option, int, str, Mapping[str, Any]]]:
         """Yield pairs in the order in which torch computed them, with what their points report."""
         graph = self._graph
-        aligned = self.alignment.pairs(self._recording, graph)
+        pairs = self.alignment.pairs(self._recording, graph)
         left = list(options)
-        self._pairs = {option.reference: aligned[option.reference] for option in left}
+        self._pairs = {option.reference: pairs[option.reference] for option in left}
         begins = self._begins = _Begins(self._recording, graph, self._pairs, self._candidates)
         for depth, option in enumerate(left):
             value, match = self._pairs[option.reference]
@@ -566,8 +566,8 @@ class TorchProposal(Proposal):
             return tensors
         # folded into the weights before: torch has other ones
         read = {call.inputs[0].value for call in calls if "BatchNorm" in call.cls and call.inputs}
-        folded = {call.path for call in calls if any(slot.value in read for slot in call.outputs)}
-        return {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[0] not in folded}
+        paths = {call.path for call in calls if any(slot.value in read for slot in call.outputs)}
+        return {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[0] not in paths}
 
 
 class _Begins:
@@ -586,13 +586,13 @@ class _Begins:
     def of(self, number: int) -> tuple[str, ...]:
         """Return the names of the points before a value; empty if nothing but its submodule or function is between."""
         value = self._known[number]
-        met, inside = self._operations.starts(number, self._known)
+        roots, inside = self._operations.starts(number, self._known)
         there = self._operations.tensors_before(value, self._tensors)
-        here = {self._known[other] for other in met if other >= 0}
-        is_same = here <= there and self._operations.agree(here, there, is_whole=-1 not in met)
+        here = {self._known[other] for other in roots if other >= 0}
+        is_same = here <= there and self._operations.agree(here, there, is_whole=-1 not in roots)
         if is_same and not inside and self._operations.is_own(number, value, self._is_elsewhere):
             return ()
-        return tuple(self._names[each] for each in sorted(here | there))
+        return tuple(self._names[tensor] for tensor in sorted(here | there))
 
     def paths(self, point: Point) -> list[str]:
         """Return the paths of the submodules that have operations in the region of a point."""
@@ -600,15 +600,15 @@ class _Begins:
             (other for other, value in self._known.items() if self._tensor_names[value] == point.candidate), -1
         )
         _, inside = self._operations.starts(number, self._known)
-        made = (self._operations.maker.get(other) for other in (number, *inside))
-        paths = (self._recording.calls[function.call].path for function in made if function is not None)
+        functions = (self._operations.maker.get(other) for other in (number, *inside))
+        paths = (self._recording.calls[function.call].path for function in functions if function is not None)
         return list(dict.fromkeys((point.scope, *paths)))
 
 
 _DOUBTFUL: Final = ("inputs", "value", "order")
 """Ways of matching for which only what is computed from a value can speak."""
 _WINDOW: Final = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "groups")
-_COMPARED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+_CHECKS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     **{f"{name}Norm": (f"{name}Normalization", ("eps",)) for name in ("Layer", "RMS", "Batch", "Group", "Instance")},
     "GELU": ("Gelu", ("approximate",)),
     "LeakyReLU": ("LeakyRelu", ("negative_slope",)),
@@ -624,34 +624,34 @@ _COMPARED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 
 def attribute_difference(cls: str, attributes: Mapping[str, Any], node: onnx.NodeProto, rank: int) -> str:
     """Describe the attributes that provably differ between a module and the node of its output; empty if none does."""
-    given = values_of(node)
-    is_padded = attributes.get("padding_mode", "zeros") != "zeros" or given.get("auto_pad", b"NOTSET") != b"NOTSET"
-    operator, compared = _COMPARED.get(re.sub(r"[123]d$", "", cls), ("", ()))
+    values = values_of(node)
+    has_padding = attributes.get("padding_mode", "zeros") != "zeros" or values.get("auto_pad", b"NOTSET") != b"NOTSET"
+    operator, keys = _CHECKS.get(re.sub(r"[123]d$", "", cls), ("", ()))
     texts = []
-    for own in compared if node.op_type == operator and node.domain in ("", "ai.onnx") and not is_padded else ():
-        name, default = ATTRIBUTES[own]
-        wanted, got = _in_onnx(own, attributes.get(own), rank), given.get(name, default)
+    for key in keys if node.op_type == operator and node.domain in ("", "ai.onnx") and not has_padding else ():
+        name, default = ATTRIBUTES[key]
+        target, got = _in_onnx(key, attributes.get(key), rank), values.get(name, default)
         got = got.decode(errors="replace") if isinstance(got, bytes) else got
-        got = _in_onnx(own, got, rank) if name not in given or own == "dim" else got
-        if wanted is not None and got is not None and not _equal(wanted, got):
-            texts.append(f"{name} is {_text(got)} instead of {_text(wanted)}")
+        got = _in_onnx(key, got, rank) if name not in values or key == "dim" else got
+        if target is not None and got is not None and not _equal(target, got):
+            texts.append(f"{name} is {_text(got)} instead of {_text(target)}")
     return ", ".join(texts)
 
 
-def _in_onnx(own: str, value: Any, rank: int) -> Any:
+def _in_onnx(key: str, value: Any, rank: int) -> Any:
     """Return an attribute of a module in the form of its operator, for tensors of this rank; None if it has none."""
-    if own == "dim" and value is not None and rank:
+    if key == "dim" and value is not None and rank:
         return value % rank
-    if own not in ("kernel_size", "stride", "padding", "dilation") or value is None:
+    if key not in ("kernel_size", "stride", "padding", "dilation") or value is None:
         return int(value) if isinstance(value, bool) else value
-    each = [value] * (rank - 2) if isinstance(value, int) else list(value)
-    return None if isinstance(value, str) else each * (2 if own == "padding" else 1)
+    sizes = [value] * (rank - 2) if isinstance(value, int) else list(value)
+    return None if isinstance(value, str) else sizes * (2 if key == "padding" else 1)
 
 
-def _equal(wanted: Any, got: Any) -> bool:
-    if isinstance(wanted, float):  # ONNX stores it as float32
-        return bool(np.isclose(np.float32(wanted), np.float32(got), rtol=1e-6, atol=0))
-    return bool(wanted == got) or (isinstance(wanted, list) and len(wanted) != len(got))
+def _equal(target: Any, got: Any) -> bool:
+    if isinstance(target, float):  # ONNX stores it as float32
+        return bool(np.isclose(np.float32(target), np.float32(got), rtol=1e-6, atol=0))
+    return bool(target == got) or (isinstance(target, list) and len(target) != len(got))
 
 
 def _text(value: Any) -> str:

@@ -31,7 +31,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 from onnx_nb.analysis.pytorch.align import main_tensors
-from onnx_nb.analysis.pytorch.operations import MATRICES, UNCHANGED, Operations, plain_name
+from onnx_nb.analysis.pytorch.operations import IDENTITIES, MATRICES, Operations, plain_name
 from onnx_nb.analysis.pytorch.record import record_operations
 from onnx_nb.analysis.pytorch.side import TorchSide, recorded_feed
 from onnx_nb.analysis.run import session as sessions
@@ -52,23 +52,23 @@ def compare_operations(  # noqa: PLR0917
     number: int,
     part: Reproduction,
     recording: Recording,
-    named: Mapping[int, str],
+    labels: Mapping[int, str],
     reference: str,
     settings: Settings,
     progress: Progress | None,
 ) -> Comparison:
     """Run a module again and compare the operations in one call of a submodule with their part of the export.
 
-    ``named`` has the number of each recorded value with a tensor, and the name of the tensor.
+    ``labels`` has the number of each recorded value with a tensor, and the name of the tensor.
     """
     again = record_operations(run, number, MOST_OPERATIONS, stage(progress, 0.0, 0.3))
     graph = Graph.of(part.model)
     makers = [int(maker) for maker in graph.producer.tolist()]
-    wanted = [value for value in main_tensors(graph).values() if makers[value] >= 0 and not graph.folded[makers[value]]]
+    probes = [value for value in main_tensors(graph).values() if makers[value] >= 0 and not graph.folded[makers[value]]]
     feed = recorded_feed(0, part.feeds, again, range(again.value_count))
     candidate = Running(part.model, settings.memory_limit, part.providers, is_small=True)
-    arrays = candidate.arrays(feed, frozenset(wanted))
-    proposal = OperationProposal(recording, again, part, named, arrays)
+    arrays = candidate.arrays(feed, frozenset(probes))
+    proposal = OperationProposal(recording, again, part, labels, arrays)
     values = frozenset(option.candidate for option in proposal.options)
     numbers = frozenset(option.reference for option in proposal.options)
     is_small = sum(arrays[value].nbytes for value in values) <= min(SMALL, settings.memory_limit)
@@ -89,12 +89,12 @@ class OperationProposal(Proposal):
         recording: Recording,
         again: Recording,
         part: Reproduction,
-        named: Mapping[int, str],
+        labels: Mapping[int, str],
         arrays: Mapping[int, NDArray[Any]],
     ) -> None:
         self._again, self._path = again, part.path
         graph = self._graph = Graph.of(part.model)
-        known = _known_pairs(recording, again, named, main_tensors(graph))
+        anchors = _known_pairs(recording, again, labels, main_tensors(graph))
 
         def fits(value: int, number: int) -> bool:
             result, array = again.value(number), arrays.get(value)
@@ -103,11 +103,11 @@ class OperationProposal(Proposal):
             is_product = plain_name(operations.maker[number].name) in MATRICES and result.size == array.size > 0
             return result.shape == array.shape or (is_product and result.shape[-1:] == array.shape[-1:])
 
-        operations = self._operations = Operations(again, graph, known, fits)
+        operations = self._operations = Operations(again, graph, anchors, fits)
         by_structure = operations.find()
         self._doubtful = frozenset(by_structure.values())
         sizes = {value: array.size for value, array in arrays.items()}
-        pairs = {number: value for number, value in known.items() if sizes.get(value) == again.value(number).size}
+        pairs = {number: value for number, value in anchors.items() if sizes.get(value) == again.value(number).size}
         numbers = {value: number for number, value in sorted((pairs | by_structure).items(), reverse=True)}
         outputs = set(graph.outputs.tolist())
         order = sorted(numbers, key=lambda value: (int(graph.rank[graph.producer[value]]), value))
@@ -131,67 +131,67 @@ class OperationProposal(Proposal):
             times[function.name] += 1
             names[function.value] = f"{function.name}{f'#{times[function.name]}' if times[function.name] > 1 else ''}"
         for depth, option in enumerate(options):
-            made = operations.last.get(option.candidate) or operations.maker.get(option.reference)
-            name = names[made.value] if made is not None else self._path or again.calls[0].name
+            operation = operations.last.get(option.candidate) or operations.maker.get(option.reference)
+            name = names[operation.value] if operation is not None else self._path or again.calls[0].name
             about = {
                 "op_type": name.partition("#")[0],
-                "scope": again.calls[made.call].path if made is not None else self._path,
-                "source": made.source if made is not None else "",
+                "scope": again.calls[operation.call].path if operation is not None else self._path,
+                "source": operation.source if operation is not None else "",
             }
             yield option, depth, name, about
 
 
 def _known_pairs(
-    recording: Recording, again: Recording, named: Mapping[int, str], tensors: Mapping[str, int]
+    recording: Recording, again: Recording, labels: Mapping[int, str], tensors: Mapping[str, int]
 ) -> dict[int, int]:
     """Return the numbers of values in a second run whose tensors are known from the first."""
-    known: dict[int, int] = {}
+    pairs: dict[int, int] = {}
     same = {(call.path, call.index): call for call in again.calls}  # branches of torch.cond may be called more often
     for call in recording.calls:
         other = same.get((call.path, call.index))
         slots = () if other is None else ((call.inputs, other.inputs), (call.outputs, other.outputs))
         for before, after in slots:
             for slot, new in zip(before, after, strict=False):
-                if named.get(slot.value) in tensors:
-                    known[new.value] = tensors[named[slot.value]]
+                if labels.get(slot.value) in tensors:
+                    pairs[new.value] = tensors[labels[slot.value]]
     for older, newer in _same_functions(recording, again):
-        if named.get(older) in tensors:
-            known.setdefault(newer, tensors[named[older]])
-    return known
+        if labels.get(older) in tensors:
+            pairs.setdefault(newer, tensors[labels[older]])
+    return pairs
 
 
 def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[int, int]]:
     """Yield the value of each function call, and that of the operation on the same line of Python that is near it."""
 
-    def line(run: Recording, made: FunctionCall) -> tuple[str, int, str]:
-        return run.calls[made.call].path, run.calls[made.call].index, made.source
+    def line(run: Recording, function: FunctionCall) -> tuple[str, int, str]:
+        return run.calls[function.call].path, run.calls[function.call].index, function.source
 
-    made = defaultdict[tuple[str, int, str], list[int]](list)
+    by_line = defaultdict[tuple[str, int, str], list[int]](list)
     maker = {operation.value: operation.name for operation in again.functions}
     for operation in again.functions:
-        made[line(again, operation)].append(operation.value)
+        by_line[line(again, operation)].append(operation.value)
     for function in recording.functions:
-        values = made.get(line(recording, function), [])
-        wanted = recording.value(function.value)
-        near = [_is_near(wanted, again.value(value)) for value in values]
+        values = by_line.get(line(recording, function), [])
+        array = recording.value(function.value)
+        near = [_is_near(array, again.value(value)) for value in values]
         if any(near):
             first = near.index(True)
             last = [*near[first:], False].index(False) + first - 1
             # what only reshapes the result is a part of it, unless another shape is that of the next function
-            is_whole = [again.value(value).shape == wanted.shape for value in values[first : last + 1]]
+            is_whole = [again.value(value).shape == array.shape for value in values[first : last + 1]]
             if any(is_whole):
                 last -= is_whole[::-1].index(True)
-            while last > first and plain_name(maker[values[last]]) in UNCHANGED:
+            while last > first and plain_name(maker[values[last]]) in IDENTITIES:
                 last -= 1
             yield function.value, values[last]
             del values[: last + 1]
 
 
-def _is_near(wanted: NDArray[Any], array: NDArray[Any]) -> bool:
+def _is_near(reference: NDArray[Any], array: NDArray[Any]) -> bool:
     """Return whether two arrays have the same elements, apart from what the steps of attention round otherwise."""
-    if array.size != wanted.size or array.dtype != wanted.dtype:
+    if array.size != reference.size or array.dtype != reference.dtype:
         return False
-    one, other = wanted.ravel(), array.ravel()
+    one, other = reference.ravel(), array.ravel()
     if np.array_equal(one, other):
         return True
     finite = np.isfinite(one)
@@ -255,8 +255,8 @@ class Reproduction:
 
     def errors(self) -> dict[str, ErrorStats]:
         """Run the model and return the errors of each output against torch's."""
-        made = sessions.run(self.model, self.feeds, optimize=False, providers=self.providers)
-        return {name: ErrorStats.of(wanted, made[name]) for name, wanted in self.expected.items()}
+        outputs = sessions.run(self.model, self.feeds, optimize=False, providers=self.providers)
+        return {name: ErrorStats.of(array, outputs[name]) for name, array in self.expected.items()}
 
     def save(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> Path:
         """Write a folder that shows the error with nothing but onnx and onnxruntime, and return its path.
@@ -310,11 +310,11 @@ def submodule_nodes(
     calls = recording.calls
     call, last = calls[number], number
     ends = dict.fromkeys(pairs[slot.value][0] for slot in call.outputs if slot.value in pairs)
-    computed = [value for value in ends if graph.producer[value] >= 0]
+    targets = [value for value in ends if graph.producer[value] >= 0]
     while last + 1 < len(calls) and calls[last + 1].parent >= number:
         last += 1
-    made = (slot.value for inner in calls[number : last + 1] for slot in inner.outputs)
-    inside = {value for value in made if value >= call.known}
-    recorded = {value: number for number, (value, _) in pairs.items()}
-    starts = {value for value, number in recorded.items() if number not in inside}
-    return *nodes_between(graph, computed, starts), computed
+    results = (slot.value for inner in calls[number : last + 1] for slot in inner.outputs)
+    inside = {value for value in results if value >= call.known}
+    numbers = {value: number for number, (value, _) in pairs.items()}
+    starts = {value for value, number in numbers.items() if number not in inside}
+    return *nodes_between(graph, targets, starts), targets

@@ -107,9 +107,9 @@ def export(
 
     if exporter not in EXPORTERS:
         raise ExportError(f"there is no exporter {quoted(exporter)}.", advice=f"Choose one of {', '.join(EXPORTERS)}.")
-    for theirs in EXPORT_KEYWORDS.keys() & options:
-        message = f"export takes no {theirs}=, as torch.onnx.export does: it returns a model."
-        raise ExportError(message, advice=f"Use {EXPORT_KEYWORDS[theirs]} instead.")
+    for keyword in EXPORT_KEYWORDS.keys() & options:
+        message = f"export takes no {keyword}=, as torch.onnx.export does: it returns a model."
+        raise ExportError(message, advice=f"Use {EXPORT_KEYWORDS[keyword]} instead.")
     module, args, kwargs = checked_arguments(module, args, kwargs)
     arguments = labeled_arguments(type(module), args, kwargs)
     if opset is not None:
@@ -117,7 +117,7 @@ def export(
     running: list[torch.nn.Module] = []
     other = f"exporter={EXPORTERS[exporter == EXPORTERS[0]]!r}"
     try:
-        with _silenced() as caught, watch(module) as running, _decisions() as decided:
+        with _silenced() as caught, watch(module) as running, _decisions() as decisions:
             if exporter == "dynamo":
                 options = {"kwargs": kwargs or None, "verbose": False, **options}
                 program: Any = torch.onnx.export(module, args, dynamo=True, **options)
@@ -133,22 +133,22 @@ def export(
         _check_axes(options, [*_input_names(arguments, options), *(options.get("output_names") or ())])
         reason, path = _reason(module, running, args, kwargs, error)
         message = f"{reason} torch's {exporter} exporter cannot export {type(module).__name__}."
-        failed = ExportError(message, advice=f"Try the other exporter: {other}.")
-        failed.module = path
-        raise failed from error
+        failure = ExportError(message, advice=f"Try the other exporter: {other}.")
+        failure.module = path
+        raise failure from error
     ports = [port.name for port in (*model.proto.graph.input, *model.proto.graph.output)]
     _check_axes(options, ports, _input_names(arguments, options))
-    traced = [str(one.message) for one in caught if one.category.__name__ == "TracerWarning"]
-    if traced:  # it may explain an error
-        more = f" ({count_text(len(traced) - 1, 'more such place')})" if len(traced) > 1 else ""
-        message = f"torch made a value constant while tracing: {shortened(traced[0], 400)}{more}"
+    traces = [str(one.message) for one in caught if one.category.__name__ == "TracerWarning"]
+    if traces:  # it may explain an error
+        more = f" ({count_text(len(traces) - 1, 'more such place')})" if len(traces) > 1 else ""
+        message = f"torch made a value constant while tracing: {shortened(traces[0], 400)}{more}"
         warnings.warn(message, stacklevel=3)
-    if decided:
-        more = f" ({count_text(len(decided) - 1, 'more such place')})" if len(decided) > 1 else ""
-        warnings.warn(f"{next(iter(decided.values()))}{more}", stacklevel=3)
-    if lost := _lost_arguments(arguments, model, options.get("input_names")):
-        more = f" ({count_text(len(lost) - 1, 'more such argument')})" if len(lost) > 1 else ""
-        warnings.warn(f"{lost[0]}{more}", stacklevel=3)
+    if decisions:
+        more = f" ({count_text(len(decisions) - 1, 'more such place')})" if len(decisions) > 1 else ""
+        warnings.warn(f"{next(iter(decisions.values()))}{more}", stacklevel=3)
+    if losses := _lost_arguments(arguments, model, options.get("input_names")):
+        more = f" ({count_text(len(losses) - 1, 'more such argument')})" if len(losses) > 1 else ""
+        warnings.warn(f"{losses[0]}{more}", stacklevel=3)
     got = next((entry.version for entry in model.proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if opset is not None and got != opset:
         message = f"opset {opset} was asked for, but torch's {exporter} exporter used opset {got}."
@@ -156,28 +156,28 @@ def export(
     return with_proto(model, model.proto, type(module).__name__)
 
 
-def _check_axes(options: Mapping[str, Any], names: Sequence[str], lost: Sequence[str] = ()) -> None:
+def _check_axes(options: Mapping[str, Any], names: Sequence[str], labels: Sequence[str] = ()) -> None:
     """Raise an error if ``dynamic_axes`` has a name that is not among those of the inputs and outputs.
 
-    Inputs that the exporter ``lost`` may be named: their axes are of no consequence, and another warning names them.
+    The axes of ``labels``, inputs that the exporter may have lost, are of no consequence: another warning names those.
     """
     for name in options.get("dynamic_axes") or ():
-        if name not in names and name not in lost:
+        if name not in names and name not in labels:
             message = f"dynamic_axes names {quoted(name)}, which is no input or output of the exported model."
-            known = f"The model has {', '.join(map(quoted, names[:16]))}{', …' if len(names) > 16 else ''}."
-            raise ExportError(message, advice=f"{closest_text(name, names)} {known}".strip())
+            ports = f"The model has {', '.join(map(quoted, names[:16]))}{', …' if len(names) > 16 else ''}."
+            raise ExportError(message, advice=f"{closest_text(name, names)} {ports}".strip())
 
 
 def _input_names(arguments: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
     """Return what the exporters name the inputs: a name that was asked for replaces the one of the argument."""
     labels = [label.replace(".", "_") for label, _ in tensors_in(arguments)]
-    given = list(options.get("input_names") or ())
-    return [*given, *labels[len(given) :]]
+    names = list(options.get("input_names") or ())
+    return [*names, *labels[len(names) :]]
 
 
 def _lost_arguments(arguments: Mapping[str, Any], model: Model, names: Sequence[str] | None) -> list[str]:
     """Return a sentence for each argument that has no effect as an input of the exported model."""
-    found = [
+    texts = [
         f"argument {quoted(label)} has no input in the model: its value {value!r} became part of the graph. "
         "Pass it as a tensor, and compute with the tensor; or bind it before the export if it never changes."
         for label, value in arguments.items()
@@ -189,12 +189,12 @@ def _lost_arguments(arguments: Mapping[str, Any], model: Model, names: Sequence[
     read |= {graph.value_names[value] for value in graph.outputs}
     for place, (label, _) in enumerate(tensors_in(arguments)):
         # the exporters write "pair.0" and "pair_0"; a given name replaces either
-        known = {label, label.replace(".", "_"), f"input.{label}", *list(names or ())[place : place + 1]}
-        if known.isdisjoint(read):
-            lacks = "has no input in the model" if known.isdisjoint(inputs) else "is an input that no node reads"
+        forms = {label, label.replace(".", "_"), f"input.{label}", *list(names or ())[place : place + 1]}
+        if forms.isdisjoint(read):
+            lacks = "has no input in the model" if forms.isdisjoint(inputs) else "is an input that no node reads"
             advice = "If forward turns it into a number, with .item() or int(), compute with the tensor instead; "
-            found.append(f"argument {quoted(label)} {lacks}. {advice}if forward does not need it, leave it out.")
-    return found
+            texts.append(f"argument {quoted(label)} {lacks}. {advice}if forward does not need it, leave it out.")
+    return texts
 
 
 @contextlib.contextmanager
@@ -203,9 +203,9 @@ def _decisions() -> Iterator[dict[tuple[str, int], str]]:
     import torch
     from torch.fx.experimental.symbolic_shapes import statically_known_false, statically_known_true
 
-    found: dict[tuple[str, int], str] = {}
+    decisions: dict[tuple[str, int], str] = {}
     decide: Any = torch.SymBool.__bool__
-    own = str(Path(torch.__file__).parent)
+    root = str(Path(torch.__file__).parent)
 
     def noted(condition: torch.SymBool) -> bool:
         caller = sys._getframe(1)  # noqa: SLF001 (the line that decides)
@@ -213,12 +213,12 @@ def _decisions() -> Iterator[dict[tuple[str, int], str]]:
         text, following = (linecache.getline(file, line + more).strip() for more in (0, 1))
         # what only refuses some sizes computes the same for all others
         is_check = text.startswith("assert ") or following.startswith("raise ")
-        is_open = not (file.startswith(own) or is_check or (file, line) in found) and not (
+        is_open = not (file.startswith(root) or is_check or (file, line) in decisions) and not (
             statically_known_true(condition) or statically_known_false(condition)
         )
         outcome: bool = decide(condition)
         if is_open:
-            found[file, line] = (
+            decisions[file, line] = (
                 f"the export holds for sizes for which `{shortened(text or str(condition), 100)}` "
                 f"({Path(file).name}:{line}) is {outcome}, as for the given inputs: the other branch is not in the "
                 "model. Export each case separately, fix that size, or write the branch with torch.cond."
@@ -227,7 +227,7 @@ def _decisions() -> Iterator[dict[tuple[str, int], str]]:
 
     torch.SymBool.__bool__ = noted  # type: ignore[method-assign]
     try:
-        yield found
+        yield decisions
     finally:
         torch.SymBool.__bool__ = decide  # type: ignore[method-assign]
 
@@ -242,23 +242,23 @@ def _flattened(
     """
     import torch
 
-    found = tensors_in(arguments)
-    names = [label if not label[:1].isdigit() else f"input.{label}" for label, _ in found]
-    forward, own = module.forward, module.__dict__.get("forward")
+    inputs = tensors_in(arguments)
+    names = [label if not label[:1].isdigit() else f"input.{label}" for label, _ in inputs]
+    forward, override = module.forward, module.__dict__.get("forward")
 
     def flat(*tensors: torch.Tensor) -> Any:
-        given = iter(tensors)
-        made = [tensor for _, tensor in tensors_in(forward(*_replaced(args, given), **_replaced(kwargs, given)))]
-        return made[0] if len(made) == 1 else tuple(made)
+        feed = iter(tensors)
+        outputs = [tensor for _, tensor in tensors_in(forward(*_replaced(args, feed), **_replaced(kwargs, feed)))]
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     if not isinstance(module, torch.jit.ScriptModule):
         module.__dict__["forward"] = flat
     try:
-        yield tuple(tensor for _, tensor in found), names
+        yield tuple(tensor for _, tensor in inputs), names
     finally:
         module.__dict__.pop("forward", None)
-        if own is not None:
-            module.__dict__["forward"] = own
+        if override is not None:
+            module.__dict__["forward"] = override
 
 
 def _replaced(value: Any, tensors: Iterator[Any]) -> Any:
@@ -274,7 +274,7 @@ def _replaced(value: Any, tensors: Iterator[Any]) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_replaced(item, tensors) for item in value)
     if is_dataclass(value) and not isinstance(value, type):
-        return type(value)(**{each.name: _replaced(getattr(value, each.name), tensors) for each in fields(value)})
+        return type(value)(**{field.name: _replaced(getattr(value, field.name), tensors) for field in fields(value)})
     return value
 
 
@@ -304,16 +304,16 @@ def _reason(
 
     while (inner := cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)) is not None:
         cause = inner
-    uncolored = re.sub(r"\x1b\[[0-9;]*m", "", str(cause))
-    reason = " ".join(uncolored.strip().partition("\n\n")[0].split()) or type(cause).__name__
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(cause))
+    reason = " ".join(text.strip().partition("\n\n")[0].split()) or type(cause).__name__
     reason = shortened(reason, 600).rstrip(".")
     innermost = running[-1:]
     operator = re.search(r"aten(?:::|\.)_?([a-z_0-9]+)", reason)
     if not innermost and operator is not None:
-        wanted = operator[1].strip("_")
+        op = operator[1].strip("_")
 
         def note(func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-            if func.__name__.partition(".")[0].strip("_") == wanted:
+            if func.__name__.partition(".")[0].strip("_") == op:
                 innermost.extend(inside[-1:])
             return func(*args, **kwargs)
 
@@ -375,12 +375,12 @@ def marked(x: torch.Tensor, name: str, operator: tuple[str, str]) -> torch.Tenso
     if not torch.onnx.is_in_onnx_export():
         return x
     if torch.compiler.is_exporting():
-        made: torch.Tensor = torch.onnx.ops.symbolic(
+        symbol: torch.Tensor = torch.onnx.ops.symbolic(
             "::".join(operator), (x,), attrs={"name": name}, dtype=x.dtype, shape=x.shape, version=1
         )
-        return made
-    traced: torch.Tensor = _mark_function("::".join(operator)).apply(x, name)
-    return traced
+        return symbol
+    output: torch.Tensor = _mark_function("::".join(operator)).apply(x, name)
+    return output
 
 
 @functools.cache
@@ -396,9 +396,9 @@ def _mark_function(operator: str) -> Any:
 
         @staticmethod
         def symbolic(g: Any, x: Any, name: str) -> Any:
-            made = g.op(operator, x, name_s=name)
-            made.setType(x.type())
-            return made
+            output = g.op(operator, x, name_s=name)
+            output.setType(x.type())
+            return output
 
     return Mark
 
@@ -462,12 +462,12 @@ class Debugger:
         """
         import torch
 
-        made = marked(x, name, DEBUG)
+        output = marked(x, name, DEBUG)
         if not torch.compiler.is_compiling():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch warns that numpy values are constants in a trace
                 self.torch_value[name] = to_numpy(x).copy()
-        return made
+        return output
 
     def extract_debug_model(self, input_path: ModelLike, output_path: str | os.PathLike[str]) -> Model:
         """Write the debug model of an export, which has every debugged tensor as an output, and return it.
@@ -520,11 +520,11 @@ class Debugger:
         if len(model.proto.graph.output) != len(self.output_debug_name):
             message = f"{model.name} is not the model that extract_debug_model wrote last: it has other outputs."
             raise AlignmentError(message, advice="Call extract_debug_model again.")
-        wanted = {port.name for port in model.proto.graph.input}
+        names = {port.name for port in model.proto.graph.input}
         # the debug model lacks inputs of the export that no debugged tensor depends on
-        feed = {name: array for name, array in input.items() if name in wanted or name not in self._inputs}
-        made = sessions.run(model, feed, optimize=False)
-        self.onnx_value = dict(zip(self.output_debug_name, made.values(), strict=True))
+        feed = {name: array for name, array in input.items() if name in names or name not in self._inputs}
+        outputs = sessions.run(model, feed, optimize=False)
+        self.onnx_value = dict(zip(self.output_debug_name, outputs.values(), strict=True))
 
     def print_debug_result(self) -> None:
         """Print the mean squared error of each debugged tensor."""

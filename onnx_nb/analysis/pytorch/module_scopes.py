@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Scope: TypeAlias = tuple[str, ...]
 """Names of the submodules around a call or a node, outermost first."""
-_QUOTED: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+_QUOTES: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 
 
 class ModuleScopes:
@@ -31,11 +31,11 @@ class ModuleScopes:
     def __init__(self, recording: Recording, graph: Graph) -> None:
         key = "pkg.torch.onnx.name_scopes"
         nodes = graph.model.proto.graph.node
-        written = [next((entry.value for entry in node.metadata_props if entry.key == key), None) for node in nodes]
-        by_path = any(text is not None for text in written)
+        texts = [next((entry.value for entry in node.metadata_props if entry.key == key), None) for node in nodes]
+        by_path = any(text is not None for text in texts)
         if not by_path:  # the TorchScript exporter wrote the names into the names of the nodes
-            written = [name.rpartition("/")[0] if "/" in name else None for name in graph.names[: graph.main_count]]
-        self._labels = [[] if by_path else (text or "").split("/")[1:] for text in written]
+            texts = [name.rpartition("/")[0] if "/" in name else None for name in graph.names[: graph.main_count]]
+        self._labels = [[] if by_path else (text or "").split("/")[1:] for text in texts]
         self.of_call: list[Scope] = []
         """Scope of each call: the paths around it, or the names of the TorchScript exporter."""
         for call in recording.calls:
@@ -46,37 +46,37 @@ class ModuleScopes:
         times = Counter(self.of_call)
         if not by_path:
             self.of_call = [_merged(scope, times) for scope in self.of_call]
-        known = {scope[:depth] for scope in self.of_call for depth in range(len(scope) + 1)}
+        prefixes = {scope[:depth] for scope in self.of_call for depth in range(len(scope) + 1)}
         canonical = {name: call.path for call in recording.calls for name in (call.path, *call.aliases)}
 
         @functools.cache
         def longest(text: str) -> Scope:
             """Return the longest prefix of a node's scope that is the scope of a call."""
             if by_path:  # the last one is the operation
-                paths = [re.sub(r"@\d+$", "", a or b) for a, b in _QUOTED.findall(text)][:-1]
+                paths = [re.sub(r"@\d+$", "", a or b) for a, b in _QUOTES.findall(text)][:-1]
                 scope = tuple(canonical[path] for path in paths if path and path in canonical)
             else:
                 scope = _merged(tuple(text.split("/")[1:]), times)
-            while scope not in known:
+            while scope not in prefixes:
                 scope = scope[:-1]
             return scope
 
-        found = [None if text is None else longest(text) for text in written]
-        if len(known) > 1 and len(found) > 1 and not any(found):
+        scopes = [None if text is None else longest(text) for text in texts]
+        if len(prefixes) > 1 and len(scopes) > 1 and not any(scopes):
             message = f"no node of {graph.model.name} bears the name of a submodule of {recording.cls}"
             message += ": it is the export of another module, or a tool removed the names."
             advice = "Align the export itself, save the alignment, and pass it as alignment=."
             raise AlignmentError(message, advice=advice)
-        self.guessed = [scope is None for scope in found]
+        self.guessed = [scope is None for scope in scopes]
         """Whether the exporter wrote no scope for each node."""
-        self.of_node = [scope or () for scope in found]
+        self.of_node = [scope or () for scope in scopes]
         """Scope of each node; for a node without one, the part that the scopes of its neighbors have in common."""
-        for node, scope in enumerate(found):
+        for node, scope in enumerate(scopes):
             if scope is None:
                 near = [int(graph.producer[value]) for value in graph.node_inputs(node).tolist() if value >= 0]
-                made = (value for value in graph.node_outputs(node).tolist() if value >= 0)
-                near += [reader for value in made for reader in graph.consumers(value).tolist()]
-                some = [found[other] or () for other in near if 0 <= other < len(found) and found[other] is not None]
+                outputs = (value for value in graph.node_outputs(node).tolist() if value >= 0)
+                near += [reader for value in outputs for reader in graph.consumers(value).tolist()]
+                some = [scopes[other] or () for other in near if 0 <= other < len(scopes) and scopes[other] is not None]
                 common = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*some, strict=False))
                 self.of_node[node] = tuple(names[0] for names in common)
 
@@ -90,17 +90,17 @@ def _merged(scope: Scope, times: Mapping[Scope, int]) -> Scope:
 
     ``times`` has the number of calls with each scope.
     """
-    merged: list[str] = []
+    names: list[str] = []
     above: Scope = ()
     for name in scope:
         shorter = [name]  # "c_1_1", "c_1", "c"
-        while (found := re.fullmatch(r"(.+)_\d+", shorter[-1])) is not None:
-            shorter.append(found[1])
-        repeated = [each for each in shorter[1:] if times[*above, each] > 1]
-        named = [each for each in shorter if times[*above, each]]
-        merged.append((repeated[-1:] or named[:1] or [name])[0])
-        above = (*above, name if times[*above, name] else merged[-1])
-    return tuple(merged)
+        while (match := re.fullmatch(r"(.+)_\d+", shorter[-1])) is not None:
+            shorter.append(match[1])
+        repeats = [short for short in shorter[1:] if times[*above, short] > 1]
+        hits = [short for short in shorter if times[*above, short]]
+        names.append((repeats[-1:] or hits[:1] or [name])[0])
+        above = (*above, name if times[*above, name] else names[-1])
+    return tuple(names)
 
 
 _LIBRARIES: Final = ("/torch/", "/onnx_nb/analysis/")
@@ -130,8 +130,8 @@ def source_of(node: onnx.NodeProto) -> str:
     first = next(places, None)
     if first is None:
         return ""
-    own = (place for place in itertools.chain([first], places) if not any(part in place[0] for part in _LIBRARIES))
-    return _line_text(*next(own, first))
+    user = (place for place in itertools.chain([first], places) if not any(part in place[0] for part in _LIBRARIES))
+    return _line_text(*next(user, first))
 
 
 def running_line() -> str:

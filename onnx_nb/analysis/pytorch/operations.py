@@ -48,12 +48,12 @@ _NORM: Final = """ReduceMean Sub Pow Mul Add Sqrt Div Reshape Shape Cast Transpo
     LayerNormalization"""
 _ATTENTION: Final = """Transpose Reshape Mul MatMul Add Sum Sqrt Div Softmax Where Cast IsNaN Shape Slice Expand
     Unsqueeze Gather Concat Trilu"""
-UNCHANGED: Final = frozenset((
+IDENTITIES: Final = frozenset((
     "contiguous", "dropout", "detach", "clone", "alias", "lift_fresh", "feature_dropout", "native_dropout", "identity",
     "lift_fresh_copy", "_assert_tensor_metadata", "requires_grad_",
 ))  # fmt: skip
 """Operations that change nothing, and have no node; a dropout may have an Identity."""
-_EXPORTED: Final[Mapping[str, tuple[str, str]]] = {
+_EXPORTS: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"), (_LAYOUT, "")),
     **dict.fromkeys(("expand", "expand_as", "broadcast_to", "repeat"), ("Expand Tile Reshape", "")),
     **dict.fromkeys(("transpose", "permute", "t", "swapaxes", "movedim", "numpy_t", "mt"), ("Transpose Reshape", "")),
@@ -109,7 +109,7 @@ _EXPORTED: Final[Mapping[str, tuple[str, str]]] = {
 }  # fmt: skip
 """Function or aten operation → the operators that its last node may have, and those of the nodes before."""
 _RESHAPES: Final = frozenset(
-    ("view", "_unsafe_view", "reshape", "flatten", "squeeze", "unsqueeze", "expand", *UNCHANGED)
+    ("view", "_unsafe_view", "reshape", "flatten", "squeeze", "unsqueeze", "expand", *IDENTITIES)
 )
 """Operations whose result has the elements of their input, in the same order, if it has as many."""
 _EXPANDS: Final = frozenset(("expand", "expand_as", "_unsafe_view"))
@@ -134,11 +134,11 @@ _DUNDER: Final = frozenset(("add", "sub", "mul", "truediv", "matmul", "pow", "an
 def _exported(function: str) -> tuple[frozenset[str], frozenset[str]] | None:
     """Return the operators that may end a function, and those before; None if it is neither in the table nor one."""
     name = plain_name(function)
-    known = _EXPORTED.get(name)
-    if known is None:
+    texts = _EXPORTS.get(name)
+    if texts is None:
         op = _operators().get(name.replace("_", ""))
         return None if op is None else (frozenset((op,)), frozenset())
-    return frozenset(known[0].split()), frozenset(known[1].split())
+    return frozenset(texts[0].split()), frozenset(texts[1].split())
 
 
 @functools.cache
@@ -150,25 +150,25 @@ def _operators() -> dict[str, str]:
 @functools.cache
 def _ends(function: str, op: str) -> float:
     """Return the cost of a last node of this type; infinite if the function is not exported as such."""
-    known, name = _exported(function), plain_name(function).replace("_", "")
-    if known is not None and op in known[0]:
+    ops, name = _exported(function), plain_name(function).replace("_", "")
+    if ops is not None and op in ops[0]:
         return 0.0
-    is_named = op.lower() in name or name in op.lower()
-    if is_named and (known is None or len(name) > 2):
+    has_name = op.lower() in name or name in op.lower()
+    if has_name and (ops is None or len(name) > 2):
         return 0.0
     if op == "Identity":  # in place of another node: more than without a node, less than an added Identity besides
-        is_layout = known is not None and known[0] <= _NEUTRAL
+        is_layout = ops is not None and ops[0] <= _NEUTRAL
         return OMITTED_COST + 0.8 * ADDED_COST if is_layout else MISPLACED_COST + 0.5 * ADDED_COST
-    return UNKNOWN_COST if known is None and op not in _NEUTRAL else np.inf
+    return UNKNOWN_COST if ops is None and op not in _NEUTRAL else np.inf
 
 
 @functools.cache
 def _inside(function: str, op: str) -> float:
     """Return the cost of a node of this type before the last one."""
-    known = _exported(function)
-    if known is not None and op in known[1]:
+    ops = _exported(function)
+    if ops is not None and op in ops[1]:
         return 0.0
-    return ADDED_COST if op in _NEUTRAL else UNKNOWN_COST if known is None else MISPLACED_COST
+    return ADDED_COST if op in _NEUTRAL else UNKNOWN_COST if ops is None else MISPLACED_COST
 
 
 class _Region(NamedTuple):
@@ -182,14 +182,14 @@ class Operations:
     """Pairs of operations and tensors, and the regions between known pairs."""
 
     def __init__(
-        self, recording: Recording, graph: Graph, known: Mapping[int, int], fits: Callable[[int, int], bool]
+        self, recording: Recording, graph: Graph, tensors: Mapping[int, int], fits: Callable[[int, int], bool]
     ) -> None:
         self._recording, self._graph, self._fits = recording, graph, fits
         self._flow = Flow.of(graph)
         self._folded = graph.folded
-        self.known = dict(known)
+        self.known = dict(tensors)
         """Number of a recorded value → its tensor: the known ones, later also those that were found."""
-        self._tensors = set(known.values())
+        self._tensors = set(tensors.values())
         self.maker: dict[int, FunctionCall] = {function.value: function for function in recording.functions}
         """Number of a value → the operation that returned it."""
         self.last: dict[int, FunctionCall] = {}
@@ -197,93 +197,93 @@ class Operations:
         self._around: dict[int, tuple[int, ...]] = {}
         """Number of an output of a submodule without recorded operations → the inputs of the submodule."""
         for call in reversed(recording.calls):
-            given = tuple(slot.value for slot in call.inputs)
+            inputs = tuple(slot.value for slot in call.inputs)
             for slot in call.outputs:
-                if slot.value not in self.maker and slot.value not in given and slot.value >= call.known:
-                    self._around.setdefault(slot.value, given)
+                if slot.value not in self.maker and slot.value not in inputs and slot.value >= call.known:
+                    self._around.setdefault(slot.value, inputs)
 
     def find(self) -> dict[int, int]:
         """Return number of the value of an operation → its tensor, for the operations between known values."""
-        found: dict[int, int] = {}
-        done: set[int] = set()
-        claimed: set[int] = set()
+        pairs: dict[int, int] = {}
+        visits: set[int] = set()
+        claims: set[int] = set()
         for number in sorted(self.known):
             value = self.known[number]
             if self._flow.producer[value] < 0:
                 continue
-            region = self._region(number, value, done, claimed)
+            region = self._region(number, value, visits, claims)
             if len(region.operations) > 1 and region.tensors:
-                found |= self._settled(self._divided(region, value))
-        return found
+                pairs |= self._settled(self._divided(region, value))
+        return pairs
 
     def inputs(self, number: int) -> tuple[int, ...]:
         """Return the numbers of the values that a value was computed from."""
-        made = self.maker.get(number)
-        return made.inputs if made is not None else self._around.get(number, ())
+        function = self.maker.get(number)
+        return function.inputs if function is not None else self._around.get(number, ())
 
     def starts(self, number: int, pairs: Mapping[int, int]) -> tuple[dict[int, None], list[int]]:
         """Return the nearest values in ``pairs`` before a value, and the operations without a tensor in between.
 
         A −1 among the values stands for one that was not recorded.
         """
-        seen, met, between = {number}, dict[int, None](), list[int]()
+        visits, roots, between = {number}, dict[int, None](), list[int]()
         todo = list(self.inputs(number))
         while todo:
             other = todo.pop()
-            if other in seen:
+            if other in visits:
                 continue
-            seen.add(other)
+            visits.add(other)
             if other in pairs or other < 0:
-                met[other] = None
+                roots[other] = None
                 continue
-            if other in self.maker and plain_name(self.maker[other].name) not in UNCHANGED:
+            if other in self.maker and plain_name(self.maker[other].name) not in IDENTITIES:
                 between.append(other)
             todo += self.inputs(other)
-        return met, sorted(between)
+        return roots, sorted(between)
 
-    def tensors_before(self, value: int, known: Collection[int]) -> set[int]:
+    def tensors_before(self, value: int, borders: Collection[int]) -> set[int]:
         """Return the nearest known tensors and inputs of the model that a tensor is computed from."""
-        flow, nodes = self._flow, self._nodes_before(value, known, with_constants=True)
+        flow, nodes = self._flow, self._nodes_before(value, borders, with_constants=True)
         reads = {read for node in nodes for read in flow.reads(node)}
-        return {read for read in reads if read in known or flow.kinds[read] == GRAPH_INPUT}
+        return {read for read in reads if read in borders or flow.kinds[read] == GRAPH_INPUT}
 
-    def _nodes_before(self, value: int, known: Collection[int], *, with_constants: bool = False) -> set[int]:
+    def _nodes_before(self, value: int, borders: Collection[int], *, with_constants: bool = False) -> set[int]:
         """Return the nodes between known tensors and a tensor, except those that compute shapes and constants."""
         flow, graph = self._flow, self._graph
-        seen: set[int] = set()
+        nodes: set[int] = set()
         todo = [flow.producer[value]] if flow.producer[value] >= 0 else []
         while todo:
             node = todo.pop()
-            if node in seen or graph.operators[int(graph.op_index[node])][0] in ("Shape", "Size"):
+            if node in nodes or graph.operators[int(graph.op_index[node])][0] in ("Shape", "Size"):
                 continue
             if self._folded[node] and not with_constants:
                 continue
-            seen.add(node)
-            reads = (read for read in flow.reads(node) if read not in known and graph.type_of(read).shape != ())
+            nodes.add(node)
+            reads = (read for read in flow.reads(node) if read not in borders and graph.type_of(read).shape != ())
             todo += [flow.producer[read] for read in reads if flow.producer[read] >= 0]
-        return seen
+        return nodes
 
-    def agree(self, mine: Collection[int], theirs: Collection[int], *, is_whole: bool) -> bool:
+    def agree(self, here: Collection[int], there: Collection[int], *, is_whole: bool) -> bool:
         """Return whether a tensor was computed from the known tensors of torch's value only, or from some of them.
 
         An export may also read inputs that torch did not need, such as a mask of ones, and what was not recorded.
         """
-        more = set(theirs).difference(mine)
-        is_related = not mine or not set(mine).isdisjoint(theirs)
-        return is_related and (not is_whole or all(self._flow.kinds[each] == GRAPH_INPUT for each in more))
+        more = set(there).difference(here)
+        has_overlap = not here or not set(here).isdisjoint(there)
+        return has_overlap and (not is_whole or all(self._flow.kinds[value] == GRAPH_INPUT for value in more))
 
     def is_another(self, number: int, value: int) -> bool:
         """Return whether a tensor is of another operation: of an input of this one, or of one that reads less."""
-        made, node = self.maker.get(number), self._flow.producer[value]
-        if made is None or node < 0:
+        call, node = self.maker.get(number), self._flow.producer[value]
+        if call is None or node < 0:
             return False
-        if plain_name(made.name) not in _RESHAPES and any(self.known.get(each) == value for each in made.inputs):
+        if plain_name(call.name) not in _RESHAPES and any(self.known.get(read) == value for read in call.inputs):
             return True
-        if _ends(made.name, self._graph.operators[int(self._graph.op_index[node])][0]):
+        if _ends(call.name, self._graph.operators[int(self._graph.op_index[node])][0]):
             return False
-        theirs = self.tensors_before(value, self._tensors)
-        direct = {self.known[each] for each in made.inputs if each in self.known}
-        return any(self._graph.value_kind[each] != INITIALIZER and each not in theirs for each in direct)
+        reads = self.tensors_before(value, self._tensors)
+        direct = {self.known[read] for read in call.inputs if read in self.known}
+        return any(self._graph.value_kind[read] != INITIALIZER and read not in reads for read in direct)
 
     def likeness(self, number: int, value: int) -> int:
         """Return how many of the operations before a value have nodes before a tensor, less the nodes of no operation.
@@ -291,30 +291,30 @@ class Operations:
         Of the cosine and the sine that a module returns, only one was computed by a Cos.
         """
         _, between = self.starts(number, self.known)
-        names = {self.maker[each].name for each in (*between, *({number} & self.maker.keys()))}
-        exported = [known for name in names if (known := _exported(name)) is not None and not known[0] <= _NEUTRAL]
+        names = {self.maker[step].name for step in (*between, *({number} & self.maker.keys()))}
+        exports = [pair for name in names if (pair := _exported(name)) is not None and not pair[0] <= _NEUTRAL]
         graph, nodes = self._graph, self._nodes_before(value, self._tensors, with_constants=True)
         ops = {graph.operators[int(graph.op_index[node])][0] for node in nodes} - _NEUTRAL
-        explained = frozenset().union(*(last | before for last, before in exported))
-        return sum(not ops.isdisjoint(last) for last, _ in exported) - len(ops - explained)
+        coverage = frozenset().union(*(last | before for last, before in exports))
+        return sum(not ops.isdisjoint(last) for last, _ in exports) - len(ops - coverage)
 
     def is_own(self, number: int, value: int, is_elsewhere: Callable[[int, int], bool]) -> bool:
         """Return whether the nodes before a tensor, up to known ones, can all be of the operation that returned it.
 
         ``is_elsewhere(node, call)`` tells whether the export says that a node is of another call.
         """
-        made, graph = self.maker.get(number), self._graph
-        if made is None:
+        function, graph = self.maker.get(number), self._graph
+        if function is None:
             return True
         last = self._flow.producer[value]
         for node in self._nodes_before(value, self._tensors):
             op = graph.operators[int(graph.op_index[node])][0]
-            is_odd = (_ends if node == last else _inside)(made.name, op) >= 0.8 * MISPLACED_COST
-            if is_odd or is_elsewhere(node, made.call):
+            is_odd = (_ends if node == last else _inside)(function.name, op) >= 0.8 * MISPLACED_COST
+            if is_odd or is_elsewhere(node, function.call):
                 return False
         return True
 
-    def _region(self, number: int, value: int, done: set[int], claimed: set[int]) -> _Region:
+    def _region(self, number: int, value: int, visits: set[int], claims: set[int]) -> _Region:
         operations: list[FunctionCall] = []
         begins: set[int] = set()
         todo = [number]
@@ -324,9 +324,9 @@ class Operations:
                 if self._graph.value_kind[self.known[other]] != INITIALIZER:
                     begins.add(self.known[other])
                 continue
-            if other in done:
+            if other in visits:
                 continue
-            done.add(other)
+            visits.add(other)
             if other in self.maker:
                 operations.append(self.maker[other])
             todo += self.inputs(other)
@@ -334,9 +334,9 @@ class Operations:
         waiting = [flow.producer[value]]
         while waiting:
             node = waiting.pop()
-            if node in claimed or self._folded[node]:
+            if node in claims or self._folded[node]:
                 continue
-            claimed.add(node)
+            claims.add(node)
             nodes.append(node)
             waiting += [
                 flow.producer[read]
@@ -352,7 +352,7 @@ class Operations:
                     data.update(self._graph.node_outputs(node).tolist())
             nodes = [node for node in nodes if not data.isdisjoint(self._graph.node_outputs(node).tolist())]
         operations.sort(key=lambda operation: operation.value)
-        tensors = [each for node in nodes for each in self._graph.node_outputs(node).tolist() if each >= 0]
+        tensors = [output for node in nodes for output in self._graph.node_outputs(node).tolist() if output >= 0]
         if value in tensors:  # whatever is computed after it belongs elsewhere
             del tensors[tensors.index(value) + 1 :]
         return _Region(operations, tensors)
@@ -365,8 +365,8 @@ class Operations:
         operations = list(region.operations)
         place: dict[int, int] = {}
         for operation in operations:
-            known = _exported(operation.name)
-            moves = known is not None and known[0] <= _NEUTRAL and operation is not operations[-1]
+            ops = _exported(operation.name)
+            moves = ops is not None and ops[0] <= _NEUTRAL and operation is not operations[-1]
             place[operation.value] = place.get(next(iter(operation.inputs), -1), -1) if moves else operation.value
         early = sorted(operations, key=lambda operation: (place[operation.value], operation.value))
         orders = [operations, early] if early != operations else [operations]
@@ -387,8 +387,8 @@ class Operations:
         ops = ["Sum" if op == "Add" and self._adds_data(node) else op for op, node in zip(ops, makers, strict=True)]
         # torch reshapes what a matrix product returned, where the export has a product of tensors of a higher rank
         while len(operations) > 1 and plain_name(operations[-1].name) in _RESHAPES and ops[-1] not in _NEUTRAL:
-            before_last, given = operations[-2].value, next(iter(operations[-1].inputs), -1)
-            if given != before_last or self._size(given) != self._size(operations[-1].value):
+            before_last, argument = operations[-2].value, next(iter(operations[-1].inputs), -1)
+            if argument != before_last or self._size(argument) != self._size(operations[-1].value):
                 break
             operations.pop()
         sources = [source_of(graph.nodes[node]) for node in dict.fromkeys(makers)]
@@ -399,7 +399,7 @@ class Operations:
         best[0] = 0.0
         steps: list[NDArray[np.int64]] = []
         places = np.arange(count + 1)
-        theirs = [self.tensors_before(value, self._tensors) for value in tensors]
+        there = [self.tensors_before(value, self._tensors) for value in tensors]
         for operation in operations:
             is_last = operation is operations[-1]
             inside = [_inside(operation.name, op) * begins for op, begins in zip(ops, first, strict=True)]
@@ -407,19 +407,19 @@ class Operations:
                 self._end_cost(operation, value, node, op, source[node]) if is_last == (value == last) else np.inf
                 for value, node, op in zip(tensors, makers, ops, strict=True)
             ]
-            mine = self._known_before(operation.value)
-            ends = [cost + OTHER_INPUTS_COST * (not reads <= mine) for cost, reads in zip(ends, theirs, strict=True)]
+            here = self._known_before(operation.value)
+            ends = [cost + OTHER_INPUTS_COST * (not reads <= here) for cost, reads in zip(ends, there, strict=True)]
             if is_last:
                 ends[-1] = 0.0
             before = np.concatenate([[0.0], np.cumsum(inside)])
             from_here = best - before
             lowest = np.minimum.accumulate(from_here)
             start = np.maximum.accumulate(np.where(from_here <= lowest, places, 0))
-            ended = np.concatenate([[np.inf], lowest[:-1] + before[:-1] + ends])
-            skipped = best + (np.inf if is_last else self._cost_without_node(operation))
-            taken = (ended <= skipped) & np.isfinite(ended)  # of two operations with one node, the later one has it
-            steps.append(np.where(taken, np.concatenate([[0], start[:-1]]), -1))
-            best = np.where(taken, ended, skipped)
+            costs = np.concatenate([[np.inf], lowest[:-1] + before[:-1] + ends])
+            skips = best + (np.inf if is_last else self._cost_without_node(operation))
+            hits = (costs <= skips) & np.isfinite(costs)  # of two operations with one node, the later one has it
+            steps.append(np.where(hits, np.concatenate([[0], start[:-1]]), -1))
+            best = np.where(hits, costs, skips)
         pairs: list[tuple[FunctionCall, int]] = []
         at = count
         for operation, step in zip(reversed(operations), reversed(steps), strict=True):
@@ -431,17 +431,17 @@ class Operations:
 
     def _is_same(self, operation: FunctionCall) -> bool:
         """Return whether an operation returns its input, and has no node."""
-        name, given = plain_name(operation.name), next(iter(operation.inputs), -1)
+        name, argument = plain_name(operation.name), next(iter(operation.inputs), -1)
         shape = self._recording.value(operation.value).shape
-        is_empty = name in _EXPANDS and given >= 0 and self._recording.value(given).shape == shape
-        return (name in UNCHANGED or is_empty) and operation.value not in self.known
+        is_empty = name in _EXPANDS and argument >= 0 and self._recording.value(argument).shape == shape
+        return (name in IDENTITIES or is_empty) and operation.value not in self.known
 
     def _adds_data(self, node: int) -> bool:
         """Return whether a node reads no weights and constants, but inputs of the model or what nodes computed."""
         producer, kinds = self._flow.producer, self._flow.kinds
         return all(
-            not self._folded[producer[each]] if producer[each] >= 0 else kinds[each] == GRAPH_INPUT
-            for each in self._flow.reads(node)
+            not self._folded[producer[read]] if producer[read] >= 0 else kinds[read] == GRAPH_INPUT
+            for read in self._flow.reads(node)
         )
 
     def _size(self, number: int) -> int:
@@ -465,12 +465,12 @@ class Operations:
         order = self._permutation(operation)
         if order is None:
             return False
-        perm = next((list(each.ints) for each in self._graph.nodes[node].attribute if each.name == "perm"), None)
+        perm = next((list(entry.ints) for entry in self._graph.nodes[node].attribute if entry.name == "perm"), None)
         perm = sorted(order, reverse=True) if perm is None else perm
         before = self.maker.get(next(iter(operation.inputs), -1))
         earlier = None if before is None else self._permutation(before)
-        merged = None if earlier is None or len(earlier) != len(order) else [earlier[axis] for axis in order]
-        return perm not in (order, merged)
+        product = None if earlier is None or len(earlier) != len(order) else [earlier[axis] for axis in order]
+        return perm not in (order, product)
 
     def _permutation(self, operation: FunctionCall) -> list[int] | None:
         """Return the order in which a function puts axes; None if it is no transposition."""
@@ -487,41 +487,41 @@ class Operations:
     def _cost_without_node(self, operation: FunctionCall) -> float:
         if self._is_same(operation) or not any(self._is_data(number) for number in operation.inputs):
             return 0.0
-        known = _exported(operation.name)
-        is_layout = known is not None and known[0] <= _NEUTRAL
+        ops = _exported(operation.name)
+        is_layout = ops is not None and ops[0] <= _NEUTRAL
         return OMITTED_COST if is_layout else MISPLACED_COST
 
     def _is_data(self, number: int) -> bool:
         """Return whether a value depends on known ones."""
-        todo, seen = [number], set[int]()
+        todo, visits = [number], set[int]()
         while todo:
             other = todo.pop()
             if other in self.known:
                 return True
-            if other not in seen:
-                seen.add(other)
+            if other not in visits:
+                visits.add(other)
                 todo += self.inputs(other)
         return False
 
     def _known_before(self, number: int) -> set[int]:
         """Return the tensors of the nearest known values that a value was computed from."""
-        met, _ = self.starts(number, self.known)
-        return {self.known[each] for each in met if each >= 0}
+        roots, _ = self.starts(number, self.known)
+        return {self.known[root] for root in roots if root >= 0}
 
     def _settled(self, pairs: Sequence[tuple[FunctionCall, int]]) -> dict[int, int]:
         """Return the pairs whose sides were computed from the same known values, and note them as known."""
-        found: dict[int, int] = {}
-        excused: set[int] = set()
+        tensors: dict[int, int] = {}
+        exempt: set[int] = set()
         for operation, value in pairs:
             if operation.value in self.known or value in self._tensors:
                 continue
-            met, _ = self.starts(operation.value, self.known)
-            mine = {each for each in self._known_before(operation.value) if self._graph.value_kind[each] != INITIALIZER}
-            theirs = self.tensors_before(value, self._tensors)
-            theirs = {each for each in theirs if self._graph.value_kind[each] != INITIALIZER}
-            if not self.agree(mine, theirs - excused, is_whole=-1 not in met):
-                excused |= theirs - mine  # so that what is computed from it is found
+            roots, _ = self.starts(operation.value, self.known)
+            here = {read for read in self._known_before(operation.value) if self._graph.value_kind[read] != INITIALIZER}
+            there = self.tensors_before(value, self._tensors)
+            there = {read for read in there if self._graph.value_kind[read] != INITIALIZER}
+            if not self.agree(here, there - exempt, is_whole=-1 not in roots):
+                exempt |= there - here  # so that what is computed from it is found
             else:
-                found[operation.value] = self.known[operation.value] = value
+                tensors[operation.value] = self.known[operation.value] = value
                 self._tensors.add(value)
-        return found
+        return tensors

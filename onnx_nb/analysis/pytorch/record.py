@@ -193,17 +193,17 @@ class Recording:
     def _find(self, name: str) -> tuple[int, int | None]:
         """Return the index of the call with this name, and the number of the value that the name means, if any."""
         path, _, label = name.partition(" → ")
-        found: dict[int, int | None] = {}
+        matches: dict[int, int | None] = {}
         for number, call in enumerate(self.calls):
             if call.name == path or (not call.index and path in (call.path, *call.aliases)):
-                found[number] = next((slot.value for slot in call.outputs if not label or slot.label == label), None)
-        for function, called in self.labeled() if label else ():
-            if called == label and found.get(function.call, 0) is None:
-                found[function.call] = function.value
-        if not found:
+                matches[number] = next((slot.value for slot in call.outputs if not label or slot.label == label), None)
+        for function, title in self.labeled() if label else ():
+            if title == label and matches.get(function.call, 0) is None:
+                matches[function.call] = function.value
+        if not matches:
             message = f"no call of submodule {quoted(path)} was recorded."
             raise AlignmentError(message, advice=closest_text(path, [call.name for call in self.calls]))
-        return min(found.items(), key=lambda each: (each[1] is None, each[0]))
+        return min(matches.items(), key=lambda entry: (entry[1] is None, entry[0]))
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -293,11 +293,11 @@ def record(
         warnings.warn(message, stacklevel=3)
     store = Store(available_memory() // 2 if memory_limit is None else memory_limit)
     half = 0.5 if repeat else 1.0
-    first = _Recorder(module, store, None, stage(progress, 0.0, half))
+    first = _CallRecorder(module, store, None, stage(progress, 0.0, half))
     first.run(args, kwargs, functions=functions)
     unstable: list[str] = []
     if repeat:
-        second = _Recorder(module, store, first.contents, stage(progress, half, 1.0))
+        second = _CallRecorder(module, store, first.contents, stage(progress, half, 1.0))
         second.run(args, kwargs, functions=functions)
         around: set[int] = set()
         for number in second.ended:  # inner calls end before the calls around them
@@ -305,8 +305,8 @@ def record(
                 unstable += [] if number in around else [call.name]
                 around.add(call.parent)
     drew = [first.calls[number] for number in sorted(first.random)]
-    unexplained = [f"{call.cls} {quoted(call.name)}" for call in drew if call.path not in in_training]
-    who, what = unexplained, "drew random numbers"
+    suspects = [f"{call.cls} {quoted(call.name)}" for call in drew if call.path not in in_training]
+    who, what = suspects, "drew random numbers"
     advice = "Make it deterministic, or use repeat=True to see which values change."
     if repeat:
         who, what = list(map(quoted, unstable)), f"gave other values in a second run of {type(module).__name__}"
@@ -329,7 +329,7 @@ def record_operations(run: Run, call: int, most: int, progress: Progress | None)
 
     module, args, kwargs = run
     store = Store(available_memory() // 2)
-    recorder = _Recorder(module, store, None, progress, within=call, most=most)
+    recorder = _CallRecorder(module, store, None, progress, within=call, most=most)
     with sdpa_kernel(SDPBackend.MATH):
         recorder.run(args, kwargs, functions=True)
     return Recording(
@@ -345,8 +345,8 @@ def checked_arguments(module: Any, args: Any, kwargs: Any) -> Run:
     if not isinstance(module, torch.nn.Module):
         what = type(module).__name__
         raise TypeError(f"expected a torch.nn.Module, not {what}. Wrap a function into a module with a forward.")
-    given = tuple(args) if isinstance(args, list | tuple) else () if args is None else (args,)
-    return module, given, dict(kwargs or {})
+    arguments = tuple(args) if isinstance(args, list | tuple) else () if args is None else (args,)
+    return module, arguments, dict(kwargs or {})
 
 
 # --- hooks ----------------------------------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ def watch(
                 after(part, output)
 
     handles: list[torch.utils.hooks.RemovableHandle] = []
-    fused = torch.backends.mha.get_fastpath_enabled()
+    is_fast = torch.backends.mha.get_fastpath_enabled()
     try:
         torch.backends.mha.set_fastpath_enabled(False)  # torch's fused transformer layers call no submodules
         for part in module.modules():
@@ -394,7 +394,7 @@ def watch(
     finally:
         for handle in handles:
             handle.remove()
-        torch.backends.mha.set_fastpath_enabled(fused)
+        torch.backends.mha.set_fastpath_enabled(is_fast)
 
 
 def intercept(
@@ -413,14 +413,14 @@ def intercept(
     return mode
 
 
-class _Recorder:
-    """Records one forward pass, or compares it with the recorded values ``known`` of an earlier one."""
+class _CallRecorder:
+    """Records one forward pass, or compares it with the recorded values ``reference`` of an earlier one."""
 
     def __init__(
         self,
         module: torch.nn.Module,
         store: Store,
-        known: list[Any] | None,
+        reference: list[Any] | None,
         progress: Progress | None,
         *,
         within: int | None = None,
@@ -430,12 +430,12 @@ class _Recorder:
         self.contents: list[Any] = []
         self.functions: list[FunctionCall] = []
         self.changed: set[int] = set()
-        """Numbers of values that differ from ``known``."""
+        """Numbers of values that differ from ``reference``."""
         self.ended: list[int] = []
         """Indices of calls in the order in which they ended."""
         self.random: set[int] = set()
         """Indices of calls that drew random numbers outside their inner calls."""
-        self._module, self._store, self._known, self._progress = module, store, known, progress
+        self._module, self._store, self._known, self._progress = module, store, reference, progress
         self._in_own_code = False
         """Whether onnx_nb itself is calling torch functions."""
         self._state = b""
@@ -481,33 +481,33 @@ class _Recorder:
         path, *aliases = self._names[id(part)]
         cls = type(part).__name__
         if self._progress is not None:
-            done = len(self.calls) / max(len(self._names), len(self.calls) + 1)
-            self._progress(done, f"torch: {cls} {quoted(path or 'the module itself')}")
+            share = len(self.calls) / max(len(self._names), len(self.calls) + 1)
+            self._progress(share, f"torch: {cls} {quoted(path or 'the module itself')}")
         with self._own_code():
             self._note_random_numbers()
             parent = self._stack[-1][0] if self._stack else -1
             self._stack.append((len(self.calls), part))
-            given = tensors_in(labeled_arguments(type(part), args, kwargs)) if self._is_recorded() else []
-            inputs = tuple([Slot(label, self._take(tensor)) for label, tensor in given])
+            tensors = tensors_in(labeled_arguments(type(part), args, kwargs)) if self._is_recorded() else []
+            inputs = tuple([Slot(label, self._take(tensor)) for label, tensor in tensors])
             index = self._count[id(part)]
             self._count[id(part)] += 1
-            own: dict[str, Any] = {name: part.__dict__[name] for name in ATTRIBUTES if name in part.__dict__}
-            attributes = {name: value for name, value in own.items() if _is_plain(value)}
-            known = len(self.contents)
-            named = (path, tuple(aliases), cls, index, parent)
-            self.calls.append(ModuleCall(*named, inputs, (), attributes, known, self._root))
+            values: dict[str, Any] = {name: part.__dict__[name] for name in ATTRIBUTES if name in part.__dict__}
+            attributes = {name: value for name, value in values.items() if _is_plain(value)}
+            size = len(self.contents)
+            place = (path, tuple(aliases), cls, index, parent)
+            self.calls.append(ModuleCall(*place, inputs, (), attributes, size, self._root))
 
     def _after(self, part: torch.nn.Module, output: Any) -> None:
         if all(running is not part for _, running in self._stack):
             return
         with self._own_code():
             self._note_random_numbers()
-            made = tensors_in(output) if self._is_recorded() else []
-            number, closed = self._stack.pop()
-            while closed is not part:  # an inner call that raised, and whose caller caught it
-                number, closed = self._stack.pop()
+            tensors = tensors_in(output) if self._is_recorded() else []
+            number, top = self._stack.pop()
+            while top is not part:  # an inner call that raised, and whose caller caught it
+                number, top = self._stack.pop()
             self.ended.append(number)
-            outputs = tuple([Slot(label, self._take(tensor)) for label, tensor in made])
+            outputs = tuple([Slot(label, self._take(tensor)) for label, tensor in tensors])
             self.calls[number] = dataclasses.replace(self.calls[number], outputs=outputs)
 
     def _is_recorded(self) -> bool:
@@ -544,35 +544,35 @@ class _Recorder:
         if self._in_own_code or not self._stack or torch.compiler.is_dynamo_compiling() or not self._is_recorded():
             return function(*args, **kwargs)
         with self._own_code():
-            given = (*args, *kwargs.values())
-            tensors = [tensor for _, tensor in tensors_in(given) if id(tensor) not in self._constants]
+            values = (*args, *kwargs.values())
+            tensors = [tensor for _, tensor in tensors_in(values) if id(tensor) not in self._constants]
             inputs = tuple([-1 if (number := self._number(tensor)) is None else number for tensor in tensors])
-        made = function(*args, **kwargs)
-        results = made if isinstance(made, list | tuple) else (made,)
+        output = function(*args, **kwargs)
+        results = output if isinstance(output, list | tuple) else (output,)
         with self._own_code():
             # inside torch.vmap a tensor represents a batch and has no values of its own
-            wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # noqa: SLF001 (torch has no other)
+            is_wrapper = torch._C._functorch.is_functorch_wrapped_tensor  # noqa: SLF001 (torch has no other)
             for tensor in results:
-                if is_tensor(tensor) and tensor.numel() > 1 and not wrapped(tensor):
+                if is_tensor(tensor) and tensor.numel() > 1 and not is_wrapper(tensor):
                     name, next_number = getattr(function, "__name__", "function"), len(self.contents)
                     if self._within is not None:
                         name = str(function).rpartition(".")[0] or str(function)  # torch.cond has no overloads
                     changes = self._within is not None and name.endswith("_")
                     if self._take(tensor, changes=changes) == next_number:
                         place = self._stack[-1][0], running_line(), inputs
-                        self.functions.append(FunctionCall(name, *place, next_number, tuple(_integers_in(given))))
+                        self.functions.append(FunctionCall(name, *place, next_number, tuple(_integers_in(values))))
         if self._within is not None and len(self.functions) > self._most:
             what = quoted(self.calls[self._within].path or "the module")
             message = f"{what} has more than {self._most:,} operations."
             raise AlignmentError(message, advice="Drill down into one of its submodules.")
-        return made
+        return output
 
     def _number(self, tensor: torch.Tensor) -> int | None:
         """Return the number of a tensor's value if it was recorded and has not changed since."""
-        seen = self._seen.get(id(tensor))
+        memo = self._seen.get(id(tensor))
         # below autograd, where aten operations run, a view has another version than above, and changes are recorded
-        if seen is not None and seen[0]() is tensor and (self._within is not None or seen[1] == _version(tensor) >= 0):
-            return seen[2]
+        if memo is not None and memo[0]() is tensor and (self._within is not None or memo[1] == _version(tensor) >= 0):
+            return memo[2]
         return None
 
     def _take(self, tensor: torch.Tensor, *, changes: bool = False) -> int:
@@ -588,9 +588,9 @@ class _Recorder:
         if self._known is None:
             self.contents.append(self._store.put(array))
         else:
-            known = unspilled(self._known[number]) if number < len(self._known) else None
+            before = unspilled(self._known[number]) if number < len(self._known) else None
             kind = array.shape, array.dtype
-            if known is None or (known.shape, known.dtype) != kind or known.tobytes() != array.tobytes():
+            if before is None or (before.shape, before.dtype) != kind or before.tobytes() != array.tobytes():
                 self.changed.add(number)
             self.contents.append(None)
         self._seen[id(tensor)] = (weakref.ref(tensor), _version(tensor) + changes, number)
@@ -634,11 +634,11 @@ def _is_plain(value: Any) -> bool:
 def _parameters_of(cls: Any) -> tuple[str, ...]:
     """Return the names of the positional parameters of a module class's forward."""
     try:
-        found = list(inspect.signature(cls.forward).parameters.values())[1:]
+        parameters = list(inspect.signature(cls.forward).parameters.values())[1:]
     except (AttributeError, TypeError, ValueError):  # a class of torch.jit has no forward of its own
         return ()
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(one.name for one in found if one.kind in positional)
+    return tuple(one.name for one in parameters if one.kind in positional)
 
 
 def labeled_arguments(cls: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -662,20 +662,20 @@ def tensors_in(value: Any, label: str = "", levels: int = _DEEPEST) -> list[tupl
     elif isinstance(value, list | tuple):
         inner = enumerate(value)
     elif is_dataclass(value) and not isinstance(value, type):
-        inner = ((each.name, getattr(value, each.name)) for each in fields(value))
-    found: list[tuple[str, torch.Tensor]] = []
+        inner = ((entry.name, getattr(value, entry.name)) for entry in fields(value))
+    tensors: list[tuple[str, torch.Tensor]] = []
     for name, item in inner if levels else ():
         if not isinstance(item, _SCALARS):
-            found += tensors_in(item, f"{label}.{name}" if label else str(name), levels - 1)
-    return found
+            tensors += tensors_in(item, f"{label}.{name}" if label else str(name), levels - 1)
+    return tensors
 
 
 def is_tensor(value: Any) -> bool:
     """Return whether a value is a tensor that numpy can hold: strided, not quantized, with data."""
     import torch
 
-    is_strided = isinstance(value, torch.Tensor) and value.layout == torch.strided
-    return is_strided and not value.is_quantized and not value.is_meta
+    is_dense = isinstance(value, torch.Tensor) and value.layout == torch.strided
+    return is_dense and not value.is_quantized and not value.is_meta
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:

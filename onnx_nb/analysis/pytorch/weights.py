@@ -61,7 +61,7 @@ _LAYERS: Final[Mapping[str, tuple[tuple[str, ...], tuple[tuple[str, int], ...]]]
     ),
 }
 """Class of a layer → the operators that do its work, and the input of each parameter."""
-_FOLDED: Final = {"weight": ("weight", "running_var"), "bias": ("bias", "running_mean")}
+_FOLDS: Final = {"weight": ("weight", "running_var"), "bias": ("bias", "running_mean")}
 """Parameter of a convolution → the parameters of a batch normalization that are folded into it."""
 _RECURRENT: Final = ("LSTM", "GRU", "RNN")
 
@@ -73,9 +73,9 @@ class _Weight(NamedTuple):
     """Name of the point, such as "encoder.layer.1.dense → weight"."""
     parameters: tuple[str, ...]
     """Names of the parameters in the module; several if they are folded."""
-    held: Operand
+    operand: Operand
     """The weight in the export."""
-    expected: NDArray[Any]
+    reference: NDArray[Any]
     """The same weight computed from the parameters."""
     how: str
     """Method of the match: "operator", "folded", "name", "shape" (the only fitting one of those that the submodule's
@@ -95,38 +95,38 @@ class _Piece(NamedTuple):
 
 def _difference(weight: _Weight, errors: ErrorStats) -> str:
     """Describe the difference of a weight beyond rounding, or beyond a quantization step; empty if there is none."""
-    label, steps = weight.label.rpartition(" → ")[2], weight.held.steps
-    if not weight.held.initializer:
+    label, steps = weight.label.rpartition(" → ")[2], weight.operand.steps
+    if not weight.operand.initializer:
         return f"{label} is left out, and not zero"
     rounding = WEIGHT_ULPS * max(precision(errors), 2.0**-23) * errors.reference_norm
     if steps is None and not errors.mismatches and errors.error_norm <= rounding:
         return ""
-    expected, actual = weight.expected.astype(np.float64), weight.held.array.astype(np.float64)
+    reference, actual = weight.reference.astype(np.float64), weight.operand.array.astype(np.float64)
     if steps is None:
-        beyond = np.count_nonzero(~np.isclose(actual, expected, rtol=1e-5, atol=0, equal_nan=True))
+        beyond = np.count_nonzero(~np.isclose(actual, reference, rtol=1e-5, atol=0, equal_nan=True))
         amount = f"at most {errors.max_abs:.3g}"
-        is_transposed = np.array_equal(expected.T, actual)
+        is_transpose = np.array_equal(reference.T, actual)
     else:
-        off = np.abs(actual - expected) - WEIGHT_ULPS * 2.0**-23 * np.maximum(np.abs(expected), np.abs(actual))
+        off = np.abs(actual - reference) - WEIGHT_ULPS * 2.0**-23 * np.maximum(np.abs(reference), np.abs(actual))
         with np.errstate(all="ignore"):
             in_steps = np.where(off > 0, off / steps, 0)
         beyond = np.count_nonzero(~(in_steps <= 1))
         if not beyond:
             return ""
         amount = f"up to {np.nanmax(in_steps):.3g} quantization steps"
-        is_transposed = actual.shape == expected.T.shape and bool((np.abs(actual - expected.T) <= steps).all())
-    if is_transposed:
+        is_transpose = actual.shape == reference.T.shape and bool((np.abs(actual - reference.T) <= steps).all())
+    if is_transpose:
         return f"{label} is transposed"
     if steps is None:
         # perhaps query, key and value
-        thirds = np.split(expected, 3) if expected.ndim and len(expected) % 3 == 0 else []
+        thirds = np.split(reference, 3) if reference.ndim and len(reference) % 3 == 0 else []
         for order in itertools.permutations(range(len(thirds)), 3):
             if np.array_equal(np.concatenate([thirds[place] for place in order]), actual):
                 numbers = ", ".join(str(place + 1) for place in order)
                 return f"the 3 parts of {label} are in the order {numbers}"
-        square = float(np.vdot(expected, expected))
-        factor = float(np.vdot(expected, actual)) / square if square else 0.0
-        if factor and np.allclose(expected * factor, actual, rtol=1e-5, atol=1e-7 * abs(expected).max(initial=0.0)):
+        square = float(np.vdot(reference, reference))
+        factor = float(np.vdot(reference, actual)) / square if square else 0.0
+        if factor and np.allclose(reference * factor, actual, rtol=1e-5, atol=1e-7 * abs(reference).max(initial=0.0)):
             return f"{label} is {factor:.4g} times what it should be"
     return f"{label} differs in {beyond:,} of {errors.count:,} values, by {amount}"
 
@@ -165,20 +165,20 @@ class WeightFinder:
 
     def compare(self, settings: Settings, progress: Progress | None) -> Comparison:
         """Compare the parameters with the weights of the export; the most certain rules come first."""
-        found: list[_Weight] = []
+        weights: list[_Weight] = []
         for rule in (self._of_layers, self._by_name, self._by_shape):
             for weight in rule():
-                found.append(weight)
+                weights.append(weight)
                 self._workers.add(weight.node)
                 self._known.update(id(self._tensors[name]) for name in weight.parameters if name in self._tensors)
         points = []
-        for depth, weight in enumerate(found):
-            held, how = weight.held, weight.how if weight.held.steps is None else f"{weight.how}, dequantized"
+        for depth, weight in enumerate(weights):
+            operand, how = weight.operand, weight.how if weight.operand.steps is None else f"{weight.how}, dequantized"
             if progress is not None:
-                progress(depth / len(found), f"comparing {quoted(held.initializer or weight.label)}")
-            errors = ErrorStats.of(weight.expected, held.array, rtol=settings.rtol, atol=settings.atol)
+                progress(depth / len(weights), f"comparing {quoted(operand.initializer or weight.label)}")
+            errors = ErrorStats.of(weight.reference, operand.array, rtol=settings.rtol, atol=settings.atol)
             node = self._graph.names[weight.node] if weight.node >= 0 else ""
-            names = weight.label, ", ".join(weight.parameters), held.initializer
+            names = weight.label, ", ".join(weight.parameters), operand.initializer
             point = Point(*names, how, depth, "weight", node, weight.scope, difference=_difference(weight, errors))
             points.append(dataclasses.replace(point, cumulative=errors, isolated=errors))
         missing = [
@@ -198,9 +198,9 @@ class WeightFinder:
         if not self._nodes_of(owner):
             output = f"the output of {quoted(owner or 'the module itself')}"
             slots = (slot for call in self._calls if call.path == owner for slot in call.outputs)
-            held = next((value for value in (self._tensor(slot.value) for slot in slots) if value >= 0), -1)
-            if held >= 0:
-                return f"{output} was computed in advance: it is the weight {quoted(self._graph.value_names[held])}"
+            weight = next((value for value in (self._tensor(slot.value) for slot in slots) if value >= 0), -1)
+            if weight >= 0:
+                return f"{output} was computed in advance: it is the weight {quoted(self._graph.value_names[weight])}"
             return f"{output} has no tensor, so its nodes are not known"
         if not bool(tensor.any()):
             return "it is zero, and no such weight is read there: the export leaves it out"
@@ -225,8 +225,8 @@ class WeightFinder:
         node = self._reader(number, operators, part) if by_input else self._worker(number, operators)
         if node >= 0:
             norm = self._norm_after.get(number, -1) if by_input and "Conv" in call.cls else -1
-            made = int(self._graph.node_outputs(node)[0])
-            if norm >= 0 and next(self._ahead(made, ("BatchNormalization",)), -1) < 0:
+            output = int(self._graph.node_outputs(node)[0])
+            if norm >= 0 and next(self._ahead(output, ("BatchNormalization",)), -1) < 0:
                 yield from self._of_folded(number, norm, node)
                 return
             self._ruled.add(call.path)
@@ -244,36 +244,36 @@ class WeightFinder:
         """Yield the weights of a convolution that includes the normalization after it."""
         path, norm_path = self._calls[conv].path, self._calls[norm].path
         self._ruled |= {path, norm_path}
-        expected = _fold(self._parts[path], self._parts[norm_path])
+        arrays = _fold(self._parts[path], self._parts[norm_path])
         for name, place in _USUAL:
-            if name in expected:
-                names = (f"{path}.{name}", *(f"{norm_path}.{each}" for each in _FOLDED[name]))
-                yield from self._at(node, place, norm, names, expected[name])
+            if name in arrays:
+                names = (f"{path}.{name}", *(f"{norm_path}.{label}" for label in _FOLDS[name]))
+                yield from self._at(node, place, norm, names, arrays[name])
 
     def _at(self, node: int, place: int, call: int, names: tuple[str, ...], array: NDArray[Any]) -> Iterator[_Weight]:
         """Yield the weight at an input of a layer's node; ``array`` is computed from parameters ``names``."""
         graph = self._graph
         path, name = names[0].rpartition(".")[::2]
         label, how = f"{self._parent(names[0])} → {name}", "operator" if len(names) == 1 else "folded"
-        held = weight_of(graph, node, place)
-        known = INTEGERS.get(graph.op_type(node))
-        if name == "bias" and held is None and input_of(graph, node, 2 if known is None else known.bias) < 0:
+        operand = weight_of(graph, node, place)
+        row = INTEGERS.get(graph.op_type(node))
+        if name == "bias" and operand is None and input_of(graph, node, 2 if row is None else row.bias) < 0:
             add = self._bias_add(call, node)
             if add is None:
                 return
-            both = [weight_of(graph, add, each) for each in (0, 1)] if add >= 0 else []
-            held = next((each for each in both if each is not None), None)
+            both = [weight_of(graph, add, term) for term in (0, 1)] if add >= 0 else []
+            operand = next((term for term in both if term is not None), None)
             if add < 0 and array.any():
                 yield _Weight(label, names, Operand("", np.zeros_like(array)), array, how, path, node)
             elif add < 0:
                 self._left_out |= dict.fromkeys(names, "it is zero, and the export leaves it out")
-        if held is None:
+        if operand is None:
             return
-        wanted = _as_stored(array, graph, node) if name == "weight" else array
-        if name == "bias" and held.array.size == wanted.size:
-            held = held.map(lambda bias: bias.reshape(wanted.shape))
-        if held.array.shape == wanted.shape:
-            yield _Weight(label, names, held, wanted, how, path, node)
+        reference = _as_stored(array, graph, node) if name == "weight" else array
+        if name == "bias" and operand.array.size == reference.size:
+            operand = operand.map(lambda bias: bias.reshape(reference.shape))
+        if operand.array.shape == reference.shape:
+            yield _Weight(label, names, operand, reference, how, path, node)
 
     def _worker(self, number: int, operators: Sequence[str]) -> int:
         """Return the node that does the work of a layer, found from its output; −1 if unknown."""
@@ -287,8 +287,8 @@ class WeightFinder:
         weight: Any = getattr(part, "weight", None)
         nodes = []
         for node in self._ahead(value, operators) if value >= 0 and weight is not None else ():
-            held = weight_of(self._graph, node, _LAYERS[call.cls][1][0][1])
-            if node not in self._workers and held is not None and held.array.size == weight.numel():
+            operand = weight_of(self._graph, node, _LAYERS[call.cls][1][0][1])
+            if node not in self._workers and operand is not None and operand.array.size == weight.numel():
                 nodes.append(node)
         return nodes[0] if len(nodes) == 1 else -1
 
@@ -303,19 +303,19 @@ class WeightFinder:
     def _behind(self, value: int, operators: Sequence[str]) -> int:
         """Return the nearest node of these types before a tensor, with only small nodes between; −1 if none."""
         graph = self._graph
-        first, todo, seen = value, [value], 0
-        while todo and seen < _FARTHEST:
+        first, todo, count = value, [value], 0
+        while todo and count < _FARTHEST:
             value = todo.pop(0)
             node = int(graph.producer[value])
             if node < 0 or node >= graph.main_count or (value in self._aligned and value != first):
                 continue
-            seen += 1
+            count += 1
             op = graph.op_type(node)
             if op in operators:
                 return node
             if op in _AFTER:
-                read = [each for each in graph.node_inputs(node).tolist() if each >= 0]
-                todo += [each for each in read if not is_weight(graph, each)] or read
+                read = [source for source in graph.node_inputs(node).tolist() if source >= 0]
+                todo += [source for source in read if not is_weight(graph, source)] or read
         return -1
 
     def _ahead(self, value: int, operators: Sequence[str]) -> Iterator[int]:
@@ -327,34 +327,34 @@ class WeightFinder:
                 if node < graph.main_count and graph.op_type(node) in operators:
                     yield node
                 elif node < graph.main_count and graph.op_type(node) in _BEFORE and len(todo) < _FARTHEST:
-                    todo += [each for each in graph.node_outputs(node).tolist() if each >= 0]
+                    todo += [output for output in graph.node_outputs(node).tolist() if output >= 0]
 
     def _bias_add(self, call: int, node: int) -> int | None:
         """Return the Add between the node of a layer and its output; −1 if there is none, None if unknown."""
-        made = next((self._pairs[slot.value][0] for slot in self._calls[call].outputs if slot.value in self._pairs), -1)
-        if made < 0:
+        out = next((self._pairs[slot.value][0] for slot in self._calls[call].outputs if slot.value in self._pairs), -1)
+        if out < 0:
             op = self._graph.op_type(node)  # a product has its bias in a node of its own, unless it was fused
             return -1 if facts(op).bias >= 0 and op not in variants("MatMul") else None
-        return -1 if int(self._graph.producer[made]) == node else self._behind(made, ("Add", "QLinearAdd"))
+        return -1 if int(self._graph.producer[out]) == node else self._behind(out, ("Add", "QLinearAdd"))
 
     # --- other parameters -------------------------------------------------------------------------------------------
 
     def _by_name(self) -> Iterator[_Weight]:
         """Yield the weights with the name of a parameter that no earlier rule found."""
         for name in self._graph.model.initializers if self._scope is None else ():
-            own = name.removesuffix("_quantized")
-            path, _, label = own.rpartition(".")
-            tensor = self._tensors.get(own)
-            if tensor is None or id(tensor) in self._known or own in self._left_out:
+            base = name.removesuffix("_quantized")
+            path, _, label = base.rpartition(".")
+            tensor = self._tensors.get(base)
+            if tensor is None or id(tensor) in self._known or base in self._left_out:
                 continue
-            node, held = self._read(name)
-            array, cls = to_numpy(tensor), self._class_around(own)
+            node, operand = self._read(name)
+            array, cls = to_numpy(tensor), self._class_around(base)
             if label == "weight" and node >= 0 and "Linear" in cls:
                 array = _as_stored(array, self._graph, node)
-            unknown_scale = held is not None and held.steps is None and own != name
-            may_be_folded = re.match("(Lazy)?(Conv|BatchNorm)", cls) is not None
-            if held is not None and not unknown_scale and not may_be_folded and held.array.shape == array.shape:
-                yield _Weight(f"{self._parent(own)} → {label}", (own,), held, array, "name", path, node)
+            unknown_scale = operand is not None and operand.steps is None and base != name
+            may_fold = re.match("(Lazy)?(Conv|BatchNorm)", cls) is not None
+            if operand is not None and not unknown_scale and not may_fold and operand.array.shape == array.shape:
+                yield _Weight(f"{self._parent(base)} → {label}", (base,), operand, array, "name", path, node)
 
     def _parent(self, parameter: str) -> str:
         return parameter.rpartition(".")[0] or self._recording.calls[0].root
@@ -408,9 +408,9 @@ class WeightFinder:
                 continue
             places = (1, 2) if self._graph.op_type(node) in INTEGERS else range(len(self._graph.node_inputs(node)))
             for place in places:
-                held = weight_of(self._graph, node, place)
-                if held is not None and held.array.size > 1 and held.array.dtype.kind not in "iub":
-                    yield node, held
+                operand = weight_of(self._graph, node, place)
+                if operand is not None and operand.array.size > 1 and operand.array.dtype.kind not in "iub":
+                    yield node, operand
 
     def _pieces(self, name: str, operands: Sequence[tuple[int, Operand]]) -> list[_Piece]:
         """Return a whole parameter, or the parts that operators read: query, key and value of an attention."""
@@ -426,52 +426,52 @@ class WeightFinder:
             (1, {f"{label}[query]": query, f"{label}[key, value]": np.concatenate([key, value])}),
             (3, {f"{label}[query]": query, f"{label}[key]": key, f"{label}[value]": value}),
         ):
-            pieces = [_Piece(part, name, each, attention) for part, each in parts.items()]
-            if min(sum(bool(self._orientations(piece, *each)) for each in operands) for piece in pieces) >= least:
+            pieces = [_Piece(part, name, rows, attention) for part, rows in parts.items()]
+            if min(sum(bool(self._orientations(piece, *operand)) for operand in operands) for piece in pieces) >= least:
                 return pieces
         return whole
 
     def _assigned(self, path: str, pieces: list[_Piece], operands: list[tuple[int, Operand]]) -> Iterator[_Weight]:
         """Yield the weight of each piece: the only one that fits, else the nearest, else the next."""
         fits = {
-            (at, to): min(found, key=lambda pair: between(pair[0], pair[1].array))
+            (at, to): min(options, key=lambda pair: between(pair[0], pair[1].array))
             for at, piece in enumerate(pieces)
             for to, operand in enumerate(operands)
-            if (found := self._orientations(piece, *operand))
+            if (options := self._orientations(piece, *operand))
         }
-        ranked = sorted((between(array, held.array), at, to) for (at, to), (array, held) in fits.items())
-        chosen: dict[int, tuple[int, str]] = {}
-        taken: set[int] = set()
-        for distance, at, to in ranked:
+        ranking = sorted((between(array, weight.array), at, to) for (at, to), (array, weight) in fits.items())
+        links: dict[int, tuple[int, str]] = {}
+        targets: set[int] = set()
+        for distance, at, to in ranking:
             only = sum(one == at or other == to for one, other in fits) == 1
-            if at not in chosen and to not in taken and (only or distance <= TIE_DISTANCE):
-                chosen[at] = to, "shape" if only else "value"
-                taken.add(to)
-        rest = [at for at in range(len(pieces)) if at not in chosen]
+            if at not in links and to not in targets and (only or distance <= TIE_DISTANCE):
+                links[at] = to, "shape" if only else "value"
+                targets.add(to)
+        rest = [at for at in range(len(pieces)) if at not in links]
         for at in rest:
-            free = [to for one, to in fits if one == at and to not in taken]
-            same = [other for other in rest if other not in chosen and any((other, to) in fits for to in free)]
+            free = [to for one, to in fits if one == at and to not in targets]
+            same = [other for other in rest if other not in links and any((other, to) in fits for to in free)]
             if free and len(free) == len(same):
-                chosen[at] = min(free), "order"
-                taken.add(min(free))
+                links[at] = min(free), "order"
+                targets.add(min(free))
         # a part of a parameter would be mistaken for all of it
-        incomplete = {pieces[at].parameter for at in range(len(pieces)) if at not in chosen}
-        for at, (to, how) in sorted(chosen.items()):
+        incomplete = {pieces[at].parameter for at in range(len(pieces)) if at not in links}
+        for at, (to, how) in sorted(links.items()):
             label, name, _, _ = pieces[at]
             if name not in incomplete:
-                array, held = fits[at, to]
-                yield _Weight(f"{self._parent(name)} → {label}", (name,), held, array, how, path, operands[to][0])
+                array, weight = fits[at, to]
+                yield _Weight(f"{self._parent(name)} → {label}", (name,), weight, array, how, path, operands[to][0])
 
-    def _orientations(self, piece: _Piece, node: int, held: Operand) -> list[tuple[NDArray[Any], Operand]]:
+    def _orientations(self, piece: _Piece, node: int, operand: Operand) -> list[tuple[NDArray[Any], Operand]]:
         """Return a parameter and a weight in the same shape, in each orientation in which they may be equal."""
-        array, shape = piece.array, held.array.shape
+        array, shape = piece.array, operand.array.shape
         if array.ndim == len(shape) == 2:
-            found = [(each, held) for each in (array.T, array) if each.shape == shape]
-            if piece.of_attention and len(found) == 2:  # only one orientation of a square matrix is right
-                return [found[_is_gemm_of_transposed(self._graph, node)]]
-            return found
+            options = [(matrix, operand) for matrix in (array.T, array) if matrix.shape == shape]
+            if piece.of_attention and len(options) == 2:  # only one orientation of a square matrix is right
+                return [options[_is_gemm_of_transposed(self._graph, node)]]
+            return options
         same = [size for size in shape if size != 1] == [size for size in array.shape if size != 1]
-        return [(array, held.map(lambda weight: weight.reshape(array.shape)))] if same else []
+        return [(array, operand.map(lambda weight: weight.reshape(array.shape)))] if same else []
 
 
 def _is_gemm_of_transposed(graph: Graph, node: int) -> bool:
