@@ -131,8 +131,8 @@ class ProfileComparison(Displayed):
         if np.count_nonzero(is_long) < _MIN_SETS:
             return factors[0], factors[1], 1.0, 0.0
         for side, (seconds, median) in enumerate(zip(times, medians, strict=True)):
-            shared = np.median(seconds[:, is_long] / median[is_long], axis=1)
-            factors[side] = np.where(shared > 0, shared, 1.0)
+            scale = np.median(seconds[:, is_long] / median[is_long], axis=1)
+            factors[side] = np.where(scale > 0, scale, 1.0)
             medians[side] = self._center(seconds[:, is_long] / factors[side][:, None], side)
         if self.differences:
             return factors[0], factors[1], 1.0, 0.0

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 How = Literal["name", "tensor", "edge", "between", ""]
 
-_GENERATED: Final = re.compile(r"_token_\d+$")
+_SUFFIX: Final = re.compile(r"_token_\d+$")
 """End of names that onnxruntime made up; a node of the model may have the part in front by chance."""
-_ADDED: Final = re.compile(r"^(?:fused |InsertedPrecisionFreeCast_|InsertedCast_)|_nchwc$|_nhwc$|_transformed$")
+_AFFIXES: Final = re.compile(r"^(?:fused |InsertedPrecisionFreeCast_|InsertedCast_)|_nchwc$|_nhwc$|_transformed$")
 
 
 @dataclass(frozen=True)
-class Place:
+class KernelPlace:
     """The nodes of the model that a kernel computes."""
 
     nodes: tuple[int, ...]
@@ -57,12 +57,12 @@ class Place:
     """Flat nodes of `Graph.opened` that it computes inside the local functions which `nodes` call."""
 
 
-UNKNOWN: Final = Place((), "")
+UNKNOWN: Final = KernelPlace((), "")
 
 
 def places(
-    graph: Graph, ran: Graph, nodes: Sequence[int], trace: Trace, *, inlined: Graph | None = None
-) -> list[Place]:
+    graph: Graph, ran: Graph, nodes: Sequence[int], trace: Trace, *, flat: Graph | None = None
+) -> list[KernelPlace]:
     """Return the place in a model of each kernel.
 
     Parameters
@@ -75,44 +75,44 @@ def places(
         Node of the graph that ran of each kernel; −1 if it has none.
     trace
         The profile with these kernels.
-    inlined
+    flat
         The model with the nodes of local functions in the place of their calls; None if it has none.
     """
-    if inlined is not None:
-        found = places(inlined, ran, nodes, trace)
-        return _in_calls(Graph.opened(graph.model), inlined, found)
+    if flat is not None:
+        sites = places(flat, ran, nodes, trace)
+        return _in_calls(Graph.opened(graph.model), flat, sites)
     if ran is graph:
-        where = [Place((node,), "name") for node in range(graph.node_count)]
+        where = [KernelPlace((node,), "name") for node in range(graph.node_count)]
         same: Sequence[int] = range(graph.value_count)
     else:
         mapping = _Mapping(graph, ran)
         where, same = mapping.places(), mapping.same
-    found = [where[node] if node >= 0 else UNKNOWN for node in nodes]
+    sites = [where[node] if node >= 0 else UNKNOWN for node in nodes]
     for copy, values in _Copies(ran, nodes, trace).edges().items():
-        known = [value for value in dict.fromkeys(same[value] for value in values) if value >= 0]
-        names = tuple(graph.value_names[value] for value in known)
-        if len(known) == 1:
-            found[copy] = Place(tuple(_ends(graph, known[0])), "edge", names[0])
-        elif known:
-            found[copy] = Place((), "", edges=names)
-    return found
+        tensors = [value for value in dict.fromkeys(same[value] for value in values) if value >= 0]
+        names = tuple(graph.value_names[value] for value in tensors)
+        if len(tensors) == 1:
+            sites[copy] = KernelPlace(tuple(_ends(graph, tensors[0])), "edge", names[0])
+        elif tensors:
+            sites[copy] = KernelPlace((), "", edges=names)
+    return sites
 
 
-def _in_calls(graph: Graph, inlined: Graph, found: Sequence[Place]) -> list[Place]:
+def _in_calls(graph: Graph, flat: Graph, sites: Sequence[KernelPlace]) -> list[KernelPlace]:
     """Return places of the inlined model in the model with calls, whose graph is that of `Graph.opened`."""
-    inner, made = _same_nodes(graph, inlined), list[Place]()
-    for place in found:
-        nodes, opened = list[int](), list[int]()
-        for node in (inner[each] for each in place.nodes):
+    inner, targets = _same_nodes(graph, flat), list[KernelPlace]()
+    for place in sites:
+        nodes, inside = list[int](), list[int]()
+        for node in (inner[n] for n in place.nodes):
             above = node
             while above >= 0 and (frame := _call_frame(graph, above)) >= 0:
                 above = graph.subgraphs[frame].owner_node
             if above >= 0:
                 nodes.append(above)
-                opened += [node] if above != node else []
-        known = tuple(sorted(set(nodes)))
-        made.append(dataclasses.replace(place, nodes=known, opened=tuple(sorted(opened))) if known else UNKNOWN)
-    return made
+                inside += [node] if above != node else []
+        calls = tuple(sorted(set(nodes)))
+        targets.append(dataclasses.replace(place, nodes=calls, opened=tuple(sorted(inside))) if calls else UNKNOWN)
+    return targets
 
 
 def _call_frame(graph: Graph, node: int) -> int:
@@ -123,7 +123,7 @@ def _call_frame(graph: Graph, node: int) -> int:
     return frame if frame > 0 else -1
 
 
-def _same_nodes(graph: Graph, inlined: Graph) -> list[int]:
+def _same_nodes(graph: Graph, flat: Graph) -> list[int]:
     """Return the node of a graph with opened calls for each node of the inlined one: of its operator, with its inputs.
 
     Of several nodes that compute the same from the same, the first is the first.
@@ -146,21 +146,21 @@ def _same_nodes(graph: Graph, inlined: Graph) -> list[int]:
             key = graph.op_type(node), tuple(map(origin, graph.node_inputs(node).tolist()))
             waiting.setdefault(key, []).append(node)
     values = {name: origin(value) for value, name in enumerate(graph.value_names) if not graph.value_subgraph[value]}
-    same = [values.get(name, _CONSTANT) for name in inlined.value_names]
-    found = [-1] * inlined.node_count
-    for subgraph in range(len(inlined.subgraphs)):
-        for node in inlined.subgraph_order(subgraph).tolist():
-            key = inlined.op_type(node), tuple(same[v] if v >= 0 else v for v in inlined.node_inputs(node).tolist())
+    same = [values.get(name, _CONSTANT) for name in flat.value_names]
+    nodes = [-1] * flat.node_count
+    for subgraph in range(len(flat.subgraphs)):
+        for node in flat.subgraph_order(subgraph).tolist():
+            key = flat.op_type(node), tuple(same[v] if v >= 0 else v for v in flat.node_inputs(node).tolist())
             if not (candidates := waiting.get(key)):
                 continue
-            found[node] = chosen = candidates.pop()
-            pairs = [(inlined.node_outputs(node), graph.node_outputs(chosen))]
-            for body, other in zip(inlined.bodies(node), graph.bodies(chosen), strict=False):
-                pairs.append((inlined.subgraphs[body].inputs, graph.subgraphs[other].inputs))
-            for ours, theirs in pairs:
-                for value, known in zip(ours.tolist(), theirs.tolist(), strict=False):
-                    same[value] = known
-    return found
+            nodes[node] = twin = candidates.pop()
+            pairs = [(flat.node_outputs(node), graph.node_outputs(twin))]
+            for body, other in zip(flat.bodies(node), graph.bodies(twin), strict=False):
+                pairs.append((flat.subgraphs[body].inputs, graph.subgraphs[other].inputs))
+            for left, right in pairs:
+                for value, match in zip(left.tolist(), right.tolist(), strict=False):
+                    same[value] = match
+    return nodes
 
 
 _CONSTANT: Final = -2
@@ -190,29 +190,29 @@ class _Mapping:
         self._computed = set[int]()
         """Tensors of the model that the graph that ran computes or is fed."""
 
-    def places(self) -> list[Place]:
-        ran, found = self._ran, [UNKNOWN] * self._ran.node_count
+    def places(self) -> list[KernelPlace]:
+        ran, sites = self._ran, [UNKNOWN] * self._ran.node_count
         for subgraph in range(len(ran.subgraphs)):  # an owner's subgraph comes before those of its bodies
-            self._pair(subgraph, found)
+            self._pair(subgraph, sites)
             order = ran.subgraph_order(subgraph).tolist()
             self._name_values(subgraph, order)
             for node in order:
-                found[node] = self._place(node, subgraph)
+                sites[node] = self._place(node, subgraph)
         # a Cast that does nothing was removed in front of all its readers: it is part of none of them
-        uses = Counter(node for place in found if place.how in ("name", "tensor") for node in place.nodes)
-        for number, place in enumerate(found):
+        uses = Counter(node for place in sites if place.how in ("name", "tensor") for node in place.nodes)
+        for number, place in enumerate(sites):
             if place.how in ("name", "tensor") and len(place.nodes) > 1:
-                own = {self._node(ran.names[number], -1), *self._makers(number)}
-                nodes = tuple(node for node in place.nodes if uses[node] == 1 or node in own)
-                found[number] = dataclasses.replace(place, nodes=nodes or place.nodes)
-        return found
+                makers = {self._node(ran.names[number], -1), *self._makers(number)}
+                nodes = tuple(node for node in place.nodes if uses[node] == 1 or node in makers)
+                sites[number] = dataclasses.replace(place, nodes=nodes or place.nodes)
+        return sites
 
-    def _pair(self, subgraph: int, found: Sequence[Place]) -> None:
+    def _pair(self, subgraph: int, sites: Sequence[KernelPlace]) -> None:
         """Find the body of the model that a body that ran is."""
         if not subgraph:
             return
         place, graph = self._ran.subgraphs[subgraph], self._graph
-        for owner in found[place.owner_node].nodes:
+        for owner in sites[place.owner_node].nodes:
             for body in graph.bodies(owner):
                 if graph.subgraphs[body].attribute == place.attribute:
                     self._subgraph[subgraph] = body
@@ -237,7 +237,7 @@ class _Mapping:
                     if value in unknown:
                         self._set(value, same)
                 continue
-            plain = _ADDED.sub("", name)
+            plain = _AFFIXES.sub("", name)
             inputs = self._inputs(node)
             tensor = self._value(plain, here) if plain != name else self._made(name, here, inputs)
             if tensor >= 0 and len(unknown) == 1:
@@ -252,7 +252,7 @@ class _Mapping:
         if len(outputs) != 1:
             return -1
         inside = self._between(outputs)
-        read = {value for each in inside for value in self._graph.node_inputs(each).tolist()}
+        read = {value for n in inside for value in self._graph.node_inputs(n).tolist()}
         return outputs[0] if inputs and all(self.same[value] in read for value in inputs) else -1
 
     def _fused(self, value: int, kernel: int) -> int:
@@ -261,48 +261,48 @@ class _Mapping:
         These are the Add of a residual that the kernel reads, and the activation after it.
         """
         graph = self._graph
-        outputs, read = set(graph.outputs.tolist()), {self.same[each] for each in self._inputs(kernel)}
+        outputs, read = set(graph.outputs.tolist()), {self.same[v] for v in self._inputs(kernel)}
         activation = plain_text(attribute(self._ran.node(kernel), "activation", ""))
         while value not in self._computed and value not in outputs:
             readers = graph.consumers(value).tolist()
             if len(readers) != 1 or graph.names[readers[0]] in self._names:
                 break
             inputs, op = graph.node_inputs(readers[0]).tolist(), graph.operators[graph.op_index[readers[0]]][0]
-            is_sum = op == "Add" and all(each == value or each in read for each in inputs)
+            is_sum = op == "Add" and all(v == value or v in read for v in inputs)
             if not is_sum and (op != activation or graph.operators[graph.op_index[graph.producer[value]]][0] == op):
                 break
             value = int(graph.node_outputs(readers[0])[0])
         return value
 
-    def _place(self, node: int, subgraph: int) -> Place:
+    def _place(self, node: int, subgraph: int) -> KernelPlace:
         ran, graph, here = self._ran, self._graph, self._subgraph[subgraph]
         outputs = self._outputs(node)
-        wanted = [self.same[value] for value in outputs if self.same[value] >= 0]
+        targets = [self.same[value] for value in outputs if self.same[value] >= 0]
         read = {self.same[value] for value in self._inputs(node)}
         original = self._node(ran.names[node], here)
-        passed = [value for value in wanted if value in read]
-        if passed and original < 0:
-            return Place(tuple(_ends(graph, passed[0])), "edge", graph.value_names[passed[0]])
+        common = [value for value in targets if value in read]
+        if common and original < 0:
+            return KernelPlace(tuple(_ends(graph, common[0])), "edge", graph.value_names[common[0]])
         how: How = "tensor"
-        if not wanted:
-            how, wanted = "between", self._next(outputs)
-        nodes = self._between([value for value in wanted if value not in read])
+        if not targets:
+            how, targets = "between", self._next(outputs)
+        nodes = self._between([value for value in targets if value not in read])
         if original >= 0 and (not nodes or original in nodes):
-            return Place(tuple(sorted(nodes | {original})), "name")
+            return KernelPlace(tuple(sorted(nodes | {original})), "name")
         if nodes:
-            return Place(tuple(sorted(nodes)), how)
+            return KernelPlace(tuple(sorted(nodes)), how)
         start = self._node(self._longest(ran.names[node]), here)
-        return Place((start,), "name") if start >= 0 else UNKNOWN
+        return KernelPlace((start,), "name") if start >= 0 else UNKNOWN
 
-    def _between(self, wanted: Iterable[int]) -> set[int]:
+    def _between(self, values: Iterable[int]) -> set[int]:
         """Return the nodes from which tensors come, back to what other kernels compute or was known at loading."""
-        graph, found = self._graph, set[int]()
-        todo = [int(graph.producer[value]) for value in wanted]
+        graph, nodes = self._graph, set[int]()
+        todo = [int(graph.producer[value]) for value in values]
         while todo:
             node = todo.pop()
-            if node < 0 or node in found:
+            if node < 0 or node in nodes:
                 continue
-            found.add(node)
+            nodes.add(node)
             for value in (*graph.node_inputs(node).tolist(), *graph.outer_values(node).tolist()):
                 maker = int(graph.producer[value]) if value >= 0 else -1
                 if maker < 0 or value in self._computed or self._constant[value]:
@@ -312,20 +312,20 @@ class _Mapping:
                 if self._shapes[maker] and not self._shapes[node]:
                     continue  # computed from shapes that were known when the model was loaded
                 todo.append(maker)
-        return found
+        return nodes
 
     def _next(self, values: Sequence[int]) -> list[int]:
         """Return the first tensors of the model that come from tensors that it does not have."""
-        ran, found, seen, todo = self._ran, dict[int, None](), set(values), deque(values)
+        ran, targets, visits, todo = self._ran, dict[int, None](), set(values), deque(values)
         while todo:
             for reader in ran.consumers(todo.popleft()).tolist():
                 for value in self._outputs(reader):
                     if self.same[value] >= 0:
-                        found[self.same[value]] = None
-                    elif value not in seen:
-                        seen.add(value)
+                        targets[self.same[value]] = None
+                    elif value not in visits:
+                        visits.add(value)
                         todo.append(value)
-        return list(found)
+        return list(targets)
 
     def _may_be_inserted(self, node: int) -> bool:
         op: str = self._ran.operators[self._ran.op_index[node]][0]
@@ -356,8 +356,8 @@ class _Mapping:
 
     def _longest(self, name: str) -> str:
         """Return the longest beginning of a name that is the name of a node of the model."""
-        ends = [] if _GENERATED.search(name) else [match.start() for match in re.finditer(r"[/_:. ]", name)]
-        name = _ADDED.sub("", name)
+        ends = [] if _SUFFIX.search(name) else [match.start() for match in re.finditer(r"[/_:. ]", name)]
+        name = _AFFIXES.sub("", name)
         return next((name[:end] for end in (len(name), *reversed(ends)) if name[:end] in self._nodes), "")
 
 
@@ -379,10 +379,10 @@ class _Copies:
         for kernel, node in enumerate(nodes):
             if node >= 0:
                 self._kernel.setdefault(node, kernel)
-        lost = {
+        providers = {
             self._provider(kernel) for kernel, node in enumerate(nodes) if node < 0 and trace.ops[kernel] not in MEMCPY
         }
-        self._elsewhere = lost.pop() if len(lost) == 1 else ""
+        self._elsewhere = providers.pop() if len(providers) == 1 else ""
         """Provider of nodes without a kernel, which are parts of kernels without a node; empty if there are several."""
 
     def edges(self) -> dict[int, list[int]]:
@@ -391,10 +391,10 @@ class _Copies:
         for kernel, op in enumerate(trace.ops):
             if op in MEMCPY and self._nodes[kernel] < 0:
                 groups.setdefault((trace.parents[kernel], op, self._provider(kernel)), []).append(kernel)
-        found = dict[int, list[int]]()
+        matches = dict[int, list[int]]()
         for members in groups.values():
-            found |= self._matched({kernel: self._fitting(kernel) for kernel in members})
-        return found
+            matches |= self._matched({kernel: self._fitting(kernel) for kernel in members})
+        return matches
 
     def _fitting(self, copy: int) -> list[int]:
         """Return the tensors that a copy may copy, without those that are read where they are made if others fit."""
@@ -403,7 +403,7 @@ class _Copies:
             return []
         frames = (0,) if parent < 0 else ran.bodies(self._nodes[parent])
         members = [range(ran.subgraphs[frame].start, ran.subgraphs[frame].stop) for frame in frames]
-        is_run = [any(node in self._kernel for node in each) for each in members]
+        is_run = [any(node in self._kernel for node in span) for span in members]
         frames = tuple(itertools.compress(frames, is_run)) or frames
         likely, possible = list[int](), list[int]()
         for frame in frames:
@@ -425,8 +425,8 @@ class _Copies:
             return None
         maker = int(ran.producer[value])
         is_given = maker < 0 or ran.node_subgraph[maker] != frame
-        made = -1 if is_given else self._kernel.get(maker, -1)
-        if made > copy or (made >= 0 and not self._has_type(copy, made, "output", maker, value)):
+        producer = -1 if is_given else self._kernel.get(maker, -1)
+        if producer > copy or (producer >= 0 and not self._has_type(copy, producer, "output", maker, value)):
             return None
         is_made = {"host"} if is_given else self._sides(copy, maker)
         if not is_given and ran.op_type(maker) in names_where("host_output"):
@@ -438,7 +438,7 @@ class _Copies:
             kernel, inputs = self._kernel.get(reader, -1), ran.node_inputs(reader).tolist()
             if kernel >= 0 and not self._has_type(copy, kernel, "input", reader, value):
                 return None
-            places = {place for place, each in enumerate(inputs) if each == value}
+            places = {place for place, v in enumerate(inputs) if v == value}
             sides = self._sides(copy, reader)
             if sides == {"device"} and (on_host := places.intersection(facts(ran.op_type(reader)).host)):
                 sides = {"perhaps", "device"} if places - on_host else {"perhaps"}
@@ -466,50 +466,50 @@ class _Copies:
 
     def _may_be(self, copy: int, value: int) -> bool:
         """Return whether a tensor of the model's type and shape, as far as they are known, was copied."""
-        copied = self._copied(copy)
-        known = self._ran.type_of(value)
-        if not copied or not known.dtype:
+        types = self._copied(copy)
+        kind = self._ran.type_of(value)
+        if not types or not kind.dtype:
             return True
-        dtype, shape = next(iter(copied.items()))
-        if dtype != _RUNTIME_NAMES.get(known.dtype, known.dtype):
+        dtype, shape = next(iter(types.items()))
+        if dtype != _RUNTIME_NAMES.get(kind.dtype, kind.dtype):
             return False
-        return known.shape is None or (
-            len(known.shape) == len(shape)
-            and all(not isinstance(dim, int) or dim == size for dim, size in zip(known.shape, shape, strict=True))
+        return kind.shape is None or (
+            len(kind.shape) == len(shape)
+            and all(not isinstance(dim, int) or dim == size for dim, size in zip(kind.shape, shape, strict=True))
         )
 
     def _copied(self, copy: int) -> dict[str, list[int]]:
         """Return the type and shape of what was copied; empty if the profile does not say."""
         details = self._trace.details[copy]
-        listed = details.get("input_type_shape") or details.get("output_type_shape") or [{}]
-        first = listed[0] if isinstance(listed, list) else {}
-        return first if isinstance(first, dict) and all(isinstance(each, list) for each in first.values()) else {}
+        types = details.get("input_type_shape") or details.get("output_type_shape") or [{}]
+        first = types[0] if isinstance(types, list) else {}
+        return first if isinstance(first, dict) and all(isinstance(shape, list) for shape in first.values()) else {}
 
     def _has_type(self, copy: int, kernel: int, side: str, node: int, value: int) -> bool:
         """Return whether a kernel had the tensor with the type and shape that was copied, if the profile says."""
-        copied, listed = self._copied(copy), self._trace.details[kernel].get(f"{side}_type_shape")
-        if not copied or not listed or not isinstance(listed, list):
+        kind, types = self._copied(copy), self._trace.details[kernel].get(f"{side}_type_shape")
+        if not kind or not types or not isinstance(types, list):
             return True
         values = (self._ran.node_inputs(node) if side == "input" else self._ran.node_outputs(node)).tolist()
-        if len(values) != len(listed):  # without those that are left out
-            return copied in listed
-        return any(each == value and what == copied for each, what in zip(values, listed, strict=True))
+        if len(values) != len(types):  # without those that are left out
+            return kind in types
+        return any(v == value and what == kind for v, what in zip(values, types, strict=True))
 
     def _matched(self, fitting: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
         """Return the tensors that each copy may copy if no two copy the same."""
         ran = self._ran
         frames = {int(ran.value_subgraph[value]) for values in fitting.values() for value in values}
         if len(frames) == 1 and all(fitting.values()):
-            ordered = self._in_order(fitting)
-            if ordered:
-                return ordered
+            edges = self._in_order(fitting)
+            if edges:
+                return edges
         left = {copy: list(values) for copy, values in fitting.items()}
         todo = [copy for copy, values in left.items() if len(values) == 1]
         while todo:
-            taken = left[todo.pop()][0]
+            claim = left[todo.pop()][0]
             for copy, values in left.items():
-                if len(values) > 1 and taken in values:
-                    values.remove(taken)
+                if len(values) > 1 and claim in values:
+                    values.remove(claim)
                     if len(values) == 1:
                         todo.append(copy)
         uses = Counter(values[0] for values in left.values() if len(values) == 1)
@@ -519,9 +519,7 @@ class _Copies:
         """Return the tensors that fit if the copies were named in the order of their tensors; empty if that fails."""
         ran, names = self._ran, self._trace.names
         inputs = {value: place for place, value in enumerate(ran.subgraphs[0].inputs.tolist())}
-        values = sorted(
-            {value for each in fitting.values() for value in each}, key=lambda value: ran.value_names[value]
-        )
+        values = sorted({value for row in fitting.values() for value in row}, key=lambda value: ran.value_names[value])
         values.sort(key=lambda value: inputs.get(value, len(inputs)))
         rank = {value: place for place, value in enumerate(values)}
         numbers = {copy: re.fullmatch(r"Memcpy(?:_token_(\d+))?", names[copy]) for copy in fitting}
@@ -530,45 +528,45 @@ class _Copies:
         copies = sorted(fitting, key=lambda copy: int((numbers[copy] or [0, None])[1] or -1))
         ranks = [sorted(rank[value] for value in fitting[copy]) for copy in copies]
         low, high, bound = list[int](), list[int](), -1
-        for each in ranks:
+        for row in ranks:
             low.append(bound)
-            bound = next((place for place in each if place > bound), len(values))
+            bound = next((place for place in row if place > bound), len(values))
         if bound == len(values):
             return {}
         bound = len(values)
-        for each in reversed(ranks):
+        for row in reversed(ranks):
             high.append(bound)
-            bound = next(place for place in reversed(each) if place < bound)
+            bound = next(place for place in reversed(row) if place < bound)
         return {
-            copy: [values[place] for place in each if first < place < last]
-            for copy, each, first, last in zip(copies, ranks, low, reversed(high), strict=True)
+            copy: [values[place] for place in row if first < place < last]
+            for copy, row, first, last in zip(copies, ranks, low, reversed(high), strict=True)
         }
 
 
 def _by_name(names: Iterable[str]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for number, name in enumerate(names):
         if name:
-            found.setdefault(name, []).append(number)
-    return found
+            numbers.setdefault(name, []).append(number)
+    return numbers
 
 
-def _chosen(numbers: Sequence[int], subgraphs: Ints, wanted: int) -> int:
-    inside = [number for number in numbers if subgraphs[number] == wanted]
-    found = inside or numbers
-    return found[0] if len(found) == 1 else -1
+def _chosen(numbers: Sequence[int], subgraphs: Ints, subgraph: int) -> int:
+    inside = [number for number in numbers if subgraphs[number] == subgraph]
+    candidates = inside or numbers
+    return candidates[0] if len(candidates) == 1 else -1
 
 
 def shape_nodes(graph: Graph) -> list[bool]:
     """Return whether each node computes with nothing but shapes of tensors and constants."""
-    found = [False] * graph.node_count
+    flags = [False] * graph.node_count
     constant = graph.constant_values
     for subgraph in range(len(graph.subgraphs)):
         for node in graph.subgraph_order(subgraph).tolist():
             if graph.op_type(node) in names_where("of_shape"):
-                found[node] = True
+                flags[node] = True
                 continue
             read = [value for value in graph.node_inputs(node).tolist() if value >= 0 and not constant[value]]
             makers = [int(graph.producer[value]) for value in read]
-            found[node] = bool(makers) and all(maker >= 0 and found[maker] for maker in makers)
-    return found
+            flags[node] = bool(makers) and all(maker >= 0 and flags[maker] for maker in makers)
+    return flags

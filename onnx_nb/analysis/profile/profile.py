@@ -105,60 +105,60 @@ def profile(
     if not 1 <= sessions <= runs:
         message = f"{runs} runs cannot be spread over {sessions} sessions."
         raise OnnxNbError(message, advice="Use sessions=1 or more, and as many runs or more.")
-    loaded = load(model)
-    feed = one_feed(loaded, feeds)
-    named = with_names(loaded, unique=True)
-    chosen: dict[str, Any] = {"providers": providers, "threads": threads or 0}
-    graph, inlined = Graph.of(named), inlined_graph(named)
-    found = list[Profiled]()
-    done = 0
+    source = load(model)
+    feed = one_feed(source, feeds)
+    twin = with_names(source, unique=True)
+    keys: dict[str, Any] = {"providers": providers, "threads": threads or 0}
+    graph, flat = Graph.of(twin), inlined_graph(twin)
+    parts = list[Profiled]()
+    count = 0
     for number in range(sessions):
         with working_folder() as folder, settings(session_options, optimization) as options:
             options.enable_profiling, options.profile_file_prefix = True, str(folder / "run")
             about = made_with(options, threads)
             # the names that onnxruntime makes up differ from session to session: the graph must be the one that ran
-            is_recorded = record(options, providers)
-            session, made = optimized_session(named, **chosen, options=options, is_given=session_options is not None)
-            given = assigned(session) if is_recorded else {}
-            started = session.get_providers()
+            has_record = record(options, providers)
+            session, program = optimized_session(twin, **keys, options=options, is_given=session_options is not None)
+            owners = assigned(session) if has_record else {}
+            active = session.get_providers()
             try:
                 for _ in range(warmup + runs // sessions + (number < runs % sessions)):
                     if progress is not None:
                         total = sessions * warmup + runs
-                        progress(0.9 * done / total, f"run {done + 1} of {total}")
-                    run_session(session, feed, name=loaded.name)
-                    done += 1
+                        progress(0.9 * count / total, f"run {count + 1} of {total}")
+                    run_session(session, feed, name=source.name)
+                    count += 1
             finally:
                 path = Path(session.end_profiling())
             del session
             trace = read_trace(path, warmup=warmup)
-        ran = Graph.of(made)
+        ran = Graph.of(program)
         ran_as = ran_nodes(trace, ran)
-        found.append(Profiled(trace, places(graph, ran, ran_as, trace, inlined=inlined), made, ran_as))
+        parts.append(Profiled(trace, places(graph, ran, ran_as, trace, flat=flat), program, ran_as))
     if progress is not None:
         progress(0.95, "mapping kernels")
-    trace, where, made, ran_as = together(found, warmup=warmup)
+    trace, where, program, ran_as = together(parts, warmup=warmup)
     used = {details.get("provider", "") for details in trace.details}
-    asked = [providers] if isinstance(providers, str) else list(providers or started)
-    idle = [provider for provider in asked if provider not in used and provider != CPU]
+    choices = [providers] if isinstance(providers, str) else list(providers or active)
+    idle = [provider for provider in choices if provider not in used and provider != CPU]
     silent = (
-        f"{each} was asked for and {'took no node' if each in started else 'could not be started'}: other providers ran"
-        for each in idle
+        f"{ep} was asked for and {'took no node' if ep in active else 'could not be started'}: other providers ran"
+        for ep in idle
     )
     notes = (*silent, *trace.notes)
     shapes = {name: tuple(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)}
     result = profile_of(
-        *(loaded, trace, where),
-        optimized=made,
+        *(source, trace, where),
+        optimized=program,
         ran_as=ran_as,
         optimization=optimization or "",
         notes=notes,
-        providers=tuple(asked),
+        providers=tuple(choices),
         shapes=shapes,
         made_with=about,
         is_local=True,
-        sessions=[len(each.trace.seconds) for each in found],
-        assigned={node: given[name] for node, name in enumerate(graph.names) if name in given},
+        sessions=[len(part.trace.seconds) for part in parts],
+        assigned={node: owners[name] for node, name in enumerate(graph.names) if name in owners},
     )
     if progress is not None:
         progress(1.0, "done")

@@ -26,7 +26,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
-from onnx_nb.analysis.profile.mapping import UNKNOWN, How, Place, places
+from onnx_nb.analysis.profile.mapping import UNKNOWN, How, KernelPlace, places
 from onnx_nb.analysis.profile.rows import COLUMNS, By, Split, rows, short, spread_of
 from onnx_nb.analysis.profile.sessions import (
     CPU,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 _MOST: Final = 0.7
 """Share of the time whose kernels `Profile.message` counts."""
-_DISTURBED: Final = 1.25
+_MAX_SLOWDOWN: Final = 1.25
 """Times the sum of the kernels' medians from which on a run's kernels took so long because of other work."""
 
 
@@ -104,13 +104,13 @@ class Kernel:
     @functools.cached_property
     def _quantiles(self) -> tuple[float, float, float]:
         """The quartiles, as numpy's: many times faster for a few numbers, of which there are many."""
-        ordered = sorted(self.seconds.tolist())
-        found = []
+        times = sorted(self.seconds.tolist())
+        cuts = []
         for quarter in (1, 2, 3):
-            whole, part = divmod(quarter * (len(ordered) - 1), 4)
-            above = ordered[min(whole + 1, len(ordered) - 1)]
-            found.append(ordered[whole] + part / 4 * (above - ordered[whole]))
-        return found[0], found[1], found[2]
+            whole, part = divmod(quarter * (len(times) - 1), 4)
+            above = times[min(whole + 1, len(times) - 1)]
+            cuts.append(times[whole] + part / 4 * (above - times[whole]))
+        return cuts[0], cuts[1], cuts[2]
 
     @property
     def intensity(self) -> float | None:
@@ -124,16 +124,16 @@ class Kernel:
         return " → ".join(
             ", ".join(
                 f"{dtype}{json.dumps(shape, separators=(',', ':'))}"
-                for each in sides[side]
-                for dtype, shape in each.items()
+                for entry in sides[side]
+                for dtype, shape in entry.items()
             )
             for side in ("inputs", "outputs")
         )
 
     def rate(self, amount: float | None) -> float | None:
         """Return an amount of one call in billions a second: GFLOP/s of `flops`, GB/s of `nbytes`."""
-        each = self.median / max(self.calls, 1)
-        return None if amount is None or not each else amount / each / 1e9
+        seconds = self.median / max(self.calls, 1)
+        return None if amount is None or not seconds else amount / seconds / 1e9
 
     def __repr__(self) -> str:
         nodes = count_text(len(self.nodes), "node")
@@ -202,8 +202,8 @@ class Profile(Displayed):
     @property
     def mapped(self) -> float:
         """Share of the time of kernels that was given to nodes of the model."""
-        known = sum(share for share, kernel in zip(self.shares.tolist(), self.kernels, strict=True) if kernel.nodes)
-        return float(min(known, 1.0))
+        total = sum(share for share, kernel in zip(self.shares.tolist(), self.kernels, strict=True) if kernel.nodes)
+        return float(min(total, 1.0))
 
     @property
     def unmapped(self) -> tuple[Kernel, ...]:
@@ -233,8 +233,8 @@ class Profile(Displayed):
     @property
     def memory_peak(self) -> int | None:
         """Most bytes in use in onnxruntime's arena after a kernel; None if the profile does not say."""
-        known = [kernel.memory for kernel in self.kernels if kernel.memory is not None]
-        return max(known, default=None)
+        peaks = [kernel.memory for kernel in self.kernels if kernel.memory is not None]
+        return max(peaks, default=None)
 
     @property
     def peak(self) -> tuple[float, float] | None:
@@ -267,16 +267,16 @@ class Profile(Displayed):
             text += self._fallback_text()
         elif by_provider:
             text += f"; all on {short(by_provider[0]['provider'])}"
-        copied = sum(float(s) for s, k in zip(self.shares, self.kernels, strict=True) if k.op in MEMCPY and not k.nodes)
-        if (unknown := 1 - self.mapped - copied) > 0.01:
+        copies = sum(float(s) for s, k in zip(self.shares, self.kernels, strict=True) if k.op in MEMCPY and not k.nodes)
+        if (unknown := 1 - self.mapped - copies) > 0.01:
             text += f"; {unknown:.0%} of the time is of unknown nodes"
         return f"{'. '.join((*self.notes, text))}."
 
     @property
     def wanted(self) -> str:
         """The provider that was asked for first; of a profile that does not say, the one that is not the CPU's."""
-        used = dict.fromkeys(kernel.provider for kernel in self.kernels if kernel.provider)
-        return next(iter(self.providers), "") or next((each for each in used if each != CPU), next(iter(used), ""))
+        names = dict.fromkeys(kernel.provider for kernel in self.kernels if kernel.provider)
+        return next(iter(self.providers), "") or next((name for name in names if name != CPU), next(iter(names), ""))
 
     @property
     def copies(self) -> tuple[Kernel, ...]:
@@ -288,15 +288,15 @@ class Profile(Displayed):
         text = ""
         for reason in dict.fromkeys(row["reason"] for row in rows):
             ops = Counter(row["op"] for row in rows if row["reason"] == reason).most_common()
-            listed = ", ".join(f"{op} ×{count}" if count > 1 else op for op, count in ops[:4])
-            text += f"; {listed}{', …' if len(ops) > 4 else ''}: {reason}"
+            names = ", ".join(f"{op} ×{count}" if count > 1 else op for op, count in ops[:4])
+            text += f"; {names}{', …' if len(ops) > 4 else ''}: {reason}"
         if self.copies:
             share = sum(float(s) for s, k in zip(self.shares, self.kernels, strict=True) if k.op in MEMCPY)
             text += f"; {count_text(len(self.copies), 'copy', 'copies')} between providers, {share:.0%} of the time"
             if several := [kernel for kernel in self.copies if kernel.edges]:
-                listed = " or ".join(quoted(shortened(edge, 60)) for edge in several[0].edges[:3])
+                names = " or ".join(quoted(shortened(edge, 60)) for edge in several[0].edges[:3])
                 more = " or others" if len(several[0].edges) > 3 else ""
-                text += f", {len(several)} of them on one of several edges: {quoted(several[0].name)} on {listed}{more}"
+                text += f", {len(several)} of them on one of several edges: {quoted(several[0].name)} on {names}{more}"
         return text
 
     @property
@@ -304,32 +304,32 @@ class Profile(Displayed):
         """What else was measured, in words: runs, loading, memory, threads, and what was fused or inserted."""
         spread = spread_of(np.asarray(self.run_seconds))
         run = f"a run takes {duration_text(float(np.median(self.run_seconds)))}"
-        found = [f"{run} ± {duration_text(spread)} ({count_text(len(self.run_seconds), 'run')})"]
-        found.append(f"the first took {duration_text(self.first_run_seconds)}")
+        texts = [f"{run} ± {duration_text(spread)} ({count_text(len(self.run_seconds), 'run')})"]
+        texts.append(f"the first took {duration_text(self.first_run_seconds)}")
         busy = self.seconds / (float(np.median(self.run_seconds)) or math.nan)
         if busy > 1:  # as in parallel execution
-            found.append(f"kernels overlap: together they take {busy:.2f}× as long as a run")
+            texts.append(f"kernels overlap: together they take {busy:.2f}× as long as a run")
         elif not math.isnan(busy):
-            found.append(f"kernels take {busy:.0%} of a run")
-        if self.seconds > _DISTURBED * (usual := float(self.medians.sum())):
-            found.append(f"disturbed by other work: {duration_text(usual)} if no kernel had waited for it")
+            texts.append(f"kernels take {busy:.0%} of a run")
+        if self.seconds > _MAX_SLOWDOWN * (usual := float(self.medians.sum())):
+            texts.append(f"disturbed by other work: {duration_text(usual)} if no kernel had waited for it")
         if not math.isnan(self.load_seconds):
-            found.append(f"loading {duration_text(self.load_seconds)}")
+            texts.append(f"loading {duration_text(self.load_seconds)}")
         if self.memory_peak:
-            found.append(f"at most {bytes_text(self.memory_peak)} in use")
-        found.append(f"up to {count_text(max((kernel.threads for kernel in self.kernels), default=1), 'thread')}")
+            texts.append(f"at most {bytes_text(self.memory_peak)} in use")
+        texts.append(f"up to {count_text(max((kernel.threads for kernel in self.kernels), default=1), 'thread')}")
         if self.fused:
             nodes = sum(len(kernel.nodes) for kernel in self.fused)
-            found.append(f"{nodes:,} nodes fused into {count_text(len(self.fused), 'kernel')}")
+            texts.append(f"{nodes:,} nodes fused into {count_text(len(self.fused), 'kernel')}")
         if self.inserted:
-            found.append(f"{count_text(len(self.inserted), 'kernel')} inserted")
+            texts.append(f"{count_text(len(self.inserted), 'kernel')} inserted")
         if self.made_with.get("execution") == "parallel" and len({span.thread for span in self.spans}) == 1:
-            found.append(
+            texts.append(
                 "parallel execution, but all on one thread: onnxruntime overlaps only kernels of different devices"
             )
         if not self.is_local and self.speeds is None:
-            found.append("what its machine can do is unknown: no roofline")
-        return (*found, f"{self.mapped:.0%} mapped")
+            texts.append("what its machine can do is unknown: no roofline")
+        return (*texts, f"{self.mapped:.0%} mapped")
 
     def rows(self, by: By = "kernel", *, split: Split | None = None) -> list[dict[str, Any]]:
         """Return a row for each kernel, node, operator, scope or provider, the longest first; nodes in file order.
@@ -393,17 +393,17 @@ class Profile(Displayed):
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the profile to a JSON file, which `Profile.load` reads; the model is not in it."""
-        about = {name: getattr(self, name) for name in _SAVED}
+        about = {name: getattr(self, name) for name in _FIELDS}
         kernels = [
-            {each.name: getattr(kernel, each.name) for each in fields(kernel)} | {"seconds": kernel.seconds.tolist()}
+            {f.name: getattr(kernel, f.name) for f in fields(kernel)} | {"seconds": kernel.seconds.tolist()}
             for kernel in self.kernels
         ]
         spans = [[span.kernel, span.start, span.seconds, span.thread] for span in self.spans]
-        found = {"onnx_nb profile": 1, "names": _digest(self.model), **about, "made_with": dict(self.made_with)}
-        found |= {"assigned": dict(self.assigned), "sessions": self.sessions, "peak": self.peak}
-        found |= {"kernels": kernels, "spans": spans}
+        content = {"onnx_nb profile": 1, "names": _digest(self.model), **about, "made_with": dict(self.made_with)}
+        content |= {"assigned": dict(self.assigned), "sessions": self.sessions, "peak": self.peak}
+        content |= {"kernels": kernels, "spans": spans}
         target = path_of(path)
-        target.write_text(json.dumps(found), "utf-8")
+        target.write_text(json.dumps(content), "utf-8")
         return target
 
     @classmethod
@@ -415,36 +415,36 @@ class Profile(Displayed):
         OnnxNbError
             If the file is no such profile, or one of another model.
         """
-        loaded, source = load(model), path_of(path)
+        origin, source = load(model), path_of(path)
         try:
             check_file(source, FILE_LIMIT)
-            found = json.loads(source.read_bytes())
-            if found["names"] != _digest(loaded):
-                message = f"{quoted(path_text(source))} is a profile of a model with other nodes than {loaded.name}."
+            content = json.loads(source.read_bytes())
+            if content["names"] != _digest(origin):
+                message = f"{quoted(path_text(source))} is a profile of a model with other nodes than {origin.name}."
                 raise OnnxNbError(message, advice="Pass the model that was profiled.")
             kernels = [
                 Kernel(
-                    **each
-                    | {"seconds": np.asarray(each["seconds"], np.float64)}
-                    | _tuples(each, "nodes", "edges", "opened")
+                    **row
+                    | {"seconds": np.asarray(row["seconds"], np.float64)}
+                    | _tuples(row, "nodes", "edges", "opened")
                 )
-                for each in found["kernels"]
+                for row in content["kernels"]
             ]
             about: dict[str, Any] = {
-                name: tuple(found[name]) if isinstance(found[name], list) else found[name] for name in _SAVED
+                name: tuple(content[name]) if isinstance(content[name], list) else content[name] for name in _FIELDS
             }
-            about["made_with"] = {str(name): str(value) for name, value in found.get("made_with", {}).items()}
-            about |= _tuples(found, "sessions")
-            if (speeds := found.get("peak")) is not None:
+            about["made_with"] = {str(name): str(value) for name, value in content.get("made_with", {}).items()}
+            about |= _tuples(content, "sessions")
+            if (speeds := content.get("peak")) is not None:
                 about["speeds"] = float(speeds[0]), float(speeds[1])
-            about["assigned"] = {int(node): str(name) for node, name in found.get("assigned", {}).items()}
-            spans = tuple(Span(*each) for each in found["spans"])
+            about["assigned"] = {int(node): str(name) for node, name in content.get("assigned", {}).items()}
+            spans = tuple(Span(*row) for row in content["spans"])
         except OSError as error:
             raise OnnxNbError(f"{quoted(path_text(source))} cannot be read: {error.strerror or error}.") from error
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             advice = "Files of onnxruntime are read by Profile.read(path, model)."
             raise OnnxNbError(f"{quoted(path_text(source))} is not a saved profile.", advice=advice) from error
-        return cls(model=loaded, kernels=tuple(kernels), spans=spans, **about)
+        return cls(model=origin, kernels=tuple(kernels), spans=spans, **about)
 
     @classmethod
     @known_arguments
@@ -472,38 +472,38 @@ class Profile(Displayed):
         OnnxNbError
             If the file is no profile of onnxruntime, has no complete run, or has no name that fits the model.
         """
-        loaded = load(model)
+        source = load(model)
         trace = read_trace(path_of(path), warmup=warmup)
-        named = with_names(loaded, unique=False)
-        graph, inlined = Graph.of(named), inlined_graph(named)
-        best, level, found = 0.0, "", [UNKNOWN] * len(trace.names)
-        made, ran_as = named, [-1] * len(trace.names)
+        twin = with_names(source, unique=False)
+        graph, flat = Graph.of(twin), inlined_graph(twin)
+        best, level, sites = 0.0, "", [UNKNOWN] * len(trace.names)
+        program, ran_as = twin, [-1] * len(trace.names)
         levels: tuple[Optimization, ...] = ("off", "all", "extended", "basic")
         for optimization in levels:
             is_plain = optimization == "off"
-            candidate = (inlined.model if inlined else named) if is_plain else optimized(named, optimization)
+            candidate = (flat.model if flat else twin) if is_plain else optimized(twin, optimization)
             ran = Graph.of(candidate)
             there = ran_nodes(trace, ran, is_other=True)
             named_here = [node >= 0 for node, op in zip(there, trace.ops, strict=True) if op not in MEMCPY]
             fit = sum(named_here) / max(len(named_here), 1)
             if fit > best:
-                best, level, found = fit, optimization, places(graph, ran, there, trace, inlined=inlined)
-                made, ran_as = candidate, there
+                best, level, sites = fit, optimization, places(graph, ran, there, trace, flat=flat)
+                program, ran_as = candidate, there
             if fit == 1:
                 break
         name = quoted(path_text(path_of(path)))
         if best <= 0:
-            own = [each for each, op in zip(trace.names, trace.ops, strict=True) if op not in MEMCPY]
+            names = [label for label, op in zip(trace.names, trace.ops, strict=True) if op not in MEMCPY]
             message = (
-                f"no kernel in {name} has a name of {loaded.name}: the first is {quoted((own or trace.names)[0])}."
+                f"no kernel in {name} has a name of {source.name}: the first is {quoted((names or trace.names)[0])}."
             )
             raise OnnxNbError(message, advice="Pass the model that was profiled.")
         notes = trace.notes
         if best < 1:
-            notes = (*notes, f"{best:.0%} of the names in {name} fit {loaded.name}")
+            notes = (*notes, f"{best:.0%} of the names in {name} fit {source.name}")
         level = level if best == 1 else ""
         read = profile_of(
-            *(loaded, trace, found), optimized=made, ran_as=ran_as, optimization=level, fit=best, notes=notes
+            *(source, trace, sites), optimized=program, ran_as=ran_as, optimization=level, fit=best, notes=notes
         )
         return dataclasses.replace(read, speeds=peak)
 
@@ -534,7 +534,7 @@ class Profile(Displayed):
         return common[-1] if common else 0
 
 
-_SAVED: Final = (
+_FIELDS: Final = (
     *("run_seconds", "first_run_seconds", "load_seconds", "providers", "optimization", "shapes", "fit", "notes"),
 )
 
@@ -542,7 +542,7 @@ _SAVED: Final = (
 def profile_of(
     model: Model,
     trace: Trace,
-    found: Sequence[Place],
+    sites: Sequence[KernelPlace],
     *,
     optimized: Model,
     ran_as: Sequence[int],
@@ -557,15 +557,15 @@ def profile_of(
     is_local: bool = False,
 ) -> Profile:
     """Return the profile of a trace whose kernels have been found in the model."""
-    counted = costs(model, shapes) if shapes else costs(model)
-    inside = [place.opened or place.nodes for place in found]
+    totals = costs(model, shapes) if shapes else costs(model)
+    inside = [place.opened or place.nodes for place in sites]
     uses, owners = Counter(inside), {*trace.parents}
     kernels = []
-    for number, (place, details) in enumerate(zip(found, trace.details, strict=True)):
+    for number, (place, details) in enumerate(zip(sites, trace.details, strict=True)):
         sizes = [details.get(key) for key in ("activation_size", "parameter_size", "output_size")]
         owns = number in owners or trace.ops[number] in OWNERS
         countable = place.nodes and not place.edge and uses[inside[number]] == 1 and not owns
-        flops = float(counted.flops[list(inside[number])].sum()) if countable else math.nan
+        flops = float(totals.flops[list(inside[number])].sum()) if countable else math.nan
         shape = {"inputs": details.get("input_type_shape", []), "outputs": details.get("output_type_shape", [])}
         kernels.append(
             Kernel(
@@ -608,8 +608,8 @@ def profile_of(
     )
 
 
-def _tuples(found: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: tuple(found[name]) for name in names if name in found}
+def _tuples(content: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: tuple(content[name]) for name in names if name in content}
 
 
 def _digest(model: Model) -> str:

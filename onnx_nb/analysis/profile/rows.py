@@ -46,15 +46,15 @@ def rows(profile: Profile, by: By, split: Split | None) -> list[dict[str, Any]]:
         return _fallback_rows(profile)
     keys = [kernel.op if by == "operator" else kernel.provider for kernel in profile.kernels]
     name = "op" if by == "operator" else "provider"
-    found = []
+    table = []
     for key in dict.fromkeys(keys):
-        members = [number for number, each in enumerate(keys) if each == key]
+        members = [number for number, label in enumerate(keys) if label == key]
         row = {name: key, "kernels": len(members)}
         if by == "provider":
             kernels = [profile.kernels[number] for number in members]
             row["nodes"] = len({node for kernel in kernels if not kernel.edge for node in kernel.nodes})
-        found.append(row | _sums(profile, members))
-    return sorted(found, key=lambda row: -row["seconds"])
+        table.append(row | _sums(profile, members))
+    return sorted(table, key=lambda row: -row["seconds"])
 
 
 def _kernel_rows(profile: Profile) -> list[dict[str, Any]]:
@@ -63,23 +63,23 @@ def _kernel_rows(profile: Profile) -> list[dict[str, Any]]:
 
 
 def _fallback_rows(profile: Profile) -> list[dict[str, Any]]:
-    wanted, shapes, found = profile.wanted, shape_nodes(profile.graph), []
+    target, shapes, table = profile.wanted, shape_nodes(profile.graph), []
     for row, number in zip(_kernel_rows(profile), np.argsort(-profile.shares, kind="stable").tolist(), strict=True):
         kernel = profile.kernels[number]
-        if kernel.provider in ("", wanted) or kernel.op in MEMCPY:
+        if kernel.provider in ("", target) or kernel.op in MEMCPY:
             continue
-        given = {profile.assigned[node] for node in kernel.nodes if node in profile.assigned}
+        owners = {profile.assigned[node] for node in kernel.nodes if node in profile.assigned}
         small = bool(kernel.nodes) and kernel.op not in OWNERS and all(shapes[node] for node in kernel.nodes)
         reason = "probably for want of a kernel for their type, attributes or shape"
         if small:
             reason = "probably because they compute shapes, which onnxruntime leaves on the CPU"
-        if given == {kernel.provider}:
+        if owners == {kernel.provider}:
             reason = f"onnxruntime gave them to {short(kernel.provider)}, {reason}"
         else:
-            reason = f"{short(wanted)} did not take them, {reason}"
-        about = {**row, "wanted": wanted, "assigned": ", ".join(sorted(given)), "reason": reason}
-        found.append({name: about[name] for name in COLUMNS["fallback"]})
-    return found
+            reason = f"{short(target)} did not take them, {reason}"
+        about = {**row, "wanted": target, "assigned": ", ".join(sorted(owners)), "reason": reason}
+        table.append({name: about[name] for name in COLUMNS["fallback"]})
+    return table
 
 
 def _sums(profile: Profile, kernels: Sequence[int]) -> dict[str, float]:
@@ -118,27 +118,27 @@ def _node_rows(profile: Profile, split: Split | None) -> list[dict[str, Any]]:
         inner = {call for node in kernel.opened for call in _calls(graph, node)}
         for node in (*kernel.nodes, *sorted(inner - set(kernel.nodes)), *kernel.opened):
             kernels.setdefault(node, []).append(kernel)
-    for node, own in kernels.items():
-        together[node] = sum(kernel.median for kernel in own)
+    for node, members in kernels.items():
+        together[node] = sum(kernel.median for kernel in members)
         alone[node] = 0.0
-        for kernel in own:
+        for kernel in members:
             part = _part(graph, kernel, node, macs)
             alone[node] += math.nan if part is None else kernel.median * part
-        sizes = max(len(_set(graph, kernel, node)) for kernel in own)
+        sizes = max(len(_set(graph, kernel, node)) for kernel in members)
         status[node] = "measured" if sizes == 1 else "in a set" if math.isnan(alone[node]) else "split by MACs"
     rows = []
     for node, name in enumerate(graph.names):
-        own = kernels.get(node, [])
+        members = kernels.get(node, [])
         rows.append(
             {
                 "node": name,
                 "op": graph.operators[graph.op_index[node]][0],
                 "scope": tree.scope_path[tree.node_scope[node]],
-                "provider": next((k.provider for k in own if not k.edge), profile.assigned.get(node, "")),
-                "kernel": ", ".join(dict.fromkeys(kernel.name for kernel in own)),
+                "provider": next((k.provider for k in members if not k.edge), profile.assigned.get(node, "")),
+                "kernel": ", ".join(dict.fromkeys(kernel.name for kernel in members)),
                 "seconds": None if math.isnan(alone[node]) else float(alone[node]),
                 "set_seconds": None if math.isnan(together[node]) else float(together[node]),
-                "set_size": max((len(_set(graph, kernel, node)) for kernel in own), default=0),
+                "set_size": max((len(_set(graph, kernel, node)) for kernel in members), default=0),
                 "status": status[node] or ("constant" if graph.folded[node] else "did not run"),
             }
         )
@@ -153,30 +153,30 @@ def _scope_rows(profile: Profile) -> list[dict[str, Any]]:
         while above >= 0:
             members.setdefault(above, []).append(number)
             above = int(tree.scope_parent[above])
-    found = [
+    table = [
         {"scope": tree.scope_path[scope], "class": tree.scope_class[scope], "kernels": len(inside)}
         | _sums(profile, inside)
         for scope, inside in sorted(members.items())
     ]
-    return sorted(found, key=lambda row: -row["seconds"])
+    return sorted(table, key=lambda row: -row["seconds"])
 
 
 def _calls(graph: Graph, node: int) -> list[int]:
     """Return the calls of local functions that a node is inside, the innermost first."""
-    found, frame = list[int](), int(graph.node_subgraph[node])
+    calls, frame = list[int](), int(graph.node_subgraph[node])
     while frame > 0:
         place = graph.subgraphs[frame]
         if place.function is not None:
-            found.append(place.owner_node)
+            calls.append(place.owner_node)
         frame = place.parent
-    return found
+    return calls
 
 
 def _set(graph: Graph, kernel: Kernel, node: int) -> tuple[int, ...]:
     """Return the nodes that share the time of a kernel with a node, and that: a call in place of what is inside it."""
     if node in kernel.nodes:
         return kernel.nodes
-    return node, *(each for each in kernel.opened if each != node and node not in _calls(graph, each))
+    return node, *(n for n in kernel.opened if n != node and node not in _calls(graph, n))
 
 
 def _part(graph: Graph, kernel: Kernel, node: int, macs: NDArray[np.float64] | None) -> float | None:

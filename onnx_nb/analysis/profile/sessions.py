@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import onnxruntime
     from numpy.typing import NDArray
 
-    from onnx_nb.analysis.profile.mapping import Place
+    from onnx_nb.analysis.profile.mapping import KernelPlace
     from onnx_nb.analysis.profile.trace import Trace
 
 Optimization = Literal["all", "layout", "extended", "basic", "off"]
@@ -51,22 +51,22 @@ _SMALL: Final = 1024
 """Bytes of a weight above which its values are dropped from an optimized graph."""
 _INLINE_LIMIT: Final = 1_500_000_000
 """Bytes of weights up to which onnxruntime can write a model to one file."""
-_CHANGED: Final = (
+_OPTIONS: Final = (
     *("enable_profiling", "profile_file_prefix", "optimized_model_filepath", "graph_optimization_level"),
     *("intra_op_num_threads", "log_severity_level"),
 )
 
 
 @contextlib.contextmanager
-def settings(given: Any, optimization: Optimization | None) -> Iterator[onnxruntime.SessionOptions]:
+def settings(base: Any, optimization: Optimization | None) -> Iterator[onnxruntime.SessionOptions]:
     """Yield session options with a level of optimization; given ones are put back as they were."""
     ort = runtime()
     check_choice("optimization", optimization, Optimization)
-    options = given if given is not None else ort.SessionOptions()
+    options = base if base is not None else ort.SessionOptions()
     if not isinstance(options, ort.SessionOptions):
-        msg = f"profile() takes session_options as onnxruntime.SessionOptions, not {type(given).__name__}."
+        msg = f"profile() takes session_options as onnxruntime.SessionOptions, not {type(base).__name__}."
         raise TypeError(msg)
-    before = {name: getattr(options, name) for name in _CHANGED}
+    before = {name: getattr(options, name) for name in _OPTIONS}
     if optimization is not None:
         options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, _LEVELS[optimization])
     try:
@@ -118,8 +118,8 @@ def inlined_graph(model: Model) -> Graph | None:
 
 def record(options: onnxruntime.SessionOptions, providers: Sequence[str] | str | None) -> bool:
     """Have a session remember which provider it gave each node to, if there are several; return whether it will."""
-    given = [providers] if isinstance(providers, str) else providers
-    if any(each != CPU for each in given) if given else options.has_providers():
+    names = [providers] if isinstance(providers, str) else providers
+    if any(ep != CPU for ep in names) if names else options.has_providers():
         set_entry(options, _RECORD, "1")
     return entry(options, _RECORD) == "1"
 
@@ -133,26 +133,26 @@ def assigned(session: onnxruntime.InferenceSession) -> dict[str, str]:
 def with_names(model: Model, *, unique: bool) -> Model:
     """Return a model whose nodes all have names: onnxruntime's own for those without, different ones if ``unique``."""
     proto = copy.deepcopy(model.proto)
-    taken = Counter(plain_text(node.name) for node in all_nodes(proto.graph.node))
-    if all(taken) and (not unique or len(taken) == taken.total()):
+    uses = Counter(plain_text(node.name) for node in all_nodes(proto.graph.node))
+    if all(uses) and (not unique or len(uses) == uses.total()):
         return model
     for graph in (proto.graph, *(g for node in all_nodes(proto.graph.node) for _, g in graphs_of(node))):
         index = 0
         for node in graph.node:
-            given = plain_text(node.name)
-            name = given or f"{plain_text(node.op_type)}_{index}"
+            label = plain_text(node.name)
+            name = label or f"{plain_text(node.op_type)}_{index}"
             # onnxruntime makes weights of constants before it counts
             index += plain_text(node.op_type) != "Constant"
-            while unique and name != given and taken[name]:
+            while unique and name != label and uses[name]:
                 name += "_"
-            if unique and given and taken[name] > 1:
-                taken[name] -= 1
+            if unique and label and uses[name] > 1:
+                uses[name] -= 1
                 number = 2
-                while taken[f"{name}_{number}"]:
+                while uses[f"{name}_{number}"]:
                     number += 1
                 name = f"{name}_{number}"
             node.name = name
-            taken[name] += not taken[name]
+            uses[name] += not uses[name]
     return with_proto(model, proto)
 
 
@@ -160,13 +160,13 @@ def made_with(options: onnxruntime.SessionOptions, threads: int | None) -> dict[
     """Return in words what decides on the times of a session, besides its model, providers and feeds."""
     ort = runtime()
     level = options.graph_optimization_level
-    chosen = threads or options.intra_op_num_threads
+    count = threads or options.intra_op_num_threads
     is_parallel = options.execution_mode == ort.ExecutionMode.ORT_PARALLEL
     return {
         "optimization": next(
             name for name, long in _LEVELS.items() if getattr(ort.GraphOptimizationLevel, long) == level
         ),
-        "threads": str(chosen) if chosen else "one for each core",
+        "threads": str(count) if count else "one for each core",
         "execution": "parallel" if is_parallel else "sequential",
         "onnxruntime": str(ort.__version__),
         "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}",
@@ -182,49 +182,49 @@ def ran_nodes(trace: Trace, ran: Graph, *, is_other: bool = False) -> list[int]:
     anywhere: dict[str, list[int]] = {}
     for node, name in enumerate(ran.names):
         anywhere.setdefault(name, []).append(node)
-    found: list[int] = []
+    matches: list[int] = []
     for name, op, parent in zip(trace.names, trace.ops, trace.parents, strict=True):
         if is_other and _is_made_up(name, op):
-            found.append(-1)  # such a name means another node in each session
+            matches.append(-1)  # such a name means another node in each session
             continue
-        candidates = inside.get((found[parent] if parent >= 0 else -1, name)) or anywhere.get(name, [])
+        candidates = inside.get((matches[parent] if parent >= 0 else -1, name)) or anywhere.get(name, [])
         if not candidates and is_other:  # a copy of a node for another layout has its name
             plain = re.sub(r"_token_\d+$", "", name)
             candidates = [node for node in anywhere.get(plain, []) if ran.op_type(node) == op]
         same = [node for node in candidates if ran.op_type(node) == op] or candidates
-        found.append(same[0] if same else -1)
+        matches.append(same[0] if same else -1)
     if is_other:
-        _match_by_order(trace, ran, found)
-    return found
+        _match_by_order(trace, ran, matches)
+    return matches
 
 
 def _is_made_up(name: str, op: str) -> bool:
     return op in MEMCPY or re.fullmatch(rf"{re.escape(op)}(_token_\d+)?", name) is not None
 
 
-def _match_by_order(trace: Trace, ran: Graph, found: list[int]) -> None:
+def _match_by_order(trace: Trace, ran: Graph, matches: list[int]) -> None:
     """Match kernels whose names onnxruntime made up: by what runs before and after, if operators are the same there."""
     for parent in dict.fromkeys(trace.parents):
-        if parent >= 0 and found[parent] < 0:
+        if parent >= 0 and matches[parent] < 0:
             continue
         kernels = [kernel for kernel, above in enumerate(trace.parents) if above == parent]
-        taken = {found[kernel] for kernel in kernels}
-        for frame in (0,) if parent < 0 else ran.bodies(found[parent]):
+        claims = {matches[kernel] for kernel in kernels}
+        for frame in (0,) if parent < 0 else ran.bodies(matches[parent]):
             nodes = [node for node in ran.subgraph_order(frame).tolist() if ran.op_type(node) != "Constant"]
             place = {node: number for number, node in enumerate(nodes)}
             start, gap = -1, list[int]()
             for kernel in [*kernels, -1]:
-                if kernel >= 0 and found[kernel] < 0:
+                if kernel >= 0 and matches[kernel] < 0:
                     gap.append(kernel)
                     continue
-                stop = len(nodes) if kernel < 0 else place.get(found[kernel], -1)
-                free = [node for node in nodes[start + 1 : max(stop, 0)] if node not in taken]
-                for op in {trace.ops[each] for each in gap} - MEMCPY:
-                    waiting = [each for each in gap if trace.ops[each] == op]
+                stop = len(nodes) if kernel < 0 else place.get(matches[kernel], -1)
+                free = [node for node in nodes[start + 1 : max(stop, 0)] if node not in claims]
+                for op in {trace.ops[k] for k in gap} - MEMCPY:
+                    waiting = [k for k in gap if trace.ops[k] == op]
                     same = [node for node in free if ran.op_type(node) == op]
                     if len(waiting) == len(same):
-                        for each, node in zip(waiting, same, strict=True):
-                            found[each] = node if _is_made_up(trace.names[each], op) else -1
+                        for k, node in zip(waiting, same, strict=True):
+                            matches[k] = node if _is_made_up(trace.names[k], op) else -1
                 start, gap = stop, []
 
 
@@ -232,53 +232,53 @@ class Profiled(NamedTuple):
     """What a session ran, and where it is in the model."""
 
     trace: Trace
-    places: list[Place]
+    places: list[KernelPlace]
     optimized: Model
     ran_as: list[int]
 
 
-def together(found: Sequence[Profiled], *, warmup: int) -> Profiled:
+def together(parts: Sequence[Profiled], *, warmup: int) -> Profiled:
     """Return the runs of several sessions as those of the one in the middle, kernels paired by what they compute."""
-    if len(found) == 1:
-        return found[0]
-    order = np.argsort([np.median(each.trace.seconds.sum(axis=1)) for each in found], kind="stable")
-    middle = int(order[(len(found) - 1) // 2])
-    chosen = found[middle]
-    columns = {key: number for number, key in enumerate(_kernel_keys(chosen))}
+    if len(parts) == 1:
+        return parts[0]
+    order = np.argsort([np.median(part.trace.seconds.sum(axis=1)) for part in parts], kind="stable")
+    middle = int(order[(len(parts) - 1) // 2])
+    base = parts[middle]
+    columns = {key: number for number, key in enumerate(_kernel_keys(base))}
     seconds: list[NDArray[np.float64]] = []
     calls: list[NDArray[np.int64]] = []
-    lost = 0
-    for each in found:
-        to = np.asarray([columns.get(key, -1) for key in _kernel_keys(each)])
+    gaps = 0
+    for part in parts:
+        to = np.asarray([columns.get(key, -1) for key in _kernel_keys(part)])
         there = to >= 0
-        lost += int(np.count_nonzero(~there))
-        seconds.append(np.zeros((len(each.trace.seconds), len(columns))))
+        gaps += int(np.count_nonzero(~there))
+        seconds.append(np.zeros((len(part.trace.seconds), len(columns))))
         calls.append(np.zeros(seconds[-1].shape, np.int64))
-        seconds[-1][:, to[there]] = each.trace.seconds[:, there]
-        calls[-1][:, to[there]] = each.trace.calls[:, there]
-    notes = list(dict.fromkeys(note for each in found for note in each.trace.notes))
-    if lost:
-        notes.append(f"{count_text(lost, 'kernel')} of other sessions left out: the one shown has none of their nodes")
-    first = found[0].trace
+        seconds[-1][:, to[there]] = part.trace.seconds[:, there]
+        calls[-1][:, to[there]] = part.trace.calls[:, there]
+    notes = list(dict.fromkeys(note for part in parts for note in part.trace.notes))
+    if gaps:
+        notes.append(f"{count_text(gaps, 'kernel')} of other sessions left out: the one shown has none of their nodes")
+    first = parts[0].trace
     trace = dataclasses.replace(
-        chosen.trace,
+        base.trace,
         seconds=np.concatenate(seconds),
         calls=np.concatenate(calls),
-        run_seconds=np.concatenate([first.run_seconds[:1], *(each.trace.run_seconds[warmup:] for each in found)]),
-        load_seconds=float(np.median([each.trace.load_seconds for each in found])),
-        shown=chosen.trace.shown + sum(len(each.trace.seconds) for each in found[:middle]),
+        run_seconds=np.concatenate([first.run_seconds[:1], *(part.trace.run_seconds[warmup:] for part in parts)]),
+        load_seconds=float(np.median([part.trace.load_seconds for part in parts])),
+        shown=base.trace.shown + sum(len(part.trace.seconds) for part in parts[:middle]),
         notes=tuple(notes),
     )
-    return chosen._replace(trace=trace)
+    return base._replace(trace=trace)
 
 
-def _kernel_keys(found: Profiled) -> list[tuple[Any, ...]]:
+def _kernel_keys(part: Profiled) -> list[tuple[Any, ...]]:
     """Return what each kernel computes and its number among those that compute the same: equal in each session."""
-    keys, seen = list[tuple[Any, ...]](), Counter[tuple[Any, ...]]()
-    for op, parent, place in zip(found.trace.ops, found.trace.parents, found.places, strict=True):
+    keys, uses = list[tuple[Any, ...]](), Counter[tuple[Any, ...]]()
+    for op, parent, place in zip(part.trace.ops, part.trace.parents, part.places, strict=True):
         key = keys[parent] if parent >= 0 else (), op, place.nodes, place.opened, place.edge, place.edges
-        keys.append((*key, seen[key]))
-        seen[key] += 1
+        keys.append((*key, uses[key]))
+        uses[key] += 1
     return keys
 
 
@@ -296,9 +296,9 @@ def measured_peak() -> tuple[float, float]:
 def _best(op: str, shape: tuple[int, ...], inputs: int, threads: int) -> float:
     """Return how often an operator runs in a second at best, in eight runs or more, into memory that is there."""
     names = [f"x{number}" for number in range(inputs)]
-    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in names]
-    node, made = helper.make_node(op, names, ["y"]), helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
-    graph = helper.make_graph([node], op, given, [made])
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in names]
+    node, output = helper.make_node(op, names, ["y"]), helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
+    graph = helper.make_graph([node], op, infos, [output])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     session = create(model, threads=threads)
     binding = session.io_binding()

@@ -90,7 +90,7 @@ class _Events:
     indexes: list[int]
     threads: NDArray[np.int64]
     starts: NDArray[np.int64]
-    lasted: NDArray[np.int64]
+    durations: NDArray[np.int64]
     sources: list[bytes | dict[str, Any]]
     runs: list[tuple[int, int]]
     """Start and length of each run."""
@@ -119,9 +119,9 @@ def read_trace(path: Path, *, warmup: int = 0) -> Trace:
         notes.append(f"{count_text(outside, 'kernel event')} outside of all runs left out")
     run -= warmup
     parent = _parents(events)
-    own = events.lasted.astype(np.float64)
+    net = events.durations.astype(np.float64)
     inner = np.flatnonzero(parent >= 0)
-    np.subtract.at(own, parent[inner], events.lasted[inner])
+    np.subtract.at(net, parent[inner], events.durations[inner])
     kernel, keys = _kernels(events, parent)
     count = len(starts) - warmup
     if count <= 0 or not np.any(run >= 0):
@@ -129,17 +129,17 @@ def read_trace(path: Path, *, warmup: int = 0) -> Trace:
         raise OnnxNbError(message, advice="Run the session, then call end_profiling().")
     seconds, calls = np.zeros((count, len(keys))), np.zeros((count, len(keys)), np.int64)
     inside = run >= 0
-    np.add.at(seconds, (run[inside], kernel[inside]), np.maximum(own[inside], 0) / 1e6)
+    np.add.at(seconds, (run[inside], kernel[inside]), np.maximum(net[inside], 0) / 1e6)
     np.add.at(calls, (run[inside], kernel[inside]), 1)
     usual = np.median(seconds, axis=0)  # a run in which a kernel waited for other work is far from it
-    shown = int(np.argmin(np.abs(seconds - usual).sum(axis=1)))
-    members = np.flatnonzero(run == shown)
+    typical = int(np.argmin(np.abs(seconds - usual).sum(axis=1)))
+    members = np.flatnonzero(run == typical)
     members = members[np.argsort(events.starts[members], kind="stable")]
-    begin = int(starts[shown + warmup])
-    columns = (kernel, events.starts, events.lasted, events.threads)
+    begin = int(starts[typical + warmup])
+    columns = (kernel, events.starts, events.durations, events.threads)
     spans = [
-        Span(number, (start - begin) / 1e6, lasted / 1e6, thread)
-        for number, start, lasted, thread in zip(*(column[members].tolist() for column in columns), strict=True)
+        Span(number, (start - begin) / 1e6, micros / 1e6, thread)
+        for number, start, micros, thread in zip(*(column[members].tolist() for column in columns), strict=True)
     ]
     return Trace(
         names=[key[1] for key in keys],
@@ -150,7 +150,7 @@ def read_trace(path: Path, *, warmup: int = 0) -> Trace:
         calls=calls,
         run_seconds=np.asarray([length for _, length in events.runs]) / 1e6,
         load_seconds=float("nan") if events.load is None else events.load / 1e6,
-        shown=shown,
+        shown=typical,
         spans=spans,
         notes=tuple(notes),
     )
@@ -165,18 +165,18 @@ def _events(path: Path) -> _Events:
         raise OnnxNbError(message, advice="Use the file that InferenceSession.end_profiling() returns.") from error
     names, ops, indexes, sources = list[str](), list[str](), list[int](), list[bytes | dict[str, Any]]()
     times, runs, load = list[tuple[int, int, int]](), list[tuple[int, int]](), None
-    for category, thread, lasted, start, name, op, index, source in _parsed(path, data):
+    for category, thread, length, start, name, op, index, source in _parsed(path, data):
         if category == "Session":
             if name == "model_run":
-                runs.append((start, lasted))
+                runs.append((start, length))
             elif name.startswith("model_loading") or name == "session_initialization":
-                load = (load or 0) + lasted
+                load = (load or 0) + length
         elif category == "Node" and name.endswith(_KERNEL):
             names.append(name.removesuffix(_KERNEL))
             ops.append(op)
             indexes.append(index)
             sources.append(source)
-            times.append((thread, start, max(lasted, 0)))
+            times.append((thread, start, max(length, 0)))
     if not names:
         message = f"{quoted(path_text(path))} has no node times."
         raise OnnxNbError(message, advice="Run the session before end_profiling().")
@@ -192,18 +192,18 @@ def _events(path: Path) -> _Events:
 
 def _parsed(path: Path, data: bytes) -> list[tuple[Any, ...]]:
     """Return category, thread, length, start, name, operator and index of each event, and where the rest is."""
-    found = list[tuple[Any, ...]]()
+    rows = list[tuple[Any, ...]]()
     try:
         for line in data.splitlines():
             if match := _EVENT.match(line):
-                category, thread, lasted, start, name = match.groups()
+                category, thread, length, start, name = match.groups()
                 op_name, number = _OP.search(line, match.end()), _INDEX.search(line, match.end())
                 text = json.loads(b'"%s"' % name) if b"\\" in name else name.decode("utf-8", "replace")
-                numbers = int(thread), int(lasted), int(start)
+                numbers = int(thread), int(length), int(start)
                 rest = op_name[1].decode() if op_name else "", int(number[1]) if number else -1, line
-                found.append((category.decode(), *numbers, text, *rest))
-        if found:
-            return found
+                rows.append((category.decode(), *numbers, text, *rest))
+        if rows:
+            return rows
         events = json.loads(data)  # as another program wrote it
         events = events["traceEvents"] if isinstance(events, dict) else events
         for event in events:
@@ -212,26 +212,26 @@ def _parsed(path: Path, data: bytes) -> list[tuple[Any, ...]]:
                 numbers = int(event.get("tid", 0)), int(event["dur"]), int(event["ts"])
                 op, index = str(args.get("op_name", "")), int(args.get("node_index", -1))
                 np.asarray((*numbers, index), np.int64)  # raises
-                found.append((str(event["cat"]), *numbers, str(event["name"]), op, index, event))
+                rows.append((str(event["cat"]), *numbers, str(event["name"]), op, index, event))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         advice = "Use the file that InferenceSession.end_profiling() returns."
         if data.startswith(b'{"onnx_nb profile"'):
             advice = "Profile.load(path, model) reads what Profile.save wrote."
         raise OnnxNbError(f"{quoted(path_text(path))} is not a profile of onnxruntime.", advice=advice) from error
-    return found
+    return rows
 
 
 def _parents(events: _Events) -> NDArray[np.int64]:
     """Return for each event the event of the Loop, If or Scan that it is inside, or −1."""
-    starts, threads, lasted = events.starts.tolist(), events.threads.tolist(), events.lasted.tolist()
+    starts, threads, lengths = events.starts.tolist(), events.threads.tolist(), events.durations.tolist()
     owns = np.asarray([op in OWNERS for op in events.ops])
     parent = np.full(len(starts), -1, np.int64)
     if not owns.any():
         return parent
-    ended = events.starts + events.lasted
+    ends = events.starts + events.durations
     waiting: dict[int, list[int]] = {}
     doubtful = []
-    for event in np.lexsort((owns, ended)).tolist():
+    for event in np.lexsort((owns, ends)).tolist():
         row = waiting.setdefault(threads[event], [])
         if owns[event]:
             first = len(row)
@@ -239,7 +239,7 @@ def _parents(events: _Events) -> NDArray[np.int64]:
                 first -= 1
             for inner in row[first:]:
                 parent[inner] = event
-                if not lasted[inner] and starts[inner] == starts[event]:
+                if not lengths[inner] and starts[inner] == starts[event]:
                     doubtful.append(inner)  # it may have ended in the microsecond in which the owner began
             del row[first:]
         row.append(event)
@@ -275,12 +275,12 @@ def _firsts(kernel: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     return first
 
 
-def _details(events: _Events, kernel: NDArray[np.int64], shown: NDArray[np.int64], count: int) -> list[dict[str, Any]]:
+def _details(events: _Events, kernel: NDArray[np.int64], rows: NDArray[np.int64], count: int) -> list[dict[str, Any]]:
     """Return the arguments of each kernel's event in the run that is shown, with the number of its threads."""
-    found: list[dict[str, Any]] = [{}] * count
+    table: list[dict[str, Any]] = [{}] * count
     before: dict[str, int] = {}
-    absent = np.setdiff1d(np.arange(count), kernel[shown])
-    for event in [*_firsts(kernel, count)[absent].tolist(), *shown.tolist()]:
+    absent = np.setdiff1d(np.arange(count), kernel[rows])
+    for event in [*_firsts(kernel, count)[absent].tolist(), *rows.tolist()]:
         source = events.sources[event]
         try:
             details = (json.loads(source.rstrip().rstrip(b",")) if isinstance(source, bytes) else source).get(
@@ -292,5 +292,5 @@ def _details(events: _Events, kernel: NDArray[np.int64], shown: NDArray[np.int64
             continue  # the last line of a truncated file, or a damaged one
         details["threads"] = 1 + sum(number > before.get(name, number) for name, number in runs.items())
         before = runs
-        found[kernel[event]] = details
-    return found
+        table[kernel[event]] = details
+    return table

@@ -133,35 +133,35 @@ def capture(
     >>> print(cap.nonfinite().message)
     Log makes 1 NaN of 2 values in 'b', and its inputs are finite: 'a' (−1 … 1).
     """
-    loaded = load(model)
-    graph = Graph.of(loaded)
-    wanted = _wanted(graph, tensors, bodies=bodies)
+    source = load(model)
+    graph = Graph.of(source)
+    values = _wanted(graph, tensors, bodies=bodies)
     limit = available_memory() // 2 if memory_limit is None else memory_limit
     if limit <= 0:
         raise CaptureError(f"memory_limit is {limit}.", advice="Give a number of bytes, or leave it out.")
-    kept = keep if keep is None or callable(keep) else frozenset(named(graph, keep, wanted, "keep"))
+    selection = keep if keep is None or callable(keep) else frozenset(named(graph, keep, values, "keep"))
     given_providers = None if providers is None else tuple(providers)
-    job = Job(loaded, tuple(wanted), kept, stop_at, limit, given_providers, times, ranges)
+    job = Job(source, tuple(values), selection, stop_at, limit, given_providers, times, ranges)
     refuse_faults(graph, lambda: job.windows(reuse=False).runs)
     job, translate = _with_casts(graph, job)
     if subprocess and executor is not None:
         raise CaptureError("subprocess and executor are both given.", advice="Leave out one of them.")
     work = CountedWork(progress, count_of(feeds))
     store = Store(limit)
-    given = read_feeds(loaded, feeds)
+    inputs = read_feeds(source, feeds)
     try:
         if subprocess:
-            partials = run_in_subprocess(job, given, store, work)
+            partials = run_in_subprocess(job, inputs, store, work)
         elif executor is not None:
-            partials = run_in_executor(job, given, store, work, executor)
+            partials = run_in_executor(job, inputs, store, work, executor)
         else:
-            partials = run_in_turn(job, given, store, work)
-        merged = _merged(map(translate, partials))
+            partials = run_in_turn(job, inputs, store, work)
+        partial = _merged(map(translate, partials))
         partials.close()
     except BaseException:
         store.close()
         raise
-    return Capture(loaded, merged, store)
+    return Capture(source, partial, store)
 
 
 @dataclass(frozen=True)
@@ -228,21 +228,21 @@ class Capture(Displayed, Table):
         if value < 0:
             return self.model.tensor(name)
         arrays = self._partial.arrays.get(value, {})
-        wanted = tuple(int(number) for number in numbers)
-        if self.feeds == 1 and wanted:
-            wanted = (0, *wanted)
+        position = tuple(int(number) for number in numbers)
+        if self.feeds == 1 and position:
+            position = (0, *position)
         for index, array in arrays.items():
-            if not wanted or index == wanted:
+            if not position or index == position:
                 return unspilled(array)
         if not arrays and self._partial.records[value].dtype == ABSENT:
             return None
         if not arrays:
             message = f"the array of {quoted(name)} was not kept, only its statistics."
             raise CaptureError(message, advice=f"Capture again with keep={quoted(name)}.")
-        known = [index if self.feeds > 1 else index[1:] for index in arrays]
-        listed = ", ".join(str(index[0] if len(index) == 1 else index) for index in known[:8])
+        indexes = [index if self.feeds > 1 else index[1:] for index in arrays]
+        places = ", ".join(str(index[0] if len(index) == 1 else index) for index in indexes[:8])
         message = f"{quoted(name)} was not kept at {numbers}."
-        raise CaptureError(message, advice=f"It was at {listed or 'no number'}.")
+        raise CaptureError(message, advice=f"It was at {places or 'no number'}.")
 
     def __contains__(self, name: object) -> bool:
         """Return whether `statistics` accepts this name: the name of a captured value or of a weight."""
@@ -257,11 +257,11 @@ class Capture(Displayed, Table):
         return len(self._values)
 
     def __repr__(self) -> str:
-        kept = f", {len(self._partial.arrays)} kept" if self._partial.arrays else ""
+        arrays = f", {len(self._partial.arrays)} kept" if self._partial.arrays else ""
         feeds = f", {self.feeds} feeds" if self.feeds != 1 else ""
         stop = f", stopped at {quoted(self.stopped.name)}" if self.stopped else ""
         nodes = count_text(len(self._partial.order), "node")
-        return f"Capture({count_text(len(self), 'value')} of {nodes}{feeds}{kept}{stop})"
+        return f"Capture({count_text(len(self), 'value')} of {nodes}{feeds}{arrays}{stop})"
 
     @property
     def names(self) -> list[str]:
@@ -281,11 +281,11 @@ class Capture(Displayed, Table):
     def statistics(self, name: str) -> Statistics:
         """Return the statistics of a value, merged over feeds and iterations, or of a weight."""
         value = self._value(name)
-        found = Statistics.of(self.model.tensor(name)) if value < 0 else self._partial.records[value].settled()
-        if found is None:
+        stats = Statistics.of(self.model.tensor(name)) if value < 0 else self._partial.records[value].settled()
+        if stats is None:
             kind = self._partial.records[value].dtype
             raise CaptureError(f"{quoted(name)} is a {kind}: it has no statistics.")
-        return found
+        return stats
 
     def histogram(self, name: str) -> Histogram:
         """Return the histogram of a value's finite numbers."""
@@ -312,23 +312,23 @@ class Capture(Displayed, Table):
         graph = self._graph
         names = {value: name for name, value in self._values.items()}
         made_of_constants = graph.constant_values
-        given: tuple[str, Statistics] | None = None
+        origin: tuple[str, Statistics] | None = None
         for value, record in self._partial.records.items():
-            found = record.settled()
-            if found is None or not found.nonfinite:
+            stats = record.settled()
+            if stats is None or not stats.nonfinite:
                 continue
             node = int(graph.producer[value])
             if node < 0 or made_of_constants[value]:
-                given = given or (names[value], found)
+                origin = origin or (names[value], stats)
                 continue
             inputs = self._read_by(node, names)
             source = next((name for name, entry in inputs.items() if entry.nonfinite), None)
             if source is None:
                 arrays = {name: self[name] for name in inputs if name not in self._values or name in self.array_names}
-                return NonFinite(graph.node_label(node), names[value], found, inputs, arrays)
-            if given is None and source not in self._values:
-                given = source, inputs[source]
-        return None if given is None else NonFinite("", *given, {}, {})
+                return NonFinite(graph.node_label(node), names[value], stats, inputs, arrays)
+            if origin is None and source not in self._values:
+                origin = source, inputs[source]
+        return None if origin is None else NonFinite("", *origin, {}, {})
 
     _columns = ("name", "node", "op_type", "dtype", "shape", "nbytes", *_NUMBERS)
 
@@ -339,8 +339,8 @@ class Capture(Displayed, Table):
         for name, value in self._values.items():
             record = self._partial.records[value]
             node = int(graph.producer[value])
-            found = record.settled()
-            numbers = {key: None if found is None else getattr(found, key) for key in _NUMBERS}
+            stats = record.settled()
+            numbers = {key: None if stats is None else getattr(stats, key) for key in _NUMBERS}
             op = graph.operators[graph.op_index[node]][0] if node >= 0 else ""
             label = graph.names[node] if node >= 0 else ""
             about = {"dtype": record.dtype, "shape": record.shape, "nbytes": record.nbytes}
@@ -350,8 +350,8 @@ class Capture(Displayed, Table):
     def __reduce__(self) -> tuple[Any, ...]:
         # another process gets the arrays: the files may be gone by then, or be on another machine
         arrays = {
-            value: {index: unspilled(array) for index, array in found.items()}
-            for value, found in self._partial.arrays.items()
+            value: {index: unspilled(array) for index, array in entries.items()}
+            for value, entries in self._partial.arrays.items()
         }
         return Capture, (self.model, dataclasses.replace(self._partial, arrays=arrays))
 
@@ -362,9 +362,9 @@ class Capture(Displayed, Table):
 
     def _value(self, name: str) -> int:
         """Return the value of a name, −1 for a weight."""
-        found = self._values.get(name)
-        if found is not None:
-            return found
+        value = self._values.get(name)
+        if value is not None:
+            return value
         if name in self.model.initializers:
             return -1
         at = f" The capture stopped at {quoted(self.stopped.name)}." if self.stopped else ""
@@ -376,21 +376,21 @@ class Capture(Displayed, Table):
         read: dict[str, Statistics] = {}
         for value in dict.fromkeys([*graph.node_inputs(node).tolist(), *graph.outer_values(node).tolist()]):
             if value in self._partial.records:
-                found = self._partial.records[value].settled()
-                if found is not None:
-                    read[names[value]] = found
+                stats = self._partial.records[value].settled()
+                if stats is not None:
+                    read[names[value]] = stats
             elif value >= 0 and graph.value_kind[value] == INITIALIZER and graph.value_subgraph[value] == 0:
                 name = graph.value_names[value]
                 read[name] = Statistics.of(self.model.tensor(name))
         return read
 
 
-def _names(graph: Graph, recorded: Iterable[int]) -> dict[str, int]:
+def _names(graph: Graph, numbers: Iterable[int]) -> dict[str, int]:
     """Return the value of each name, unique also for values inside subgraphs."""
     names = graph.value_names
-    times = Counter(names[value] for value in recorded)
+    times = Counter(names[value] for value in numbers)
     values: dict[str, int] = {}
-    for value in recorded:
+    for value in numbers:
         name, subgraph = names[value], graph.value_subgraph[value]
         if subgraph and times[name] > 1:
             place = graph.subgraphs[subgraph]
@@ -407,16 +407,16 @@ def _wanted(graph: Graph, tensors: str | Iterable[str] | None, *, bodies: bool) 
     """Return the values to record."""
     kinds = graph.value_kind
     there = (kinds == NODE_OUTPUT) | (kinds == BODY_INPUT) | (graph.value_subgraph == 0) & (kinds != DANGLING)
-    closed = np.arange(len(graph.subgraphs)) > 0
+    is_opaque = np.arange(len(graph.subgraphs)) > 0
     if bodies:  # outer subgraphs come first
         for number, subgraph in enumerate(graph.subgraphs[1:], 1):
-            closed[number] = closed[subgraph.parent] or not can_look_inside(graph, subgraph.owner_node)
-    there &= ~closed[graph.value_subgraph]
+            is_opaque[number] = is_opaque[subgraph.parent] or not can_look_inside(graph, subgraph.owner_node)
+    there &= ~is_opaque[graph.value_subgraph]
     if tensors is None:
         there &= kinds != INITIALIZER
         there[graph.overridable] = True
-        found: list[int] = np.flatnonzero(there).tolist()
-        return found
+        matches: list[int] = np.flatnonzero(there).tolist()
+        return matches
     # weights need not be recorded: they are in the model
     stay = set(np.flatnonzero(kinds == INITIALIZER).tolist()) - set(graph.overridable.tolist())
     return [value for value in named(graph, tensors, np.flatnonzero(there).tolist(), "tensors") if value not in stay]
@@ -428,15 +428,15 @@ def named(graph: Graph, patterns: str | Iterable[str], among: Sequence[int], wha
     names = graph.value_names
     for value in among:
         by_name.setdefault(names[value], []).append(value)
-    found: set[int] = set()
+    matches: set[int] = set()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         matching = [pattern] if pattern in by_name else fnmatch.filter(by_name, pattern)
         if not matching:
             hint = " Values inside If, Loop and Scan bodies need bodies=True." if len(graph.subgraphs) > 1 else ""
             message = f"{what}: no captured value is called {quoted(pattern)}."
             raise CaptureError(message, advice=(closest_text(pattern, by_name) or "See model.proto.") + hint)
-        found.update(value for name in matching for value in by_name[name])
-    return sorted(found)
+        matches.update(value for name in matching for value in by_name[name])
+    return sorted(matches)
 
 
 def refuse_faults(graph: Graph, runs: Callable[[], Iterable[int]]) -> None:
@@ -455,7 +455,7 @@ def refuse_faults(graph: Graph, runs: Callable[[], Iterable[int]]) -> None:
 
 def _with_casts(graph: Graph, job: Job) -> tuple[Job, Callable[[Partial], Partial]]:
     """Return a job on the model with onnxruntime's casts as nodes, and a function that translates its results back."""
-    cast, values = with_explicit_casts(graph, job.wanted, job.providers)
+    cast, values = with_explicit_casts(graph, job.values, job.providers)
     if cast is graph:
         return job, lambda partial: partial
     numbers = {original: value for value, original in values.items()}
@@ -484,18 +484,18 @@ def _with_casts(graph: Graph, job: Job) -> tuple[Job, Callable[[Partial], Partia
             seconds=seconds,
             nbytes=nbytes,
             records={value: records[value] for value in sorted(records, key=place)},
-            arrays={values[value]: found for value, found in partial.arrays.items()},
+            arrays={values[value]: entries for value, entries in partial.arrays.items()},
             stopped=partial.stopped if partial.stopped < 0 else values[partial.stopped],
         )
 
-    return job._replace(model=cast.model, wanted=tuple(numbers[value] for value in job.wanted), keep=keep), translate
+    return job._replace(model=cast.model, values=tuple(numbers[value] for value in job.values), keep=keep), translate
 
 
 def _merged(partials: Iterator[Partial]) -> Partial:
     """Merge the results of feeds, in their order, so that it does not matter where they ran."""
-    merged = next(partials, None)
-    if merged is None:
+    total = next(partials, None)
+    if total is None:
         raise CaptureError("no feed was given.", advice="The iterable is empty: a generator can be used only once.")
-    while merged.stopped < 0 and (partial := next(partials, None)) is not None:
-        merged.merge(partial)
-    return merged
+    while total.stopped < 0 and (partial := next(partials, None)) is not None:
+        total.merge(partial)
+    return total

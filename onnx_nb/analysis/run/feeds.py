@@ -90,27 +90,27 @@ def read_feeds(model: ModelLike, feeds: Any = None) -> Iterator[dict[str, Any]]:
     >>> [feed["x"].size for feed in read_feeds(model, ({"x": np.zeros(n, np.float32)} for n in (1, 2)))]
     [1, 2]
     """
-    loaded = load(model)
+    source = load(model)
     if feeds is None:
-        yield random_feeds(loaded)
+        yield random_feeds(source)
     elif isinstance(feeds, Mapping):
-        yield validate_feeds(loaded, feeds)
+        yield validate_feeds(source, feeds)
     elif isinstance(feeds, str | os.PathLike):
         for path in _feed_paths(path_of(feeds)):
             try:
-                yield validate_feeds(loaded, _from_path(loaded, path))
+                yield validate_feeds(source, _from_path(source, path))
             except FeedError as error:
                 place = _quoted(path)
                 prefix = "" if place in error.message else f"{place}: "
                 raise FeedError(prefix + error.message, advice=error.advice) from error
-    elif is_array(feeds) or (isinstance(feeds, list | tuple) and not _is_dataset(loaded, feeds)):
-        yield validate_feeds(loaded, _by_position(loaded, [feeds] if is_array(feeds) else feeds))
+    elif is_array(feeds) or (isinstance(feeds, list | tuple) and not _is_dataset(source, feeds)):
+        yield validate_feeds(source, _by_position(source, [feeds] if is_array(feeds) else feeds))
     elif isinstance(feeds, Iterable):
         for feed in feeds:
-            yield from read_feeds(loaded, feed)
+            yield from read_feeds(source, feed)
     elif hasattr(feeds, "__getitem__") and hasattr(feeds, "__len__"):  # a torch Dataset
         for index in range(len(feeds)):
-            yield from read_feeds(loaded, feeds[index])
+            yield from read_feeds(source, feeds[index])
     else:
         message = f"feeds are arrays, files or feeds one after another, and {_described(feeds)} is given."
         raise FeedError(message, advice="Give a dict of an array for each input.")
@@ -138,8 +138,8 @@ def _feed_paths(path: Path) -> list[Path]:
         return [path]
     inside = entries_of(path)
     sets = [entry for entry in inside if entry.name.startswith("test_data_set_") and entry.is_dir()]
-    packed = [entry for entry in inside if entry.suffix == ".npz"]
-    return sets or packed or [path]
+    archives = [entry for entry in inside if entry.suffix == ".npz"]
+    return sets or archives or [path]
 
 
 def entries_of(folder: Path) -> list[Path]:
@@ -156,7 +156,7 @@ def entries_of(folder: Path) -> list[Path]:
 
 def _from_path(model: Model, path: Path) -> dict[str, Any]:
     """Read a file, or an input from each file of a folder, identified by the file's name, the tensor's or the order."""
-    known, order = input_types(model), [port.name for port in model.inputs]
+    kinds, order = input_types(model), [port.name for port in model.inputs]
     files = [path]
     if os.path.isdir(path):  # noqa: PTH112  # as above
         inside = [entry for entry in entries_of(path) if entry.suffix in (".npy", ".pb")]
@@ -171,35 +171,35 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
             raise FeedError(message, advice="Give a .npz, .npy or .pb file, or a folder of them.")
     if path.suffix == ".npz":
         arrays = read_arrays(path)
-        if set(arrays) == {f"arr_{i}" for i in range(len(arrays))} and not set(arrays) <= set(known):
+        if set(arrays) == {f"arr_{i}" for i in range(len(arrays))} and not set(arrays) <= set(kinds):
             return _by_position(model, [arrays[f"arr_{i}"] for i in range(len(arrays))])
-        return {name: _viewed(array, known.get(name)) for name, array in arrays.items()}
-    found: dict[str, Any] = {}
+        return {name: _viewed(array, kinds.get(name)) for name, array in arrays.items()}
+    feed: dict[str, Any] = {}
     for file in files:
-        numbered = re.fullmatch(r"input_(\d+)", file.stem)
-        place = int(numbered[1]) if numbered else 0 if len(files) == 1 else len(order)
-        name = file.stem if file.stem in known else order[place] if place < len(order) else ""
-        own, value = ("", read_arrays(file)[""]) if file.suffix == ".npy" else read_pb(file, known.get(name))
-        if own in known and file.stem not in known:
-            name = own
-        if not name or name in found:
+        match = re.fullmatch(r"input_(\d+)", file.stem)
+        place = int(match[1]) if match else 0 if len(files) == 1 else len(order)
+        name = file.stem if file.stem in kinds else order[place] if place < len(order) else ""
+        label, value = ("", read_arrays(file)[""]) if file.suffix == ".npy" else read_pb(file, kinds.get(name))
+        if label in kinds and file.stem not in kinds:
+            name = label
+        if not name or name in feed:
             message = f"it is unknown to which input {_quoted(file)} belongs."
-            raise FeedError(message, advice=f"Name it after one of {listed(known) or 'none'}.")
-        found[name] = _viewed(value, known.get(name))
-    return found
+            raise FeedError(message, advice=f"Name it after one of {listed(kinds) or 'none'}.")
+        feed[name] = _viewed(value, kinds.get(name))
+    return feed
 
 
 def check_file(path: Path, limit: int) -> int:
     """Return the bytes of an ordinary file; raise if it is larger than a limit, or a FIFO or device without an end."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError) as error:
         raise unreadable(path, "a file", error) from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise FeedError(f"{_quoted(path)} is not an ordinary file.", advice="Copy its content into one.")
-    if found.st_size > limit:
-        raise _too_large(path, found.st_size)
-    return found.st_size
+    if status.st_size > limit:
+        raise _too_large(path, status.st_size)
+    return status.st_size
 
 
 def _quoted(path: Path) -> str:
@@ -208,7 +208,7 @@ def _quoted(path: Path) -> str:
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Return the arrays of a .npz file by name, or the array of a .npy file under an empty name."""
-    found = {}
+    arrays = {}
     try:
         if path.suffix == ".npy":
             size = check_file(path, FILE_LIMIT)
@@ -216,20 +216,20 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
                 return {"": read_npy(file, size, path)}
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-            unpacked = sum(member.file_size for member in members)
-            if unpacked > FILE_LIMIT:
-                raise _too_large(path, unpacked)
+            nbytes = sum(member.file_size for member in members)
+            if nbytes > FILE_LIMIT:
+                raise _too_large(path, nbytes)
             for member in members:
-                with archive.open(member) as packed:
-                    array = read_npy(cast("BinaryIO", packed), member.file_size, path)
+                with archive.open(member) as stream:
+                    array = read_npy(cast("BinaryIO", stream), member.file_size, path)
                 name = member.filename.removesuffix(".npy")
-                if name in found:
+                if name in arrays:
                     message = f"{_quoted(path)} has two arrays called {quoted(name)}."
                     raise FeedError(message, advice="Leave out one of them.")
-                found[name] = array
+                arrays[name] = array
     except UNREADABLE as error:
         raise unreadable(path, f"a {path.suffix} file", error) from error
-    return found
+    return arrays
 
 
 def read_npy(file: BinaryIO, size: int, path: Path) -> NDArray[Any]:
@@ -241,9 +241,9 @@ def read_npy(file: BinaryIO, size: int, path: Path) -> NDArray[Any]:
     if dtype.hasobject:
         message = f"{_quoted(path)} holds pickled objects, which could run any code."
         raise FeedError(message, advice="Save strings as array.astype(str), and sequences as .pb files.")
-    needed = math.prod(shape) * dtype.itemsize
-    if needed > size:
-        raise ValueError(f"{bytes_text(needed)} are announced, and {bytes_text(size)} are there")
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes > size:
+        raise ValueError(f"{bytes_text(nbytes)} are announced, and {bytes_text(size)} are there")
     file.seek(0)
     array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
     return array
@@ -348,26 +348,26 @@ def validate_feeds(model: ModelLike, feeds: Mapping[str, Any]) -> dict[str, Any]
     onnx_nb.analysis.errors.FeedError: input 'x' takes float32 [n, 2], and is given float64 [3, 2].
         Use array.astype('float32').
     """
-    loaded = load(model)
-    entries = input_types(loaded)
+    source = load(model)
+    entries = input_types(source)
     for name in feeds:
         if name not in entries:
             near = listed(closest(str(name), entries) or entries) or "none"
-            raise FeedError(f"{loaded.name} has no input {quoted(str(name))}.", advice=f"Its inputs: {near}.")
-    needed = [
+            raise FeedError(f"{source.name} has no input {quoted(str(name))}.", advice=f"Its inputs: {near}.")
+    missing = [
         name
         for name, kind in entries.items()
-        if name not in feeds and name not in loaded.initializers and not kind.HasField("optional_type")
+        if name not in feeds and name not in source.initializers and not kind.HasField("optional_type")
     ]
-    if needed:
-        named = listed(needed, lambda name: f"{quoted(name)} ({type_text(entries[name])})")
-        raise FeedError(f"{loaded.name} also needs {named}.", advice="Give an array for each input.")
+    if missing:
+        inputs = listed(missing, lambda name: f"{quoted(name)} ({type_text(entries[name])})")
+        raise FeedError(f"{source.name} also needs {inputs}.", advice="Give an array for each input.")
     sizes: dict[str, tuple[int, str]] = {}
-    checked = {}
+    arrays = {}
     for name, kind in entries.items():
         if name in feeds or kind.HasField("optional_type"):
-            checked[name] = _checked(f"input {quoted(name)}", kind, feeds.get(name), sizes)
-    return checked
+            arrays[name] = _checked(f"input {quoted(name)}", kind, feeds.get(name), sizes)
+    return arrays
 
 
 def _checked(what: str, kind: TypeProto, value: Any, sizes: dict[str, tuple[int, str]]) -> Any:
@@ -389,25 +389,25 @@ def _checked(what: str, kind: TypeProto, value: Any, sizes: dict[str, tuple[int,
 
 def _checked_array(what: str, kind: TypeProto, value: Any, sizes: dict[str, tuple[int, str]]) -> NDArray[Any]:
     dtype = numpy_dtype(kind.tensor_type.elem_type)
-    expected = type_text(kind)
+    target = type_text(kind)
     if not is_array(value):
-        message = f"{what} takes {expected}, and is given {_described(value)}, not an array."
+        message = f"{what} takes {target}, and is given {_described(value)}, not an array."
         raise FeedError(message, advice=f"Use numpy.asarray(…, dtype={dtype.name!r})." if dtype else "")
     array = _array(what, value)
-    given = f"{what} takes {expected}, and is given {array.dtype.name} {dimensions_text(array.shape)}."
+    mismatch = f"{what} takes {target}, and is given {array.dtype.name} {dimensions_text(array.shape)}."
     if dtype is not None and dtype.kind == "O":
-        array = _strings(given, array)
+        array = _strings(mismatch, array)
     elif dtype is not None and array.dtype.newbyteorder("=") == dtype:
         array = array.astype(dtype, copy=False)
     elif dtype is not None:
         name = f"ml_dtypes.{dtype.name}" if dtype.isbuiltin == 2 else repr(dtype.name)
-        raise FeedError(given, advice=f"Use array.astype({name}).")
-    declared = dimensions(kind)
-    if declared is None:
+        raise FeedError(mismatch, advice=f"Use array.astype({name}).")
+    dims = dimensions(kind)
+    if dims is None:
         return array
-    if not fits(declared, array.shape):
-        raise FeedError(given, advice=_reshaping(declared, array.shape))
-    for axis, (dim, size) in enumerate(zip(declared, array.shape, strict=True)):
+    if not fits(dims, array.shape):
+        raise FeedError(mismatch, advice=_reshaping(dims, array.shape))
+    for axis, (dim, size) in enumerate(zip(dims, array.shape, strict=True)):
         if not isinstance(dim, str):
             continue
         first, where = sizes.setdefault(dim, (size, f"axis {axis} of {what}"))
@@ -417,24 +417,24 @@ def _checked_array(what: str, kind: TypeProto, value: Any, sizes: dict[str, tupl
     return array
 
 
-def _reshaping(declared: Dims, shape: tuple[int, ...]) -> str:
+def _reshaping(dims: Dims, shape: tuple[int, ...]) -> str:
     """Return advice for common mistakes in shapes."""
-    if fits(declared, (1, *shape)):
+    if fits(dims, (1, *shape)):
         return "The first axis is missing: use array[None]."
-    if shape[:1] == (1,) and fits(declared, shape[1:]):
+    if shape[:1] == (1,) and fits(dims, shape[1:]):
         return "There is one axis too many: use array[0]."
-    if len(shape) == 4 and fits(declared, tuple(shape[axis] for axis in (0, 3, 1, 2))):
+    if len(shape) == 4 and fits(dims, tuple(shape[axis] for axis in (0, 3, 1, 2))):
         return "The channels come first: use array.transpose(0, 3, 1, 2)."
     return ""
 
 
-def _strings(given: str, array: NDArray[Any]) -> NDArray[Any]:
+def _strings(mismatch: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind not in "OUST":
-        raise FeedError(given, advice="Use an array of str with dtype=object.")
+        raise FeedError(mismatch, advice="Use an array of str with dtype=object.")
     strings = np.empty(array.shape, object)
     for place, value in np.ndenumerate(array):
         if not isinstance(value, str | bytes):
-            raise FeedError(f"{given} {value!r:.60} is in it, which is not a str.")
+            raise FeedError(f"{mismatch} {value!r:.60} is in it, which is not a str.")
         strings[place] = plain_text(value)
     return strings
 
@@ -465,10 +465,10 @@ def _array(what: str, value: Any) -> NDArray[Any]:
         if tensor.layout != torch.strided:
             tensor = tensor.to_dense()
         name = str(tensor.dtype).removeprefix("torch.")
-        own = getattr(ml_dtypes, name, None)
-        if own is None:
+        dtype = getattr(ml_dtypes, name, None)
+        if dtype is None:
             return np.asarray(tensor.resolve_conj().resolve_neg().numpy())
         bits = torch.uint8 if tensor.element_size() == 1 else torch.int16
-        return np.asarray(tensor.contiguous().view(bits).numpy().view(own))
+        return np.asarray(tensor.contiguous().view(bits).numpy().view(dtype))
     except (TypeError, RuntimeError, NotImplementedError) as error:
         raise FeedError(f"{what} is given a torch tensor that has no values for numpy: {error}.") from error

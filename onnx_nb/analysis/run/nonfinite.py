@@ -33,12 +33,12 @@ class NonFinite:
     @property
     def message(self) -> str:
         """The node, the counts, and the ranges of its inputs."""
-        found = self.statistics
-        counts = [(found.nan, "NaN"), (found.posinf, "Inf"), (found.neginf, "−Inf")]
+        stats = self.statistics
+        counts = [(stats.nan, "NaN"), (stats.posinf, "Inf"), (stats.neginf, "−Inf")]
         what = " and ".join(f"{count} {kind}" for count, kind in counts if count)
         if not self.node:
-            return f"{quoted(self.name)} is given to the model with {what} of {found.count} values."
-        message = f"{self.node} makes {what} of {found.count} values in {quoted(self.name)}"
+            return f"{quoted(self.name)} is given to the model with {what} of {stats.count} values."
+        message = f"{self.node} makes {what} of {stats.count} values in {quoted(self.name)}"
         if not self.inputs:
             return f"{message}."
         read = []

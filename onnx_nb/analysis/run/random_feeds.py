@@ -94,10 +94,10 @@ def random_feeds(
             message = f"random values for input {quoted(name)} of shape {dimensions_text(shape)} would take"
             advice = "Give it in feeds, or choose smaller sizes by shapes=."
             raise FeedError(f"{message} {bytes_text(8 * elements(shape))}.", advice=advice)
-    found = infer(graph, {name: sizes[name] for name, kind in kinds.items() if kind.HasField("tensor_type")})
+    types = infer(graph, {name: sizes[name] for name, kind in kinds.items() if kind.HasField("tensor_type")})
     try:
         return {
-            name: _random(np.random.default_rng([seed, number]), found, name, kind, sizes[name])
+            name: _random(np.random.default_rng([seed, number]), types, name, kind, sizes[name])
             for number, (name, kind) in enumerate(kinds.items())
         }
     except MemoryError:
@@ -119,35 +119,35 @@ def _fed(graph: Graph) -> dict[str, TypeProto]:
     return {name: kind for name, kind in input_types(graph.model).items() if name not in weights}
 
 
-def _input_shapes(graph: Graph, kinds: Mapping[str, TypeProto], asked: Mapping[str, Any]) -> dict[str, Shape]:
+def _input_shapes(graph: Graph, kinds: Mapping[str, TypeProto], requests: Mapping[str, Any]) -> dict[str, Shape]:
     """Return the shape of each input, or of its elements: as requested, as the weights require, or small."""
-    symbols, given = bound(graph, asked)
+    symbols, overrides = bound(graph, requests)
     inner = {name: unwrapped(kind) for name, kind in kinds.items()}
     shapes = {name: dimensions(kind) for name, kind in inner.items()}
-    named = {dim for shape in shapes.values() for dim in shape or () if isinstance(dim, str)}
-    found = {name: (1,) for name, shape in shapes.items() if shape is None} | given
-    declared = {name: shape for name, shape in shapes.items() if shape is not None and name not in found}
+    dim_names = {dim for shape in shapes.values() for dim in shape or () if isinstance(dim, str)}
+    inputs = {name: (1,) for name, shape in shapes.items() if shape is None} | overrides
+    dims = {name: shape for name, shape in shapes.items() if shape is not None and name not in inputs}
     sizes: dict[str, list[int]] = {}
-    for name, shape in declared.items():
-        known = {} if is_static(shape) else _required_sizes(graph, name, len(shape))
-        for axis, size in known.items():
+    for name, shape in dims.items():
+        axes = {} if is_static(shape) else _required_sizes(graph, name, len(shape))
+        for axis, size in axes.items():
             symbols.setdefault(str(shape[axis]), size)
         dtype = numpy_dtype(inner[name].tensor_type.elem_type)
         is_float = dtype is not None and (dtype.kind == "f" or "float" in dtype.name)
         sizes[name] = [
-            known.get(axis) or _small(str(dim or ""), axis, len(shape), is_float=is_float)
+            axes.get(axis) or _small(str(dim or ""), axis, len(shape), is_float=is_float)
             for axis, dim in enumerate(shape)
         ]
-    for name, shape in declared.items():
+    for name, shape in dims.items():
         for dim, size in zip(shape, sizes[name], strict=True):
-            if isinstance(dim, str) and dim.isidentifier() and not _is_total(dim, named):
+            if isinstance(dim, str) and dim.isidentifier() and not _is_total(dim, dim_names):
                 symbols.setdefault(dim, size)
-    for name, shape in declared.items():
-        found[name] = tuple(
+    for name, shape in dims.items():
+        inputs[name] = tuple(
             _evaluated(dim, symbols) if isinstance(dim, str) else size if dim is None else dim
             for dim, size in zip(shape, sizes[name], strict=True)
         )
-    return found
+    return inputs
 
 
 def _is_total(symbol: str, symbols: Collection[str]) -> bool:
@@ -204,10 +204,10 @@ def _random(random: np.random.Generator, types: Inference, name: str, kind: Type
         message = f"no random values are made for input {quoted(name)}, which is {type_text(kind)}."
         raise FeedError(message, advice="Give it in feeds.")
     # the rules are for numbers
-    allowed = None if dtype.kind == "O" else _allowed_values(types, name, shape)
+    domain = None if dtype.kind == "O" else _allowed_values(types, name, shape)
     is_mask = "mask" in name.lower()
-    if isinstance(allowed, np.ndarray):
-        return allowed.astype(dtype)
+    if isinstance(domain, np.ndarray):
+        return domain.astype(dtype)
     if dtype.kind == "O":
         words = np.empty(shape, object)
         # digits where a Cast reads numbers
@@ -219,14 +219,14 @@ def _random(random: np.random.Generator, types: Inference, name: str, kind: Type
     if dtype.kind == "b":
         return np.ones(shape, dtype) if is_mask else random.integers(0, 2, shape).astype(dtype)
     if dtype.kind in "iu" or dtype.name in ("int2", "uint2", "int4", "uint4"):
-        if allowed is None and is_mask:
+        if domain is None and is_mask:
             return np.ones(shape, dtype)
         largest = int(_iinfo(dtype).max)
         # not 0: an integer division by 0 ends the process
-        low, high = (1, 8) if allowed is None else (int(max(allowed.low, 0)), int(allowed.high))
+        low, high = (1, 8) if domain is None else (int(max(domain.low, 0)), int(domain.high))
         return random.integers(low, max(min(high, largest + 1), low + 1), shape).astype(dtype)
-    if allowed is not None:
-        return np.asarray(random.uniform(allowed.low, allowed.high, shape)).astype(dtype)
+    if domain is not None:
+        return np.asarray(random.uniform(domain.low, domain.high, shape)).astype(dtype)
     if name.endswith("attention_mask"):
         return np.ones(shape, dtype)
     numbers = np.asarray(random.standard_normal(shape))
@@ -236,7 +236,7 @@ def _random(random: np.random.Generator, types: Inference, name: str, kind: Type
     return (np.abs(numbers) if dtype.name == "float8_e8m0fnu" else numbers).astype(dtype)
 
 
-class Range(NamedTuple):
+class Interval(NamedTuple):
     """Numbers from ``low`` (inclusive) to ``high`` (exclusive)."""
 
     low: float
@@ -244,7 +244,7 @@ class Range(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Use:
+class InputUse:
     """A node that reads the values of an input, possibly with a constant added."""
 
     graph: Graph
@@ -252,7 +252,7 @@ class Use:
     index: int
     """Position among the node's inputs."""
     type_of: Callable[[int], ValueType]
-    added: int = 0
+    offset: int = 0
 
     @property
     def op(self) -> tuple[str, str]:
@@ -266,52 +266,52 @@ class Use:
 
     def shape(self, index: int) -> Shape | None:
         """Return the shape of one of the node's inputs, if known."""
-        values, declared = self.graph.node_inputs(self.node), self.graph.declared
+        values, types = self.graph.node_inputs(self.node), self.graph.declared
         if index >= len(values) or values[index] < 0:
             return None
-        found = declared.table.known[int(declared.of_value[values[index]])].shape
-        if not is_static(found):
-            found = self.type_of(int(values[index])).shape
-        return found if is_static(found) else None
+        dims = types.table.known[int(types.of_value[values[index]])].shape
+        if not is_static(dims):
+            dims = self.type_of(int(values[index])).shape
+        return dims if is_static(dims) else None
 
     def attribute(self, name: str, default: Any) -> Any:
         """Return an attribute's value."""
         return attribute(self.graph.nodes[self.node], name, default)
 
 
-def _allowed_values(types: Inference, name: str, shape: Shape) -> Range | Values | None:
+def _allowed_values(types: Inference, name: str, shape: Shape) -> Interval | Values | None:
     """Return the values that an input may have."""
     low, high = -math.inf, math.inf
     for use in _uses(types, types.graph.value(name)):
-        allowed = _asked(_valid, use, shape) if use.index in use.facts.feeds else None
-        if isinstance(allowed, np.ndarray):
-            return allowed
-        if allowed is not None:
-            low, high = max(low, allowed.low - use.added), min(high, allowed.high - use.added)
-    return Range(low, high) if low < high and math.isfinite(high - low) else None
+        domain = _asked(_valid, use, shape) if use.index in use.facts.feeds else None
+        if isinstance(domain, np.ndarray):
+            return domain
+        if domain is not None:
+            low, high = max(low, domain.low - use.offset), min(high, domain.high - use.offset)
+    return Interval(low, high) if low < high and math.isfinite(high - low) else None
 
 
 def _required_sizes(graph: Graph, name: str, rank: int) -> dict[int, int]:
     """Return the axis sizes an input must have to be compatible with the weights it is combined with."""
-    found: dict[int, int] = {}
-    seen, todo = set[int](), [graph.value(name)]
-    while todo and len(seen) < _FOLLOWED:
+    sizes: dict[int, int] = {}
+    visits, todo = set[int](), [graph.value(name)]
+    while todo and len(visits) < _MAX_TENSORS:
         value = todo.pop()
-        seen.add(value)
+        visits.add(value)
         for node in graph.consumers(value).tolist():
-            use = Use(graph, node, 0, graph.type_of)
+            use = InputUse(graph, node, 0, graph.type_of)
             if int(graph.node_inputs(node)[0]) != value:
                 continue
             if "pointwise" in use.facts.traits:
-                todo.extend(made for made in graph.node_outputs(node).tolist() if made >= 0 and made not in seen)
+                todo.extend(out for out in graph.node_outputs(node).tolist() if out >= 0 and out not in visits)
             elif use.facts.fits:
                 axis, size = _asked(_fitting, use, use.shape(use.facts.weights[0]) or ()) or (0, 0)
                 if size and -rank <= axis < rank:
-                    found.setdefault(axis % rank, size)
-    return found
+                    sizes.setdefault(axis % rank, size)
+    return sizes
 
 
-def _asked(rule: Callable[[Use, Shape], _Said], use: Use, shape: Shape) -> _Said | None:
+def _asked(rule: Callable[[InputUse, Shape], _Said], use: InputUse, shape: Shape) -> _Said | None:
     """Return what a rule says of a node; ``None`` if the node is broken."""
     try:
         return rule(use, shape)
@@ -319,35 +319,35 @@ def _asked(rule: Callable[[Use, Shape], _Said], use: Use, shape: Shape) -> _Said
         return None
 
 
-def _uses(types: Inference, value: int) -> Iterator[Use]:
+def _uses(types: Inference, value: int) -> Iterator[InputUse]:
     """Yield the nodes that read the values, unchanged or with a constant added."""
     graph = types.graph
-    seen, todo = set[tuple[int, int]](), [(value, 0)]
-    while todo and len(seen) < _FOLLOWED:
-        value, added = todo.pop()
-        if (value, added) in seen:
+    visits, todo = set[tuple[int, int]](), [(value, 0)]
+    while todo and len(visits) < _MAX_TENSORS:
+        value, offset = todo.pop()
+        if (value, offset) in visits:
             continue
-        seen.add((value, added))
+        visits.add((value, offset))
         for node in graph.consumers(value).tolist():
             for index in np.flatnonzero(graph.node_inputs(node) == value).tolist():
-                use = Use(graph, node, index, types.type_of, added)
+                use = InputUse(graph, node, index, types.type_of, offset)
                 yield use
                 more = _asked(lambda use, _: _added(use, types), use, ())
                 if more is not None:
-                    todo.extend((output, added + more) for output in graph.node_outputs(node).tolist() if output >= 0)
+                    todo.extend((output, offset + more) for output in graph.node_outputs(node).tolist() if output >= 0)
                 elif use.op in (("Loop", ""), ("Scan", "")):
                     # the first two inputs of a Loop are the trip count and the condition
                     for subgraph in graph.bodies(node):
                         inner = graph.subgraphs[subgraph].inputs.tolist()
                         if index < len(inner) and (use.op[0] == "Scan" or index > 1):
-                            todo.append((inner[index], added))
+                            todo.append((inner[index], offset))
 
 
-_FOLLOWED: Final = 2000
+_MAX_TENSORS: Final = 2000
 """Maximum number of tensors to follow."""
 
 
-def _added(use: Use, types: Inference) -> int | None:
+def _added(use: InputUse, types: Inference) -> int | None:
     """Return the number that a node adds to the values it passes on; ``None`` if it computes something else."""
     (op, domain), index = use.op, use.index
     if use.facts.does_move(index):
@@ -360,7 +360,7 @@ def _added(use: Use, types: Inference) -> int | None:
     return None
 
 
-def _fitting(use: Use, weight: Shape) -> tuple[int, int]:
+def _fitting(use: InputUse, weight: Shape) -> tuple[int, int]:
     """Return the axis of the first input that has to fit a weight, and its size; 0 if that is unknown."""
     match use.facts.fits:
         case "conv":
@@ -375,7 +375,7 @@ def _fitting(use: Use, weight: Shape) -> tuple[int, int]:
             return axis, weight[of_weight] if -len(weight) <= of_weight < len(weight) else 0
 
 
-def _valid(use: Use, shape: Shape) -> Range | Values | None:
+def _valid(use: InputUse, shape: Shape) -> Interval | Values | None:
     """Return the values that an operator accepts at an input, in the words of the table of operators."""
     kind, _, place = use.facts.feeds[use.index].partition(":")
     data = use.shape(0)
@@ -384,11 +384,11 @@ def _valid(use: Use, shape: Shape) -> Range | Values | None:
             index, _, axis = place.partition(",")
             sizes, at = use.shape(int(index)) or (), int(axis) if axis else int(use.attribute("axis", 0))
             size, first = sizes[at] if -len(sizes) <= at < len(sizes) else 0, int(kind == "length")
-            return Range(first, size + first) if size > 0 else None
+            return Interval(first, size + first) if size > 0 else None
         case "leading":
             batch = int(use.attribute("batch_dims", 0))
             limit = min((data or ())[batch : batch + (shape[-1] if shape else 1)], default=0)
-            return Range(0, limit) if limit > 0 else None
+            return Interval(0, limit) if limit > 0 else None
         case "target":
             target = np.ones(math.prod(shape), np.int64)
             target[:1] = -1
@@ -400,7 +400,7 @@ def _valid(use: Use, shape: Shape) -> Range | Values | None:
             is_full = data is not None and len(shape) == 1 and len(axes) == shape[0]
             return np.array([data[axis] for axis in axes]) if data is not None and is_full else None
         case "pads":  # reflection cannot pad by more than the axis has
-            return Range(0, 3 if use.attribute("mode", b"constant") == b"constant" else 1)
+            return Interval(0, 3 if use.attribute("mode", b"constant") == b"constant" else 1)
         case numbers:
             low, is_range, high = numbers.partition("..")
-            return Range(float(low), float(high)) if is_range else np.full(shape, float(low))
+            return Interval(float(low), float(high)) if is_range else np.full(shape, float(low))

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Value: TypeAlias = "onnxruntime.OrtValue"
 """A value of onnxruntime; in ``Value | None``, None is an absent optional value."""
 
-_MARKED: Final = bytes([NodeProto.DOMAIN_FIELD_NUMBER << 3 | 2, len(MARK[0])]) + MARK[0].encode()
+_MARK_BYTES: Final = bytes([NodeProto.DOMAIN_FIELD_NUMBER << 3 | 2, len(MARK[0])]) + MARK[0].encode()
 """Bytes that occur in every serialized model with marks: the domain of a node."""
 
 
@@ -92,10 +92,10 @@ def run(
     >>> run(onnx.parser.parse_model(text), {"x": numpy.zeros(2, numpy.float32)}, outputs=["a", "y"])
     {'a': array([-0., -0.], dtype=float32), 'y': array([1., 1.], dtype=float32)}
     """
-    loaded = load(model)
-    feed = one_feed(loaded, feeds)
-    session = create(loaded, optimize=optimize, outputs=outputs, providers=providers)
-    return run_session(session, feed, name=loaded.name)
+    source = load(model)
+    feed = one_feed(source, feeds)
+    session = create(source, optimize=optimize, outputs=outputs, providers=providers)
+    return run_session(session, feed, name=source.name)
 
 
 def one_feed(model: Model, feeds: Any) -> dict[str, Any]:
@@ -127,14 +127,14 @@ def create(
     `check_dimensions` accepted, and declares no sizes that this one does not.
     """
     ort = runtime()
-    loaded = load(model)
-    check_calls(loaded.proto, label_of(loaded))
-    proto, folder, buffers = for_onnxruntime(loaded)
+    source = load(model)
+    check_calls(source.proto, label_of(source))
+    proto, folder, buffers = for_onnxruntime(source)
     if isinstance(outputs, str):
         message = f"outputs is a single name, {quoted(outputs)}, not a list of names."
         raise OnnxNbError(message, advice=f"Write outputs=[{quoted(outputs)}].")
     if outputs is not None:
-        proto = _with_outputs(loaded, proto, list(outputs))
+        proto = _with_outputs(source, proto, list(outputs))
     options = options or ort.SessionOptions()
     # Errors reach the caller as exceptions; onnxruntime would print them, and warnings, as well.
     options.log_severity_level = 4
@@ -167,27 +167,27 @@ def create(
     if unknown:
         message = f"onnxruntime has no {', '.join(map(quoted, unknown))} here."
         raise OnnxNbError(message, advice=f"It has: {', '.join(ort.get_available_providers())}.")
-    data = _serialized(loaded, proto)
+    data = _serialized(source, proto)
     if b"Einsum" in data or b"num_outputs" in data:
-        check_nodes(proto, label_of(loaded))
+        check_nodes(proto, label_of(source))
     if b"Slice" in data and not checked:
-        check_dimensions(Graph.opened(loaded))
-    if _MARKED in data:
-        data = _serialized(loaded, _with_marks(proto))
-    wanted = list(providers or ([] if options.has_providers() else ["CPUExecutionProvider"]))
+        check_dimensions(Graph.opened(source))
+    if _MARK_BYTES in data:
+        data = _serialized(source, _with_marks(proto))
+    provider_names = list(providers or ([] if options.has_providers() else ["CPUExecutionProvider"]))
     try:
         # raised: onnxruntime would print it, and continue without the provider
-        session = ort.InferenceSession(data, options, providers=wanted or None, enable_fallback=False)
+        session = ort.InferenceSession(data, options, providers=provider_names or None, enable_fallback=False)
     except Exception as error:
-        raise _refused(loaded, error) from error
+        raise _refused(source, error) from error
     try:
         _ = [entry.name for entry in (*session.get_inputs(), *session.get_outputs())]
     except UnicodeDecodeError as error:
-        message = f"the name of an input or output of {label_of(loaded)} is not valid UTF-8: {error.object!r:.100}."
+        message = f"the name of an input or output of {label_of(source)} is not valid UTF-8: {error.object!r:.100}."
         raise ModelFileError(message, advice="Rename it in the model.") from error
-    missing = [provider for provider in wanted if provider not in session.get_providers()]
+    missing = [provider for provider in provider_names if provider not in session.get_providers()]
     if missing:
-        message = f"{', '.join(map(quoted, missing))} could not be started, and {loaded.name} would run without."
+        message = f"{', '.join(map(quoted, missing))} could not be started, and {source.name} would run without."
         raise OnnxNbError(message, advice="Are its driver and libraries installed? Or leave it out of providers=.")
     return session
 
@@ -241,8 +241,8 @@ def _make_arena() -> None:
     """Create the arena of this process; it grows by the requested bytes, not to the next power of two."""
     ort = runtime()
     kind = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
-    same_as_requested = 1
-    ort.create_and_register_allocator(kind, ort.OrtArenaCfg(0, same_as_requested, -1, -1))
+    exact_growth = 1
+    ort.create_and_register_allocator(kind, ort.OrtArenaCfg(0, exact_growth, -1, -1))
 
 
 @functools.cache
@@ -322,15 +322,15 @@ def to_array(value: onnxruntime.OrtValue) -> Any:
         return value.numpy()
     shape = value.shape()
     if dtype.isbuiltin == 1 and 0 not in shape:
-        return np.asarray(_Memory(value, tuple(shape), dtype.str))
-    data = np.asarray(_Memory(value, (value.tensor_size_in_bytes(),), "|u1"))
+        return np.asarray(_ValueMemory(value, tuple(shape), dtype.str))
+    data = np.asarray(_ValueMemory(value, (value.tensor_size_in_bytes(),), "|u1"))
     tensor = TensorProto(data_type=data_type, dims=shape)
     array = decoded(data, tensor, "a value of onnxruntime")
     array.flags.writeable = False
     return array
 
 
-class _Memory:
+class _ValueMemory:
     """The memory of a value in numpy's array interface; it keeps the value alive as long as numpy uses it."""
 
     def __init__(self, value: onnxruntime.OrtValue, shape: tuple[int, ...], typestr: str) -> None:
@@ -357,8 +357,8 @@ def _elements(value: onnxruntime.OrtValue, kind: str) -> list[Any]:
     if element is None:
         message = f"onnxruntime cannot convert a value of type {kind} to an array."
         raise OnnxNbError(message, advice="Run the model with only such outputs: then they are Python's own.")
-    found: list[Any] = _opener(element).run(["y"], {"x": value})[0]
-    return found
+    arrays: list[Any] = _opener(element).run(["y"], {"x": value})[0]
+    return arrays
 
 
 @functools.cache
@@ -370,8 +370,8 @@ def _opener(data_type: int) -> onnxruntime.InferenceSession:
 
 def _tiny(nodes: Sequence[NodeProto], inputs: Mapping[str, TypeProto], **options: Any) -> onnxruntime.InferenceSession:
     """Return a session of a few nodes that compute "y"."""
-    given = [helper.make_value_info(name, proto) for name, proto in inputs.items()]
-    graph = helper.make_graph(nodes, "value", given, [ValueInfoProto(name="y")])
+    infos = [helper.make_value_info(name, proto) for name, proto in inputs.items()]
+    graph = helper.make_graph(nodes, "value", infos, [ValueInfoProto(name="y")])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return create(proto, optimize=False, threads=1, **options)
 
@@ -421,18 +421,18 @@ def _without_notes(source: ModelProto) -> ModelProto:
 
 def _with_outputs(model: Model, source: ModelProto, names: list[str]) -> ModelProto:
     graph = source.graph
-    made = {name for node in graph.node for name in node.output}
-    known = made.union((value.name for value in graph.input), model.initializers)
+    outputs = {name for node in graph.node for name in node.output}
+    tensors = outputs.union((value.name for value in graph.input), model.initializers)
     for name in names:
-        if name not in known or not name:
+        if name not in tensors or not name:
             Graph.of(model).value(name)  # raises, unless it is in a body
             message = f"tensor {quoted(name)} is not in the main graph of {model.name}."
             raise OnnxNbError(message, advice="Tensors inside If, Loop and Scan bodies cannot be outputs.")
-    declared = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
+    infos = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
     proto = copy.deepcopy(source)
     del proto.graph.output[:]
     # onnxruntime infers the type of an output that declares none.
-    proto.graph.output.extend(declared.get(name) or ValueInfoProto(name=name) for name in dict.fromkeys(names))
+    proto.graph.output.extend(infos.get(name) or ValueInfoProto(name=name) for name in dict.fromkeys(names))
     return proto
 
 
@@ -482,8 +482,8 @@ def parsed_type(text: str) -> TypeProto:
 @functools.cache
 def element_type(text: str) -> int | None:
     """Return the element type of a tensor, or of the tensors in a sequence or optional; ``None`` for other types."""
-    found = re.fullmatch(r"(?:optional\(|seq\()*tensor\((\w+)\)+", text)
-    return None if found is None else dict(TensorProto.DataType.items()).get(found[1].upper())
+    match = re.fullmatch(r"(?:optional\(|seq\()*tensor\((\w+)\)+", text)
+    return None if match is None else dict(TensorProto.DataType.items()).get(match[1].upper())
 
 
 def _data_type(name: str) -> int:
@@ -504,8 +504,8 @@ def for_onnxruntime(model: Model) -> tuple[ModelProto, Path | None, dict[str, ND
     main_count = sum(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer)
     inner = extents[main_count:]
     while True:
-        used = {each.get("location", ""): extent for each, extent in zip(entries, extents, strict=True)}
-        inside = all(storage.is_inside(location, extent.source) for location, extent in used.items())
+        files = {ref.get("location", ""): extent for ref, extent in zip(entries, extents, strict=True)}
+        inside = all(storage.is_inside(location, extent.source) for location, extent in files.items())
         # In bodies of If, Loop and Scan onnxruntime rejects files that are links; buffers serve only the main graph.
         if not inner or (inside and not any(isinstance(e.source, File) and e.source.is_linked for e in inner)):
             break
@@ -513,38 +513,38 @@ def for_onnxruntime(model: Model) -> tuple[ModelProto, Path | None, dict[str, ND
         for tensor, extent in list(zip(external(proto), extents, strict=True))[main_count:]:
             embed(tensor, extent)
         entries, extents, inner = entries[:main_count], extents[:main_count], []
-    if not all(KNOWN_KEYS.issuperset(each) for each in entries):
+    if not all(KNOWN_KEYS.issuperset(ref) for ref in entries):
         proto = copy.deepcopy(proto)
         for tensor in external(proto):  # with other keys onnxruntime would reject the model
-            known = [entry for entry in tensor.external_data if plain_text(entry.key) in KNOWN_KEYS]
+            pairs = [entry for entry in tensor.external_data if plain_text(entry.key) in KNOWN_KEYS]
             del tensor.external_data[:]
-            tensor.external_data.extend(known)
-    buffers = {} if inside else {at: e.source.array(0, e.source.nbytes, e.what) for at, e in used.items()}
+            tensor.external_data.extend(pairs)
+    buffers = {} if inside else {at: e.source.array(0, e.source.nbytes, e.what) for at, e in files.items()}
     return proto, storage.folder, buffers
 
 
 # --- the casts that onnxruntime adds for float16 ----------------------------------------------------------------------
 
-_ADDED: Final = "InsertedPrecisionFreeCast_"
+_CAST_PREFIX: Final = "InsertedPrecisionFreeCast_"
 """Prefix of the name of a value's float32 copy in onnxruntime."""
 
 
 def with_explicit_casts(
-    graph: Graph, wanted: Collection[int], providers: Sequence[str] | None = None
+    graph: Graph, values: Collection[int], providers: Sequence[str] | None = None
 ) -> tuple[Graph, dict[int, int]]:
     """Return the graph with onnxruntime's casts as nodes, and the original of each of its values.
 
     If the model needs no casts, or a wanted value would be missing, return the graph itself with the wanted values.
     """
-    model, unchanged = graph.model, (graph, {value: value for value in wanted})
+    model, identity = graph.model, (graph, {value: value for value in values})
     if not _has_float16(graph):
-        return unchanged
+        return identity
     with working_folder() as folder:
         path = folder / "casts.onnx"
         try:
             create(_without_weights(model), optimize=False, providers=providers, transient=True, written_to=path)
         except OnnxNbError:
-            return unchanged  # running it in windows finds the node that fails
+            return identity  # running it in windows finds the node that fails
         proto = onnx.load(path)
     source, target = model.proto.graph, proto.graph
     target.output.clear()
@@ -554,7 +554,7 @@ def with_explicit_casts(
     there = {tensor.name for tensor in target.initializer}
     target.initializer.extend(tensor for tensor in source.initializer if tensor.name not in there)
     cast = Graph.of(with_proto(model, proto))
-    places, cast_places = (zip(each.value_subgraph.tolist(), each.value_names, strict=True) for each in (graph, cast))
+    places, cast_places = (zip(g.value_subgraph.tolist(), g.value_names, strict=True) for g in (graph, cast))
     number = {place: value for value, place in enumerate(places)}
     # the subgraphs of inlined functions are in between
     same_subgraphs = [place.attribute for place in graph.subgraphs] == [place.attribute for place in cast.subgraphs]
@@ -564,7 +564,7 @@ def with_explicit_casts(
         if place in number and (same_subgraphs or place[0] == 0)
     }
     # without those in functions with subgraphs, their nodes round one by one
-    return (cast, original) if set(wanted) <= set(original.values()) else unchanged
+    return (cast, original) if set(values) <= set(original.values()) else identity
 
 
 def original_nodes(graph: Graph, cast: Graph) -> dict[int, int]:
@@ -575,13 +575,13 @@ def original_nodes(graph: Graph, cast: Graph) -> dict[int, int]:
         for value in graph.node_outputs(node).tolist()
         if value >= 0
     }
-    found = {}
+    nodes = {}
     for node in range(cast.main_count):
         for value in cast.node_outputs(node).tolist():
-            name = cast.value_names[value].removeprefix(_ADDED) if value >= 0 else ""
+            name = cast.value_names[value].removeprefix(_CAST_PREFIX) if value >= 0 else ""
             if name in maker:
-                found[node] = maker[name]
-    return found
+                nodes[node] = maker[name]
+    return nodes
 
 
 def _without_weights(model: Model) -> Model:
@@ -590,16 +590,16 @@ def _without_weights(model: Model) -> Model:
     proto = copy.deepcopy(source)
     graph = proto.graph
     graph.initializer.clear()
-    given = {info.name for info in source.graph.input}
+    inputs = {info.name for info in source.graph.input}
     for tensor in source.graph.initializer:
         if tensor.data_location != TensorProto.EXTERNAL:
             graph.initializer.append(tensor)
-        elif tensor.name not in given:
+        elif tensor.name not in inputs:
             kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
             graph.input.add(name=tensor.name, type=kind)
     graph.output.clear()
-    made = dict.fromkeys(name for node in source.graph.node for name in node.output if name)
-    graph.output.extend(ValueInfoProto(name=name) for name in made if isinstance(name, str))  # bytes are not UTF-8
+    outputs = dict.fromkeys(name for node in source.graph.node for name in node.output if name)
+    graph.output.extend(ValueInfoProto(name=name) for name in outputs if isinstance(name, str))  # bytes are not UTF-8
     return with_proto(model, proto)
 
 
@@ -609,9 +609,9 @@ _TYPE_ATTRIBUTES: Final = frozenset(("to", "dtype", "output_dtype", "output_data
 
 def _has_float16(graph: Graph) -> bool:
     proto, half = graph.model.proto, TensorProto.FLOAT16
-    given = (info.type.tensor_type.elem_type for info in proto.graph.input)
+    inputs = (info.type.tensor_type.elem_type for info in proto.graph.input)
     weights = (tensor.data_type for place in graph.subgraphs for tensor in place.graph.initializer)
-    if half in given or half in weights:
+    if half in inputs or half in weights:
         return True
     definitions = (schema(op, domain, graph.opsets.get(domain, 0)) for op, domain in graph.operators)
     attributes = (_TYPE_ATTRIBUTES if definition is None else definition.attributes for definition in definitions)

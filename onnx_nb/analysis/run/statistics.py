@@ -25,7 +25,7 @@ FINE: Final = 2048
 
 _CHUNK: Final = 1 << 16
 """Values processed at a time: their float64 copies stay in a core's own cache."""
-_REPORTED: Final = 32
+_REPORT_CHUNKS: Final = 32
 """Chunks between two progress reports."""
 _WAITING: Final = 1 << 20
 """Values whose bins are counted together: each count has a high fixed cost."""
@@ -201,11 +201,11 @@ class Statistics:
     def merge(self, other: Statistics) -> Statistics:
         """Return the statistics of the values of both; merging the same parts in the same order is bit-identical."""
         if not self.finite or not other.finite:
-            known = self if self.finite else other
-            low, high, mean, std = known.min, known.max, known.mean, known.std
+            values = self if self.finite else other
+            low, high, mean, std = values.min, values.max, values.mean, values.std
         else:
             low, high = min(self.min, other.min), max(self.max, other.max)
-            _, mean, std = _Moments.together([_Moments(each.finite, each.mean, each.std) for each in (self, other)])
+            _, mean, std = _Moments.together([_Moments(side.finite, side.mean, side.std) for side in (self, other)])
         count, nan, posinf, neginf, zeros = (
             getattr(self, name) + getattr(other, name) for name in ("count", "nan", "posinf", "neginf", "zeros")
         )
@@ -219,8 +219,8 @@ class Statistics:
             return NotImplemented
         # NaN means "no finite value", and equals itself here
         return all(
-            mine == yours or (mine != mine and yours != yours)  # noqa: PLR0124 (true of NaN only)
-            for mine, yours in ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+            left == right or (left != left and right != right)  # noqa: PLR0124 (true of NaN only)
+            for left, right in ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
         )
 
     def __hash__(self) -> int:
@@ -252,10 +252,10 @@ class Ranges(Statistics):
         """Compute all of an array."""
         array = np.asarray(array)
         plain = Statistics.of(array, progress=progress)
-        known = {each.name: getattr(plain, each.name) for each in fields(plain)}
+        values = {field.name: getattr(plain, field.name) for field in fields(plain)}
         kind = _computable(array.dtype)
         if kind is None or kind.kind == "c" or not plain.finite:
-            return cls(**known)
+            return cls(**values)
         lows: tuple[float, ...] = ()
         highs: tuple[float, ...] = ()
         if array.ndim:
@@ -265,14 +265,14 @@ class Ranges(Statistics):
                 rows = np.where(np.isfinite(rows), rows, np.nan)
             # these ignore NaN
             lows, highs = (tuple(map(float, ufunc.reduce(rows, axis=1))) for ufunc in (np.fmin, np.fmax))
-        return cls(**known, fine=_fine(array, kind, plain.min, plain.max), lows=lows, highs=highs)
+        return cls(**values, fine=_fine(array, kind, plain.min, plain.max), lows=lows, highs=highs)
 
     def merge(self, other: Statistics) -> Ranges:
         """Return those of the values of both."""
         plain = super().merge(other)
-        known = {each.name: getattr(plain, each.name) for each in fields(Statistics)}
+        values = {field.name: getattr(plain, field.name) for field in fields(Statistics)}
         if not isinstance(other, Ranges):
-            return Ranges(**known)
+            return Ranges(**values)
         both = self if not other.count else other if not self.count else None
         if both is None:
             alike = len(self.lows) == len(other.lows)
@@ -280,7 +280,7 @@ class Ranges(Statistics):
             highs = tuple(map(float, np.fmax(self.highs, other.highs))) if alike else ()
         else:
             lows, highs = both.lows, both.highs
-        return Ranges(**known, fine=self.fine.merge(other.fine, FINE), lows=lows, highs=highs)
+        return Ranges(**values, fine=self.fine.merge(other.fine, FINE), lows=lows, highs=highs)
 
     __or__ = merge
 
@@ -324,12 +324,12 @@ class _Moments(NamedTuple):
         total, first = sum(part.size for part in parts), parts[0].mean
         # scaling by a power of two is exact; no difference of two means overflows
         exponent = math.frexp(max(max(abs(part.mean), part.std) for part in parts))[1] + 1
-        scaled = [
+        terms = [
             (size / total, math.ldexp(mean, -exponent) - math.ldexp(first, -exponent), math.ldexp(std, -exponent))
             for size, mean, std in parts
         ]
-        shift = math.fsum(share * delta for share, delta, _ in scaled)
-        variance = math.fsum(share * (std * std + (delta - shift) ** 2) for share, delta, std in scaled)
+        shift = math.fsum(share * delta for share, delta, _ in terms)
+        variance = math.fsum(share * (std * std + (delta - shift) ** 2) for share, delta, std in terms)
         mean = math.ldexp(math.ldexp(first, -exponent) + shift, exponent)
         return cls(total, mean, math.ldexp(math.sqrt(variance), exponent))
 
@@ -356,7 +356,7 @@ def _statistics(array: NDArray[Any], kind: np.dtype[Any], progress: Callable[[fl
     tally = Tally(array.size, scratch)
     parts: list[_Moments] = []
     for number, piece in enumerate(_pieces(array)):
-        if progress is not None and number % _REPORTED == 0:
+        if progress is not None and number % _REPORT_CHUNKS == 0:
             progress(min(1.0, number * _CHUNK / array.size))
         chunk = piece.astype(kind, copy=False)
         if kind.kind == "c":
@@ -531,37 +531,37 @@ class _Bins:
     def _places(self, chunk: NDArray[Any]) -> NDArray[Any]:
         """Return the bin of each value, minus the base; every step is exact."""
         if chunk.dtype.kind != "f":
-            shifted = chunk >> chunk.dtype.type(self.exponent) if self.exponent else chunk
+            quotients = chunk >> chunk.dtype.type(self.exponent) if self.exponent else chunk
             # unsigned numbers beyond int64 wrap around and back
-            places: NDArray[np.intp] = shifted.astype(np.intp) - self.base
+            places: NDArray[np.intp] = quotients.astype(np.intp) - self.base
             return places
         if chunk.dtype == np.float32 and self.exact_in_float32:
             factor = np.float32(math.ldexp(1, -self.exponent))
-            scaled: NDArray[Any] = np.multiply(chunk, factor, out=self.scaled[: chunk.size])
+            positions: NDArray[Any] = np.multiply(chunk, factor, out=self.scaled[: chunk.size])
         else:
-            scaled = chunk.astype(np.float64)
+            positions = chunk.astype(np.float64)
             if abs(self.exponent) <= 1022:
-                scaled *= math.ldexp(1, -self.exponent)
+                positions *= math.ldexp(1, -self.exponent)
             else:
-                np.ldexp(scaled, -self.exponent, out=scaled)
+                np.ldexp(positions, -self.exponent, out=positions)
         if self.first:  # otherwise none is negative, and the cast truncates
-            np.floor(scaled, out=scaled)
+            np.floor(positions, out=positions)
         if self.base:
-            scaled -= scaled.dtype.type(self.base)
-        return scaled
+            positions -= positions.dtype.type(self.base)
+        return positions
 
     def histogram(self) -> Histogram:
         self._count()
         counts = np.roll(self.counts, -self.first) if self.signed else self.counts.copy()
         if self.may_vanish and self.negative:
-            vanished = self.negative - int(counts[: -self.first].sum())
-            if vanished:
-                counts[-self.first] -= vanished
-                counts[-self.first - 1] += vanished
-        filled = np.flatnonzero(counts)
-        if not len(filled):
+            underflow = self.negative - int(counts[: -self.first].sum())
+            if underflow:
+                counts[-self.first] -= underflow
+                counts[-self.first - 1] += underflow
+        bins = np.flatnonzero(counts)
+        if not len(bins):
             return EMPTY
-        return Histogram(self.exponent, self.first + int(filled[0]), counts[filled[0] : filled[-1] + 1].copy())
+        return Histogram(self.exponent, self.first + int(bins[0]), counts[bins[0] : bins[-1] + 1].copy())
 
 
 def _floor(value: Number, exponent: int) -> int:

@@ -62,7 +62,7 @@ class Job(NamedTuple):
     """Everything that a process needs to run feeds; value numbers are the same in every process."""
 
     model: Model
-    wanted: tuple[int, ...]
+    values: tuple[int, ...]
     keep: frozenset[int] | Predicate | None
     stop_at: Predicate | None
     memory_limit: int
@@ -74,7 +74,7 @@ class Job(NamedTuple):
     def windows(self, *, reuse: bool) -> Windows:
         """Return the windows that run the model."""
         graph, limit = Graph.of(self.model), self.memory_limit
-        return Windows(graph, self.wanted, memory_limit=limit, providers=self.providers, single=self.times, reuse=reuse)
+        return Windows(graph, self.values, memory_limit=limit, providers=self.providers, single=self.times, reuse=reuse)
 
 
 @dataclass(eq=False)
@@ -103,9 +103,9 @@ class Partial:
                 self.records[value].merge(record)
             else:
                 self.records[value] = record
-        for value, found in later.arrays.items():
+        for value, entries in later.arrays.items():
             arrays = self.arrays.setdefault(value, {})
-            arrays.update(((self.feeds + feed, *index), array) for (feed, *index), array in found.items())
+            arrays.update(((self.feeds + feed, *index), array) for (feed, *index), array in entries.items())
         self.seconds = self.seconds + later.seconds
         self.nbytes = np.maximum(self.nbytes, later.nbytes)
         self.windows = max(self.windows, later.windows)
@@ -118,11 +118,11 @@ def run_feed(
 ) -> Partial:
     """Run one feed and record its values."""
     with statistics_pool() as pool:
-        recorder = _Recorder(job, windows, store, pool, report)
+        recorder = _ValueRecorder(job, windows, store, pool, report)
         with contextlib.suppress(_Stopped):
             windows.run(feed, recorder)
         recorder.settle()
-    return recorder.found
+    return recorder.partial
 
 
 def statistics_pool() -> concurrent.futures.Executor:
@@ -176,8 +176,8 @@ class Record:
 
     def merge(self, other: Record) -> None:
         """Add the statistics of another feed."""
-        mine, theirs = self.settled(), other.settled()
-        self._statistics = theirs if mine is None else mine if theirs is None else mine.merge(theirs)
+        left, right = self.settled(), other.settled()
+        self._statistics = right if left is None else left if right is None else left.merge(right)
         self.nbytes = max(self.nbytes, other.nbytes)
 
     def settled(self) -> Statistics | None:
@@ -196,7 +196,7 @@ class _Stopped(Exception):  # noqa: N818 (not an error)
     pass
 
 
-class _Recorder(Sink):
+class _ValueRecorder(Sink):
     """The sink of one feed."""
 
     def __init__(
@@ -204,28 +204,28 @@ class _Recorder(Sink):
     ) -> None:
         super().__init__()
         count = windows.graph.main_count
-        self.found = Partial(windows.runs, np.zeros(count), np.zeros(count, np.int64))
+        self.partial = Partial(windows.runs, np.zeros(count), np.zeros(count, np.int64))
         self._names = windows.graph.value_names
         self._job, self._store, self._pool, self._report = job, store, pool, report
         self._waiting: list[tuple[Record, int]] = []
 
-    def before(self, nodes: Sequence[int], done: float) -> None:
+    def before(self, nodes: Sequence[int], share: float) -> None:
         if self._report is not None:
-            self._report(nodes, done)
+            self._report(nodes, share)
 
     def ran(self, nodes: Sequence[int], seconds: float, nbytes: Sequence[int]) -> None:
-        self.found.windows += 1
-        if nodes[0] < len(self.found.seconds):  # those of subgraphs count with their owner
-            self.found.seconds[list(nodes)] = seconds / len(nodes)
-            self.found.nbytes[list(nodes)] = nbytes
+        self.partial.windows += 1
+        if nodes[0] < len(self.partial.seconds):  # those of subgraphs count with their owner
+            self.partial.seconds[list(nodes)] = seconds / len(nodes)
+            self.partial.nbytes[list(nodes)] = nbytes
 
-    def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
-        dtype, content = contents(found)
+    def record(self, value: int, ort_value: Value | None, index: tuple[int, ...]) -> None:
+        dtype, content = contents(ort_value)
         arrays = [content] if isinstance(content, np.ndarray) else content or []
-        record = self.found.records.get(value)
+        record = self.partial.records.get(value)
         if record is None:
             shape = content.shape if isinstance(content, np.ndarray) else None
-            record = self.found.records[value] = Record(dtype, shape, sum(array.nbytes for array in arrays))
+            record = self.partial.records[value] = Record(dtype, shape, sum(array.nbytes for array in arrays))
         for array in arrays:
             record.add(array, self._pool, Ranges.of if self._job.ranges else Statistics.of)
             if array.nbytes > SMALL:
@@ -234,13 +234,13 @@ class _Recorder(Sink):
             return
         keep, stop_at = self._job.keep, self._job.stop_at
         if keep is None or any(number >= ITERATIONS_KEPT for number in index):
-            kept = False
+            is_kept = False
         else:
-            kept = keep(self._names[value], content) if callable(keep) else value in keep
-        if kept:
-            self.found.arrays.setdefault(value, {})[0, *index] = self._store.put(content)
+            is_kept = keep(self._names[value], content) if callable(keep) else value in keep
+        if is_kept:
+            self.partial.arrays.setdefault(value, {})[0, *index] = self._store.put(content)
         if stop_at is not None and stop_at(self._names[value], content):
-            self.found.stopped = value
+            self.partial.stopped = value
             raise _Stopped
 
     def held(self) -> int:
@@ -258,7 +258,7 @@ class _Recorder(Sink):
             record.settled()
 
 
-_SHARED: Final = frozenset(range(1, 14)) - {TensorProto.STRING}
+_COMMON_TYPES: Final = frozenset(range(1, 14)) - {TensorProto.STRING}
 """Element types that numpy and onnxruntime have in common."""
 
 
@@ -266,25 +266,25 @@ ABSENT: Final = "optional"
 """Type of a value that an optional lacks."""
 
 
-def contents(found: Value | None) -> tuple[str, NDArray[Any] | list[NDArray[Any]] | None]:
+def contents(ort_value: Value | None) -> tuple[str, NDArray[Any] | list[NDArray[Any]] | None]:
     """Return the type and the array (or arrays of a sequence) of a value, without copying where possible."""
-    if found is None:
+    if ort_value is None:
         return ABSENT, None
-    if found.is_tensor():
-        data_type = found.element_type()
-        if len(found.shape()) > RANK:
+    if ort_value.is_tensor():
+        data_type = ort_value.element_type()
+        if len(ort_value.shape()) > RANK:
             return dtype_name(data_type), None  # numpy has no such arrays
-        if data_type in _SHARED:
-            array = found.numpy()  # same as sessions.to_array, in a tenth of the time
+        if data_type in _COMMON_TYPES:
+            array = ort_value.numpy()  # same as sessions.to_array, in a tenth of the time
             array.flags.writeable = False
         else:
-            array = sessions.to_array(found)
+            array = sessions.to_array(ort_value)
         return dtype_name(data_type), array
-    kind = found.data_type()
+    kind = ort_value.data_type()
     element = sessions.element_type(kind)
     if element is None:
         return kind, None  # a map, which onnxruntime does not convert to an array
-    arrays: list[NDArray[Any]] = [np.asarray(array) for array in sessions.to_array(found)]
+    arrays: list[NDArray[Any]] = [np.asarray(array) for array in sessions.to_array(ort_value)]
     return f"seq({dtype_name(element)})", arrays
 
 
@@ -351,34 +351,34 @@ class Store:
             self._removal()
 
 
-def unspilled(found: Any) -> Any:
+def unspilled(content: Any) -> Any:
     """Return the array or arrays that `Store.put` was given."""
-    if isinstance(found, list):
-        return [unspilled(item) for item in found]
-    if not isinstance(found, Spilled):
-        return found
+    if isinstance(content, list):
+        return [unspilled(item) for item in content]
+    if not isinstance(content, Spilled):
+        return content
     try:
-        array: NDArray[Any] = np.load(found.path, mmap_mode="r")
+        array: NDArray[Any] = np.load(content.path, mmap_mode="r")
     except FileNotFoundError:
         raise CaptureError("the array was kept in a file that is gone.", advice="Do not close the capture.") from None
-    return array if found.dtype is None else array.view(found.dtype)
+    return array if content.dtype is None else array.view(content.dtype)
 
 
 def available_memory() -> int:
     """Return the bytes of memory that this process can still take."""
-    found = []
+    limits = []
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+        limits += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
         limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
-        used = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii").strip()
-        found += [max(int(limit) - int(used), 1 << 28)] if limit.isdigit() else []
+        usage = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii").strip()
+        limits += [max(int(limit) - int(usage), 1 << 28)] if limit.isdigit() else []
     except OSError:  # another system, or no control group: use the values found
         pass
-    return min(found, default=4 << 30)
+    return min(limits, default=4 << 30)
 
 
-_SUBMITTED: Final = 16
+_MAX_FEEDS: Final = 16
 """Maximum number of feeds submitted in advance: a dataset may be larger than memory."""
 
 
@@ -393,7 +393,7 @@ def spread(
         for feed in itertools.chain(feeds, [None]):
             if feed is not None:
                 waiting.append(executor.submit(work, token, payload, feed))
-            while waiting and (feed is None or len(waiting) >= _SUBMITTED):
+            while waiting and (feed is None or len(waiting) >= _MAX_FEEDS):
                 yield pickle.loads(waiting.pop(0).result())  # noqa: S301 (our own)
                 number += 1
     except Exception as error:
@@ -451,8 +451,8 @@ def run_in_turn(job: Job, feeds: Iterator[dict[str, Any]], store: Store, work: C
     work.finished()
 
 
-def _report(job: Job, work: CountedWork, number: int, nodes: Sequence[int], done: float) -> None:
-    work.reached(number + done, Graph.of(job.model).node_labels(nodes))
+def _report(job: Job, work: CountedWork, number: int, nodes: Sequence[int], share: float) -> None:
+    work.reached(number + share, Graph.of(job.model).node_labels(nodes))
 
 
 # --- in processes of an executor --------------------------------------------------------------------------------------
@@ -463,8 +463,8 @@ def run_in_executor(
 ) -> Generator[Partial]:
     """Submit feeds to an executor; yield their results in the order of the feeds."""
     for number, partial in enumerate(spread(executor, _run_remote, _pickled(job), feeds), 1):
-        for found in partial.arrays.values():
-            found.update((index, store.put(array)) for index, array in found.items())
+        for arrays in partial.arrays.values():
+            arrays.update((index, store.put(array)) for index, array in arrays.items())
         yield partial
         work.reached(number, f"{count_text(number, 'feed')} done")
     work.finished()
@@ -476,8 +476,8 @@ def _run_remote(token: str, payload: bytes, feed: Mapping[str, Any]) -> bytes:
     store = Store(job.memory_limit)
     try:
         partial = run_feed(job, windows, feed, store)
-        for found in partial.arrays.values():
-            found.update((index, unspilled(array)) for index, array in found.items())
+        for arrays in partial.arrays.values():
+            arrays.update((index, unspilled(array)) for index, array in arrays.items())
         return pickle.dumps(partial)  # here, while the files of spilled arrays exist
     finally:
         store.close()
@@ -510,8 +510,8 @@ def run_in_subprocess(job: Job, feeds: Iterator[dict[str, Any]], store: Store, w
                     raise _death(Graph.of(job.model), nodes, process.wait(), output)
                 if isinstance(reply, BaseException):
                     raise reply
-                done, *nodes = reply
-                _report(job, work, number, nodes, done)
+                share, *nodes = reply
+                _report(job, work, number, nodes, share)
             yield reply
     work.finished()
 
@@ -567,8 +567,8 @@ def serve() -> None:
     threading.Thread(target=_listen, args=(stdin, requests), daemon=True).start()
     payload, arrays = requests.get()
 
-    def report(nodes: Sequence[int], done: float) -> None:
-        _send(replies, [done, *nodes])
+    def report(nodes: Sequence[int], share: float) -> None:
+        _send(replies, [share, *nodes])
 
     while True:
         number, feed = requests.get()

@@ -52,12 +52,12 @@ class Sink:
         self.graph = graph
         self.progress = progress
 
-    def before(self, nodes: Sequence[int], done: float) -> None:
+    def before(self, nodes: Sequence[int], share: float) -> None:
         """Receive the nodes that run next, and the fraction of the main graph's nodes (0 … 1) that has run."""
         if self.progress is not None and self.graph is not None:
-            self.progress(done, self.graph.node_labels(nodes))
+            self.progress(share, self.graph.node_labels(nodes))
 
-    def record(self, value: int, found: Value | None, index: tuple[int, ...]) -> None:
+    def record(self, value: int, ort_value: Value | None, index: tuple[int, ...]) -> None:
         """Receive a wanted value; ``index`` holds the iterations of the subgraphs around it."""
         raise NotImplementedError
 
@@ -75,7 +75,7 @@ class Windows:
     def __init__(
         self,
         graph: Graph,
-        wanted: Collection[int],
+        values: Collection[int],
         *,
         memory_limit: int,
         providers: Sequence[str] | None = None,
@@ -83,16 +83,16 @@ class Windows:
         reuse: bool = False,
     ) -> None:
         self.graph = graph
-        self.wanted = wanted = frozenset(wanted)
+        self.values = values = frozenset(values)
         self.memory_limit = memory_limit
         # the arena reuses memory of dropped values, and may hold blocks that fit no other value
         self._shares_memory = memory_limit >= 32 * WINDOW_BYTES
         self._single, self._reuse = single, reuse
         self._reused_bytes = 0
-        self._maker = _SessionMaker(graph, self.wanted, providers)
-        self._opened = opened = _opened(graph, wanted)
+        self._maker = _SessionMaker(graph, self.values, providers)
+        self._opened = bodies = _opened(graph, values)
         # without self: sessions end with the last reference, since a forked process hangs if it collects one
-        self._order = functools.cache(lambda subgraph: _execution_order(graph, subgraph, wanted, opened))
+        self._order = functools.cache(lambda subgraph: _execution_order(graph, subgraph, values, bodies))
         self._sessions: dict[tuple[int, int, int], _WindowSession] = {}
         self._ends: dict[tuple[int, int], int] = {}
         """Ends of windows in subgraphs, by subgraph and start: each iteration uses the same sessions."""
@@ -127,20 +127,20 @@ class Windows:
             If onnxruntime rejects or fails on a node; the message names the node.
         """
         graph, types = self.graph, input_types(self.graph.model)
-        given: dict[int, Value | None] = {}
+        inputs: dict[int, Value | None] = {}
         for name, array in feed.items():
             # the element type of an empty sequence
             data_type = unwrapped(types[name]).tensor_type.elem_type or TensorProto.FLOAT
-            given[graph.value(name)] = None if array is None else sessions.to_value(array, data_type=data_type)
-        for value, found in given.items():
-            if value in self.wanted:
-                sink.record(value, found, ())
-        for value in sorted(self.wanted):
+            inputs[graph.value(name)] = None if array is None else sessions.to_value(array, data_type=data_type)
+        for value, ort_value in inputs.items():
+            if value in self.values:
+                sink.record(value, ort_value, ())
+        for value in sorted(self.values):
             # a weight that may be overridden is wanted only where it is overridden
-            if graph.value_kind[value] == INITIALIZER and not (value in given or value in self._maker.overridable):
+            if graph.value_kind[value] == INITIALIZER and not (value in inputs or value in self._maker.overridable):
                 sink.record(value, self._maker.constant(value), ())
         try:
-            yield from self._steps(self._order(0), given, {}, _RunState(graph, feed, sink), ())
+            yield from self._steps(self._order(0), inputs, {}, _RunState(graph, feed, sink), ())
         finally:
             if self._shares_memory:
                 sessions.release_arena()
@@ -150,14 +150,14 @@ class Windows:
     def _steps(
         self,
         order: _ExecutionOrder,
-        given: Mapping[int, Value | None],
+        inputs: Mapping[int, Value | None],
         outer: MutableMapping[int, Value | None],
         state: _RunState,
         index: tuple[int, ...],
     ) -> Generator[float, None, MutableMapping[int, Value | None]]:
         """Run a subgraph, a window for each step; return the values alive at its end: its outputs."""
         is_main, total = order.subgraph == 0, len(order.nodes)
-        alive = {value: found for value, found in given.items() if value in order.last_reader}
+        alive = {value: ort_value for value, ort_value in inputs.items() if value in order.last_reader}
         scope = ChainMap(alive, outer) if outer else alive
         state.alive += sum(map(_nbytes, alive.values()))
         bytes_at_entry = state.alive
@@ -171,7 +171,7 @@ class Windows:
                 state.done = start / total
             state.sink.before(nodes, state.done)
             try:
-                made, seconds = self._run_window(order, start, stop, scope)
+                outputs, seconds = self._run_window(order, start, stop, scope)
             except ExternalDataError:
                 raise
             except OnnxNbError as error:
@@ -180,7 +180,7 @@ class Windows:
                 most, plan = len(nodes) // 2, []  # find the failing node by bisection
                 continue
             ends.append(stop)
-            sizes = {value: _nbytes(found) for value, found in made.items()}
+            sizes = {value: _nbytes(ort_value) for value, ort_value in outputs.items()}
             nbytes = sum(sizes.values())
             state.nodes, state.typical, state.largest = len(nodes), nbytes / len(nodes), max(state.largest, nbytes)
             state.sink.ran(nodes, seconds, [sum(sizes.get(v, 0) for v in order.makes[node]) for node in nodes])
@@ -188,13 +188,13 @@ class Windows:
                 if node in self._opened:
                     self._run_subgraphs(node, scope, state, index)
                 for value in order.makes[node]:
-                    if value in self.wanted:
-                        state.sink.record(value, made[value], index)
+                    if value in self.values:
+                        state.sink.record(value, outputs[value], index)
             for value, size in sizes.items():
                 if self._maker.is_needed_after(order, stop, value):
-                    alive[value] = made[value]
+                    alive[value] = outputs[value]
                     state.alive += size
-            del made  # from here on only `alive` may hold a value
+            del outputs  # from here on only `alive` may hold a value
             for value in {v for node in nodes for v in order.reads[node] if order.last_reader[v] < stop and v in alive}:
                 state.alive -= _nbytes(alive.pop(value))
             state.held = state.sink.held()
@@ -251,32 +251,32 @@ class Windows:
         """Run a window; return the values that it produced, and the seconds that it took."""
         key = order.subgraph, start, stop
         window = self._sessions.get(key)
-        declared = self._maker.declared_type
-        if window is None or any(kind != declared(value, scope[value]) for value, kind in window.inputs.items()):
+        type_of = self._maker.declared_type
+        if window is None or any(kind != type_of(value, scope[value]) for value, kind in window.inputs.items()):
             window = self._maker.window(order, start, stop, scope)
             self._reused_bytes += 0 if order.subgraph else window.nbytes
             if order.subgraph or (self._reuse and self._reused_bytes <= self.memory_limit // 4):
                 self._sessions[key] = window
         names, optional = self.graph.value_names, self._maker.optional
-        given = {names[value]: found for value in window.inputs if (found := scope[value]) is not None}
+        inputs = {names[value]: ort_value for value in window.inputs if (ort_value := scope[value]) is not None}
         before = time.perf_counter()
-        results = sessions.run_values(window.session, given, name=window.name)
+        results = sessions.run_values(window.session, inputs, name=window.name)
         seconds = time.perf_counter() - before
-        made: dict[int, Value | None] = {}
+        outputs: dict[int, Value | None] = {}
         for value in window.outputs:
             result = results[names[value]]
             # asking an absent optional for anything else ends the process
-            made[value] = result if value not in optional or result.has_value() else None
-        return made, seconds
+            outputs[value] = result if value not in optional or result.has_value() else None
+        return outputs, seconds
 
     def _failed(
         self, order: _ExecutionOrder, node: int, error: OnnxNbError, scope: Mapping[int, Value | None]
     ) -> CaptureError:
         read = []
         for value in dict.fromkeys(order.reads[node]):
-            found = scope.get(value)
-            if found is not None and found.is_tensor():
-                kind = f"{shape_text(found.shape())} {dtype_name(found.element_type())}"
+            ort_value = scope.get(value)
+            if ort_value is not None and ort_value.is_tensor():
+                kind = f"{shape_text(ort_value.shape())} {dtype_name(ort_value.element_type())}"
                 read.append(f"{quoted(self.graph.value_names[value])} ({kind})")
         inputs = f" It reads {', '.join(read[:6])}." if read else ""
         return CaptureError(f"{error.message}{inputs}", advice=error.advice, node=self.graph.names[node])
@@ -292,32 +292,32 @@ class Windows:
         inputs = [self._value(v, outer) if v >= 0 else None for v in graph.node_inputs(node).tolist()]
         if op == "If":
             assert inputs[0] is not None  # the condition is not optional  # noqa: S101
-            taken = "then_branch" if bool(sessions.to_array(inputs[0])) else "else_branch"
+            branch = "then_branch" if bool(sessions.to_array(inputs[0])) else "else_branch"
             for subgraph in self._opened[node]:
-                if graph.subgraphs[subgraph].attribute == taken:
+                if graph.subgraphs[subgraph].attribute == branch:
                     self._run_subgraph(subgraph, [], outer, state, index)
             return
         (body,) = self._opened[node]
 
-        def run_body(number: int, given: Sequence[Value | None]) -> list[Value | None]:
-            return self._run_subgraph(body, given, outer, state, (*index, number))
+        def run_body(number: int, values: Sequence[Value | None]) -> list[Value | None]:
+            return self._run_subgraph(body, values, outer, state, (*index, number))
 
         _ITERATIONS[op](graph.node(node), inputs, run_body)
 
     def _run_subgraph(
         self,
         subgraph: int,
-        given: Sequence[Value | None],
+        values: Sequence[Value | None],
         outer: MutableMapping[int, Value | None],
         state: _RunState,
         index: tuple[int, ...],
     ) -> list[Value | None]:
         """Run a subgraph once; return its outputs."""
         place = self.graph.subgraphs[subgraph]
-        inputs = dict(zip(place.inputs.tolist(), given, strict=False))
-        for value, found in inputs.items():
-            if value in self.wanted and self.graph.value_kind[value] == BODY_INPUT:
-                state.sink.record(value, found, index)
+        inputs = dict(zip(place.inputs.tolist(), values, strict=False))
+        for value, ort_value in inputs.items():
+            if value in self.values and self.graph.value_kind[value] == BODY_INPUT:
+                state.sink.record(value, ort_value, index)
         steps = self._steps(self._order(subgraph), inputs, outer, state, index)
         while True:
             try:
@@ -329,9 +329,9 @@ class Windows:
         return scope[value] if value in scope else self._maker.constant(value)
 
 
-def _opened(graph: Graph, wanted: Collection[int]) -> dict[int, tuple[int, ...]]:
+def _opened(graph: Graph, values: Collection[int]) -> dict[int, tuple[int, ...]]:
     """Return the nodes with wanted values in their subgraphs, at any depth, and these subgraphs."""
-    subgraphs = {int(each) for each in np.unique(graph.value_subgraph[list(wanted)]) if each} if wanted else set()
+    subgraphs = {int(frame) for frame in np.unique(graph.value_subgraph[list(values)]) if frame} if values else set()
     for subgraph in list(subgraphs):
         above = graph.subgraphs[subgraph].parent
         while above > 0:
@@ -371,11 +371,11 @@ class _RunState:
 
     def size_of(self, value: int) -> int | None:
         """Return the bytes of a value by its declared or inferred type, with the feed's sizes for named dimensions."""
-        known = self._graph.type_of(value)
-        sizes = [self._dims.get(dim) if isinstance(dim, str) else dim for dim in known.shape or ()]
-        if known.shape is None or None in sizes:
+        kind = self._graph.type_of(value)
+        sizes = [self._dims.get(dim) if isinstance(dim, str) else dim for dim in kind.shape or ()]
+        if kind.shape is None or None in sizes:
             return None
-        dtype = numpy_dtype(known.elem_type)
+        dtype = numpy_dtype(kind.elem_type)
         return elements([size for size in sizes if size is not None]) * (8 if dtype is None else dtype.itemsize)
 
     @functools.cached_property
@@ -396,24 +396,24 @@ def _nbytes(value: Value | None) -> int:
 
 
 def _loop(_: NodeProto, inputs: Sequence[Value | None], run_body: RunBody) -> None:
-    trips, condition, carried = inputs[0], inputs[1] if len(inputs) > 1 else None, list(inputs[2:])
+    trips, condition, states = inputs[0], inputs[1] if len(inputs) > 1 else None, list(inputs[2:])
     count = math.inf if trips is None else int(sessions.to_array(trips).reshape(()))
     if condition is None:
         condition = sessions.to_value(np.array(True))  # noqa: FBT003
     for i in itertools.count():
         if i >= count or not bool(sessions.to_array(condition).reshape(())):
             return
-        results = run_body(i, [sessions.to_value(np.array(i, np.int64)), condition, *carried])
-        condition, carried = results[0], list(results[1 : 1 + len(carried)])
+        results = run_body(i, [sessions.to_value(np.array(i, np.int64)), condition, *states])
+        condition, states = results[0], list(results[1 : 1 + len(states)])
         assert condition is not None  # the condition is not optional  # noqa: S101
 
 
 def _scan(node: NodeProto, inputs: Sequence[Value | None], run_body: RunBody) -> None:
     count = attribute(node, "num_scan_inputs")
     axes, backward = (attribute(node, f"scan_input_{name}", [0] * count) for name in ("axes", "directions"))
-    states, scanned = list(inputs[: len(inputs) - count]), inputs[len(inputs) - count :]
+    states, scans = list(inputs[: len(inputs) - count]), inputs[len(inputs) - count :]
     arrays = []
-    for value, axis, back in zip(scanned, axes, backward, strict=True):
+    for value, axis, back in zip(scans, axes, backward, strict=True):
         assert value is not None  # Scan has no optional inputs  # noqa: S101
         array = np.moveaxis(sessions.to_array(value), axis, 0)
         arrays.append(array[::-1] if back else array)
@@ -423,10 +423,10 @@ def _scan(node: NodeProto, inputs: Sequence[Value | None], run_body: RunBody) ->
 
 
 def _sequence_map(_: NodeProto, inputs: Sequence[Value | None], run_body: RunBody) -> None:
-    given = [value if value is None or value.is_tensor() else sessions.to_array(value) for value in inputs]
-    assert isinstance(given[0], list)  # noqa: S101
-    for i in range(len(given[0])):
-        run_body(i, [sessions.to_value(item[i]) if isinstance(item, list) else item for item in given])
+    sequences = [value if value is None or value.is_tensor() else sessions.to_array(value) for value in inputs]
+    assert isinstance(sequences[0], list)  # noqa: S101
+    for i in range(len(sequences[0])):
+        run_body(i, [sessions.to_value(item[i]) if isinstance(item, list) else item for item in sequences])
 
 
 _ITERATIONS: Final = {"Loop": _loop, "Scan": _scan, "SequenceMap": _sequence_map}
@@ -456,9 +456,9 @@ class _WindowSession(NamedTuple):
 class _SessionMaker:
     """Creates the sessions of one graph's windows."""
 
-    def __init__(self, graph: Graph, wanted: frozenset[int], providers: Sequence[str] | None) -> None:
+    def __init__(self, graph: Graph, values: frozenset[int], providers: Sequence[str] | None) -> None:
         self.graph = graph
-        self._wanted = wanted
+        self._values = values
         self._providers = providers
         sessions.check_dimensions(graph.opened(graph.model))
         self.overridable = frozenset(graph.overridable.tolist())
@@ -469,12 +469,12 @@ class _SessionMaker:
         self.has_scans, self._has_loops = "Scan" in op_types, "Loop" in op_types
         self.optional: dict[int, TypeProto] = {}
         """Types of values that are optional, as far as seen."""
-        given = any(info.type.HasField("optional_type") for info in proto.graph.input)
-        self._may_be_optional = given or "Optional" in op_types
+        has_optional = any(info.type.HasField("optional_type") for info in proto.graph.input)
+        self._may_be_optional = has_optional or "Optional" in op_types
         if self._may_be_optional:
             kinds = graph.declared.table.known
-            declared = ((value, kinds[number].proto) for value, number in enumerate(graph.declared.of_value.tolist()))
-            self.optional.update((value, kind) for value, kind in declared if kind.HasField("optional_type"))
+            types = ((value, kinds[number].proto) for value, number in enumerate(graph.declared.of_value.tolist()))
+            self.optional.update((value, kind) for value, kind in types if kind.HasField("optional_type"))
         self._weights: dict[int, dict[int, TensorProto | SparseTensorProto]] = {}
 
     def is_constant(self, value: int) -> bool:
@@ -486,21 +486,21 @@ class _SessionMaker:
         """Return whether a node after ``stop`` reads a value, which therefore has to stay alive."""
         return order.last_reader.get(value, -1) >= stop and not self.is_constant(value)
 
-    def declared_type(self, value: int, found: Value | None) -> TypeProto | None:
+    def declared_type(self, value: int, ort_value: Value | None) -> TypeProto | None:
         """Return the type to declare an input of a session with; None for an absent optional value."""
-        if found is None or value in self.optional:
-            return None if found is None else self.optional[value]
-        if not (self.has_scans or self._has_loops) or not found.is_tensor():
-            return sessions.parsed_type(found.data_type())
-        data_type, shape = found.element_type(), found.shape()
-        known = self.graph.type_of(value).shape
-        if self._has_loops and known is not None and len(known) == len(shape):
+        if ort_value is None or value in self.optional:
+            return None if ort_value is None else self.optional[value]
+        if not (self.has_scans or self._has_loops) or not ort_value.is_tensor():
+            return sessions.parsed_type(ort_value.data_type())
+        data_type, shape = ort_value.element_type(), ort_value.shape()
+        dims = self.graph.type_of(value).shape
+        if self._has_loops and dims is not None and len(dims) == len(shape):
             # the rows of a Loop that runs 0 times have the shape that onnxruntime infers for them
             return onnx.helper.make_tensor_type_proto(
-                data_type, [size if size == dim else None for size, dim in zip(shape, known, strict=True)]
+                data_type, [size if size == dim else None for size, dim in zip(shape, dims, strict=True)]
             )
         if not self.has_scans:
-            return sessions.parsed_type(found.data_type())
+            return sessions.parsed_type(ort_value.data_type())
         # onnxruntime runs a Scan only if it could infer at least the rank of each output of its body
         is_exact = len(shape) == 1 and data_type == TensorProto.INT64
         return onnx.helper.make_tensor_type_proto(data_type, shape if is_exact else [None] * len(shape))
@@ -511,8 +511,8 @@ class _SessionMaker:
         """Create the session of the nodes from ``start`` to ``stop``; ``alive`` holds all values that they read."""
         graph, names = self.graph, self.graph.value_names
         nodes = order.nodes[start:stop]
-        made = [value for node in nodes for value in order.makes[node]]
-        inside = set(made)
+        products = [value for node in nodes for value in order.makes[node]]
+        inside = set(products)
         proto = self._new_proto("window")
         inputs: dict[int, TypeProto | None] = {}
         nbytes = 0
@@ -531,7 +531,7 @@ class _SessionMaker:
                 proto.graph.node.append(graph.node(int(graph.producer[value])))
         proto.graph.node.extend(graph.node(node) for node in nodes)
         proto.functions.extend(self._functions_of(nodes))
-        outputs = [v for v in made if v in self._wanted or self.is_needed_after(order, stop, v)] or made[:1]
+        outputs = [v for v in products if v in self._values or self.is_needed_after(order, stop, v)] or products[:1]
         for value in outputs:
             proto.graph.output.add(name=names[value])
         name = graph.node_label(nodes[0])
@@ -590,14 +590,14 @@ class _SessionMaker:
         functions = self.graph.functions
         if not functions:
             return []
-        called = set[tuple[str, str]]()
+        keys = set[tuple[str, str]]()
         inside = all_nodes(self.graph.node(node) for node in nodes)
         waiting = {key_of(node)[:2] for node in inside} & self._calls.keys()
         while waiting:
             key = waiting.pop()
-            called.add(key)
-            waiting |= self._calls[key] - called
-        return [function for key, function in functions.items() if key[:2] in called]
+            keys.add(key)
+            waiting |= self._calls[key] - keys
+        return [function for key, function in functions.items() if key[:2] in keys]
 
     @functools.cached_property
     def _calls(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
@@ -620,7 +620,7 @@ class _ExecutionOrder(NamedTuple):
     """Position of the last reader of each value; ``len(nodes)`` for outputs of the subgraph."""
 
 
-def _execution_order(graph: Graph, subgraph: int, wanted: Collection[int], opened: Collection[int]) -> _ExecutionOrder:
+def _execution_order(graph: Graph, subgraph: int, values: Collection[int], owners: Collection[int]) -> _ExecutionOrder:
     """Return the nodes of a subgraph that run, in order."""
     place = graph.subgraphs[subgraph]
     outputs = frozenset(v for v in place.outputs.tolist() if v >= 0) if subgraph else frozenset()
@@ -637,11 +637,11 @@ def _execution_order(graph: Graph, subgraph: int, wanted: Collection[int], opene
         node: [v for v in out_value[begin:end] if v >= 0]
         for node, (begin, end) in enumerate(itertools.pairwise(out_ptr), place.start)
     }
-    makers = {int(graph.producer[v]) for v in outputs.union(v for v in wanted if graph.value_subgraph[v] == subgraph)}
+    makers = {int(graph.producer[v]) for v in outputs.union(v for v in values if graph.value_subgraph[v] == subgraph)}
     # opened nodes read what their subgraphs read
-    makers.update(node for node in opened if place.start <= node < place.stop)
-    needed = _ancestors(graph, makers, reads)
-    nodes = _constants_late(graph, [node for node in nodes if node in needed], reads)
+    makers.update(node for node in owners if place.start <= node < place.stop)
+    ancestors = _ancestors(graph, makers, reads)
+    nodes = _constants_late(graph, [node for node in nodes if node in ancestors], reads)
     last_reader = {value: position for position, node in enumerate(nodes) for value in reads[node]}
     last_reader.update(dict.fromkeys(outputs, len(nodes)))
     return _ExecutionOrder(subgraph, nodes, {node: reads[node] for node in nodes}, makes, last_reader)
@@ -652,14 +652,14 @@ def _ancestors(graph: Graph, makers: set[int], reads: Mapping[int, Sequence[int]
     if len(makers & reads.keys()) == len(reads):
         return set(reads)
     producer = graph.producer
-    found: set[int] = set()
+    nodes: set[int] = set()
     waiting = [node for node in makers if node in reads]
     while waiting:
         node = waiting.pop()
-        if node not in found:
-            found.add(node)
+        if node not in nodes:
+            nodes.add(node)
             waiting.extend(maker for v in reads[node] if (maker := int(producer[v])) in reads)
-    return found
+    return nodes
 
 
 def _constants_late(graph: Graph, nodes: list[int], reads: Mapping[int, Sequence[int]]) -> list[int]:

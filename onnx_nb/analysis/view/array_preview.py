@@ -54,7 +54,7 @@ def page(array: NDArray[Any], *, index: Sequence[int] = (), row: int = 0, column
     Missing numbers in ``index`` are 0, others are clipped to the shape. Trailing dimensions of size 1 are omitted if
     there are more than two dimensions, so that the weight of a 1×1 convolution is a matrix.
     """
-    given, array = array.ndim, _squeezed(array)
+    rank, array = array.ndim, _squeezed(array)
     place = _place(array.shape, index)
     flat = np.empty((0, 0), array.dtype)
     if 0 not in array.shape[:-2]:
@@ -66,7 +66,7 @@ def page(array: NDArray[Any], *, index: Sequence[int] = (), row: int = 0, column
         tuple(f"{x:.6g}" if isinstance(x, float | complex) else shortened(str(x), 40) for x in line)
         for line in part.tolist()
     )
-    return Page(array.dtype.name, array.shape, place, row, column, cells, given - array.ndim)
+    return Page(array.dtype.name, array.shape, place, row, column, cells, rank - array.ndim)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +131,8 @@ def weight(graph: Graph, value: int) -> NDArray[Any]:
     name, subgraph = graph.value_names[value], graph.subgraphs[int(graph.value_subgraph[value])]
     if subgraph.parent < 0:
         return graph.model.tensor(name)
-    held = [*subgraph.graph.initializer, *subgraph.graph.sparse_initializer]
-    return read_tensor(graph.model, held[int(np.flatnonzero(subgraph.weights == value)[0])], name)
+    tensors = [*subgraph.graph.initializer, *subgraph.graph.sparse_initializer]
+    return read_tensor(graph.model, tensors[int(np.flatnonzero(subgraph.weights == value)[0])], name)
 
 
 def _levels(part: NDArray[Any]) -> tuple[NDArray[np.uint8], float, float]:
@@ -163,8 +163,8 @@ def _squeezed(array: NDArray[Any]) -> NDArray[Any]:
 def _place(shape: Sequence[int], index: Sequence[int]) -> tuple[int, ...]:
     """Return an index for each dimension except the last two."""
     leading = shape[:-2]
-    given = [*index, *[0] * len(leading)]
-    return tuple(_within(int(number), size) for number, size in zip(given, leading, strict=False))
+    indexes = [*index, *[0] * len(leading)]
+    return tuple(_within(int(number), size) for number, size in zip(indexes, leading, strict=False))
 
 
 def _within(number: int, size: int) -> int:

@@ -59,10 +59,10 @@ class Columns:
     def strings(self) -> list[str]:
         """Return the string table."""
         data, ends = self.arrays["string_bytes"].tobytes(), self.arrays["string_ptr"].tolist()
-        found = [b""]
-        for (begin, end), shared in zip(itertools.pairwise(ends), self.arrays["string_shared"].tolist(), strict=True):
-            found.append(found[-1][:shared] + data[begin:end])
-        return [text.decode() for text in found[1:]]
+        texts = [b""]
+        for (begin, end), prefix in zip(itertools.pairwise(ends), self.arrays["string_shared"].tolist(), strict=True):
+            texts.append(texts[-1][:prefix] + data[begin:end])
+        return [text.decode() for text in texts[1:]]
 
     def to_bytes(self) -> bytes:
         """Return ``ONB2``, a length, and one zlib stream of that length.
@@ -162,17 +162,17 @@ class StringTable:
         self._append(Spans.of(self._open))
         self._open = []
         data, ends = b"".join(self._data), np.cumsum(np.concatenate(self._lengths))
-        shared = _shared(data, ends)
+        prefixes = _shared(data, ends)
         # 1 where a shared beginning starts, −1 where it ends
         turns = np.zeros(len(data) + 1, np.int8)
-        some = np.flatnonzero(shared)
+        some = np.flatnonzero(prefixes)
         turns[ends[some]] += 1
-        turns[ends[some] + shared[some]] -= 1
-        ends[1:] -= np.cumsum(shared, dtype=np.int64)
+        turns[ends[some] + prefixes[some]] -= 1
+        ends[1:] -= np.cumsum(prefixes, dtype=np.int64)
         return {
             "string_bytes": np.frombuffer(data, np.uint8)[np.cumsum(turns[:-1], dtype=np.int8) == 0],
             "string_ptr": ends.astype(np.uint32),
-            "string_shared": shared,
+            "string_shared": prefixes,
         }
 
 
@@ -181,7 +181,7 @@ def _shared(data: bytes, ends: Longs) -> NDArray[np.uint8]:
     lengths = np.diff(ends)
     most = np.minimum(np.minimum(lengths[1:], lengths[:-1]), 255)
     most[_ALONE - 1 :: _ALONE] = 0
-    found = np.zeros(len(lengths), np.uint8)
+    prefixes = np.zeros(len(lengths), np.uint8)
     # eight bytes at a time, beginning at any byte
     words = np.ndarray(len(data) + 1, "<u8", data + bytes(8), strides=(1,))
     open_, at = np.flatnonzero(most), 0
@@ -189,10 +189,10 @@ def _shared(data: bytes, ends: Longs) -> NDArray[np.uint8]:
         differ = words[ends[open_] + at] ^ words[ends[open_ + 1] + at]
         lowest = differ & (~differ + np.uint64(1))
         same = np.where(differ == 0, 8, np.searchsorted(_BYTES, lowest, "right") - 1)
-        found[open_ + 1] = np.minimum(at + same, most[open_])
+        prefixes[open_ + 1] = np.minimum(at + same, most[open_])
         at += 8
         open_ = open_[(same == 8) & (most[open_] > at)]
-    return found
+    return prefixes
 
 
 def _compressed(data: bytes) -> bytes:

@@ -46,7 +46,7 @@ _NARROW = (
 """Columns of numbers that are small in most graphs: a page holds them as they are sent."""
 LITERAL_LIMIT = 4
 """Maximum number of elements of a constant that is displayed as numbers."""
-LISTED = 12
+MEMBERS_LIMIT = 12
 """Maximum number of differing members listed at a repeat."""
 DIFFERENCE_LIMIT = 300
 ATTRIBUTES_LIMIT = 80
@@ -55,9 +55,9 @@ ATTRIBUTES_LIMIT = 80
 
 def columns(model: ModelLike) -> Columns:
     """Return the columns of a model's graph, which are computed once and kept with the model."""
-    loaded = load(model)
-    graph = Graph.opened(loaded)
-    return cached(loaded, Columns, lambda: _columns(graph, scopes(graph)))
+    source = load(model)
+    graph = Graph.opened(source)
+    return cached(source, Columns, lambda: _columns(graph, scopes(graph)))
 
 
 def _columns(graph: Graph, tree: Scopes) -> Columns:
@@ -113,17 +113,17 @@ def _operator_columns(graph: Graph, table: StringTable) -> dict[str, NDArray[Any
     inputs, defaults = [], []
     functions = {(domain, name): function for (domain, name, _), function in graph.functions.items()}
     for op, domain in graph.operators:
-        opset, called = graph.opsets.get(domain, 0), functions.get((domain, op))
-        if called is not None:
-            names = [plain_text(name) for name in called.input]
-            given = {attribute.name: attribute for attribute in called.attribute_proto}
+        opset, body = graph.opsets.get(domain, 0), functions.get((domain, op))
+        if body is not None:
+            names = [plain_text(name) for name in body.input]
+            attributes = {attribute.name: attribute for attribute in body.attribute_proto}
         else:
             names = [*operators.input_names(op, domain, opset)]
-            known = operators.attribute_defaults(op, domain, opset).items()
-            given = {name: onnx.helper.make_attribute(name, value) for name, value in known}
-        texts = [_attribute_text("" if called else name, each, None) for name, each in given.items()]
-        parts = [(plain_text(name), text) for name, text in zip(given, texts, strict=True)]
-        if called is None and (schema := operators.schema(op, domain, opset)) is not None:
+            pairs = operators.attribute_defaults(op, domain, opset).items()
+            attributes = {name: onnx.helper.make_attribute(name, value) for name, value in pairs}
+        texts = [_attribute_text("" if body else name, entry, None) for name, entry in attributes.items()]
+        parts = [(plain_text(name), text) for name, text in zip(attributes, texts, strict=True)]
+        if body is None and (schema := operators.schema(op, domain, opset)) is not None:
             # one number for each axis, which onnx only documents in prose
             parts += [(name, f"{idle}…") for name, idle in _IDLE.items() if name in schema.attributes]
         inputs.append(",".join(name.replace(",", " ") for name in names))
@@ -144,8 +144,8 @@ def _node_columns(graph: Graph, tree: Scopes, table: StringTable) -> dict[str, N
     calls = np.asarray([key in local for key in graph.operators], bool)
     flags[calls[graph.op_index]] |= CALLS if len(calls) else 0
     bodies = np.full(graph.node_count, -1, np.int32)
-    owned = np.flatnonzero((tree.scope_kind == BODY) | (tree.scope_kind == FUNCTION))
-    bodies[tree.scope_node[owned]] = owned
+    owners = np.flatnonzero((tree.scope_kind == BODY) | (tree.scope_kind == FUNCTION))
+    bodies[tree.scope_node[owners]] = owners
     modules = np.zeros(graph.node_count, np.uint32)
     modules[list(tree.node_module)] = table.each([*tree.node_module.values()])
     return {
@@ -165,17 +165,17 @@ def _node_columns(graph: Graph, tree: Scopes, table: StringTable) -> dict[str, N
 
 def _attributes(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
     """Describe the attributes of each node; equal bytes are described once."""
-    found = np.zeros(graph.node_count, np.uint32)
-    seen: dict[tuple[int, bytes], int] = {}
+    numbers = np.zeros(graph.node_count, np.uint32)
+    texts: dict[tuple[int, bytes], int] = {}
     index = graph.op_index
-    for node, serialized in graph.with_attributes():
-        key = int(index[node]), serialized
-        number = seen.get(key)
+    for node, content in graph.with_attributes():
+        key = int(index[node]), content
+        number = texts.get(key)
         if number is None:
             op, domain = graph.operators[key[0]]
-            number = seen[key] = table.one(_attributes_text(graph, op, domain, serialized))
-        found[node] = number
-    return found
+            number = texts[key] = table.one(_attributes_text(graph, op, domain, content))
+        numbers[node] = number
+    return numbers
 
 
 _IDLE = {"dilations": 1, "strides": 1, "pads": 0}
@@ -186,17 +186,17 @@ _FIELD |= {_KIND.INTS: "ints", _KIND.FLOATS: "floats"}
 """Type of an attribute → field of the message that holds its value, for the types that are displayed."""
 
 
-def _attributes_text(graph: Graph, op: str, domain: str, serialized: bytes) -> str:
+def _attributes_text(graph: Graph, op: str, domain: str, content: bytes) -> str:
     if op == "Constant":
         return ""  # its value is shown
     defaults = operators.attribute_defaults(op, domain, graph.opsets.get(domain, 0))
-    shown = []
-    for attribute in onnx.NodeProto.FromString(serialized).attribute:
+    parts = []
+    for attribute in onnx.NodeProto.FromString(content).attribute:
         name = plain_text(attribute.name)
         value = _attribute_text(name, attribute, defaults.get(name))
         if value:
-            shown.append(f"{name} {value}")
-    return shortened(" · ".join(shown), ATTRIBUTES_LIMIT)
+            parts.append(f"{name} {value}")
+    return shortened(" · ".join(parts), ATTRIBUTES_LIMIT)
 
 
 def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> str:
@@ -243,15 +243,15 @@ def yields(graph: Graph) -> Iterator[tuple[int, int, int]]:
             "Loop",
             "",
         )  # whose first result is the condition
-        made = graph.node_outputs(subgraph.owner_node).tolist()
-        for value, output in zip(subgraph.outputs.tolist()[loop:], made, strict=False):
+        outputs = graph.node_outputs(subgraph.owner_node).tolist()
+        for value, output in zip(subgraph.outputs.tolist()[loop:], outputs, strict=False):
             if value >= 0 and output >= 0:
                 yield number, value, output
 
 
 def _literals(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
     """Write out constants of a few elements: weights kept in the proto, and Constant nodes."""
-    found = np.zeros(graph.value_count, np.uint32)
+    numbers = np.zeros(graph.value_count, np.uint32)
     counts = [LITERAL_LIMIT + 1 if kind.size is None else kind.size for kind in graph.known_types]
     few = np.asarray(counts) <= LITERAL_LIMIT
     for subgraph in graph.subgraphs:
@@ -260,18 +260,18 @@ def _literals(graph: Graph, table: StringTable) -> NDArray[np.uint32]:
         for number in sorted_unique(kind[small]).tolist():
             positions = small[kind[small] == number].tolist()
             tensors = [subgraph.graph.initializer[position] for position in positions]
-            shown = _literals_of(graph.known_types[number], counts[number], tensors)
-            found[subgraph.weights[positions]] = table.each(shown)
+            literals = _literals_of(graph.known_types[number], counts[number], tensors)
+            numbers[subgraph.weights[positions]] = table.each(literals)
     constants: dict[bytes, int] = {}
     makers = np.asarray([operator == ("Constant", "") for operator in graph.operators], bool)
     for node in np.flatnonzero(makers[graph.op_index]).tolist() if len(makers) else ():
-        serialized = graph.attribute_bytes(node)
-        if serialized not in constants:
-            constants[serialized] = table.one(_constant_literal(serialized))
+        content = graph.attribute_bytes(node)
+        if content not in constants:
+            constants[content] = table.one(_constant_literal(content))
         for value in graph.node_outputs(node).tolist():
             if value >= 0:
-                found[value] = constants[serialized]
-    return found
+                numbers[value] = constants[content]
+    return numbers
 
 
 def _literals_of(kind: ValueType, count: int, tensors: Sequence[onnx.TensorProto]) -> list[str]:
@@ -286,8 +286,8 @@ def _literals_of(kind: ValueType, count: int, tensors: Sequence[onnx.TensorProto
     return [form % row for row in zip(*[iter(numbers)] * count, strict=True)]
 
 
-def _constant_literal(serialized: bytes) -> str:
-    for attribute in onnx.NodeProto.FromString(serialized).attribute:
+def _constant_literal(content: bytes) -> str:
+    for attribute in onnx.NodeProto.FromString(content).attribute:
         field = "strings" if attribute.type == _KIND.STRINGS else _FIELD.get(attribute.type, "")
         value = getattr(attribute, field, None)
         if field == "t":
@@ -323,7 +323,7 @@ def _scope_columns(
     graph: Graph, tree: Scopes, sizes: tuple[Column, Column], table: StringTable
 ) -> dict[str, NDArray[Any]]:
     count = len(tree.scope_parent)
-    drawn = np.bincount(tree.node_scope[~graph.folded], minlength=count).astype(np.float64)
+    counts = np.bincount(tree.node_scope[~graph.folded], minlength=count).astype(np.float64)
     # each distinct pair (scope, weight) where a node directly in the scope reads the weight
     value = np.repeat(np.arange(graph.value_count), np.diff(graph.consumer_ptr))
     weight = graph.value_kind[value] == INITIALIZER
@@ -337,7 +337,7 @@ def _scope_columns(
         "scope_class": table.each(tree.scope_class),
         "scope_kind": tree.scope_kind,
         "scope_node": tree.scope_node,
-        "scope_nodes": upward(np.add, drawn, tree.scope_parent).astype(np.uint32),
+        "scope_nodes": upward(np.add, counts, tree.scope_parent).astype(np.uint32),
         "scope_params": _distinct(*pairs, sizes[0], tree.scope_parent, depth),
         "scope_bytes": _distinct(*pairs, sizes[1], tree.scope_parent, depth),
         "scope_repeat": tree.scope_repeat.astype(np.uint32),
@@ -348,37 +348,37 @@ def _differences(
     graph: Graph, tree: Scopes, arrays: Mapping[str, NDArray[Any]], table: StringTable
 ) -> dict[str, NDArray[Any]]:
     """Mark and describe the differences between the members of repeats."""
-    shown = np.zeros(len(tree.scope_parent), np.uint32)
+    numbers = np.zeros(len(tree.scope_parent), np.uint32)
     if not bool(np.any(np.isin(tree.scope_kind, ROWS))):
-        return {"scope_differs": shown, "scope_difference": shown}
+        return {"scope_differs": numbers, "scope_difference": numbers}
     literal = arrays["value_literal"].astype(np.int64)
     different = repeat_differences(graph, tree, graph.attribute_numbers, literal)
     arrays["node_flags"][different.nodes] |= DIFFERS
     texts: dict[int, list[str]] = {}
     members: dict[int, dict[str, None]] = {}
-    for each in different.found:
-        text_ = _difference(graph, arrays, table, each)
-        if each.member >= 0:
-            texts.setdefault(each.member, []).append(text_)
-        name = tree.scope_name[each.member] if each.member >= 0 else graph.names[-1 - each.member]
-        members.setdefault(each.roof, {})[name or text_] = None
+    for entry in different.found:
+        text_ = _difference(graph, arrays, table, entry)
+        if entry.member >= 0:
+            texts.setdefault(entry.member, []).append(text_)
+        name = tree.scope_name[entry.member] if entry.member >= 0 else graph.names[-1 - entry.member]
+        members.setdefault(entry.roof, {})[name or text_] = None
     for roof, names in members.items():
-        texts[roof] = [*list(names)[:LISTED], *(["…"] if len(names) > LISTED else [])]
+        texts[roof] = [*list(names)[:MEMBERS_LIMIT], *(["…"] if len(names) > MEMBERS_LIMIT else [])]
     for group, parts in texts.items():
-        joined = (", " if tree.scope_kind[group] in ROWS else "; ").join(parts)
-        shown[group] = table.one(shortened(joined, DIFFERENCE_LIMIT))
-    return {"scope_differs": different.scope_differs.astype(np.uint32), "scope_difference": shown}
+        line = (", " if tree.scope_kind[group] in ROWS else "; ").join(parts)
+        numbers[group] = table.one(shortened(line, DIFFERENCE_LIMIT))
+    return {"scope_differs": different.scope_differs.astype(np.uint32), "scope_difference": numbers}
 
 
-def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: StringTable, found: RepeatDifference) -> str:
+def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: StringTable, entry: RepeatDifference) -> str:
     """Describe the difference between a node and the other members: "Softmax axis 1, others −1"."""
-    op, domain = graph.operators[graph.op_index[found.node]]
-    if found.slot < 0:
-        mine, others = (table.text(int(arrays["node_attributes"][node])) for node in (found.node, found.like))
-        return f"{shortened(op, 40)} {mine or 'without attributes'}, others {others or 'none'}"
+    op, domain = graph.operators[graph.op_index[entry.node]]
+    if entry.slot < 0:
+        words, others = (table.text(int(arrays["node_attributes"][node])) for node in (entry.node, entry.like))
+        return f"{shortened(op, 40)} {words or 'without attributes'}, others {others or 'none'}"
 
     def text(node: int) -> str:
-        value = int(graph.node_inputs(node)[found.slot])
+        value = int(graph.node_inputs(node)[entry.slot])
         if value < 0:
             return "nothing"
         if not arrays["value_flags"][value] & CONSTANT:
@@ -386,25 +386,25 @@ def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: StringT
         return table.text(int(arrays["value_literal"][value])) or str(graph.type_of(value)) or "a constant"
 
     names = operators.input_names(op, domain, graph.opsets.get(domain, 0))
-    name = names[found.slot] if found.slot < len(names) else f"input {found.slot}"
-    return f"{shortened(op, 40)} {shortened(name, 40)} {text(found.node)}, others {text(found.like)}"
+    name = names[entry.slot] if entry.slot < len(names) else f"input {entry.slot}"
+    return f"{shortened(op, 40)} {shortened(name, 40)} {text(entry.node)}, others {text(entry.like)}"
 
 
 def _unique_pairs(group: Longs, value: Longs, values: int) -> tuple[Longs, Longs]:
-    found, rest = np.divmod(sorted_unique(group * max(values, 1) + value), max(values, 1))
-    return found, rest
+    groups, rest = np.divmod(sorted_unique(group * max(values, 1) + value), max(values, 1))
+    return groups, rest
 
 
 def _distinct(group: Longs, value: Longs, size: NDArray[np.float64], parent: Ints, depth: Longs) -> NDArray[np.float64]:
     """Sum the sizes of the distinct weights in each scope, at any depth."""
-    shared = np.bincount(value, minlength=len(size))[value] > 1
-    own = np.bincount(group[~shared], size[value[~shared]], minlength=len(parent)).astype(np.float64)
-    total = upward(np.add, own, parent)
-    group, value = group[shared], value[shared]
+    is_common = np.bincount(value, minlength=len(size))[value] > 1
+    direct = np.bincount(group[~is_common], size[value[~is_common]], minlength=len(parent)).astype(np.float64)
+    total = upward(np.add, direct, parent)
+    group, value = group[is_common], value[is_common]
     for level in range(int(depth.max()), -1, -1):
         here = depth[group] == level
         np.add.at(total, group[here], size[value[here]])
         group = np.where(here, parent[group], group)
-        kept = group >= 0
-        group, value = _unique_pairs(group[kept], value[kept], len(size))
+        inside = group >= 0
+        group, value = _unique_pairs(group[inside], value[inside], len(size))
     return total

@@ -53,8 +53,8 @@ class Inspection:
 
 def inspect(model: ModelLike, kind: str, index: int) -> Inspection:
     """Return the known facts about a node or tensor of `Graph.opened`; none for a scope: the columns have them."""
-    loaded = load(model)
-    graph = Graph.opened(loaded)
+    source = load(model)
+    graph = Graph.opened(source)
     if kind == "scope":
         return Inspection((), (), "", "")
     _check(kind, [index], {"node": graph.node_count, "tensor": graph.value_count}.get(kind, 0))
@@ -65,17 +65,17 @@ def figures(model: ModelLike, kind: str, index: int, times: Overlay | None = Non
     """Return labels and texts of a node's or scope's costs in a run, and of its time if ``times`` has seconds."""
     if kind not in ("node", "scope"):
         return []
-    loaded = load(model)
-    found, bound = run_costs(loaded)
-    _check(kind, [index], found.graph.node_count if kind == "node" else len(found.scopes.scope_parent))
-    cost = found.of_node(index) if kind == "node" else found.of_scope(index)
+    source = load(model)
+    totals, bound = run_costs(source)
+    _check(kind, [index], totals.graph.node_count if kind == "node" else len(totals.scopes.scope_parent))
+    cost = totals.of_node(index) if kind == "node" else totals.of_scope(index)
     rows = _cost_rows(cost, bare=kind == "node")
     if kind == "node":
         rows += [_parameters(cost)] if cost.parameters else []
-        reason = found.reasons[found.reason_of[index]]
+        reason = totals.reasons[totals.reason_of[index]]
         rows += [("unknown as", reason)] if reason else []
     rows += _bound(bound)
-    around = _enclosing(found.graph, found.scopes, kind, index)
+    around = _enclosing(totals.graph, totals.scopes, kind, index)
     if around:
         rows.append(("counted in", around[0]))
     if times is not None:
@@ -112,13 +112,13 @@ def _enclosing(graph: Graph, tree: Scopes, kind: str, index: int) -> list[str]:
 def _cost_rows(cost: Cost, *, bare: bool = False) -> list[tuple[str, str]]:
     """Return label and text of each cost; ``bare`` omits zeros."""
     rows = []
-    for label, known, unknown in (
+    for label, text, unknown in (
         ("MACs", scaled_text(cost.known_macs), cost.unknown_macs),
         ("FLOPs", scaled_text(cost.known_flops), cost.unknown_flops),
         ("activations", bytes_text(cost.known_activation_bytes), cost.unknown_activation_bytes),
     ):
-        if not bare or not known.startswith("0"):
-            rows.append((label, f"at least {known}" if unknown else known))
+        if not bare or not text.startswith("0"):
+            rows.append((label, f"at least {text}" if unknown else text))
         elif unknown:
             rows.append((label, "unknown"))
     return rows
@@ -180,25 +180,25 @@ def _value(graph: Graph, index: int) -> Inspection:
     return Inspection(_clean(rows), (), "", "")
 
 
-def _around(graph: Graph, subgraph: int, own: str) -> Iterable[tuple[str, str]]:
+def _around(graph: Graph, subgraph: int, name: str) -> Iterable[tuple[str, str]]:
     """Return the subgraph or call around a node or tensor and, inside calls, its name in the file."""
     if subgraph:
         yield "inside", graph.subgraph_label(subgraph)
     if graph.prefix(subgraph):
-        yield "name in the function", own
+        yield "name in the function", name
 
 
 def _attributes(node: onnx.NodeProto, op: str, domain: str, opset: int) -> Iterable[tuple[str, str, Origin]]:
     defaults = operators.attribute_defaults(op, domain, opset)
-    given = set()
+    names = set()
     for attribute in node.attribute:
         name = plain_text(attribute.name)
-        given.add(name)
-        written = attribute_text(attribute)
-        same = name in defaults and written == default_text(defaults[name])
-        yield name, shortened(written, LONGEST), "given default" if same else "given"
+        names.add(name)
+        text = attribute_text(attribute)
+        same = name in defaults and text == default_text(defaults[name])
+        yield name, shortened(text, LONGEST), "given default" if same else "given"
     for name, value in defaults.items():
-        if name not in given:
+        if name not in names:
             yield name, shortened(default_text(value), LONGEST), "default"
 
 
@@ -231,17 +231,17 @@ class Selection:
 
 def select(model: ModelLike, nodes: Iterable[int], in_scopes: Iterable[int] = ()) -> Selection:
     """Return the cost and the boundary of a set of flat nodes and scopes."""
-    loaded = load(model)
-    graph = Graph.opened(loaded)
+    source = load(model)
+    graph = Graph.opened(source)
     tree = scopes(graph)
     members = _members(graph, tree, set(nodes), set(in_scopes))
     main = [node for node in members if node < graph.main_count]
     starts, ends = ports(graph.plain, main)
-    found, bound = run_costs(loaded)
+    totals, bound = run_costs(source)
     names = graph.value_names
     return Selection(
         nodes=np.asarray(members, np.int64),
-        cost=found.of_nodes(members),
+        cost=totals.of_nodes(members),
         inputs=tuple(names[value] for value in starts),
         outputs=tuple(names[value] for value in ends),
         obstacle=_obstacle(graph, members, ends),
@@ -253,17 +253,17 @@ def _members(graph: Graph, tree: Scopes, nodes: set[int], in_scopes: set[int]) -
     """Return the selected nodes and those in selected scopes, without those inside another one's subgraphs."""
     _check("node", nodes, graph.node_count)
     _check("scope", in_scopes, len(tree.scope_parent))
-    found = nodes | nodes_of_scopes(tree, in_scopes, graph.node_count)
+    members = nodes | nodes_of_scopes(tree, in_scopes, graph.node_count)
     owner = [subgraph.owner_node for subgraph in graph.subgraphs]
 
     def inside(node: int) -> bool:
         while (subgraph := int(graph.node_subgraph[node])) > 0:
             node = owner[subgraph]
-            if node in found:
+            if node in members:
                 return True
         return False
 
-    return sorted(node for node in found if not inside(node))
+    return sorted(node for node in members if not inside(node))
 
 
 def _obstacle(graph: Graph, members: list[int], ends: list[int]) -> str:
@@ -287,11 +287,11 @@ def tensors_of(model: ModelLike, kind: str, name: str, index: int | None = None)
         if not name or name not in names:
             return []
         index = names.index(name)
-    made = (graph.value_names[value] for value in graph.node_outputs(index) if value >= 0)
-    return [tensor for tensor in made if tensor]
+    tensors = (graph.value_names[value] for value in graph.node_outputs(index) if value >= 0)
+    return [tensor for tensor in tensors if tensor]
 
 
 def found_in(names: Iterable[str], model: ModelLike) -> tuple[int, int]:
     """Return the number of distinct names that are tensors of a model, and the number of distinct names."""
-    wanted = set(names)
-    return len(wanted.intersection(Graph.of(load(model)).value_names)), len(wanted)
+    targets = set(names)
+    return len(targets.intersection(Graph.of(load(model)).value_names)), len(targets)

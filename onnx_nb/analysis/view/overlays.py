@@ -54,7 +54,7 @@ OWN: Final = ("parameters", "weight bytes", "MACs", "activation bytes")
 """Labels of the numbers that every model has; open dimensions have the sizes that `random_feeds` chooses."""
 STATISTICS: Final = ("std", "mean", "min", "max", "nonfinite", "zeros")
 """Labels of a capture's numbers per tensor; a node has the largest number of its outputs."""
-PROFILED: Final = ("provider", "kernel")
+PROFILE_LABELS: Final = ("provider", "kernel")
 """Labels of a profile that name a category for each node."""
 SEVERAL: Final = "several"
 """Label of a scope whose nodes have different ones."""
@@ -87,9 +87,9 @@ class Overlay:
         """
         graph = self.structure
         names = ((node, graph.node_outputs(node)) for node in np.flatnonzero(~np.isnan(self.nodes)).tolist())
-        found = {node: graph.value_names[outputs[0]] for node, outputs in names if len(outputs) and outputs[0] >= 0}
-        known = set(Graph.of(graph.model).value_names)
-        numbers = {name: float(self.nodes[node]) for node, name in found.items() if name in known}
+        tensors = {node: graph.value_names[outputs[0]] for node, outputs in names if len(outputs) and outputs[0] >= 0}
+        plain = set(Graph.of(graph.model).value_names)
+        numbers = {name: float(self.nodes[node]) for node, name in tensors.items() if name in plain}
         return {name: self.labels[int(n)] for name, n in numbers.items()} if self.labels else {**numbers}
 
     def save(self, path: str | os.PathLike[str], tool: Tool) -> Path:
@@ -133,10 +133,10 @@ class Overlay:
         return about | ({"labels": list(self.labels)} if self.labels else {})
 
     def __repr__(self) -> str:
-        known = self.nodes[np.isfinite(self.nodes)]
-        lost = f", {len(self.unmatched)} names not in the model" if self.unmatched else ""
-        labels = f", {count_text(len(np.unique(known)), 'label')}" if self.labels else ""
-        return f"Overlay({self.label!r}, {len(known)} of {len(self.nodes)} nodes{labels}{lost})"
+        numbers = self.nodes[np.isfinite(self.nodes)]
+        rest = f", {len(self.unmatched)} names not in the model" if self.unmatched else ""
+        labels = f", {count_text(len(np.unique(numbers)), 'label')}" if self.labels else ""
+        return f"Overlay({self.label!r}, {len(numbers)} of {len(self.nodes)} nodes{labels}{rest})"
 
 
 @known_arguments
@@ -192,9 +192,9 @@ def overlay(
     """
     check_choice("scale", scale, Scale)
     check_choice("reduce", reduce, Aggregate)
-    loaded = load(model)
-    graph = Graph.opened(loaded)
-    unmatched: tuple[str, ...] = ()
+    source = load(model)
+    graph = Graph.opened(source)
+    misses: tuple[str, ...] = ()
     by_scope = None
     foreign = _foreign(graph, values, label)
     if foreign is not None:
@@ -205,37 +205,37 @@ def overlay(
     elif isinstance(values, str) and values in OWN:
         label, reduce = label or values, reduce or "sum"
         if values in ("MACs", "activation bytes"):
-            numbers, by_scope = _costed(graph, run_costs(loaded)[0], values.lower().replace(" ", "_"))
+            numbers, by_scope = _costed(graph, run_costs(source)[0], values.lower().replace(" ", "_"))
         else:
             node, value, *sizes = weights_read(graph)
             size, name = (sizes[0], "scope_params") if values == "parameters" else (sizes[1], "scope_bytes")
             numbers = np.bincount(node, size[value], minlength=graph.node_count).astype(np.float64)
-            by_scope = columns(loaded).arrays[name].astype(np.float64)
+            by_scope = columns(source).arrays[name].astype(np.float64)
     elif isinstance(values, Mapping) and not all(map(_is_number, values.values())):
         return _labeled(graph, {str(name): value for name, value in values.items()}, label or "")
     elif isinstance(values, Mapping):
         label, reduce = label or "", reduce or "max"
-        numbers, unmatched = _named(graph, values)
+        numbers, misses = _named(graph, values)
     elif hasattr(values, "first_divergent"):
         reduce = reduce or "max"
-        label, numbers, unmatched = _compared(graph, values, label)
+        label, numbers, misses = _compared(graph, values, label)
     elif hasattr(values, "statistics"):
         label = label or COSTS[0]
         reduce = reduce or ("sum" if label in COSTS else "max")
         numbers = _captured(graph, values, label)
     elif isinstance(values, Profile | str | os.PathLike):
-        found = values if isinstance(values, Profile) else Profile.read(values, loaded)
-        if label in PROFILED:
+        profile = values if isinstance(values, Profile) else Profile.read(values, source)
+        if label in PROFILE_LABELS:
             texts = {
                 node: kernel.provider if label == "provider" else kernel.op
                 # the last one counts: the longest that was not inserted
-                for kernel in sorted(found.kernels, key=lambda kernel: (not kernel.edge, kernel.median))
+                for kernel in sorted(profile.kernels, key=lambda kernel: (not kernel.edge, kernel.median))
                 for node in (*kernel.nodes, *kernel.opened)
             }
             return _labeled(graph, texts, label)
         label = label or "seconds"
         reduce = reduce or ("sum" if label == "seconds" else "max")
-        numbers, by_scope = _profiled(graph, found, label, reduce)
+        numbers, by_scope = _profiled(graph, profile, label, reduce)
         return Overlay(label, scale or _scale(numbers), reduce, numbers, by_scope, (), (), graph)
     else:
         takes = "a dict by name, a Capture, a Comparison, Costs, a Profile, the path of a profile, a list of "
@@ -244,21 +244,21 @@ def overlay(
         raise TypeError(f"overlay() takes values as {takes}, not {type(values).__name__}.")
     if by_scope is None or reduce != "sum":
         by_scope = _by_scope(graph, numbers, reduce)
-    return Overlay(label, scale or _scale(numbers), reduce, numbers, by_scope, unmatched, (), graph)
+    return Overlay(label, scale or _scale(numbers), reduce, numbers, by_scope, misses, (), graph)
 
 
 def _foreign(graph: Graph, values: Any, label: str | None) -> tuple[str, dict[str, Any]] | None:
     """Return the label and the numbers or labels by name in what another tool made; None if no other tool did."""
     if isinstance(values, list | tuple) and values:
-        rows = [each if isinstance(each, Mapping) else getattr(each, "__dict__", {}) for each in values]
+        rows = [entry if isinstance(entry, Mapping) else getattr(entry, "__dict__", {}) for entry in values]
         if all("name" in row and _FROM_TORCH[0] in row for row in rows):
             label = _one_of(label, _FROM_TORCH, "verification infos")
             return label, {str(row["name"]): float(row[label]) for row in rows}
-    if isinstance(values, Mapping) and values and all(isinstance(each, Mapping) for each in values.values()):
-        known = dict.fromkeys(str(name) for each in values.values() for name in each)
-        if known.keys() & {"qdq_err", "xmodel_err"}:
-            label = _one_of(label, tuple(known), "errors of quantization")
-            return label, {str(name): float(each[label]) for name, each in values.items() if label in each}
+    if isinstance(values, Mapping) and values and all(isinstance(entry, Mapping) for entry in values.values()):
+        labels = dict.fromkeys(str(name) for entry in values.values() for name in entry)
+        if labels.keys() & {"qdq_err", "xmodel_err"}:
+            label = _one_of(label, tuple(labels), "errors of quantization")
+            return label, {str(name): float(entry[label]) for name, entry in values.items() if label in entry}
     if not isinstance(values, str | os.PathLike) or Path(values).suffix != ".json":
         return None
     path = Path(values)
@@ -276,20 +276,20 @@ def _foreign(graph: Graph, values: Any, label: str | None) -> tuple[str, dict[st
         if content.get("signature") == _NETRON:
             return _from_netron(content, label)
         graphs = {"": content} if "results" in content else content
-        if graphs and all(isinstance(each, dict) and "results" in each for each in graphs.values()):
+        if graphs and all(isinstance(entry, dict) and "results" in entry for entry in graphs.values()):
             return _from_model_explorer(graph, graphs, label)
     except (AttributeError, KeyError, TypeError) as error:
         raise unreadable(path, "an overlay", error) from error
     return None
 
 
-def _one_of(label: str | None, known: Sequence[str], what: str) -> str:
+def _one_of(label: str | None, labels: Sequence[str], what: str) -> str:
     """Return a label that is known, the first by default."""
     if label is None:
-        return known[0]
-    if label not in known:
-        listed = ", ".join(map(repr, known))
-        raise OnnxNbError(f"{what} have no numbers {quoted(label)}.", advice=f"They have {listed}.")
+        return labels[0]
+    if label not in labels:
+        texts = ", ".join(map(repr, labels))
+        raise OnnxNbError(f"{what} have no numbers {quoted(label)}.", advice=f"They have {texts}.")
     return label
 
 
@@ -308,10 +308,10 @@ def _from_netron(content: Mapping[str, Any], label: str | None) -> tuple[str, di
 
 def _from_model_explorer(graph: Graph, graphs: Mapping[str, Any], label: str | None) -> tuple[str, dict[str, Any]]:
     """Return the node data of the graph in a file that has most of its names; keys are outputs or nodes."""
-    known = {*graph.names, *graph.value_names}
-    best = max(graphs.values(), key=lambda each: len(known.intersection(each["results"])))
-    found = {str(name): each["value"] if isinstance(each, Mapping) else each for name, each in best["results"].items()}
-    return label or str(best.get("name") or ""), _as_numbers(found)
+    names = {*graph.names, *graph.value_names}
+    best = max(graphs.values(), key=lambda part: len(names.intersection(part["results"])))
+    cells = {str(name): part["value"] if isinstance(part, Mapping) else part for name, part in best["results"].items()}
+    return label or str(best.get("name") or ""), _as_numbers(cells)
 
 
 def _as_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,19 +322,19 @@ def _as_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
         return {name: str(value) for name, value in values.items()}
 
 
-def _costed(graph: Graph, found: Costs, metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _costed(graph: Graph, totals: Costs, metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return one of the costs of each node, and of each scope."""
-    if metric not in found.scope_sums:
+    if metric not in totals.scope_sums:
         raise OnnxNbError(
-            f"costs have no numbers {quoted(metric)}.", advice=f"They have {', '.join(found.scope_sums)}."
+            f"costs have no numbers {quoted(metric)}.", advice=f"They have {', '.join(totals.scope_sums)}."
         )
-    numbers, tree = np.asarray(getattr(found, metric), np.float64), found.scopes
+    numbers, tree = np.asarray(getattr(totals, metric), np.float64), totals.scopes
     if len(numbers) != graph.node_count:
         message = f"the costs are those of another model, with {len(numbers)} nodes instead of {graph.node_count}."
         raise OnnxNbError(message, advice="Compute them for this one: onnx_nb.costs(model).")
     inside = np.bincount(tree.node_scope[~np.isnan(numbers)], minlength=len(tree.scope_parent))
-    known = upward(np.add, inside, tree.scope_parent) > 0
-    return numbers, np.where(known, found.scope_sums[metric], np.nan)
+    has_number = upward(np.add, inside, tree.scope_parent) > 0
+    return numbers, np.where(has_number, totals.scope_sums[metric], np.nan)
 
 
 def _named(graph: Graph, values: Mapping[str, float]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
@@ -349,20 +349,20 @@ def _named(graph: Graph, values: Mapping[str, float]) -> tuple[NDArray[np.float6
         else:
             makers.setdefault(name, []).append(int(graph.producer[value]))
     numbers = np.full(graph.node_count, np.nan)
-    unmatched = []
+    misses = []
     for name, number in values.items():
-        found = nodes.get(name) or makers.get(name)
-        if found is None:
-            unmatched.append(str(name))
+        matches = nodes.get(name) or makers.get(name)
+        if matches is None:
+            misses.append(str(name))
             continue
-        for node in found:
+        for node in matches:
             if node >= 0 and not numbers[node] > float(number):
                 numbers[node] = float(number)
-    if values and len(unmatched) == len(values):
-        near = ", ".join(map(quoted, closest(unmatched[0], [*nodes, *makers])))
-        message = f"no node or tensor of the model has any of the names, such as {quoted(unmatched[0])}."
+    if values and len(misses) == len(values):
+        near = ", ".join(map(quoted, closest(misses[0], [*nodes, *makers])))
+        message = f"no node or tensor of the model has any of the names, such as {quoted(misses[0])}."
         raise OnnxNbError(message, advice=f"Closest names: {near}." if near else "")
-    return numbers, tuple(unmatched)
+    return numbers, tuple(misses)
 
 
 def _captured(graph: Graph, capture: Any, label: str) -> NDArray[np.float64]:
@@ -372,11 +372,11 @@ def _captured(graph: Graph, capture: Any, label: str) -> NDArray[np.float64]:
             numbers[cost.index] = cost.seconds if label == "seconds" else cost.nbytes
         return numbers
     if label not in STATISTICS:
-        listed = ", ".join(map(repr, (*COSTS, *STATISTICS)))
-        raise OnnxNbError(f"a capture has no numbers {quoted(label)}.", advice=f"It has {listed}.")
+        labels = ", ".join(map(repr, (*COSTS, *STATISTICS)))
+        raise OnnxNbError(f"a capture has no numbers {quoted(label)}.", advice=f"It has {labels}.")
     names = ("nan", "posinf", "neginf") if label == "nonfinite" else (label,)
-    found = {row["name"]: [row[name] for name in names] for row in capture.rows() if row["count"]}
-    return _named(graph, {name: sum(numbers) for name, numbers in found.items() if None not in numbers})[0]
+    counts = {row["name"]: [row[name] for name in names] for row in capture.rows() if row["count"]}
+    return _named(graph, {name: sum(numbers) for name, numbers in counts.items() if None not in numbers})[0]
 
 
 def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, NDArray[np.float64], tuple[str, ...]]:
@@ -387,8 +387,8 @@ def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, ND
         raise OnnxNbError("isolated errors are unknown.", advice='Compare with isolated=True, or use "cumulative".')
     metric = "rel_l2" if label in ("isolated", "cumulative") else label
     if metric not in METRICS:
-        listed = ", ".join(map(repr, ("isolated", "cumulative", *METRICS)))
-        raise OnnxNbError(f"a comparison has no numbers {quoted(label)}.", advice=f"It has {listed}.")
+        labels = ", ".join(map(repr, ("isolated", "cumulative", *METRICS)))
+        raise OnnxNbError(f"a comparison has no numbers {quoted(label)}.", advice=f"It has {labels}.")
     candidate, reference = dict[str, float](), dict[str, float]()
     for point in comparison.points:
         if (errors := getattr(point, which)) is not None:
@@ -401,21 +401,21 @@ def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, ND
 
 def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, int]]:
     """Return `costs` with the sizes that `random_feeds` chooses for open dimensions, and these sizes."""
-    loaded = load(model)
+    source = load(model)
 
-    def made() -> tuple[Costs, Mapping[str, int]]:
-        found, bound = costs(loaded), dict[str, int]()
-        if found.unbound:
-            shapes = feed_shapes(loaded)
-            graph = Graph.of(loaded)
+    def compute() -> tuple[Costs, Mapping[str, int]]:
+        totals, bound = costs(source), dict[str, int]()
+        if totals.unbound:
+            shapes = feed_shapes(source)
+            graph = Graph.of(source)
             for value in graph.inputs:
                 shape = graph.type_of(int(value)).shape or ()
                 sizes = zip(shape, shapes.get(graph.value_names[value], ()), strict=False)
-                bound.update({str(dim): size for dim, size in sizes if dim in found.unbound})
-            found = costs(loaded, shapes)
-        return found, bound
+                bound.update({str(dim): size for dim, size in sizes if dim in totals.unbound})
+            totals = costs(source, shapes)
+        return totals, bound
 
-    return cached(loaded, run_costs, made)
+    return cached(source, run_costs, compute)
 
 
 def _profiled(graph: Graph, profile: Profile, label: str, reduce: Aggregate) -> tuple[Floats, Floats]:
@@ -428,25 +428,25 @@ def _profiled(graph: Graph, profile: Profile, label: str, reduce: Aggregate) -> 
         "intensity": lambda kernel: kernel.intensity,
     }
     if label not in metrics:
-        listed = ", ".join(map(repr, (*metrics, *PROFILED)))
-        raise OnnxNbError(f"a profile has no numbers {quoted(label)}.", advice=f"It has {listed}.")
+        labels = ", ".join(map(repr, (*metrics, *PROFILE_LABELS)))
+        raise OnnxNbError(f"a profile has no numbers {quoted(label)}.", advice=f"It has {labels}.")
     if profile.graph.names != graph.names:
         raise OnnxNbError("the profile is that of another model.", advice="Profile this one: onnx_nb.profile(model).")
     tree = scopes(graph)
     combine = np.add if reduce == "sum" else np.maximum
-    numbers, own = np.full(graph.node_count, np.nan), np.full(len(tree.scope_parent), np.nan)
+    numbers, direct = np.full(graph.node_count, np.nan), np.full(len(tree.scope_parent), np.nan)
     for kernel, scope in zip(profile.kernels, profile.kernel_scopes, strict=True):
         number = metrics[label](kernel)
         if number is None or scope < 0:
             continue
         nodes = [*kernel.nodes, *kernel.opened]
         numbers[nodes] = combine(np.where(np.isnan(numbers[nodes]), 0.0, numbers[nodes]), number)
-        own[scope] = number if np.isnan(own[scope]) else combine(own[scope], number)
-    known = upward(np.add, (~np.isnan(own)).astype(np.float64), tree.scope_parent) > 0
-    own[np.isnan(own)] = 0.0 if reduce == "sum" else -np.inf
-    by_scope: Floats = upward(combine, own, tree.scope_parent)
-    by_scope[~known] = np.nan
-    calls = np.flatnonzero((tree.scope_kind == FUNCTION) & ~known)
+        direct[scope] = number if np.isnan(direct[scope]) else combine(direct[scope], number)
+    has_number = upward(np.add, (~np.isnan(direct)).astype(np.float64), tree.scope_parent) > 0
+    direct[np.isnan(direct)] = 0.0 if reduce == "sum" else -np.inf
+    by_scope: Floats = upward(combine, direct, tree.scope_parent)
+    by_scope[~has_number] = np.nan
+    calls = np.flatnonzero((tree.scope_kind == FUNCTION) & ~has_number)
     by_scope[calls] = numbers[tree.scope_node[calls]]
     return numbers, by_scope
 
@@ -461,7 +461,7 @@ def _labeled(graph: Graph, values: Mapping[str, Any] | Mapping[int, str], label:
     labels = [text for text, _ in count.most_common() if text != SEVERAL]
     index = {text: float(number) for number, text in enumerate((*labels, SEVERAL))}
     by_name = {key: index[text] for key, text in texts.items() if isinstance(key, str)}
-    numbers, unmatched = _named(graph, by_name) if by_name else (np.full(graph.node_count, np.nan), ())
+    numbers, misses = _named(graph, by_name) if by_name else (np.full(graph.node_count, np.nan), ())
     for key, text in texts.items():
         if isinstance(key, int):
             numbers[key] = index[text]
@@ -470,18 +470,18 @@ def _labeled(graph: Graph, values: Mapping[str, Any] | Mapping[int, str], label:
     by_scope = np.where(np.isnan(most) | (most == least), most, index[SEVERAL])
     if SEVERAL in count or np.any(by_scope == index[SEVERAL]):
         labels.append(SEVERAL)
-    return Overlay(label, "linear", "max", numbers, by_scope, unmatched, tuple(labels), graph)
+    return Overlay(label, "linear", "max", numbers, by_scope, misses, tuple(labels), graph)
 
 
 def _by_scope(graph: Graph, numbers: NDArray[np.float64], reduce: Aggregate) -> NDArray[np.float64]:
     tree = scopes(graph)
-    known = ~np.isnan(numbers)
+    has_number = ~np.isnan(numbers)
     count = len(tree.scope_parent)
-    there = upward(np.add, np.bincount(tree.node_scope[known], minlength=count), tree.scope_parent) > 0
-    own = np.full(count, 0.0 if reduce == "sum" else -np.inf)
+    there = upward(np.add, np.bincount(tree.node_scope[has_number], minlength=count), tree.scope_parent) > 0
+    direct = np.full(count, 0.0 if reduce == "sum" else -np.inf)
     combine = np.add if reduce == "sum" else np.maximum
-    combine.at(own, tree.node_scope[known], numbers[known])
-    by_scope = np.where(there, upward(combine, own, tree.scope_parent), np.nan)
+    combine.at(direct, tree.node_scope[has_number], numbers[has_number])
+    by_scope = np.where(there, upward(combine, direct, tree.scope_parent), np.nan)
     # in a run a call is one node: the scope of an opened call has its number
     calls = np.flatnonzero((tree.scope_kind == FUNCTION) & ~there)
     by_scope[calls] = numbers[tree.scope_node[calls]]
@@ -494,7 +494,7 @@ def _is_number(value: Any) -> bool:
 
 def _scale(numbers: NDArray[np.float64]) -> Scale:
     """Return ``log`` for positive numbers that span more than two orders of magnitude."""
-    found = numbers[np.isfinite(numbers) & (numbers > 0)]
-    if len(found) < 2 or np.any(numbers < 0):
+    sizes = numbers[np.isfinite(numbers) & (numbers > 0)]
+    if len(sizes) < 2 or np.any(numbers < 0):
         return "linear"
-    return "log" if np.quantile(found, 0.95) > 100 * np.quantile(found, 0.05) else "linear"
+    return "log" if np.quantile(sizes, 0.95) > 100 * np.quantile(sizes, 0.05) else "linear"

@@ -32,40 +32,40 @@ def quantizer_columns(comparison: Comparison) -> tuple[dict[str, Any], dict[str,
     """
     points = comparison.points
     # the worst fault first, then those without one in order of execution
-    quantizers = sorted(comparison.quantizers, key=lambda each: -each.excess if each.fault else 0.0)
+    quantizers = sorted(comparison.quantizers, key=lambda entry: -entry.excess if entry.fault else 0.0)
     if not quantizers:
         return {}, {}
-    row = {each.name: place for place, each in reversed(list(enumerate(points)))}
-    region = {id(each): place for place, point in reversed(list(enumerate(points))) for each in point.quantizers}
-    own = {each.reference: place for place, each in reversed(list(enumerate(points)))} | row
+    row = {entry.name: place for place, entry in reversed(list(enumerate(points)))}
+    region = {id(entry): place for place, point in reversed(list(enumerate(points))) for entry in point.quantizers}
+    rows = {entry.reference: place for place, entry in reversed(list(enumerate(points)))} | row
 
     def numbers(of: Callable[[Quantizer], float]) -> Any:
-        return np.asarray([of(each) for each in quantizers], np.float64)
+        return np.asarray([of(entry) for entry in quantizers], np.float64)
 
     blame = [point.blame for point in points]
-    spread = [each.spread for each in quantizers]
+    spread = [entry.spread for entry in quantizers]
     arrays: dict[str, Any] = {
-        f"blame_{share}": np.asarray([each.get(share, math.nan) for each in blame], np.float64) for share in SHARES
+        f"blame_{share}": np.asarray([entry.get(share, math.nan) for entry in blame], np.float64) for share in SHARES
     }
     for name in NUMBERS:
-        arrays[f"quantizer_{name}"] = numbers(lambda each, name=name: getattr(each, name))  # type: ignore[misc]
+        arrays[f"quantizer_{name}"] = numbers(lambda entry, name=name: getattr(entry, name))  # type: ignore[misc]
     arrays |= {
-        "quantizer_scale": numbers(lambda each: float(each.scale[1])),
-        "quantizer_least": numbers(lambda each: float(each.scale[0])),
-        "quantizer_above": numbers(lambda each: each.above / each.count if each.count else 0.0),
-        "quantizer_point": np.asarray([own.get(each.name, region[id(each)]) for each in quantizers], np.int32),
-        "quantizer_region": np.asarray([region[id(each)] for each in quantizers], np.int32),
-        "quantizer_end": np.cumsum([len(each) for each in spread], dtype=np.uint32),
+        "quantizer_scale": numbers(lambda entry: float(entry.scale[1])),
+        "quantizer_least": numbers(lambda entry: float(entry.scale[0])),
+        "quantizer_above": numbers(lambda entry: entry.above / entry.count if entry.count else 0.0),
+        "quantizer_point": np.asarray([rows.get(entry.name, region[id(entry)]) for entry in quantizers], np.int32),
+        "quantizer_region": np.asarray([region[id(entry)] for entry in quantizers], np.int32),
+        "quantizer_end": np.cumsum([len(entry) for entry in spread], dtype=np.uint32),
         "quantizer_before": np.concatenate(spread).astype(np.float64),
-        "quantizer_after": np.concatenate([_rounded(each) for each in quantizers]).astype(np.float64),
+        "quantizer_after": np.concatenate([_rounded(entry) for entry in quantizers]).astype(np.float64),
     }
     texts = {
-        f"quantizer_{name}": [shortened(str(getattr(each, name)), LONGEST) for each in quantizers] for name in TEXTS
+        f"quantizer_{name}": [shortened(str(getattr(entry, name)), LONGEST) for entry in quantizers] for name in TEXTS
     }
     # by themselves they are sentences
     texts["quantizer_message"] = [f"{text[:1].upper()}{text[1:]}." for text in texts["quantizer_message"]]
-    fixed = WhatIf(comparison).always_quantized()
-    texts["fixed"] = [shortened(fixed.get(point.name, ""), LONGEST) for point in points]
+    reasons = WhatIf(comparison).always_quantized()
+    texts["fixed"] = [shortened(reasons.get(point.name, ""), LONGEST) for point in points]
     return arrays, texts
 
 

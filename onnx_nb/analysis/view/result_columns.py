@@ -73,18 +73,18 @@ class Entry(NamedTuple):
 
 def statistics_columns(entries: Sequence[Entry], *, left_out: int = 0, **about: Any) -> Columns:
     """Return tensors as columns with plain JSON; ``frontend/protocol/capture.ts`` reads them."""
-    found = [entry.statistics or Statistics() for entry in entries]
-    histograms = [each.histogram for each in found]
+    stats = [entry.statistics or Statistics() for entry in entries]
+    histograms = [part.histogram for part in stats]
     arrays: dict[str, Any] = {
         "value": np.asarray([entry.value for entry in entries], np.int32),
         "known": np.asarray([entry.statistics is not None for entry in entries], np.uint8),
         "nbytes": np.asarray([entry.nbytes for entry in entries], np.float64),
-        "exponent": np.asarray([each.exponent for each in histograms], np.int32),
-        "first": np.asarray([each.first for each in histograms], np.float64),
-        "ptr": np.cumsum([0, *(len(each.counts) for each in histograms)]).astype(np.uint32),
-        "bins": np.concatenate([np.zeros(0), *(each.counts for each in histograms)]).astype(np.float64),
+        "exponent": np.asarray([part.exponent for part in histograms], np.int32),
+        "first": np.asarray([part.first for part in histograms], np.float64),
+        "ptr": np.cumsum([0, *(len(part.counts) for part in histograms)]).astype(np.uint32),
+        "bins": np.concatenate([np.zeros(0), *(part.counts for part in histograms)]).astype(np.float64),
     }
-    arrays |= {name: np.asarray([float(getattr(each, name)) for each in found], np.float64) for name in NUMBERS}
+    arrays |= {name: np.asarray([float(getattr(part, name)) for part in stats], np.float64) for name in NUMBERS}
     texts = ("name", "node", "op", "dtype", "shape", "source")
     return Columns.of(
         arrays, {name: [getattr(entry, name) for entry in entries] for name in texts}, {"left_out": left_out, **about}
@@ -97,37 +97,37 @@ def captured_entries(capture: Capture) -> list[Entry]:
     entries = []
     for row in capture.rows():
         name, shape = row["name"], "" if row["shape"] is None else shape_text(row["shape"])
-        found = None if row["count"] is None else capture.statistics(name)
+        stats = None if row["count"] is None else capture.statistics(name)
         about = row["node"], row["op_type"], row["dtype"], shape, row["nbytes"]
-        entries.append(Entry(capture.values[name], name, *about, found, source))
+        entries.append(Entry(capture.values[name], name, *about, stats, source))
     return entries
 
 
 def weight_entries(model: ModelLike, *, limit: int | None = None, progress: Progress | None = None) -> list[Entry]:
     """Return the weights, largest first, whose statistics fit ``limit`` bytes; broken weights have none."""
-    loaded = load(model)
-    graph = Graph.of(loaded)
-    weights = sorted(loaded.initializers.values(), key=lambda info: -info.nbytes)
+    source = load(model)
+    graph = Graph.of(source)
+    weights = sorted(source.initializers.values(), key=lambda info: -info.nbytes)
     total = sum(info.nbytes for info in weights) or 1
     entries: list[Entry] = []
-    done = size = 0
+    start = size = 0
     for info in weights:
         if limit is not None and size >= limit:
             break
 
-        def read(part: float, done: int = done, nbytes: int = info.nbytes, name: str = info.name) -> None:
+        def read(part: float, start: int = start, nbytes: int = info.nbytes, name: str = info.name) -> None:
             if progress is not None:
-                progress((done + part * nbytes) / total, f"Reading {name[:80]}, {bytes_text(nbytes)}")
+                progress((start + part * nbytes) / total, f"Reading {name[:80]}, {bytes_text(nbytes)}")
 
         read(0.0)
         try:
-            found = Statistics.of(loaded.tensor(info.name), progress=read)
+            stats = Statistics.of(source.tensor(info.name), progress=read)
         except OnnxNbError:  # its bytes are missing: `external_data.audit` has the reason
-            found = None
+            stats = None
         about = "", "", dtype_name(info.dtype), shape_text(info.shape), info.nbytes
-        entries.append(Entry(graph.value(info.name), info.name, *about, found, "weight"))
-        done += info.nbytes
-        size += 8 * (len(NUMBERS) + 4 + (0 if found is None else len(found.histogram.counts)))
+        entries.append(Entry(graph.value(info.name), info.name, *about, stats, "weight"))
+        start += info.nbytes
+        size += 8 * (len(NUMBERS) + 4 + (0 if stats is None else len(stats.histogram.counts)))
     return entries
 
 
@@ -135,9 +135,9 @@ def weight_entries(model: ModelLike, *, limit: int | None = None, progress: Prog
 
 _DECADES: Final = 16
 """Maximum number of decades in the small histograms; smaller errors are counted in the first bar."""
-_REPORTED: Final = 256
+_REPORT_POINTS: Final = 256
 """Number of points between two reports of progress."""
-_UNKNOWN, _EQUAL, _DIFFERENT, _MISMATCHED = range(4)
+_UNKNOWN, _EQUAL, _DIFFERENT, _MISMATCH = range(4)
 """States of a point's errors."""
 
 
@@ -147,16 +147,16 @@ def comparison_columns(comparison: Comparison, *, details: int = 0, progress: Pr
     best = [point.isolated or point.cumulative for point in points]
     of_quantizers, texts_of_quantizers = quantizer_columns(comparison)
     arrays = _metric_columns(points, progress) | _sparks(best) | of_quantizers
-    packed, rows = _details(comparison, details, progress)
+    blobs, rows = _details(comparison, details, progress)
     arrays |= {
         "output": np.asarray([point.output for point in points], np.uint8),
         "score": comparison.scores("isolated") if comparison.has_isolated else np.full(len(points), math.nan),
-        "missing_side": np.asarray([each.side == "candidate" for each in missing], np.uint8),
-        "details": np.frombuffer(b"".join(packed), np.uint8),
+        "missing_side": np.asarray([entry.side == "candidate" for entry in missing], np.uint8),
+        "details": np.frombuffer(b"".join(blobs), np.uint8),
         "detail_row": np.asarray(rows, np.uint32),
-        "detail_end": np.cumsum([len(each) for each in packed], dtype=np.uint32),
+        "detail_end": np.cumsum([len(entry) for entry in blobs], dtype=np.uint32),
     }
-    first, shown = (
+    first, salient = (
         -1 if point is None else points.index(point) for point in (comparison.first_divergent(), notable(comparison))
     )
     meta: dict[str, Any] = {
@@ -165,7 +165,7 @@ def comparison_columns(comparison: Comparison, *, details: int = 0, progress: Pr
         "feeds": comparison.feeds,
         "message": comparison.message,
         "first": first,
-        "notable": shown,
+        "notable": salient,
         "outside": sum(errors is not None and errors.outside > 0 for errors in best),
         "isolated": comparison.has_isolated,
         "metrics": [
@@ -180,7 +180,7 @@ def comparison_columns(comparison: Comparison, *, details: int = 0, progress: Pr
     sizes = [point.error_size() for point in points]
     texts["shape"] = ["" if size is None else shape_text(size.shape) for size in sizes]
     texts["dtype"] = ["" if size is None else " → ".join(dict.fromkeys(size.dtypes)) for size in sizes]
-    texts |= {f"missing_{name}": [getattr(each, name) for each in missing] for name in ("name", "reason", "op_type")}
+    texts |= {f"missing_{name}": [getattr(entry, name) for entry in missing] for name in ("name", "reason", "op_type")}
     return Columns.of(arrays, texts | texts_of_quantizers, meta)
 
 
@@ -189,13 +189,13 @@ def _metric_columns(points: Sequence[Point], progress: Progress | None) -> dict[
     numbers = {which: np.full((len(METRICS), len(points)), math.nan) for which in WHICH}
     states = {which: np.full(len(points), _UNKNOWN, np.uint8) for which in WHICH}
     for row, point in enumerate(points):
-        if progress is not None and row % _REPORTED == 0:
+        if progress is not None and row % _REPORT_POINTS == 0:
             progress(0.5 * row / len(points), f"Reading point {row + 1:,} of {len(points):,}")
         for which in WHICH:
             errors: ErrorStats | None = getattr(point, which)
             if errors is not None:
                 numbers[which][:, row] = [metric.of(errors) for metric in METRICS.values()]
-                states[which][row] = _EQUAL if errors.is_equal else _MISMATCHED if errors.mismatches else _DIFFERENT
+                states[which][row] = _EQUAL if errors.is_equal else _MISMATCH if errors.mismatches else _DIFFERENT
     arrays: dict[str, Any] = {}
     for which in WHICH:
         if states[which].any():
@@ -204,15 +204,15 @@ def _metric_columns(points: Sequence[Point], progress: Progress | None) -> dict[
     return arrays
 
 
-def _sparks(known: Sequence[ErrorStats | None]) -> dict[str, Any]:
+def _sparks(stats: Sequence[ErrorStats | None]) -> dict[str, Any]:
     """Return a small histogram of each point's absolute errors on a common axis, with heights from 0 to 255."""
-    histograms = {row: errors.absolute for row, errors in enumerate(known) if errors and len(errors.absolute.counts)}
+    histograms = {row: errors.absolute for row, errors in enumerate(stats) if errors and len(errors.absolute.counts)}
     if not histograms:
-        return {"sparks": np.zeros(len(known) * SPARK, np.uint8), "spark_ends": np.zeros(2)}
-    high = math.ceil(math.log10(max(each.edges[-1] for each in histograms.values())))
-    low = min(each.edges[0] for each in histograms.values())
+        return {"sparks": np.zeros(len(stats) * SPARK, np.uint8), "spark_ends": np.zeros(2)}
+    high = math.ceil(math.log10(max(part.edges[-1] for part in histograms.values())))
+    low = min(part.edges[0] for part in histograms.values())
     low = max(math.floor(math.log10(max(low, 5e-324))), high - _DECADES)
-    heights = np.zeros((len(known), SPARK))
+    heights = np.zeros((len(stats), SPARK))
     for row, histogram in histograms.items():
         middle = np.log10(histogram.edges[:-1] / 2 + histogram.edges[1:] / 2)
         places = np.clip((middle - low) / (high - low or 1) * SPARK, 0, SPARK - 1).astype(np.intp)
@@ -224,20 +224,20 @@ def _sparks(known: Sequence[ErrorStats | None]) -> dict[str, Any]:
 
 def _details(comparison: Comparison, room: int, progress: Progress | None) -> tuple[list[bytes], list[int]]:
     """Return packed details of the worst points that fit, and their rows."""
-    packed: list[bytes] = []
+    blobs: list[bytes] = []
     rows: list[int] = []
     whole = room
     scores = comparison.scores() if comparison.points else np.zeros(0)
     for row in np.argsort(-np.nan_to_num(scores, nan=-math.inf), kind="stable").tolist() if room else ():
         if progress is not None:
             progress(1 - 0.5 * room / whole, f"Packing the errors of {quoted(comparison.points[row].name)}")
-        made = detail_columns(comparison.points[row]).to_bytes()
-        if len(made) > room:
+        blob = detail_columns(comparison.points[row]).to_bytes()
+        if len(blob) > room:
             break
-        room -= len(made)
-        packed.append(made)
+        room -= len(blob)
+        blobs.append(blob)
         rows.append(row)
-    return packed, rows
+    return blobs, rows
 
 
 def detail_columns(point: Point) -> Columns:
@@ -298,14 +298,14 @@ def sections(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:
     paths = [[*module.split(separator), *([operation] if operation else [])] for module, _, operation in whole]
     best: list[tuple[int, str]] = []
     for depth in range(1, 6):
-        found = _at_depth(paths, depth)
-        ends = [place for place, _ in found[1:]] + [len(names)]
+        starts = _at_depth(paths, depth)
+        ends = [place for place, _ in starts[1:]] + [len(names)]
         # a few points between others do not form a section
-        found = [entry for entry, end in zip(found, ends, strict=True) if end - entry[0] > len(names) / (3 * most)]
-        if len(found) > most:
+        starts = [entry for entry, end in zip(starts, ends, strict=True) if end - entry[0] > len(names) / (3 * most)]
+        if len(starts) > most:
             break
         # prefer "layer.0" to the tenth "attention"
-        best = max(best, found, key=lambda entries: 2 * len({label for _, label in entries}) - len(entries))
+        best = max(best, starts, key=lambda entries: 2 * len({label for _, label in entries}) - len(entries))
     if len(best) < 2 or all(len(path) == 1 for path in paths):
         best = list(enumerate(names)) if len(names) <= 8 else []
     return [(place, shortened(label, 22)) for place, label in best]
@@ -313,15 +313,15 @@ def sections(names: Sequence[str], most: int = 16) -> list[tuple[int, str]]:
 
 def _at_depth(paths: Sequence[list[str]], depth: int) -> list[tuple[int, str]]:
     """Return the positions where the prefix of the paths changes, with its label."""
-    found: list[tuple[int, str]] = []
+    starts: list[tuple[int, str]] = []
     last: list[str] = []
     for place, path in enumerate(paths):
         # the last part names the point itself; the result of a whole section belongs to that section
         section = path[: min(depth, max(len(path) - 1, 1))]
         if last not in (section, path):
-            found.append((place, ".".join(section[-2:]) if section[-1].isdigit() else section[-1]))
+            starts.append((place, ".".join(section[-2:]) if section[-1].isdigit() else section[-1]))
             last = section
-    return found
+    return starts
 
 
 # ---------------------------------------------------------------- a diff and a simplification
@@ -358,7 +358,7 @@ class Provenance:
     added, so that all of this is looked up.
     """
 
-    SHOWN: Final = 64
+    LIMIT: Final = 64
     """Maximum number of nodes of a change that are shown on each side."""
 
     before: Model
@@ -367,37 +367,37 @@ class Provenance:
     sides: tuple[Counterparts, Counterparts]
     """State of each node and value: SAME in both models, ONLY in this one (removed or added), or FOLDED."""
     targets: tuple[list[list[Target]], list[list[Target]]]
-    """Targets to show in each graph for each change, at most `SHOWN`: removed or added ones, else the changed place."""
+    """Targets to show in each graph for each change, at most `LIMIT`: removed or added ones, else the changed place."""
 
-    def __init__(self, found: Simplification, step: int | None = None) -> None:
+    def __init__(self, report: Simplification, step: int | None = None) -> None:
         if step is None:
-            models, ids, self.changes = (found.original, found.model), found.node_ids, found.changes
+            models, ids, self.changes = (report.original, report.model), report.node_ids, report.changes
         else:
-            first, last = found.steps[step - 1], found.steps[step]
+            first, last = report.steps[step - 1], report.steps[step]
             models, ids = (first.model, last.model), (first.node_ids, last.node_ids)
-            self.changes = found.changes[first.done : last.done]
+            self.changes = report.changes[first.done : last.done]
         self.before, self.after = models
         self._graphs = one, other = Graph.opened(models[0]), Graph.opened(models[1])
         keys = identify(one, ids[0]), identify(other, ids[1])
         there = {key: m for m, key in enumerate(keys[1]) if key[0] >= 0}
         self._node = node = np.asarray([there.get(key, -1) for key in keys[0]], np.int32)
         back = inverse(node, other.node_count)
-        mentioned = {id_ for change in self.changes for id_ in (*change.taken, *change.made, *change.rewired)}
+        mentions = {id_ for change in self.changes for id_ in (*change.taken, *change.made, *change.rewired)}
         # a node of a function occurs in the opened graph once for each call
         self._nodes: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
-        for nodes, listed in zip(self._nodes, keys, strict=True):
-            for n, (id_, _) in enumerate(listed):
-                if id_ in mentioned:
+        for nodes, pairs in zip(self._nodes, keys, strict=True):
+            for n, (id_, _) in enumerate(pairs):
+                if id_ in mentions:
                     nodes.setdefault(id_, []).append(n)
         self._values = [{name: v for v, name in reversed(list(enumerate(g.value_names)))} for g in self._graphs]
         # the equal value in the second graph: by name, else by the mapping
         same = [self._values[1].get(name, -1) for name in one.value_names]
         for v in np.flatnonzero((np.asarray(same, np.int32) < 0) & (one.value_subgraph == 0)).tolist():
-            same[v] = self._values[1].get(found.mapping.get(one.value_names[v]) or "", -1)
+            same[v] = self._values[1].get(report.mapping.get(one.value_names[v]) or "", -1)
         self._value = np.asarray(same, np.int32)
         value = self._value, inverse(self._value, other.value_count)
         state, value_state = (
-            [np.where(each < 0, ONLY, SAME).astype(np.uint8) for each in pair] for pair in ((node, back), value)
+            [np.where(row < 0, ONLY, SAME).astype(np.uint8) for row in pair] for pair in ((node, back), value)
         )
         self.change_of = np.full(one.node_count, -1, np.int32), np.full(other.node_count, -1, np.int32)
         """The change that removed, folded or added each node of each graph; −1 for none."""
@@ -408,14 +408,14 @@ class Provenance:
                     state[0][n] = FOLDED if change.rule in _FOLDING else ONLY
             self.change_of[1][self._listed(1, change.made)] = number
         self.targets = left, right = self._targets(0), self._targets(1)
-        made = [[m for m in each if m >= 0 and back[m] < 0] for each in right]
+        additions = [[m for m in row if m >= 0 and back[m] < 0] for row in right]
         for number, (change, targets) in enumerate(zip(self.changes, right, strict=True)):
             for m in targets if change.rule in _FOLDING else ():
                 if m >= 0 and state[1][m] == SAME and not other.folded[m]:
                     state[1][m], self.change_of[1][m] = FOLDED, number
         # the counterpart of a removed node is a node added in its place, preferably one of the same name
-        for taken, new in zip(left, made, strict=True):
-            for n in taken if new else ():
+        for old, new in zip(left, additions, strict=True):
+            for n in old if new else ():
                 if n >= 0 and node[n] < 0:
                     node[n] = next((m for m in new if one.names[n] and one.names[n] == other.names[m]), new[-1])
         states = (state[0], value_state[0]), (state[1], value_state[1])
@@ -424,11 +424,11 @@ class Provenance:
     def columns(self) -> Columns:
         """Return all columns for the browser; see ``frontend/protocol/simplification.ts``."""
         arrays = _side_columns(self.sides)
-        for at, (found, change) in enumerate(zip(self.targets, self.change_of, strict=True)):
-            arrays[f"targets_{at}"] = np.asarray([target for each in found for target in each], np.int32)
-            arrays[f"targets_end_{at}"] = np.cumsum([0, *map(len, found)]).astype(np.int32)
+        for at, (lists, change) in enumerate(zip(self.targets, self.change_of, strict=True)):
+            arrays[f"targets_{at}"] = np.asarray([target for part in lists for target in part], np.int32)
+            arrays[f"targets_end_{at}"] = np.cumsum([0, *map(len, lists)]).astype(np.int32)
             arrays[f"change_{at}"] = change
-        known, counts = rules(), Counter(change.rule for change in self.changes)
+        meanings, counts = rules(), Counter(change.rule for change in self.changes)
         row = {rule: row for row, rule in enumerate(counts)}
         arrays["rule"] = np.asarray([row[change.rule] for change in self.changes], np.uint32)
         texts = {
@@ -443,14 +443,14 @@ class Provenance:
             "counts": {},
             "message": "",
             "made": "new",
-            "rules": [[rule, known.get(rule, ""), count] for rule, count in counts.items()],
-            "nodes": [[len(each), *(int(np.sum(each == state)) for state in (ONLY, FOLDED))] for each in states],
+            "rules": [[rule, meanings.get(rule, ""), count] for rule, count in counts.items()],
+            "nodes": [[len(part), *(int(np.sum(part == state)) for state in (ONLY, FOLDED))] for part in states],
         }
         return Columns.of(arrays, texts, meta)
 
     def _what(self, number: int, change: Change) -> str:
         """Describe a change by operators: "Conv + BatchNormalization → Conv"."""
-        taken, made = (
+        old, new = (
             _operators(
                 graph.operators[graph.op_index[target]][0]
                 for target in (targets[number] if ids else ())
@@ -460,8 +460,8 @@ class Provenance:
                 self._graphs, self.targets, self.change_of, (change.taken, change.after), strict=True
             )
         )
-        begin, end = "nothing" if made else "a constant", _ENDS.get(change.rule, "nothing")
-        return f"{taken or begin} → {made or end}"
+        begin, end = "nothing" if new else "a constant", _ENDS.get(change.rule, "nothing")
+        return f"{old or begin} → {new or end}"
 
     def _listed(self, side: int, ids: Iterable[int]) -> list[int]:
         """Return the nodes of a graph with the given ids."""
@@ -478,7 +478,7 @@ class Provenance:
         In the first graph these are the nodes that it removed; in the second the nodes that it added, or the tensors
         that replace the removed ones.
         """
-        found: list[list[Target]] = [[] for _ in self.changes]
+        targets: list[list[Target]] = [[] for _ in self.changes]
         other: dict[int, int] = {}
         """The change that added a node (before this one), or that removed it (after this one)."""
         order = range(len(self.changes))
@@ -486,18 +486,18 @@ class Provenance:
             change = self.changes[number]
 
             def resolved(ids: Iterable[int]) -> list[Target]:
-                by_way_of = (found[other[id_]] for id_ in ids if id_ in other)
+                by_way_of = (targets[other[id_]] for id_ in ids if id_ in other)
                 return list(dict.fromkeys([*self._listed(side, ids), *itertools.chain.from_iterable(by_way_of)]))
 
             if side == 0:
-                own = sorted(n for n in resolved(change.taken) if n >= 0 and self._node[n] < 0)
-                shown = own or self._tensor(0, change) or resolved(change.rewired)
+                nodes = sorted(n for n in resolved(change.taken) if n >= 0 and self._node[n] < 0)
+                picks = nodes or self._tensor(0, change) or resolved(change.rewired)
             else:
-                own = resolved(change.made) or ([] if change.rule in _FOLDING else self._replacing(change))
-                shown = own or resolved(change.rewired) or self._tensor(1, change)
-            found[number] = shown[: self.SHOWN]
+                nodes = resolved(change.made) or ([] if change.rule in _FOLDING else self._replacing(change))
+                picks = nodes or resolved(change.rewired) or self._tensor(1, change)
+            targets[number] = picks[: self.LIMIT]
             other.update(dict.fromkeys(change.taken if side else change.made, number))
-        return found
+        return targets
 
     def _replacing(self, change: Change) -> list[Target]:
         """Return the tensors that replace the outputs of the nodes that a change removed, or its own tensor."""
@@ -515,31 +515,29 @@ def _operators(names: Iterable[str]) -> str:
     return " + ".join([*parts, *([f"{rest} more"] if rest else [])])
 
 
-def account(found: Simplification) -> dict[str, Any]:
+def account(report: Simplification) -> dict[str, Any]:
     """Return the JSON that a panel shows in addition to the changes: sizes, operators, unfolded nodes."""
-    left = sorted(found.left, key=lambda each: -each.nbytes)[:1000]
-    before, after = found.before, found.after
-    file = found.original.path or Path("model.onnx")
+    left = sorted(report.left, key=lambda row: -row.nbytes)[:1000]
+    before, after = report.before, report.after
+    file = report.original.path or Path("model.onnx")
     return {
-        "name": shortened(found.original.name, LONGEST),
-        "verdict": found.verdict,
-        "said": shortened(found.verification, 2000),
-        "call": found.call(),
+        "name": shortened(report.original.name, LONGEST),
+        "verdict": report.verdict,
+        "said": shortened(report.verification, 2000),
+        "call": report.call(),
         "nodes": [sum(before.values()), sum(after.values())],
-        "bytes": [model.nbytes for model in (found.original, found.model)],
+        "bytes": [model.nbytes for model in (report.original, report.model)],
         "operators": [
-            [op, found.before.get(op, 0), found.after.get(op, 0)] for op in sorted({*found.before, *found.after})
+            [op, report.before.get(op, 0), report.after.get(op, 0)] for op in sorted({*report.before, *report.after})
         ],
-        "left": [
-            [shortened(each.node, LONGEST), each.op_type, each.nbytes, shortened(each.why, LONGEST)] for each in left
-        ],
-        "left_count": len(found.left),
-        "skipped": list(found.options.get("skip", ())),
+        "left": [[shortened(row.node, LONGEST), row.op_type, row.nbytes, shortened(row.why, LONGEST)] for row in left],
+        "left_count": len(report.left),
+        "skipped": list(report.options.get("skip", ())),
         "outputs": [
             [shortened(name, LONGEST), f"{errors.max_abs:.3g}", errors.outside, errors.count]
-            for name, errors in list(found.differences.items())[:1000]
+            for name, errors in list(report.differences.items())[:1000]
         ],
-        "steps": [[step.name, len(step.model.proto.graph.node), step.done] for step in found.steps],
+        "steps": [[step.name, len(step.model.proto.graph.node), step.done] for step in report.steps],
         "path": f"{file.stem}.simplified{file.suffix or '.onnx'}",
     }
 
@@ -550,7 +548,7 @@ SPANS: Final = 50_000
 """Maximum number of executions in a timeline: the longest."""
 
 
-def profile_columns(profile: Profile, compared: ProfileComparison | None = None) -> Columns:
+def profile_columns(profile: Profile, comparison: ProfileComparison | None = None) -> Columns:
     """Return the kernels of a profile, its scopes, the most usual run, and what changed from another profile."""
     kernels, graph = profile.kernels, profile.graph
     tree = scopes(graph)
@@ -589,7 +587,7 @@ def profile_columns(profile: Profile, compared: ProfileComparison | None = None)
     texts["types"] = [types[kernel.shapes] for kernel in kernels]
     texts["node_name"] = [graph.node_label(node) for kernel in kernels for node in kernel.nodes]
     texts |= {"scope_path": tree.scope_path, "scope_class": tree.scope_class}
-    changes = () if compared is None else compared.changes
+    changes = () if comparison is None else comparison.changes
     for name in ("before", "after", "difference", "noise", "nodes"):
         arrays[f"change_{name}"] = np.asarray([getattr(change, name) for change in changes], np.float64)
     arrays["change_kernel"] = np.asarray([(*change.kernels[1], -1)[0] for change in changes], np.int32)
@@ -597,9 +595,9 @@ def profile_columns(profile: Profile, compared: ProfileComparison | None = None)
         texts[f"change_{name}"] = [getattr(change, name) for change in changes]
     meta = {
         "model": shortened(profile.model.name, LONGEST),
-        "message": profile.message if compared is None else compared.message,
+        "message": profile.message if comparison is None else comparison.message,
         "facts": profile.facts,
-        "compared": compared is not None,
+        "compared": comparison is not None,
         "pair": profile.optimized is not None,
         "categories": list(CATEGORIES),
         "left_out": len(profile.spans) - len(spans),
@@ -615,9 +613,9 @@ def resource_columns(profile: Profile) -> Columns:
     arrays: dict[str, Any] = {
         "step_kernel": np.asarray([kernels.get(node, -1) for node in memory.order.tolist()], np.int32),
         "step_bytes": memory.alive,
-        "held_bytes": np.asarray([each.nbytes for each in memory.alive_at_peak], np.float64),
+        "held_bytes": np.asarray([entry.nbytes for entry in memory.alive_at_peak], np.float64),
     }
-    texts = {"tensor": [each.tensor for each in memory.alive_at_peak]}
+    texts = {"tensor": [entry.tensor for entry in memory.alive_at_peak]}
     return Columns.of(arrays, texts, {"speeds": (on_cpu and profile.peak) or (0, 0), "message": memory.message})
 
 
@@ -633,9 +631,9 @@ def ran_columns(profile: Profile) -> Columns:
             node[1][kernel.optimized] = kernel.nodes[-1]
     numbers = {name: number for number, name in enumerate(graphs[1].value_names)}
     value = np.asarray([numbers.get(name, -1) for name in graphs[0].value_names], np.int32)
-    inserted = [kernel.optimized for kernel in profile.kernels if kernel.edge and kernel.optimized >= 0]
-    states = [np.full(len(each), SAME, np.uint8) for each in node]
-    states[1][inserted] = ONLY
+    inserts = [kernel.optimized for kernel in profile.kernels if kernel.edge and kernel.optimized >= 0]
+    states = [np.full(len(row), SAME, np.uint8) for row in node]
+    states[1][inserts] = ONLY
     values = [np.full(graph.value_count, SAME, np.uint8) for graph in graphs]
     sides = counterparts(
         graphs,
@@ -643,5 +641,5 @@ def ran_columns(profile: Profile) -> Columns:
         (value, inverse(value, graphs[1].value_count)),
         ((states[0], values[0]), (states[1], values[1])),
     )
-    counts = {"added": len(inserted)}
+    counts = {"added": len(inserts)}
     return Columns(_side_columns(sides), {"changes": [], "total": 0, "message": "", "counts": counts})
