@@ -25,7 +25,7 @@ _STATUS: Final[dict[str, What]] = {"A": "added", "D": "removed"}
 
 
 @dataclass(frozen=True)
-class Change:
+class ModelChange:
     """One model that changed, and what was found about it."""
 
     path: str
@@ -49,19 +49,19 @@ class Change:
 
 def changes(
     base: str, paths: Sequence[str] = (), *, pages: str | None = None, fail: Sequence[str] = (), audit: bool = False
-) -> Iterator[Change]:
+) -> Iterator[ModelChange]:
     """Yield the models that differ between a revision and the working tree, each with its diff or comparison."""
     root = Path(_git("rev-parse", "--show-toplevel").decode(errors="surrogateescape").rstrip("\n"))
     for path, what in _changed(root, base, paths):
         page = str(Path(pages) / f"{path}.html") if pages else None
         now = str(root / path)
         if what == "removed":
-            yield Change(path, what)
+            yield ModelChange(path, what)
             continue
         try:
             audit_ = VERBS["audit"].build(model=now).run()["audit"] if audit else None
             if what == "added":
-                yield Change(path, what, "summary", VERBS["summary"].build(model=now, page=page).run(), audit_)
+                yield ModelChange(path, what, "summary", VERBS["summary"].build(model=now, page=page).run(), audit_)
                 continue
             with _former(root, base, path) as before:
                 verb = "compare" if fail else "diff"
@@ -73,9 +73,9 @@ def changes(
                     script = Script()
                     script.call("onnx_nb.report", page, parts, title=path, into="page")
                     variables |= script.run()
-                yield Change(path, what, verb, variables, audit_)
+                yield ModelChange(path, what, verb, variables, audit_)
         except OnnxNbError as error:
-            yield Change(path, what, error=str(error))
+            yield ModelChange(path, what, error=str(error))
 
 
 def _changed(root: Path, base: str, paths: Sequence[str]) -> Iterator[tuple[str, What]]:
@@ -148,7 +148,7 @@ def _git(*words: str, root: Path | None = None) -> bytes:
 # --- output ----------------------------------------------------------------------------------------------------------
 
 
-def blocks_of(change: Change) -> list[Any]:
+def blocks_of(change: ModelChange) -> list[Any]:
     """Return the blocks of a change."""
     from onnx_nb.cli.document import BLOCKS, Text
 
@@ -164,7 +164,7 @@ def blocks_of(change: Change) -> list[Any]:
     return blocks
 
 
-def picture_of(change: Change) -> str:
+def picture_of(change: ModelChange) -> str:
     """Return the Mermaid picture of a change."""
     from onnx_nb.drawing.mermaid import picture
 
@@ -172,7 +172,7 @@ def picture_of(change: Change) -> str:
     return picture(variables.get("d") or variables.get("summary"))
 
 
-def entry_of(change: Change) -> dict[str, Any]:
+def entry_of(change: ModelChange) -> dict[str, Any]:
     """Return a change as plain JSON."""
     from onnx_nb.cli.record import record
 

@@ -58,7 +58,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Table:
+class Grid:
     """A table; columns of numbers stand right. A row may have a look."""
 
     title: str
@@ -69,7 +69,7 @@ class Table:
     """Number of columns of text, which come first."""
 
 
-Block = Text | Table
+Block = Text | Grid
 
 
 # --- rendering -------------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def terminal_width() -> int:
     return shutil.get_terminal_size().columns
 
 
-def _aligned(table: Table, width: int | None) -> str:
+def _aligned(table: Grid, width: int | None) -> str:
     rows = [[printable(cell) for cell in row] for row in table.rows[: ROWS if width else None]]
     widths = [max(map(len, column)) for column in zip(table.heads, *rows, strict=True)]
     while width and sum(widths) + 2 * len(widths) > width and max(widths[: table.left]) > NARROWEST:
@@ -153,8 +153,8 @@ def _escaped(text: str) -> str:
 # --- verbs -----------------------------------------------------------------------------------------------------------
 
 
-def _ports(title: str, ports: Iterable[Port]) -> Table:
-    return Table(title, ("", "", ""), [(port.name, port.dtype, port.shape) for port in ports], left=3)
+def _ports(title: str, ports: Iterable[Port]) -> Grid:
+    return Grid(title, ("", "", ""), [(port.name, port.dtype, port.shape) for port in ports], left=3)
 
 
 def _bar(share: float, width: int = 20) -> str:
@@ -173,7 +173,7 @@ def of_summary(values: Mapping[str, Any]) -> list[Block]:
     if model.cost:
         numbers = (("MACs", model.macs), ("FLOPs", model.flops), ("activations, bytes", model.activation_bytes))
         costs = [(name, scaled_text(number)) for name, number in numbers if number is not None]
-        blocks.append(Table("Cost of a run", ("", ""), costs))
+        blocks.append(Grid("Cost of a run", ("", ""), costs))
         for cache in model.caches:
             curve = ", ".join(f"{bytes_text(row['nbytes'])} at {row['tokens']:,}" for row in cache.rows())
             blocks.append(Text(f"  KV cache: {curve} tokens ({cache.length})"))
@@ -185,16 +185,16 @@ def of_summary(values: Mapping[str, Any]) -> list[Block]:
     if not any(row.domain for row in model.op_counts):
         rows = [(op, bar, count) for op, _, bar, count in rows]  # type: ignore[misc]
     if rows:
-        blocks.append(Table("Operators", ("",) * len(rows[0]), rows, left=len(rows[0]) - 1))
+        blocks.append(Grid("Operators", ("",) * len(rows[0]), rows, left=len(rows[0]) - 1))
     if len(model.by_dtype) > 1:
         types = [(row.dtype, f"{row.parameters:,}", bytes_text(row.nbytes)) for row in model.by_dtype]
-        blocks.append(Table("Weights by type", ("", "elements", "bytes"), types))
+        blocks.append(Grid("Weights by type", ("", "elements", "bytes"), types))
     if model.scopes:
         scopes = [
             (row.scope, row.cls, "?" if row.macs is None else scaled_text(row.macs), scaled_text(row.parameters))
             for row in model.scopes
         ]
-        blocks.append(Table("Scopes", ("", "", "MACs", "parameters"), scopes, left=2))
+        blocks.append(Grid("Scopes", ("", "", "MACs", "parameters"), scopes, left=2))
     blocks += [Text(message, "bad") for _, message in model.faults]
     return blocks
 
@@ -205,7 +205,7 @@ def of_model(model: Model, path: Any) -> list[Block]:
     size = bytes_text(model.nbytes)
     text = f"Wrote {path}: {nodes}, {size}" if path else f"{nodes}, {size}; -o FILE writes it"
     ports = [
-        Table(title, ("", "", ""), [(port.name, port.dtype, shape_text(port.shape or ())) for port in values], left=3)
+        Grid(title, ("", "", ""), [(port.name, port.dtype, shape_text(port.shape or ())) for port in values], left=3)
         for title, values in (("Inputs", model.inputs), ("Outputs", model.outputs))
     ]
     return [Text(text, "good" if path else ""), *ports]
@@ -225,7 +225,7 @@ def of_reduce(values: Mapping[str, Any]) -> list[Block]:
     ]
     looks: list[Look] = ["bad" if trial.result == "fails" else "" for trial in search.trials]
     blocks: list[Block] = [Text(search.message, "title")]
-    blocks.append(Table("Calls of the check", ("", "", "", "nodes", "inputs", "time"), rows, looks, left=3))
+    blocks.append(Grid("Calls of the check", ("", "", "", "nodes", "inputs", "time"), rows, looks, left=3))
     if values.get("file"):
         blocks.append(
             Text(f"Wrote {values['file']}: model.onnx, inputs.npz and run.py, which shows the failure", "good")
@@ -243,13 +243,13 @@ def of_simplify(values: Mapping[str, Any]) -> list[Block]:
     blocks: list[Block] = [Text(f"{before:,} → {after:,} nodes, {s.verdict}", look), Text(s.verification)]
     texts = rules()
     uses = Counter(change.rule for change in s.changes)
-    blocks.append(Table("Changes", ("", "", ""), [(r, texts[r], f"{n:,}") for r, n in uses.most_common()], left=2))
+    blocks.append(Grid("Changes", ("", "", ""), [(r, texts[r], f"{n:,}") for r, n in uses.most_common()], left=2))
     names = sorted({*s.before, *s.after}, key=lambda op: s.after.get(op, 0) - s.before.get(op, 0))
     counts = [(op, s.before.get(op, 0), s.after.get(op, 0)) for op in names]
     differences = [(op, f"{b:,}", f"{a:,}") for op, b, a in counts if a != b]
-    blocks.append(Table("Operators", ("", "before", "after"), differences))
+    blocks.append(Grid("Operators", ("", "before", "after"), differences))
     left = [(node.op_type, node.node, node.why) for node in s.left]
-    blocks.append(Table("Not folded", ("", "", ""), left, left=3))
+    blocks.append(Grid("Not folded", ("", "", ""), left, left=3))
     if values.get("file"):
         blocks.append(Text(f"Wrote {values['file']}", "good"))
     return blocks
@@ -264,7 +264,7 @@ def of_diff(values: Mapping[str, Any]) -> list[Block]:
     title = diff.message[:1].upper() + diff.message[1:]
     rows = [(_SIGNS[change.what][0], change.kind, change.message) for change in diff.changes]
     looks = [_SIGNS[change.what][1] for change in diff.changes]
-    return [Text(title, "good" if not diff else "title"), Table("", ("", "", ""), rows, looks, left=3)]
+    return [Text(title, "good" if not diff else "title"), Grid("", ("", "", ""), rows, looks, left=3)]
 
 
 def of_compare(values: Mapping[str, Any]) -> list[Block]:
@@ -281,7 +281,7 @@ def of_compare(values: Mapping[str, Any]) -> list[Block]:
     return blocks
 
 
-def _points(title: str, points: Sequence[Point]) -> Table:
+def _points(title: str, points: Sequence[Point]) -> Grid:
     """Return the errors of points where both models run, and next to them those that a point adds by itself."""
     rows = []
     has_own = any(point.error_size("isolated") is not None for point in points)
@@ -292,7 +292,7 @@ def _points(title: str, points: Sequence[Point]) -> Table:
         texts += ["" if isolated is None else number_text(isolated.rel_l2, 2)] if has_own else []
         rows.append((point.name, point.op_type, *texts, f"{errors.mismatches:,}" if errors.mismatches else ""))
     heads = ["", "", "max |Δ|", "‖Δ‖/‖x‖", "SQNR, dB", "cosine", *(["its own"] if has_own else []), "NaN, Inf"]
-    return Table(title, heads, rows, left=2)
+    return Grid(title, heads, rows, left=2)
 
 
 def of_capture(values: Mapping[str, Any]) -> list[Block]:
@@ -307,7 +307,7 @@ def of_capture(values: Mapping[str, Any]) -> list[Block]:
         rows.append((row["name"], row["op_type"], row["dtype"], shape, *texts, f"{bad:,}" if bad else ""))
         looks.append("bad" if bad else "")
     heads = ("", "", "", "", "min", "max", "mean", "std", "NaN, Inf")
-    return [Text(repr(capture), "title"), Table("", heads, rows, looks, left=4)]  # type: ignore[arg-type]
+    return [Text(repr(capture), "title"), Grid("", heads, rows, looks, left=4)]  # type: ignore[arg-type]
 
 
 def of_profile(values: Mapping[str, Any]) -> list[Block]:
@@ -317,10 +317,10 @@ def of_profile(values: Mapping[str, Any]) -> list[Block]:
     def times(row: Mapping[str, Any]) -> tuple[str, ...]:
         return duration_text(row["seconds"]), f"± {duration_text(row['spread'])}", f"{row['share']:.1%}"
 
-    def measured(head: str, rows: Sequence[Mapping[str, Any]], *columns: str) -> Table:
+    def measured(head: str, rows: Sequence[Mapping[str, Any]], *columns: str) -> Grid:
         most = max((row["share"] for row in rows), default=1.0) or 1.0
         cells = [(*(str(row[name]) for name in columns), _bar(row["share"] / most, 12), *times(row)) for row in rows]
-        return Table(head, ("",) * (len(columns) + 1) + ("time", "", "share"), cells, left=len(columns) + 1)
+        return Grid(head, ("",) * (len(columns) + 1) + ("time", "", "share"), cells, left=len(columns) + 1)
 
     blocks: list[Block] = [Text(p.message, "title")]
     blocks += [Text(note) for note in p.notes]
@@ -343,7 +343,7 @@ def of_audit(values: Mapping[str, Any]) -> list[Block]:
         (file.location, f"{file.tensors:,}", *(bytes_text(n or 0) for n in (file.nbytes, file.padding, file.orphan)))
         for file in audit.files
     ]
-    blocks.append(Table("Files", ("", "tensors", "size", "padding", "unused"), files))
+    blocks.append(Grid("Files", ("", "tensors", "size", "padding", "unused"), files))
     blocks += [Text(str(problem), "bad" if problem.severity == "error" else "") for problem in audit.problems]
     return blocks
 

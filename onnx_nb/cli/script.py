@@ -27,7 +27,7 @@ class Source(str):
 
 
 @dataclass(frozen=True)
-class Call:
+class ScriptCall:
     """``into = function(*args, **kwargs)``; the function is a dotted name."""
 
     function: str
@@ -45,12 +45,12 @@ class Call:
 class Script:
     """Calls, in order."""
 
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ScriptCall] = field(default_factory=list)
 
     def call(self, function: str, *args: Any, into: str = "", **kwargs: Any) -> Source:
         """Add a call, without the keywords that are None or empty; return its result as source."""
         options = {name: value for name, value in kwargs.items() if value is not None and value not in ((), {}, "")}
-        self.calls.append(Call(function, args, options, into))
+        self.calls.append(ScriptCall(function, args, options, into))
         return Source(into)
 
     def rename(self, old: str, new: str) -> None:
@@ -67,7 +67,7 @@ class Script:
             first, dot, rest = call.function.partition(".")
             function = f"{new}{dot}{rest}" if first == old else call.function
             args = tuple(map(renamed, call.args))
-            self.calls[at] = Call(function, args, renamed(call.kwargs), new if call.into == old else call.into)
+            self.calls[at] = ScriptCall(function, args, renamed(call.kwargs), new if call.into == old else call.into)
 
     def code(self) -> str:
         """Return the calls as Python."""
@@ -85,7 +85,7 @@ class Script:
         return results
 
 
-def _run(call: Call, scope: Mapping[str, Any], progress: Progress | None) -> Any:
+def _run(call: ScriptCall, scope: Mapping[str, Any], progress: Progress | None) -> Any:
     function = _value(Source(call.function), scope)
     args = [_value(value, scope) for value in call.args]
     kwargs = {name: _value(value, scope) for name, value in call.kwargs.items()}
@@ -96,7 +96,7 @@ def _run(call: Call, scope: Mapping[str, Any], progress: Progress | None) -> Any
 
 def _value(argument: Any, scope: Mapping[str, Any]) -> Any:
     """Return the value of an argument: of source, of a call, of what has them inside, or itself."""
-    if isinstance(argument, Call):
+    if isinstance(argument, ScriptCall):
         return _run(argument, scope, None)
     if isinstance(argument, Mapping):
         return {name: _value(part, scope) for name, part in argument.items()}

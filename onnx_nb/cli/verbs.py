@@ -20,7 +20,7 @@ from urllib.parse import quote
 import click
 from click.shell_completion import CompletionItem
 
-from onnx_nb.cli.script import Call, Script, Source
+from onnx_nb.cli.script import Script, ScriptCall, Source
 
 
 @dataclass(frozen=True)
@@ -398,9 +398,9 @@ def report(page: str, parts: Sequence[str], title: str = "", *, diff: bool = Fal
     With --diff or --compare the first two models are also compared.
     """
     script = Script()
-    paths = [(_stem(part, parts), Call("pathlib.Path", (str(part),), {}, "")) for part in parts]
+    paths = [(_stem(part, parts), ScriptCall("pathlib.Path", (str(part),), {}, "")) for part in parts]
     content: dict[str, Any] = {
-        name: Call("pathlib.Path.read_text", (path,), {}, "") if str(path.args[0]).endswith(".md") else path
+        name: ScriptCall("pathlib.Path.read_text", (path,), {}, "") if str(path.args[0]).endswith(".md") else path
         for name, path in paths
     }
     models = [part for part in parts if not part.endswith(".md")]

@@ -196,9 +196,7 @@ class Outline:
     @functools.cached_property
     def numbers(self) -> dict[str, dict[str, int]]:
         """Number of each tensor, node and scope by name; the first of equal names."""
-        return {
-            kind: {name: at for at, name in [*enumerate(names)][::-1] if name} for kind, names in self.names.items()
-        }
+        return {kind: {name: at for at, name in [*enumerate(row)][::-1] if name} for kind, row in self.names.items()}
 
     def owner(self, scope: int) -> int:
         """Return the node whose bodies a scope shows, or that calls the function it shows; −1 for other scopes."""

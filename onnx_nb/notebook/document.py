@@ -21,7 +21,7 @@ TRIED: Final = 50
 """Nodes in the middle of a model of which one must do as the end of a submodel."""
 
 
-class Reply:
+class TabReply:
     """A value that reaches the tab as JSON, in the reply to an expression."""
 
     def __init__(self, **value: Any) -> None:
@@ -41,7 +41,7 @@ _shown: dict[Path, _Shown] = {}
 """The views of this kernel's tabs, by file."""
 
 
-def view(path: str, *, root: str = "", size: int | None = None, before: str = "") -> Reply:
+def view(path: str, *, root: str = "", size: int | None = None, before: str = "") -> TabReply:
     """Reply with the widget that shows a file: the one that showed it before if the file is unchanged.
 
     Parameters
@@ -60,17 +60,17 @@ def view(path: str, *, root: str = "", size: int | None = None, before: str = ""
         file = _located(path, root, size)
         shell = _opened(file, Path(before) if before else file)
     except OnnxNbError as error:
-        return Reply(what=error.message, now=error.advice, actions=["again"] if file else ["again", "choose"])
-    return Reply(file=str(file), widget=shell.model_id, parts=[shell.summary.model_id, shell.graph.model_id])
+        return TabReply(what=error.message, now=error.advice, actions=["again"] if file else ["again", "choose"])
+    return TabReply(file=str(file), widget=shell.model_id, parts=[shell.summary.model_id, shell.graph.model_id])
 
 
-def cells(file: str) -> Reply:
+def cells(file: str) -> TabReply:
     """Reply with the source of the cells of *Open in a notebook*: show, cut and compare the model of a tab."""
     path = Path(file)
     name = path.name if path.parent == Path.cwd() else str(path)
     show = f"import onnx_nb\n\nmodel = onnx_nb.load({name!r})\ng = onnx_nb.ModelGraph(model)\ng"
     compare = "simplified = onnx_nb.simplify(model)\nonnx_nb.compare(model, simplified.model)"
-    return Reply(cells=[show, _cut(path, _shown[path].view), compare])
+    return TabReply(cells=[show, _cut(path, _shown[path].view), compare])
 
 
 def _located(path: str, root: str, size: int | None) -> Path:

@@ -21,7 +21,7 @@ from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import topological
 from onnx_nb.analysis.graph.diagnostics import Problem, Problems, structural_problems
 from onnx_nb.analysis.graph.names import INITIALIZER, Names, NodeTable, ints
-from onnx_nb.analysis.graph.shape_inference import Inference, Walk
+from onnx_nb.analysis.graph.shape_inference import Inference, TypeWalk
 from onnx_nb.analysis.graph.subgraphs import NO_VALUES, Inside, Subgraph, may_hold_graphs
 from onnx_nb.analysis.graph.types import DeclaredTypes, ValueType
 from onnx_nb.analysis.model.functions import Key, canonical, functions_of
@@ -340,7 +340,7 @@ class Graph:
     @functools.cached_property
     def inference(self) -> Inference:
         """The types of all values, inferred with the shapes that the inputs declare; see `shape_inference.infer`."""
-        return Walk(self, self.declared).run()
+        return TypeWalk(self, self.declared).run()
 
     @functools.cached_property
     def _types(self) -> tuple[Ints, Sequence[ValueType]]:

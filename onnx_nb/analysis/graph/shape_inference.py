@@ -114,7 +114,7 @@ class Inference:
         return self.table.known[int(self.of_value[value])]
 
 
-class Walk:
+class TypeWalk:
     """One walk; types and known values are numbers into lists, so that they compare quickly."""
 
     def __init__(
@@ -624,7 +624,7 @@ def _with_plain_names(node: onnx.NodeProto) -> onnx.NodeProto:
 def infer(graph: Graph, shapes: Mapping[str, int | Sequence[int]] | None = None) -> Inference:
     """Infer the types of all values of a graph for given input shapes, by default the declared ones."""
     unfolded = graph.opened(graph.model)
-    inference = Walk(unfolded, unfolded.declared, *bound(unfolded, shapes)).run() if shapes else unfolded.inference
+    inference = TypeWalk(unfolded, unfolded.declared, *bound(unfolded, shapes)).run() if shapes else unfolded.inference
     values, nodes = inference.of_value[: graph.value_count], inference.case_of[: graph.node_count]
     return replace(inference, graph=graph, of_value=values, case_of=nodes)
 
@@ -645,7 +645,7 @@ def infer_values(graph: Graph, values: Collection[int]) -> Inference:
         if node >= 0 and node not in nodes:
             nodes.add(node)
             waiting += [flow.producer[value] for value in flow.reads(node) if not complete[value]]
-    return Walk(graph, types).run(nodes)
+    return TypeWalk(graph, types).run(nodes)
 
 
 def bound(graph: Graph, shapes: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:

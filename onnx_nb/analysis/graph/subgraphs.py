@@ -75,7 +75,7 @@ def recursive(functions: Mapping[Key, onnx.FunctionProto]) -> list[list[Key]]:
     return [[keys[i] for i in members] for members in cycles(range(len(keys)), after)]
 
 
-class _Call(NamedTuple):
+class _OpenCall(NamedTuple):
     node: onnx.NodeProto
     owner: int
     subgraph: int
@@ -119,7 +119,7 @@ class Inside:
         nodes_left = NODES_OPENED + 2 * sum(size for size, _ in self._sizes.values())
         bytes_left = BYTES_OPENED + 2 * sum(size for _, size in self._sizes.values())
         graph = self.subgraphs[0].graph
-        waiting = deque(_Call(graph.node[n], n, 0, ()) for n in main if key_of(graph.node[n]) in functions)
+        waiting = deque(_OpenCall(graph.node[n], n, 0, ()) for n in main if key_of(graph.node[n]) in functions)
         waiting.extend(self._calls(1, ()))
         while waiting:
             call = waiting.popleft()
@@ -136,7 +136,7 @@ class Inside:
                 nodes_left, bytes_left = nodes_left - nodes, bytes_left - nbytes
                 waiting.extend(self._opened(key, call))
 
-    def _opened(self, key: Key, call: _Call) -> list[_Call]:
+    def _opened(self, key: Key, call: _OpenCall) -> list[_OpenCall]:
         """Add the nodes of a call and of the bodies in it; return the calls in them."""
         function = self._functions[key]
         if key not in self._refers:
@@ -155,10 +155,10 @@ class Inside:
         self._add_bodies((self.nodes[node - self._base], node, number) for node in range(start, stop))
         return self._calls(number, (*call.around, key))
 
-    def _calls(self, first: int, around: tuple[Key, ...]) -> list[_Call]:
+    def _calls(self, first: int, around: tuple[Key, ...]) -> list[_OpenCall]:
         """Return the calls in the subgraphs from ``first`` on."""
         return [
-            _Call(self.nodes[node - self._base], node, number, around)
+            _OpenCall(self.nodes[node - self._base], node, number, around)
             for number, inside in enumerate(self.subgraphs[first:], first)
             for node in range(inside.start, inside.stop)
             if key_of(self.nodes[node - self._base]) in self._functions

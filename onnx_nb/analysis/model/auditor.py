@@ -160,7 +160,7 @@ class Auditor:
         self.model = model
         self.label = label_of(model)
         self.problems: list[DataProblem] = []
-        self.files: dict[object, _DataFile] = {}
+        self.files: dict[object, _FileUses] = {}
         self.missing: list[DataFile] = []
 
     def audit(self, *, checksums: bool, progress: Progress | None) -> Audit:
@@ -234,7 +234,7 @@ class Auditor:
             self.missing.append(DataFile(location, None, len(uses), 0, 0, 0, ""))
         elif isinstance(source, File) and not source.permanent:
             # "data" and "./data" are one file
-            self.files.setdefault(source.identity, _DataFile(location, source)).users += uses
+            self.files.setdefault(source.identity, _FileUses(location, source)).users += uses
 
     def _check_claim(self, use: _Use, source: Source | None) -> None:
         """Check a tensor's claim against the file, and for entries that onnx and onnxruntime read differently."""
@@ -284,7 +284,7 @@ class Auditor:
             )
             self._report("warning", "length", [use], message)
 
-    def _check_file(self, file: _DataFile) -> None:
+    def _check_file(self, file: _FileUses) -> None:
         """Count used bytes, padding and bytes that belong to no tensor, and find overlaps."""
         name, uses, end = quoted(file.location), file.users, file.source.nbytes
         spans = [(*use.span, use) for use in uses if use.inside and use.span]
@@ -343,7 +343,7 @@ class Auditor:
             except OnnxNbError as error:
                 self._report("error", "file", uses, error.message, error.advice)
 
-    def _compare(self, file: _DataFile, uses: list[_Use], work: CountedWork) -> None:
+    def _compare(self, file: _FileUses, uses: list[_Use], work: CountedWork) -> None:
         """Compare the checksums in tensors with that of their file, else with that of the tensor's own bytes."""
         wrong: dict[str, list[_Use]] = {}
         exact: list[_Use] = []
@@ -434,7 +434,7 @@ class _Use:
 
 
 @dataclass
-class _DataFile:
+class _FileUses:
     """One data file, and the tensors in it."""
 
     location: str

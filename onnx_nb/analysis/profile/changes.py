@@ -55,7 +55,7 @@ _TO_DEVIATION: Final = 1.4826
 
 
 @dataclass(frozen=True)
-class Change:
+class ProfileChange:
     """Time that a set of nodes took before and after."""
 
     verdict: Verdict
@@ -87,7 +87,7 @@ class ProfileComparison(Displayed):
     after: Profile
 
     @functools.cached_property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[ProfileChange, ...]:
         """A change for each set of nodes, the largest difference first, noise last."""
         return self._changes("nodes")
 
@@ -221,7 +221,7 @@ class ProfileComparison(Displayed):
                     times[-1][:, column] += profile.kernels[number].seconds
         return times
 
-    def _changes(self, by: ChangeBy) -> tuple[Change, ...]:
+    def _changes(self, by: ChangeBy) -> tuple[ProfileChange, ...]:
         members = self._members(by)
         times = self._times(list(members.values()))
         ticks = np.asarray([max(map(len, numbers)) for numbers in members.values()]) * _CLOCK_TICK
@@ -263,7 +263,7 @@ class ProfileComparison(Displayed):
         medians: tuple[float, float],
         difference: float,
         noise: float,
-    ) -> Change:
+    ) -> ProfileChange:
         profiles = self.before, self.after
         sides = [[profile.kernels[n] for n in side] for profile, side in zip(profiles, numbers, strict=True)]
         verdict: Verdict = "noise"
@@ -278,7 +278,7 @@ class ProfileComparison(Displayed):
             for node in kernel.opened or kernel.nodes
         }
         ops, providers = ([_joined(side, field) for side in sides] for field in ("op", "provider"))
-        return Change(
+        return ProfileChange(
             verdict=verdict,
             name=name,
             op=ops[1],

@@ -146,7 +146,7 @@ def _scopes(graph: Graph) -> Scopes:
     return whole.finished(source)
 
 
-class _Columns:
+class _ScopeColumns:
     """Scopes in the order in which they are added; scope 0 is the root."""
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class _Columns:
         return len(self.parent) - 1
 
 
-class _AllScopes(_Columns):
+class _AllScopes(_ScopeColumns):
     """The scopes of all subgraphs."""
 
     def __init__(self, nodes: int) -> None:
@@ -247,7 +247,7 @@ class _AllScopes(_Columns):
         )
 
 
-class Tree(_Columns):
+class Tree(_ScopeColumns):
     """The scopes of one subgraph. Dissolved scopes keep their number, with parent −2.
 
     The children of a scope are codes: the number of a scope, or ``-1 - i`` for an item ``i``.
