@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis.compare.operands import PACKED, TRANSPARENT, weight_of
+from onnx_nb.analysis.compare.operands import BLOCKS, TRANSPARENT, weight_of
 from onnx_nb.analysis.compare.quantization import float_name, turned
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, quoted, shape_text
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
 
 _QUANTIZED: Final = "_quantized"
-_WEIGHTS_ONLY: Final = frozenset((*PACKED, "DequantizeLinear"))
+_WEIGHTS_ONLY: Final = frozenset((*BLOCKS, "DequantizeLinear"))
 """Operators of models with only their weights quantized, if there is no QuantizeLinear."""
 _BIAS: Final = 5
 """Index of the input of a MatMulNBits that is added to the product."""
@@ -184,9 +184,9 @@ class Mixer:
 
     def _held(self, node: NodeProto, place: int, name: str) -> tuple[str, str] | None:
         """Return the quantized weight that a node reads, and its scales; None if it reads none there."""
-        scales = node.input[2] if node.op_type in PACKED else ""
+        scales = node.input[2] if node.op_type in BLOCKS else ""
         if scales:
-            if place != PACKED[node.op_type]:
+            if place != BLOCKS[node.op_type]:
                 return None
         elif node.op_type in TRANSPARENT:
             return None
@@ -330,9 +330,9 @@ class Mixer:
         free.CopyFrom(node)
         for place in reader.weights:
             free.input[place] = _in_float(reader, place)
-        if node.op_type not in PACKED:
+        if node.op_type not in BLOCKS:
             return [free]
-        made, table, data = attributes(node), free.input[PACKED[node.op_type]], free.input[1 - PACKED[node.op_type]]
+        made, table, data = attributes(node), free.input[BLOCKS[node.op_type]], free.input[1 - BLOCKS[node.op_type]]
         if node.op_type == "GatherBlockQuantized":
             return [helper.make_node("Gather", [table, data], node.output, node.name, axis=made.get("gather_axis", 0))]
         product = helper.make_node("MatMul", [data, table], node.output, node.name)
