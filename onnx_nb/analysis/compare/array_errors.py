@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.run.statistics import LARGEST, LARGEST_CODE, Floats, LogTally, Tally
 
-SAMPLED: Final = 256
+SAMPLE_SIZE: Final = 256
 """Maximum number of pairs of values in `ErrorStats.sample`."""
 WORST: Final = 8
 """Maximum number of elements whose position and values are recorded: those with the largest errors."""
@@ -146,7 +146,7 @@ class Pass:
             **{name: getattr(self, name).histogram() for name in HISTOGRAMS},
             "channel_axis": self._axis,
             "channels": self._channels,
-            "sample": np.stack([as_floats(spread(array, SAMPLED)) for array in self._flat], axis=1),
+            "sample": np.stack([as_floats(spread(array, SAMPLE_SIZE)) for array in self._flat], axis=1),
         }
 
     def _run(self, shape: Sequence[int]) -> None:
@@ -318,9 +318,9 @@ def _dot(one: Floats, other: Floats) -> float:
 
 def _norm(values: NDArray[Any], largest: float) -> float:
     """Return the root of the sum of squares of numbers whose largest magnitude is known."""
-    scaled, exponent = _scaled(values, largest)
+    mantissas, exponent = _scaled(values, largest)
     try:
-        return math.ldexp(math.sqrt(_dot(scaled, scaled)), exponent)
+        return math.ldexp(math.sqrt(_dot(mantissas, mantissas)), exponent)
     except OverflowError:  # the norm of representable numbers may not be representable
         return math.inf
 

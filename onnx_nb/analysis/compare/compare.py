@@ -166,11 +166,11 @@ def compare(
         proposal.seen[0] if has_regions else frozenset(),
         sampled=True,
     )
-    captured = next((side.feeds for side in sides if isinstance(side, Recorded)), None)
-    work = CountedWork(progress, count_of(feeds) if captured is None else captured)
-    numbered = (Feed(number, feed) for number, feed in enumerate(_feeds(sides, feeds)))
-    first = next(numbered, None)
-    all_feeds = numbered if first is None else itertools.chain([first], numbered)
+    feed_count = next((side.feeds for side in sides if isinstance(side, Recorded)), None)
+    work = CountedWork(progress, count_of(feeds) if feed_count is None else feed_count)
+    queue = (Feed(number, feed) for number, feed in enumerate(_feeds(sides, feeds)))
+    first = next(queue, None)
+    all_feeds = queue if first is None else itertools.chain([first], queue)
     pairs = errors_of(sides, proposal, plan, all_feeds, executor=executor, work=work)
     if not pairs.errors:
         labels = [side.label if isinstance(side, Dumped) else label_of(side.graph.model) for side in sides]
@@ -179,15 +179,15 @@ def compare(
         message += f" The first values of one name cannot be compared: {why}." if why else ""
         raise AlignmentError(message, advice="Are they the same model, run on the same feeds?")
     points = points_of(graphs[1], outputs, proposal, pairs, isolated=has_regions)
-    unmatched = (*_unmatched(graphs, pairs, proposal), *unknown)
+    leftovers = (*_unmatched(graphs, pairs, proposal), *unknown)
     models = (graphs[0].model, graphs[1].model) if all(isinstance(side, Running) for side in sides) else None
-    notes += _dump_notes(sides, pairs.errors, unmatched)
+    notes += _dump_notes(sides, pairs.errors, leftovers)
     names = [side.label if isinstance(side, Dumped) else side.graph.model.name for side in sides]
     comparison = Comparison(
         names[0],
         names[1],
         points,
-        unmatched,
+        leftovers,
         pairs.feeds,
         models=models,
         feed=first.inputs if models and first else None,
@@ -200,13 +200,13 @@ def compare(
 
 
 def _sides(
-    given: tuple[Any, Any], limit: int, providers: Sequence[str] | None
+    sources: tuple[Any, Any], limit: int, providers: Sequence[str] | None
 ) -> tuple[tuple[_Side, _Side], tuple[Unmatched, ...], list[str]]:
     """Return both sides, the arrays of a dump that are not compared, and notes on the others."""
     roles: tuple[Literal["reference", "candidate"], ...] = ("reference", "candidate")
     sides: list[_Side | None] = [None, None]
     for at, role in enumerate(roles):
-        one = given[at]
+        one = sources[at]
         try:
             if isinstance(one, Capture):
                 sides[at] = Recorded(one)
@@ -226,7 +226,7 @@ def _sides(
             if other is None:
                 message = "both sides are arrays, and no model says in which order they are computed."
                 raise AlignmentError(message, advice="Pass the model of one of them, with feeds=.")
-            sides[at], unfit, notes = dumped(other.graph, values(other.graph), given[at])
+            sides[at], unfit, notes = dumped(other.graph, values(other.graph), sources[at])
             unknown += [Unmatched(name, role, reason) for name, reason in unfit.items()]
     ready = [side for side in sides if side is not None]
     return (ready[0], ready[1]), tuple(unknown), notes
@@ -248,12 +248,12 @@ def _feeds(sides: Sequence[_Side], feeds: Any) -> Iterator[dict[str, Any]]:
         return
     if feeds is None:
         model = captures[0].graph.model
-        recorded = [name for name in input_types(model) if captures[0].graph.value(name) in captures[0].names]
-        missing = next((n for n in input_types(model) if n not in recorded and n not in model.initializers), None)
+        names = [name for name in input_types(model) if captures[0].graph.value(name) in captures[0].names]
+        missing = next((n for n in input_types(model) if n not in names and n not in model.initializers), None)
         if missing is not None:
             message = f"{captures[0].label} has no values of input {quoted(missing)}."
             raise FeedError(message, advice="Pass its feeds=, or keep the inputs as well.")
-        yield from ({name: captures[0].array(name, number) for name in recorded} for number in range(count))
+        yield from ({name: captures[0].array(name, number) for name in names} for number in range(count))
         return
     number = 0
     for number, feed in enumerate(read_feeds(running.graph.model, feeds), 1):
@@ -287,28 +287,28 @@ class ModelProposal(Proposal):
             for side in sides
         ]
         if tensors is not None:
-            asked = set(named(graphs[0], tensors, self.values[0], "tensors"))
-            self.values[0] = [value for value in self.values[0] if value in asked]
+            selection = set(named(graphs[0], tensors, self.values[0], "tensors"))
+            self.values[0] = [value for value in self.values[0] if value in selection]
         usable = set(self.values[0]), set(self.values[1])
-        proposed = [
+        proposals = [
             option
             for option in options(*graphs, differing.matching)
             if option.reference in usable[0] and option.candidate in usable[1]
         ]
         # a value and the same one rounded: a faulty quantizer must not make the first look right
         before = unrounded(graphs[1])
-        rounds = {(option.reference, before.get(option.candidate)) for option in proposed}
-        self.options = tuple(option for option in proposed if (option.reference, option.candidate) not in rounds)
+        rounds = {(option.reference, before.get(option.candidate)) for option in proposals}
+        self.options = tuple(option for option in proposals if (option.reference, option.candidate) not in rounds)
         if tensors is not None and {option.reference for option in self.options} == usable[0]:
-            needed = {option.candidate for option in self.options}
-            self.values[1] = [value for value in self.values[1] if value in needed]  # the rest need not run
+            candidates = {option.candidate for option in self.options}
+            self.values[1] = [value for value in self.values[1] if value in candidates]  # the rest need not run
         self.seen = frozenset(self.values[0]), frozenset(self.values[1])
 
     def settle(self, pairs: PairErrors, run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
         """Return the options that hold, and further pairs that are alike, with their errors."""
         errors = {option: pairs.errors[option] for option in chosen(pairs.errors, self.options)}
         doubtful = {
-            option.reference: far for option, each in errors.items() if (far := by_norm(each.stats)) > MATCH_DISTANCE
+            option.reference: far for option, error in errors.items() if (far := by_norm(error.stats)) > MATCH_DISTANCE
         }
         samples: list[dict[int, Sample]] = []
         for at in (0, 1):
@@ -320,11 +320,11 @@ class ModelProposal(Proposal):
         by_values = tuple(matched_by_values(self._graphs, samples, doubtful))
         if not by_values:
             return errors
-        taken = [{option.of(at) for option in by_values} for at in (0, 1)]
+        claims = [{option.of(at) for option in by_values} for at in (0, 1)]
         rest = {
-            option: each
-            for option, each in errors.items()
-            if option.reference not in taken[0] and option.candidate not in taken[1]
+            option: error
+            for option, error in errors.items()
+            if option.reference not in claims[0] and option.candidate not in claims[1]
         }
         return rest | run(by_values).errors
 
@@ -356,7 +356,7 @@ class ModelProposal(Proposal):
 
 
 def _dump_notes(
-    sides: Sequence[_Side], errors: Mapping[Option, Errors], unmatched: Sequence[Unmatched]
+    sides: Sequence[_Side], errors: Mapping[Option, Errors], leftovers: Sequence[Unmatched]
 ) -> Iterator[str]:
     """Yield notes on the feeds and on the arrays of a dump that are not compared."""
     for role, side in zip(("reference", "candidate"), sides, strict=True):
@@ -364,12 +364,12 @@ def _dump_notes(
             continue
         graph = sides[0].graph
         inputs = {
-            graph.value_names[each.reference]: found.stats for each, found in errors.items() if _is_fed(sides, each)
+            graph.value_names[pair.reference]: error.stats for pair, error in errors.items() if _is_fed(sides, pair)
         }
         yield from different_feeds(inputs, side.label)
-        fed = {value.name for value in graph.model.inputs}
-        left = sorted((each for each in unmatched if each.side == role), key=lambda each: each.name not in fed)
-        if left and left[0].name in fed:
+        ports = {value.name for value in graph.model.inputs}
+        left = sorted((entry for entry in leftovers if entry.side == role), key=lambda entry: entry.name not in ports)
+        if left and left[0].name in ports:
             yield f"Whether the sides were fed the same is not known: an input in {side.label} is not compared."
         if left:
             many = f"{len(left)} of {count_text(len(left) + len(errors), 'array')}"
@@ -397,7 +397,7 @@ def _unmatched(graphs: tuple[Graph, Graph], pairs: PairErrors, proposal: ModelPr
         for at in (0, 1):
             reasons[at].setdefault(option.of(at), why)
     owner = {option.candidate: option.reference for option in pairs.errors}
-    matched = set(owner.values()), set(owner)
+    matches = set(owner.values()), set(owner)
     for option in proposal.options:
         if option.candidate in owner:
             names = graphs[1].value_names[option.candidate], graphs[0].value_names[owner[option.candidate]]
@@ -408,27 +408,27 @@ def _unmatched(graphs: tuple[Graph, Graph], pairs: PairErrors, proposal: ModelPr
         other = "reference" if at else "candidate"
         unknown = f"the {other} has no value of its name or structure, nor one with its values"
         for value in proposal.values[at]:
-            if value not in matched[at]:
+            if value not in matches[at]:
                 reason = reasons[at].get(value, unknown)
                 yield Unmatched(graph.value_names[value], side, reason, _operator(graph, value))
 
 
 def _weight_differences(graphs: tuple[Graph, Graph], point: Point) -> Iterator[str]:
     """Yield the differences between the weights that the two nodes of a point read, if their operators are the same."""
-    made = [graph.value(name) for graph, name in zip(graphs, (point.reference, point.candidate), strict=True)]
-    operators = [_operator(graph, value) for graph, value in zip(graphs, made, strict=True)]
+    pair = [graph.value(name) for graph, name in zip(graphs, (point.reference, point.candidate), strict=True)]
+    operators = [_operator(graph, value) for graph, value in zip(graphs, pair, strict=True)]
     if not operators[0] or operators[0] != operators[1]:
         return
-    inputs = [graph.node_inputs(int(graph.producer[value])).tolist() for graph, value in zip(graphs, made, strict=True)]
+    inputs = [graph.node_inputs(int(graph.producer[value])).tolist() for graph, value in zip(graphs, pair, strict=True)]
     for read in zip(*inputs, strict=False):
         names = [graph.value_names[value] if value >= 0 else "" for graph, value in zip(graphs, read, strict=True)]
         if not all(name in graph.model.initializers for graph, name in zip(graphs, names, strict=True)):
             continue
-        mine, yours = (graph.model.tensor(name) for graph, name in zip(graphs, names, strict=True))
-        if mine.shape != yours.shape:
-            yield f"weight {quoted(names[0])} is {shape_text(yours.shape)} instead of {shape_text(mine.shape)}"
+        right, actual = (graph.model.tensor(name) for graph, name in zip(graphs, names, strict=True))
+        if right.shape != actual.shape:
+            yield f"weight {quoted(names[0])} is {shape_text(actual.shape)} instead of {shape_text(right.shape)}"
             continue
-        errors = ErrorStats.of(mine, yours)
+        errors = ErrorStats.of(right, actual)
         if not errors.is_equal:
             many = f"{errors.count - errors.equal:,} of {errors.count:,} values"
             yield f"weight {quoted(names[0])} differs in {many}, by at most {errors.max_abs:.3g}"
@@ -439,109 +439,109 @@ def _weight_differences(graphs: tuple[Graph, Graph], point: Point) -> Iterator[s
 
 def options(reference: Graph, candidate: Graph, structure: Matching) -> list[Option]:
     """Return the matches that names and graphs suggest for computed values of the main graphs, the likeliest first."""
-    mine, yours = values(reference), values(candidate)
-    if sum(name.endswith(DEQUANTIZED) for name in mine) > sum(name.endswith(DEQUANTIZED) for name in yours):
-        turned = _options(candidate, yours, mine)
-        found = [option._replace(reference=option.candidate, candidate=option.reference) for option in turned]
+    sources, targets = values(reference), values(candidate)
+    if sum(name.endswith(DEQUANTIZED) for name in sources) > sum(name.endswith(DEQUANTIZED) for name in targets):
+        swaps = _options(candidate, targets, sources)
+        pairs = [option._replace(reference=option.candidate, candidate=option.reference) for option in swaps]
     else:
-        found = _options(reference, mine, yours, candidate)
-    there = {(option.reference, option.candidate) for option in found}
-    computed = set(yours.values())
-    for value in mine.values():
+        pairs = _options(reference, sources, targets, candidate)
+    there = {(option.reference, option.candidate) for option in pairs}
+    candidates = set(targets.values())
+    for value in sources.values():
         other = int(structure.value[value])
-        if other in computed and (value, other) not in there and HOW[structure.value_how[value]] not in _WEAK:
-            found.append(Option(value, other, "structure"))
-    return found
+        if other in candidates and (value, other) not in there and HOW[structure.value_how[value]] not in _WEAK:
+            pairs.append(Option(value, other, "structure"))
+    return pairs
 
 
 def values(graph: Graph) -> dict[str, int]:
     """Return the values of the main graph by name, in order of execution, without weights and constants."""
     is_weight = (graph.value_kind == INITIALIZER) | (graph.value_kind == DANGLING)
-    found = np.flatnonzero((graph.value_subgraph == 0) & ~is_weight)
-    makers = graph.producer[found]
+    indices = np.flatnonzero((graph.value_subgraph == 0) & ~is_weight)
+    makers = graph.producer[indices]
     order = np.full(len(makers), -1)
     order[makers >= 0] = graph.rank[makers[makers >= 0]]
-    found = found[np.argsort(order, kind="stable")].tolist()
+    indices = indices[np.argsort(order, kind="stable")].tolist()
     names = graph.value_names
-    return {names[value]: value for value in found if names[value] and _operator(graph, value) != "Constant"}
+    return {names[value]: value for value in indices if names[value] and _operator(graph, value) != "Constant"}
 
 
 def _options(
-    graph: Graph, mine: Mapping[str, int], yours: Mapping[str, int], candidate: Graph | None = None
+    graph: Graph, sources: Mapping[str, int], targets: Mapping[str, int], candidate: Graph | None = None
 ) -> list[Option]:
     """Return the options that names suggest for values of a graph; with integers, only if the candidate is known."""
-    found = []
-    for name, value in mine.items():
-        known = list(_named(name, value, mine, yours, candidate))
-        readers = graph.consumers(value).tolist() if name not in yours else []
+    pairs = []
+    for name, value in sources.items():
+        matches = list(_named(name, value, sources, targets, candidate))
+        readers = graph.consumers(value).tolist() if name not in targets else []
         if len(readers) == 1:
-            made = graph.node_outputs(readers[0]).tolist()
-            fused = yours.get(graph.value_names[made[0]], -1) if made else -1
-            if fused >= 0 and _operator(graph, made[0]) in names_where("clips"):
-                known.append(Option(value, fused, "fused"))
+            outputs = graph.node_outputs(readers[0]).tolist()
+            after = targets.get(graph.value_names[outputs[0]], -1) if outputs else -1
+            if after >= 0 and _operator(graph, outputs[0]) in names_where("clips"):
+                matches.append(Option(value, after, "fused"))
         if _operator(graph, value) in names_where("clips"):
             read = next(iter(graph.node_inputs(int(graph.producer[value])).tolist()), -1)
-            known += [
+            matches += [
                 option._replace(how="fused")
-                for option in _named(graph.value_names[read] if read >= 0 else "", value, mine, yours, candidate)
-                if option.how != "name" or not known
+                for option in _named(graph.value_names[read] if read >= 0 else "", value, sources, targets, candidate)
+                if option.how != "name" or not matches
             ]
-        found += known
-    return found
+        pairs += matches
+    return pairs
 
 
 def _named(
-    name: str, value: int, mine: Mapping[str, int], yours: Mapping[str, int], candidate: Graph | None
+    name: str, value: int, sources: Mapping[str, int], targets: Mapping[str, int], candidate: Graph | None
 ) -> Iterator[Option]:
     """Yield the options that have a name, with or without the suffixes of quantization."""
-    if name + DEQUANTIZED in yours and name + DEQUANTIZED not in mine:
-        yield Option(value, yours[name + DEQUANTIZED], "dequantized")
-    if name in yours:
-        yield Option(value, yours[name], "name")
-    if name + QUANTIZED in yours and name + QUANTIZED not in mine and candidate is not None:
-        scale = _scale(candidate, yours[name + QUANTIZED])
+    if name + DEQUANTIZED in targets and name + DEQUANTIZED not in sources:
+        yield Option(value, targets[name + DEQUANTIZED], "dequantized")
+    if name in targets:
+        yield Option(value, targets[name], "name")
+    if name + QUANTIZED in targets and name + QUANTIZED not in sources and candidate is not None:
+        scale = _scale(candidate, targets[name + QUANTIZED])
         if scale:
-            yield Option(value, yours[name + QUANTIZED], "quantized", scale)
+            yield Option(value, targets[name + QUANTIZED], "quantized", scale)
 
 
 def _scale(graph: Graph, value: int) -> tuple[str, str] | None:
     """Return the names of the weights that hold scale and zero point of a value."""
-    known = graph.model.initializers
+    weights = graph.model.initializers
     for _ in range(64):  # no chain of moving operators is longer
         op = _operator(graph, value)
         if not op:  # a weight, from which a row was gathered
             base = graph.value_names[value].removesuffix(QUANTIZED)
-            found = [f"{base}_scale", f"{base}_zero_point"]
+            names = [f"{base}_scale", f"{base}_zero_point"]
             break
         inputs = graph.node_inputs(int(graph.producer[value])).tolist()
         row = facts(op)
         if row.out[0] >= 0:
             read = [inputs[place] if 0 <= place < len(inputs) else -1 for place in row.out]
-            found = [graph.value_names[each] if each >= 0 else "" for each in read]
+            names = [graph.value_names[index] if index >= 0 else "" for index in read]
             break
         if row.moves != (0,) or row.category == "cast" or not inputs or inputs[0] < 0:
             return None
         value = inputs[0]
     else:
         return None
-    return (found[0], found[1]) if all(name in known for name in found) else None
+    return (names[0], names[1]) if all(name in weights for name in names) else None
 
 
 # --- decisions ------------------------------------------------------------------------------------------------------
 
 
-def chosen(found: Mapping[Option, Errors], listed: Iterable[Option]) -> list[Option]:
+def chosen(by_option: Mapping[Option, Errors], preference: Iterable[Option]) -> list[Option]:
     """Return one option for each value of the reference, each value of the candidate at most once."""
     by_value: dict[int, list[Option]] = {}
-    for option in listed:
-        if option in found:
+    for option in preference:
+        if option in by_option:
             by_value.setdefault(option.reference, []).append(option)
-    distance = {option: by_norm(errors.stats) for option, errors in found.items()}
+    distance = {option: by_norm(errors.stats) for option, errors in by_option.items()}
     # the candidate's value may be nearer to another value of the reference than to the one of the same name
     nearest: dict[int, float] = {}
-    for option in found:
+    for option in by_option:
         nearest[option.candidate] = min(distance[option], nearest.get(option.candidate, MATCH_DISTANCE))
-    picked: dict[int, Option] = {}
+    choices: dict[int, Option] = {}
     for value, several in by_value.items():
         best = several[0]
         for option in several[1:]:
@@ -550,24 +550,24 @@ def chosen(found: Mapping[Option, Errors], listed: Iterable[Option]) -> list[Opt
         near = nearest[best.candidate]
         is_another = near < MATCH_DISTANCE and near * PREFERENCE_FACTOR / 2 < distance[best]
         if distance[best] <= MATCH_DISTANCE or (best.how not in ("structure", "fused") and not is_another):
-            picked[value] = best
+            choices[value] = best
 
     def claim(option: Option) -> tuple[bool, bool, float]:
         return distance[option] > MATCH_DISTANCE, option.how == "fused", distance[option]
 
-    taken: dict[int, Option] = {}
-    for option in picked.values():
-        rival = taken.get(option.candidate)
+    owners: dict[int, Option] = {}
+    for option in choices.values():
+        rival = owners.get(option.candidate)
         if rival is None or claim(option) < claim(rival):
-            taken[option.candidate] = option
+            owners[option.candidate] = option
     # a value that lost its option may have another
-    for value, option in picked.items():
-        if taken[option.candidate] is not option:
+    for value, option in choices.items():
+        if owners[option.candidate] is not option:
             other = next(
-                (o for o in by_value[value] if o.candidate not in taken and distance[o] <= MATCH_DISTANCE), option
+                (o for o in by_value[value] if o.candidate not in owners and distance[o] <= MATCH_DISTANCE), option
             )
-            taken.setdefault(other.candidate, other)
-    return sorted(taken.values())
+            owners.setdefault(other.candidate, other)
+    return sorted(owners.values())
 
 
 def matched_by_values(
@@ -582,14 +582,14 @@ def matched_by_values(
         for value, sample in of_side.items():
             if len(sample.values) >= VALUE_MATCH_ELEMENTS:
                 by_shape.setdefault(sample.shape, ([], []))[at].append(value)
-    for mine, yours in by_shape.values():
-        if not mine or not yours:
+    for sources, targets in by_shape.values():
+        if not sources or not targets:
             continue
-        other = np.stack([samples[1][value].values for value in yours])
+        other = np.stack([samples[1][value].values for value in targets])
         norms = np.linalg.norm(other, axis=1)
         usable = np.isfinite(norms) & (norms > 0)
         claims: dict[int, list[tuple[float, int]]] = {}
-        for value in mine:
+        for value in sources:
             one = samples[0][value].values
             norm = np.linalg.norm(one)
             # a constant resembles any other constant
@@ -600,15 +600,15 @@ def matched_by_values(
             least = float(distance.min())
             if least > VALUE_MATCH_DISTANCE or least * PREFERENCE_FACTOR >= doubtful.get(value, math.inf):
                 continue
-            near = [yours[row] for row in np.flatnonzero(distance <= max(least * 2, 1e-12))]
+            near = [targets[row] for row in np.flatnonzero(distance <= max(least * 2, 1e-12))]
             if len(near) > 1:  # copies: only one produced by the same operator can be the match
-                near = [each for each in near if _operator(graphs[1], each) == _operator(graphs[0], value)]
+                near = [twin for twin in near if _operator(graphs[1], twin) == _operator(graphs[0], value)]
             if len(near) == 1:
                 claims.setdefault(near[0], []).append((least, value))
-        for each, claiming in claims.items():
+        for twin, claiming in claims.items():
             best = min(claiming)[0]
             left = [value for far, value in claiming if far <= max(best * 2, 1e-12)]
             if len(left) > 1:
-                left = [value for value in left if _operator(graphs[0], value) == _operator(graphs[1], each)]
+                left = [value for value in left if _operator(graphs[0], value) == _operator(graphs[1], twin)]
             if len(left) == 1:
-                yield Option(left[0], each, "values")
+                yield Option(left[0], twin, "values")

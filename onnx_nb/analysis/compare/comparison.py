@@ -122,23 +122,23 @@ class Point:
         """Return the cumulative or the isolated errors; by default the isolated ones if they are known."""
         if which not in (None, *_WHICH):
             raise AlignmentError(f"there are no {which!r} errors.", advice="There are: cumulative, isolated.")
-        found: ErrorStats | None = getattr(self, which) if which else self.isolated or self.cumulative
-        if found is None:
+        stats: ErrorStats | None = getattr(self, which) if which else self.isolated or self.cumulative
+        if stats is None:
             message = f"the {f'{which} ' if which else ''}errors of {quoted(self.name)} are not known."
             raise AlignmentError(
                 message, advice="Compare with isolated=True, where the candidate is a model and not a capture."
             )
-        return found
+        return stats
 
     def error_size(self, which: Which | None = None) -> ErrorSize | None:
         """Return the size of these errors, which needs no histograms; ``None`` if not known."""
-        held = [vars(self)[f"_{each}"] for each in ((which,) if which else ("isolated", "cumulative"))]
-        return next((errors.size for errors in held if errors is not None), None)
+        both = [vars(self)[f"_{kind}"] for kind in ((which,) if which else ("isolated", "cumulative"))]
+        return next((errors.size for errors in both if errors is not None), None)
 
     @property
     def faulty(self) -> Quantizer | None:
         """The quantizer of its region with the largest error beyond that of a scale that fits, if one is faulty."""
-        return max((each for each in self.quantizers if each.fault), key=lambda each: each.excess, default=None)
+        return max((q for q in self.quantizers if q.fault), key=lambda q: q.excess, default=None)
 
     @property
     def blame(self) -> dict[str, float]:
@@ -155,29 +155,29 @@ class Point:
         size = self.error_size("isolated")
         if not self.quantizers or size is None or not size.error_norm or size.mismatches:
             return {}
-        own, inputs, weights = dict.fromkeys(("rounding", "clipping"), 0.0), [0.0, 0.0], 0.0
-        for each in self.quantizers:
-            if each.role == "weight":
-                weights += each.relative**2
-            elif each.name in (self.name, self.reference, self.candidate.removesuffix(DEQUANTIZED)) and each.count:
-                scaled = size.count / each.count
-                own["clipping"] += each.clipping * scaled
-                own["rounding"] += (each.rounding + each.wrong) * scaled
-            elif each.signal:
-                inputs = [inputs[0] + each.rounding / each.signal, inputs[1] + each.clipping / each.signal]
-        known, whole = sum(own.values()), max(size.error_norm**2, sum(own.values()))
-        rest, parts = whole - known, weights + sum(inputs)
-        found = {
+        costs, inputs, weights = dict.fromkeys(("rounding", "clipping"), 0.0), [0.0, 0.0], 0.0
+        for q in self.quantizers:
+            if q.role == "weight":
+                weights += q.relative**2
+            elif q.name in (self.name, self.reference, self.candidate.removesuffix(DEQUANTIZED)) and q.count:
+                ratio = size.count / q.count
+                costs["clipping"] += q.clipping * ratio
+                costs["rounding"] += (q.rounding + q.wrong) * ratio
+            elif q.signal:
+                inputs = [inputs[0] + q.rounding / q.signal, inputs[1] + q.clipping / q.signal]
+        cost, whole = sum(costs.values()), max(size.error_norm**2, sum(costs.values()))
+        rest, parts = whole - cost, weights + sum(inputs)
+        shares = {
             "weights": rest * weights / parts if parts else 0.0,
-            "rounding": own["rounding"] + (rest * inputs[0] / parts if parts else 0.0),
-            "clipping": own["clipping"] + (rest * inputs[1] / parts if parts else 0.0),
+            "rounding": costs["rounding"] + (rest * inputs[0] / parts if parts else 0.0),
+            "clipping": costs["clipping"] + (rest * inputs[1] / parts if parts else 0.0),
             "other": 0.0 if parts else rest,
         }
-        return {name: share / whole for name, share in found.items()}
+        return {name: share / whole for name, share in shares.items()}
 
     def __repr__(self) -> str:
-        known = [(which, self.error_size(which)) for which in _WHICH]
-        errors = "".join(f", {which} {found.rel_l2:.2g}" for which, found in known if found is not None)
+        sizes = [(which, self.error_size(which)) for which in _WHICH]
+        errors = "".join(f", {which} {size.rel_l2:.2g}" for which, size in sizes if size is not None)
         return f"Point({quoted(self.name)}{f', {self.op_type}' if self.op_type else ''}{errors})"
 
 
@@ -230,9 +230,9 @@ class Comparison(Displayed, Table):
     """What is remarkable about arrays of another runtime: feeds that differ, types, layout, arrays left out."""
 
     def __getitem__(self, name: str) -> Point:
-        found = self._by_name.get(name)
-        if found is not None:
-            return found
+        point = self._by_name.get(name)
+        if point is not None:
+            return point
         for missing in self.unmatched:
             if missing.name == name:
                 raise AlignmentError(f"{quoted(name)} is only in the {missing.side}: {missing.reason}.")
@@ -276,8 +276,8 @@ class Comparison(Displayed, Table):
             scores = self.scores("isolated")
             finite = scores[np.isfinite(scores)]
             bar = max(OUTLIER_FACTOR, math.sqrt(finite.max(initial=0.0)))
-            found = np.flatnonzero(scores >= bar)
-            return self.points[found[0]] if len(found) else self._first_of_unusual_kind()
+            places = np.flatnonzero(scores >= bar)
+            return self.points[places[0]] if len(places) else self._first_of_unusual_kind()
         before = 0.0
         for point in self.points:
             errors = point.error_size("cumulative")
@@ -313,11 +313,11 @@ class Comparison(Displayed, Table):
         sizes = self._sizes("isolated" if self.has_isolated else "cumulative")
         first = self.first_divergent()
         if first is None:
-            known, worst = int(np.count_nonzero(~np.isnan(sizes))), int(np.nanargmax(sizes))
+            count, worst = int(np.count_nonzero(~np.isnan(sizes))), int(np.nanargmax(sizes))
             name = quoted(self.points[worst].name)
             if not sizes[worst]:
-                return f"All {known:,} points are equal." if known > 1 else "The only point is equal."
-            if known == 1:
+                return f"All {count:,} points are equal." if count > 1 else "The only point is equal."
+            if count == 1:
                 return f"{name}, the only point, has an error of {sizes[worst]:.1e} of its norm."
             return f"No point stands out: the largest error is {sizes[worst]:.1e} of the norm, at {name}."
         op_type = f" ({first.op_type})" if first.op_type not in ("", first.name.partition("#")[0]) else ""
@@ -389,16 +389,16 @@ class Comparison(Displayed, Table):
             usual = {kind: _lower_median(sizes[them]) for kind, them in members.items() if len(them) > 1}
             least = (max(MEDIAN_FLOOR, point.precision) for point in self.points)
             usually = (usual.get(point.op_type, overall) for point in self.points)
-            found = sizes / list(map(max, usually, least))
+            ratios = sizes / list(map(max, usually, least))
             for place, point in enumerate(self.points):
                 if (faulty := point.faulty) is not None:  # its error may be small beside the values
-                    found[place] = max(found[place], OUTLIER_FACTOR * max(faulty.excess / SCALE_EXCESS, 1.0))
-            return found
+                    ratios[place] = max(ratios[place], OUTLIER_FACTOR * max(faulty.excess / SCALE_EXCESS, 1.0))
+            return ratios
         if by not in METRICS:
-            known = ", ".join(["isolated", "cumulative", *METRICS])
-            raise AlignmentError(f"points cannot be ranked by {by!r}.", advice=f"There are: {known}.")
+            choices = ", ".join(["isolated", "cumulative", *METRICS])
+            raise AlignmentError(f"points cannot be ranked by {by!r}.", advice=f"There are: {choices}.")
         errors = [point.isolated or point.cumulative for point in self.points]
-        return np.asarray([math.nan if each is None else each.badness(by) for each in errors])
+        return np.asarray([math.nan if stats is None else stats.badness(by) for stats in errors])
 
     def failed(
         self, *conditions: str, which: Which = "cumulative", outputs: bool = False, **by_metric: str
@@ -436,8 +436,8 @@ class Comparison(Displayed, Table):
         ([Point('y', cumulative 0.1)], [])
         """
         tests = read_all(conditions, by_metric)
-        known = [point for point in self.points if point.error_size(which) and (point.output or not outputs)]
-        return [point for point in known if any(test.holds(point.errors(which)) for test in tests)]
+        points = [point for point in self.points if point.error_size(which) and (point.output or not outputs)]
+        return [point for point in points if any(test.holds(point.errors(which)) for test in tests)]
 
     def histogram(self, name: str, kind: Kind = "absolute", which: Which | None = None) -> Histogram | LogHistogram:
         """Return the histogram of a point's errors.
@@ -454,8 +454,8 @@ class Comparison(Displayed, Table):
         if kind not in ("absolute", "signed", "relative", "ulp"):
             message = f"there is no histogram of {kind!r} errors."
             raise AlignmentError(message, advice="There are: absolute, signed, relative, ulp.")
-        found: Histogram | LogHistogram = getattr(self[name].errors(which), kind)
-        return found
+        bins: Histogram | LogHistogram = getattr(self[name].errors(which), kind)
+        return bins
 
     mixed = Moved("mixed(comparison, exclude)")
     suggest_exclusion = Moved('suggest_exclusion(comparison, sqnr="> 30 dB")')
@@ -465,11 +465,11 @@ class Comparison(Displayed, Table):
     @property
     def quantizers(self) -> tuple[Quantizer, ...]:
         """The quantizers of all regions, in order of execution, each once."""
-        found: dict[tuple[str, str], Quantizer] = {}
+        by_site: dict[tuple[str, str], Quantizer] = {}
         for point in self.points:
-            for each in point.quantizers:
-                found.setdefault((each.node, each.name), each)
-        return tuple(found.values())
+            for quantizer in point.quantizers:
+                by_site.setdefault((quantizer.node, quantizer.name), quantizer)
+        return tuple(by_site.values())
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each point: its fields, then each metric of its cumulative and its isolated errors.
@@ -511,15 +511,15 @@ class Comparison(Displayed, Table):
         ModelFileError
             If the file cannot be written.
         """
-        known = Comparison(self.reference, self.candidate, self.points, self.unmatched, self.feeds)
-        save.write(path, known, "comparison", progress)
+        comparison = Comparison(self.reference, self.candidate, self.points, self.unmatched, self.feeds)
+        save.write(path, comparison, "comparison", progress)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Comparison:
         """Read a file that `save` wrote; raise `ModelFileError` if it is missing or not a comparison."""
         classes = (Comparison, Point, Unmatched, ErrorStats, Worst, Histogram, LogHistogram, Quantizer)
-        found: Comparison = save.read(path, "comparison", {each.__name__: each for each in classes})
-        return found
+        comparison: Comparison = save.read(path, "comparison", {kind.__name__: kind for kind in classes})
+        return comparison
 
     def merge(self, other: Comparison) -> Self:
         """Return the comparison over the feeds of both; points that only one of them has are unchanged.
@@ -529,40 +529,40 @@ class Comparison(Displayed, Table):
         AlignmentError
             If they have no point in common, or their tolerances differ.
         """
-        theirs = {(point.reference, point.candidate): point for point in other.points}
+        others = {(point.reference, point.candidate): point for point in other.points}
         pairs = [(point.reference, point.candidate) for point in self.points]
-        if pairs and theirs and theirs.keys().isdisjoint(pairs):
+        if pairs and others and others.keys().isdisjoint(pairs):
             message = f"the comparisons of {quoted(self.candidate)} and {quoted(other.candidate)} share no point."
             raise AlignmentError(message, advice="Merge comparisons of the same two models.")
-        mine = zip(self.points, pairs, strict=True)
-        merged = [_merged(point, theirs.pop(pair, None), self.feeds) for point, pair in mine]
-        merged += [_merged(None, each, self.feeds) for each in theirs.values()]
-        merged.sort(key=lambda point: point.depth)
-        matched = {(point.name, side) for point in merged for side in ("reference", "candidate")}
-        missing = tuple(each for each in self.unmatched if (each.name, each.side) not in matched)
-        return dataclasses.replace(self, points=tuple(merged), unmatched=missing, feeds=self.feeds + other.feeds)
+        left = zip(self.points, pairs, strict=True)
+        points = [_merged(point, others.pop(pair, None), self.feeds) for point, pair in left]
+        points += [_merged(None, entry, self.feeds) for entry in others.values()]
+        points.sort(key=lambda point: point.depth)
+        matches = {(point.name, side) for point in points for side in ("reference", "candidate")}
+        missing = tuple(entry for entry in self.unmatched if (entry.name, entry.side) not in matches)
+        return dataclasses.replace(self, points=tuple(points), unmatched=missing, feeds=self.feeds + other.feeds)
 
     @functools.cached_property
     def _by_name(self) -> Mapping[str, Point]:
-        found: dict[str, Point] = {}
+        table: dict[str, Point] = {}
         for attribute in ("name", "reference", "candidate"):
             for point in self.points:
-                found.setdefault(getattr(point, attribute), point)
-        return found
+                table.setdefault(getattr(point, attribute), point)
+        return table
 
     @property
     def _columns(self) -> list[str]:
-        isolated = [f"isolated_{name}" for name in METRICS] if self.has_isolated else []
-        return [*_COLUMNS, "shape", *(["score"] if isolated else []), *METRICS, *isolated]
+        names = [f"isolated_{name}" for name in METRICS] if self.has_isolated else []
+        return [*_COLUMNS, "shape", *(["score"] if names else []), *METRICS, *names]
 
     def _sizes(self, which: Which) -> Floats:
         """Return the relative norm of each point's error: infinite if there are mismatches, NaN if it is not known."""
-        found = []
+        sizes = []
         for point in self.points:
             errors = point.error_size(which)
             size = math.nan if errors is None else 0.0 if errors.is_equal else errors.rel_l2
-            found.append(math.inf if errors is not None and errors.mismatches else size)
-        return np.asarray(found)
+            sizes.append(math.inf if errors is not None and errors.mismatches else size)
+        return np.asarray(sizes)
 
 
 _COLUMNS: Final = (
@@ -575,36 +575,36 @@ def _lower_median(values: Floats) -> float:
     return float(np.sort(values)[(len(values) - 1) // 2]) if len(values) else 0.0
 
 
-def _merged(mine: Point | None, yours: Point | None, feeds: int) -> Point:
+def _merged(first: Point | None, second: Point | None, feeds: int) -> Point:
     """Return a point with the errors of both; those of the second are from later feeds."""
-    point = mine or yours
+    point = first or second
     assert point is not None  # noqa: S101 (one of them has it)
     both: dict[str, Any] = {}
     for which in _WHICH:
-        one, other = getattr(mine, which, None), getattr(yours, which, None)
+        one, other = getattr(first, which, None), getattr(second, which, None)
         if other is not None:
             later = tuple(dataclasses.replace(worst, feed=worst.feed + feeds) for worst in other.worst)
             other = dataclasses.replace(other, worst=later)
         both[which] = one.merge(other) if one and other else one or other
-    theirs = {(each.node, each.name): each for each in yours.quantizers} if mine and yours else {}
-    merged = [(each, theirs.get((each.node, each.name))) for each in point.quantizers]
+    others = {(q.node, q.name): q for q in second.quantizers} if first and second else {}
+    pairs = [(q, others.get((q.node, q.name))) for q in point.quantizers]
     both["quantizers"] = tuple(
-        each.merge(other) if other is not None and each.role == "activation" else each for each, other in merged
+        q.merge(other) if other is not None and q.role == "activation" else q for q, other in pairs
     )
     return dataclasses.replace(point, **both)
 
 
-Compared = TypeVar("Compared", bound=Comparison)
+ComparisonT = TypeVar("ComparisonT", bound=Comparison)
 
 
-def point_at(graph: Graph, value: int, name: str, matched: str, depth: int, **rest: Any) -> Point:
+def point_at(graph: Graph, value: int, name: str, how: str, depth: int, **rest: Any) -> Point:
     """Return the point for a value of the candidate's graph; ``rest`` are its other fields."""
     maker = int(graph.producer[value])
     node = graph.names[maker] if maker >= 0 else ""
-    return Point(name, name, graph.value_names[value], matched, depth, node=node, **rest)
+    return Point(name, name, graph.value_names[value], how, depth, node=node, **rest)
 
 
-def explained(comparison: Compared, explain: Callable[[Point], Iterable[str]]) -> Compared:
+def explained(comparison: ComparisonT, explain: Callable[[Point], Iterable[str]]) -> ComparisonT:
     """Return the comparison with the differences that ``explain`` finds at a first divergent point without any."""
     first = comparison.first_divergent()
     if first is None or first.difference:

@@ -12,13 +12,13 @@ from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, quoted
 
-_COMPARED: Final[Mapping[str, Callable[[float, float], bool]]] = {
+_SIGNS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 _DECIBELS: Final = ("sqnr", "psnr")
 _FRACTIONS: Final = ("outside", "argmax", "cosine", "rel_l2", "mean_rel", "max_rel")
 _COUNT_MISMATCHES: Final = ("mismatches", "outside")
-_WRITTEN: Final = re.compile(r"\s*(\w+)?\s*([<>]=?)\s*([-+\w.]+?)\s*(dB|db|%)?\s*")
+_SYNTAX: Final = re.compile(r"\s*(\w+)?\s*([<>]=?)\s*([-+\w.]+?)\s*(dB|db|%)?\s*")
 
 
 class Condition(NamedTuple):
@@ -49,30 +49,30 @@ class Condition(NamedTuple):
         Traceback (most recent call last):
         onnx_nb.analysis.errors.OnnxNbError: there is no metric called 'sqrn'. Closest names: 'sqnr', 'psnr'.
         """
-        found = _WRITTEN.fullmatch(text)
-        name = metric or (found[1] if found and found[1] else "")
+        match = _SYNTAX.fullmatch(text)
+        name = metric or (match[1] if match and match[1] else "")
         if name and name not in METRICS:
-            known = closest_text(name, METRICS) or f"There are: {', '.join(METRICS)}."
-            raise OnnxNbError(f"there is no metric called {quoted(name)}.", advice=known)
+            hint = closest_text(name, METRICS) or f"There are: {', '.join(METRICS)}."
+            raise OnnxNbError(f"there is no metric called {quoted(name)}.", advice=hint)
         try:
-            bound = float(found[3]) if found else math.nan
+            bound = float(match[3]) if match else math.nan
         except ValueError:
             bound = math.nan
-        if found is None or not name or math.isnan(bound) or (metric and found[1] not in (None, metric)):
+        if match is None or not name or math.isnan(bound) or (metric and match[1] not in (None, metric)):
             advice = 'Write a metric, a sign and a number: "sqnr < 20 dB", "cosine < 0.99" or "max_abs >= 1e-3".'
             raise OnnxNbError(f"{quoted(text)} is no condition.", advice=advice)
-        unit = found[4] or ""
+        unit = match[4] or ""
         fitting = {"": True, "%": name in _FRACTIONS}.get(unit, name in _DECIBELS)
         if not fitting:
-            raise OnnxNbError(f"{name} is not in {unit}.", advice=f'Write "{name} {found[2]} {found[3]}".')
-        return cls(name, found[2], bound / 100 if unit == "%" else bound)
+            raise OnnxNbError(f"{name} is not in {unit}.", advice=f'Write "{name} {match[2]} {match[3]}".')
+        return cls(name, match[2], bound / 100 if unit == "%" else bound)
 
     def holds(self, errors: ErrorStats) -> bool:
         """Return whether errors meet the condition; a metric that is not defined (NaN) meets none."""
         if errors.mismatches and self.metric not in _COUNT_MISMATCHES:
             # these metrics are over the finite pairs only: as bad as can be in their direction
-            return _COMPARED[self.sign](-math.inf if METRICS[self.metric].higher_is_better else math.inf, self.bound)
-        return _COMPARED[self.sign](errors.metric(self.metric), self.bound)
+            return _SIGNS[self.sign](-math.inf if METRICS[self.metric].higher_is_better else math.inf, self.bound)
+        return _SIGNS[self.sign](errors.metric(self.metric), self.bound)
 
     def __str__(self) -> str:
         unit = " dB" if self.metric in _DECIBELS else ""
@@ -81,10 +81,10 @@ class Condition(NamedTuple):
 
 def read_all(texts: Iterable[str], by_metric: Mapping[str, str]) -> list[Condition]:
     """Read conditions given as texts and by metric; raise `OnnxNbError` if there is none."""
-    found = [Condition.read(text) for text in texts]
-    found += [Condition.read(text, metric) for metric, text in by_metric.items()]
-    if not found:
+    conditions = [Condition.read(text) for text in texts]
+    conditions += [Condition.read(text, metric) for metric, text in by_metric.items()]
+    if not conditions:
         raise OnnxNbError(
             "failed needs a condition.", advice='Such as failed(sqnr="< 20 dB") or failed("max_abs > 1").'
         )
-    return found
+    return conditions

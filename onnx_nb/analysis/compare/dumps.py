@@ -45,14 +45,14 @@ Dump = Arrays | Iterable[Arrays] | str | os.PathLike[str]
 """Arrays by name, one mapping for each feed; or a file or folder of them."""
 
 
-def is_dump(given: object) -> TypeGuard[Dump]:
+def is_dump(source: object) -> TypeGuard[Dump]:
     """Return whether a side of a comparison is arrays, or a path of arrays and not of a model."""
-    if isinstance(given, str | os.PathLike):
-        path = Path(given)
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
         return path.suffix in _FILES or os.path.isdir(path)  # noqa: PTH112  # Path.is_dir raises if it is too long
-    if isinstance(given, list | tuple):
-        return bool(given) and all(isinstance(each, Mapping) for each in given)
-    return isinstance(given, Mapping | Iterator)
+    if isinstance(source, list | tuple):
+        return bool(source) and all(isinstance(element, Mapping) for element in source)
+    return isinstance(source, Mapping | Iterator)
 
 
 class Dumped(Recorded):
@@ -64,60 +64,60 @@ class Dumped(Recorded):
         arrays: Sequence[Arrays],
         label: str,
         names: Mapping[int, str],
-        turned: frozenset[str] = frozenset(),
+        channels_last: frozenset[str] = frozenset(),
     ) -> None:
         self.graph, self.feeds, self.label = Graph.of(model), len(arrays), label
         self.names = dict(names)
-        self._arrays, self._turned = arrays, turned
+        self._arrays, self._channels_last = arrays, channels_last
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Dumped, (self.graph.model, self._arrays, self.label, self.names, self._turned)
+        return Dumped, (self.graph.model, self._arrays, self.label, self.names, self._channels_last)
 
     def array(self, name: str, number: int) -> Any:
         """Return the array of a value for one feed, with its channels where the model has them."""
         array = np.asarray(self._arrays[number][name])
-        value = next((value for value, each in self.names.items() if each == name), -1)
+        value = next((value for value, key in self.names.items() if key == name), -1)
         array = _typed(array, self.graph.type_of(value).elem_type if value >= 0 else 0)
-        return np.moveaxis(array, -1, 1) if name in self._turned else array
+        return np.moveaxis(array, -1, 1) if name in self._channels_last else array
 
 
-def dumped(graph: Graph, values: Mapping[str, int], given: Dump) -> tuple[Dumped, dict[str, str], list[str]]:
+def dumped(graph: Graph, values: Mapping[str, int], source: Dump) -> tuple[Dumped, dict[str, str], list[str]]:
     """Find the values of a graph that arrays are named after.
 
     A name may have other characters in place of signs, as in the name of a file, or be that of a node with one output.
     Also return the reasons why other arrays are not compared, by name, and notes on what differs from the model.
     """
-    arrays, label = _read(given)
+    arrays, label = _read(source)
     names, unfit = _named(graph, values, arrays, label)
     side = Dumped(graph.model, arrays, label, names)
-    other_kind, turned = dict[str, str](), dict[str, bool | None]()
+    other_kind, flags = dict[str, str](), dict[str, bool | None]()
     types: dict[str, str] = {}
     for value, name in names.items():
         array, kind = side.array(name, 0), graph.type_of(value)
-        wanted = numpy_dtype(kind.elem_type)
-        if wanted is not None and _kind(wanted) != _kind(array.dtype):
-            other_kind[name] = f"it is {array.dtype.name}, and {wanted.name} in {label_of(graph.model)}"
+        dtype = numpy_dtype(kind.elem_type)
+        if dtype is not None and _kind(dtype) != _kind(array.dtype):
+            other_kind[name] = f"it is {array.dtype.name}, and {dtype.name} in {label_of(graph.model)}"
             continue
-        if wanted is not None and wanted != array.dtype and wanted.kind != "O":
-            types[name] = f"{array.dtype.name} instead of {wanted.name}"
+        if dtype is not None and dtype != array.dtype and dtype.kind != "O":
+            types[name] = f"{array.dtype.name} instead of {dtype.name}"
         if kind.shape is not None and array.ndim > 2:
-            straight, moved = fits(kind.shape, array.shape), fits(kind.shape, np.moveaxis(array, -1, 1).shape)
-            turned[name] = None if straight and moved else moved
-    known = {each for each in turned.values() if each is not None}
+            straight, is_last = fits(kind.shape, array.shape), fits(kind.shape, np.moveaxis(array, -1, 1).shape)
+            flags[name] = None if straight and is_last else is_last
+    votes = {flag for flag in flags.values() if flag is not None}
     # as many channels as rows and columns: as in all the others
-    last = [name for name, each in turned.items() if each or (each is None and known == {True})]
-    kept = {value: name for value, name in names.items() if name not in other_kind}
+    last = [name for name, flag in flags.items() if flag or (flag is None and votes == {True})]
+    matches = {value: name for value, name in names.items() if name not in other_kind}
     notes = []
     if last:
-        notes.append(f"{_few(last, len(kept), label)} channels last, turned to compare.")
+        notes.append(f"{_few(last, len(matches), label)} channels last, turned to compare.")
     for text, several in _by_text(types).items():
-        notes.append(f"{_few(several, len(kept), label)} {text}.")
-    return Dumped(graph.model, arrays, label, kept, frozenset(last)), unfit | other_kind, notes
+        notes.append(f"{_few(several, len(matches), label)} {text}.")
+    return Dumped(graph.model, arrays, label, matches, frozenset(last)), unfit | other_kind, notes
 
 
 def different_feeds(names: Mapping[str, ErrorStats], label: str) -> list[str]:
     """Return a note on graph inputs whose values in a dump are not those that the model was fed."""
-    wrong = {name: each for name, each in names.items() if each.mismatches or each.rel_l2 > FEED_DISTANCE}
+    wrong = {name: errors for name, errors in names.items() if errors.mismatches or errors.rel_l2 > FEED_DISTANCE}
     if not wrong:
         return []
     inputs = listed(wrong, lambda name: f"{quoted(name)} (by {wrong[name].rel_l2:.1g} of its norm)")
@@ -130,10 +130,10 @@ def _few(names: Sequence[str], count: int, label: str) -> str:
 
 
 def _by_text(texts: Mapping[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for name, text in texts.items():
-        found.setdefault(text, []).append(name)
-    return found
+        groups.setdefault(text, []).append(name)
+    return groups
 
 
 def _kind(dtype: np.dtype[Any]) -> str:
@@ -147,9 +147,9 @@ def _typed(array: NDArray[Any], elem_type: int) -> NDArray[Any]:
     """Return an array that numpy's files hold as untyped bytes in the model's type, or as bfloat16."""
     if array.dtype.kind != "V" or array.dtype.names is not None:
         return array
-    wanted = numpy_dtype(elem_type)
-    if wanted is not None and wanted.isbuiltin == 2 and wanted.itemsize == array.dtype.itemsize:
-        return array.view(wanted)
+    dtype = numpy_dtype(elem_type)
+    if dtype is not None and dtype.isbuiltin == 2 and dtype.itemsize == array.dtype.itemsize:
+        return array.view(dtype)
     return array.view(ml_dtypes.bfloat16) if array.dtype.itemsize == 2 else array
 
 
@@ -158,19 +158,19 @@ def _named(
 ) -> tuple[dict[int, str], dict[str, str]]:
     """Return the name of the array of each value, and the reasons why others have none."""
     nodes = {name: graph.node_outputs(node).tolist() for node, name in enumerate(graph.names[: graph.main_count])}
-    alone = {name: made[0] for name, made in nodes.items() if name and len(made) == 1 and made[0] in values.values()}
+    alone = {name: outs[0] for name, outs in nodes.items() if name and len(outs) == 1 and outs[0] in values.values()}
     plain: dict[str, list[int]] = {}
     for name, value in values.items():
         plain.setdefault(_plain(name), []).append(value)
     names: dict[int, str] = {}
     unknown: dict[str, str] = {}
-    every = dict.fromkeys(name for each in arrays for name in each)
+    every = dict.fromkeys(name for feed in arrays for name in feed)
     for name in sorted(every, key=lambda name: name not in values):  # exact names first
         several = plain.get(_plain(name), [])
         value = values.get(name, several[0] if len(several) == 1 else -1)
         if value < 0 and not several and alone.get(name, -1) not in names:
             value = alone.get(name, -1)
-        lacking = [number for number, each in enumerate(arrays) if name not in each]
+        lacking = [number for number, feed in enumerate(arrays) if name not in feed]
         if value in names:
             both = f"{quoted(names[value])} and {quoted(name)}"
             message = f"{both} of {label} are both {quoted(graph.value_names[value])} of the model."
@@ -196,16 +196,16 @@ def _plain(name: str) -> str:
     return re.sub(r"[^0-9a-z]+", "_", name.lower()).strip("_")
 
 
-def _read(given: Dump) -> tuple[list[Arrays], str]:
+def _read(source: Dump) -> tuple[list[Arrays], str]:
     """Return the arrays of each feed, and a label for them."""
-    found: list[Arrays]
-    if isinstance(given, str | os.PathLike):
-        path = Path(given)
-        found = _polygraphy(path) if path.suffix == ".json" else [_from_path(path)]
+    feeds: list[Arrays]
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        feeds = _polygraphy(path) if path.suffix == ".json" else [_from_path(path)]
         label = path.name
     else:
-        found, label = [given] if isinstance(given, Mapping) else list(given), "the dump"
-    for arrays in found:
+        feeds, label = [source] if isinstance(source, Mapping) else list(source), "the dump"
+    for arrays in feeds:
         if not isinstance(arrays, Mapping):
             message = f"an element of {label} is {type(arrays).__name__}, not a dict of arrays."
             raise AlignmentError(message, advice="Give a dict of numpy arrays for each feed.")
@@ -213,9 +213,9 @@ def _read(given: Dump) -> tuple[list[Arrays], str]:
             if not hasattr(array, "__array__"):
                 message = f"{quoted(str(name))} in {label} is {type(array).__name__}, not an array."
                 raise AlignmentError(message, advice="Give a dict of numpy arrays by the names of tensors.")
-    if not any(found):
+    if not any(feeds):
         raise AlignmentError(f"{label} has no arrays.", advice="Dump the values of the tensors to compare.")
-    return found, label
+    return feeds, label
 
 
 def _from_path(path: Path) -> dict[str, NDArray[Any]]:
@@ -223,15 +223,15 @@ def _from_path(path: Path) -> dict[str, NDArray[Any]]:
     if path.suffix == ".npz":
         return read_arrays(path)
     files = [path] if path.suffix == ".npy" else [file for file in entries_of(path) if file.suffix in (".npy", ".pb")]
-    found: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for file in files:
-        own, array = ("", read_arrays(file)[""]) if file.suffix == ".npy" else read_pb(file, None)
-        name = own or file.stem
-        if name in found:
+        title, array = ("", read_arrays(file)[""]) if file.suffix == ".npy" else read_pb(file, None)
+        name = title or file.stem
+        if name in arrays:
             message = f"{quoted(str(path))} has two arrays called {quoted(name)}."
             raise AlignmentError(message, advice="Leave out one of them.")
-        found[name] = array
-    return found
+        arrays[name] = array
+    return arrays
 
 
 def _polygraphy(path: Path) -> list[Arrays]:
@@ -254,11 +254,11 @@ def _polygraphy(path: Path) -> list[Arrays]:
 
 def _once(pairs: Sequence[tuple[str, Any]], path: Path) -> dict[str, Any]:
     """Return pairs as a dict; JSON may have a name twice, and Python would use the last one."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    table = dict(pairs)
+    if len(table) < len(pairs):
         name = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
         raise AlignmentError(f"{quoted(str(path))} has {quoted(name)} twice.", advice="Leave out one of them.")
-    return found
+    return table
 
 
 def _encoded(array: Any, size: int, path: Path) -> NDArray[Any]:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.run.statistics import Floats
 
-_SAMPLED: Final = 64
+_SAMPLE_SIZE: Final = 64
 """Elements of each value in its `Sample`."""
 _UNREAD: Final = 1 << 26
 """Bytes of arrays that stay in memory at most until somebody reads the statistics of their errors."""
@@ -167,8 +167,8 @@ def errors_of(
     work: CountedWork,
 ) -> PairErrors:
     """Run all feeds, the first of which settles the pairs, here or on an executor; return the merged errors."""
-    numbered = iter(feeds)
-    feed = next(numbered, None)
+    rest = iter(feeds)
+    feed = next(rest, None)
     if feed is None:
         raise FeedError("no feed was given.", advice="The iterable is empty: a generator can be used only once.")
     pairs = _first(sides, proposal, plan, feed, work)
@@ -178,7 +178,7 @@ def errors_of(
         sampled=False,
         unread=0.0,
     )
-    for later in _rest(sides, plan, numbered, executor, work):
+    for later in _rest(sides, plan, rest, executor, work):
         pairs = pairs.merge(later)
     work.finished()
     return pairs
@@ -230,8 +230,8 @@ def _first(sides: Sides, proposal: Proposal, plan: Plan, feed: Feed, work: Count
         pairs = run_sides(sides, plan, feed, str(folder), running)
 
         def again(options: Sequence[Option]) -> PairErrors:
-            reduced = plan._replace(options=tuple(options), held=frozenset(), sampled=False)
-            return run_sides(sides, reduced, feed, str(folder), stage(running, 1.0, 1.0))
+            retry = plan._replace(options=tuple(options), held=frozenset(), sampled=False)
+            return run_sides(sides, retry, feed, str(folder), stage(running, 1.0, 1.0))
 
         pairs.errors = proposal.settle(pairs, again)
         doubtful = [option for option in pairs.errors if proposal.is_doubtful(option)]
@@ -310,10 +310,10 @@ def _isolate(  # noqa: PLR0917
         providers=side.providers, memory_limit=plan.settings.memory_limit // 2, feed=feed.number
     )
 
-    def of_regions(excluded: Iterable[int] = (), uncut: Iterable[int] = ()) -> dict[int, Errors]:
+    def of_regions(skip: Iterable[int] = (), uncut: Iterable[int] = ()) -> dict[int, Errors]:
         return isolated_errors(
             graph,
-            {value: array for value, array in arrays.items() if value not in excluded},
+            {value: array for value, array in arrays.items() if value not in skip},
             pairs.dtypes,
             fed(model, feed.inputs),
             settings,
@@ -327,7 +327,7 @@ def _isolate(  # noqa: PLR0917
     values = {option.candidate for option in doubtful}
     wrong = unconfirmed(graph, pairs.isolated, values, lambda: of_regions(uncut=values))
     if wrong:
-        pairs.isolated = of_regions(excluded=wrong)
+        pairs.isolated = of_regions(skip=wrong)
         for option in [option for option in pairs.errors if option.candidate in wrong]:
             del pairs.errors[option]
             pairs.misfits[option] = "all that the candidate computes from it is right"
@@ -351,14 +351,14 @@ def run_sides(sides: Sides, plan: Plan, feed: Feed, folder: str, progress: Progr
     with statistics_pool() as pool:
         pairing = _Pairing(sides[1].graph.model, plan, feed.number, pool, Store(0, folder), progress)
         steps = [side.steps(feed, plan.seen[at], at, pairing) for at, side in enumerate(sides)]
-        done, over = pairing.done, [not seen for seen in plan.seen]
+        shares, over = pairing.done, [not values for values in plan.seen]
         while not all(over):
-            behind = int((pairing.waiting[0], done[0]) > (pairing.waiting[1], done[1]))
+            behind = int((pairing.waiting[0], shares[0]) > (pairing.waiting[1], shares[1]))
             turn = int(over[0]) if any(over) else behind
             try:
-                done[turn] = next(steps[turn])
+                shares[turn] = next(steps[turn])
             except StopIteration:
-                done[turn], over[turn] = 1.0, True
+                shares[turn], over[turn] = 1.0, True
         pairing.settle()
         return pairing.pairs
 
@@ -413,7 +413,7 @@ class _Pairing:
             self._hold(value, content, permanent=permanent)
         if self.plan.sampled:
             elements = content.reshape(-1)[: 0 if content.dtype.kind == "O" else None]
-            self.pairs.samples[side][value] = Sample(content.shape, as_floats(spread(elements, _SAMPLED)))
+            self.pairs.samples[side][value] = Sample(content.shape, as_floats(spread(elements, _SAMPLE_SIZE)))
         counterparts = self.arrived[1 - side]
         uses = 0
         for option in options:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
 
-_COMPUTED: Final = "__onnx"
+_SUFFIX: Final = "__onnx"
 """Suffix of the name of a tensor that a region computes."""
 
 _BATCH: Final = 1 << 26
@@ -68,16 +68,16 @@ class Scale(NamedTuple):
 
     def real(self, integers: Array) -> Array:
         """Return the numbers that integers stand for, in float32."""
-        found: Array = (integers.astype(np.float32) - self.zero_point.astype(np.float32)) * self.scale
-        return found
+        array: Array = (integers.astype(np.float32) - self.zero_point.astype(np.float32)) * self.scale
+        return array
 
     def integers(self, real: Array) -> Array:
         """Return numbers as the nearest integers, as QuantizeLinear does."""
         dtype = self.zero_point.dtype
         limits = np.iinfo(dtype)
         nearest = np.rint(real.astype(np.float32) / self.scale) + self.zero_point.astype(np.float32)
-        found: Array = np.clip(np.nan_to_num(nearest), limits.min, limits.max).astype(dtype)
-        return found
+        codes: Array = np.clip(np.nan_to_num(nearest), limits.min, limits.max).astype(dtype)
+        return codes
 
 
 def isolated_errors(
@@ -114,36 +114,36 @@ def isolated_errors(
         with np.errstate(over="ignore"):  # values beyond float16 are infinite there, too
             return array.astype(dtypes[value], copy=False)
 
-    found: dict[int, ErrorStats | LazyErrors] = {}
-    report = progress or (lambda _done, _what: None)
+    errors: dict[int, ErrorStats | LazyErrors] = {}
+    report = progress or (lambda _part, _what: None)
     # where no node is in a body that may not run, onnxruntime has already run each with these sizes
-    checked = graph.main_count == len(graph.nodes) and not graph.model.proto.functions
+    is_safe = graph.main_count == len(graph.nodes) and not graph.model.proto.functions
     for values in _batches(graph, references, begins, tensors, min(_BATCH, settings.memory_limit)):
-        report(len(found) / len(references), f"{count_text(len(values), 'region')}, each on the reference's values")
+        report(len(errors) / len(references), f"{count_text(len(values), 'region')}, each on the reference's values")
         nodes, inputs = nodes_between(graph, values, begins)
         arrays = {graph.value_names[value]: right(value) for value in inputs}
         model = _regions(graph, nodes, arrays, values, begins)
         create = functools.partial(
-            sessions.create, optimize=False, providers=settings.providers, transient=True, checked=checked
+            sessions.create, optimize=False, providers=settings.providers, transient=True, checked=is_safe
         )
         try:
             session = create(model)
         except OnnxNbError:  # onnxruntime checks known sizes also in branches of If that do not run
-            session = create(_regions(graph, nodes, arrays, values, begins, sized=False))
-        given = {name: sessions.to_value(array) for name, array in arrays.items()}
-        results = sessions.run_values(session, given, name=model.name)
+            session = create(_regions(graph, nodes, arrays, values, begins, has_sizes=False))
+        ort_feeds = {name: sessions.to_value(array) for name, array in arrays.items()}
+        results = sessions.run_values(session, ort_feeds, name=model.name)
         for value in values:
             name = graph.value_names[value]
-            report(len(found) / len(references), f"errors of {quoted(name)}")
-            array = sessions.to_array(results.pop(name + _COMPUTED if value in begins else name))
+            report(len(errors) / len(references), f"errors of {quoted(name)}")
+            array = sessions.to_array(results.pop(name + _SUFFIX if value in begins else name))
             reference = references[value]()
             if array.shape == reference.shape:
                 axis = classes_axis(reference) if value in outputs else None
                 actual = scales[value].real(array) if value in scales else array
                 is_lazy = reference.nbytes + actual.nbytes <= keep and not isinstance(reference, np.memmap)
                 keep -= is_lazy * (reference.nbytes + actual.nbytes)
-                found[value] = settings.errors(reference, actual, keep=is_lazy, argmax=axis)
-    return found
+                errors[value] = settings.errors(reference, actual, keep=is_lazy, argmax=axis)
+    return errors
 
 
 def _batches(
@@ -159,29 +159,29 @@ def _batches(
     """
     batches: list[list[int]] = []
     weights, names = graph.model.initializers, graph.value_names
-    held: set[int] = set()
+    cache: set[int] = set()
     nbytes = 0
     for value in sorted(references, key=lambda value: int(graph.rank[graph.producer[value]])):
         nodes, inputs = nodes_between(graph, [value], begins)
-        if any(each not in tensors for each in inputs):
+        if any(source not in tensors for source in inputs):
             continue
         read = set(weights_of(graph, nodes, ()))
         size = 2 * references[value]().nbytes
-        new = size + sum(weights[names[weight]].nbytes for weight in read - held)
+        new = size + sum(weights[names[weight]].nbytes for weight in read - cache)
         if batches and nbytes + new > limit:
-            held, nbytes = set(), 0
+            cache, nbytes = set(), 0
             new = size + sum(weights[names[weight]].nbytes for weight in read)
         if not nbytes:
             batches.append([])
         batches[-1].append(value)
-        held |= read
+        cache |= read
         nbytes += max(new, 1)
     return batches
 
 
 def unconfirmed(
     graph: Graph,
-    own: Mapping[int, ErrorStats | LazyErrors],
+    stats: Mapping[int, ErrorStats | LazyErrors],
     doubtful: Collection[int],
     run: Callable[[], Mapping[int, ErrorStats | LazyErrors]],
 ) -> set[int]:
@@ -191,13 +191,13 @@ def unconfirmed(
     """
 
     def size(errors: ErrorStats | LazyErrors) -> float:
-        found = errors.size
-        return np.inf if found.mismatches else 0.0 if found.is_equal else found.rel_l2
+        summary = errors.size
+        return np.inf if summary.mismatches else 0.0 if summary.is_equal else summary.rel_l2
 
-    if not doubtful or all(size(errors) <= EXACT_ERROR for errors in own.values()):
+    if not doubtful or all(size(errors) <= EXACT_ERROR for errors in stats.values()):
         return set()
     errors = run()
-    sure = own.keys() - doubtful
+    sure = stats.keys() - doubtful
     worst: dict[int, float] = {}
     for end in errors.keys() & sure:
         nodes, _ = nodes_between(graph, [end], sure)
@@ -212,8 +212,8 @@ def unconfirmed(
     }
 
 
-def nodes_between(graph: Graph, ends: Iterable[int], known: Collection[int]) -> tuple[set[int], list[int]]:
-    """Return the nodes that compute ``ends`` from the nearest known tensors, and the tensors they read from outside."""
+def nodes_between(graph: Graph, ends: Iterable[int], begins: Collection[int]) -> tuple[set[int], list[int]]:
+    """Return the nodes that compute ``ends`` from the nearest of ``begins``, and the tensors they read from outside."""
     flow = Flow.of(graph)
     nodes: set[int] = set()
     inputs: dict[int, None] = {}
@@ -224,7 +224,7 @@ def nodes_between(graph: Graph, ends: Iterable[int], known: Collection[int]) -> 
             continue
         nodes.add(node)
         for value in flow.reads(node):
-            if flow.producer[value] < 0 or value in known:
+            if flow.producer[value] < 0 or value in begins:
                 inputs[value] = None
             else:
                 todo.append(flow.producer[value])
@@ -236,9 +236,9 @@ def _regions(
     nodes: set[int],
     inputs: Mapping[str, Any],
     ends: list[int],
-    known: Collection[int],
+    begins: Collection[int],
     *,
-    sized: bool = True,
+    has_sizes: bool = True,
 ) -> Model:
     """Return a model of the nodes in which every reference tensor is written under another name."""
     source, names = graph.model.proto, graph.value_names
@@ -248,18 +248,18 @@ def _regions(
     target.name = f"regions of {graph.model.name}"
     for weight in weight_tensors(graph, weights_of(graph, nodes, ())):
         (target.sparse_initializer if isinstance(weight, SparseTensorProto) else target.initializer).append(weight)
-    renamed = {names[value] for value in known}
+    begin_names = {names[value] for value in begins}
     for node in sorted(nodes, key=lambda node: int(graph.rank[node])):
-        made = target.node.add()
-        made.CopyFrom(source.graph.node[node])
-        made.ClearField("metadata_props")
-        for place, name in enumerate(made.output):
-            if name in renamed:
-                made.output[place] = plain_text(name) + _COMPUTED
+        copy = target.node.add()
+        copy.CopyFrom(source.graph.node[node])
+        copy.ClearField("metadata_props")
+        for place, name in enumerate(copy.output):
+            if name in begin_names:
+                copy.output[place] = plain_text(name) + _SUFFIX
     for name, array in inputs.items():
         elem_type = int(helper.np_dtype_to_tensor_dtype(array.dtype))
-        kind = helper.make_tensor_type_proto(elem_type, array.shape if sized else [None] * array.ndim)
+        kind = helper.make_tensor_type_proto(elem_type, array.shape if has_sizes else [None] * array.ndim)
         target.input.add(name=name).type.CopyFrom(kind)
     for value in ends:
-        target.output.add(name=names[value] + (_COMPUTED if value in known else ""))
+        target.output.add(name=names[value] + (_SUFFIX if value in begins else ""))
     return with_proto(graph.model, proto, target.name)

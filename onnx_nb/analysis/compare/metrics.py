@@ -195,10 +195,10 @@ class ErrorStats(ErrorSize):
             reference, candidate = (array.astype(object) for array in (reference, candidate))
             places = np.flatnonzero(reference != candidate)
             dtypes, errors = ("string", "string"), [(math.inf, int(place)) for place in places[: array_errors.WORST]]
-            found: dict[str, Any] = {"equal": reference.size - places.size, "outside": places.size}
+            fields: dict[str, Any] = {"equal": reference.size - places.size, "outside": places.size}
         else:
-            done = array_errors.Pass(reference, candidate, rtol=rtol, atol=atol, argmax=argmax)
-            dtypes, errors, found = (reference.dtype.name, candidate.dtype.name), done.worst, done.fields()
+            scan = array_errors.Pass(reference, candidate, rtol=rtol, atol=atol, argmax=argmax)
+            dtypes, errors, fields = (reference.dtype.name, candidate.dtype.name), scan.worst, scan.fields()
         one, other = reference.reshape(-1), candidate.reshape(-1)
         worst = [
             Worst(
@@ -206,7 +206,7 @@ class ErrorStats(ErrorSize):
             )
             for error, place in errors
         ]
-        return cls(shape, dtypes, reference.size, rtol=rtol, atol=atol, worst=tuple(worst), **found)
+        return cls(shape, dtypes, reference.size, rtol=rtol, atol=atol, worst=tuple(worst), **fields)
 
     @property
     def size(self) -> ErrorSize:
@@ -234,10 +234,10 @@ class ErrorStats(ErrorSize):
 
     def metric(self, name: str) -> float:
         """Return one of `METRICS` by name."""
-        found = METRICS.get(name)
-        if found is None:
+        entry = METRICS.get(name)
+        if entry is None:
             raise AlignmentError(f"there is no metric called {name!r}.", advice=f"There are: {', '.join(METRICS)}.")
-        return found.of(self)
+        return entry.of(self)
 
     def badness(self, name: str) -> float:
         """Return a number that is larger where one of `METRICS` is worse: infinite where there are `mismatches`."""
@@ -277,7 +277,7 @@ class ErrorStats(ErrorSize):
             **{name: getattr(self, name).merge(getattr(other, name)) for name in array_errors.HISTOGRAMS},
             channel_axis=self.channel_axis if same_axis else -1,
             channels=np.maximum(self.channels, other.channels) if same_axis else np.zeros(0),
-            sample=array_errors.spread(np.concatenate([self.sample, other.sample]), array_errors.SAMPLED),
+            sample=array_errors.spread(np.concatenate([self.sample, other.sample]), array_errors.SAMPLE_SIZE),
         )
 
     __or__ = merge
@@ -309,12 +309,12 @@ class LazyErrors:
     def __init__(self, reference: NDArray[Any], candidate: NDArray[Any], **options: Any) -> None:
         compute = functools.partial(ErrorStats.of, reference, candidate, **options)
         with np.errstate(all="ignore"):
-            found = array_errors.finite_sums(reference, candidate)
-        self._stats: ErrorStats | Callable[[], ErrorStats] = compute if found is not None else compute()
-        if found is None:
+            parts = array_errors.finite_sums(reference, candidate)
+        self._stats: ErrorStats | Callable[[], ErrorStats] = compute if parts is not None else compute()
+        if parts is None:
             self.size = self.stats
             return
-        equal, sums = found
+        equal, sums = parts
         dtypes = _name(reference.dtype), _name(candidate.dtype)
         self.size = ErrorSize(
             reference.shape,
@@ -377,8 +377,8 @@ def classes_axis(output: NDArray[Any]) -> int | None:
 
 def precision(errors: ErrorSize) -> float:
     """Return the distance from 1 to the next number in the coarser of the two types; 0 if one is not a float."""
-    found = None if "string" in errors.dtypes else array_errors.coarser(*map(np.dtype, errors.dtypes))
-    return 2.0 ** -found[0] if found is not None else 0.0
+    bits = None if "string" in errors.dtypes else array_errors.coarser(*map(np.dtype, errors.dtypes))
+    return 2.0 ** -bits[0] if bits is not None else 0.0
 
 
 # --- distances, for deciding which values match ----------------------------------------------------------------------
@@ -395,8 +395,8 @@ def between(reference: NDArray[Any], candidate: NDArray[Any]) -> float:
         apart = np.abs(a - b)
         apart[(a == b) | (np.isnan(a) & np.isnan(b))] = 0  # infinities and NaN
         scale = float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
-        found = float(apart.max()) / (scale or 1.0)
-    return math.inf if math.isnan(found) else found
+        distance = float(apart.max()) / (scale or 1.0)
+    return math.inf if math.isnan(distance) else distance
 
 
 def by_peak(errors: ErrorSize) -> float:
@@ -418,8 +418,8 @@ def by_norm(errors: ErrorStats) -> float:
 
 
 def _number(value: Any) -> Number:
-    found = value.item() if hasattr(value, "item") else value
-    return found if isinstance(found, bool | int | float | complex | str) else float(found)
+    number = value.item() if hasattr(value, "item") else value
+    return number if isinstance(number, bool | int | float | complex | str) else float(number)
 
 
 def _decibels(signal: float, noise: float) -> float:

@@ -67,86 +67,86 @@ class _Inputs(NamedTuple):
 
 INTEGERS: Final[Mapping[str, _Inputs]] = {
     op: _Inputs(
-        known.weights[0],
-        *known.scales[known.weights[0]],
-        bias=known.bias,
-        data_scale=known.scales.get(0, (-1,))[0] if known.out[0] >= 0 else -1,
-        axis=0 if known.like == "Conv" else -1,
+        row.weights[0],
+        *row.scales[row.weights[0]],
+        bias=row.bias,
+        data_scale=row.scales.get(0, (-1,))[0] if row.out[0] >= 0 else -1,
+        axis=0 if row.like == "Conv" else -1,
     )
     for op in names_where("integers")
-    if len((known := facts(op)).weights) == 1 and known.weights[0] in known.scales
+    if len((row := facts(op)).weights) == 1 and row.weights[0] in row.scales
 }
 """Operators on integers; for `weight_of` their inputs 1 and 2 are weight and bias."""
 
 
-PACKED: Final = {op: facts(op).weights[0] for op in names_where("blocks")}
+BLOCKS: Final = {op: facts(op).weights[0] for op in names_where("blocks")}
 """Operator with several integers in a byte → index of its input that holds them."""
 
 
 def weight_of(graph: Graph, node: int, place: int) -> Operand | None:
     """Return the weight that a node reads, or None; for operators on integers, 1 is the weight and 2 the bias."""
     op = graph.op_type(node)
-    known = INTEGERS.get(op)
-    if op in PACKED:
-        return _of_blocks(graph, node) if place == PACKED[op] else None
+    inputs = INTEGERS.get(op)
+    if op in BLOCKS:
+        return _of_blocks(graph, node) if place == BLOCKS[op] else None
     slots = list(facts(op).scales.items())
-    if known is None and facts(op).quantized == "integers" and len(slots) == 2 and place in (0, 1):  # QLinearAdd
-        known, place = _Inputs(slots[place][0], *slots[place][1]), 1
-    if known is None or place not in (1, 2, known.weight, known.bias):
-        found = _traced(graph, input_of(graph, node, place))
-        is_table = found is not None and op == "Gather" and found.array.dtype.kind in "iu"
-        return _of_rows(graph, node, found) if found is not None and is_table else found
-    scale = constant_of(graph, node, known.scale) if known.scale >= 0 else _later_scale(graph, node)
+    if inputs is None and facts(op).quantized == "integers" and len(slots) == 2 and place in (0, 1):  # QLinearAdd
+        inputs, place = _Inputs(slots[place][0], *slots[place][1]), 1
+    if inputs is None or place not in (1, 2, inputs.weight, inputs.bias):
+        operand = _traced(graph, input_of(graph, node, place))
+        is_table = operand is not None and op == "Gather" and operand.array.dtype.kind in "iu"
+        return _of_rows(graph, node, operand) if operand is not None and is_table else operand
+    scale = constant_of(graph, node, inputs.scale) if inputs.scale >= 0 else _later_scale(graph, node)
     if scale is None:
         return None
-    if place not in (2, known.bias):
-        axis = 0 if attribute(graph.nodes[node], "transB", 0) else known.axis
-        found = _traced(graph, input_of(graph, node, known.weight))
-        return _dequantized(found, scale, constant_of(graph, node, known.zero), axis)
-    found = _traced(graph, input_of(graph, node, known.bias))
-    if known.data_scale < 0:
-        return found
-    data = constant_of(graph, node, known.data_scale)
-    return None if data is None else _dequantized(found, np.asarray(scale * data), None, -1)
+    if place not in (2, inputs.bias):
+        axis = 0 if attribute(graph.nodes[node], "transB", 0) else inputs.axis
+        operand = _traced(graph, input_of(graph, node, inputs.weight))
+        return _dequantized(operand, scale, constant_of(graph, node, inputs.zero), axis)
+    operand = _traced(graph, input_of(graph, node, inputs.bias))
+    if inputs.data_scale < 0:
+        return operand
+    data = constant_of(graph, node, inputs.data_scale)
+    return None if data is None else _dequantized(operand, np.asarray(scale * data), None, -1)
 
 
 def _of_blocks(graph: Graph, node: int) -> Operand | None:
     """Return the weight of an operator whose integers have a scale for each block, as a MatMul or Gather reads it."""
-    made = attributes(graph.nodes[node])
+    options = attributes(graph.nodes[node])
     is_table = graph.op_type(node) == "GatherBlockQuantized"
-    bits, block = int(made.get("bits", 4)), int(made.get("block_size", 128 if is_table else 32))
-    packed = _traced(graph, input_of(graph, node, PACKED[graph.op_type(node)]))
+    bits, block = int(options.get("bits", 4)), int(options.get("block_size", 128 if is_table else 32))
+    blocks = _traced(graph, input_of(graph, node, BLOCKS[graph.op_type(node)]))
     scales, zeros = constant_of(graph, node, 2), constant_of(graph, node, 3)
-    if packed is None or scales is None or bits not in (2, 4, 8):
+    if blocks is None or scales is None or bits not in (2, 4, 8):
         return None
-    middle = 1 << bits - 1 if packed.array.dtype == np.uint8 else 0
+    middle = 1 << bits - 1 if blocks.array.dtype == np.uint8 else 0
     if is_table:
-        axis = int(made.get("quantize_axis", 1))
-        integers = _unpacked(packed.array, bits) if packed.array.dtype == np.uint8 else packed.array
+        axis = int(options.get("quantize_axis", 1))
+        integers = _unpacked(blocks.array, bits) if blocks.array.dtype == np.uint8 else blocks.array
         if zeros is not None:
             zeros = _unpacked(zeros, bits)[tuple(map(slice, scales.shape))] if zeros.dtype == np.uint8 else zeros
     else:
-        rows, width, axis = int(made["N"]), int(made["K"]), 1
-        integers = _unpacked(packed.array.reshape(rows, -1), bits)[:, :width]
+        rows, width, axis = int(options["N"]), int(options["K"]), 1
+        integers = _unpacked(blocks.array.reshape(rows, -1), bits)[:, :width]
         scales = scales.reshape(rows, -1)
         if zeros is not None and zeros.dtype == np.uint8:
             zeros = _unpacked(zeros.reshape(rows, -1), bits)[:, : scales.shape[1]]
         elif zeros is not None:
             zeros = zeros.reshape(scales.shape)
     zeros = np.full(scales.shape, middle) if zeros is None else zeros
-    read = Operand(packed.initializer, integers)
-    found = _dequantized(read, scales, zeros, axis, block)
-    if found is None:
+    read = Operand(blocks.initializer, integers)
+    operand = _dequantized(read, scales, zeros, axis, block)
+    if operand is None:
         return None
-    found = found._replace(bits=bits)
-    return found if is_table else found.map(np.transpose)
+    operand = operand._replace(bits=bits)
+    return operand if is_table else operand.map(np.transpose)
 
 
-def _unpacked(packed: NDArray[Any], bits: int) -> NDArray[np.uint8]:
+def _unpacked(blocks: NDArray[Any], bits: int) -> NDArray[np.uint8]:
     """Return the integers of some bits that bytes hold, the lowest bits first, along the last axis."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    spread = packed[..., None] >> shifts & np.uint8((1 << bits) - 1)
-    return spread.reshape(*packed.shape[:-1], -1)
+    spread = blocks[..., None] >> shifts & np.uint8((1 << bits) - 1)
+    return spread.reshape(*blocks.shape[:-1], -1)
 
 
 def input_of(graph: Graph, node: int, place: int) -> int:
@@ -167,8 +167,8 @@ def _traced(graph: Graph, value: int, longest: int = _LONGEST) -> Operand | None
         tensor = attribute(proto, "value")
         what = f"the value of Constant {quoted(name)}"
         return None if tensor is None else Operand(name, tensors.values(tensor, what))
-    known = op in TRANSPARENT and maker < graph.main_count
-    read = _traced(graph, input_of(graph, maker, 0), longest - 1) if known else None
+    is_view = op in TRANSPARENT and maker < graph.main_count
+    read = _traced(graph, input_of(graph, maker, 0), longest - 1) if is_view else None
     if read is None or op == "Identity":
         return read
     if op == "Transpose":
@@ -185,8 +185,8 @@ def _traced(graph: Graph, value: int, longest: int = _LONGEST) -> Operand | None
         scales, zeros = _per_element(scale, read.array.shape, axis), _per_element(zero, read.array.shape, axis)
         if scale is None or scales is None or zeros is None or dtype.kind not in "iu":
             return None
-        rounded = np.rint(read.array.astype(np.float64) / scales) + zeros
-        return read._replace(array=rounded.clip(np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype))
+        codes = np.rint(read.array.astype(np.float64) / scales) + zeros
+        return read._replace(array=codes.clip(np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype))
     shape = graph.type_of(value).shape
     if shape is None or not all(isinstance(size, int) for size in shape):
         return read if op in ("Squeeze", "Unsqueeze") else None
@@ -196,8 +196,8 @@ def _traced(graph: Graph, value: int, longest: int = _LONGEST) -> Operand | None
 
 def constant_of(graph: Graph, node: int, place: int) -> NDArray[Any] | None:
     """Return the constant that a node reads; None if that input is not constant."""
-    found = _traced(graph, input_of(graph, node, place))
-    return None if found is None else found.array
+    operand = _traced(graph, input_of(graph, node, place))
+    return None if operand is None else operand.array
 
 
 def _dequantized(
@@ -206,7 +206,7 @@ def _dequantized(
     """Convert integers to floats, as DequantizeLinear does."""
     if read is None or scale is None:
         return None
-    scales, zeros = (_per_element(each, read.array.shape, axis, block) for each in (scale, zero))
+    scales, zeros = (_per_element(numbers, read.array.shape, axis, block) for numbers in (scale, zero))
     if scales is None or zeros is None:
         return None
     array = ((read.array.astype(np.float64) - zeros) * scales).astype(scale.dtype)
@@ -232,16 +232,16 @@ def _per_element(
     numbers: NDArray[Any] | None, shape: tuple[int, ...], axis: int, block: int = 0
 ) -> NDArray[np.float64] | None:
     """Return the scale or zero point of each element, 0 if there are none; None if their number does not fit."""
-    found = np.asarray(0.0 if numbers is None else numbers).astype(np.float64)
-    if found.size == 1:
-        return np.broadcast_to(found.reshape(()), shape)
+    array = np.asarray(0.0 if numbers is None else numbers).astype(np.float64)
+    if array.size == 1:
+        return np.broadcast_to(array.reshape(()), shape)
     if not -len(shape) <= axis < len(shape):
         return None
     axis %= len(shape)
-    if found.ndim == 1 and len(found) == shape[axis]:
-        return np.broadcast_to(found.reshape([-1 if at == axis else 1 for at in range(len(shape))]), shape)
-    is_blocked = block > 0 and found.ndim == len(shape)
-    return np.repeat(found, block, axis)[tuple(map(slice, shape))] if is_blocked else None
+    if array.ndim == 1 and len(array) == shape[axis]:
+        return np.broadcast_to(array.reshape([-1 if at == axis else 1 for at in range(len(shape))]), shape)
+    has_blocks = block > 0 and array.ndim == len(shape)
+    return np.repeat(array, block, axis)[tuple(map(slice, shape))] if has_blocks else None
 
 
 def _later_scale(graph: Graph, node: int) -> NDArray[Any] | None:
@@ -253,18 +253,18 @@ def _later_scale(graph: Graph, node: int) -> NDArray[Any] | None:
             return None
         node = readers[0]
         if graph.op_type(node) == "Mul":
-            place = next((at for at, each in enumerate(graph.node_inputs(node).tolist()) if each != value), -1)
-            known, other = constant_of(graph, node, place), input_of(graph, node, place)
+            place = next((at for at, read in enumerate(graph.node_inputs(node).tolist()) if read != value), -1)
+            factor, other = constant_of(graph, node, place), input_of(graph, node, place)
             maker = int(graph.producer[other]) if other >= 0 else -1
-            if known is not None or maker < 0 or graph.op_type(maker) != "Mul":
-                return known
-            return next((each for at in (0, 1) if (each := constant_of(graph, maker, at)) is not None), None)
+            if factor is not None or maker < 0 or graph.op_type(maker) != "Mul":
+                return factor
+            return next((scale for at in (0, 1) if (scale := constant_of(graph, maker, at)) is not None), None)
         if graph.op_type(node) != "Cast":
             return None
     return None
 
 
-def _of_rows(graph: Graph, node: int, found: Operand) -> Operand | None:
+def _of_rows(graph: Graph, node: int, operand: Operand) -> Operand | None:
     """Convert to floats a table of integers whose rows a Gather reads."""
     for _ in range(_LONGEST):
         readers = graph.consumers(int(graph.node_outputs(node)[0])).tolist()
@@ -272,13 +272,13 @@ def _of_rows(graph: Graph, node: int, found: Operand) -> Operand | None:
             if graph.op_type(reader) == "DequantizeLinear":
                 scale = constant_of(graph, reader, 1)
                 is_one = scale is not None and scale.size == 1
-                return _dequantized(found, scale, constant_of(graph, reader, 2), -1) if is_one else None
+                return _dequantized(operand, scale, constant_of(graph, reader, 2), -1) if is_one else None
         if len(readers) != 1 or graph.op_type(readers[0]) not in TRANSPARENT:
             break
         node = readers[0]
     # the rows are read as integers: onnxruntime's quantizer names the scale after the table
-    base = found.initializer.removesuffix("_quantized")
-    if base == found.initializer or not {f"{base}_scale", f"{base}_zero_point"} <= graph.model.initializers.keys():
+    base = operand.initializer.removesuffix("_quantized")
+    if base == operand.initializer or not {f"{base}_scale", f"{base}_zero_point"} <= graph.model.initializers.keys():
         return None
     scale, zero = graph.model.tensor(f"{base}_scale"), graph.model.tensor(f"{base}_zero_point")
-    return _dequantized(found, scale, zero, -1) if scale.size == 1 else None
+    return _dequantized(operand, scale, zero, -1) if scale.size == 1 else None

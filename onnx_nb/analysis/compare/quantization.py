@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from onnx_nb.analysis.compare.operands import INTEGERS, PACKED, TRANSPARENT, Operand, constant_of, input_of, weight_of
+from onnx_nb.analysis.compare.operands import BLOCKS, INTEGERS, TRANSPARENT, Operand, constant_of, input_of, weight_of
 from onnx_nb.analysis.compare.rounding import (
     Rounded,
     costs_of,
@@ -51,18 +51,18 @@ _BITS: Final[dict[int, int]] = {
 
 def precision_of(graph: Graph, nodes: Iterable[int]) -> float:
     """Return the relative precision of the coarsest numbers that nodes round to; 0 if none of them does."""
-    known, names, bits = graph.model.initializers, graph.value_names, list[int]()
+    infos, names, bits = graph.model.initializers, graph.value_names, list[int]()
     for node in nodes:
         op, _ = graph.operators[int(graph.op_index[node])]
-        quantized = facts(op).quantized
-        if quantized == "packed":
+        form = facts(op).quantized
+        if form == "packed":
             bits.append(int(attributes(graph.nodes[node]).get("bits", 4)))
         elif op == "Cast":
             target = int(attributes(graph.nodes[node]).get("to", 0))
             bits += [_BITS[target]] if target in (TensorProto.FLOAT16, TensorProto.BFLOAT16) else []
-        elif quantized:
+        elif form:
             read = [names[value] for value in graph.node_inputs(node).tolist() if value >= 0]
-            of_weights = [_BITS[kind] for name in read if name in known and (kind := known[name].dtype) in _BITS]
+            of_weights = [_BITS[kind] for name in read if name in infos and (kind := infos[name].dtype) in _BITS]
             bits += of_weights or [8]
     return 2.0 ** -min(bits) if bits else 0.0
 
@@ -165,8 +165,8 @@ class Quantizer:
     @property
     def used(self) -> float:
         """Fraction of the levels between the smallest and the largest one with a value; NaN beyond eight bits."""
-        found = np.flatnonzero(self.levels)
-        return (int(found[-1]) - int(found[0]) + 1) / len(self.levels) if len(found) else math.nan
+        indices = np.flatnonzero(self.levels)
+        return (int(indices[-1]) - int(indices[0]) + 1) / len(self.levels) if len(indices) else math.nan
 
     @property
     def excess(self) -> float:
@@ -195,8 +195,8 @@ class Quantizer:
     @property
     def bits(self) -> int:
         """Bits of its integers or floats."""
-        found = re.search(r"\d+", self.dtype)
-        return int(found[0]) if found else 8
+        match = re.search(r"\d+", self.dtype)
+        return int(match[0]) if match else 8
 
     @property
     def message(self) -> str:
@@ -211,9 +211,9 @@ class Quantizer:
                 verb = "are not their" if len(self.channels) > 1 else "is not its"
                 return f"{channels} of {what} {verb} rounded values"
             case "values":
-                shifted = f"its values are {self.factor:.3g} times what they should be"
-                is_scaled = not 0.9 < abs(self.factor) < 1.1
-                return f"{what}: {shifted if is_scaled else 'its integers are not its rounded values'}"
+                shift = f"its values are {self.factor:.3g} times what they should be"
+                has_factor = not 0.9 < abs(self.factor) < 1.1
+                return f"{what}: {shift if has_factor else 'its integers are not its rounded values'}"
             case "clipping":
                 above = (self.above / self.count, f"values above {self.high:.3g}")
                 below = (self.below / self.count, f"values below {self.low:.3g}")
@@ -223,9 +223,9 @@ class Quantizer:
                 levels = "" if math.isnan(self.used) else f" and uses {self.used:.0%} of its levels"
                 return f"the scale {self.scale[1]:.3g} of {what} is too large{levels}{better}"
             case "outliers":
-                lost = f"{self.lost:.0%} of the channels have fewer than {LEVELS_OF_CHANNEL} levels"
+                loss = f"{self.lost:.0%} of the channels have fewer than {LEVELS_OF_CHANNEL} levels"
                 verb = "set" if len(self.channels) > 1 else "sets"
-                return f"{channels} of {what} {verb} the scale {self.scale[1]:.2g} for all: {lost}{better}"
+                return f"{channels} of {what} {verb} the scale {self.scale[1]:.2g} for all: {loss}{better}"
         return f"rounding {what} to {self.dtype} costs {share_text(self.relative)} of its norm"
 
     @property
@@ -248,8 +248,8 @@ class Quantizer:
         sums = ("count", "below", "above", "signal", "rounding", "clipping", "wrong", "fitted", "by_channel")
         counts: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in sums}
         for name in ("levels", "spread"):
-            mine, yours = getattr(self, name), getattr(other, name)
-            counts[name] = mine + yours if len(mine) == len(yours) else mine
+            first, second = getattr(self, name), getattr(other, name)
+            counts[name] = first + second if len(first) == len(second) else first
         return replace(self, **counts, lost=min(self.lost, other.lost))
 
     __or__ = merge
@@ -266,13 +266,13 @@ def _shares(*parts: tuple[float, str]) -> list[tuple[float, str]]:
 
 def unrounded(graph: Graph) -> dict[int, int]:
     """Return, for each value that a QuantizeLinear and a DequantizeLinear have rounded, the value before."""
-    found = {}
+    sources = {}
     for node in range(graph.main_count):
         if graph.op_type(node) == "DequantizeLinear":
             maker = _maker(graph, input_of(graph, node, 0))
             if maker >= 0 and graph.op_type(maker) == "QuantizeLinear":
-                found[int(graph.node_outputs(node)[0])] = input_of(graph, maker, 0)
-    return found
+                sources[int(graph.node_outputs(node)[0])] = input_of(graph, maker, 0)
+    return sources
 
 
 def activations(
@@ -283,8 +283,8 @@ def activations(
     ``arrays`` maps values of the model to functions that return the reference's values, ``scales`` to the names of the
     scale and the zero point of those that hold integers.
     """
-    found: dict[int, Quantizer] = {}
-    seen: set[str] = set()
+    quantizers: dict[int, Quantizer] = {}
+    scale_names: set[str] = set()
     waiting: dict[object, list[_Task]] = {}
     names = graph.value_names
     sites = [(int(graph.producer[value]), value, pair) for value, pair in scales.items() if value in arrays]
@@ -304,13 +304,13 @@ def activations(
         task = _task(label, graph.names[node], site, array, op, _channel_axis(graph, site.value, array.ndim))
         if task is not None:
             batch = waiting.setdefault(task.kind, [])
-            batch.append(task._replace(at=node, shared=scale_name in seen))
+            batch.append(task._replace(at=node, shared=scale_name in scale_names))
             if len(batch) * array.size >= _TOGETHER:
-                found |= _judged(waiting.pop(task.kind))
-        seen |= {scale_name} - {""}
+                quantizers |= _judged(waiting.pop(task.kind))
+        scale_names |= {scale_name} - {""}
     for batch in waiting.values():
-        found |= _judged(batch)
-    return {node: found[node] for node, *_ in sites if node in found}
+        quantizers |= _judged(batch)
+    return {node: quantizers[node] for node, *_ in sites if node in quantizers}
 
 
 DEQUANTIZED: Final = "_DequantizeLinear_Output"
@@ -340,25 +340,25 @@ def _known_site(graph: Graph, value: int, pair: tuple[str, str]) -> tuple[_Site,
 
 def _site(graph: Graph, node: int, arrays: Mapping[int, object]) -> tuple[_Site, str] | None:
     """Return the value that a QuantizeLinear rounds with its parameters, and the name of its scale."""
-    read, made = input_of(graph, node, 0), graph.node_outputs(node).tolist()
+    read, outputs = input_of(graph, node, 0), graph.node_outputs(node).tolist()
     if graph.op_type(node) == "DynamicQuantizeLinear":
         none = np.zeros((), np.uint8)
         return (_Site(read, None, none, None, none, 1), "") if read in arrays else None
     name = input_of(graph, node, 1)
-    backs = [each for each in graph.consumers(made[0]).tolist() if graph.op_type(each) == "DequantizeLinear"]
-    backs.sort(key=lambda each: int(graph.node_outputs(each)[0]) not in arrays)
+    backs = [reader for reader in graph.consumers(outputs[0]).tolist() if graph.op_type(reader) == "DequantizeLinear"]
+    backs.sort(key=lambda reader: int(graph.node_outputs(reader)[0]) not in arrays)
     # the dequantized value first: where an activation is part of the range, what is read is not yet right
-    known = [*(int(graph.node_outputs(each)[0]) for each in backs), read]
-    value = next((each for each in known if each in arrays), -1)
+    candidates = [*(int(graph.node_outputs(reader)[0]) for reader in backs), read]
+    value = next((v for v in candidates if v in arrays), -1)
     scale = constant_of(graph, node, 1)
     if value < 0 or scale is None:
         return None
-    given = constant_of(graph, node, 2)
-    zero: NDArray[Any] = np.zeros(1, np.uint8) if given is None else given
+    constant = constant_of(graph, node, 2)
+    zero: NDArray[Any] = np.zeros(1, np.uint8) if constant is None else constant
     pair = scale, zero
     if backs:
         read_back = [input_of(graph, backs[0], place) for place in (1, 2)]
-        same = [each == input_of(graph, node, place) for place, each in enumerate(read_back, 1)]
+        same = [v == input_of(graph, node, place) for place, v in enumerate(read_back, 1)]
         back = (
             scale if same[0] else constant_of(graph, backs[0], 1),
             zero if same[1] else constant_of(graph, backs[0], 2),
@@ -408,14 +408,14 @@ def _task(name: str, node: str, site: _Site, array: NDArray[Any], op: str, axis:
         zero = np.rint(-low / scale)
         numbers = scale, zero, scale, zero
     elif is_wide:
-        given = (site.scale, site.zero, site.back_scale, site.back_zero)
-        if not all(each.size in (1, len(rows)) for each in given):
+        terms = (site.scale, site.zero, site.back_scale, site.back_zero)
+        if not all(term.size in (1, len(rows)) for term in terms):
             return None
-        wide = (each.astype(np.float64).reshape(-1, 1) for each in given)
-        numbers = tuple(np.broadcast_to(each, (len(rows), 1)) for each in wide)  # type: ignore[assignment]
+        wide = (term.astype(np.float64).reshape(-1, 1) for term in terms)
+        numbers = tuple(np.broadcast_to(term, (len(rows), 1)) for term in wide)  # type: ignore[assignment]
     else:
-        given = (site.scale, site.zero, site.back_scale, site.back_zero)
-        numbers = tuple(each.reshape(-1)[:1, None].astype(np.float64) for each in given)  # type: ignore[assignment]
+        terms = (site.scale, site.zero, site.back_scale, site.back_zero)
+        numbers = tuple(term.reshape(-1)[:1, None].astype(np.float64) for term in terms)  # type: ignore[assignment]
     ends = facts(op).range
     natural = ends if ends is not None and math.isfinite(ends[1]) else None
     return _Task(name, node, rows, numbers, site.zero.dtype, is_wide, natural)
@@ -428,8 +428,8 @@ _NEARBY: Final = 32
 def _channel_axis(graph: Graph, value: int, ndim: int) -> int:
     """Return the axis of a value's channels: that of the nearest node around it which has channels."""
     near = [value] if ndim > 2 else []
-    for each in near:
-        for node in (int(graph.producer[each]), *graph.consumers(each).tolist()):
+    for tensor in near:
+        for node in (int(graph.producer[tensor]), *graph.consumers(tensor).tolist()):
             if not 0 <= node < graph.main_count or len(near) > _NEARBY:
                 continue
             row, inputs = facts(graph.op_type(node)), graph.node_inputs(node).tolist()
@@ -449,7 +449,7 @@ def _channel_axis(graph: Graph, value: int, ndim: int) -> int:
             if weights and not is_rounding:
                 return -1 if weights[0][-1] > 1 else 1
             values = [*(read for read, shape in shapes.items() if shape is None), *graph.node_outputs(node).tolist()]
-            near += [found for found in values if found not in near]
+            near += [v for v in values if v not in near]
     return 1 if ndim >= 4 else -1
 
 
@@ -460,8 +460,8 @@ def _weight_shape(graph: Graph, value: int) -> Sequence[int] | None:
         if graph.op_type(maker) not in TRANSPARENT or (value := input_of(graph, maker, 0)) < 0:
             return None
         maker = int(graph.producer[value])
-    found = graph.model.initializers.get(graph.value_names[value])
-    return None if found is None else found.shape
+    info = graph.model.initializers.get(graph.value_names[value])
+    return None if info is None else info.shape
 
 
 def _judged(tasks: list[_Task]) -> dict[int, Quantizer]:
@@ -481,7 +481,7 @@ def _judged(tasks: list[_Task]) -> dict[int, Quantizer]:
     steps = np.abs(back_scale) * spacing(codes, first.dtype)
     if first.natural is not None:
         lows, highs = np.minimum(lows, first.natural[0]), np.maximum(highs, first.natural[1])
-    all_measured = costs_of(
+    costs = costs_of(
         Rounded(sample, back, codes, np.broadcast_to(steps, sample.shape), lows, highs),
         (lowest, highest),
         first.dtype,
@@ -492,15 +492,15 @@ def _judged(tasks: list[_Task]) -> dict[int, Quantizer]:
     ranges = np.stack([scale.min(axis=both), scale.max(axis=both)], axis=1)
     ends = ((lowest - zero) * scale).min(axis=both).tolist(), ((highest - zero) * scale).max(axis=both).tolist()
     wrong = (scale != back_scale).any(axis=both).tolist(), (zero != back_zero).any(axis=both).tolist()
-    found = {}
-    for at, (task, measured) in enumerate(zip(tasks, all_measured, strict=True)):
+    quantizers = {}
+    for at, (task, cost) in enumerate(zip(tasks, costs, strict=True)):
         apart = []
         if wrong[0][at]:
             now, then = back_scale[at, 0, 0], scale[at, 0, 0]
             apart.append(f"the scale {now:.3g} is {now / then:.3g} times as large")
         if wrong[1][at]:
             apart.append(f"the zero point {int(back_zero[at, 0, 0])} instead of {int(zero[at, 0, 0])}")
-        found[task.at] = Quantizer(
+        quantizers[task.at] = Quantizer(
             task.name,
             task.node,
             "activation",
@@ -512,92 +512,92 @@ def _judged(tasks: list[_Task]) -> dict[int, Quantizer]:
             ends[1][at],
             disagreement=", ".join(apart),
             shared=task.shared,
-            **measured,
+            **cost,
         )
-    return found
+    return quantizers
 
 
-def weight_quantizer(graph: Graph, node: int, held: Operand, right: NDArray[Any]) -> Quantizer | None:
+def weight_quantizer(graph: Graph, node: int, operand: Operand, right: NDArray[Any]) -> Quantizer | None:
     """Return the quantizer of a weight that a node reads; ``right`` is the reference's weight, of the same shape."""
-    if held.steps is None or held.integers is None or held.bits > 8:
+    if operand.steps is None or operand.integers is None or operand.bits > 8:
         return None
     rows = {
         key: sampled(rows_of(array, _output_axis(graph, node, right.ndim)), "weight")
-        for key, array in {"x": right, "y": held.array, "q": held.integers, "s": held.steps}.items()
+        for key, array in {"x": right, "y": operand.array, "q": operand.integers, "s": operand.steps}.items()
     }
     real = rows["x"].astype(np.float64)
-    dtype = held.integers.dtype
+    dtype = operand.integers.dtype
     is_float = not is_integer(dtype)
-    is_whole = is_float or dtype.name.endswith(str(held.bits))
-    ends: tuple[float, float] = levels_of(dtype) if is_whole else (0, 2**held.bits - 1)
+    is_whole = is_float or dtype.name.endswith(str(operand.bits))
+    ends: tuple[float, float] = levels_of(dtype) if is_whole else (0, 2**operand.bits - 1)
     if not np.isfinite(real).all() or not real.size:
         return None
     codes = rows["q"].astype(np.float64)
     apart = rows["s"] * spacing(codes, dtype)
-    rounded = Rounded(real, rows["y"], codes, apart, real.min(axis=1), real.max(axis=1))
+    sample = Rounded(real, rows["y"], codes, apart, real.min(axis=1), real.max(axis=1))
     middle = (ends[0] + ends[1] + 1) // 2
-    is_wide = held.granularity != "tensor"
-    is_symmetric = held.zero_point in (0, middle)
-    rounded = Rounded(*(each[None] for each in rounded))
-    (measured,) = costs_of(rounded, ends, dtype, is_symmetric=is_symmetric, is_wide=is_wide)
+    is_wide = operand.granularity != "tensor"
+    is_symmetric = operand.zero_point in (0, middle)
+    sample = Rounded(*(part[None] for part in sample))
+    (costs,) = costs_of(sample, ends, dtype, is_symmetric=is_symmetric, is_wide=is_wide)
     norm = float(np.vdot(real, real))
     factor = float(np.vdot(rows["y"].astype(np.float64), real)) / norm if norm else 1.0
     steps = rows["s"]
     return Quantizer(
-        held.initializer.removesuffix("_quantized"),
+        operand.initializer.removesuffix("_quantized"),
         graph.names[node],
         "weight",
-        dtype.name if is_float else f"{'u' if ends[0] == 0 else ''}int{held.bits}",
-        held.granularity,
+        dtype.name if is_float else f"{'u' if ends[0] == 0 else ''}int{operand.bits}",
+        operand.granularity,
         np.asarray([steps.min(), steps.max()], np.float64),
-        held.zero_point,
-        float(np.min((ends[0] - held.zero_point) * steps)),
-        float(np.max((ends[1] - held.zero_point) * steps)),
+        operand.zero_point,
+        float(np.min((ends[0] - operand.zero_point) * steps)),
+        float(np.max((ends[1] - operand.zero_point) * steps)),
         factor=factor,
-        **measured,
+        **costs,
     )
 
 
 def weights(
     graph: Graph,
     nodes: Iterable[int],
-    named: Callable[[str], NDArray[Any] | None],
-    known: Callable[[], Mapping[str, NDArray[Any]]],
+    by_name: Callable[[str], NDArray[Any] | None],
+    arrays: Callable[[], Mapping[str, NDArray[Any]]],
 ) -> list[Quantizer]:
     """Return the quantizers of the weights that nodes read, against the weights of the reference.
 
-    ``named`` returns the weight of the reference with the name that onnxruntime's quantizer derives its names from, if
-    there is one; ``known`` returns others that may be meant, if one has the only fitting shape.
+    ``by_name`` returns the reference's weight with the name that onnxruntime's quantizer derives its names from, if
+    there is one; ``arrays`` returns others that may be meant, if one has the only fitting shape.
     """
-    found = []
+    quantizers = []
     for node in nodes:
         for place in _WEIGHT_PLACES.get(graph.op_type(node), range(len(graph.node_inputs(node)))):
             if graph.op_type(node) in TRANSPARENT:
                 continue
-            held = weight_of(graph, node, place)
-            if held is None or held.integers is None:
+            operand = weight_of(graph, node, place)
+            if operand is None or operand.integers is None:
                 continue
-            name = float_name(held.initializer)
-            right = named(name)
+            name = float_name(operand.initializer)
+            right = by_name(name)
             if right is not None:
-                right = turned(right, held.array)
+                right = turned(right, operand.array)
             else:
-                ways = {key: turned(array, held.array) for key, array in known().items()}
+                ways = {key: turned(array, operand.array) for key, array in arrays().items()}
                 fitting = [(key, array) for key, array in ways.items() if array is not None]
                 name, right = fitting[0] if len(fitting) == 1 else (name, None)
             if right is None or right.dtype.kind != "f":
                 continue
-            measured = weight_quantizer(graph, node, held, right)
-            found += [] if measured is None else [replace(measured, name=name)]
-    return found
+            quantizer = weight_quantizer(graph, node, operand, right)
+            quantizers += [] if quantizer is None else [replace(quantizer, name=name)]
+    return quantizers
 
 
-def turned(right: NDArray[Any], held: NDArray[Any]) -> NDArray[Any] | None:
+def turned(right: NDArray[Any], target: NDArray[Any]) -> NDArray[Any] | None:
     """Return a weight in the orientation of another one; None if its shape fits neither way."""
-    ways = [each for each in (right, right.T) if each.shape == held.shape]
+    ways = [array for array in (right, right.T) if array.shape == target.shape]
     if len(ways) == 2 and right.ndim == 2:
-        step = max(1, len(held) // 64)
-        return min(ways, key=lambda way: float(np.abs(way[::step].astype(np.float64) - held[::step]).sum()))
+        step = max(1, len(target) // 64)
+        return min(ways, key=lambda way: float(np.abs(way[::step].astype(np.float64) - target[::step]).sum()))
     return ways[0] if ways else None
 
 
@@ -610,7 +610,7 @@ _BASE: Final = re.compile(r"(_quantized|_Q\d+(G\d+)?|_DQ_Q\d+)$")
 """Suffixes of the names of quantized weights."""
 _WEIGHT_PLACES: Final[Mapping[str, Iterable[int]]] = {
     **dict.fromkeys(INTEGERS, (1,)),
-    **{op: (place,) for op, place in PACKED.items()},
+    **{op: (place,) for op, place in BLOCKS.items()},
 }
 
 

@@ -15,7 +15,7 @@ from onnx_nb.analysis.compare.thresholds import LEVELS_OF_CHANNEL, LOST_SHARE, O
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.protofields import Longs
 
-_SAMPLED: Final = {"activation": 1 << 15, "weight": 1 << 17}
+_SAMPLE_SIZES: Final = {"activation": 1 << 15, "weight": 1 << 17}
 """Maximum number of values that are rounded."""
 _INTERVALS: Final = 64
 """Maximum number of intervals in the histogram of a quantizer's range."""
@@ -35,14 +35,14 @@ class Rounded(NamedTuple):
 
 
 def costs_of(
-    rounded: Rounded, ends: tuple[float, float], dtype: np.dtype[Any], *, is_symmetric: bool, is_wide: bool
+    sample: Rounded, ends: tuple[float, float], dtype: np.dtype[Any], *, is_symmetric: bool, is_wide: bool
 ) -> list[dict[str, Any]]:
     """Return the fields of each tensor's quantizer that its values decide."""
     rounding, is_float = rounding_to(dtype), not is_integer(dtype)
-    real, codes = rounded.real, rounded.codes
-    errors = (rounded.back - real).astype(np.float64)
+    real, codes = sample.real, sample.codes
+    errors = (sample.back - real).astype(np.float64)
     squares = errors * errors
-    far = np.abs(errors) > rounded.steps * 1.001
+    far = np.abs(errors) > sample.steps * 1.001
     both = (1, 2)
     below = above = np.zeros(len(real), np.int64)
     clipping, wrongs = np.zeros(len(real)), np.zeros(real.shape[:2])
@@ -50,12 +50,12 @@ def costs_of(
     all_squares = rounded_squares
     if far.any():
         too_small, too_large = far & (codes <= ends[0]) & (errors > 0), far & (codes >= ends[1]) & (errors < 0)
-        clipped = too_small | too_large
+        clips = too_small | too_large
         below, above = np.count_nonzero(too_small, axis=both), np.count_nonzero(too_large, axis=both)
-        clipping = squares.sum(axis=both, where=clipped)
-        wrongs = squares.sum(axis=2, where=far & ~clipped)
+        clipping = squares.sum(axis=both, where=clips)
+        wrongs = squares.sum(axis=2, where=far & ~clips)
         rounded_squares = squares.sum(axis=2, where=~far)
-    lows, highs = np.minimum(rounded.lows, 0.0), np.maximum(rounded.highs, 0.0)
+    lows, highs = np.minimum(sample.lows, 0.0), np.maximum(sample.highs, 0.0)
     ranges, span = highs - lows, ends[1] - ends[0]
 
     def fit(lows: NDArray[Any], highs: NDArray[Any]) -> NDArray[Any]:
@@ -65,7 +65,7 @@ def costs_of(
 
     by_channel = fit(lows, highs)
     whole = by_channel if is_wide else fit(lows.min(axis=1, keepdims=True), highs.max(axis=1, keepdims=True))
-    step = (rounded.steps.min if is_float else rounded.steps.max)(axis=both).tolist()
+    step = (sample.steps.min if is_float else sample.steps.max)(axis=both).tolist()
     bins = int(span) + 1
     has_levels = bins <= 256 and not is_float
     nothing = np.zeros((len(real), 0), np.int64)
@@ -79,22 +79,22 @@ def costs_of(
         "fitted": whole,
         "by_channel": by_channel,
     }
-    lists = {name: each.tolist() for name, each in numbers.items()}
+    lists = {name: values.tolist() for name, values in numbers.items()}
     levels = _counts(codes - ends[0], bins) if has_levels else nothing
-    spread = nothing if is_float else _spread(rounded, ends)
+    spread = nothing if is_float else _spread(sample, ends)
     odd = (_odd_channels(wrongs[at], all_squares[at], ranges[at], step[at], is_wide=is_wide) for at in range(len(real)))
     return [
-        {name: each[at] for name, each in lists.items()}
-        | {"count": real[at].size, "levels": levels[at], "spread": spread[at], "channels": marked, "lost": lost}
-        for at, (marked, lost) in enumerate(odd)
+        {name: values[at] for name, values in lists.items()}
+        | {"count": real[at].size, "levels": levels[at], "spread": spread[at], "channels": channels, "lost": loss}
+        for at, (channels, loss) in enumerate(odd)
     ]
 
 
 def _norms(values: NDArray[Any]) -> NDArray[Any]:
     """Return the sum of squares of each tensor."""
     flat = values.reshape(len(values), -1)
-    found: NDArray[Any] = np.matmul(flat[:, None], flat[:, :, None])[:, 0, 0]
-    return found
+    norms: NDArray[Any] = np.matmul(flat[:, None], flat[:, :, None])[:, 0, 0]
+    return norms
 
 
 def _counts(places: NDArray[Any], bins: int) -> Longs:
@@ -104,12 +104,12 @@ def _counts(places: NDArray[Any], bins: int) -> Longs:
     return np.bincount(flat.ravel(), minlength=len(flat) * bins).reshape(-1, bins)
 
 
-def _spread(rounded: Rounded, ends: tuple[float, float]) -> Longs:
+def _spread(sample: Rounded, ends: tuple[float, float]) -> Longs:
     """Return the counts of values in intervals of levels, which rounding does not leave."""
     inside = min(_INTERVALS, int(ends[1] - ends[0]) + 1)
     beyond = inside // 4
-    steps = np.maximum(rounded.steps, np.finfo(np.float32).tiny)
-    levels = (rounded.real - rounded.back) / steps + (rounded.codes - ends[0] + 0.5)
+    steps = np.maximum(sample.steps, np.finfo(np.float32).tiny)
+    levels = (sample.real - sample.back) / steps + (sample.codes - ends[0] + 0.5)
     places = np.floor(levels * (inside / (ends[1] - ends[0] + 1)))
     return _counts(np.clip(places + beyond, 0, inside + 2 * beyond - 1), inside + 2 * beyond)
 
@@ -121,12 +121,12 @@ def _odd_channels(
     if wrongs.sum() > squares.sum() / 2:
         bad = np.flatnonzero(wrongs > squares.sum() / len(wrongs) / 10)
         return (tuple(bad.tolist()) if len(bad) <= max(1, len(wrongs) // 4) else ()), 0.0
-    used = ranges > 0
-    if is_wide or np.count_nonzero(used) < 4:
+    has_range = ranges > 0
+    if is_wide or np.count_nonzero(has_range) < 4:
         return (), 0.0
-    lost = np.count_nonzero(used & (ranges < LEVELS_OF_CHANNEL * step)) / np.count_nonzero(used)
-    outliers = np.flatnonzero(ranges > OUTLIER_RANGE * np.median(ranges[used])) if lost >= LOST_SHARE else ()
-    return (tuple(map(int, outliers)), float(lost)) if len(outliers) else ((), 0.0)
+    share = np.count_nonzero(has_range & (ranges < LEVELS_OF_CHANNEL * step)) / np.count_nonzero(has_range)
+    outliers = np.flatnonzero(ranges > OUTLIER_RANGE * np.median(ranges[has_range])) if share >= LOST_SHARE else ()
+    return (tuple(map(int, outliers)), float(share)) if len(outliers) else ((), 0.0)
 
 
 @functools.cache
@@ -156,9 +156,9 @@ def spacing(codes: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | float:
     """Return the distance of a type's numbers around each code: 1 between integers."""
     if is_integer(dtype):
         return 1.0
-    found = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    exponents = np.floor(np.log2(np.maximum(np.abs(codes), float(found.smallest_normal))))
-    return np.asarray(2.0 ** (exponents - found.nmant))
+    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    exponents = np.floor(np.log2(np.maximum(np.abs(codes), float(info.smallest_normal))))
+    return np.asarray(2.0 ** (exponents - info.nmant))
 
 
 def rows_of(array: NDArray[Any], axis: int) -> NDArray[Any]:
@@ -170,5 +170,5 @@ def rows_of(array: NDArray[Any], axis: int) -> NDArray[Any]:
 
 def sampled(rows: NDArray[Any], role: str) -> NDArray[Any]:
     """Return evenly spaced columns."""
-    width = max(16, _SAMPLED[role] // max(rows.shape[-2], 1))
+    width = max(16, _SAMPLE_SIZES[role] // max(rows.shape[-2], 1))
     return rows[..., :: max(1, rows.shape[-1] // width)]

@@ -115,14 +115,14 @@ class Running:
             arrays = _run_at_once(self.graph, fed(self.graph.model, feed.inputs), values, self.providers)
             if not arrays and values:  # a run in windows names the node that fails
                 names = {value: self.graph.value_names[value] for value in values}
-                captured = capture(
+                recording = capture(
                     self.graph.model,
                     dict(feed.inputs),
                     tensors=names.values(),
                     keep=names.values(),
                     providers=self.providers,
                 )
-                arrays = {value: captured[name] for value, name in names.items() if name in captured.array_names}
+                arrays = {value: recording[name] for value, name in names.items() if name in recording.array_names}
             self._arrays = feed, values, arrays
         return self._arrays[2]
 
@@ -170,13 +170,13 @@ class Recorded:
 def fed(model: Model, feed: Mapping[str, Any]) -> dict[str, Any]:
     """Return a feed of the reference as the candidate takes it: by name, else by position, cast to its types."""
     kinds = input_types(model)
-    needed = [name for name in kinds if name not in model.initializers]
-    if not set(needed) <= set(feed):
-        if len(needed) != len(feed):
-            missing = ", ".join(quoted(name) for name in needed if name not in feed)
+    names = [name for name in kinds if name not in model.initializers]
+    if not set(names) <= set(feed):
+        if len(names) != len(feed):
+            missing = ", ".join(quoted(name) for name in names if name not in feed)
             message = f"{label_of(model)} also needs {missing}, which the reference does not have."
             raise FeedError(message, advice="Compare models with the same inputs.")
-        feed = dict(zip(needed, feed.values(), strict=True))
+        feed = dict(zip(names, feed.values(), strict=True))
     inputs = {}
     for name in filter(kinds.__contains__, feed):
         array = feed[name]

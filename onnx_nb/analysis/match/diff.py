@@ -151,7 +151,7 @@ class Diff(Displayed, Table):
     @property
     def message(self) -> str:
         """The number of differences of each kind, in one line."""
-        counts = Counter((each.kind, each.what) for each in self.changes)
+        counts = Counter((change.kind, change.what) for change in self.changes)
         parts = [
             f"{count} {kind}{'' if count == 1 or kind == 'metadata' else 's'} {what}"
             for (kind, what), count in counts.items()
@@ -169,8 +169,8 @@ class Diff(Displayed, Table):
         return self._node_labels("added")
 
     def _node_labels(self, what: What) -> list[str]:
-        found = [each for each in self.changes if (each.kind, each.what) == ("node", what)]
-        return [f"{each.op} {quoted(each.name)}" if each.name else each.op for each in found]
+        changes = [change for change in self.changes if (change.kind, change.what) == ("node", what)]
+        return [f"{change.op} {quoted(change.name)}" if change.name else change.op for change in changes]
 
     @property
     def changed(self) -> list[str]:
@@ -200,7 +200,7 @@ class Diff(Displayed, Table):
     def matches(self) -> list[dict[str, Any]]:
         """Return a row for each node of the reference: its name, operator, counterpart, and method of matching."""
         graph, other = Graph.of(self.reference), Graph.of(self.candidate)
-        matched = zip(self.matching.node.tolist(), self.matching.node_how.tolist(), strict=True)
+        pairs = zip(self.matching.node.tolist(), self.matching.node_how.tolist(), strict=True)
         return [
             {
                 "reference": graph.names[node],
@@ -208,14 +208,14 @@ class Diff(Displayed, Table):
                 "candidate": other.names[there] if there >= 0 else None,
                 "how": HOW[how],
             }
-            for node, (there, how) in enumerate(matched)
+            for node, (there, how) in enumerate(pairs)
         ]
 
     _columns = tuple(Difference.__dataclass_fields__)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each difference."""
-        return [asdict(each) for each in self.changes]
+        return [asdict(change) for change in self.changes]
 
     def side(self, which: Literal["reference", "candidate"]) -> Counterparts:
         """Return the columns of one model: counterparts and states of its nodes, values and scopes."""
@@ -233,21 +233,21 @@ class Diff(Displayed, Table):
 
     def _states(self, at: int, graph: Graph, node: Ints, value: Ints) -> States:
         node_state, value_state = (np.where(there < 0, ONLY, SAME).astype(np.uint8) for there in (node, value))
-        for each in self.changes:
-            if each.what == "changed" and each.tensors[at] >= 0:
-                value_state[each.tensors[at]] = CHANGED
-            if each.what == "changed" and each.nodes[at] >= 0:
-                node_state[each.nodes[at]] = CHANGED
+        for change in self.changes:
+            if change.what == "changed" and change.tensors[at] >= 0:
+                value_state[change.tensors[at]] = CHANGED
+            if change.what == "changed" and change.nodes[at] >= 0:
+                node_state[change.nodes[at]] = CHANGED
         # readers of changed weights and constants are changed as well; constants are drawn inside their readers
-        folded = np.flatnonzero((node_state == CHANGED) & graph.folded).tolist()
-        waiting = [value for node in folded for value in graph.node_outputs(node).tolist() if value >= 0]
+        constants = np.flatnonzero((node_state == CHANGED) & graph.folded).tolist()
+        waiting = [value for node in constants for value in graph.node_outputs(node).tolist() if value >= 0]
         waiting += np.flatnonzero((value_state == CHANGED) & (graph.value_kind == INITIALIZER)).tolist()
         while waiting:
             for reader in graph.consumers(waiting.pop()).tolist():
                 if node_state[reader] == SAME:
                     node_state[reader] = CHANGED
-                    made = graph.node_outputs(reader).tolist() if graph.folded[reader] else ()
-                    waiting += [value for value in made if value >= 0]
+                    outputs = graph.node_outputs(reader).tolist() if graph.folded[reader] else ()
+                    waiting += [value for value in outputs if value >= 0]
         return node_state, value_state
 
 
@@ -336,8 +336,8 @@ class _Pairs:
             last = max(last, rank[0][self.back[m]] if self.back[m] >= 0 else -1)
             behind[m] = last
 
-        def key(each: Difference) -> tuple[int, ...]:
-            n, m = each.nodes
+        def key(change: Difference) -> tuple[int, ...]:
+            n, m = change.nodes
             if n >= 0:
                 return bool(a.folded[n]), rank[0][n], 0, 0
             return bool(b.folded[m]), behind[m], 1, rank[1][m]
@@ -377,24 +377,24 @@ class _Pairs:
         for name in dict.fromkeys([*old, *new]):
             if name in old and name in new and old[name][0] == new[name][0]:
                 continue
-            texts = [attribute_label(graph, node, name, own) for graph, node, own in ((a, n, old), (b, m, new))]
+            texts = [attribute_label(graph, node, name, table) for graph, node, table in ((a, n, old), (b, m, new))]
             if texts[0] == texts[1]:
                 texts[1] += ", other values"
             yield self._changed("attribute", (n, m), name, *texts)
 
     def _unequal_inputs(
-        self, mine: Sequence[int], yours: Sequence[int], *, commutes: bool
+        self, inputs: Sequence[int], others: Sequence[int], *, commutes: bool
     ) -> Iterator[tuple[int, int, int]]:
         """Yield the inputs with another source, except those that only pass through added or removed nodes."""
         a, b = self.graphs
         there = self.value_there
-        read = list(itertools.zip_longest(mine, yours, fillvalue=-1))
+        read = list(itertools.zip_longest(inputs, others, fillvalue=-1))
         equal = [min(v, w) >= 0 and there[v] == w for v, w in read]
         if commutes and len(read) == 2:  # they may be swapped
             (v, w), (x, y) = read
-            crossed = [min(v, y) >= 0 and there[v] == y, min(x, w) >= 0 and there[x] == w]
-            if sum(crossed) > sum(equal):
-                read, equal = [(v, y), (x, w)], crossed
+            swaps = [min(v, y) >= 0 and there[v] == y, min(x, w) >= 0 and there[x] == w]
+            if sum(swaps) > sum(equal):
+                read, equal = [(v, y), (x, w)], swaps
         for slot, (v, w) in enumerate(read):
             if equal[slot] or max(v, w) < 0:
                 continue
@@ -414,9 +414,9 @@ class _Pairs:
     def _has_same_source(self, v: int, w: int) -> bool:
         """Return whether two tensors have the same sources through nodes that only one of the models has."""
         a, b = self.graphs
-        removed = a.producer[v] >= 0 and self.there[a.producer[v]] < 0
-        added = b.producer[w] >= 0 and self.back[b.producer[w]] < 0
-        if not removed and not added:
+        is_only_a = a.producer[v] >= 0 and self.there[a.producer[v]] < 0
+        is_only_b = b.producer[w] >= 0 and self.back[b.producer[w]] < 0
+        if not is_only_a and not is_only_b:
             return False
         sources = _sources(a, v, self.there), {int(self.value_back[x]) for x in _sources(b, w, self.back)}
         return not sources[0] or not sources[1] or bool((sources[0] & sources[1]) - {-1})
@@ -427,18 +427,18 @@ class _Pairs:
         for at, (graph, other) in enumerate(((a, self.matching.value), (b, self.value_back))):
             for value in np.flatnonzero((graph.value_kind == INITIALIZER) & (other < 0)).tolist():
                 yield self._only("weight", at, value)
-        mine = self._matched_values(weights=True)
+        pairs = self._matched_values(weights=True)
         report = progress or (lambda _part, _what: None)
-        for number, (v, w) in enumerate(mine):
-            check = functools.partial(report, number / len(mine), f"comparing {quoted(a.value_names[v])}")
+        for number, (v, w) in enumerate(pairs):
+            check = functools.partial(report, number / len(pairs), f"comparing {quoted(a.value_names[v])}")
             texts = self.protos[0].type_text(v), self.protos[1].type_text(w)
             if texts[0] != texts[1]:
                 yield self._changed("weight", (v, w), "type", *texts)
             elif self.read:
                 check()
-                found = _unequal_values(*self.protos, v, w, check)
-                if found:
-                    yield self._changed("weight", (v, w), "values", texts[0], found)
+                difference = _unequal_values(*self.protos, v, w, check)
+                if difference:
+                    yield self._changed("weight", (v, w), "values", texts[0], difference)
 
     def _matched_values(self, *, weights: bool) -> list[tuple[int, int]]:
         """Return the matched values that are weights in both models, or in neither."""
@@ -463,8 +463,8 @@ class _Pairs:
         """Yield differences of the graph inputs and outputs."""
         a, b = self.graphs
         there = self.value_there
-        for kind, mine, others in (("model input", a.inputs, b.inputs), ("model output", a.outputs, b.outputs)):
-            left, right = (dict.fromkeys(value for value in each.tolist() if value >= 0) for each in (mine, others))
+        for kind, ends, others in (("model input", a.inputs, b.inputs), ("model output", a.outputs, b.outputs)):
+            left, right = (dict.fromkeys(value for value in side.tolist() if value >= 0) for side in (ends, others))
             for v in left:
                 w = there[v]
                 if w not in right:
@@ -502,27 +502,27 @@ class _Pairs:
 
 def _node(graph: Graph, node: int) -> tuple[str, str]:
     """Return a node's operator, and its name or that of its first output."""
-    made = graph.node_outputs(node)
-    named = graph.names[node] or next((graph.value_names[value] for value in made.tolist() if value >= 0), "")
-    return graph.operators[graph.op_index[node]][0], named
+    outputs = graph.node_outputs(node)
+    name = graph.names[node] or next((graph.value_names[value] for value in outputs.tolist() if value >= 0), "")
+    return graph.operators[graph.op_index[node]][0], name
 
 
 def _sources(graph: Graph, value: int, other: Sequence[int] | Ints) -> set[int]:
     """Return the values from which nodes without a counterpart compute a value, except weights."""
-    found: set[int] = set()
-    waiting, seen = [value], {value}
-    while waiting and len(seen) < AROUND:
+    sources: set[int] = set()
+    waiting, region = [value], {value}
+    while waiting and len(region) < AROUND:
         at = waiting.pop()
         node = int(graph.producer[at])
         if node < 0 or other[node] >= 0:
             if graph.value_kind[at] != INITIALIZER:
-                found.add(at)
+                sources.add(at)
             continue
         for read in graph.node_inputs(node).tolist():
-            if read >= 0 and read not in seen:
-                seen.add(read)
+            if read >= 0 and read not in region:
+                region.add(read)
                 waiting.append(read)
-    return found
+    return sources
 
 
 def _unequal_values(one: Weights, other: Weights, v: int, w: int, check: Callable[[], None]) -> str:
@@ -537,11 +537,11 @@ def _unequal_values(one: Weights, other: Weights, v: int, w: int, check: Callabl
         return f"{count} of {strings[0].size} differ" if count else ""
     if old.HasField("raw_data") and old.raw_data == new.raw_data:
         return ""
-    mine, others = one.content(v, old), other.content(w, new)
-    if mine.ctypes.data == others.ctypes.data:  # the same bytes of the same file, which are not read
+    content, others = one.content(v, old), other.content(w, new)
+    if content.ctypes.data == others.ctypes.data:  # the same bytes of the same file, which are not read
         return ""
-    is_packed = tensors.stored_bytes(onnx.TensorProto(data_type=old.data_type, dims=[8]), "a weight") < 8
-    dtype = (None if is_packed else tensors.numpy_dtype(old.data_type)) or np.dtype(np.uint8)
+    is_subbyte = tensors.stored_bytes(onnx.TensorProto(data_type=old.data_type, dims=[8]), "a weight") < 8
+    dtype = (None if is_subbyte else tensors.numpy_dtype(old.data_type)) or np.dtype(np.uint8)
     wide = np.complex128 if dtype.kind == "c" else np.float64
     count, largest = 0, 0.0
     for pieces in zip(one.pieces(v, old), other.pieces(w, new), strict=True):
@@ -551,9 +551,9 @@ def _unequal_values(one: Weights, other: Weights, v: int, w: int, check: Callabl
             delta = np.abs(np.subtract(*(piece.view(dtype)[differ].astype(wide) for piece in pieces)))
             largest = max(largest, float(np.max(delta, initial=0.0, where=np.isfinite(delta))))
         check()
-    if not count or is_packed:
+    if not count or is_subbyte:
         return "other values" if count else ""
-    return f"{count:,} of {len(mine) // dtype.itemsize:,} differ, by at most {largest:.3g}"
+    return f"{count:,} of {len(content) // dtype.itemsize:,} differ, by at most {largest:.3g}"
 
 
 def _compatible(one: ValueType, other: ValueType) -> bool:
@@ -572,16 +572,16 @@ def _of_models(*models: Model) -> Iterator[Difference]:
     tables: dict[str, list[dict[str, str]]] = {"function": [], "opset": [], "model": [], "metadata": []}
     for model in models:
         graph, proto = Graph.of(model), model.proto
-        functions = {":".join(filter(None, key)): undocumented(each).hex() for key, each in graph.functions.items()}
+        functions = {":".join(filter(None, key)): undocumented(body).hex() for key, body in graph.functions.items()}
         tables["function"].append(functions)
         tables["opset"].append({domain or "ai.onnx": str(version) for domain, version in graph.opsets.items()})
         tables["model"].append({"ir_version": str(proto.ir_version)})
         producer = " ".join(filter(None, map(plain_text, (proto.producer_name, proto.producer_version))))
         entries = {plain_text(entry.key): plain_text(entry.value) for entry in proto.metadata_props}
         tables["metadata"].append({"producer": producer, **entries})
-    for kind, (mine, others) in tables.items():
-        for key in dict.fromkeys([*mine, *others]):
-            old, new = mine.get(key), others.get(key)
+    for kind, (table, others) in tables.items():
+        for key in dict.fromkeys([*table, *others]):
+            old, new = table.get(key), others.get(key)
             if old == new:
                 continue
             what: What = "removed" if new is None else "added" if old is None else "changed"
@@ -597,8 +597,8 @@ def _of_models(*models: Model) -> Iterator[Difference]:
 def inverse(there: Ints, count: int) -> Ints:
     """Return the inverse of a column of counterparts."""
     back = np.full(count, -1, np.int32)
-    mine = np.flatnonzero(there >= 0)
-    back[there[mine]] = mine
+    matches = np.flatnonzero(there >= 0)
+    back[there[matches]] = matches
     return back
 
 
@@ -617,11 +617,11 @@ def counterparts(
 
 def _scope_counts(graph: Graph, tree: Scopes, node_state: NDArray[np.uint8]) -> Iterator[Ints]:
     """Yield the number of drawn nodes in each scope that are ONLY, CHANGED and FOLDED."""
-    drawn = ~graph.folded
+    is_drawn = ~graph.folded
     # a node with bodies is drawn as a scope, whose box also shows the state of the node
     owners = np.flatnonzero(tree.scope_kind == BODY)
     for state in (ONLY, CHANGED, FOLDED):
-        direct = np.bincount(tree.node_scope[(node_state == state) & drawn], minlength=len(tree.scope_parent))
+        direct = np.bincount(tree.node_scope[(node_state == state) & is_drawn], minlength=len(tree.scope_parent))
         count = upward(np.add, direct, tree.scope_parent).astype(np.int32)
         count[owners] += node_state[tree.scope_node[owners]] == state
         yield count
@@ -633,16 +633,16 @@ def with_calls(graph: Graph, other: Graph, matching: Matching) -> tuple[Ints, In
     node[: len(matching.node)], value[: len(matching.value)] = matching.node, matching.value
     for subgraph in graph.subgraphs[len(graph.plain.subgraphs) :]:
         owner = int(node[subgraph.owner_node])
-        candidates = [other.subgraphs[each] for each in other.bodies(owner)] if owner >= 0 else []
+        candidates = [other.subgraphs[body] for body in other.bodies(owner)] if owner >= 0 else []
         # each body of an If has its attribute; that of a call has none
-        twin = next((each for each in candidates if each.attribute == subgraph.attribute), None)
+        twin = next((body for body in candidates if body.attribute == subgraph.attribute), None)
         if twin is None:
             continue
-        mine, others = range(subgraph.start, subgraph.stop), range(twin.start, twin.stop)
-        if [graph.operators[graph.op_index[n]] for n in mine] != [other.operators[other.op_index[m]] for m in others]:
+        nodes, others = range(subgraph.start, subgraph.stop), range(twin.start, twin.stop)
+        if [graph.operators[graph.op_index[n]] for n in nodes] != [other.operators[other.op_index[m]] for m in others]:
             continue
         node[subgraph.start : subgraph.stop] = others
-        for n, m in zip(mine, others, strict=True):
+        for n, m in zip(nodes, others, strict=True):
             for v, w in zip(graph.node_outputs(n).tolist(), other.node_outputs(m).tolist(), strict=False):
                 if v >= 0 and w >= 0:
                     value[v] = w
@@ -652,30 +652,30 @@ def with_calls(graph: Graph, other: Graph, matching: Matching) -> tuple[Ints, In
 def _matched_scopes(tree: Scopes, other: Scopes, there: Ints) -> Ints:
     """Return for each scope the one that shares the most nodes, by Dice's coefficient; the same path goes first."""
     count, others = len(tree.scope_parent), len(other.scope_parent)
-    matched = np.flatnonzero(there >= 0)
-    direct = tree.node_scope[matched].astype(np.int64) * others + other.node_scope[there[matched]]
+    matches = np.flatnonzero(there >= 0)
+    direct = tree.node_scope[matches].astype(np.int64) * others + other.node_scope[there[matches]]
     direct, nodes = np.unique(direct, return_counts=True)
     codes, shares = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for mine in _ancestors(direct // others, tree.scope_parent):
-        for theirs in _ancestors(direct % others, other.scope_parent):
-            both = (mine >= 0) & (theirs >= 0)
-            codes.append(mine[both] * others + theirs[both])
+    for scope in _ancestors(direct // others, tree.scope_parent):
+        for twin in _ancestors(direct % others, other.scope_parent):
+            both = (scope >= 0) & (twin >= 0)
+            codes.append(scope[both] * others + twin[both])
             shares.append(nodes[both])
     pairs, index = np.unique(np.concatenate(codes), return_inverse=True)
-    shared = np.bincount(index, np.concatenate(shares), minlength=len(pairs))
-    mine, theirs = pairs // others, pairs % others
+    common = np.bincount(index, np.concatenate(shares), minlength=len(pairs))
+    scope, twin = pairs // others, pairs % others
     sizes = [
-        upward(np.add, np.bincount(each.node_scope, minlength=len(each.scope_parent)), each.scope_parent)
-        for each in (tree, other)
+        upward(np.add, np.bincount(side.node_scope, minlength=len(side.scope_parent)), side.scope_parent)
+        for side in (tree, other)
     ]
-    score = 2 * shared / (sizes[0][mine] + sizes[1][theirs])
-    paths = zip(mine.tolist(), theirs.tolist(), strict=True)
+    score = 2 * common / (sizes[0][scope] + sizes[1][twin])
+    paths = zip(scope.tolist(), twin.tolist(), strict=True)
     score += np.asarray([tree.scope_path[g] == other.scope_path[h] != "" for g, h in paths], float)
-    order = np.lexsort((-theirs, score, mine))
-    found = np.full(count, -1, np.int32)
-    found[mine[order]] = theirs[order]  # the last entry of a scope, its best, remains
-    found[0] = 0
-    return found
+    order = np.lexsort((-twin, score, scope))
+    best = np.full(count, -1, np.int32)
+    best[scope[order]] = twin[order]  # the last entry of a scope, its best, remains
+    best[0] = 0
+    return best
 
 
 def _ancestors(scope: NDArray[np.int64], parent: Ints) -> Iterator[NDArray[np.int64]]:

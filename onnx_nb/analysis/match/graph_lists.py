@@ -58,27 +58,27 @@ def attributes_of(graph: Graph, node: int) -> Attributes:
 def _default_attributes(op: str, domain: str, opset: int) -> Attributes:
     """Return the attributes of an operator that have a default value."""
     schema = operators.schema(op, domain, opset)
-    defaults = [each.default_value for each in schema.attributes.values()] if schema is not None else []
+    defaults = [attribute.default_value for attribute in schema.attributes.values()] if schema is not None else []
     return _attributes((proto for proto in defaults if proto.type != onnx.AttributeProto.UNDEFINED), {})
 
 
 def _attributes(attributes: Iterable[onnx.AttributeProto], defaults: Attributes) -> Attributes:
-    found: Attributes = {}
+    entries: Attributes = {}
     for attribute in attributes:
         name = plain_text(attribute.name)
         if not attribute.HasField("g") and not attribute.graphs:
             content = _content(attribute)
             if name not in defaults or content != defaults[name][0]:
-                found[name] = content, attribute
-    return found
+                entries[name] = content, attribute
+    return entries
 
 
-def attribute_label(graph: Graph, node: int, name: str, given: Attributes) -> str:
+def attribute_label(graph: Graph, node: int, name: str, attributes: Attributes) -> str:
     """Return the text of an attribute; empty if it is not present and has no default."""
     op, domain = graph.operators[graph.op_index[node]]
-    found = given.get(name) or _default_attributes(op, domain, graph.opsets.get(domain, 0)).get(name)
-    text = operators.attribute_text(found[1]) if found else ""
-    return f"{text} (default)" if found and name not in given else text
+    entry = attributes.get(name) or _default_attributes(op, domain, graph.opsets.get(domain, 0)).get(name)
+    text = operators.attribute_text(entry[1]) if entry else ""
+    return f"{text} (default)" if entry and name not in attributes else text
 
 
 def _content(attribute: onnx.AttributeProto) -> Hashable:
@@ -100,8 +100,8 @@ def undocumented(message: onnx.AttributeProto | onnx.FunctionProto | onnx.Tensor
     plain.CopyFrom(message)
     plain.ClearField("name")
     plain.ClearField("doc_string")
-    serialized: bytes = plain.SerializeToString(deterministic=True)
-    return serialized
+    content: bytes = plain.SerializeToString(deterministic=True)
+    return content
 
 
 # --- lists ----------------------------------------------------------------------------------------------------------
@@ -170,13 +170,13 @@ class GraphLists:
         op = [number["op", *key] for key in graph.operators]
         self.op = [op[index] for index in graph.op_index.tolist()]
         self.commutes = commutative(graph).tolist()
-        types = [number["type", str(each)] for each in graph.known_types]
+        types = [number["type", str(kind)] for kind in graph.known_types]
         self.type = [types[index] for index in graph.type_index.tolist()]
         self.names, self.value_names = graph.names, graph.value_names
         self.kind, self.producer = graph.value_kind.tolist(), graph.producer.tolist()
         self.inputs = lists(graph.in_ptr, graph.in_value)
         self.outputs = lists(graph.out_ptr, graph.out_value)
-        self.output_names = [self.value_names[made[0]] if made and made[0] >= 0 else "" for made in self.outputs]
+        self.output_names = [self.value_names[outs[0]] if outs and outs[0] >= 0 else "" for outs in self.outputs]
         self.readers: list[list[tuple[int, int]]] = [[] for _ in range(graph.value_count)]
         """Readers of each value, each with the index of its input."""
         for node, read in enumerate(self.inputs):
@@ -191,8 +191,8 @@ class GraphLists:
                 self.unquantized[self.outputs[node][0]] = self.unquantized[self.inputs[node][0]]
         self.slot = [0] * graph.value_count
         """Index of each value among the outputs of its node."""
-        for made in self.outputs:
-            for slot, value in enumerate(made):
+        for outs in self.outputs:
+            for slot, value in enumerate(outs):
                 if value >= 0:
                     self.slot[value] = slot
         self.attributes = [number["attributes",]] * graph.node_count
@@ -207,15 +207,15 @@ class GraphLists:
         defaults = [_default_attributes(op, domain, graph.opsets.get(domain, 0)) for op, domain in graph.operators]
 
         def numbered(attributes: Iterable[onnx.AttributeProto], op: int) -> int:
-            found = _attributes(attributes, defaults[op])
-            return number["attributes", *((name, found[name][0]) for name in sorted(found))]
+            entries = _attributes(attributes, defaults[op])
+            return number["attributes", *((name, entries[name][0]) for name in sorted(entries))]
 
-        seen: dict[tuple[int, bytes], int] = {}
-        for node, serialized in graph.with_attributes():
-            key = index[node], serialized
-            if key not in seen:
-                seen[key] = numbered(onnx.NodeProto.FromString(serialized).attribute, index[node])
-            self.attributes[node] = seen[key]
+        numbers: dict[tuple[int, bytes], int] = {}
+        for node, content in graph.with_attributes():
+            key = index[node], content
+            if key not in numbers:
+                numbers[key] = numbered(onnx.NodeProto.FromString(content).attribute, index[node])
+            self.attributes[node] = numbers[key]
         for node, proto in enumerate(graph.nodes):
             if proto.ByteSize() >= LARGE:  # the columns hold only small attributes
                 self.attributes[node] = numbered(proto.attribute, index[node])
@@ -269,13 +269,13 @@ def equal_names(
                 yield name, n, m
 
 
-def unique(named: Iterable[tuple[str, int]]) -> dict[str, int]:
+def unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     """Return a dictionary from names to indices; −1 for a name that occurs several times."""
-    found: dict[str, int] = {}
-    for name, thing in named:
+    things: dict[str, int] = {}
+    for name, thing in pairs:
         if name:
-            found[name] = thing if name not in found else -1
-    return found
+            things[name] = thing if name not in things else -1
+    return things
 
 
 def trusted_pairs(
@@ -294,9 +294,9 @@ def trusted_pairs(
     weights = {b.value_names[w]: w for w in b.graph.subgraphs[subgraphs[1]].weights.tolist()}
     # onnxruntime calls a quantized weight so
     weights = {name.removesuffix("_quantized"): w for name, w in weights.items()} | weights
-    named = [(v, weights.get(a.value_names[v], -1)) for v in a.graph.subgraphs[subgraphs[0]].weights.tolist()]
-    made = (pair for n, m in pairs.items() for pair in zip(a.outputs[n], b.outputs[m], strict=False))
-    for v, w in itertools.chain(named, made):
+    namesakes = [(v, weights.get(a.value_names[v], -1)) for v in a.graph.subgraphs[subgraphs[0]].weights.tolist()]
+    outputs = (pair for n, m in pairs.items() for pair in zip(a.outputs[n], b.outputs[m], strict=False))
+    for v, w in itertools.chain(namesakes, outputs):
         if v >= 0 and w >= 0 and v not in there and w not in value_back:
             there[v], value_back[w] = w, v
     doubtful: list[int] = []
@@ -308,7 +308,7 @@ def trusted_pairs(
                 if there.get(v, -2) == w:
                     del there[v], value_back[w]
         balance: defaultdict[int, int] = defaultdict(int)
-        confirmed, contradicted, uncertain = set[int](), set[int](), set[int]()
+        support, conflict, uncertain = set[int](), set[int](), set[int]()
         for n, m in pairs.items():
             # the inputs of a pair are evidence for it, and for the nodes that produce them
             for read, other in zip(a.inputs[n], b.inputs[m], strict=False):
@@ -317,24 +317,24 @@ def trusted_pairs(
                 v, w = a.unquantized[read], b.unquantized[other]
                 weight = 2 if a.kind[v] == INITIALIZER else 1  # weights have the names of parameters
                 if there.get(v, -1) == w:
-                    found = [n, a.producer[v]]
-                    confirmed.update(found)
+                    nodes = [n, a.producer[v]]
+                    support.update(nodes)
                 elif v in there and w in value_back:  # both match other values
-                    found = [n, *({a.producer[v], back.get(b.producer[w], -1)} & pairs.keys())]
-                    contradicted.update(found)
+                    nodes = [n, *({a.producer[v], back.get(b.producer[w], -1)} & pairs.keys())]
+                    conflict.update(nodes)
                     weight = -weight
                 else:
-                    found = []
+                    nodes = []
                     uncertain.add(n)
-                for node in found:
+                for node in nodes:
                     balance[node] += weight
         for v, number in ends[0].items():
             n = a.producer[v]
             m = pairs.get(n, -1)
             if m >= 0 and any(ends[1].get(w, -1) == number for w in b.outputs[m]):
                 balance[n] += 1
-                confirmed.add(n)
-        unsure = (contradicted | uncertain) - confirmed
-        doubtful = [n for n in pairs if n in unsure or (n in contradicted and balance[n] < 0)]
+                support.add(n)
+        unsure = (conflict | uncertain) - support
+        doubtful = [n for n in pairs if n in unsure or (n in conflict and balance[n] < 0)]
         if not doubtful:
             return pairs

@@ -33,17 +33,17 @@ NONE, MAPPING, NAME, WEIGHTS, STRUCTURE, NEIGHBORS, ORDER, PLACE = range(len(HOW
 
 ROUNDS: Final = 60
 """Maximum number of rounds of all passes over the unmatched nodes."""
-ALIGNED: Final = 4_000_000
+ALIGNMENT_PAIRS: Final = 4_000_000
 """Maximum product of the lengths of two sequences that are aligned."""
 DISTINCTIVE: Final = 16
 """Bytes below which two weights may be equal by chance."""
-FUSED: Final = 8
+FUSION_NODES: Final = 8
 """Maximum number of nodes that a single node of the other model replaces."""
 
 Link = tuple[int, int]
 _Left = tuple[list[int], list[int]]
 """Unmatched nodes of reference and candidate, in topological order."""
-_NUMBERED: Final = re.compile(r"[A-Za-z]*(?:_[A-Za-z]+)*_?\d+")
+_SERIAL_NAME: Final = re.compile(r"[A-Za-z]*(?:_[A-Za-z]+)*_?\d+")
 """Names that an exporter numbers."""
 
 
@@ -77,7 +77,7 @@ def match(reference: Graph, candidate: Graph, mapping: Mapping[str, str | None] 
     )
 
 
-_WEIGHT, _MATCHED, _MADE, _ONLY, _END = range(5)
+_WEIGHT, _MATCH, _OUTPUT, _ONLY, _END = range(5)
 
 
 def _code(kind: int, number: int, slot: int = 0, place: int = 0) -> int:
@@ -129,8 +129,8 @@ class _Matcher:
             for at, (name, which) in enumerate(((old, "reference"), (new, "candidate"))):
                 if name is not None and name not in values[at] and name not in nodes[at]:
                     message = f"no tensor and no node of the {which} is called {quoted(str(name))}."
-                    known = [*self.sides[at].value_names, *self.sides[at].names]
-                    raise AlignmentError(message, advice=closest_text(str(name), known))
+                    names = [*self.sides[at].value_names, *self.sides[at].names]
+                    raise AlignmentError(message, advice=closest_text(str(name), names))
             if new is None:
                 self._excluded[0].update({nodes[0].get(old, -1)} - {-1})
                 if old in values[0]:
@@ -172,17 +172,17 @@ class _Matcher:
         )  # fmt: skip
         for _ in range(ROUNDS):
             left = self._left()
-            if not all(left) or not any(each(left) for each in passes):
+            if not all(left) or not any(step(left) for step in passes):
                 break
         self._rest_of_values()
         a, b = (side.graph for side in self.sides)
-        found = []
+        links = []
         for n in range(a.subgraphs[f].start, a.subgraphs[f].stop):
             m = self.sides[0].node[n]
             others = {b.subgraphs[body].attribute: body for body in b.bodies(m)} if m >= 0 else {}
             names = [(body, a.subgraphs[body].attribute) for body in a.bodies(n)] if others else []
-            found += [(body, others[name]) for body, name in names if name in others]
-        return found
+            links += [(body, others[name]) for body, name in names if name in others]
+        return links
 
     def _match_ends(self, f: int, g: int) -> None:
         """Match the inputs of two subgraphs, and number the pairs of their outputs."""
@@ -197,16 +197,16 @@ class _Matcher:
                 if value >= 0:
                     ends.setdefault(value, number)
 
-    def _ports(self, mine: Sequence[int], others: Sequence[int]) -> list[Link]:
+    def _ports(self, ports: Sequence[int], others: Sequence[int]) -> list[Link]:
         """Pair inputs or outputs: by name, then by type in order, then by order if equally many remain."""
         a, b = self.sides
         by_name = {b.value_names[w]: w for w in others if w >= 0 and b.value[w] < 0}
-        free = dict.fromkeys(v for v in mine if v >= 0 and a.value[v] < 0)
+        free = dict.fromkeys(v for v in ports if v >= 0 and a.value[v] < 0)
         pairs = [(v, by_name.pop(a.value_names[v])) for v in free if a.value_names[v] in by_name]
         for by_type in (True, False):
-            done = {v for v, _ in pairs}, {w for _, w in pairs}
-            rest = [v for v in free if v not in done[0]]
-            other = [w for w in others if w >= 0 and b.value[w] < 0 and w not in done[1]]
+            matches = {v for v, _ in pairs}, {w for _, w in pairs}
+            rest = [v for v in free if v not in matches[0]]
+            other = [w for w in others if w >= 0 and b.value[w] < 0 and w not in matches[1]]
             if by_type:
                 pairs += _equal_keys({v: a.type[v] for v in rest}, {w: b.type[w] for w in other})
             elif len(rest) == len(other):
@@ -214,27 +214,27 @@ class _Matcher:
         return pairs
 
     def _left(self) -> _Left:
-        found = []
+        nodes = []
         for side, subgraph in zip(self.sides, self._subgraphs, strict=True):
             order = side.graph.order if subgraph == 0 else side.graph.subgraph_order(subgraph)
-            found.append([node for node in order.tolist() if side.node[node] < 0])
-        return found[0], found[1]
+            nodes.append([node for node in order.tolist() if side.node[node] < 0])
+        return nodes[0], nodes[1]
 
     # --- passes over the unmatched nodes; each returns whether it matched any ---
 
     def _by_rest_of_names(self, left: _Left) -> bool:
         """Match nodes with the same name and operator that were not trusted at first."""
         a, b = self.sides
-        found = False
+        has_new = False
         for name, n, m in equal_names(self.sides, left):
             # a name that an exporter numbers needs a matched input or reader at the same index, or no neighbor at all
             read = [(v, w) for v, w in zip(a.inputs[n], b.inputs[m], strict=False) if v >= 0 and w >= 0]
             is_near = any(a.value[a.unquantized[v]] == b.unquantized[w] for v, w in read) or self._have_common_reader(
                 n, m
             )
-            if is_near or not _NUMBERED.fullmatch(name) or not (read or any(a.consumers(n))):
-                found |= self._pair(n, m, NAME)
-        return found
+            if is_near or not _SERIAL_NAME.fullmatch(name) or not (read or any(a.consumers(n))):
+                has_new |= self._pair(n, m, NAME)
+        return has_new
 
     def _have_common_reader(self, n: int, m: int) -> bool:
         """Return whether outputs of two nodes have a matched reader at the same index, or are the same graph output."""
@@ -246,21 +246,21 @@ class _Matcher:
 
     def _by_weights(self, left: _Left) -> bool:
         """Match the only nodes of an operator that read a weight with the same bytes, or the same descriptive name."""
-        found = False
+        has_new = False
         for key in (_distinctive_bytes, _descriptive_name):
             one, other = (
                 {
-                    (node, value): (side.op[node], own)
+                    (node, value): (side.op[node], content)
                     for node in nodes
                     if side.node[node] < 0
                     for value in side.weights(node)
-                    if (own := key(side, value)) is not None
+                    if (content := key(side, value)) is not None
                 }
                 for side, nodes in zip(self.sides, left, strict=True)
             )
             for (n, _), (m, _) in _equal_keys(one, other, single=True):
-                found |= self._pair(n, m, WEIGHTS)
-        return found
+                has_new |= self._pair(n, m, WEIGHTS)
+        return has_new
 
     def _by_structure(self, left: _Left) -> bool:
         """Match nodes with the same ancestors and descendants; then those with the same ancestors or descendants."""
@@ -275,25 +275,25 @@ class _Matcher:
         """Match classes of equal nodes that are the same size on both sides: one node, or several."""
         a, b = self.sides
         there = _by_key(classes[1])
-        found = False
+        has_new = False
         for class_, nodes in _by_key(classes[0]).items():
-            mine, others = nodes, there.get(class_, [])
-            if len(mine) != len(others) or (len(mine) == 1) != single:
+            ones, others = nodes, there.get(class_, [])
+            if len(ones) != len(others) or (len(ones) == 1) != single:
                 continue
             # several nodes match by names, by weights, then in order
-            for key in _DISTINGUISHING if len(mine) > 1 else ():
-                for n, m in _equal_keys({n: key(a, n) for n in mine}, {m: key(b, m) for m in others}, single=True):
-                    found |= self._pair(n, m, how)
-                mine = [n for n in mine if a.node[n] < 0]
+            for key in _DISTINGUISHING if len(ones) > 1 else ():
+                for n, m in _equal_keys({n: key(a, n) for n in ones}, {m: key(b, m) for m in others}, single=True):
+                    has_new |= self._pair(n, m, how)
+                ones = [n for n in ones if a.node[n] < 0]
                 others = [m for m in others if b.node[m] < 0]
-            for n, m in zip(mine, others, strict=False):
-                found |= self._pair(n, m, how)
-        return found
+            for n, m in zip(ones, others, strict=False):
+                has_new |= self._pair(n, m, how)
+        return has_new
 
     def _ancestor_classes(self, left: _Left) -> list[dict[int, int]]:
         """Return for each node a number for its operator and all its ancestors, equal in both graphs."""
         number: Numbers = defaultdict(itertools.count().__next__)
-        found = []
+        tables = []
         for at, side in enumerate(self.sides):
             classes: dict[int, int] = {}
             kind, value_there, producer, types = side.kind, side.value, side.producer, side.type
@@ -305,19 +305,19 @@ class _Matcher:
                     elif kind[value] == INITIALIZER:
                         key.append(_code(_WEIGHT, types[value]))
                     elif value_there[value] >= 0:
-                        key.append(_code(_MATCHED, value if at == 0 else value_there[value]))
+                        key.append(_code(_MATCH, value if at == 0 else value_there[value]))
                     elif producer[value] in classes:
-                        key.append(_code(_MADE, classes[producer[value]], side.slot[value]))
+                        key.append(_code(_OUTPUT, classes[producer[value]], side.slot[value]))
                     else:
                         key.append(_code(_ONLY, value, at))
                 classes[node] = number[tuple(key[:2] + sorted(key[2:]) if side.commutes[node] else key)]
-            found.append(classes)
-        return found
+            tables.append(classes)
+        return tables
 
     def _descendant_classes(self, left: _Left) -> list[dict[int, int]]:
         """Return for each node a number for its operator, the types of its weights and all its descendants."""
         number: Numbers = defaultdict(itertools.count().__next__)
-        found = []
+        tables = []
         for at, side in enumerate(self.sides):
             classes: dict[int, int] = {}
             ends, there = self._ends[at], side.node
@@ -331,27 +331,27 @@ class _Matcher:
                     for reader, index in side.readers[value]:
                         place = 0 if side.commutes[reader] else index
                         if there[reader] < 0:
-                            reads.append(_code(_MADE, classes.get(reader, 0), slot, place))
+                            reads.append(_code(_OUTPUT, classes.get(reader, 0), slot, place))
                         else:
-                            mine = reader if at == 0 else there[reader]
-                            reads.append(_code(_MATCHED, mine, slot, place))
+                            anchor = reader if at == 0 else there[reader]
+                            reads.append(_code(_MATCH, anchor, slot, place))
                 reads.sort()
                 types = side.weight_types(node)
                 classes[node] = number[side.op[node], side.attributes[node], len(types), *types, *reads]
-            found.append({node: classes[node] for node in left[at]})
-        return found
+            tables.append({node: classes[node] for node in left[at]})
+        return tables
 
     def _by_neighbors(self, left: _Left) -> bool:
         """Match nodes of one operator that are each other's best match by their matched neighbors."""
-        found = False
+        has_new = False
         for order in (left[0], left[0][::-1]):
             for n in order:
                 if self.sides[0].node[n] >= 0:
                     continue
                 m = self._best(0, n)
                 if m >= 0 and self._best(1, m) == n:
-                    found |= self._pair(n, m, NEIGHBORS)
-        return found
+                    has_new |= self._pair(n, m, NEIGHBORS)
+        return has_new
 
     def _best(self, at: int, node: int) -> int:
         """Return the unmatched node of the other graph that shares the most inputs and readers; −1 if there is none."""
@@ -397,32 +397,32 @@ class _Matcher:
         keys = [{node: side.surroundings(node) for node in nodes} for side, nodes in zip(self.sides, left, strict=True)]
         if any(self._pair_classes(keys, ORDER, single=single) for single in (True, False)):
             return True
-        if len(left[0]) * len(left[1]) > ALIGNED:
+        if len(left[0]) * len(left[1]) > ALIGNMENT_PAIRS:
             return False
         number: Numbers = defaultdict(itertools.count().__next__)
         tokens = [[number[keys[at][node]] for node in left[at]] for at in (0, 1)]
-        found = False
+        has_new = False
         for block in difflib.SequenceMatcher(None, tokens[0], tokens[1], autojunk=False).get_matching_blocks():
             for step in range(block.size):
-                found |= self._pair(left[0][block.a + step], left[1][block.b + step], ORDER)
-        return found
+                has_new |= self._pair(left[0][block.a + step], left[1][block.b + step], ORDER)
+        return has_new
 
     def _by_place(self, left: _Left) -> bool:
         """Match nodes of different operators between the same tensors."""
         a, b = self.sides
         keys = [{n: self._matched_inputs(at, n) for n in left[at]} for at in (0, 1)]
-        found = False
+        has_new = False
         for n, m in _equal_keys(keys[0], keys[1], single=True):
             if len(a.outputs[n]) == len(b.outputs[m]) and self._have_common_reader(n, m):
-                found |= self._pair(n, m, PLACE)
-        return found
+                has_new |= self._pair(n, m, PLACE)
+        return has_new
 
     def _matched_inputs(self, at: int, node: int) -> tuple[int, ...]:
         """Return the computed inputs of a node, as the reference numbers them; empty if one is not matched."""
         side = self.sides[at]
         read = side.computed_inputs(node)
-        found = tuple(v if at == 0 else side.value[v] for v in read if side.value[v] >= 0)
-        return found if len(found) == len(read) else ()
+        matches = tuple(v if at == 0 else side.value[v] for v in read if side.value[v] >= 0)
+        return matches if len(matches) == len(read) else ()
 
     # --- values ---
 
@@ -442,26 +442,26 @@ class _Matcher:
                 if v >= 0 and w >= 0 and a.kind[v] == b.kind[w] == INITIALIZER:
                     votes.setdefault(v, Counter())[w] += 1
         for has_name in (True, False):
-            for v, found in votes.items():
-                for w, _ in found.most_common():
+            for v, counts in votes.items():
+                for w, _ in counts.most_common():
                     if (a.value_names[v] == b.value_names[w]) == has_name:
                         self._pair_values(v, w, STRUCTURE)
         ends = [{number: value for value, number in side.items()} for side in self._ends]
         for number in ends[0].keys() & ends[1].keys():
             self._pair_values(ends[0][number], ends[1][number], STRUCTURE)
-        mine, others = (
+        values, others = (
             np.flatnonzero(side.graph.value_subgraph == subgraph).tolist()
             for side, subgraph in zip(self.sides, self._subgraphs, strict=True)
         )
         by_name = {b.value_names[w]: w for w in others if b.value[w] < 0}
         left: dict[str, int] = {}
-        for v in mine:
+        for v in values:
             w = by_name.get(a.value_names[v], -1)
             if a.value[v] < 0 and w >= 0:
                 self._pair_values(v, w, NAME)
             elif a.value[v] < 0:
                 left[a.value_names[v]] = v
-        for v in mine:
+        for v in values:
             if a.value[v] >= 0 and self.value_how[v] != MAPPING:
                 # the output of a fused node has the name of the output of the last node it replaces
                 w = a.value[v]
@@ -487,16 +487,16 @@ class _Matcher:
 
 def _follows(side: GraphLists, value: int, source: int) -> bool:
     """Return whether a value is computed from another by a chain of unmatched nodes."""
-    for _ in range(FUSED):
+    for _ in range(FUSION_NODES):
         node = side.producer[value]
         if node < 0 or side.node[node] >= 0:
             return value == source
-        computed = side.computed_inputs(node)
-        if source in computed:
+        inputs = side.computed_inputs(node)
+        if source in inputs:
             return True
-        if not computed:
+        if not inputs:
             return False
-        value = computed[0]
+        value = inputs[0]
     return False
 
 
@@ -505,21 +505,21 @@ _Thing = TypeVar("_Thing")
 
 def _by_key(keys: Mapping[_Thing, Hashable]) -> dict[Hashable, list[_Thing]]:
     """Group items by key; an empty key matches nothing."""
-    found: dict[Hashable, list[_Thing]] = {}
+    groups: dict[Hashable, list[_Thing]] = {}
     for thing, key in keys.items():
         if key not in ("", ()):
-            found.setdefault(key, []).append(thing)
-    return found
+            groups.setdefault(key, []).append(thing)
+    return groups
 
 
 def _equal_keys(
-    mine: Mapping[_Thing, Hashable], others: Mapping[_Thing, Hashable], *, single: bool = False
+    keys: Mapping[_Thing, Hashable], others: Mapping[_Thing, Hashable], *, single: bool = False
 ) -> list[tuple[_Thing, _Thing]]:
     """Pair items with equal keys in order; if ``single``, only where each side has one."""
     there = _by_key(others)
     return [
         pair
-        for key, ones in _by_key(mine).items()
+        for key, ones in _by_key(keys).items()
         if not single or len(ones) == len(there.get(key, ())) == 1
         for pair in zip(ones, there.get(key, ()), strict=False)
     ]
@@ -534,7 +534,7 @@ def _distinctive_bytes(side: GraphLists, value: int) -> Hashable:
 def _descriptive_name(side: GraphLists, value: int) -> Hashable:
     """Return the name of a weight; None if an exporter numbered it."""
     name = side.value_names[value]
-    return None if "::" in name or _NUMBERED.fullmatch(name) else ("name", name)
+    return None if "::" in name or _SERIAL_NAME.fullmatch(name) else ("name", name)
 
 
 _DISTINGUISHING: Final[tuple[Callable[[GraphLists, int], Hashable], ...]] = (

@@ -39,7 +39,7 @@ _BINS_PER_LEVEL: Final = 8
 """Bins for each level in which onnxruntime looks for the entropy range: its time grows with their square."""
 _INSIDE: Final = 8
 """Values that stand for those of a bin, to find out how they are rounded."""
-LISTED: Final = 10
+LINES: Final = 10
 """Ranges that the text of a `Calibration` lists."""
 PERCENTILE, LEVELS = 99.999, 128
 """What `calibrate` takes by default."""
@@ -150,10 +150,10 @@ class Calibration(results.Table, results.Displayed):
         self._model = model
 
     def __getitem__(self, name: str) -> Range:
-        found = self._ranges.get(name)
-        if found is None:
+        entry = self._ranges.get(name)
+        if entry is None:
             raise OnnxNbError(f"tensor {quoted(str(name))} has no range.", advice=closest_text(str(name), self._ranges))
-        return found
+        return entry
 
     def __contains__(self, name: object) -> bool:
         return name in self._ranges
@@ -169,33 +169,33 @@ class Calibration(results.Table, results.Displayed):
 
     def __str__(self) -> str:
         """Return the message, and the ranges that lose most."""
-        found = self.distinct
-        lines = [f"  {each.message}" + (f"; also {listed(rest)}" if rest else "") for each, rest in found[:LISTED]]
-        more = [f"  … and {len(found) - LISTED} more"] if len(found) > LISTED else []
+        groups = self.distinct
+        lines = [f"  {entry.message}" + (f"; also {listed(rest)}" if rest else "") for entry, rest in groups[:LINES]]
+        more = [f"  … and {len(groups) - LINES} more"] if len(groups) > LINES else []
         return "\n".join([self.message, *lines, *more])
 
     @property
     def worst(self) -> list[Range]:
         """The ranges, those first with which 8 bits lose most."""
-        return sorted(self._ranges.values(), key=lambda each: math.inf if math.isnan(each.sqnr) else each.sqnr)
+        return sorted(self._ranges.values(), key=lambda entry: math.inf if math.isnan(entry.sqnr) else entry.sqnr)
 
     @property
     def distinct(self) -> list[tuple[Range, list[str]]]:
         """The ranges in the order of `worst`, each once, with the names of other tensors that have the same values."""
-        found: dict[tuple[Any, ...], tuple[Range, list[str]]] = {}
-        for each in self.worst:
-            same = (each.low, each.high, str(each.min), str(each.max), str(each.sqnr), each.counts)
-            if same in found:
-                found[same][1].append(each.name)
+        groups: dict[tuple[Any, ...], tuple[Range, list[str]]] = {}
+        for entry in self.worst:
+            same = (entry.low, entry.high, str(entry.min), str(entry.max), str(entry.sqnr), entry.counts)
+            if same in groups:
+                groups[same][1].append(entry.name)
             else:
-                found[same] = each, []
-        return list(found.values())
+                groups[same] = entry, []
+        return list(groups.values())
 
     @property
     def message(self) -> str:
         """How many ranges there are, what they clip, which one loses most, and which tensors have none."""
         text = f"{_METHODS.get(self.method, 'Loaded')} ranges of {count_text(len(self), 'tensor')}"
-        clipping = sum(each.clipped > 0 for each in self._ranges.values())
+        clipping = sum(entry.clipped > 0 for entry in self._ranges.values())
         text += f", {clipping} of which clip values." if clipping else "."
         first = next(iter(self.worst), None)
         if first is not None and not math.isnan(first.sqnr):
@@ -210,8 +210,8 @@ class Calibration(results.Table, results.Displayed):
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each tensor: range, extremes, share that is clipped, SQNR of 8 bits, number of channels."""
         return [
-            {name: getattr(each, name) for name in self._columns[:-1]} | {"channels": len(each.channel_lows)}
-            for each in self._ranges.values()
+            {name: getattr(entry, name) for name in self._columns[:-1]} | {"channels": len(entry.channel_lows)}
+            for entry in self._ranges.values()
         ]
 
     @property
@@ -291,19 +291,19 @@ class Calibration(results.Table, results.Displayed):
         if odd or not ranges:
             wrong = f"finite range of {listed(odd)}" if odd else "range"
             raise OnnxNbError(f"{quoted(str(place))} has no {wrong}.", advice="Calibrate again.")
-        loaded = None if model is None else load(model)
-        if loaded is not None:
-            _check_names(place, ranges, loaded)
-        return cls(method, {name: Range(name, low, high) for name, (low, high) in ranges.items()}, loaded)
+        source = None if model is None else load(model)
+        if source is not None:
+            _check_names(place, ranges, source)
+        return cls(method, {name: Range(name, low, high) for name, (low, high) in ranges.items()}, source)
 
 
 def _check_names(place: Path, ranges: Mapping[str, Any], model: Model) -> None:
-    known = set(Graph.of(model).value_names)
-    unknown = [name for name in ranges if name not in known]
+    names = set(Graph.of(model).value_names)
+    unknown = [name for name in ranges if name not in names]
     if unknown:
         many = f"{len(unknown)} of its {count_text(len(ranges), 'name')}"
         message = f"{quoted(str(place))} is of another model: {label_of(model)} has no tensor of {many}, such as"
-        raise OnnxNbError(f"{message} {quoted(unknown[0])}.", advice=closest_text(unknown[0], known))
+        raise OnnxNbError(f"{message} {quoted(unknown[0])}.", advice=closest_text(unknown[0], names))
 
 
 def _json_path(path: str | os.PathLike[str]) -> Path:
@@ -318,7 +318,7 @@ def _read(content: bytes) -> tuple[str, dict[str, tuple[float, float]]]:
     cache = json.loads(content, object_pairs_hook=_without_repeats)
     has_method = "data" in cache and "calibration_method" in cache
     method = str(cache["calibration_method"].get("value", "")).rpartition(".")[2] if has_method else ""
-    names = {theirs: ours for ours, theirs in _METHODS.items()}
+    names = {label: key for key, label in _METHODS.items()}
 
     def number(value: Any) -> float:
         return float(np.asarray(value["data"] if isinstance(value, dict) else value).reshape(()))
@@ -332,8 +332,8 @@ def _without_repeats(pairs: Sequence[tuple[str, T]]) -> dict[str, T]:
     """Return pairs as a dict; of a name that a table has twice, a reader would use the last."""
     table = dict(pairs)
     if len(table) < len(pairs):
-        repeated = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
-        raise ValueError(f"it has {quoted(repeated)} twice")
+        duplicate = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
+        raise ValueError(f"it has {quoted(duplicate)} twice")
     return table
 
 
@@ -357,19 +357,19 @@ def calibrated(
     if levels < 4:
         raise CaptureError(f"levels is {levels}.", advice="8 bits have 256, of which TensorRT uses 128 about zero.")
     ranges = {}
-    for name, found in statistics.items():
-        if not found.finite:
+    for name, stats in statistics.items():
+        if not stats.finite:
             continue
-        if method != "minmax" and not isinstance(found, Ranges):
+        if method != "minmax" and not isinstance(stats, Ranges):
             message = f"a {method} needs more than the statistics of this capture."
             raise CaptureError(message, advice="Capture with ranges=True.")
-        least, most = float(found.min), float(found.max)
-        low, high = _ends(found, method, percentile, symmetric=symmetric, levels=levels)
-        lows, highs = (found.lows, found.highs) if isinstance(found, Ranges) else ((), ())
-        fine = found.fine if isinstance(found, Ranges) else found.histogram
+        least, most = float(stats.min), float(stats.max)
+        low, high = _ends(stats, method, percentile, symmetric=symmetric, levels=levels)
+        lows, highs = (stats.lows, stats.highs) if isinstance(stats, Ranges) else ((), ())
+        fine = stats.fine if isinstance(stats, Ranges) else stats.histogram
         outside = 0.0 if low <= least and high >= most else 1 - _share(fine, low, high)
-        sqnr = _sqnr(fine, found.zeros, low, high)
-        ranges[name] = Range(name, low, high, least, most, outside, sqnr, found.nonfinite, lows, highs, found.histogram)
+        sqnr = _sqnr(fine, stats.zeros, low, high)
+        ranges[name] = Range(name, low, high, least, most, outside, sqnr, stats.nonfinite, lows, highs, stats.histogram)
     if not ranges:
         raise CaptureError("no float tensor with finite values was captured.", advice="Capture with other tensors=.")
     return Calibration(method, ranges, model)
@@ -382,22 +382,22 @@ def marked_histogram(capture: Capture, name: str) -> Histogram:
     return replace(statistics.histogram, marks=marks)
 
 
-def thresholds(found: Ranges) -> dict[str, float]:
+def thresholds(stats: Ranges) -> dict[str, float]:
     """Return the ends of each method's range, by default, as `Histogram.marks`: "entropy low", "entropy high"."""
-    if not found.finite:
+    if not stats.finite:
         return {}
-    ends = {method: _ends(found, method, PERCENTILE, symmetric=False, levels=LEVELS) for method in _METHODS}
+    ends = {method: _ends(stats, method, PERCENTILE, symmetric=False, levels=LEVELS) for method in _METHODS}
     return {f"{method} {end}": x for method, pair in ends.items() for end, x in zip(("low", "high"), pair, strict=True)}
 
 
-def _ends(found: Statistics, method: str, percentile: float, *, symmetric: bool, levels: int) -> tuple[float, float]:
+def _ends(stats: Statistics, method: str, percentile: float, *, symmetric: bool, levels: int) -> tuple[float, float]:
     """Return the ends of the range that a method finds."""
-    least, most = float(found.min), float(found.max)
+    least, most = float(stats.min), float(stats.max)
     low, high = least, most
-    if isinstance(found, Ranges) and method == "percentile":
-        low, high = _percentiles(found.fine, percentile, symmetric=symmetric)
-    elif isinstance(found, Ranges) and method == "entropy":
-        low, high = entropy_range(found.fine, levels)
+    if isinstance(stats, Ranges) and method == "percentile":
+        low, high = _percentiles(stats.fine, percentile, symmetric=symmetric)
+    elif isinstance(stats, Ranges) and method == "entropy":
+        low, high = entropy_range(stats.fine, levels)
     if symmetric:
         high = max(abs(low), abs(high))
         return -high, high
@@ -418,7 +418,7 @@ def _sqnr(histogram: Histogram, zeros: int, low: float, high: float) -> float:
     values = edges[:-1, None] / scale + (edges[1:] / scale - edges[:-1] / scale)[:, None] * steps
     zero = round(-low / scale)
     noise = values - (np.clip(np.rint(values) + zero, 0, 255) - zero)
-    signal, errors = (float(counts @ np.square(each).mean(axis=1)) for each in (values, noise))
+    signal, errors = (float(counts @ np.square(array).mean(axis=1)) for array in (values, noise))
     return 10 * math.log10(signal / errors) if errors and signal else math.inf
 
 
@@ -428,8 +428,8 @@ def _percentiles(fine: Histogram, percentile: float, *, symmetric: bool) -> tupl
         places = fine.first + np.arange(len(fine.counts))
         magnitudes = np.where(places < 0, -1 - places, places)
         first = int(magnitudes.min())
-        folded = replace(fine, first=first, counts=np.bincount(magnitudes - first, fine.counts))
-        high = _quantile(folded.counts, folded.edges, percentile / 100)
+        mirror = replace(fine, first=first, counts=np.bincount(magnitudes - first, fine.counts))
+        high = _quantile(mirror.counts, mirror.edges, percentile / 100)
         return -high, high
     outside = (100 - percentile) / 200
     return _quantile(fine.counts, fine.edges, outside), _quantile(fine.counts, fine.edges, 1 - outside)

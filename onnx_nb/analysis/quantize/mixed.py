@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis.compare.operands import PACKED, TRANSPARENT, weight_of
+from onnx_nb.analysis.compare.operands import BLOCKS, TRANSPARENT, weight_of
 from onnx_nb.analysis.compare.quantization import float_name, turned
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, quoted, shape_text
@@ -26,12 +26,12 @@ from onnx_nb.analysis.model.tensors import attributes
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
 
-_QUANTIZED: Final = "_quantized"
-_WEIGHTS_ONLY: Final = frozenset((*PACKED, "DequantizeLinear"))
+_WEIGHT_SUFFIX: Final = "_quantized"
+_WEIGHTS_ONLY: Final = frozenset((*BLOCKS, "DequantizeLinear"))
 """Operators of models with only their weights quantized, if there is no QuantizeLinear."""
 _BIAS: Final = 5
 """Index of the input of a MatMulNBits that is added to the product."""
-_RENAMED: Final = "_QuantizeLinear_Input"
+_INPUT_SUFFIX: Final = "_QuantizeLinear_Input"
 """Suffix of a model's output before it is rounded."""
 
 
@@ -75,8 +75,8 @@ class Mixer:
         """Names of the float model's nodes, by the tensors that they write."""
         self._readers = self._readers_of_weights(pairs or {})
         """Readers of quantized weights, by their first output."""
-        is_rounded = self._rounded and any(node.op_type == "DequantizeLinear" for node in graph.node)
-        if not is_rounded and not self._readers:
+        has_pairs = self._rounded and any(node.op_type == "DequantizeLinear" for node in graph.node)
+        if not has_pairs and not self._readers:
             message = f"{label_of(candidate)} has no pairs of QuantizeLinear and DequantizeLinear"
             advice = "Quantize with quant_format=QuantFormat.QDQ."
             if weights := sorted({node.op_type for node in graph.node} & _WEIGHTS_ONLY):
@@ -111,21 +111,21 @@ class Mixer:
             self.nodes[reader.node] = by_name[reader.node]
             self._touching.setdefault(reader.key, set()).add(reader.node)
         self._sites = {site.output: site for node in graph.node if (site := self._site(node)) is not None}
-        restored = [
+        clips = [
             node for node in self.nodes.values() if node.op_type in names_where("clips") and node.name not in there
         ]
-        names = [(name, node) for node in restored for name in (node.output[0], node.output[0] + _RENAMED)]
+        names = [(name, node) for node in clips for name in (node.output[0], node.output[0] + _INPUT_SUFFIX)]
         self._restored = {name: node for name, node in names if name in self._written}
         """Activations that the quantizer left out because rounding clips as they do, by the tensors they belong to."""
-        quantized = [site.tensor for site in self._sites.values()] + [reader.key for reader in self._readers.values()]
-        self.touched_by = {tensor: self.touching(tensor) for tensor in quantized}
+        tensors = [site.tensor for site in self._sites.values()] + [reader.key for reader in self._readers.values()]
+        self.touched_by = {tensor: self.touching(tensor) for tensor in tensors}
         """Nodes that all have to be in float for a tensor or weight to be in float."""
         wide = {tensor.name for tensor in graph.initializer if tensor.data_type == TensorProto.INT32}
-        dequantized = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "DequantizeLinear"}
+        integers = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "DequantizeLinear"}
         among = {site.output for site in self._sites.values() if not site.is_weight} | self._readers.keys()
         self.rounded = [name for node in graph.node for name in node.output if name in among]
         """Tensors of the quantized model that depend on its inputs and have a switch, in order."""
-        self.exact = {site.tensor for site in self._sites.values() if dequantized[site.output] in wide}
+        self.exact = {site.tensor for site in self._sites.values() if integers[site.output] in wide}
         """Weights, such as biases, that are rounded to 32 bits."""
 
     def _site(self, node: NodeProto) -> _DequantizedTensor | None:
@@ -134,15 +134,15 @@ class Mixer:
             return None
         maker = self._written.get(node.input[0])
         if maker is not None:
-            known = maker.op_type == "QuantizeLinear"
-            tensor, source = maker.input[0].removesuffix(_RENAMED), maker.input[0]
+            is_known = maker.op_type == "QuantizeLinear"
+            tensor, source = maker.input[0].removesuffix(_INPUT_SUFFIX), maker.input[0]
         else:
-            tensor = node.input[0].removesuffix(_QUANTIZED)
-            known = tensor in self.reference.initializers
+            tensor = node.input[0].removesuffix(_WEIGHT_SUFFIX)
+            is_known = tensor in self.reference.initializers
             source = f"{tensor} in float"  # a dequantized bias may have the name of the bias
         return (
             _DequantizedTensor(node.output[0], tensor, source, maker is None)
-            if known and self.touching(tensor)
+            if is_known and self.touching(tensor)
             else None
         )
 
@@ -158,35 +158,35 @@ class Mixer:
             for name in {origins[name] for name in node.input if name in origins}:
                 reading.setdefault(name, []).append(node.name)
         large = {name for name, info in self.reference.initializers.items() if len(info.shape) > 1}
-        found: dict[str, _Reader] = {}
+        readers: dict[str, _Reader] = {}
         for node in self.candidate.proto.graph.node:
             weights, scales = {}, ""
             for place, name in enumerate(node.input):
-                held = self._held(node, place, name)
-                if held is None:
+                weight = self._held(node, place, name)
+                if weight is None:
                     continue
-                tensor, scales = float_name(held[0]), held[1]
+                tensor, scales = float_name(weight[0]), weight[1]
                 partner = self.makers.get(pairs.get(node.output[0], node.output[0]), "")
                 if tensor not in reading:  # the only matrix that the node reads
                     matrices = [name for name in large if partner in reading.get(name, ())]
                     tensor = matrices[0] if partner and len(matrices) == 1 else ""
-                own = reading.get(tensor, [])
-                if partner in own or len(own) == 1:
-                    weights[place] = tensor, partner if partner in own else own[0]
+                users = reading.get(tensor, [])
+                if partner in users or len(users) == 1:
+                    weights[place] = tensor, partner if partner in users else users[0]
             nodes = {name for _, name in weights.values()}
             if len(nodes) == 1 and (name := nodes.pop()):
                 key = next(iter(weights.values()))[0]
-                key = f"{key} of {name}" if any(key == reader.key for reader in found.values()) else key
+                key = f"{key} of {name}" if any(key == reader.key for reader in readers.values()) else key
                 kind = self.candidate.initializers[scales].dtype if scales in self.candidate.initializers else 0
                 read = {place: tensor for place, (tensor, _) in weights.items()}
-                found[node.output[0]] = _Reader(key, name, read, kind or TensorProto.FLOAT)
-        return found
+                readers[node.output[0]] = _Reader(key, name, read, kind or TensorProto.FLOAT)
+        return readers
 
     def _held(self, node: NodeProto, place: int, name: str) -> tuple[str, str] | None:
         """Return the quantized weight that a node reads, and its scales; None if it reads none there."""
-        scales = node.input[2] if node.op_type in PACKED else ""
+        scales = node.input[2] if node.op_type in BLOCKS else ""
         if scales:
-            if place != PACKED[node.op_type]:
+            if place != BLOCKS[node.op_type]:
                 return None
         elif node.op_type in TRANSPARENT:
             return None
@@ -206,7 +206,7 @@ class Mixer:
 
     def completed(self, nodes: Iterable[str]) -> frozenset[str]:
         """Return nodes with the activations behind them that are one node in the quantized model."""
-        return frozenset(each for name in nodes for each in self._partners.get(name, {name}))
+        return frozenset(node for name in nodes for node in self._partners.get(name, {name}))
 
     def nodes_of(self, name: str, regions: Mapping[str, frozenset[str]]) -> frozenset[str]:
         """Return the nodes to put back for a region or a node; raise `OnnxNbError` if neither is quantized."""
@@ -218,15 +218,15 @@ class Mixer:
 
     def mixed(self, exclude: Iterable[str]) -> Model:
         """Return the quantized model with nodes of the float model put back to float."""
-        excluded = self.completed(exclude)
-        for name in excluded - self.nodes.keys():
+        nodes = self.completed(exclude)
+        for name in nodes - self.nodes.keys():
             message = f"{quoted(name)} is no quantized node of {label_of(self.reference)}."
             raise OnnxNbError(message, advice=closest_text(name, self.nodes) or "Use the names of its nodes.")
         proto = ModelProto()
         proto.CopyFrom(self.candidate.proto)
         graph = proto.graph
-        source = {site.output: site.source for site in self._sites.values() if self.touched_by[site.tensor] <= excluded}
-        readers = {name: reader for name, reader in self._readers.items() if reader.node in excluded}
+        source = {site.output: site.source for site in self._sites.values() if self.touched_by[site.tensor] <= nodes}
+        readers = {name: reader for name, reader in self._readers.items() if reader.node in nodes}
         self._add_weights(graph, source)
         self._add_read(graph, readers)
         _replace(graph, {name: self._free(reader, self._written[name]) for name, reader in readers.items()})
@@ -239,10 +239,10 @@ class Mixer:
             else:
                 node.input[:] = [source.get(name, name) for name in node.input]
         _remove_unused(proto)
-        return with_proto(self.candidate, proto, f"{self.candidate.name}, {len(excluded)} nodes in float")
+        return with_proto(self.candidate, proto, f"{self.candidate.name}, {len(nodes)} nodes in float")
 
     def _is_quantized(self, node: NodeProto) -> bool:
-        return any(name in self._rounded or name + _RENAMED in self._rounded for name in node.output)
+        return any(name in self._rounded or name + _INPUT_SUFFIX in self._rounded for name in node.output)
 
     def _add_weights(self, graph: Any, outputs: Collection[str]) -> None:
         """Add the float weights of sites, and the bounds of activations that may be restored."""
@@ -257,19 +257,19 @@ class Mixer:
         """Add the float weights that readers of quantized weights read in float, in the form in which they do."""
         if not readers:
             return
-        quantized = Graph.of(self.candidate)
+        candidate = Graph.of(self.candidate)
         for output, reader in readers.items():
-            node = int(quantized.producer[quantized.value(output)])
+            node = int(candidate.producer[candidate.value(output)])
             for place, tensor in reader.weights.items():
-                held, right = weight_of(quantized, node, place), self.reference.tensor(tensor)
+                operand, right = weight_of(candidate, node, place), self.reference.tensor(tensor)
                 if right.ndim > 2 and right.size == math.prod(right.shape[-2:]):
                     right = right.reshape(right.shape[-2:])  # what is packed is a matrix
-                array = None if held is None else turned(right, held.array)
-                if held is None or array is None:
+                array = None if operand is None else turned(right, operand.array)
+                if operand is None or array is None:
                     message = f"the weight that {quoted(self._written[output].name or output)} reads does not have the "
                     message += f"shape {shape_text(right.shape)} of {quoted(tensor)} of {label_of(self.reference)}."
                     raise OnnxNbError(message, advice="Compare with the float model that was quantized.")
-                array = np.ascontiguousarray(array.astype(held.array.dtype))
+                array = np.ascontiguousarray(array.astype(operand.array.dtype))
                 graph.initializer.append(numpy_helper.from_array(array, _in_float(reader, place)))
 
     def _restore(self, nodes: Any, free: Collection[str]) -> None:
@@ -278,13 +278,13 @@ class Mixer:
             if name not in free:
                 continue
             before = f"{name} before {node.op_type}"
-            place = next(at for at, each in enumerate(nodes) if name in each.output)
+            place = next(at for at, writer in enumerate(nodes) if name in writer.output)
             maker = nodes[place]
             maker.output[list(maker.output).index(name)] = before
-            made = NodeProto()
-            made.CopyFrom(node)
-            made.input[0], made.output[0] = before, name
-            nodes.insert(place + 1, made)
+            copy = NodeProto()
+            copy.CopyFrom(node)
+            copy.input[0], copy.output[0] = before, name
+            nodes.insert(place + 1, copy)
 
     def switchable(self) -> Model:
         """Return the quantized model with an input for each quantized tensor, `flag_of`: whether it is in float."""
@@ -293,13 +293,13 @@ class Mixer:
         graph = proto.graph
         self._add_weights(graph, self._sites)
         self._add_read(graph, self._readers)
-        switched = {name: self._switch_reader(reader, self._written[name]) for name, reader in self._readers.items()}
+        switches = {name: self._switch_reader(reader, self._written[name]) for name, reader in self._readers.items()}
         kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
         for node in graph.node:
             site = self._sites.get(node.output[0]) if node.op_type == "DequantizeLinear" else None
             if site is not None:
                 node.CopyFrom(self._switch(node, site, kinds.get(node.input[1], TensorProto.FLOAT)))
-        _replace(graph, {name: [node] for name, node in switched.items()})
+        _replace(graph, {name: [node] for name, node in switches.items()})
         for tensor in self.touched_by:
             graph.input.append(helper.make_tensor_value_info(flag_of(tensor), TensorProto.BOOL, []))
         _remove_unused(proto)
@@ -330,11 +330,11 @@ class Mixer:
         free.CopyFrom(node)
         for place in reader.weights:
             free.input[place] = _in_float(reader, place)
-        if node.op_type not in PACKED:
+        if node.op_type not in BLOCKS:
             return [free]
-        made, table, data = attributes(node), free.input[PACKED[node.op_type]], free.input[1 - PACKED[node.op_type]]
+        attrs, table, data = attributes(node), free.input[BLOCKS[node.op_type]], free.input[1 - BLOCKS[node.op_type]]
         if node.op_type == "GatherBlockQuantized":
-            return [helper.make_node("Gather", [table, data], node.output, node.name, axis=made.get("gather_axis", 0))]
+            return [helper.make_node("Gather", [table, data], node.output, node.name, axis=attrs.get("gather_axis", 0))]
         product = helper.make_node("MatMul", [data, table], node.output, node.name)
         if len(node.input) < _BIAS + 1 or not node.input[_BIAS]:
             return [product]
@@ -367,7 +367,7 @@ def _in_float(reader: _Reader, place: int) -> str:
 def _replace(graph: Any, by_output: Mapping[str, list[NodeProto]]) -> None:
     """Replace nodes by others, by the first output of each."""
     if by_output:
-        nodes = [each for node in graph.node for each in by_output.get(next(iter(node.output), ""), [node])]
+        nodes = [part for node in graph.node for part in by_output.get(next(iter(node.output), ""), [node])]
         del graph.node[:]
         graph.node.extend(nodes)
 
@@ -375,23 +375,23 @@ def _replace(graph: Any, by_output: Mapping[str, list[NodeProto]]) -> None:
 def _remove_unused(proto: ModelProto) -> None:
     """Remove nodes that no output needs, and weights that no node reads."""
     graph = proto.graph
-    needed = {value.name for value in graph.output}
+    names = {value.name for value in graph.output}
     left: list[NodeProto] = []
     for node in reversed(graph.node):
-        if needed.intersection(node.output):
+        if names.intersection(node.output):
             left.append(node)
-            needed.update(node.input)
-            needed.update(_read_inside(node))
+            names.update(node.input)
+            names.update(_read_inside(node))
     del graph.node[:]
     graph.node.extend(reversed(left))
-    unread = [tensor for tensor in graph.initializer if tensor.name not in needed]
+    unread = [tensor for tensor in graph.initializer if tensor.name not in names]
     for tensor in unread:
         graph.initializer.remove(tensor)
 
 
 def _read_inside(node: NodeProto) -> Iterable[str]:
     bodies = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-    for inner in (each for body in bodies for each in body.node):
+    for inner in (child for body in bodies for child in body.node):
         yield from inner.input
         yield from _read_inside(inner)
     for body in bodies:

@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 _PARTS: Final = 12
 """Number of parts of a model, from one of which on it runs again."""
-_TRIED: Final = 4
+_TRIALS: Final = 4
 """Number of the most promising additions that are tried at each step."""
-_TRIED_FIRST: Final = 96
+_FIRST_TRIALS: Final = 96
 """The same at the first step, and fewer the more nodes are in float: there an estimate off by little costs most."""
-_ALL_TRIED: Final = 2
+_FULL_ROUNDS: Final = 2
 """Number of steps at which all additions are tried, if not only by estimates: what two tensors do together may be far
 from the sum."""
 Way = Literal["estimates", "tensors", "nodes"]
 """How nodes are put back: with a tensor that should gain most for each node; with one that does; the one that does."""
 _WAYS: Final[tuple[Way, ...]] = ("estimates", "tensors", "nodes")
-_PRUNED: Final = 48
+_PRUNINGS: Final = 48
 """Maximum number of nodes in vain that are tried without, once the target is reached."""
 
 
@@ -206,15 +206,15 @@ class ExclusionCurve(Table):
         rows, nodes = [], 0
         for number, step in enumerate(self.steps):
             nodes += len(step.nodes)
-            known = {"regions": number, "name": step.name, "nodes": nodes}
-            rows.append(known | {"sqnr": step.sqnr, "kl": step.kl, "top1": step.top1})
+            row = {"regions": number, "name": step.name, "nodes": nodes}
+            rows.append(row | {"sqnr": step.sqnr, "kl": step.kl, "top1": step.top1})
         return rows
 
     def __repr__(self) -> str:
-        found = [decibels_text(step.sqnr) for step in self.steps[:1]]
+        texts = [decibels_text(step.sqnr) for step in self.steps[:1]]
         more = count_text(len(self.steps) - 1, "region")
-        found += [f"with {more} in float {decibels_text(self.steps[-1].sqnr)}"] if len(self.steps) > 1 else []
-        return f"ExclusionCurve({', '.join(found)})"
+        texts += [f"with {more} in float {decibels_text(self.steps[-1].sqnr)}"] if len(self.steps) > 1 else []
+        return f"ExclusionCurve({', '.join(texts)})"
 
 
 class Outcome(NamedTuple):
@@ -254,8 +254,8 @@ class Runs:
 
     def outcome(self, nodes: Iterable[str]) -> Outcome:
         """Return the errors of the outputs with some nodes of the reference in float."""
-        excluded = self.mixer.completed(nodes)
-        free = {tensor for tensor, touching in self.mixer.touched_by.items() if touching <= excluded}
+        exclusion = self.mixer.completed(nodes)
+        free = {tensor for tensor, touching in self.mixer.touched_by.items() if touching <= exclusion}
         return self.with_tensors(free)
 
     def with_tensors(self, free: Collection[str]) -> Outcome:
@@ -265,20 +265,18 @@ class Runs:
             key = bytes(flags.values())
             if key in self._known:
                 return self._known[key]
-            changed = {name for name, flag in flags.items() if self._flags.get(name) != flag}
-            places = [
-                at for at, (_, read, _) in enumerate(self._parts) if changed.intersection(read) or not self._flags
-            ]
+            delta = {name for name, flag in flags.items() if self._flags.get(name) != flag}
+            places = [at for at, (_, read, _) in enumerate(self._parts) if delta.intersection(read) or not self._flags]
             self._flags = {}  # until all parts have run
             for session, read, name in self._parts[min(places, default=len(self._parts)) :]:
                 self.executed += 1
                 for values in self._values:
-                    given = {each: np.asarray(flags[each]) if each in flags else values[each] for each in read}
-                    values.update(sessions.run_session(session, given, name=name))
+                    feeds = {port: np.asarray(flags[port]) if port in flags else values[port] for port in read}
+                    values.update(sessions.run_session(session, feeds, name=name))
             self._flags = flags
-            found = _outcome((right, values) for (_, right), values in zip(self._right, self._values, strict=True))
-            self._known[key] = found
-            return found
+            outcome = _outcome((right, values) for (_, right), values in zip(self._right, self._values, strict=True))
+            self._known[key] = outcome
+            return outcome
 
     def in_order(self, tensors: Iterable[str]) -> list[str]:
         """Return tensors in the order of the parts in which they are rounded."""
@@ -286,28 +284,28 @@ class Runs:
         return sorted(tensors, key=lambda tensor: first[flag_of(tensor)])
 
 
-def _outcome(found: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Outcome:
+def _outcome(pairs: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Outcome:
     """Return the errors of outputs over all feeds, of the worst output each."""
     squares: dict[str, list[float]] = {}
     rows: dict[str, list[float]] = {}
-    for right, actual in found:
+    for right, actual in pairs:
         for name, array in right.items():
             if getattr(array, "dtype", np.dtype(object)).kind != "f" or not array.size:
                 continue
-            mine, yours = array.astype(np.float64), actual[name].astype(np.float64)
+            reference, candidate = array.astype(np.float64), actual[name].astype(np.float64)
             both = squares.setdefault(name, [0.0, 0.0])
-            both[0] += float(np.vdot(mine, mine))
-            both[1] += float(np.vdot(mine - yours, mine - yours))
+            both[0] += float(np.vdot(reference, reference))
+            both[1] += float(np.vdot(reference - candidate, reference - candidate))
             axis = classes_axis(array)
             if axis is None or array.shape[axis] < 2:
                 continue
-            logs = [_log_softmax(each, axis) for each in (mine, yours)]
+            logs = [_log_softmax(term, axis) for term in (reference, candidate)]
             # not below 0 but for rounding
             apart = np.maximum((np.exp(logs[0]) * (logs[0] - logs[1])).sum(axis=axis), 0.0)
-            same = mine.argmax(axis=axis) == yours.argmax(axis=axis)
+            same = reference.argmax(axis=axis) == candidate.argmax(axis=axis)
             sums = rows.setdefault(name, [0.0, 0.0, 0])
-            for at, each in enumerate((apart.sum(), same.sum(), same.size)):
-                sums[at] += float(each)
+            for at, term in enumerate((apart.sum(), same.sum(), same.size)):
+                sums[at] += float(term)
     noise = np.asarray([_ratio(*both) for both in squares.values()])
     worst = float(noise.max(initial=0.0))
     return Outcome(
@@ -325,9 +323,9 @@ def _ratio(signal: float, noise: float) -> float:
 
 
 def _log_softmax(array: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    shifted = array - array.max(axis=axis, keepdims=True)
-    found: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
-    return found
+    logits = array - array.max(axis=axis, keepdims=True)
+    logs: NDArray[np.float64] = logits - np.log(np.exp(logits).sum(axis=axis, keepdims=True))
+    return logs
 
 
 class ExclusionSearch:
@@ -335,19 +333,19 @@ class ExclusionSearch:
 
     def __init__(self, runs: Runs, progress: Progress | None = None) -> None:
         self.runs, self.excluded = runs, frozenset[str]()
-        report = progress or (lambda _done, _what: None)
-        touched = runs.mixer.touched_by
-        tensors = runs.in_order(touched.keys() - runs.mixer.exact)
+        report = progress or (lambda _part, _what: None)
+        nodes_of = runs.mixer.touched_by
+        tensors = runs.in_order(nodes_of.keys() - runs.mixer.exact)
         self._costs: dict[str, Floats] = {}
         """What rounding a tensor and nothing else does to the outputs: `Outcome.noise`."""
         for number, tensor in enumerate(tensors):
             report(number / len(tensors), f"only {quoted(tensor)} rounded")
-            self._costs[tensor] = runs.with_tensors(touched.keys() - {tensor}).noise
+            self._costs[tensor] = runs.with_tensors(nodes_of.keys() - {tensor}).noise
         self._gains: dict[str, float] = {}
         """What an addition gained when it was tried last, in dB."""
         self._of_node: dict[str, list[str]] = {}
         for tensor in tensors:
-            for node in touched[tensor]:
+            for node in nodes_of[tensor]:
                 self._of_node.setdefault(node, []).append(tensor)
 
     def steps(
@@ -361,23 +359,23 @@ class ExclusionSearch:
         self.excluded, outcome = frozenset(), self.runs.outcome(())
         self._gains.clear()
         yield "", outcome
-        every, report = frozenset(self.runs.mixer.nodes), progress or (lambda _done, _what: None)
+        every, report = frozenset(self.runs.mixer.nodes), progress or (lambda _part, _what: None)
         number = 0
         while outcome.sqnr < bound and self.excluded != every:
-            tried: list[tuple[bool, float, int, str, frozenset[str], Outcome]] = []
-            several = 1 if math.isinf(bound) else max(_TRIED, _TRIED_FIRST // (1 + len(self.excluded)))
-            if way != "estimates" and number < _ALL_TRIED:
+            trials: list[tuple[bool, float, int, str, frozenset[str], Outcome]] = []
+            several = 1 if math.isinf(bound) else max(_TRIALS, _FIRST_TRIALS // (1 + len(self.excluded)))
+            if way != "estimates" and number < _FULL_ROUNDS:
                 several = len(every)
             number += 1
             for name, nodes in self._promising(outcome.noise, bound, several, way) or [("", every)]:
-                report(1 - 1 / (number + len(tried) / len(every)), f"{quoted(name)} tried in float")
-                found = self.runs.outcome(self.excluded | nodes)
-                reached = found.sqnr >= bound
-                gain = 1.0 if reached else found.sqnr - outcome.sqnr
-                gain /= 1 if way == "nodes" and not reached else len(nodes)
+                report(1 - 1 / (number + len(trials) / len(every)), f"{quoted(name)} tried in float")
+                attempt = self.runs.outcome(self.excluded | nodes)
+                is_enough = attempt.sqnr >= bound
+                gain = 1.0 if is_enough else attempt.sqnr - outcome.sqnr
+                gain /= 1 if way == "nodes" and not is_enough else len(nodes)
                 self._gains[name] = gain
-                tried.append((reached, gain, -len(tried), name, nodes, found))
-            *_, name, nodes, outcome = max(tried, key=lambda each: each[:3])
+                trials.append((is_enough, gain, -len(trials), name, nodes, attempt))
+            *_, name, nodes, outcome = max(trials, key=lambda trial: trial[:3])
             self.excluded |= nodes
             yield name, outcome
 
@@ -388,8 +386,8 @@ class ExclusionSearch:
             report = stage(progress, at / len(_WAYS), (at + 1) / len(_WAYS))
             for _, outcome in self.steps(bound, way, report):
                 if outcome.sqnr >= bound:
-                    found = self.pruned(bound)
-                    best = found if best is None or len(found) < len(best) else best
+                    nodes = self.pruned(bound)
+                    best = nodes if best is None or len(nodes) < len(best) else best
                 elif best is not None and len(self.excluded) >= len(best):
                     break
             if best is None or len(best) < 2:
@@ -398,37 +396,37 @@ class ExclusionSearch:
 
     def _promising(self, noise: Floats, bound: float, several: int, way: Way) -> list[tuple[str, frozenset[str]]]:
         """Return what to try: tensors or nodes that should gain most for their number of nodes, with these nodes."""
-        mixer, excluded = self.runs.mixer, self.excluded
+        mixer, exclusion = self.runs.mixer, self.excluded
         weights = np.where(noise > 10 ** (-bound / 10), noise, 0.0)
         weights = np.nan_to_num(weights / weights.max(initial=np.finfo(float).tiny), nan=1.0)
-        found: dict[frozenset[str], tuple[float, str]] = {}
+        scores: dict[frozenset[str], tuple[float, str]] = {}
         moves = {tensor: nodes for tensor, nodes in mixer.touched_by.items() if tensor in self._costs}
         if way == "nodes":
             moves = {node: mixer.completed({node}) for node in mixer.nodes}
         for name, nodes in moves.items():
-            added = nodes - excluded
-            if not added or added in found:
+            extra = nodes - exclusion
+            if not extra or extra in scores:
                 continue
-            near = {each for node in added for each in self._of_node.get(node, ())}
-            freed = {each for each in near if mixer.touched_by[each] - excluded <= added}
-            found[added] = sum(float(self._costs[each] @ weights) for each in freed) / len(added), name
-        best = sorted(found, key=lambda each: -found[each][0])[:several]
+            near = {entry for node in extra for entry in self._of_node.get(node, ())}
+            free = {entry for entry in near if mixer.touched_by[entry] - exclusion <= extra}
+            scores[extra] = sum(float(self._costs[entry] @ weights) for entry in free) / len(extra), name
+        best = sorted(scores, key=lambda entry: -scores[entry][0])[:several]
         if way != "estimates":  # what was measured is right also where errors do not add up
-            best += sorted(found, key=lambda each: -self._gains.get(found[each][1], 0.0))[:several]
-        return [(found[added][1], added) for added in dict.fromkeys(best)]
+            best += sorted(scores, key=lambda entry: -self._gains.get(scores[entry][1], 0.0))[:several]
+        return [(scores[extra][1], extra) for extra in dict.fromkeys(best)]
 
     def pruned(self, bound: float) -> frozenset[str]:
         """Return the nodes in float without those that are not needed to reach a ratio in dB."""
-        touched = self.runs.mixer.touched_by
+        nodes_of = self.runs.mixer.touched_by
 
         def loss(node: str) -> float:
-            freed = [each for each in self._of_node.get(node, ()) if touched[each] <= self.excluded]
-            return sum(float(self._costs[each].max(initial=0.0)) for each in freed)
+            free = [tensor for tensor in self._of_node.get(node, ()) if nodes_of[tensor] <= self.excluded]
+            return sum(float(self._costs[tensor].max(initial=0.0)) for tensor in free)
 
         left, in_vain = self.excluded, 0
         for node in sorted(left, key=loss):
             less = left - self.runs.mixer.completed({node})
-            if in_vain < _PRUNED and node in left:
+            if in_vain < _PRUNINGS and node in left:
                 if self.runs.outcome(less).sqnr >= bound:
                     left = less
                 else:
@@ -438,25 +436,23 @@ class ExclusionSearch:
 
 def units(mixer: Mixer, points: Iterable[Point]) -> dict[str, frozenset[str]]:
     """Return the nodes that put each point back to float, by its name."""
-    found: dict[str, frozenset[str]] = {}
+    regions: dict[str, frozenset[str]] = {}
     for point in points:
-        own = {mixer.makers.get(point.reference, "")} & mixer.nodes.keys()
-        around = {each for one in point.quantizers for each in mixer.touching(one.name)}
-        if point.quantizers and (own or around):
-            found[point.name] = mixer.completed(own | around)
-    return found
+        nodes = {mixer.makers.get(point.reference, "")} & mixer.nodes.keys()
+        around = {node for one in point.quantizers for node in mixer.touching(one.name)}
+        if point.quantizers and (nodes or around):
+            regions[point.name] = mixer.completed(nodes | around)
+    return regions
 
 
-def _in_order(
-    runs: Runs, ordered: Iterable[tuple[str, frozenset[str]]]
-) -> Iterator[tuple[str, frozenset[str], Outcome]]:
+def _in_order(runs: Runs, moves: Iterable[tuple[str, frozenset[str]]]) -> Iterator[tuple[str, frozenset[str], Outcome]]:
     """Put the nodes of regions back one after another; skip those that are in float already."""
-    excluded = frozenset[str]()
-    yield "", excluded, runs.outcome(excluded)
-    for name, nodes in ordered:
-        if not nodes <= excluded:
-            excluded |= nodes
-            yield name, excluded, runs.outcome(excluded)
+    exclusion = frozenset[str]()
+    yield "", exclusion, runs.outcome(exclusion)
+    for name, nodes in moves:
+        if not nodes <= exclusion:
+            exclusion |= nodes
+            yield name, exclusion, runs.outcome(exclusion)
 
 
 class WhatIf:
@@ -487,24 +483,24 @@ class WhatIf:
         """Return what `suggest_exclusion` does."""
         text = str(sqnr).strip()
         bound = Condition.read(text if text.startswith(">") else f">= {text}", "sqnr").bound
-        excluded = ExclusionSearch(self.runs, stage(progress, 0.0, 0.5)).fewest(bound, stage(progress, 0.5, 1.0))
-        if excluded is None:
+        exclusion = ExclusionSearch(self.runs, stage(progress, 0.0, 0.5)).fewest(bound, stage(progress, 0.5, 1.0))
+        if exclusion is None:
             message = f"the outputs do not reach {bound:g} dB with all quantized nodes in float."
             raise OnnxNbError(message, advice="What differs is not only quantization: see c.message.")
-        return [name for name in self.mixer.nodes if name in excluded]
+        return [name for name in self.mixer.nodes if name in exclusion]
 
     def always_quantized(self) -> dict[str, str]:
         """Return the names of quantized points that cannot be put back to float, and why not."""
-        quantized = [point.name for point in self._points if point.quantizers]
+        names = [point.name for point in self._points if point.quantizers]
         if self._comparison.models is None:
             why = "To put regions back to float, compare both models again: this comparison does not have them."
-            return dict.fromkeys(quantized, why)
+            return dict.fromkeys(names, why)
         try:
-            free = units(self.mixer, self._points) if quantized else {}
+            free = units(self.mixer, self._points) if names else {}
         except OnnxNbError as error:
-            return dict.fromkeys(quantized, str(error))
+            return dict.fromkeys(names, str(error))
         why = "This cannot be put back to float: no pair of QuantizeLinear and DequantizeLinear rounds it."
-        return dict.fromkeys([name for name in quantized if name not in free], why)
+        return dict.fromkeys([name for name in names if name not in free], why)
 
     def curve(
         self, order: Iterable[str] | None = None, count: int | None = None, progress: Progress | None = None
@@ -519,14 +515,14 @@ class WhatIf:
         else:
             regions = units(mixer, self._points)
             moves = _in_order(self.runs, [(name, mixer.nodes_of(name, regions)) for name in order])
-        report = stage(progress, 0.0 if order is not None else 0.5, 1.0) or (lambda _done, _what: None)
+        report = stage(progress, 0.0 if order is not None else 0.5, 1.0) or (lambda _part, _what: None)
         steps: list[ExclusionStep] = []
         before = frozenset[str]()
-        for name, excluded, outcome in moves:
-            report(len(excluded) / max(len(mixer.nodes), 1), f"{quoted(name)} in float" if name else "quantized")
-            added = tuple(node for node in mixer.nodes if node in excluded - before)
-            before = excluded
-            steps.append(ExclusionStep(name, added, *outcome[:3]))
+        for name, exclusion, outcome in moves:
+            report(len(exclusion) / max(len(mixer.nodes), 1), f"{quoted(name)} in float" if name else "quantized")
+            nodes = tuple(node for node in mixer.nodes if node in exclusion - before)
+            before = exclusion
+            steps.append(ExclusionStep(name, nodes, *outcome[:3]))
             if count is not None and len(steps) > count:
                 break
         return ExclusionCurve(tuple(steps))

@@ -199,7 +199,7 @@ def test_worst_elements_and_channels(shape: tuple[int, ...]) -> None:
         assert np.array_equal(found.channels, delta.max(axis=others))
     else:
         assert not found.channels.size
-    assert len(found.sample) == array_errors.SAMPLED
+    assert len(found.sample) == array_errors.SAMPLE_SIZE
     assert np.array_equal(found.sample[[0, -1], 0], reference.ravel()[[0, -1]])
 
 
