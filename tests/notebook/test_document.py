@@ -28,7 +28,7 @@ def no_views() -> Iterator[None]:
     document._shown.clear()
 
 
-def value(reply: document.Reply) -> dict[str, Any]:
+def value(reply: document.TabReply) -> dict[str, Any]:
     """Return what the tab gets."""
     found: dict[str, Any] = reply._repr_mimebundle_()["application/json"]
     return found
