@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parents[2] / "notebooks"
 COSTS = FOLDER.parent / "docs" / "coverage.md"
 WIDGET = "application/vnd.jupyter.widget-view+json"
-MOST_SECONDS = 60
 MOST_MEMORY = 1_700_000  # kB: Binder has 2 GB, of which JupyterLab takes 100 MB
 
 # for each cell of the page, how many widgets and how many of our pictures it has put out
@@ -79,10 +78,9 @@ def test_a_notebook_runs_shows_what_it_was_saved_with_and_answers_clicks(stop: S
     # as it is in the repository, also where the test runs once more
     shutil.copyfile(stop.path, lab.server.root / stop.path.name)
     lab.open(stop.path.name).run_all()
-    # of the processor, which hardly depend on other load
+    # of the processor, which hardly depend on other load, but on the machine: noted below, no limit
     seconds = lab.kernel.evaluate("sum(__import__('os').times()[:4])")
     kilobytes = lab.kernel.evaluate("__import__('resource').getrusage(0).ru_maxrss")
-    assert seconds < MOST_SECONDS
     assert kilobytes < MOST_MEMORY
     wanted = 0
     for index, (live, pictures) in enumerate(lab.page.evaluate(SHOWN)):

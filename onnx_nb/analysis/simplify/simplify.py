@@ -285,8 +285,8 @@ def simplify(
     check = _Check(draft, result, source if dynamic_axes and not shapes else draft, rtol, atol)
     check.run(check_n, feeds, tell, is_random=not before.keys().isdisjoint(names_where("random") | {"Dropout"}))
     if strict and check.verdict == "unchecked":
-        advice = "Choose check_n and feeds on which the original runs."
-        raise SimplificationError(f"strict asks for a verified {label_of(source)}. {check.said}", advice=advice)
+        asked = f"strict asks for a verified result of {label_of(source)}. {check.said}"
+        raise SimplificationError(asked, advice="Choose check_n and feeds on which the original runs.")
     message = f"{label_of(source)} simplified is not the same. {check.said}"
     if strict and check.verdict == "wrong":
         advice = "Find the change with skip=[…], which takes names of onnx_nb.rules() and keys of single changes."
