@@ -6,7 +6,7 @@ Analysis does not import notebooks: ``onnx_nb/__init__.py`` sets the hooks to fu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from onnx_nb.analysis.errors import OnnxNbError
 
@@ -23,10 +23,56 @@ cell_name: Callable[[str], str] = lambda _file: ""  # noqa: E731
 """Return the name of the notebook cell that a file represents, as ``In[2]``; empty for any other file."""
 
 
+class Panel(NamedTuple):
+    """The widget that shows a result."""
+
+    widget: str
+    """Its module in `onnx_nb.widgets` and its class, such as ``"capture.CapturePanel"``."""
+    arguments: tuple[Any, ...]
+    shows_result: bool = True
+    """Whether it shows all of the result; otherwise the still stays above it."""
+
+
+class StillTable(NamedTuple):
+    """A table of a `Still`: its rows are texts, of which a page shows the first."""
+
+    heads: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    noun: str
+    """What a row is."""
+    labels: int = 1
+    """Number of columns that are left-aligned; the others are numbers."""
+
+
+class Still(NamedTuple):
+    """A result where no widget runs: sentences, tables, and what to do next."""
+
+    message: str
+    facts: str = ""
+    tables: tuple[StillTable, ...] = ()
+    steps: tuple[str, ...] = ()
+    plotted: str = ""
+    """Name of the tensor whose histogram is drawn above the tables."""
+
+
 class Displayed:
     """Base of models and results: they display as widgets in a notebook and as text elsewhere."""
 
     __slots__ = ()
+    _panel: ClassVar[str] = ""
+
+    def __init_subclass__(cls, *, panel: str = "", **options: Any) -> None:
+        """Note which widget shows a class: its module in `onnx_nb.widgets` and its class."""
+        super().__init_subclass__(**options)
+        cls._panel = panel or cls._panel
+
+    def panel(self) -> Panel | None:
+        """Return the widget that shows this in a notebook; ``None`` if its `still` is all there is to show."""
+        return Panel(self._panel, (self,)) if self._panel else None
+
+    def still(self) -> Still:
+        """Return what is shown where no widget runs."""
+        return Still(repr(self))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         return display(self, include, exclude)

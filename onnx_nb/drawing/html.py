@@ -12,7 +12,6 @@ import html
 import io
 import itertools
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,21 +25,16 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import (
     bytes_text,
     count_text,
-    decibels_text,
-    duration_text,
-    number_text,
     printable,
     quoted,
-    shape_text,
-    share_text,
     shortened,
 )
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import label_of, storage_of
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.storage import path_of
-from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.progress import Progress, stage
+from onnx_nb.analysis.results import StillTable
 from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.view.columns import STATISTICS_BYTES, Columns
 from onnx_nb.analysis.view.inspection import figures, inspect
@@ -54,13 +48,9 @@ from onnx_nb.analysis.view.result_columns import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from onnx_nb.analysis.model.auditor import Audit
     from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.profile.changes import ProfileComparison
-    from onnx_nb.analysis.profile.result import Profile
-    from onnx_nb.analysis.quantize.calibration import Calibration
+    from onnx_nb.analysis.results import Still
     from onnx_nb.analysis.run.capture import Capture
-    from onnx_nb.analysis.submodel.reduction import Reduction
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -241,109 +231,18 @@ def write_page(path: str | os.PathLike[str], text: str, models: Iterable[Model] 
     return target
 
 
-def capture_still(capture: Capture) -> str:
-    """Return a table of the values of a capture, non-finite ones first."""
-    values = []
-    for row in capture.rows():
-        odd = sum(row[key] or 0 for key in ("nan", "posinf", "neginf"))
-        shape = "" if row["shape"] is None else "×".join(map(str, row["shape"]))
-        numbers = [row[key] for key in ("min", "max", "mean")]
-        texts = ["–" if x is None or math.isnan(x) else number_text(x, 4) for x in numbers]
-        about = row["name"], row["op_type"] or "input", f"{row['dtype']} {shape}".strip()
-        values.append((*about, *texts, str(odd) if odd else ""))
-    values.sort(key=lambda value: not value[-1])
-    first = capture.nonfinite()
-    message = "" if first is None else f"<p>{_escaped(first.message, 600)}</p>"
-    table = _table(("Value", "Op", "Type", "Min", "Max", "Mean", "NaN, Inf"), 3, values)
-    return f"<p><b>{_escaped(repr(capture), 400)}</b></p>{message}{table}{_more(len(values), 'value')}"
+def still_html(result: Any) -> str:
+    """Return what a result shows where no widget runs: its sentences, at most `ROWS` rows of each table, and steps."""
+    still: Still = result.still()
+    facts = f"<br>{_escaped(still.facts, 600)}" if still.facts else ""
+    parts = [f"<p><b>{_escaped(still.message, 900)}</b>{facts}</p>"]
+    if still.plotted:
+        from onnx_nb.drawing.plots import plot_histogram  # matplotlib takes longer to import than all else here
 
-
-def profile_still(profile: Profile, message: str, facts: Sequence[str]) -> str:
-    """Return the kernels of a profile as a table, the longest first, below what the profile says."""
-    order = np.argsort(-profile.shares, kind="stable")[:ROWS].tolist()
-    rows = [
-        (kernel.name, kernel.op, duration_text(kernel.median), f"± {duration_text(kernel.spread)}", f"{share:.1%}")
-        for kernel, share in ((profile.kernels[number], float(profile.shares[number])) for number in order)
-    ]
-    table = _table(("Kernel", "Op", "Time", "Spread", "Share"), 2, rows)
-    head = f"<p><b>{_escaped(message, 600)}</b><br>{_escaped(' · '.join(facts), 600)}</p>"
-    return f"{head}{table}{_more(len(profile.kernels), 'kernel')}"
-
-
-def changes_still(comparison: ProfileComparison) -> str:
-    """Return what differs between two profiles as a table, the largest difference first."""
-    rows = [
-        (
-            row["verdict"],
-            row["name"],
-            row["op"] or row["before_op"],
-            *map(duration_text, (row["before"], row["after"], row["noise"])),
-        )
-        for row in comparison.rows()[:ROWS]
-    ]
-    table = _table(("", "Nodes", "Op", "Before", "After", "Noise"), 3, rows)
-    return f"<p><b>{_escaped(comparison.message, 900)}</b></p>{table}{_more(len(comparison.changes), 'set of nodes')}"
-
-
-def audit_still(audit: Audit) -> str:
-    """Return the problems and the files of an audit as tables."""
-    problems = [(problem.severity, problem.kind, f"{problem.message} {problem.advice}") for problem in audit.problems]
-    problems.sort(key=lambda row: row[0] != "error")
-    files = [
-        (file.location, "missing" if file.nbytes is None else bytes_text(file.nbytes), str(file.tensors))
-        for file in audit.files
-    ]
-    tables = _table(("", "Problem", "What"), 3, problems, most=400) if problems else ""
-    tables += _table(("File", "Size", "Tensors"), 1, files) if files else ""
-    return f"<p><b>{_escaped(repr(audit), 400)}</b></p>{tables}{_more(len(problems), 'problem')}"
-
-
-def calibration_still(calibration: Calibration) -> str:
-    """Return the ranges of a calibration as a table, the worst first, and the worst one in its histogram."""
-    ranges = calibration.distinct
-    rows = [
-        (
-            listed([entry.name, *others], str, 3),
-            *("" if math.isnan(x) else number_text(x, 4) for x in (entry.low, entry.high, entry.min, entry.max)),
-            "" if math.isnan(entry.clipped) else share_text(entry.clipped),
-            "" if math.isnan(entry.sqnr) else decibels_text(entry.sqnr),
-        )
-        for entry, others in ranges[:ROWS]
-    ]
-    heads = ("Tensor", "Low", "High", "Min", "Max", "Clipped", "SQNR, 8 bits")
-    head = f"<p><b>{_escaped(calibration.message, 900)}</b></p>"
-    table = _table(heads, 1, rows) + _more(len(ranges), "range")
-    worst = next(iter(calibration.worst), None)
-    if worst is None or not len(worst.counts.counts):
-        return head + table
-    from onnx_nb.drawing.plots import plot_histogram  # matplotlib takes longer to import than all else here
-
-    image = image_of(plot_histogram(calibration, worst.name), f"Histogram of {worst.message}")
-    steps = _steps(
-        '<code>.save("cache.json")</code> writes them for <code>quantize_static(calibration_cache_path=…)</code>.',
-        "<code>onnx_nb.plot_histogram(calibration, name)</code> draws another; of a capture, the range of each method.",
-    )
-    return f"{head}{image}{table}{steps}"
-
-
-def reduction_still(reduction: Reduction) -> str:
-    """Return what a reduction found, the inputs of the part, and how to go on."""
-    rows = [
-        (name, *(("absent", "") if value is None else (str(np.asarray(value).dtype), shape_text(np.shape(value)))))
-        for name, value in reduction.feeds.items()
-        if not isinstance(value, list | tuple)
-    ]
-    table = _table(("Input", "Type", "Shape"), 3, rows) + _more(len(rows), "input") if rows else ""
-    steps = _steps(
-        '<code>.save("folder")</code> writes model.onnx, inputs.npz and run.py, which exits with 1 if the check fails.',
-        "<code>onnx_nb.capture(found.model, found.feeds)</code> looks at each value inside the part.",
-        f"<code>.rows()</code> lists {count_text(len(reduction.trials), 'trial')}, each with what the check said.",
-    )
-    return f"<p><b>{_escaped(reduction.message, 900)}</b></p>{table}{steps}"
-
-
-def _steps(*steps: str) -> str:
-    return f"<ul>{''.join(f'<li>{step}</li>' for step in steps)}</ul>"
+        parts.append(image_of(plot_histogram(result, still.plotted), f"Histogram of {still.plotted}"))
+    parts += [_table(table, ROWS, 400) for table in still.tables if table.rows]
+    steps = (re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(step)) for step in still.steps)
+    return "".join([*parts, f"<ul>{''.join(f'<li>{step}</li>' for step in steps)}</ul>" if still.steps else ""])
 
 
 def image_of(figure: Any, alt: str) -> str:
@@ -354,27 +253,23 @@ def image_of(figure: Any, alt: str) -> str:
     return f'<img alt="{html.escape(printable(alt))}" style="min-width:480px" src="data:image/svg+xml;base64,{source}">'
 
 
-def table_of(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return any table as HTML."""
-    return _table(heads, len(heads), rows, rows_shown=MOST_ROWS) + _more(len(rows), "row", MOST_ROWS)
+def table_of(heads: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
+    """Return any table as HTML, with at most `MOST_ROWS` rows."""
+    return _table(StillTable(tuple(heads), rows, "row", len(heads)), MOST_ROWS, 120)
 
 
-def _more(count: int, noun: str, rows: int = ROWS) -> str:
-    return f"<p>and {count_text(count - rows, f'more {noun}')}</p>" if count > rows else ""
-
-
-def _table(
-    heads: Sequence[str], texts: int, rows: Sequence[Sequence[str]], most: int = 120, rows_shown: int = ROWS
-) -> str:
-    """Return a table of the first rows, whose first ``texts`` columns are left-aligned."""
+def _table(table: StillTable, most: int, longest: int) -> str:
+    """Return the first rows of a table, each cell with at most ``longest`` characters, and how many more there are."""
     # notebooks right-align all cells
-    looks = [' style="text-align:left"' if place < texts else "" for place in range(len(heads))]
+    looks = [' style="text-align:left"' if place < table.labels else "" for place in range(len(table.heads))]
     head, *body = (
-        "".join(f"<{tag}{look}>{_escaped(cell, most)}</{tag}>" for cell, look in zip(row, looks, strict=True))
-        for tag, row in [("th", heads), *(("td", row) for row in rows[:rows_shown])]
+        "".join(f"<{tag}{look}>{_escaped(cell, longest)}</{tag}>" for cell, look in zip(row, looks, strict=True))
+        for tag, row in [("th", table.heads), *(("td", row) for row in table.rows[:most])]
     )
     lines = "".join(f"<tr>{row}</tr>" for row in body)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+    rest = count_text(len(table.rows) - most, f"more {table.noun}")
+    more = f"<p>and {rest}</p>" if len(table.rows) > most else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>{more}"
 
 
 def _escaped(text: str, most: int) -> str:

@@ -29,19 +29,6 @@ SHOWN = (
 )
 """Module and name of each class that `show_protos` displays; some were moved."""
 
-WIDGETS = {
-    "Model": ("graph", "ModelView"),
-    "Capture": ("capture", "CapturePanel"),
-    "Comparison": ("comparison", "ComparisonPanel"),
-    "Diff": ("diff", "DiffPanel"),
-    "Simplification": ("simplification", "SimplificationPanel"),
-    "Profile": ("profile", "ProfilePanel"),
-    "ProfileComparison": ("profile", "ProfilePanel"),
-    "Summary": ("summary", "ModelSummary"),
-    "Audit": ("audit", "AuditPanel"),
-}
-"""Class of a model or result → module and name of the widget that shows it."""
-
 
 def show(result: Any, **traits: Any) -> Any:
     """Show a model or a result: as a widget in a notebook, elsewhere as a page in the browser.
@@ -49,8 +36,7 @@ def show(result: Any, **traits: Any) -> Any:
     Parameters
     ----------
     result
-        Any `ModelLike`, or a result that has a widget: a `Capture`, a `Comparison`, a `Diff`, a `Simplification`, a
-        `Profile`, a `ProfileComparison`, a `Summary` or an `Audit`.
+        Any `ModelLike`, or a result that can be displayed, such as a `Capture` or a `Comparison`.
     **traits
         Arguments of the widget, such as ``height``.
 
@@ -84,19 +70,16 @@ def bundle(result: Any, include: Any = None, exclude: Any = None) -> tuple[dict[
         source = _loaded(result)
         if _is_terminal():
             return {"text/plain": str(source)}, {}
-        kind = type(source).__name__
-        if kind in ("Calibration", "Reduction"):
-            from onnx_nb.drawing.html import calibration_still, reduction_still
-        if kind == "Calibration":
-            return {"text/plain": str(source), "text/html": calibration_still(source)}, {}
-        if kind == "Reduction" and _shell() is not None:
+        from onnx_nb.drawing.html import still_html
+
+        panel = source.panel()
+        if panel is None:
+            return {"text/plain": str(source), "text/html": still_html(source)}, {}
+        if not panel.shows_result and _shell() is not None:
             from IPython.display import HTML, display
 
-            display(HTML(reduction_still(source)))
-        widget = widget_of(source)
-        if type(widget).__name__ == "ModelView":  # no variable holds it
-            widget.graph._submodel_name = ""  # noqa: SLF001 (its own)
-        output = widget._repr_mimebundle_(include=include, exclude=exclude)
+            display(HTML(still_html(source)))
+        output = widget_of(source)._repr_mimebundle_(include=include, exclude=exclude)
     except OnnxNbError as error:
         return {"text/plain": f"{type(error).__name__}: {error}"}, {}
     except Exception as error:  # IPython would report it and still print a whole proto
@@ -108,26 +91,19 @@ def bundle(result: Any, include: Any = None, exclude: Any = None) -> tuple[dict[
 
 def widget_of(result: Any, **traits: Any) -> Any:
     """Return the widget that shows a model or a result."""
+    import ipywidgets
+
+    from onnx_nb.drawing.html import still_html
     from onnx_nb.widgets._base import in_marimo
 
     source = _loaded(result)
-    kind = type(source).__name__
-    if kind == "Calibration":
-        import ipywidgets
-
-        from onnx_nb.drawing.html import calibration_still
-
-        return ipywidgets.HTML(calibration_still(source))
-    source = source.model if kind == "Reduction" else source
-    module, name = next(WIDGETS[base.__name__] for base in type(source).__mro__ if base.__name__ in WIDGETS)
-    if name == "ModelView" and in_marimo():
-        module, name = "graph", "ModelGraph"  # marimo shows single widgets, not a box of several
-    widget = getattr(importlib.import_module(f"onnx_nb.widgets.{module}"), name)
-    return (
-        widget(source.reference, source.candidate, source, **traits)
-        if name == "DiffPanel"
-        else widget(source, **traits)
-    )
+    panel = source.panel()
+    if panel is None:
+        return ipywidgets.HTML(still_html(source))
+    module, name = panel.widget.split(".")
+    widget = getattr(importlib.import_module(f"onnx_nb.widgets.{module}"), name)(*panel.arguments, **traits)
+    # marimo shows single widgets, not a box of several
+    return widget.graph if in_marimo() and isinstance(widget, ipywidgets.Box) else widget
 
 
 def cell_name(file: str) -> str:
@@ -209,7 +185,7 @@ def _tensor_bundle(proto: Any) -> dict[str, Any]:
     numbers = {key: number_text(getattr(stats, key), 4) for key in ("min", "max", "mean", "std", "zeros", "nan")}
     preview = np.array2string(array, threshold=100, edgeitems=3)
     title = f"TensorProto {quoted(proto.name)}: {' '.join(about)}, {bytes_text(array.nbytes)}"
-    table = table_of(["dtype", "shape", *numbers], [[*about, *numbers.values()]])
+    table = table_of(["dtype", "shape", *numbers], [(*about, *numbers.values())])
     text = "\n".join(printable(line) for line in preview.splitlines())
     page = f"<p>{html.escape(printable(title))}</p>{table}<pre>{html.escape(text)}</pre>"
     return {"text/plain": f"{title}\n{text}", "text/html": page}

@@ -105,10 +105,6 @@ def _opened(file: Path, before: Path) -> ModelView:
     model = load(file)
     last = _shown.pop(before, None) or former
     view_ = ModelView(model)
-    view_.graph._submodel_name = ""  # noqa: SLF001 (a tab has no variables)
-    view_.graph._unnamed_submodel = (  # noqa: SLF001
-        "Copy Python copies the call; Open in a notebook has it in a cell, to run and to save."
-    )
     if last is not None:
         view_.graph.view, view_.graph.direction = last.view.graph.view, last.view.graph.direction
         last.view.close()

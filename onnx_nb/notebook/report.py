@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from markdown_it import MarkdownIt
 
 from onnx_nb.analysis.arguments import known_arguments
+from onnx_nb.analysis.cost.costs import Costs
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
-from onnx_nb.analysis.quantize.calibration import Calibration
-from onnx_nb.drawing.html import Content, calibration_still, image_of, report_page, table_of, write_page
-from onnx_nb.notebook.display import WIDGETS, widget_of
+from onnx_nb.analysis.results import Displayed, Table
+from onnx_nb.drawing.html import Content, image_of, report_page, still_html, table_of, write_page
+from onnx_nb.notebook.display import widget_of
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
@@ -85,20 +86,20 @@ def _content(name: str, part: Any) -> tuple[Content | str, Iterable[Model]]:
     if hasattr(part, "savefig"):
         return image_of(part, name), ()
     if hasattr(part, "columns") and hasattr(part, "itertuples"):
-        rows = [[str(cell) for cell in row] for row in part.itertuples(index=False, name=None)]
+        rows = [tuple(map(str, row)) for row in part.itertuples(index=False, name=None)]
         return table_of([str(column) for column in part.columns], rows), ()
     if isinstance(part, Sequence) and part and all(isinstance(row, Mapping) for row in part):
         return _rows(part), ()
     if not isinstance(part, PackedWidget | ModelView):
-        classes = {base.__name__ for base in type(part).__mro__} & {*WIDGETS, "ModelProto", "ONNXProgram"}
-        if isinstance(part, Calibration):
-            return calibration_still(part), ()
-        if not classes and hasattr(part, "rows"):
+        if isinstance(part, Displayed) and part.panel() is None:
+            return still_html(part), ()
+        if isinstance(part, Table | Costs) and not isinstance(part, Displayed):
             return _rows(part.rows()), ()
-        if not classes and not isinstance(part, Path) and type(part).__module__.partition(".")[0] != "onnx_ir":
+        try:
+            part = widget_of(part)
+        except TypeError as error:
             message = f"the part {quoted(name)} is a {type(part).__name__}, which a page cannot show."
-            raise OnnxNbError(message, advice=f"A part is {_KINDS}.")
-        part = widget_of(part)
+            raise OnnxNbError(message, advice=f"A part is {_KINDS}.") from error
     if isinstance(part, ModelView):
         part = part.graph  # a page of a graph has the summary as well
     return part._content(), part._sources()  # noqa: SLF001 - of our widgets
@@ -106,7 +107,7 @@ def _content(name: str, part: Any) -> tuple[Content | str, Iterable[Model]]:
 
 def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
     heads = list(dict.fromkeys(key for row in rows for key in row))
-    return table_of(heads, [["" if row.get(head) is None else str(row[head]) for head in heads] for row in rows])
+    return table_of(heads, [tuple("" if row.get(head) is None else str(row[head]) for head in heads) for row in rows])
 
 
 def markdown(text: str) -> str:

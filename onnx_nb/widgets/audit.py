@@ -10,7 +10,7 @@ import traitlets
 from onnx_nb.analysis.model.auditor import Audit
 from onnx_nb.analysis.model.external_data import audit
 from onnx_nb.analysis.view.columns import Columns
-from onnx_nb.drawing.html import audit_still
+from onnx_nb.drawing.html import still_html
 from onnx_nb.widgets._base import PackedWidget
 
 if TYPE_CHECKING:
@@ -57,4 +57,4 @@ class AuditPanel(PackedWidget):
             "tensors": self.audit.rows(),
         }
         parts = {"columns": Columns({}, meta).to_bytes()}
-        super().__init__(repr(self.audit), parts, audit_still(self.audit), **traits)
+        super().__init__(repr(self.audit), parts, still_html(self.audit), **traits)

@@ -11,7 +11,7 @@ from onnx_nb.analysis.formatting import count_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.view.inspection import found_in
 from onnx_nb.analysis.view.result_columns import captured_entries, statistics_columns
-from onnx_nb.drawing.html import capture_still
+from onnx_nb.drawing.html import still_html
 from onnx_nb.widgets._base import LinkedWidget
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class CapturePanel(LinkedWidget):
             stopped="" if stop is None else f"Stopped at {quoted(stop.name)}: nothing after it was run.",
             nonfinite=None if first is None else {"name": first.name, "message": first.message},
         )
-        super().__init__(repr(capture), {"columns": table.to_bytes()}, capture_still(capture), **traits)
+        super().__init__(repr(capture), {"columns": table.to_bytes()}, still_html(capture), **traits)
         self.graph = graph
 
     def _found(self, model: Model) -> tuple[int, int]:

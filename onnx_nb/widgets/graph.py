@@ -65,10 +65,6 @@ class ModelGraph(GraphWidget):
     model: Model
 
     _subject = "model"
-    _submodel_name = "g.submodel"
-    """What a cell would call the submodel; empty where no variable holds the graph."""
-    _unnamed_submodel = "Copy Python copies the call, to run it in a cell."
-    """What to do where the submodel has no name."""
     _kind = traitlets.Unicode("graph").tag(sync=True)
     _overlay = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
     """Numbers that color the boxes; ``None`` for the categories of operators."""
@@ -331,8 +327,21 @@ class ModelGraph(GraphWidget):
         weights = sum(info.nbytes for info in submodel.initializers.values())
         size = f", {bytes_text(weights)} of weights" if weights else ""
         text = f"Extracted {count_text(len(submodel.proto.graph.node), 'node')}{size}"
-        where = f": {self._submodel_name}" if self._submodel_name else f". {self._unnamed_submodel}"
-        return Reply({"message": f"{text}{where}", "name": self._submodel_name}, [table])
+        name = self._submodel_name()
+        where = f": {name}" if name else ". Copy Python copies the call, to run it in a cell."
+        return Reply({"message": f"{text}{where}", "name": name}, [table])
+
+    def _submodel_name(self) -> str:
+        """Return what a cell calls the submodel; empty where no variable holds the graph."""
+        if "IPython" not in sys.modules:
+            return ""
+        from IPython import get_ipython
+
+        variables = {
+            name: value for name, value in getattr(get_ipython(), "user_ns", {}).copy().items() if name[:1] != "_"
+        }
+        views = {f"{name}.graph": value.graph for name, value in variables.items() if isinstance(value, ModelView)}
+        return next((f"{name}.submodel" for name, value in (variables | views).items() if value is self), "")
 
     def _on_discard(self, _call: Call) -> Reply:
         self.submodel = None
@@ -372,7 +381,6 @@ class ModelView(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
 
         self.model = load(model)
         self.graph = ModelGraph(self.model, **traits)
-        self.graph._submodel_name = "view.graph.submodel"  # noqa: SLF001 (its own)
         self.summary = ModelSummary(self.model, expanded=False, theme=self.graph.theme)
         super().__init__([self.summary, self.graph])
 

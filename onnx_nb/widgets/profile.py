@@ -14,7 +14,7 @@ from onnx_nb.analysis.profile.changes import ProfileComparison
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import profile_columns, ran_columns, resource_columns
-from onnx_nb.drawing.html import Content, bake, changes_still, profile_still
+from onnx_nb.drawing.html import Content, bake, still_html
 from onnx_nb.widgets._base import LinkedWidget
 from onnx_nb.widgets._graphs import SIDES, GraphWidget
 
@@ -84,12 +84,8 @@ class ProfilePanel(LinkedWidget, GraphWidget):
             for node in kernel.nodes
             if not kernel.edge
         }
-        table = profile_columns(self.profile, self.compared)
-        if self.compared is None:
-            still = profile_still(self.profile, table.meta["message"], table.meta["facts"])
-        else:
-            still = changes_still(self.compared)
-        super().__init__(repr(profile), {"columns": table.to_bytes()}, still, **traits)
+        parts = {"columns": profile_columns(self.profile, self.compared).to_bytes()}
+        super().__init__(repr(profile), parts, still_html(profile), **traits)
         self.graph = graph
 
     def _part(self, name: str) -> bytes:

@@ -231,24 +231,16 @@ def test_a_reduction_says_what_it_found_before_its_graph(shell: Any, monkeypatch
     assert "run.py" not in data["text/plain"]
 
 
-def test_a_submodel_has_the_name_that_a_cell_has_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[onnx_nb.ModelView] = []
-    shown = onnx_nb.ModelView._repr_mimebundle_
-
-    def noted(view: onnx_nb.ModelView, **options: Any) -> Any:
-        made.append(view)
-        return shown(view, **options)
-
-    monkeypatch.setattr(onnx_nb.ModelView, "_repr_mimebundle_", noted)
-    model = onnx_nb.load(
-        onnx.parser.parse_model(
-            '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { y = Exp(x) z = Neg(y) }'
-        )
-    )
-    model._repr_mimebundle_()
-    named = onnx_nb.ModelView(model)
-    for view, end in (made[0], ". Copy Python copies the call, to run it in a cell."), (named, ": view.graph.submodel"):
-        content, _ = ask(view.graph, "extract", inputs=["x"], outputs=["y"])
+def test_a_submodel_has_the_name_that_a_cell_has_for_it(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { y = Exp(x) z = Neg(y) }'
+    shell.user_ns |= {"text": text, "onnx": onnx, "onnx_nb": onnx_nb}
+    shell.run_cell("view = onnx_nb.ModelView(onnx.parser.parse_model(text)); part_of = onnx_nb.ModelGraph(view.model)")
+    view, graph = shell.user_ns["view"], shell.user_ns["part_of"]
+    shown = onnx_nb.ModelGraph(view.model)
+    places = {": view.graph.submodel": view.graph, ": part_of.submodel": graph}
+    for end, each in (places | {". Copy Python copies the call, to run it in a cell.": shown}).items():
+        content, _ = ask(each, "extract", inputs=["x"], outputs=["y"])
         assert content["value"]["message"] == f"Extracted 1 node{end}"
 
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 import onnx_nb
 from onnx_nb import AuditPanel, CapturePanel, ModelGraph, OnnxNbError, capture, load
 from onnx_nb.analysis.view.columns import Columns
-from onnx_nb.drawing.html import capture_still
+from onnx_nb.drawing.html import still_html
 from tests import models
 from tests.widgets.test_widgets import ask
 
@@ -156,12 +156,12 @@ def test_a_saved_notebook_has_a_table_in_place_of_the_panel(tmp_path: Path) -> N
     assert "Log makes 1 NaN" in place
     model = onnx.parser.parse_model(LOG)
     model.graph.node[0].output[0] = model.graph.node[1].input[0] = evil
-    still = capture_still(capture(model))
+    still = still_html(capture(model))
     assert evil not in still
     assert html.escape(evil) in still
     audit = AuditPanel(external(tmp_path, size=300))
     assert re.search("<td[^>]*>error</td><td[^>]*>bounds</td>", audit._still)
-    many = capture_still(capture(onnx.parser.parse_model(chain(40))))
+    many = still_html(capture(onnx.parser.parse_model(chain(40))))
     assert many.count("<tr>") == 25
     assert "and 17 more values" in many
 

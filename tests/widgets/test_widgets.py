@@ -123,7 +123,8 @@ def test_extract_gives_the_submodel_to_kernel_and_browser() -> None:
     content, buffers = ask(widget, "extract", inputs=["a"], outputs=["e"])
     assert widget.submodel is not None
     assert seen == [widget.submodel]
-    assert content["value"] == {"message": "Extracted 3 nodes, 16 B of weights: g.submodel", "name": "g.submodel"}
+    message = "Extracted 3 nodes, 16 B of weights. Copy Python copies the call, to run it in a cell."
+    assert content["value"] == {"message": message, "name": ""}
     assert Columns.from_bytes(bytes(buffers[0])).meta["nodes"] == 3
     ask(widget, "discard")
     assert widget.submodel is None, "its extraction was undone"

@@ -196,7 +196,7 @@ class Unmatched:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Displayed, Table):
+class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
     """The result of `compare`; ``c["name"]`` is a `Point`, by its name or by the tensor's on either side.
 
     Examples

@@ -80,7 +80,7 @@ class ScopeCost:
 
 
 @dataclass(frozen=True)
-class Summary(Displayed, Table):
+class Summary(Displayed, Table, panel="summary.ModelSummary"):
     """A model in numbers."""
 
     name: str

@@ -35,7 +35,7 @@ from onnx_nb.analysis.match.graph_lists import (
 from onnx_nb.analysis.match.node_matching import HOW, Matching, match
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.model import Model, ModelLike, load
-from onnx_nb.analysis.results import Displayed, Table
+from onnx_nb.analysis.results import Displayed, Panel, Table
 from onnx_nb.analysis.scopes.scopes import BODY, Scopes, scopes
 
 if TYPE_CHECKING:
@@ -212,6 +212,10 @@ class Diff(Displayed, Table):
         ]
 
     _columns = tuple(Difference.__dataclass_fields__)
+
+    def panel(self) -> Panel:
+        """Return the widget that shows both models side by side."""
+        return Panel("diff.DiffPanel", (self.reference, self.candidate, self))
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each difference."""

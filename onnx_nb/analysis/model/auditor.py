@@ -34,7 +34,7 @@ from onnx_nb.analysis.model.tensors import (
     type_and_shape,
 )
 from onnx_nb.analysis.progress import CountedWork, Progress
-from onnx_nb.analysis.results import Displayed, Table
+from onnx_nb.analysis.results import Displayed, Still, StillTable, Table
 
 LARGEST_UNIT: Final = 65536
 """Bytes; Windows maps files in units of this size, and no tool asks for a larger alignment."""
@@ -120,7 +120,7 @@ class DataFile:
 
 
 @dataclass(frozen=True)
-class Audit(Displayed, Table):
+class Audit(Displayed, Table, panel="audit.AuditPanel"):
     """The external data of a model, as stated and as found. Made by `audit`."""
 
     model: str
@@ -148,6 +148,19 @@ class Audit(Displayed, Table):
     def rows(self) -> list[dict[str, Any]]:
         """Return one row for each tensor."""
         return [asdict(entry) for entry in self.tensors]
+
+    def still(self) -> Still:
+        """Return the problems and the files as tables."""
+        problems = [
+            (problem.severity, problem.kind, f"{problem.message} {problem.advice}") for problem in self.problems
+        ]
+        problems.sort(key=lambda row: row[0] != "error")
+        files = [
+            (file.location, "missing" if file.nbytes is None else bytes_text(file.nbytes), str(file.tensors))
+            for file in self.files
+        ]
+        first = StillTable(("", "Problem", "What"), problems, "problem", 3)
+        return Still(repr(self), tables=(first, StillTable(("File", "Size", "Tensors"), files, "file")))
 
 
 _REWRITE: Final = "external_data.convert(model, path) writes a copy without this."

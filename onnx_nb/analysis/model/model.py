@@ -144,7 +144,7 @@ class TensorInfo:
     sparse: bool = False
 
 
-class Model(Displayed):
+class Model(Displayed, panel="graph.ModelView"):
     """The structure of a model, and the locations of its weights' bytes. Made by `load`.
 
     Examples

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import check_choice
 from onnx_nb.analysis.formatting import count_text, duration_text, quoted, shortened
-from onnx_nb.analysis.results import Displayed, data_frame
+from onnx_nb.analysis.results import Displayed, Still, StillTable, data_frame
 from onnx_nb.analysis.scopes.scopes import scopes
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class ProfileChange:
 
 
 @dataclass(frozen=True, eq=False)
-class ProfileComparison(Displayed):
+class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
     """Two profiles, and what differs between them. Made by `Profile.compare`."""
 
     before: Profile
@@ -193,6 +193,16 @@ class ProfileComparison(Displayed):
     def to_frame(self, by: ChangeBy = "nodes") -> pd.DataFrame:
         """Return `rows` as a ``pandas.DataFrame`` (needs pandas)."""
         return data_frame(self.rows(by), _COLUMNS)
+
+    def still(self) -> Still:
+        """Return what differs as a table, the largest difference first."""
+        rows = [
+            (change.verdict, change.name, change.op or change.before_op, *map(duration_text, times))
+            for change in self.changes
+            for times in [(change.before, change.after, change.noise)]
+        ]
+        heads = ("", "Nodes", "Op", "Before", "After", "Noise")
+        return Still(self.message, tables=(StillTable(heads, rows, "set of nodes", 3),))
 
     def __repr__(self) -> str:
         counts = Counter(change.verdict for change in self.changes)

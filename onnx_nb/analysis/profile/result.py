@@ -38,7 +38,7 @@ from onnx_nb.analysis.profile.sessions import (
     with_names,
 )
 from onnx_nb.analysis.profile.trace import MEMCPY, OWNERS, Span, Trace, read_trace
-from onnx_nb.analysis.results import Displayed, data_frame
+from onnx_nb.analysis.results import Displayed, Still, StillTable, data_frame
 from onnx_nb.analysis.run.feeds import FILE_LIMIT, check_file
 from onnx_nb.analysis.scopes.scopes import Scopes, scopes
 
@@ -141,7 +141,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, eq=False)
-class Profile(Displayed):
+class Profile(Displayed, panel="profile.ProfilePanel"):
     """Where the time of a run goes. Made by `profile`, or by `Profile.read` from a file of onnxruntime."""
 
     model: Model
@@ -346,6 +346,16 @@ class Profile(Displayed):
             None. ``"macs"`` divides it by the multiply-accumulates of the nodes; then ``status`` is "split by MACs".
         """
         return rows(self, by, split)
+
+    def still(self) -> Still:
+        """Return the kernels as a table, the longest first."""
+        order = np.argsort(-self.shares, kind="stable").tolist()
+        rows = [
+            (kernel.name, kernel.op, duration_text(kernel.median), f"± {duration_text(kernel.spread)}", f"{share:.1%}")
+            for kernel, share in ((self.kernels[number], float(self.shares[number])) for number in order)
+        ]
+        table = StillTable(("Kernel", "Op", "Time", "Spread", "Share"), rows, "kernel", 2)
+        return Still(self.message, " · ".join(self.facts), (table,))
 
     def to_frame(self, by: By = "kernel", *, split: Split | None = None) -> pd.DataFrame:
         """Return `rows` as a ``pandas.DataFrame`` (needs pandas)."""

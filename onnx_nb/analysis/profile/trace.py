@@ -180,7 +180,7 @@ def _events(path: Path) -> _Events:
     if not names:
         message = f"{quoted(path_text(path))} has no node times."
         raise OnnxNbError(message, advice="Run the session before end_profiling().")
-    is_whole = data.rstrip().endswith(b"]")
+    is_whole = isinstance(sources[0], dict) or data.rstrip().endswith(b"\n]")  # a line may be cut after a list of it
     if not runs:
         message = (
             f"{quoted(path_text(path))} has no complete run of the model{'' if is_whole else ': it is truncated'}."

@@ -214,6 +214,26 @@ class Calibration(results.Table, results.Displayed):
             for entry in self._ranges.values()
         ]
 
+    def still(self) -> results.Still:
+        """Return the ranges as a table, the worst first, with the histogram of that one."""
+        rows = [
+            (
+                listed([entry.name, *others], str, 3),
+                *("" if math.isnan(x) else number_text(x, 4) for x in (entry.low, entry.high, entry.min, entry.max)),
+                "" if math.isnan(entry.clipped) else share_text(entry.clipped),
+                "" if math.isnan(entry.sqnr) else decibels_text(entry.sqnr),
+            )
+            for entry, others in self.distinct
+        ]
+        heads = ("Tensor", "Low", "High", "Min", "Max", "Clipped", "SQNR, 8 bits")
+        steps = (
+            '`.save("cache.json")` writes them for `quantize_static(calibration_cache_path=…)`.',
+            "`onnx_nb.plot_histogram(calibration, name)` draws another; of a capture, the range of each method.",
+        )
+        worst = next((entry.name for entry in self.worst[:1] if len(entry.counts.counts)), "")
+        tables = (results.StillTable(heads, rows, "range"),)
+        return results.Still(self.message, tables=tables, steps=steps if worst else (), plotted=worst)
+
     @property
     def missing(self) -> list[str]:
         """Names of float tensors of the model that have no range; empty if the model is not known."""

@@ -11,6 +11,7 @@ import concurrent.futures
 import dataclasses
 import fnmatch
 import functools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,12 +21,12 @@ import numpy as np
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import CaptureError
-from onnx_nb.analysis.formatting import closest_text, count_text, quoted
+from onnx_nb.analysis.formatting import closest_text, count_text, number_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.progress import CountedWork, count_of
-from onnx_nb.analysis.results import Displayed, Moved, Table
+from onnx_nb.analysis.results import Displayed, Moved, Still, StillTable, Table
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.nonfinite import NonFinite
 from onnx_nb.analysis.run.session import original_nodes, with_explicit_casts
@@ -194,7 +195,7 @@ class Stop:
 _NUMBERS: Final = ("count", "min", "max", "mean", "std", "zeros", "nan", "posinf", "neginf")
 
 
-class Capture(Displayed, Table):
+class Capture(Displayed, Table, panel="capture.CapturePanel"):
     """Statistics of every value of a run, and the arrays that were kept. Made by `capture`.
 
     ``cap["name"]`` is an array, ``cap.names`` lists every value in order of execution. Weights are also available.
@@ -292,6 +293,21 @@ class Capture(Displayed, Table):
         return self.statistics(name).histogram
 
     calibrate = Moved("calibrate(capture, …)")
+
+    def still(self) -> Still:
+        """Return a table of the values, those with NaN or ±Inf first."""
+        rows = []
+        for row in self.rows():
+            odd = sum(row[key] or 0 for key in ("nan", "posinf", "neginf"))
+            shape = "" if row["shape"] is None else shape_text(row["shape"])
+            numbers = (row[key] for key in ("min", "max", "mean"))
+            texts = ("–" if x is None or math.isnan(x) else number_text(x, 4) for x in numbers)
+            about = row["name"], row["op_type"] or "input", f"{row['dtype']} {shape}".strip()
+            rows.append((*about, *texts, str(odd) if odd else ""))
+        rows.sort(key=lambda row: not row[-1])
+        heads = ("Value", "Op", "Type", "Min", "Max", "Mean", "NaN, Inf")
+        first = self.nonfinite()
+        return Still(repr(self), "" if first is None else first.message, (StillTable(heads, rows, "value", 3),))
 
     @functools.cached_property
     def nodes(self) -> tuple[NodeCost, ...]:

@@ -60,7 +60,7 @@ Verdict = Literal["verified", "wrong", "unchecked"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Simplification(Displayed, Table):
+class Simplification(Displayed, Table, panel="simplification.SimplificationPanel"):
     """A simplified model and every change made to the original, as returned by `simplify`."""
 
     original: Model

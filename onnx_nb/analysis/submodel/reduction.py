@@ -29,7 +29,7 @@ import onnx
 from onnx_nb.analysis import results
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import CaptureError, ExtractionError, ModelFileError, OnnxNbError
-from onnx_nb.analysis.formatting import count_text, quoted, shortened
+from onnx_nb.analysis.formatting import count_text, quoted, shape_text, shortened
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
@@ -133,6 +133,25 @@ class Reduction(results.Table, results.Displayed):
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each call of the check."""
         return [{name: getattr(trial, name) for name in self._columns} for trial in self.trials]
+
+    def panel(self) -> results.Panel:
+        """Return the widget that shows the part, below the `still`."""
+        return results.Panel("graph.ModelView", (self.model,), shows_result=False)
+
+    def still(self) -> results.Still:
+        """Return what was found, the inputs of the part, and how to go on."""
+        rows = [
+            (name, *(("absent", "") if value is None else (str(np.asarray(value).dtype), shape_text(np.shape(value)))))
+            for name, value in self.feeds.items()
+            if not isinstance(value, list | tuple)
+        ]
+        steps = (
+            '`.save("folder")` writes model.onnx, inputs.npz and run.py, which exits with 1 if the check fails.',
+            "`onnx_nb.capture(part.model, part.feeds)` looks at each value inside the part.",
+            f"`.rows()` lists {count_text(len(self.trials), 'trial')}, each with what the check said.",
+        )
+        inputs = results.StillTable(("Input", "Type", "Shape"), rows, "input", 3)
+        return results.Still(self.message, tables=(inputs,), steps=steps)
 
     def save(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> Path:
         """Write a folder that shows the failure, and return its path.
