@@ -52,7 +52,7 @@ def show(result: Any, **traits: Any) -> Any:
     >>> text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] z) { z = Relu(x) }'
     >>> page = show(onnx.parser.parse_model(text))  # doctest: +SKIP
     """
-    from onnx_nb.widgets._base import in_marimo
+    from onnx_nb.widgets._hosts import in_marimo
 
     widget = widget_of(result, **traits)
     if in_marimo() or (_shell() is not None and not _is_terminal()):
@@ -94,7 +94,7 @@ def widget_of(result: Any, **traits: Any) -> Any:
     import ipywidgets
 
     from onnx_nb.drawing.html import still_html
-    from onnx_nb.widgets._base import in_marimo
+    from onnx_nb.widgets._hosts import in_marimo
 
     source = _loaded(result)
     panel = source.panel()

@@ -23,7 +23,6 @@ import uuid
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
-import anywidget
 import ipywidgets
 import traitlets
 
@@ -31,10 +30,11 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.model.model import label_of
 from onnx_nb.widgets._channel import Call, Channel, Reply, Verb
+from onnx_nb.widgets._hosts import HostedWidget, in_marimo, is_from_page, model_version, show_pictures_of_boxes
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from onnx_nb.analysis.model.model import Model
@@ -56,11 +56,6 @@ def static_text(name: str) -> str:
     return (resources.files("onnx_nb") / "static" / name).read_text(encoding="utf-8")
 
 
-def in_marimo() -> bool:
-    """Return whether this runs in a marimo notebook."""
-    return "marimo" in sys.modules and bool(sys.modules["marimo"].running_in_notebook())
-
-
 class _Complete(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no types
     """A widget whose state is never shortened: a page of ``embed_minimal_html`` would lack the module, a default."""
 
@@ -74,7 +69,7 @@ class SharedCode(_Complete):
 
     _model_name = traitlets.Unicode("AnyModel").tag(sync=True)
     _model_module = traitlets.Unicode("anywidget").tag(sync=True)
-    _model_module_version = traitlets.Unicode(anywidget.AnyWidget._model_module_version.default_value).tag(sync=True)  # noqa: SLF001
+    _model_module_version = traitlets.Unicode(model_version()).tag(sync=True)
     _esm = traitlets.Unicode(static_text("stub.js")).tag(sync=True)
     _anywidget_id = traitlets.Unicode("onnx_nb.SharedCode").tag(sync=True)
 
@@ -105,7 +100,7 @@ class SharedCode(_Complete):
         return cls._this
 
 
-class OnnxWidget(_Complete, anywidget.AnyWidget):
+class OnnxWidget(_Complete, HostedWidget):
     """Base class of the widgets.
 
     A subclass names its kind in `_kind`; the browser may call each of its methods named ``_on_…``. An unknown
@@ -141,7 +136,7 @@ class OnnxWidget(_Complete, anywidget.AnyWidget):
                 near = difflib.get_close_matches(name, public, n=1)
                 hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(public)}."
                 raise TypeError(f"{type(self).__name__} has no argument {name!r}. {hint}")
-        self._lock, self._of_thread = threading.RLock(), threading.local()
+        self._lock = threading.RLock()
         model_id, code = uuid.uuid4().hex, SharedCode.this()
         if code is None:
             self._esm = static_text("widget.js")
@@ -152,27 +147,6 @@ class OnnxWidget(_Complete, anywidget.AnyWidget):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({getattr(self, self._subject)!r})"
 
-    def open(self) -> None:
-        """Connect the widget to the browser; a kernel with subshells receives its messages while cells run.
-
-        Without this, ipykernel ≥ 7.4 passes them to the shell that sent last: the one that runs the cells.
-        """
-        super().open()
-        if hasattr(self.comm, "_reply_subshell_for"):
-            self.comm._reply_subshell_for = _subshell_asked  # noqa: SLF001 - there is no public way
-            self.comm.handle_msg = functools.partial(self._heard, self.comm.handle_msg)
-
-    def _heard(self, handle: Callable[[Any], None], message: Any) -> None:
-        """Pass a message on; on the thread of a subshell without IPython's events.
-
-        After each message ipykernel triggers `post_execute`, at which the inline backend draws and closes the figures:
-        while a cell runs, those that it is still making.
-        """
-        if threading.current_thread() is threading.main_thread():
-            handle(message)
-        else:
-            self._handle_msg(message)
-
     def close(self) -> None:
         """Remove the view, stop its worker and release what it shows."""
         if self._channel is not None:
@@ -180,15 +154,6 @@ class OnnxWidget(_Complete, anywidget.AnyWidget):
             if self._made_layout is not None:
                 self._made_layout.close()  # a widget of its own, which ipywidgets would keep
         super().close()
-
-    @property
-    def _property_lock(self) -> dict[str, Any]:
-        """The traits that a page is setting on this thread; ipywidgets would share them with a cell that sets one."""
-        return getattr(self._of_thread, "property_lock", {})
-
-    @_property_lock.setter
-    def _property_lock(self, traits: dict[str, Any]) -> None:
-        self._of_thread.property_lock = traits
 
     def set_state(self, sync_data: Mapping[str, Any]) -> None:
         """Apply traits that a page sends, except private ones and the layout: only the kernel sets those."""
@@ -204,11 +169,6 @@ class OnnxWidget(_Complete, anywidget.AnyWidget):
 
     def _on_code(self, _call: Call) -> Reply:
         return Reply(static_text("widget.js"))
-
-
-def _subshell_asked(_data: Any, subshell: str | None) -> str | None:
-    """Return the subshell to which the browser sent a message."""
-    return subshell
 
 
 class PackedWidget(OnnxWidget):
@@ -227,7 +187,7 @@ class PackedWidget(OnnxWidget):
     def __init__(self, alt: str, parts: Mapping[str, bytes], still: str = "", **traits: Any) -> None:
         self._alt, self._still, self._displayed = alt, still, False
         self._packed = dict(parts)
-        _picture_boxes()
+        show_pictures_of_boxes()
         super().__init__(_picture_id=secrets.token_hex(8), _parts=in_state(parts), **traits)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
@@ -249,8 +209,7 @@ class PackedWidget(OnnxWidget):
         if getattr(shell, "kernel", None) is not None:
             # for the first HTML of a page JupyterLab loads what sets formulas, which takes longer than to draw a graph
             request: dict[str, Any] = getattr(shell, "get_parent", dict)()  # Solara's shell has none
-            from_page = "deletedCells" in (request.get("metadata") or {})
-            if from_page and not self._still:
+            if is_from_page(request) and not self._still:
                 empty = {"image/gif": _EMPTY_GIF + self._picture_id, "text/plain": self._alt}
                 display(empty, raw=True, display_id=f"onnx_nb-{self._picture_id}")
             else:
@@ -307,34 +266,6 @@ class PackedWidget(OnnxWidget):
 
     def _on_columns(self, call: Call) -> Reply:
         return Reply(buffers=[self._part(call.text("part"))])
-
-
-def _picture_boxes() -> None:
-    """Make IPython output the pictures of our widgets when a box of ipywidgets that holds them is displayed."""
-    if "IPython" not in sys.modules:
-        return
-    from IPython import get_ipython
-
-    display = getattr(get_ipython(), "display_formatter", None)
-    if display is not None and ipywidgets.Box not in display.mimebundle_formatter:
-        display.mimebundle_formatter.for_type(ipywidgets.Box, _box_bundle)
-
-
-def _box_bundle(box: ipywidgets.Box) -> Any:
-    """Return what a box displays by itself, after the pictures of what it holds."""
-    if not hasattr(box, "show_picture"):
-        for widget in _pictured(box):
-            widget.show_picture()
-    return box._repr_mimebundle_()
-
-
-def _pictured(box: Any) -> Iterator[Any]:
-    """Yield the widgets in a box that have a picture."""
-    for child in getattr(box, "children", ()):
-        if hasattr(child, "show_picture"):
-            yield child
-        else:
-            yield from _pictured(child)
 
 
 def in_state(parts: Mapping[str, bytes]) -> dict[str, bytes]:
