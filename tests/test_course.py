@@ -22,7 +22,7 @@ from tests.saved_outputs import differences
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 INDEX = ROOT / "notebooks" / "index.ipynb"
-COVERAGE = ROOT / "docs" / "coverage.md"
+COVERAGE = ROOT / "notebooks" / "coverage.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
 
@@ -154,7 +154,7 @@ def test_each_point_of_the_coverage_is_taught_in_a_section_that_exists_or_has_a_
     headings = {path.name: set(re.findall(r"(?m)^#+ (.+?) *$", prose(path))) for path in NOTEBOOKS}
     for number, point, where in rows:
         assert len(point) > 3, number
-        places = re.findall(r"\[\w+\]\(\.\./notebooks/([\w.-]+)\) \*(.+?)\*(?= · |$)", where)
+        places = re.findall(r"\[\w+\]\(([\w.-]+)\) \*(.+?)\*(?= · |$)", where)
         assert [place for place in places if place[1] not in headings[place[0]]] == [], number
         reason = re.fullmatch(r"(?!Not yet)[A-Z][^[]{30,}\.", where)
         assert places or reason, f"{number} has neither a section nor a sentence"
@@ -163,7 +163,7 @@ def test_each_point_of_the_coverage_is_taught_in_a_section_that_exists_or_has_a_
 def test_what_a_run_of_each_notebook_takes_is_noted() -> None:
     """`ONNX_NB_DOCS=1` in tests/browser/test_notebooks.py writes it."""
     rows = table(prose(COVERAGE), "notebook", "CPU s", "peak MiB")
-    assert [row[0] for row in rows] == [f"[{stop.name}](../notebooks/{stop.path.name})" for stop in course()]
+    assert [row[0] for row in rows] == [f"[{stop.name}]({stop.path.name})" for stop in course()]
     assert all(0 < int(seconds) < 60 and 50 < int(size) < 1700 for _, seconds, size in rows)
 
 

@@ -1,7 +1,7 @@
 """The notebooks in JupyterLab: each runs from top to bottom, once, shows what it was saved with, and answers clicks.
 
 `ONNX_NB_DOCS=1` copies the saved notebooks back into notebooks/, so that GitHub shows their results too, and notes in
-docs/coverage.md what their kernels took.
+notebooks/coverage.md what their kernels took.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tests.browser.jupyter import JupyterPage
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
-COSTS = FOLDER.parent / "docs" / "coverage.md"
+COSTS = FOLDER / "coverage.md"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 MOST_MEMORY = 1_700_000  # kB: Binder has 2 GB, of which JupyterLab takes 100 MB
 
@@ -126,11 +126,11 @@ def pictured(lab: JupyterPage, index: int, live: int) -> bool:
 
 
 def note_cost(stop: Stop, seconds: float, megabytes: float) -> None:
-    """Write what a run took into the notebook's row of docs/coverage.md."""
+    """Write what a run took into the notebook's row of notebooks/coverage.md."""
     table = "| notebook | CPU s | peak MiB |\n|---|---|---|\n"
     before, heading, rows = COSTS.read_text(encoding="utf-8").partition(table)
-    costs = {row.split("](../notebooks/")[1].split(")")[0]: row for row in rows.splitlines()}
-    costs[stop.path.name] = f"| [{stop.name}](../notebooks/{stop.path.name}) | {seconds:.0f} | {megabytes:.0f} |"
+    costs = {row.split("](")[1].split(")")[0]: row for row in rows.splitlines()}
+    costs[stop.path.name] = f"| [{stop.name}]({stop.path.name}) | {seconds:.0f} | {megabytes:.0f} |"
     rows = "\n".join(costs[each.path.name] for each in course() if each.path.name in costs)
     COSTS.write_text(f"{before}{heading}{rows}\n", encoding="utf-8")
 
