@@ -114,7 +114,7 @@ def test_constants_of_verdicts_stand_in_one_file() -> None:
 FRONTEND = ROOT / "onnx_nb" / "frontend"
 # each uses only what stands after it
 SHELVES: tuple[str, ...] = ("labextension", "entry", "stub", "widgets", "panels", "charts")
-SHELVES += ("ui", "render", "layout", "search", "scene", "protocol")
+SHELVES += ("ui", "render", "layout", "search", "scene", "protocol", "hosts")
 IMPORT = re.compile(r'^(?:import|export)\s[^;"]*?"(\.[^"]+\.ts)"', re.MULTILINE)
 UNRANKED = (".test.ts", "testing.ts", ".d.ts", ".config.ts", "bench.ts")
 

@@ -115,7 +115,7 @@ def bake(
         overlays.append(("shown", shown_overlay))
     overlays = [(kind, layer) for kind, layer in overlays if np.isfinite(layer.nodes).any()]
     for number, (_, layer) in enumerate(overlays):
-        arrays[f"overlay_{number}_nodes"], arrays[f"overlay_{number}_groups"] = layer.nodes, layer.scopes
+        arrays[f"overlay_{number}_nodes"], arrays[f"overlay_{number}_scopes"] = layer.nodes, layer.scopes
     about = [{"kind": kind, **layer.to_json()} for kind, layer in overlays]
     table = statistics_columns(entries, left_out=left_out, asked=statistics, overlays=about, **replies)
     return Columns({**table.arrays, **arrays}, table.meta).to_bytes()

@@ -21,7 +21,7 @@ function best(runs: number, run: () => void): number {
 }
 
 function report(name: string, columns: Columns): void {
-  const everything = new Set(Array.from({ length: columns.scopeCount }, (_, group) => group));
+  const everything = new Set(Array.from({ length: columns.scopeCount }, (_, scope) => scope));
   const atFirst = defaultOpen(columns);
   const line = (what: string, open: ReadonlySet<number>): void => {
     let scene: Scene | undefined;

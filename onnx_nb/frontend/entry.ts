@@ -3,23 +3,13 @@
  * `drawing/html.py` wrote it mounts itself on the data in the page, without a kernel.
  */
 
+import { hearKernel, release } from "./hosts/comm.ts";
 import { Channel } from "./protocol/channel.ts";
 import { pagePart, textOf, type WidgetModel } from "./protocol/model.ts";
 import css from "./style/index.css";
 import { comparisonPage, comparisonWidget } from "./widgets/comparison.ts";
 import { graphPage, graphWidget } from "./widgets/graph.ts";
-import {
-  fillRoot,
-  hearKernel,
-  type Mount,
-  mount,
-  type Page,
-  release,
-  rootIn,
-  style,
-  type View,
-  type Widget,
-} from "./widgets/mount.ts";
+import { fillRoot, type Mount, mount, type Page, rootIn, style, type View, type Widget } from "./widgets/mount.ts";
 import { diffPage, diffWidget, simplificationPage, simplificationWidget } from "./widgets/pair.ts";
 import { profilePage, profileWidget } from "./widgets/profile.ts";
 import { createReport } from "./widgets/report.ts";

@@ -4,6 +4,7 @@
  * this module, too, which compiles the bundle while the kernel still makes the first widget.
  */
 
+import { codeId, importCode } from "./hosts/code.ts";
 import type { WidgetModel } from "./protocol/model.ts";
 import type { Mount } from "./widgets/mount.ts";
 
@@ -21,10 +22,10 @@ globalThis.onnxNbModules ??= new Map();
 const modules = globalThis.onnxNbModules;
 
 async function load(model: WidgetModel): Promise<Module> {
-  const id = String(model.get("_code")).replace("IPY_MODEL_", "");
+  const id = codeId(model);
   let loading = modules.get(id);
   if (loading === undefined) {
-    loading = codeOf(model, id).then(importCode);
+    loading = codeOf(model, id).then(importCode<() => Module>);
     modules.set(id, loading);
     loading.catch(() => modules.delete(id)); // another widget may succeed
   }
@@ -55,18 +56,6 @@ function requestCode(model: WidgetModel): Promise<string> {
     model.on("msg:custom", receive);
     model.send({ id, verb: "code" });
   });
-}
-
-/** Has V8 compile every function at once, on a thread of its own, while the kernel works; else it would when drawing. */
-const EAGER_COMPILATION = "//# allFunctionsCalledOnLoad\n";
-
-async function importCode(code: string): Promise<() => Module> {
-  const url = URL.createObjectURL(new Blob([EAGER_COMPILATION, code], { type: "text/javascript" }));
-  try {
-    return (await import(url)).default;
-  } finally {
-    URL.revokeObjectURL(url);
-  }
 }
 
 export default () => {

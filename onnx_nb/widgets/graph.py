@@ -226,8 +226,8 @@ class ModelGraph(GraphWidget):
         from onnx_nb.widgets.shown_overlay import ShownOverlay
 
         layer = overlay(self.model, values, label=label, scale=scale, reduce=reduce)
-        nodes, groups = (column.astype("<f8").tobytes() for column in (layer.nodes, layer.scopes))
-        self._overlay = {**layer.to_json(), "nodes": nodes, "groups": groups}
+        nodes, scopes = (column.astype("<f8").tobytes() for column in (layer.nodes, layer.scopes))
+        self._overlay = {**layer.to_json(), "nodes": nodes, "scopes": scopes}
         self._shown = ShownOverlay(**vars(layer), graph=self)
         return self._shown
 
@@ -296,7 +296,7 @@ class ModelGraph(GraphWidget):
         from onnx_nb.analysis.graph.graph import Graph
         from onnx_nb.analysis.view.inspection import select
 
-        selection = select(self.model, call.numbers("nodes"), call.numbers("groups"))
+        selection = select(self.model, call.numbers("nodes"), call.numbers("scopes"))
         graph = Graph.of(self.model)
         ends = {key: _values(graph, getattr(selection, key)) for key in ("inputs", "outputs")}
         return Reply({"rows": selection.rows, **ends, "obstacle": selection.obstacle})

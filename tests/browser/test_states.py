@@ -105,7 +105,7 @@ def test_states(name: str, window: tuple[Page, str], pages: Callable[[str], str]
     graph.call(
         """const numbers = count => Float64Array.from({length: count}, (_, at) => (at * 7919) % 1000 + 1);
            view.apply({overlay: {label: 'error', scale: 'log', reduce: 'max', unmatched: 0,
-                                 nodes: numbers(view.columns.nodeCount), groups: numbers(view.columns.scopeCount)}});"""
+                                 nodes: numbers(view.columns.nodeCount), scopes: numbers(view.columns.scopeCount)}});"""
     )
     picture(root, name, which, "colored")
     graph.call(

@@ -147,7 +147,7 @@ def test_a_page_can_be_colored_without_a_kernel(tmp_path: Path) -> None:
     assert baked.meta["overlays"][-1]["kind"] == "shown"
     for label in ("parameters", "MACs"):
         expected = overlay(g.model, label)
-        for part, numbers in (("nodes", expected.nodes), ("groups", expected.scopes)):
+        for part, numbers in (("nodes", expected.nodes), ("scopes", expected.scopes)):
             assert np.array_equal(baked.arrays[f"overlay_{offered[label]}_{part}"], numbers, equal_nan=True)
     shown = baked.arrays[f"overlay_{offered['error']}_nodes"]
     assert {Graph.of(g.model).names[node] for node in np.flatnonzero(np.isfinite(shown))} == {softmax.name}

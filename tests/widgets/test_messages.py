@@ -79,7 +79,7 @@ VALUES = (
     | st.lists(LEAVES, max_size=3)
     | st.dictionaries(st.sampled_from(["x", "name", ""]), LEAVES | st.lists(LEAVES))
 )
-NAMES = ("id", "kind", "name", "value", "index", "row", "column", "look", "nodes", "groups", "inputs", "outputs", "svg")
+NAMES = ("id", "kind", "name", "value", "index", "row", "column", "look", "nodes", "scopes", "inputs", "outputs", "svg")
 MORE = ("part", "step", "skipped", "path", "replace", "shapes", "inside", "statistics")
 ARGS = st.dictionaries(st.sampled_from((*NAMES, *MORE)), VALUES, max_size=5).map(lambda args: args | inside(args))
 

@@ -146,7 +146,7 @@ def _node(graph: Graph, index: int) -> Inspection:
         rows.append(("function", f"{nodes}; not opened: {reason}" if reason else nodes))
         rows.append(("about it", plain_text(function.doc_string)))
     rows += _around(graph, int(graph.node_subgraph[index]), plain_text(node.name))
-    rows.append(("captured", ", ".join(graph.value_names[value] for value in graph.outer_values(index))))
+    rows.append(("outer-scope", ", ".join(graph.value_names[value] for value in graph.outer_values(index))))
     # a list as the exporter writes it: ['', 'encoder', 'encoder.layer.0']
     paths = re.findall(r"'([^']*)'", metadata.get("pkg.torch.onnx.name_scopes", "")[:LONGEST])
     rows.append(("torch module", paths[-2] if len(paths) > 1 else ""))

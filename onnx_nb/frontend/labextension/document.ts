@@ -1,6 +1,7 @@
 /** One tab: asks its kernel for the widget of its file and shows it, or says what is in the way. */
 
-import { el } from "../ui/dom.ts";
+import { isBroken, modelOf, widgetManagerOf } from "../hosts/document.ts";
+import type { ShareModule } from "../hosts/federation.ts";
 import type {
   Application,
   Contents,
@@ -11,8 +12,8 @@ import type {
   Panel,
   RenderMime,
   WidgetManager,
-  WidgetModel,
-} from "./jupyter.d.ts";
+} from "../hosts/jupyter.d.ts";
+import { el } from "../ui/dom.ts";
 import {
   CRASH,
   changed,
@@ -27,7 +28,6 @@ import {
   resultOf,
   type ShownFile,
 } from "./notices.ts";
-import type { ShareModule } from "./plugin.ts";
 
 export interface Jupyter {
   readonly app: Application;
@@ -77,7 +77,7 @@ export class DocumentView {
     panel.addClass("onnx-nb-document");
     panel.node.append(this.#notice);
     this.#wait("Starting the kernel …");
-    this.#manager = this.#widgetManager();
+    this.#manager = widgetManagerOf(jupyter.shareModule, context, jupyter.rendermime);
     this.#begin().catch((error) => this.#say(failureNotice(error)));
   }
 
@@ -96,21 +96,6 @@ export class DocumentView {
     pathChanged.connect(() => void this.#open());
     const look = window.setInterval(() => void this.#look(), LOOK_MS);
     this.#panel.disposed.connect(() => window.clearInterval(look));
-  }
-
-  /** Returns the manager of the kernel's widgets; null if Jupyter has none. */
-  async #widgetManager(): Promise<WidgetManager | null> {
-    const { shareModule, rendermime } = this.#jupyter;
-    const module = await shareModule("@jupyter-widgets/jupyterlab-manager").catch(() => null);
-    if (module === null) return null;
-    return new Promise((resolve) => {
-      const renderer = {
-        set manager(manager: WidgetManager) {
-          resolve(manager);
-        },
-      };
-      module.registerWidgetManager(this.#context, rendermime.clone(), [renderer as { manager: WidgetManager }]);
-    });
   }
 
   async #open(): Promise<void> {
@@ -148,7 +133,7 @@ export class DocumentView {
     if (attempt !== this.#attempt) return null;
     if (isNotice(reply)) return reply;
     const [widget, ...parts] = await Promise.all([reply.widget, ...reply.parts].map((id) => modelOf(manager, id)));
-    if (widget === undefined || parts.some((part) => part.get("_view_name") === "ErrorWidgetView")) return NO_WIDGETS;
+    if (widget === undefined || parts.some(isBroken)) return NO_WIDGETS;
     const { luminoWidget } = await manager.create_view(widget);
     if (attempt !== this.#attempt || this.#panel.isDisposed) {
       luminoWidget.dispose();
@@ -293,17 +278,6 @@ async function evaluate<T>(kernel: Kernel, call: string): Promise<T | Notice> {
   const { content } = await done;
   const { value, python }: Readonly<Record<string, Evaluated>> = content.user_expressions ?? {};
   return resultOf(value, python);
-}
-
-/** Returns a model that came over a comm, or that a reloaded page takes from the kernel. */
-async function modelOf(manager: WidgetManager, id: string): Promise<WidgetModel> {
-  try {
-    return await manager.get_model(id);
-  } catch (error) {
-    if (manager.restoredStatus) throw error;
-    await new Promise<void>((resolve) => void manager.restored.connect(() => resolve()));
-    return manager.get_model(id);
-  }
 }
 
 function isMissing(error: unknown): boolean {

@@ -1,6 +1,6 @@
 /** Notices of a tab that cannot show its model: the cause, and the next step. */
 
-import type { Evaluated } from "./jupyter.d.ts";
+import type { Evaluated } from "../hosts/jupyter.d.ts";
 
 /** Action of a notice's button. */
 export type NoticeAction = "again" | "restart" | "choose";

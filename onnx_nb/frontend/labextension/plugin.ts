@@ -1,14 +1,14 @@
 /** The plugin: what a .onnx file is, the tab that opens it, and the tabs that are opened again after a reload. */
 
+import { emptyModels } from "../hosts/document.ts";
+import type { ShareModule } from "../hosts/federation.ts";
+import type { Application, Context, Dialogs, DocumentWidget, LuminoWidget, RenderMime } from "../hosts/jupyter.d.ts";
 import { el } from "../ui/dom.ts";
 import { DocumentView, type Jupyter } from "./document.ts";
 import icon from "./icon.svg";
-import type { Application, Context, Dialogs, DocumentWidget, LuminoWidget, Modules, RenderMime } from "./jupyter.d.ts";
 import css from "./style.css";
 
 const FACTORY = "ONNX model";
-
-export type ShareModule = <N extends keyof Modules>(name: N) => Promise<Modules[N]>;
 
 interface Restorer {
   restore(tracker: object, options: object): unknown;
@@ -28,31 +28,7 @@ export async function pluginOf(shareModule: ShareModule): Promise<object> {
   const { ABCWidgetFactory, DocumentModel, DocumentWidget } = docregistry;
   const onnxIcon = new ui.LabIcon({ name: "onnx-nb:model", svgstr: icon });
 
-  /**
-   * A model of nothing. JupyterLab neither copies nor saves the file of a model that says that it is collaborative, and
-   * reads none whose file format is null.
-   */
-  function emptyModel(): object {
-    const model = new DocumentModel({ languagePreference: "python", collaborationEnabled: true });
-    // the widget manager looks for saved widgets, and may mark what it belongs to as changed
-    return Object.defineProperties(model, {
-      getMetadata: { value: () => undefined },
-      setMetadata: { value: () => undefined },
-      dirty: { get: () => false, set: () => undefined },
-      readOnly: { get: () => true, set: () => undefined },
-    });
-  }
-
-  const modelFactory = {
-    name: "onnx-nb",
-    contentType: "file",
-    fileFormat: null,
-    collaborative: false,
-    isDisposed: false,
-    dispose: () => undefined,
-    createNew: emptyModel,
-    preferredLanguage: () => "python",
-  };
+  const modelFactory = emptyModels("onnx-nb", DocumentModel);
 
   return {
     id: "onnx-nb:documents",

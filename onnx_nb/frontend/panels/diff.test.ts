@@ -41,7 +41,7 @@ function packed(): Pack {
     ["abs", "abs"],
   ];
   const values = ["x", "a", "b", "y"].map((name) => [name, name]);
-  const groups = ["", "enc"].map((name) => [name, name]);
+  const scopes = ["", "enc"].map((name) => [name, name]);
   const arrays = new Map();
   const there = (from: Columns, to: Columns, kind: Target["kind"], count: number, pairs: string[][]): Int32Array => {
     const found = new Int32Array(count).fill(-1);
@@ -58,7 +58,7 @@ function packed(): Pack {
     const node = there(from, to, "node", from.nodeCount, nodes);
     arrays.set(`node_${side}`, node);
     arrays.set(`value_${side}`, there(from, to, "tensor", from.valueName.length, values));
-    arrays.set(`scope_${side}`, there(from, to, "scope", from.scopeCount, groups));
+    arrays.set(`scope_${side}`, there(from, to, "scope", from.scopeCount, scopes));
     const state = Uint8Array.from(node, (n) => (n < 0 ? 1 : 0));
     state[id(from, "node", "enc/neg")] = 2;
     arrays.set(`node_state_${side}`, state);

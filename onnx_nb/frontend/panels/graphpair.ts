@@ -98,7 +98,7 @@ export function createGraphPair(
   };
   const hostOf = (side: SideOf): GraphHost => {
     const members: Partial<GraphHost> = {
-      cuts: false,
+      canExtract: false,
       changed(patch: Patch) {
         if (patch.selection !== undefined) host.onSelect(side, patch.selection);
         synchronizer.changed(side, patch);

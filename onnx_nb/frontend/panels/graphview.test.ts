@@ -230,8 +230,8 @@ describe("a graph view", () => {
   it("colors boxes by numbers, filters them, and returns to categories", () => {
     const view = show();
     const nodes = Float64Array.from({ length: MODEL.nodeCount }, (_, node) => node + 1);
-    const groups = new Float64Array(MODEL.scopeCount).fill(7);
-    view.apply({ overlay: { label: "error", scale: "linear", reduce: "max", unmatched: 2, nodes, groups } });
+    const scopes = new Float64Array(MODEL.scopeCount).fill(7);
+    view.apply({ overlay: { label: "error", scale: "linear", reduce: "max", unmatched: 2, nodes, scopes } });
     expect(text(".onnx-nb-legend")).toContain("error");
     expect(text(".onnx-nb-legend")).toContain("2 names not in the model");
     view.dispatch({ type: "select", target: target("node", "enc/mm") });
@@ -258,7 +258,7 @@ describe("a graph view", () => {
       ...numbers,
       label,
       nodes: new Float64Array(MODEL.nodeCount),
-      groups: new Float64Array(MODEL.scopeCount),
+      scopes: new Float64Array(MODEL.scopeCount),
     });
     view.dispatch({ type: "color", by: "MACs" });
     view.dispatch({ type: "overlay", overlay: null });

@@ -40,8 +40,8 @@ describe("undo", () => {
     view.dispatch({ type: "selectAll", targets: [target("node", "sum"), target("node", "act")] });
     view.dispatch({ type: "direction", direction: "right" });
     const nodes = new Float64Array(MODEL.nodeCount);
-    const groups = new Float64Array(MODEL.scopeCount);
-    view.apply({ overlay: { label: "error", scale: "linear", reduce: "max", unmatched: 0, nodes, groups } });
+    const scopes = new Float64Array(MODEL.scopeCount);
+    view.apply({ overlay: { label: "error", scale: "linear", reduce: "max", unmatched: 0, nodes, scopes } });
     undo();
     expect(view.state.overlay).toBeNull();
     undo();

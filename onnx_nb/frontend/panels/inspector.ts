@@ -54,10 +54,10 @@ export function createInspector(view: ViewContext): Panel {
     const figures = el("div");
     if (kind === "tensor") {
       root.append(...tensor(columns, id, round));
-      if (!columns.isConstant(id) && host.cuts !== false) mark = cutButtons(root, view, id, round);
+      if (!columns.isConstant(id) && host.canExtract !== false) mark = boundaryButtons(root, view, id, round);
     } else if (kind === "node") {
       root.append(...node(columns, id, round));
-      if (host.cuts !== false) root.append(el("div.onnx-nb-row", extractButton(view, target, round)));
+      if (host.canExtract !== false) root.append(el("div.onnx-nb-row", extractButton(view, target, round)));
     } else {
       root.append(...scopeParts(columns, id, round));
       if (id > 0) mark = openButton(root, view, id, round);
@@ -330,7 +330,7 @@ function ops(columns: Columns, root: number): Node {
 }
 
 /** Returns a function that marks the buttons of the chosen ends. */
-function cutButtons(root: HTMLElement, view: ViewContext, value: number, signal: AbortSignal): () => void {
+function boundaryButtons(root: HTMLElement, view: ViewContext, value: number, signal: AbortSignal): () => void {
   const { columns, host, dispatch } = view;
   const obstacle =
     columns.valueNameOf(value) === "" ? "A tensor without a name cannot be an end of an extraction." : "";
@@ -367,7 +367,7 @@ function openButton(root: HTMLElement, view: ViewContext, scope: number, signal:
   const all = button("Select all in it", selectAll, signal, {
     title: "Every node and scope right inside; Ctrl+A does so from one of them",
   });
-  const extract = host.cuts === false ? null : extractButton(view, { kind: "scope", id: scope }, signal);
+  const extract = host.canExtract === false ? null : extractButton(view, { kind: "scope", id: scope }, signal);
   root.append(el("div.onnx-nb-row", toggle, all, extract));
   return () => {
     toggle.textContent = state().open.has(scope) ? "Collapse" : "Expand";

@@ -6,6 +6,7 @@
  * long requests in the kernel, finds out.
  */
 
+import { type Kernel, watchKernel } from "../hosts/kernel.ts";
 import { bytesOf, bytesOfText } from "./codec.ts";
 
 export interface Comm {
@@ -14,19 +15,6 @@ export interface Comm {
   send(content: unknown): void;
   /** in JupyterLab it has a kernel */
   readonly widget_manager?: { readonly kernel?: Kernel | null } | undefined;
-}
-
-/** A kernel as JupyterLab has it, with its signals. */
-export interface Kernel {
-  readonly status: string;
-  readonly statusChanged?: Signal<string>;
-  readonly connectionStatusChanged?: Signal<string>;
-  readonly disposed?: Signal<unknown>;
-}
-
-interface Signal<T> {
-  connect(slot: (sender: unknown, value: T) => void): unknown;
-  disconnect(slot: (sender: unknown, value: T) => void): unknown;
 }
 
 export interface Reply {
@@ -110,16 +98,10 @@ export class Channel {
     this.#comm = comm;
     const receive = (content: unknown, buffers?: DataView[]): void => this.#receive(content, buffers ?? []);
     comm.on("msg:custom", receive);
-    const { statusChanged, connectionStatusChanged, disposed } = comm.widget_manager?.kernel ?? {};
-    const signals = [statusChanged, connectionStatusChanged, disposed];
-    const watchStatus = (_: unknown, status: unknown): void => {
-      if (/^(undefined|restarting|dead)$/.test(String(status))) this.lose();
-      if (status === "connected" && this.#live) void this.#resume();
-    };
-    for (const signal of signals) signal?.connect(watchStatus);
+    const events = { onLoss: () => this.lose(), onConnect: () => this.#live && void this.#resume() };
+    watchKernel(comm.widget_manager?.kernel, events, signal);
     signal.addEventListener("abort", () => {
       comm.off("msg:custom", receive);
-      for (const signal of signals) signal?.disconnect(watchStatus);
       for (const { reject } of this.#requests.values()) reject(new DOMException("the view was closed", "AbortError"));
     });
   }

@@ -143,7 +143,7 @@ export class Columns extends PackedTable {
     }
     this.consumers = this.#readers();
     // the kernel numbers parents before their children
-    for (let group = 1; group < this.scopeCount; group++) scopeDepth[group] = scopeDepth[this.scopeParent[group]] + 1;
+    for (let scope = 1; scope < this.scopeCount; scope++) scopeDepth[scope] = scopeDepth[this.scopeParent[scope]] + 1;
   }
 
   /** Returns the nodes that read each value. It is made in place: a page may collect no garbage for minutes. */
@@ -193,8 +193,8 @@ export class Columns extends PackedTable {
   }
 
   /** Returns the category of most nodes in a scope, at any depth. */
-  categoryOfScope(group: number): number {
-    if (this.#scopeCategory !== undefined) return this.#scopeCategory[group];
+  categoryOfScope(scope: number): number {
+    if (this.#scopeCategory !== undefined) return this.#scopeCategory[scope];
     const kinds = this.meta.categories.length;
     const counts = new Uint32Array(kinds * this.scopeCount);
     for (let node = 0; node < this.nodeCount; node++) {
@@ -209,7 +209,7 @@ export class Columns extends PackedTable {
       if (parent >= 0) for (let kind = 0; kind < kinds; kind++) counts[kinds * parent + kind] += members[kind];
     }
     this.#scopeCategory = categories;
-    return categories[group];
+    return categories[scope];
   }
 
   nameOf(target: Target): string {
@@ -240,18 +240,18 @@ export class Columns extends PackedTable {
     return rowOf(this.consumers, value);
   }
 
-  membersOf(group: number): Uint32Array {
-    return rowOf(this.scopeMembers, group);
+  membersOf(scope: number): Uint32Array {
+    return rowOf(this.scopeMembers, scope);
   }
 
-  childrenOf(group: number): Uint32Array {
-    return rowOf(this.scopeChildren, group);
+  childrenOf(scope: number): Uint32Array {
+    return rowOf(this.scopeChildren, scope);
   }
 
   /** Returns the node whose bodies a scope shows, or that calls the function it shows; −1 for other scopes. */
-  ownerOf(group: number): number {
-    const kind = this.scopeKind[group];
-    return kind === SCOPE_KIND.BODY || kind === SCOPE_KIND.FUNCTION ? this.scopeNode[group] : -1;
+  ownerOf(scope: number): number {
+    const kind = this.scopeKind[scope];
+    return kind === SCOPE_KIND.BODY || kind === SCOPE_KIND.FUNCTION ? this.scopeNode[scope] : -1;
   }
 
   isConstant(value: number): boolean {
@@ -294,8 +294,8 @@ export class Columns extends PackedTable {
   }
 
   /** Returns whether a scope consists of repeated members. */
-  isRow(group: number): boolean {
-    const kind = this.scopeKind[group];
+  isRow(scope: number): boolean {
+    const kind = this.scopeKind[scope];
     return kind === SCOPE_KIND.REPEAT || kind === SCOPE_KIND.SIBLINGS;
   }
 
@@ -306,9 +306,9 @@ export class Columns extends PackedTable {
   }
 
   /** Returns the scopes that enclose a scope, from the root down, itself last. */
-  ancestry(group: number): number[] {
+  ancestry(scope: number): number[] {
     const path: number[] = [];
-    for (let at = group; at >= 0; at = this.scopeParent[at]) path.push(at);
+    for (let at = scope; at >= 0; at = this.scopeParent[at]) path.push(at);
     return path.reverse();
   }
 

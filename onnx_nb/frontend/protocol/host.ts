@@ -16,7 +16,7 @@ export interface OverlayData {
   readonly unmatched: number;
   /** by node and by scope; NaN for none */
   readonly nodes: Float64Array;
-  readonly groups: Float64Array;
+  readonly scopes: Float64Array;
   /** labels of an overlay by category, whose numbers are indices into them */
   readonly labels?: readonly string[];
 }
@@ -211,7 +211,7 @@ export interface GraphHost {
   /** facts about several targets together */
   select?(targets: readonly Target[], signal: AbortSignal): Promise<SelectionReply>;
   /** false: this graph does not support extraction */
-  readonly cuts?: boolean;
+  readonly canExtract?: boolean;
   changed(patch: Patch): void;
   /** the counterpart in the graph that this one is compared with, label and text */
   counterpart?(target: Target): readonly (readonly [string, string])[];

@@ -70,7 +70,7 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
     select(targets, signal) {
       const ids = (kind: Target["kind"]): number[] =>
         targets.filter((target) => target.kind === kind).map(({ id }) => id);
-      return channel.value("select", { nodes: ids("node"), groups: ids("scope") }, { signal });
+      return channel.value("select", { nodes: ids("node"), scopes: ids("scope") }, { signal });
     },
     page: (statistics, progress, signal) => channel.bytes("page", { statistics }, { signal, progress }),
     values: {
@@ -89,8 +89,8 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
 }
 
 /** Reads numbers for coloring, as sent by the kernel. */
-export function overlayOf({ value, buffers: [nodes, groups] }: Reply): OverlayData {
-  if (nodes === undefined || groups === undefined) throw new Error("the kernel sent no numbers");
+export function overlayOf({ value, buffers: [nodes, scopes] }: Reply): OverlayData {
+  if (nodes === undefined || scopes === undefined) throw new Error("the kernel sent no numbers");
   const fields = value as Readonly<Record<string, unknown>>;
   return {
     label: String(fields.label),
@@ -98,7 +98,7 @@ export function overlayOf({ value, buffers: [nodes, groups] }: Reply): OverlayDa
     reduce: fields.reduce === "sum" ? "sum" : "max",
     unmatched: Number(fields.unmatched),
     nodes: new Float64Array(alignedBytes(nodes)),
-    groups: new Float64Array(alignedBytes(groups)),
+    scopes: new Float64Array(alignedBytes(scopes)),
     ...(Array.isArray(fields.labels) && { labels: fields.labels.map(String) }),
   };
 }
@@ -124,9 +124,9 @@ export function bakedOf(pack: Pack): PageData {
   const colors = (digest.meta.overlays ?? []) as readonly Color[];
   const overlay = (name: string): OverlayData | null => {
     const number = colors.findIndex(({ label }) => label === name);
-    const [nodes, groups] = ["nodes", "groups"].map((part) => pack.arrays.get(`overlay_${number}_${part}`));
-    if (nodes === undefined || groups === undefined) return null;
-    return { ...(colors[number] as Color), nodes: Float64Array.from(nodes), groups: Float64Array.from(groups) };
+    const [nodes, scopes] = ["nodes", "scopes"].map((part) => pack.arrays.get(`overlay_${number}_${part}`));
+    if (nodes === undefined || scopes === undefined) return null;
+    return { ...(colors[number] as Color), nodes: Float64Array.from(nodes), scopes: Float64Array.from(scopes) };
   };
   const labels = (...kinds: readonly Color["kind"][]): string[] =>
     colors.filter(({ kind }) => kinds.includes(kind)).map(({ label }) => label);

@@ -13,16 +13,7 @@ export interface WidgetModel extends Comm {
   off(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
   off(event: `change:${string}`, listener: () => void): void;
   /** present in hosts based on the models of ipywidgets */
-  readonly widget_manager?: Comm["widget_manager"] & { get_model(id: string): Promise<CommModel> };
-}
-
-/** The members that hosts with ipywidgets add. */
-export interface CommModel {
-  readonly comm?: { on_msg(handler: (message: unknown) => unknown): void; send(content: unknown): unknown };
-  _handle_comm_msg(message: unknown): Promise<unknown>;
-  /** number of messages to which the kernel has not replied; later ones wait */
-  _pending_msgs?: number;
-  _handle_status?(message: { content: { execution_state: string } }): void;
+  readonly widget_manager?: Comm["widget_manager"] & { get_model(id: string): Promise<unknown> };
 }
 
 /**

@@ -58,7 +58,7 @@ interface Node {
   outputs: string[];
   attributes: string;
   flags: number;
-  group: number;
+  scope: number;
   body: number;
 }
 
@@ -70,7 +70,7 @@ interface Value {
   literal: string;
 }
 
-interface Group {
+interface Scope {
   parent: number;
   name: string;
   path: string;
@@ -102,13 +102,13 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
   const valueNames: string[] = [];
   const inputs: string[] = [];
   const outputs: string[] = [];
-  const groups: Group[] = [
+  const scopes: Scope[] = [
     { parent: -1, name: "", path: "", kind: SCOPE_KIND.ROOT, class: "", repeat: 1, differs: 0, node: -1 },
   ];
   const scopeByPath = new Map([["", 0]]);
   const folded: string[] = [];
   const yields: [value: string, output: string][] = [];
-  const owners: [group: number, node: string][] = [];
+  const owners: [scope: number, node: string][] = [];
 
   const value = (text: string, kind?: number): Value => {
     let found = values.get(text);
@@ -120,12 +120,12 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     if (kind !== undefined) found.kind = kind;
     return found;
   };
-  const group = (path: string): number => {
+  const scope = (path: string): number => {
     const known = scopeByPath.get(path);
     if (known !== undefined) return known;
     const cut = path.lastIndexOf("/");
-    const parent = group(cut < 0 ? "" : path.slice(0, cut));
-    groups.push({
+    const parent = scope(cut < 0 ? "" : path.slice(0, cut));
+    scopes.push({
       parent,
       name: path.slice(cut + 1),
       path,
@@ -135,8 +135,8 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
       differs: 0,
       node: -1,
     });
-    scopeByPath.set(path, groups.length - 1);
-    return groups.length - 1;
+    scopeByPath.set(path, scopes.length - 1);
+    return scopes.length - 1;
   };
   const typed = (words: string[], kind?: number): Value => {
     const found = value(words[1] as string, kind);
@@ -172,8 +172,8 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
       const found = nodes[nodeByName.get(subject) ?? -1];
       if (found !== undefined) found.flags |= NODE_FAULT;
     } else if (verb === "scope") {
-      const index = group(subject);
-      const found = groups[index] as Group;
+      const index = scope(subject);
+      const found = scopes[index] as Scope;
       for (const word of words.slice(2)) {
         const [key, text = ""] = word.split("=");
         if (key === "kind") found.kind = SCOPE_KIND[text as keyof typeof SCOPE_KIND];
@@ -202,15 +202,15 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
         outputs: made,
         attributes,
         flags: 0,
-        group: group(cut < 0 ? "" : path.slice(0, cut)),
+        scope: scope(cut < 0 ? "" : path.slice(0, cut)),
         body: -1,
       });
     }
   }
   for (const [index, owner] of owners) {
     const node = nodeByName.get(owner) ?? -1;
-    (groups[index] as Group).node = node;
-    const { kind } = groups[index] as Group;
+    (scopes[index] as Scope).node = node;
+    const { kind } = scopes[index] as Scope;
     if (kind === SCOPE_KIND.BODY || kind === SCOPE_KIND.FUNCTION) (nodes[node] as Node).body = index;
   }
   for (const each of folded) {
@@ -231,9 +231,9 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
   const ops = [...new Set(nodes.map((node) => node.op))];
   const opIndex = new Map(ops.map((op, index) => [op, index]));
   const all = [...values.values()];
-  const inside = new Uint32Array(groups.length);
+  const inside = new Uint32Array(scopes.length);
   for (const node of nodes) {
-    for (let at = node.group; at >= 0; at = (groups[at] as Group).parent) inside[at]++;
+    for (let at = node.scope; at >= 0; at = (scopes[at] as Scope).parent) inside[at]++;
   }
   const u1 = (items: readonly number[]): Uint8Array => Uint8Array.from(items);
   const u4 = (items: readonly number[]): Uint32Array => Uint32Array.from(items);
@@ -252,7 +252,7 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     ["op_defaults", u4(ops.map((op) => str(DEFAULTS[op] ?? "")))],
     ["node_op", u4(nodes.map((node) => opIndex.get(node.op) as number))],
     ["node_name", u4(nodes.map((node) => str(node.name)))],
-    ["node_scope", u4(nodes.map((node) => node.group))],
+    ["node_scope", u4(nodes.map((node) => node.scope))],
     ["node_flags", u1(nodes.map((node) => node.flags))],
     ["node_module", u4(nodes.map((node) => str(node.module)))],
     ["node_attributes", u4(nodes.map((node) => str(node.attributes)))],
@@ -271,18 +271,18 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     ["graph_outputs", i4(outputs.map(indexOf))],
     ["yield_value", i4(yields.map(([text]) => indexOf(text)))],
     ["yield_output", i4(yields.map(([, text]) => indexOf(text)))],
-    ["scope_parent", i4(groups.map((each) => each.parent))],
-    ["scope_name", u4(groups.map((each) => str(each.name)))],
-    ["scope_path", u4(groups.map((each) => str(each.path)))],
-    ["scope_class", u4(groups.map((each) => str(each.class)))],
-    ["scope_kind", u1(groups.map((each) => each.kind))],
-    ["scope_node", i4(groups.map((each) => each.node))],
+    ["scope_parent", i4(scopes.map((each) => each.parent))],
+    ["scope_name", u4(scopes.map((each) => str(each.name)))],
+    ["scope_path", u4(scopes.map((each) => str(each.path)))],
+    ["scope_class", u4(scopes.map((each) => str(each.class)))],
+    ["scope_kind", u1(scopes.map((each) => each.kind))],
+    ["scope_node", i4(scopes.map((each) => each.node))],
     ["scope_nodes", inside],
-    ["scope_params", new Float64Array(groups.length)],
-    ["scope_bytes", new Float64Array(groups.length)],
-    ["scope_repeat", u4(groups.map((each) => each.repeat))],
-    ["scope_differs", u4(groups.map((each) => each.differs))],
-    ["scope_difference", u4(groups.map(() => 0))],
+    ["scope_params", new Float64Array(scopes.length)],
+    ["scope_bytes", new Float64Array(scopes.length)],
+    ["scope_repeat", u4(scopes.map((each) => each.repeat))],
+    ["scope_differs", u4(scopes.map((each) => each.differs))],
+    ["scope_difference", u4(scopes.map(() => 0))],
   ]);
   const texts = [...strings.keys()].map((text) => text.replaceAll("\\n", "\n"));
   for (const [part, array] of stringTable(texts)) arrays.set(part, array);
@@ -338,7 +338,7 @@ export function packedOf(
 /** Returns the scope of a path in such columns. */
 export function scopeAt(columns: Columns, path: string): number {
   const found = columns.find(path);
-  if (found?.kind !== "scope") throw new Error(`no group '${path}'`);
+  if (found?.kind !== "scope") throw new Error(`no scope '${path}'`);
   return found.id;
 }
 

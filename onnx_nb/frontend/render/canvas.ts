@@ -298,14 +298,14 @@ function drawBoxes(ctx: Pen, picture: Picture, boxes: number[], k: number): void
   }
   drawPatches(ctx, picture, patches, k);
   drawCards(ctx, picture, cards, k);
-  drawTones(ctx, picture, cards, k);
+  drawStatuses(ctx, picture, cards, k);
   if (TEXT.title * k >= LEGIBLE) drawText(ctx, picture, cards, k);
   drawPills(ctx, picture, cards, k);
   drawBadges(ctx, picture, cards, k);
 }
 
 /** Draws a tint and a frame around differences. */
-function drawTones(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
+function drawStatuses(ctx: Pen, picture: Picture, boxes: number[], k: number): void {
   const { scene } = picture;
   const { kind, x, y, w, h } = scene.boxes;
   const outline = (box: number): void => ctx.roundRect(x[box], y[box], w[box], h[box], kind[box] === BOX.NODE ? 5 : 7);

@@ -34,7 +34,7 @@ const THEME: Theme = {
 };
 
 function pictureOf(columns: Columns, direction: Direction = "down"): Picture {
-  const state = initialState(Array.from({ length: columns.scopeCount }, (_, group) => group));
+  const state = initialState(Array.from({ length: columns.scopeCount }, (_, scope) => scope));
   const scene = buildScene(columns, state.open, measure, createCache(), { direction });
   const index = new HitIndex(scene, measure);
   return {
@@ -142,7 +142,7 @@ output y
     const listed = (count: number): { texts: string[]; width: number; ends: number[] } => {
       const labels = Array.from({ length: count }, (_, at) => `provider number ${at}`);
       const nodes = Float64Array.from({ length: 2 }, (_, at) => at);
-      const data = { label: "by", scale: "linear", reduce: "max", unmatched: 0, labels, nodes, groups: nodes };
+      const data = { label: "by", scale: "linear", reduce: "max", unmatched: 0, labels, nodes, scopes: nodes };
       const svg = parsed(toSvg({ ...pictureOf(PLAIN), overlay: new Overlay(data as OverlayData) }));
       const shown = [...svg.querySelectorAll("text")].filter((each) => /provider|others/.test(each.textContent ?? ""));
       const ends = shown.map((each) => Number(each.getAttribute("x")));
@@ -172,7 +172,7 @@ output y
 
   test("has the scale of the numbers that color it", () => {
     const nodes = Float64Array.of(1, 5, 25);
-    const data = { label: "error", scale: "linear", reduce: "max", unmatched: 0, nodes, groups: Float64Array.of(0, 0) };
+    const data = { label: "error", scale: "linear", reduce: "max", unmatched: 0, nodes, scopes: Float64Array.of(0, 0) };
     const overlay = new Overlay(data as OverlayData);
     const [plain, colored] = [pictureOf(PLAIN), { ...pictureOf(PLAIN), overlay }].map((each) => parsed(toSvg(each)));
     const texts = [...colored.querySelectorAll("text")].map((each) => each.textContent);

@@ -97,12 +97,12 @@ describe("labels", () => {
     const node = labels.of(BOX.NODE, 0);
     expect(node.label).toMatchObject({ title: "Conv", sub: "64×3×7×7", lines: [] });
     expect(node.label.full).toBe("Conv\nW 64×3×7×7\nstrides 2×2");
-    const group = labels.of(BOX.SCOPE, scopeAt(columns, "layers"));
-    expect(group.label).toMatchObject({ title: "layers", sub: "×2", lines: [] });
-    expect(group.label.full).toContain("Layer ×2");
+    const scope = labels.of(BOX.SCOPE, scopeAt(columns, "layers"));
+    expect(scope.label).toMatchObject({ title: "layers", sub: "×2", lines: [] });
+    expect(scope.label.full).toContain("Layer ×2");
     const pill = labels.of(BOX.INPUT, 0);
     expect(pill.label).toMatchObject({ title: "ids", sub: "", full: "ids batch×seq int64" });
-    for (const { label, w, h } of [node, group, pill]) {
+    for (const { label, w, h } of [node, scope, pill]) {
       expect(h).toBeLessThan(24);
       expect(w).toBeGreaterThan(widthOf(label, BOX.INPUT));
     }

@@ -10,7 +10,7 @@ function data(nodes: number[], more: Partial<OverlayData> = {}): OverlayData {
     reduce: "max",
     unmatched: 0,
     nodes: Float64Array.from(nodes),
-    groups: Float64Array.from([1e9, Math.max(...nodes.filter((x) => Number.isFinite(x)))]),
+    scopes: Float64Array.from([1e9, Math.max(...nodes.filter((x) => Number.isFinite(x)))]),
     ...more,
   };
 }
@@ -35,7 +35,7 @@ describe("Overlay", () => {
   });
 
   test("fits its scale to the drawn boxes", () => {
-    const overlay = new Overlay(data([1, 2, 3], { groups: Float64Array.from([6, 6]) }));
+    const overlay = new Overlay(data([1, 2, 3], { scopes: Float64Array.from([6, 6]) }));
     expect([overlay.min, overlay.max]).toEqual([1, 3]);
     const boxes = { count: 3, kind: Uint8Array.of(BOX.NODE, BOX.SCOPE, BOX.OPEN), id: Int32Array.of(1, 1, 0) } as Boxes;
     const drawn = overlay.withRange({ from: 0.5, to: 1 }).scaledTo(boxes);
@@ -45,7 +45,7 @@ describe("Overlay", () => {
 
   test("draws equal numbers, and no numbers at all", () => {
     expect(new Overlay(data([3, 3])).place(3)).toBe(0.5);
-    const nothing = new Overlay(data([Number.NaN], { groups: Float64Array.from([Number.NaN, Number.NaN]) }));
+    const nothing = new Overlay(data([Number.NaN], { scopes: Float64Array.from([Number.NaN, Number.NaN]) }));
     expect(nothing.leavesOut(Number.NaN)).toBe(true);
     expect(nothing.at(0.5)).toBe(0);
   });

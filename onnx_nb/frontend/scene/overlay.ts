@@ -52,7 +52,7 @@ export class Overlay {
   /** Returns the number of a box, NaN for none. */
   number(kind: number, id: number): number {
     if (kind === BOX.NODE) return this.data.nodes[id] ?? Number.NaN;
-    return kind === BOX.SCOPE || kind === BOX.OPEN ? (this.data.groups[id] ?? Number.NaN) : Number.NaN;
+    return kind === BOX.SCOPE || kind === BOX.OPEN ? (this.data.scopes[id] ?? Number.NaN) : Number.NaN;
   }
 
   /** Returns the position of a number on the scale, 0 … 1; NaN stays NaN. */

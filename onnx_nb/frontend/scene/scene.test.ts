@@ -223,7 +223,7 @@ function edgesBetween(scene: Scene): string[] {
     box < 0 ? "-" : box === scope ? "border" : scene.label(box).title;
   return Array.from({ length: edges.count }, (_, e) => {
     const scope = edges.scope[e];
-    return `${name(edges.fromBox[e], scope)} → ${name(edges.toBox[e], scope)}${edges.outerScope[e] ? " captured" : ""}${edges.stub[e] ? " stub" : ""}`;
+    return `${name(edges.fromBox[e], scope)} → ${name(edges.toBox[e], scope)}${edges.outerScope[e] ? " outer" : ""}${edges.stub[e] ? " stub" : ""}`;
   }).sort();
 }
 
@@ -342,13 +342,13 @@ output y
     expect(scene.boxes.kind[scene.boxOf("tensor", columns.graphInputs[0])]).toBe(BOX.INPUT);
   });
 
-  test("draws bodies in their node: captured tensors dashed, body inputs as pills, outputs at the border", () => {
+  test("draws bodies in their node: outer-scope tensors dashed, body inputs as pills, outputs at the border", () => {
     const lines = edgesBetween(sceneOf(CONTROL, "all"));
-    expect(lines).toContain("Relu → If captured");
-    expect(lines).toContain("border → then captured");
-    expect(lines).toContain("border → Neg captured");
+    expect(lines).toContain("Relu → If outer");
+    expect(lines).toContain("border → then outer");
+    expect(lines).toContain("border → Neg outer");
     expect(lines).toContain("carried → Mul");
-    expect(lines).toContain("border → Mul captured");
+    expect(lines).toContain("border → Mul outer");
     expect(lines).toContain("Mul → border");
     expect(lines).toContain("cond → If");
     expect(lines).toContain("If → Loop");

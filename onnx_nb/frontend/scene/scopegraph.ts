@@ -29,7 +29,7 @@ interface Shape {
   /** sinks of hyperedge e are ptr[e] … ptr[e+1] − 1: items that read it, once each, or BORDER if it is read outside */
   readonly ptr: Uint32Array;
   readonly sink: Int32Array;
-  /** 1: every reader in that item is a body that captures the tensor from outside the body */
+  /** 1: every reader in that item is a body that reads the tensor from outside the body */
   readonly outerScope: Uint8Array;
   /** place of the hyperedge among the outputs of its source, and of a sink among the inputs of its item */
   readonly outSlot: Int32Array;
@@ -187,14 +187,14 @@ class ScopeGraphs {
       outerScope.push([]);
       return value.length - 1;
     };
-    const connect = (edge: number, item: number, captures: number): void => {
+    const connect = (edge: number, item: number, isOuter: number): void => {
       const key = edge * ITEMS + item;
       const at = placeOf.get(key);
-      if (at !== undefined) outerScope[edge][at] &= captures;
+      if (at !== undefined) outerScope[edge][at] &= isOuter;
       else {
         placeOf.set(key, sinks[edge].length);
         sinks[edge].push(item);
-        outerScope[edge].push(captures);
+        outerScope[edge].push(isOuter);
       }
     };
     const root = scope === 0;
@@ -233,7 +233,7 @@ class ScopeGraphs {
         const from = isConnected ? 0 : sourceOf(tensor);
         if (from === INSIDE) continue;
         const edge = isConnected ? this.#edge[tensor] : edgeOf(tensor, from);
-        connect(edge, item, branch >= 0 && this.#captures(branch, tensor) ? 1 : 0);
+        connect(edge, item, branch >= 0 && this.#isOuter(branch, tensor) ? 1 : 0);
       }
       for (let k = columns.outPtr[node]; k < columns.outPtr[node + 1]; k++) {
         const tensor = columns.outValue[k];
@@ -330,7 +330,7 @@ class ScopeGraphs {
   }
 
   /** Returns whether the tensor is an outer-scope value of a reader in `branch`. */
-  #captures(branch: number, tensor: number): boolean {
+  #isOuter(branch: number, tensor: number): boolean {
     const columns = this.#columns;
     const producer = columns.producer[tensor];
     if (producer >= 0) return this.#branch[columns.nodeScope[producer]] !== branch;

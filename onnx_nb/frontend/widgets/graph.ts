@@ -11,7 +11,7 @@ import { sameTarget } from "../scene/state.ts";
 import { announceChoice, markDrawn, type Page, roomBelow, rootIn, sharing } from "./mount.ts";
 
 /** The trait `_overlay`. */
-type OverlayMessage = Readonly<Record<string, unknown>> & { readonly nodes: DataView; readonly groups: DataView };
+type OverlayMessage = Readonly<Record<string, unknown>> & { readonly nodes: DataView; readonly scopes: DataView };
 
 /** Columns on this page by their digest: shown in views, and still being loaded. */
 const columnsOnPage = new Map<string, WeakRef<Columns>>();
@@ -46,7 +46,7 @@ export const graphWidget = sharing(
         return target === null ? [] : [{ ...target, name: reference.name }];
       });
     const overlay = (numbers: OverlayMessage | null): OverlayData | null =>
-      numbers && overlayOf({ value: numbers, buffers: [numbers.nodes, numbers.groups] });
+      numbers && overlayOf({ value: numbers, buffers: [numbers.nodes, numbers.scopes] });
 
     const host: GraphHost = Object.assign(graphHost(channel), {
       changed(patch: Patch): void {

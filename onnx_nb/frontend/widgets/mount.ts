@@ -1,44 +1,13 @@
 /** The root element of a widget in a cell or on a page: its theme, its errors, its removal. */
 
+import { hearKernel } from "../hosts/comm.ts";
+import { outputWith } from "../hosts/output.ts";
 import type { Channel } from "../protocol/channel.ts";
 import { failureText } from "../protocol/host.ts";
-import { type CommModel, loadPart, type Parts, type WidgetModel } from "../protocol/model.ts";
+import { loadPart, type Parts, type WidgetModel } from "../protocol/model.ts";
 import { watchTheme } from "../render/theme.ts";
 import { el, onAbort } from "../ui/dom.ts";
 import { stillOf } from "../ui/still.ts";
-
-const connectedModels = new WeakSet<CommModel>();
-
-/**
- * Connects a widget to its kernel even if the page was too busy to start it. anywidget gives a module 2 s; if it starts
- * later (a large notebook, a slow machine), anywidget shows the view, but never passes on anything from the kernel.
- *
- * @returns false if it has no kernel: its notebook was opened, and the cell not run since
- */
-export async function hearKernel(model: WidgetModel): Promise<boolean> {
-  const raw = await model.widget_manager?.get_model(String(model.get("_own")));
-  if (raw === undefined || !("_handle_comm_msg" in raw)) return true; // a host with models of its own, as marimo
-  if (raw.comm === undefined || connectedModels.has(raw)) return raw.comm !== undefined;
-  connectedModels.add(raw);
-  try {
-    await raw._handle_comm_msg({ content: { data: {} }, buffers: [] }); // an empty message, which waits like all others
-  } catch {
-    let waits: CommModel = raw;
-    while (!Object.hasOwn(waits, "_handle_comm_msg")) waits = Object.getPrototypeOf(waits);
-    const ipywidgets: CommModel = Object.getPrototypeOf(waits);
-    raw.comm.on_msg((message) => ipywidgets._handle_comm_msg.call(raw, message));
-    raw.comm.send({ method: "request_state" }); // changes until now were lost
-  }
-  return true;
-}
-
-/** Sends what ipywidgets holds back: it waits for the reply to a message that was lost with the connection. */
-export async function release(model: WidgetModel): Promise<void> {
-  const raw = await model.widget_manager?.get_model(String(model.get("_own")));
-  if (!raw?._pending_msgs) return;
-  raw._pending_msgs = 1;
-  raw._handle_status?.({ content: { execution_state: "idle" } });
-}
 
 export interface Mount {
   readonly model: WidgetModel;
@@ -104,9 +73,7 @@ export function style(parent: HTMLElement, css: string): void {
 /** Hides the picture that replaces a widget, and the output around it, while the widget is on this page. */
 function hidePicture(parent: HTMLElement, id: string): void {
   const picture = `:is(.onnx-nb-picture-${id}, img[src^="data:image/gif"][src$="${id}"])`; // drawn, and still empty
-  // the output itself, not one around it: an ipywidgets.Output holds outputs, among them this widget
-  const outputArea = `.jp-OutputArea-child:has(> .jp-OutputArea-output > ${picture})`;
-  style(parent, `${picture}, ${outputArea} { display: none !important; }`);
+  style(parent, `${picture}, ${outputWith(picture)} { display: none !important; }`);
 }
 
 /** Milliseconds without a change until a view is at rest. */

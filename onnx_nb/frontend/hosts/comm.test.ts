@@ -1,10 +1,9 @@
 import { describe, expect, it, vi } from "vitest";
-import type { CommModel, WidgetModel } from "../protocol/model.ts";
-import { hearKernel, release } from "./mount.ts";
+import { type CommModel, hearKernel, type ModelReference, release } from "./comm.ts";
 
 /** Returns a model of anywidget and ipywidgets, which passes nothing on before `ready` and nothing if that fails. */
 function late(ready: Promise<void>): {
-  model: WidgetModel;
+  model: ModelReference;
   taken: unknown[];
   sent: unknown[];
   say: (message: unknown) => unknown;
@@ -32,7 +31,7 @@ function late(ready: Promise<void>): {
   const raw: CommModel = Object.assign(new FromAnywidget(), { comm });
   say = raw._handle_comm_msg.bind(raw);
   const manager = { get_model: vi.fn((id: string) => (id === "mine" ? Promise.resolve(raw) : Promise.reject())) };
-  const model = { get: () => "mine", widget_manager: manager } as unknown as WidgetModel;
+  const model = { get: () => "mine", widget_manager: manager } as unknown as ModelReference;
   return { model, taken, sent, say: (message) => say(message) };
 }
 
@@ -57,9 +56,9 @@ describe("hearKernel", () => {
   });
 
   it("does nothing without ipywidgets", async () => {
-    await hearKernel({ get: () => "" } as unknown as WidgetModel);
+    await hearKernel({ get: () => "" } as unknown as ModelReference);
     const model = { get: () => "", widget_manager: { get_model: async () => ({ get: () => "" }) } };
-    expect(await hearKernel(model as unknown as WidgetModel)).toBe(true); // as marimo's, which has no comm
+    expect(await hearKernel(model as unknown as ModelReference)).toBe(true); // as marimo's, which has no comm
   });
 });
 
@@ -68,12 +67,12 @@ describe("release", () => {
     const status = vi.fn();
     const raw = { _pending_msgs: 2, _handle_status: status };
     const model = { get: () => "mine", widget_manager: { get_model: () => Promise.resolve(raw) } };
-    await release(model as unknown as WidgetModel);
+    await release(model as unknown as ModelReference);
     expect(raw._pending_msgs).toBe(1); // the idle kernel takes it away
     expect(status).toHaveBeenCalledExactlyOnceWith({ content: { execution_state: "idle" } });
     raw._pending_msgs = 0;
-    await release(model as unknown as WidgetModel);
-    await release({ get: () => "" } as unknown as WidgetModel);
+    await release(model as unknown as ModelReference);
+    await release({ get: () => "" } as unknown as ModelReference);
     expect(status).toHaveBeenCalledOnce();
   });
 });
