@@ -243,7 +243,9 @@ class PackedWidget(OnnxWidget):
 
     def _on_picture(self, call: Call) -> Reply:
         """Fill the picture's output with the SVG that the browser drew, as an image, where scripts do not run."""
-        svg = call.text("svg")
+        from onnx_nb.widgets.protocol import PictureRequest
+
+        svg = call.request(PictureRequest).svg
         if not svg.startswith("<svg ") or len(svg) > PICTURE_LIMIT:
             raise OnnxNbError("the picture is not an SVG, or too large for a notebook.")
         if self._displayed:
@@ -265,7 +267,9 @@ class PackedWidget(OnnxWidget):
         return self._packed[name]
 
     def _on_columns(self, call: Call) -> Reply:
-        return Reply(buffers=[self._part(call.text("part"))])
+        from onnx_nb.widgets.protocol import PartRequest
+
+        return Reply(buffers=[self._part(call.request(PartRequest).part)])
 
 
 def in_state(parts: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -18,9 +18,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted, shortened
@@ -28,7 +28,11 @@ from onnx_nb.analysis.formatting import quoted, shortened
 if TYPE_CHECKING:
     from ipywidgets import Widget
 
+    from onnx_nb.widgets.protocol import Request
+
+
 logger = logging.getLogger(__name__)
+AnyRequest = TypeVar("AnyRequest", bound="Request")
 
 PROGRESS_INTERVAL = 0.1
 """Seconds between progress messages; the notebook server drops messages, even replies, of a faster sender."""
@@ -40,7 +44,7 @@ class Cancelled(Exception):  # noqa: N818 - a reply, not an error
 
 @dataclass(frozen=True)
 class Reply:
-    """The value of a reply: JSON, and buffers that are sent unchanged."""
+    """The value of a reply, a class of `protocol` or JSON, and buffers that are sent unchanged."""
 
     value: Any = None
     buffers: list[bytes] = field(default_factory=list)
@@ -74,60 +78,56 @@ class Call:
 
     def reply(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
         """Send a message about this request. Surrogates, as in names of files that are not UTF-8, become ``?``."""
-        text = json.dumps({"id": self.id, **content}, ensure_ascii=False, default=lambda number: number.item())
+        text = json.dumps({"id": self.id, **content}, ensure_ascii=False, default=_plain)
         self.send(json.loads(text.encode("utf-8", "replace")), buffers or [])
 
-    def text(self, name: str, default: str | None = None) -> str:
-        """Return an argument that is a text."""
-        return str(self._argument(name, default, _is_text, "a text"))
-
-    def number(self, name: str, default: int | None = None) -> int:
-        """Return an argument that is a whole number, 0 or more."""
-        return int(self._argument(name, default, _is_number, "a whole number, 0 or more"))
-
-    def flag(self, name: str) -> bool:
-        """Return an argument that is true or false; false if omitted."""
-        return bool(self._argument(name, False, lambda value: isinstance(value, bool), "true or false"))  # noqa: FBT003
-
-    def texts(self, name: str) -> list[str]:
-        """Return an argument that is a list of texts; empty if omitted."""
-        return list(self._argument(name, (), lambda value: _is_list(value, _is_text), "a list of texts"))
-
-    def numbers(self, name: str) -> list[int]:
-        """Return an argument that is a list of whole numbers; empty if omitted."""
-        words = "a list of whole numbers, 0 or more"
-        return list(self._argument(name, (), lambda value: _is_list(value, _is_number), words))
-
-    def mapping(self, name: str) -> dict[str, Any]:
-        """Return an argument that is an object; empty if omitted."""
-        return dict(self._argument(name, {}, lambda value: isinstance(value, dict), "an object"))
-
-    def _argument(self, name: str, default: Any, valid: Callable[[Any], bool], words: str) -> Any:
-        value = self.args.get(name)
-        if value is None and default is not None:
-            return default
-        if not valid(value):
-            message = (
-                f"{quoted(name)} of the request {quoted(self.verb)} is {words}, not {shortened(repr(value), 100)}."
-            )
-            raise OnnxNbError(message, advice=RELOAD)
-        return value
+    def request(self, kind: type[AnyRequest]) -> AnyRequest:
+        """Return the arguments as a class of `protocol`; raise `OnnxNbError` for what is missing or wrong."""
+        values = {}
+        for entry in fields(kind):
+            value = self.args.get(entry.name)
+            if value is None and (entry.default is not MISSING or entry.default_factory is not MISSING):
+                continue
+            words, fits = _KINDS[str(entry.type)]
+            if not fits(value):
+                message = f"{quoted(entry.name)} of the request {quoted(self.verb)} is {words}, not "
+                raise OnnxNbError(f"{message}{shortened(repr(value), 100)}.", advice=RELOAD)
+            values[entry.name] = value
+        return kind(**values)
 
 
 RELOAD: Final = "Restart the kernel and reload the page, so that both have the same version of onnx_nb."
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a whole number, 0 or more, up to the largest that the browser writes exactly."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
 
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _is_number(value: Any) -> bool:
-    # up to the largest number that the browser writes exactly
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
+def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(fits, value))
 
 
-def _is_list(value: Any, valid: Callable[[Any], bool]) -> bool:
-    return isinstance(value, list) and all(map(valid, value))
+_NUMBER: Final = ("a whole number, 0 or more", is_number)
+_KINDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
+    "str": ("a text", _is_text),
+    "int": _NUMBER,
+    "int | None": _NUMBER,
+    "bool": ("true or false", lambda value: isinstance(value, bool)),
+    "list[str]": ("a list of texts", _list_of(_is_text)),
+    "list[int]": ("a list of whole numbers, 0 or more", _list_of(is_number)),
+    "dict[str, Any]": ("an object", lambda value: isinstance(value, dict)),
+}
+"""Annotation of an argument → its kind in words, and whether a value is one."""
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON holds of a reply's class or of a number of numpy."""
+    return vars(value) if is_dataclass(value) else value.item()
 
 
 Verb = Callable[[Call], Reply]
@@ -214,7 +214,7 @@ class Channel:
     def _reply(self, call: Call) -> tuple[dict[str, Any], list[bytes]]:
         try:
             call.check()
-            if not _is_number(call.id) or not isinstance(call.args, dict):
+            if not is_number(call.id) or not isinstance(call.args, dict):
                 message = f"the request {quoted(call.verb)} needs a whole number as its id and an object as its args."
                 raise OnnxNbError(message, advice=RELOAD)  # noqa: TRY301
             if call.verb not in self._verbs:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.view.overlays import Overlay
+    from onnx_nb.widgets.protocol import SideRequest
 
 SIDES: Final = ("reference", "candidate")
 """Names of the two graphs of a pair, and of their parts."""
@@ -65,25 +66,35 @@ class GraphWidget(PackedWidget):
         """
         return self._written(path, statistics=statistics, limit=limit, progress=progress)
 
-    def _model(self, call: Call) -> Model:
+    def _model(self, side: SideRequest) -> Model:
         """Return the model that a request is about."""
         raise NotImplementedError
 
     def _on_inspect(self, call: Call) -> Reply:
         from onnx_nb.analysis.view.inspection import inspect
+        from onnx_nb.widgets.protocol import InspectReply, TargetRequest
 
-        return Reply(inspect(self._model(call), *_target(call)).to_json())
+        target = call.request(TargetRequest)
+        return Reply(InspectReply(**vars(inspect(self._model(target), target.kind, target.id))))
 
     def _on_figures(self, call: Call) -> Reply:
         from onnx_nb.analysis.view.inspection import figures
         from onnx_nb.analysis.view.overlays import overlay
+        from onnx_nb.widgets.protocol import TargetRequest
 
-        times = None if self.captured is None else overlay(self._model(call), self.captured, label="seconds")
-        return Reply(figures(self._model(call), *_target(call), times))
+        target = call.request(TargetRequest)
+        model = self._model(target)
+        times = None if self.captured is None else overlay(model, self.captured, label="seconds")
+        return Reply(figures(model, target.kind, target.id, times))
 
     def _on_overlay(self, call: Call) -> Reply:
-        layer = named_overlay(self._model(call), call.text("name"), self.captured)
-        return Reply(layer.to_json(), [column.astype("<f8").tobytes() for column in (layer.nodes, layer.scopes)])
+        from onnx_nb.widgets.protocol import OverlayReply, OverlayRequest
+
+        request = call.request(OverlayRequest)
+        layer = named_overlay(self._model(request), request.name, self.captured)
+        return Reply(
+            OverlayReply(**layer.to_json()), [column.astype("<f8").tobytes() for column in (layer.nodes, layer.scopes)]
+        )
 
 
 class PairWidget(GraphWidget):
@@ -117,7 +128,3 @@ def named_overlay(model: Model, name: str, capture: Capture | None = None) -> Ov
         return overlay(model, capture, label=name)
     advice = "Press Capture first." if name in (*COSTS, *STATISTICS) else f"There are {', '.join(OWN)}."
     raise OnnxNbError(f"there are no numbers called {quoted(name)}.", advice=advice)
-
-
-def _target(call: Call) -> tuple[str, int]:
-    return call.text("kind"), call.number("id")

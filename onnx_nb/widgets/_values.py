@@ -58,49 +58,54 @@ class Values:
 
     def capture(self, call: Call) -> Reply:
         """Capture one value and keep its array, or the statistics of all; reply with a sentence."""
+        from onnx_nb.widgets.protocol import CaptureRequest, MessageReply
+
         captures = self.known
-        if call.args.get("value") is not None:
-            value = call.number("value")
+        value = call.request(CaptureRequest).value
+        if value is not None:
             self._capture_one(captures, value, call)
-            return Reply({"message": f"Captured {quoted(self._name(value))}"})
+            return Reply(MessageReply(f"Captured {quoted(self._name(value))}"))
         values = captures.whole = self._run(captures, call)
         runs = f"{count_text(values.feeds, 'run')} on {'random inputs' if captures.feeds is None else 'your feeds'}"
         ending = f", stopped at {quoted(values.stopped.name)}" if values.stopped else ""
         text = f"Captured {count_text(len(values), 'value')} in {runs}{ending}. Click a tensor, or choose a color"
-        return Reply({"message": text})
+        return Reply(MessageReply(text))
 
     def statistics(self, call: Call) -> Reply:
         """Reply with the statistics of a value; ``None`` if it has not been captured."""
         from onnx_nb.analysis.view.result_columns import NUMBERS
+        from onnx_nb.widgets.protocol import StatisticsReply, ValueRequest
 
-        value, captures = call.number("value"), self.known
+        value, captures = call.request(ValueRequest).value, self.known
         record = self._statistics(captures, value, call)
         if record is None:
             return Reply(None)
-        numbers = {
+        numbers: dict[str, Any] = {
             name: number if isinstance(number := getattr(record, name), int) or np.isfinite(number) else str(number)
             for name in NUMBERS
         }
         counts = np.asarray(record.histogram.counts, int).tolist()
         edges = np.asarray(record.histogram.edges, float).tolist() if counts else []
-        return Reply({**numbers, "counts": counts, "edges": edges, "source": self._source(captures, value)})
+        return Reply(StatisticsReply(**numbers, counts=counts, edges=edges, source=self._source(captures, value)))
 
     def page(self, call: Call) -> Reply:
         """Reply with some cells of a value and a picture around them; capture the value if necessary."""
         from onnx_nb.analysis.view.array_preview import looks, page, picture
+        from onnx_nb.widgets.protocol import CellsReply, CellsRequest, PictureReply
 
-        index, row, column = call.numbers("index"), call.number("row", 0), call.number("column", 0)
-        look = cast("Look", call.text("look", "slice"))
-        array = self._array(call.number("value"), call)
-        shown_page = page(array, index=index, row=row, column=column)
-        image = picture(array, index=index, look=look)
-        drawing = {} if image is None else {"picture": image.to_json()}
-        about = {**shown_page.to_json(), "looks": looks(array.shape), **drawing}
+        request = call.request(CellsRequest)
+        array = self._array(request.value, call)
+        shown_page = page(array, index=request.index, row=request.row, column=request.column)
+        image = picture(array, index=request.index, look=cast("Look", request.look))
+        drawing = None if image is None else PictureReply(**image.to_json())
+        about = CellsReply(**shown_page.to_json(), looks=looks(array.shape), picture=drawing)
         return Reply(about, [] if image is None else [image.pixels.tobytes()])
 
     def npy(self, call: Call) -> Reply:
         """Reply with a value as the content of a .npy file."""
-        value = call.number("value")
+        from onnx_nb.widgets.protocol import NpyReply, ValueRequest
+
+        value = call.request(ValueRequest).value
         array = self._array(value, call)
         name = self._name(value)
         if array.nbytes > DOWNLOAD:
@@ -111,7 +116,7 @@ class Values:
         # types of ml_dtypes have no .npy code: their bytes are written, as numpy's tools do
         plain = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
         np.save(file, plain, allow_pickle=plain.dtype.kind == "O")
-        return Reply({"name": name}, [file.getvalue()])
+        return Reply(NpyReply(name), [file.getvalue()])
 
     def _run(self, captures: Captured, call: Call, **options: Any) -> Capture:
         """Capture; raise if other feeds have been set in the meantime, as this capture is no longer accessible."""

@@ -140,11 +140,13 @@ class ComparisonPanel(LinkedWidget):
         return {name: verb for name, verb in super()._verbs().items() if name not in off}
 
     def _on_detail(self, call: Call) -> Reply:
-        inside = call.text("inside", "")
+        from onnx_nb.widgets.protocol import DetailRequest
+
+        request = call.request(DetailRequest)
+        inside, row = request.inside, request.row
         comparison = self._inside.get(inside) if inside else self.comparison
         if comparison is None:
             raise OnnxNbError(f"{quoted(inside)} was not drilled into.", advice="Press Drill down again.")
-        row = call.number("row")
         if row >= len(comparison.points):
             raise OnnxNbError(f"there is no point {row}: the comparison has {len(comparison.points)}.")
         return Reply(buffers=[detail_columns(comparison.points[row]).to_bytes()])
@@ -153,12 +155,17 @@ class ComparisonPanel(LinkedWidget):
         return Reply(buffers=[self._page(progress=call.progress)])
 
     def _on_reproduce(self, call: Call) -> Reply:
-        part = self.reproduction = self._torch.reproduce(call.text("name"), progress=call.progress)
+        from onnx_nb.widgets.protocol import MessageReply, NameRequest
+
+        name = call.request(NameRequest).name
+        part = self.reproduction = self._torch.reproduce(name, progress=call.progress)
         message = f"{part!r} is in panel.reproduction; .save(folder) writes a folder that shows the error."
-        return Reply({"message": message})
+        return Reply(MessageReply(message))
 
     def _on_drill(self, call: Call) -> Reply:
-        name = call.text("name")
+        from onnx_nb.widgets.protocol import NameRequest
+
+        name = call.request(NameRequest).name
         inner = self._torch.drill(name, progress=call.progress)
         table = comparison_columns(inner, details=DETAILS_IN_STATE).to_bytes()
         self._inside[name] = self.drilled = inner
@@ -188,30 +195,38 @@ class ComparisonPanel(LinkedWidget):
         return curve
 
     def _on_float(self, call: Call) -> Reply:
-        name, count = call.text("name"), call.number("count")
-        steps = [] if self.curve is None else [step.name for step in self.curve.steps[1 : count + 1]]
-        return self._changed(self._what_if.curve([*steps, name], progress=call.progress), -2)
+        from onnx_nb.widgets.protocol import FloatRequest
+
+        request = call.request(FloatRequest)
+        steps = [] if self.curve is None else [step.name for step in self.curve.steps[1 : request.count + 1]]
+        return self._changed(self._what_if.curve([*steps, request.name], progress=call.progress), -2)
 
     def _on_worst(self, call: Call) -> Reply:
         return self._changed(self._what_if.curve(progress=call.progress))
 
     def _on_suggest(self, call: Call) -> Reply:
-        nodes = self._what_if.suggestion(call.text("target"), call.progress)
+        from onnx_nb.widgets.protocol import TargetQualityRequest
+
+        nodes = self._what_if.suggestion(call.request(TargetQualityRequest).target, call.progress)
         return self._changed(self._what_if.curve(nodes, progress=call.progress))
 
     def _on_undo(self, _call: Call) -> Reply:
+        from onnx_nb.widgets.protocol import MessageReply
+
         with self._lock:
             self.curve = self._curves.pop() if self._curves else None
             self._steps = curve_steps(self.curve)
-        return Reply({"message": ""})
+        return Reply(MessageReply(""))
 
     def _changed(self, curve: ExclusionCurve, before: int = 0) -> Reply:
         """Show a curve, and say what it gains over one of its steps."""
+        from onnx_nb.widgets.protocol import MessageReply
+
         with self._lock:
             self._to(curve)
         steps, many = curve.steps, count_text(len(curve.nodes()), "node")
         now, then = (decibels_text(steps[at].sqnr) for at in (-1, max(before, -len(steps))))
-        return Reply({"message": f"With {many} in float the outputs have {now} instead of {then}."})
+        return Reply(MessageReply(f"With {many} in float the outputs have {now} instead of {then}."))
 
     def _point_of(self, name: str) -> str:
         """Return the point of a tensor, or the one whose region quantizes it; empty if there is none."""

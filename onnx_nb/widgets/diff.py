@@ -16,7 +16,7 @@ from onnx_nb.drawing.html import Content
 from onnx_nb.widgets._graphs import SIDES, PairWidget
 
 if TYPE_CHECKING:
-    from onnx_nb.widgets._channel import Call
+    from onnx_nb.widgets.protocol import SideRequest
 
 
 class DiffPanel(PairWidget):
@@ -84,13 +84,12 @@ class DiffPanel(PairWidget):
     def _sources(self) -> tuple[Model, ...]:
         return self.reference, self.candidate
 
-    def _model(self, call: Call) -> Model:
-        side = call.text("part")
-        if side not in SIDES:
+    def _model(self, side: SideRequest) -> Model:
+        if side.part not in SIDES:
             raise OnnxNbError(
-                f"a pair of graphs has no part called {quoted(side)}.", advice=f"It has {', '.join(SIDES)}."
+                f"a pair of graphs has no part called {quoted(side.part)}.", advice=f"It has {', '.join(SIDES)}."
             )
-        return self.reference if side == "reference" else self.candidate
+        return self.reference if side.part == "reference" else self.candidate
 
 
 def _distinct_names(left: Model, right: Model) -> list[str]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.view.overlays import Aggregate, Overlay, Scale, Source
     from onnx_nb.drawing.graphviz import Direction, Theme
     from onnx_nb.drawing.html import Content
+    from onnx_nb.widgets.protocol import SideRequest
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 
@@ -286,7 +287,7 @@ class ModelGraph(GraphWidget):
     def _sources(self) -> tuple[Model, ...]:
         return (self.model,)
 
-    def _model(self, _call: Call) -> Model:
+    def _model(self, _side: SideRequest) -> Model:
         return self.model
 
     def _verbs(self) -> dict[str, Verb]:
@@ -295,32 +296,35 @@ class ModelGraph(GraphWidget):
     def _on_select(self, call: Call) -> Reply:
         from onnx_nb.analysis.graph.graph import Graph
         from onnx_nb.analysis.view.inspection import select
+        from onnx_nb.widgets.protocol import SelectReply, SelectRequest
 
-        selection = select(self.model, call.numbers("nodes"), call.numbers("scopes"))
+        request = call.request(SelectRequest)
+        selection = select(self.model, request.nodes, request.scopes)
         graph = Graph.of(self.model)
         ends = {key: _values(graph, getattr(selection, key)) for key in ("inputs", "outputs")}
-        return Reply({"rows": selection.rows, **ends, "obstacle": selection.obstacle})
+        return Reply(SelectReply(selection.rows, **ends, obstacle=selection.obstacle))
 
     def _on_plan(self, call: Call) -> Reply:
         from onnx_nb.analysis.graph.graph import Graph
         from onnx_nb.analysis.submodel.extraction import plan_extraction
+        from onnx_nb.widgets.protocol import BoundaryRequest, MissingEntry, PlanReply
 
-        plan = plan_extraction(self.model, call.texts("inputs"), call.texts("outputs"))
+        request = call.request(BoundaryRequest)
+        plan = plan_extraction(self.model, request.inputs, request.outputs)
         graph = Graph.of(self.model)
-        value = {
-            "missing": [{"value": graph.value(m.name), "name": m.name, "message": m.message} for m in plan.missing],
-            **{key: _values(graph, getattr(plan, key)) for key in ("redundant", "suggestion", "alternative")},
-            "nbytes": plan.nbytes,
-            "message": plan.message,
-        }
+        missing = [MissingEntry(graph.value(entry.name), entry.name, entry.message) for entry in plan.missing]
+        tensors = {key: _values(graph, getattr(plan, key)) for key in ("redundant", "suggestion", "alternative")}
+        value = PlanReply(missing, **tensors, nbytes=plan.nbytes, message=plan.message)
         return Reply(value, [plan.nodes.astype("<i4").tobytes()])
 
     def _on_extract(self, call: Call) -> Reply:
         from onnx_nb.analysis.submodel.extraction import extract
         from onnx_nb.analysis.view.graph_columns import columns
+        from onnx_nb.widgets.protocol import BoundaryRequest, ExtractReply
 
+        request = call.request(BoundaryRequest)
         with self._lock:
-            submodel = extract(self.model, call.texts("inputs"), call.texts("outputs"))
+            submodel = extract(self.model, request.inputs, request.outputs)
             table = columns(submodel).to_bytes()
             call.check()  # cancelled while a cell ran
             self.submodel = submodel
@@ -329,7 +333,7 @@ class ModelGraph(GraphWidget):
         text = f"Extracted {count_text(len(submodel.proto.graph.node), 'node')}{size}"
         name = self._submodel_name()
         where = f": {name}" if name else ". Copy Python copies the call, to run it in a cell."
-        return Reply({"message": f"{text}{where}", "name": name}, [table])
+        return Reply(ExtractReply(f"{text}{where}", name), [table])
 
     def _submodel_name(self) -> str:
         """Return what a cell calls the submodel; empty where no variable holds the graph."""
@@ -348,7 +352,9 @@ class ModelGraph(GraphWidget):
         return Reply()
 
     def _on_page(self, call: Call) -> Reply:
-        return Reply(buffers=[self._page(statistics=call.flag("statistics"), progress=call.progress)])
+        from onnx_nb.widgets.protocol import PageRequest
+
+        return Reply(buffers=[self._page(statistics=call.request(PageRequest).statistics, progress=call.progress)])
 
 
 def _values(graph: Graph, names: Iterable[str]) -> list[int]:

@@ -21,8 +21,8 @@ from onnx_nb.widgets._graphs import SIDES, GraphWidget
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.profile.result import Profile
-    from onnx_nb.widgets._channel import Call
     from onnx_nb.widgets.graph import ModelGraph
+    from onnx_nb.widgets.protocol import SideRequest
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 
@@ -115,8 +115,8 @@ class ProfilePanel(LinkedWidget, GraphWidget):
             raise OnnxNbError(f"this profile has no graph {quoted(side)}.", advice="Profile the model again.")
         return self.profile.optimized
 
-    def _model(self, call: Call) -> Model:
-        return self._side(call.text("part"))
+    def _model(self, side: SideRequest) -> Model:
+        return self._side(side.part)
 
     def _sources(self) -> tuple[Model, ...]:
         return (self.profile.model,)

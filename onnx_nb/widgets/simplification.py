@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.simplify.simplify import Simplification
     from onnx_nb.analysis.view.columns import Columns
+    from onnx_nb.widgets.protocol import SideRequest
 
 PARTS: Final = (*SIDES, "differences")
 """Names of the parts for the whole simplification. Those of a step end in its number, such as ``"reference-1"``."""
@@ -199,22 +200,27 @@ class SimplificationPanel(PairWidget):
     def _sources(self) -> tuple[Model, ...]:
         return self._models(0)
 
-    def _model(self, call: Call) -> Model:
-        return self._models(call.number("step", 0))[call.text("part") == "candidate"]
+    def _model(self, side: SideRequest) -> Model:
+        return self._models(side.step)[side.part == "candidate"]
 
     def _on_again(self, call: Call) -> Reply:
-        result = self._again(call.texts("skipped"), call.progress)
-        return Reply({"message": repr(result)})
+        from onnx_nb.widgets.protocol import MessageReply, SkipRequest
+
+        result = self._again(call.request(SkipRequest).skipped, call.progress)
+        return Reply(MessageReply(repr(result)))
 
     def _on_save(self, call: Call) -> Reply:
-        path, replace = call.text("path").strip(), call.flag("replace")
+        from onnx_nb.widgets.protocol import SaveReply, SaveRequest
+
+        request = call.request(SaveRequest)
+        path = request.path.strip()
         if not path:
             raise OnnxNbError("no path was given.", advice="Enter the file to write.")
         target = _target(path)
-        if not replace and os.path.lexists(target):
-            return Reply({"path": str(target), "exists": True})
+        if not request.replace and os.path.lexists(target):
+            return Reply(SaveReply(str(target), exists=True))
         file = self.simplification.model.save(target)
-        return Reply({"path": str(file), "exists": False, "size": bytes_text(file.stat().st_size)})
+        return Reply(SaveReply(str(file), exists=False, size=bytes_text(file.stat().st_size)))
 
 
 def _target(path: str | os.PathLike[str]) -> Path:

@@ -84,8 +84,10 @@ class ModelSummary(PackedWidget):
         return super()._content(**options)._replace(about=self.summary.without_folder().to_json())
 
     def _on_costs(self, call: Call) -> Reply:
+        from onnx_nb.widgets.protocol import ShapesRequest
+
         with self._lock:
-            self.shapes = call.mapping("shapes")
+            self.shapes = call.request(ShapesRequest).shapes
             self._count(self.shapes)  # for a large model, the costs have not been counted yet
             self._summary = self.summary.to_json()
         return Reply()

@@ -1,6 +1,6 @@
 /** Statistics of a tensor as text, and its histogram as bars. */
 
-import type { StatisticsReply } from "../protocol/host.ts";
+import type { StatisticsReply } from "../protocol/wire.ts";
 import { countOf, formatNumber, integer } from "../scene/formatting.ts";
 import { el, facts, svg } from "../ui/dom.ts";
 

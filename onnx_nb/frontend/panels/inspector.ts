@@ -2,7 +2,8 @@
 
 import { statistics } from "../charts/histogram.ts";
 import { attributePairs, type Columns, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
-import type { InspectReply, Origin, PageData } from "../protocol/host.ts";
+import type { PageData } from "../protocol/host.ts";
+import type { InspectReply, Origin } from "../protocol/wire.ts";
 import { categoryVariable } from "../render/theme.ts";
 import { bytes, countOf, formatCompact, integer } from "../scene/formatting.ts";
 import type { Overlay } from "../scene/overlay.ts";

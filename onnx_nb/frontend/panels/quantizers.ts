@@ -6,6 +6,7 @@
 import { ErrorPlot, INFINITE } from "../charts/errorplot.ts";
 import { heights } from "../charts/histogram.ts";
 import type { Points } from "../protocol/comparison.ts";
+import type { FloatRequest, TargetQualityRequest } from "../protocol/wire.ts";
 import { countOf, formatNumber, integer, magnitude } from "../scene/formatting.ts";
 import { button, choice, copyButton, el, elide, facts, fillings, on, svg } from "../ui/dom.ts";
 import { numbers, Table, type TableColumn, texts } from "../ui/table.ts";
@@ -24,7 +25,7 @@ export interface FloatStep {
 /** Changes what is in float, and returns a message. */
 export type FloatChange = (
   verb: "float" | "worst" | "suggest" | "undo",
-  parameters: Readonly<Record<string, string | number>>,
+  parameters: FloatRequest | TargetQualityRequest | Record<string, never>,
   signal: AbortSignal,
   progress: OnProgress,
 ) => Promise<string>;

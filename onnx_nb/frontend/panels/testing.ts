@@ -3,19 +3,9 @@
 import { Blob } from "node:buffer";
 import { deflateSync } from "node:zlib";
 import type { Columns, Target } from "../protocol/columns.ts";
-import type {
-  ExtractReply,
-  GraphHost,
-  InspectReply,
-  PageReply,
-  Patch,
-  Place,
-  Plan,
-  SelectionReply,
-  StatisticsReply,
-  ValueHost,
-} from "../protocol/host.ts";
+import type { CellsPage, Extraction, GraphHost, Patch, Place, Plan, ValueHost } from "../protocol/host.ts";
 import { columnsOf } from "../protocol/testing.ts";
+import type { InspectReply, SelectReply, StatisticsReply } from "../protocol/wire.ts";
 import { type Action, type Command, initialState, reduce, type State } from "../scene/state.ts";
 import type { Panel, ViewContext } from "./viewcontext.ts";
 
@@ -94,7 +84,7 @@ export class FakeHost implements GraphHost {
   readonly plans: [inputs: string[], outputs: string[]][] = [];
   readonly extractions: [inputs: string[], outputs: string[], signal: AbortSignal][] = [];
   reply: Partial<Plan> = {};
-  answer: () => Promise<ExtractReply> = () => Promise.reject(new Error("nothing to extract"));
+  answer: () => Promise<Extraction> = () => Promise.reject(new Error("nothing to extract"));
   inspection: InspectReply = { rows: [], attributes: [], documentation: "", source: "" };
 
   plan(inputs: string[], outputs: string[]): Promise<Plan> {
@@ -111,7 +101,7 @@ export class FakeHost implements GraphHost {
     return Promise.resolve({ ...emptyPlan, ...this.reply });
   }
 
-  extract(inputs: string[], outputs: string[], signal: AbortSignal): Promise<ExtractReply> {
+  extract(inputs: string[], outputs: string[], signal: AbortSignal): Promise<Extraction> {
     this.extractions.push([inputs, outputs, signal]);
     return this.answer();
   }
@@ -125,10 +115,10 @@ export class FakeHost implements GraphHost {
     return Promise.resolve(this.inspection);
   }
 
-  selectionReply: SelectionReply = { rows: [], inputs: [], outputs: [], obstacle: "" };
+  selectionReply: SelectReply = { rows: [], inputs: [], outputs: [], obstacle: "" };
   readonly selections: (readonly Target[])[] = [];
 
-  select(targets: readonly Target[]): Promise<SelectionReply> {
+  select(targets: readonly Target[]): Promise<SelectReply> {
     this.selections.push(targets);
     return Promise.resolve(this.selectionReply);
   }
@@ -169,7 +159,7 @@ export class FakeValues implements ValueHost {
     return Promise.resolve({ ...numbers, counts, edges, source: "captured, 1 run" });
   }
 
-  page(_value: number, place: Place): Promise<PageReply> {
+  page(_value: number, place: Place): Promise<CellsPage> {
     this.places.push(place);
     const cells = [
       ["0", "1", "2", "3"],

@@ -1,6 +1,7 @@
 // @vitest-environment jsdom
 import { beforeEach, describe, expect, it } from "vitest";
-import type { Place, StatisticsReply, ValueHost } from "../protocol/host.ts";
+import type { Place, ValueHost } from "../protocol/host.ts";
+import type { StatisticsReply } from "../protocol/wire.ts";
 import { buttonIn, FakeHost, FakeValues, FakeView, furnish, MODEL, settle } from "./testing.ts";
 import { createValues } from "./values.ts";
 

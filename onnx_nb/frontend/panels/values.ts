@@ -1,7 +1,8 @@
 /** Numbers in a tensor: statistics with a histogram, pages of cells, a picture of a slice, and capturing if needed. */
 
 import { statistics, valueText } from "../charts/histogram.ts";
-import type { Look, PageReply, Place, ValueHost } from "../protocol/host.ts";
+import type { CellsPage, Place, ValueHost } from "../protocol/host.ts";
+import type { Look } from "../protocol/wire.ts";
 import { integer } from "../scene/formatting.ts";
 import { button, copyButton, el, elide, fillings, hasFocus, on, onAbort } from "../ui/dom.ts";
 import { createProgress, failureNote } from "../ui/task.ts";
@@ -14,7 +15,7 @@ const START: Place = { index: [], row: 0, column: 0, look: "slice" };
 
 /** A page, and the actions of its parts. */
 interface Paging {
-  readonly page: PageReply;
+  readonly page: CellsPage;
   readonly look: Look;
   /** turns to another page; omitted fields keep their values */
   readonly turn: (place: Partial<Place>) => void;
@@ -115,7 +116,7 @@ function pageParts(paging: Paging): Node[] {
   const { shape, index, row, column, cells } = page;
   const parts: Node[] = [];
   if (index.length > 0 || page.trailing > 0) parts.push(slicer(paging));
-  if (page.pixels !== undefined && page.picture !== undefined) {
+  if (page.pixels !== undefined && page.picture !== null) {
     if (page.looks.length > 1) parts.push(lookSwitch(paging));
     parts.push(...picture(page.pixels, page.picture, paging));
   }
@@ -153,7 +154,7 @@ function slicer({ page: { shape, index, trailing }, turn, signal }: Paging): HTM
   return el("div.onnx-nb-row.onnx-nb-index", "[", ...fields, trailingText);
 }
 
-function tableOf({ cells, row, column }: PageReply): HTMLElement {
+function tableOf({ cells, row, column }: CellsPage): HTMLElement {
   const head = el("tr", el("th"), ...cells[0].map((_, at) => el("th", integer(column + at))));
   const lines = cells.map((line, at) =>
     el("tr", el("th", integer(row + at)), ...line.map((text) => el("td", { title: text }, elide(text, 14)))),
@@ -184,7 +185,7 @@ const GAP = 2;
 /** Draws slices in gray, bright for large values, or in color; non-finite values in red. A click on a tile opens it. */
 function picture(
   pixels: Uint8Array,
-  { look, shape: [tiles, height, width], first, low, high }: NonNullable<PageReply["picture"]>,
+  { look, shape: [tiles, height, width], first, low, high }: NonNullable<CellsPage["picture"]>,
   { page: { index }, turn, signal }: Paging,
 ): Node[] {
   const across = Math.ceil(Math.sqrt((tiles * height) / width));

@@ -1,7 +1,7 @@
 /** Statistics and histograms of many tensors, as packed by `analysis/view/result_columns.py`. */
 
 import { type Pack, PackedTable } from "./codec.ts";
-import type { StatisticsReply } from "./host.ts";
+import type { StatisticsReply } from "./wire.ts";
 
 export class Digest extends PackedTable {
   /** metadata that came with them */

@@ -33,7 +33,7 @@ describe("a request", () => {
   it("is settled by the reply with its id, in any order", async () => {
     const { kernel, channel } = open();
     const first = channel.request("plan", { outputs: ["a"] });
-    const second = channel.request("inspect", {});
+    const second = channel.request("discard", {});
     const buffer = new DataView(new ArrayBuffer(4));
     kernel.answer({ id: idOf(kernel, 1), value: 2 }, [buffer]);
     kernel.answer({ id: idOf(kernel, 0), value: 1 });
@@ -75,11 +75,11 @@ describe("a request", () => {
     const { kernel, channel, closing } = open();
     const heard: boolean[] = [];
     channel.watch((_, live) => heard.push(live), closing.signal);
-    const before = channel.request("drill", {}).catch((error: unknown) => error);
+    const before = channel.request("drill", { name: "a" }).catch((error: unknown) => error);
     kernel.send = () => {
       throw new Error("Cannot send");
     };
-    await expect(channel.request("detail", {})).rejects.toMatchObject({
+    await expect(channel.request("detail", { row: 0 })).rejects.toMatchObject({
       message: "The kernel that this was made by is gone.",
       advice: "Run the cell again, or reopen the file.",
     });
@@ -95,7 +95,7 @@ describe("a request", () => {
     kernel.widget_manager = { kernel: { status: "idle", statusChanged: signal, disposed: signal } };
     const closing = new AbortController();
     const channel = new Channel(kernel, closing.signal);
-    const before = channel.request("picture", {}).catch((error: unknown) => error);
+    const before = channel.request("picture", { svg: "" }).catch((error: unknown) => error);
     const say = (each: string): void => {
       for (const slot of slots) slot(kernel, each);
     };
@@ -134,9 +134,9 @@ describe("a request", () => {
     const heard: string[] = [];
     channel.watch((waiting) => heard.push(waiting), closing.signal);
     kernel.widget_manager = { kernel: { status: "busy" } };
-    const [first, second] = [channel.request("inspect", {}), channel.request("plan", {})];
+    const [first, second] = [channel.request("discard", {}), channel.request("plan", {})];
     await vi.advanceTimersByTimeAsync(600);
-    expect(kernel.sent.map(({ verb }) => verb)).toEqual(["inspect", "plan", "ping"]);
+    expect(kernel.sent.map(({ verb }) => verb)).toEqual(["discard", "plan", "ping"]);
     expect(heard).toEqual([]);
     await vi.advanceTimersByTimeAsync(60_000);
     expect(heard).toEqual(["Waiting for the running cell…"]);
@@ -159,7 +159,7 @@ describe("a request", () => {
       const { id, verb } = content as Kernel["sent"][number];
       if (verb === "ping") queueMicrotask(() => kernel.answer({ id, value: null }));
     };
-    const request = channel.request("figures", {});
+    const request = channel.request("worst", {});
     await vi.advanceTimersByTimeAsync(20_000);
     kernel.answer({ id: idOf(kernel), value: [] });
     await request;
@@ -176,8 +176,8 @@ describe("a request", () => {
     expect(kernel.sent[1]).toEqual({ id, verb: "columns", args: { part: "columns" }, text: true });
     kernel.answer({ id, value: null, base64: [btoa("\u0001\u00ff")] });
     expect(await request).toEqual(new Uint8Array([1, 255]));
-    const next = channel.value("inspect", {});
-    expect(kernel.sent[2]).toMatchObject({ verb: "inspect", text: true });
+    const next = channel.value("discard", {});
+    expect(kernel.sent[2]).toMatchObject({ verb: "discard", text: true });
     kernel.answer({ id: idOf(kernel, 2), value: 3 });
     expect(await next).toBe(3);
   });

@@ -8,6 +8,7 @@
 
 import { type Kernel, watchKernel } from "../hosts/kernel.ts";
 import { bytesOf, bytesOfText } from "./codec.ts";
+import type { Verbs } from "./wire.ts";
 
 export interface Comm {
   on(event: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
@@ -17,8 +18,14 @@ export interface Comm {
   readonly widget_manager?: { readonly kernel?: Kernel | null } | undefined;
 }
 
-export interface Reply {
-  readonly value: unknown;
+/** What a verb takes. */
+type Args<V extends keyof Verbs> = Verbs[V][0];
+
+/** What a verb replies. */
+type Value<V extends keyof Verbs> = Verbs[V][1];
+
+export interface Reply<V extends keyof Verbs = keyof Verbs> {
+  readonly value: Value<V>;
   readonly buffers: readonly DataView[];
 }
 
@@ -55,7 +62,7 @@ const KERNEL = "Waiting for the kernel: it does not answer…";
 
 interface OpenRequest {
   readonly verb: string;
-  readonly args: Readonly<Record<string, unknown>>;
+  readonly args: object;
   readonly resolve: (reply: Reply) => void;
   readonly reject: (error: Error) => void;
   readonly progress: Progress | undefined;
@@ -124,7 +131,7 @@ export class Channel {
   }
 
   /** Asks the kernel; aborting the signal tells the kernel to stop and rejects immediately. */
-  async request(verb: string, args: Readonly<Record<string, unknown>>, options: RequestOptions = {}): Promise<Reply> {
+  async request<V extends keyof Verbs>(verb: V, args: Args<V>, options: RequestOptions = {}): Promise<Reply<V>> {
     const { signal, progress } = options;
     if (signal?.aborted) throw new DOMException("cancelled", "AbortError");
     const id = this.#next++;
@@ -136,8 +143,9 @@ export class Channel {
     };
     restartSilence();
     try {
-      return await new Promise((resolve, reject) => {
-        this.#requests.set(id, { verb, args, resolve, reject, progress, onNews: restartSilence });
+      return await new Promise<Reply<V>>((resolve, reject) => {
+        const answered = resolve as (reply: Reply) => void;
+        this.#requests.set(id, { verb, args, resolve: answered, reject, progress, onNews: restartSilence });
         const cancel = (): void => {
           this.#send({ id, cancel: true });
           reject(new DOMException("cancelled", "AbortError"));
@@ -190,18 +198,18 @@ export class Channel {
   }
 
   /** Requests plain data. */
-  async value<T>(verb: string, args: Readonly<Record<string, unknown>>, options?: RequestOptions): Promise<T> {
-    return (await this.request(verb, args, options)).value as T;
+  async value<V extends keyof Verbs>(verb: V, args: Args<V>, options?: RequestOptions): Promise<Value<V>> {
+    return (await this.request(verb, args, options)).value;
   }
 
   /** Requests bytes. */
-  async bytes(verb: string, args: Readonly<Record<string, unknown>>, options?: RequestOptions): Promise<Uint8Array> {
+  async bytes<V extends keyof Verbs>(verb: V, args: Args<V>, options?: RequestOptions): Promise<Uint8Array> {
     const [buffer] = (await this.request(verb, args, options)).buffers;
     if (buffer === undefined) throw new Error(`the kernel sent no data for '${verb}'`);
     return bytesOf(buffer);
   }
 
-  #ask(id: number, verb: string, args: Readonly<Record<string, unknown>>): void {
+  #ask(id: number, verb: string, args: object): void {
     if (!this.#send({ id, verb, args, ...(this.#text && { text: true }) })) this.lose();
   }
 
@@ -231,6 +239,7 @@ export class Channel {
     else if ((answer.buffers ?? 0) > buffers.length) {
       this.#text = true;
       this.#ask(answer.id, request.verb, request.args);
-    } else request.resolve({ value: answer.value, buffers: answer.base64?.map(viewOf) ?? buffers });
+    } else
+      request.resolve({ value: answer.value as Value<keyof Verbs>, buffers: answer.base64?.map(viewOf) ?? buffers });
   }
 }

@@ -4,7 +4,8 @@ import { Digest } from "./capture.ts";
 import { type Channel, NO_KERNEL, type Reply } from "./channel.ts";
 import { alignedBytes, bytesOf, type Pack } from "./codec.ts";
 import type { Target } from "./columns.ts";
-import type { GraphHost, InspectReply, OverlayData, PageData, PageReply, Plan } from "./host.ts";
+import type { GraphHost, OverlayData, PageData } from "./host.ts";
+import type { InspectReply, SideRequest } from "./wire.ts";
 
 export const noKernel = (): Promise<never> => Promise.reject(new Error("This page has no kernel."));
 
@@ -29,7 +30,7 @@ type SideHost = GraphHost & Required<Pick<GraphHost, "figures" | "overlay">>;
  *
  * @param about identifies the model to the kernel, where a widget shows several
  */
-export function sideHost(channel: Channel, about: Readonly<Record<string, unknown>>): SideHost {
+export function sideHost(channel: Channel, about: SideRequest): SideHost {
   return {
     plan: noKernel,
     extract: noKernel,
@@ -59,12 +60,12 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
     async plan(inputs, outputs, signal) {
       const { value, buffers } = await channel.request("plan", { inputs, outputs }, { signal });
       if (buffers[0] === undefined) throw new Error("the kernel's plan names no nodes");
-      return { ...(value as Omit<Plan, "nodes">), nodes: new Int32Array(alignedBytes(buffers[0])) };
+      return { ...value, nodes: new Int32Array(alignedBytes(buffers[0])) };
     },
     async extract(inputs, outputs, signal) {
       const { value, buffers } = await channel.request("extract", { inputs, outputs }, { signal });
       if (buffers[0] === undefined) throw new Error("the kernel sent no submodel");
-      return { ...(value as { message: string; name: string }), columns: bytesOf(buffers[0]) };
+      return { ...value, columns: bytesOf(buffers[0]) };
     },
     discard: (signal) => channel.value("discard", {}, { signal }),
     select(targets, signal) {
@@ -75,13 +76,13 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
     page: (statistics, progress, signal) => channel.bytes("page", { statistics }, { signal, progress }),
     values: {
       async capture(value, progress, signal) {
-        return (await channel.value<{ message: string }>("capture", { value }, { signal, progress })).message;
+        return (await channel.value("capture", { value }, { signal, progress })).message;
       },
       statistics: (value, progress, signal) => channel.value("statistics", { value }, { signal, progress }),
       async page(value, place, signal) {
         const { value: page, buffers } = await channel.request("values", { value, ...place }, { signal });
         const [pixels] = buffers;
-        return { ...(page as PageReply), ...(pixels !== undefined && { pixels: bytesOf(pixels) }) };
+        return { ...page, ...(pixels !== undefined && { pixels: bytesOf(pixels) }) };
       },
       npy: (value, signal) => channel.bytes("npy", { value }, { signal }),
     },
@@ -89,18 +90,11 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
 }
 
 /** Reads numbers for coloring, as sent by the kernel. */
-export function overlayOf({ value, buffers: [nodes, scopes] }: Reply): OverlayData {
+export function overlayOf({ value, buffers: [nodes, scopes] }: Reply<"overlay">): OverlayData {
   if (nodes === undefined || scopes === undefined) throw new Error("the kernel sent no numbers");
-  const fields = value as Readonly<Record<string, unknown>>;
-  return {
-    label: String(fields.label),
-    scale: fields.scale === "log" ? "log" : "linear",
-    reduce: fields.reduce === "sum" ? "sum" : "max",
-    unmatched: Number(fields.unmatched),
-    nodes: new Float64Array(alignedBytes(nodes)),
-    scopes: new Float64Array(alignedBytes(scopes)),
-    ...(Array.isArray(fields.labels) && { labels: fields.labels.map(String) }),
-  };
+  const { labels = [], ...about } = value;
+  const numbers = { nodes: new Float64Array(alignedBytes(nodes)), scopes: new Float64Array(alignedBytes(scopes)) };
+  return { ...about, ...numbers, ...(labels.length > 0 && { labels }) };
 }
 
 type SavedReply = Omit<InspectReply, "documentation"> & {

@@ -62,14 +62,14 @@ export const comparisonWidget = sharing(
         ...(actions.includes("reproduce") && {
           async reproduce(name, abort, progress) {
             const options = { signal: abort, progress };
-            return (await channel.value<{ message: string }>("reproduce", { name }, options)).message;
+            return (await channel.value("reproduce", { name }, options)).message;
           },
         }),
         ...(actions.includes("drill") && { drill }),
         ...(actions.includes("float") && {
           async change(verb, parameters, abort, progress) {
             const options = { signal: abort, progress };
-            return (await channel.value<{ message: string }>(verb, parameters, options)).message;
+            return (await channel.value(verb, parameters, options)).message;
           },
         }),
         steps: model.get("_steps") as readonly FloatStep[],

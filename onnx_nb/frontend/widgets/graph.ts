@@ -7,11 +7,12 @@ import type { Direction, GraphHost, NamedTarget, OverlayData, Patch } from "../p
 import { bakedOf, graphHost, overlayOf, pageHost } from "../protocol/kernel.ts";
 import { bindTrait, type Parts } from "../protocol/model.ts";
 import { scopesAt, type TargetReference, targetOf, type ViewState, viewFrom, viewTo } from "../protocol/viewstate.ts";
+import type { OverlayReply } from "../protocol/wire.ts";
 import { sameTarget } from "../scene/state.ts";
 import { announceChoice, markDrawn, type Page, roomBelow, rootIn, sharing } from "./mount.ts";
 
 /** The trait `_overlay`. */
-type OverlayMessage = Readonly<Record<string, unknown>> & { readonly nodes: DataView; readonly scopes: DataView };
+type OverlayMessage = OverlayReply & { readonly nodes: DataView; readonly scopes: DataView };
 
 /** Columns on this page by their digest: shown in views, and still being loaded. */
 const columnsOnPage = new Map<string, WeakRef<Columns>>();

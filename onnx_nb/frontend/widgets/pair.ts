@@ -110,7 +110,7 @@ export const simplificationWidget: Widget = (model, channel) => {
         graph: (side, step) => sideHost(channel, { part: SIDES[side], step }),
         async simplifyAgain(skips, progress, round) {
           const options = { signal: round, progress };
-          return (await channel.value<{ message: string }>("again", { skipped: skips }, options)).message;
+          return (await channel.value("again", { skipped: skips }, options)).message;
         },
         save: (path, replace, round) => channel.value("save", { path, replace }, { signal: round }),
         onChoose: (key) => putChange(key),

@@ -1,0 +1,280 @@
+/** The wire, written by `python -m tests.wire` from `onnx_nb/widgets/protocol.py`: change it there. */
+
+export type Look = "slice" | "channels" | "color";
+
+export type Origin = "given" | "default" | "given default";
+
+export type Aggregate = "sum" | "max";
+
+export type Scale = "linear" | "log";
+
+/** The picture that a notebook saves. */
+export interface PictureRequest {
+  readonly svg: string;
+}
+
+/** Packed columns by name. */
+export interface PartRequest {
+  /** name of packed columns */
+  readonly part: string;
+}
+
+/** One of several graphs. */
+export interface SideRequest {
+  /** one of several graphs */
+  readonly part?: string;
+  /** number of the step of a simplification, 0 for all of it */
+  readonly step?: number;
+}
+
+/** A node, tensor or scope of a graph. */
+export interface TargetRequest {
+  /** one of several graphs */
+  readonly part?: string;
+  /** number of the step of a simplification, 0 for all of it */
+  readonly step?: number;
+  readonly kind: string;
+  readonly id: number;
+}
+
+/** Numbers by name. */
+export interface OverlayRequest {
+  /** one of several graphs */
+  readonly part?: string;
+  /** number of the step of a simplification, 0 for all of it */
+  readonly step?: number;
+  readonly name: string;
+}
+
+/** Several nodes and scopes. */
+export interface SelectRequest {
+  readonly nodes?: readonly number[];
+  readonly scopes?: readonly number[];
+}
+
+/** The ends of a submodel. */
+export interface BoundaryRequest {
+  readonly inputs?: readonly string[];
+  readonly outputs?: readonly string[];
+}
+
+/** A page without a kernel. */
+export interface PageRequest {
+  readonly statistics?: boolean;
+}
+
+/** A run of the model. */
+export interface CaptureRequest {
+  /** one tensor; null for all */
+  readonly value?: number | null;
+}
+
+/** A tensor. */
+export interface ValueRequest {
+  readonly value: number;
+}
+
+/** Cells of a tensor. */
+export interface CellsRequest {
+  readonly value: number;
+  /** an index for each dimension except the last two */
+  readonly index?: readonly number[];
+  readonly row?: number;
+  readonly column?: number;
+  readonly look?: string;
+}
+
+/** The details of one point. */
+export interface DetailRequest {
+  readonly row: number;
+  /** the module that was drilled into */
+  readonly inside?: string;
+}
+
+/** A point by its name. */
+export interface NameRequest {
+  readonly name: string;
+}
+
+/** A region to put back to float. */
+export interface FloatRequest {
+  readonly name: string;
+  /** number of steps that stay */
+  readonly count: number;
+}
+
+/** The quality to reach. */
+export interface TargetQualityRequest {
+  /** such as "> 30 dB" */
+  readonly target: string;
+}
+
+/** Changes to leave out. */
+export interface SkipRequest {
+  readonly skipped?: readonly string[];
+}
+
+/** A file to write. */
+export interface SaveRequest {
+  readonly path: string;
+  readonly replace?: boolean;
+}
+
+/** Sizes of inputs. */
+export interface ShapesRequest {
+  readonly shapes?: Readonly<Record<string, unknown>>;
+}
+
+/** A sentence. */
+export interface MessageReply {
+  readonly message: string;
+}
+
+/** Facts about one target that only the kernel knows. */
+export interface InspectReply {
+  /** label, text */
+  readonly rows: readonly (readonly [string, string])[];
+  /** name, text, origin */
+  readonly attributes: readonly (readonly [string, string, Origin])[];
+  readonly documentation: string;
+  /** "modeling_bert.py:312", "" if unknown */
+  readonly source: string;
+}
+
+/** Numbers of nodes and scopes that color the boxes. */
+export interface OverlayReply {
+  readonly label: string;
+  readonly scale: Scale;
+  /** how the number of a scope is derived from those of its nodes */
+  readonly reduce: Aggregate;
+  /** number of names that are not in the model */
+  readonly unmatched: number;
+  /** labels of an overlay by category, whose numbers are indices into them; none for numbers */
+  readonly labels?: readonly string[];
+}
+
+/** Facts about several nodes and scopes. */
+export interface SelectReply {
+  /** label, text */
+  readonly rows: readonly (readonly [string, string])[];
+  /** tensors that they read from outside */
+  readonly inputs: readonly number[];
+  /** tensors of theirs that others read */
+  readonly outputs: readonly number[];
+  /** why they cannot be extracted, "" if they can */
+  readonly obstacle: string;
+}
+
+/** A tensor that a submodel lacks. */
+export interface MissingEntry {
+  readonly value: number;
+  readonly name: string;
+  readonly message: string;
+}
+
+/** The result of `plan_extraction` for the chosen inputs and outputs. */
+export interface PlanReply {
+  readonly missing: readonly MissingEntry[];
+  readonly redundant: readonly number[];
+  /** inputs that complete the extraction, when `missing` is not empty */
+  readonly suggestion: readonly number[];
+  /** alternative inputs that replace all chosen ones: fewer, or without a side path */
+  readonly alternative: readonly number[];
+  readonly nbytes: number;
+  readonly message: string;
+}
+
+/** What an extraction made. */
+export interface ExtractReply {
+  readonly message: string;
+  /** what a cell calls it; "" where there are no cells */
+  readonly name: string;
+}
+
+/** The statistics of a tensor; numbers that JSON cannot hold are text. */
+export interface StatisticsReply {
+  readonly count: number;
+  readonly nan: number;
+  readonly posinf: number;
+  readonly neginf: number;
+  readonly zeros: number;
+  readonly min: number | string;
+  readonly max: number | string;
+  readonly mean: number | string;
+  readonly std: number | string;
+  /** histogram of the finite values: counts of n bins */
+  readonly counts: readonly number[];
+  /** the n + 1 edges of the bins */
+  readonly edges: readonly number[];
+  /** "captured, 1 run on random inputs", "weight" */
+  readonly source: string;
+}
+
+/** A slice of a tensor as gray values. */
+export interface PictureReply {
+  readonly look: Look;
+  /** tiles, height, width */
+  readonly shape: readonly [number, number, number];
+  /** index of the slice in the first tile */
+  readonly first: number;
+  /** the darkest value */
+  readonly low: number | string;
+  readonly high: number | string;
+}
+
+/** Some cells of a tensor, and a picture of the slice they are in. */
+export interface CellsReply {
+  readonly shape: readonly number[];
+  readonly index: readonly number[];
+  readonly row: number;
+  readonly column: number;
+  /** number of trailing dimensions of size 1 that the shape omits */
+  readonly trailing: number;
+  readonly cells: readonly (readonly string[])[];
+  /** the possible views of the tensor */
+  readonly looks: readonly Look[];
+  readonly picture: PictureReply | null;
+}
+
+/** The name of a saved tensor. */
+export interface NpyReply {
+  readonly name: string;
+}
+
+/** What became of a file. */
+export interface SaveReply {
+  readonly path: string;
+  /** nothing was written, because the file exists */
+  readonly exists: boolean;
+  readonly size?: string;
+}
+
+/** Request and reply of each verb. */
+export interface Verbs {
+  readonly ping: readonly [Record<string, never>, null];
+  readonly code: readonly [Record<string, never>, string];
+  readonly picture: readonly [PictureRequest, null];
+  readonly columns: readonly [PartRequest, null];
+  readonly inspect: readonly [TargetRequest, InspectReply];
+  readonly figures: readonly [TargetRequest, readonly (readonly [string, string])[]];
+  readonly overlay: readonly [OverlayRequest, OverlayReply];
+  readonly select: readonly [SelectRequest, SelectReply];
+  readonly plan: readonly [BoundaryRequest, PlanReply];
+  readonly extract: readonly [BoundaryRequest, ExtractReply];
+  readonly discard: readonly [Record<string, never>, null];
+  readonly page: readonly [PageRequest, null];
+  readonly capture: readonly [CaptureRequest, MessageReply];
+  readonly statistics: readonly [ValueRequest, StatisticsReply | null];
+  readonly values: readonly [CellsRequest, CellsReply];
+  readonly npy: readonly [ValueRequest, NpyReply];
+  readonly detail: readonly [DetailRequest, null];
+  readonly reproduce: readonly [NameRequest, MessageReply];
+  readonly drill: readonly [NameRequest, null];
+  readonly float: readonly [FloatRequest, MessageReply];
+  readonly worst: readonly [Record<string, never>, MessageReply];
+  readonly suggest: readonly [TargetQualityRequest, MessageReply];
+  readonly undo: readonly [Record<string, never>, MessageReply];
+  readonly again: readonly [SkipRequest, MessageReply];
+  readonly save: readonly [SaveRequest, SaveReply];
+  readonly costs: readonly [ShapesRequest, null];
+}
