@@ -100,19 +100,16 @@ def _run(shell: InteractiveShell, verb: Verb, command: click.Command, line: str)
     if values is None:
         return None
     name, code = values.pop("name"), values.pop("code")
-    script = verb.build(**values)
-    variables = _made(shell, script, verb.result, name, code=code)
+    variables = _run_script(shell, verb.build(into=name, **values), name, code=code)
     if variables.get("failed"):
         print(f"failed: {', '.join(point.name for point in variables['failed'])}")  # noqa: T201
     return variables.get("view", variables.get(name or verb.result))
 
 
-def _made(shell: InteractiveShell, script: Script, result: str, name: str | None, *, code: bool) -> dict[str, Any]:
-    """Run a script and assign its result, or print it."""
-    if name:
-        if not name.isidentifier():
-            raise UsageError(f"--name {name!r} is not the name of a variable.")
-        script.rename(result, name)
+def _run_script(shell: InteractiveShell, script: Script, name: str | None, *, code: bool) -> dict[str, Any]:
+    """Run a script and assign the variable of that name, or print it."""
+    if name and not name.isidentifier():
+        raise UsageError(f"--name {name!r} is not the name of a variable.")
     if code:
         print(script.code())  # noqa: T201
         return {}
@@ -165,14 +162,14 @@ def _export(shell: InteractiveShell, command: click.Command, line: str, cell: st
     if values is None:
         return None
     before, module = _last_expression(shell, cell)
-    script = Script()
+    name = values["name"]
+    script = Script({"model": name} if name else {})
     keywords = [text.partition("=") for text in values["inputs"] if re.match(r"\w+=[^=]", text)]
     args = tuple(Source(text) for text in values["inputs"] if not re.match(r"\w+=[^=]", text))
-    kwargs = {name: Source(text) for name, _, text in keywords}
-    options = {key: values[key] for key in ("exporter", "opset")}
-    model = script.call("onnx_nb.export", Source("module"), Source(repr(args)), kwargs=kwargs, **options, into="model")
-    if values["save"]:
-        script.call(f"{model}.save", values["save"], into="file")
+    options = {key: values[key] for key in ("exporter", "opset") if values[key]}
+    if keywords:
+        options["kwargs"] = {key: Source(text) for key, _, text in keywords}
+    model = script.save(script.call("onnx_nb.export", Source("module"), args, **options, into="model"), values["save"])
     source = f"{before}module = {module}\n"
     if values["code"]:
         imports, _, calls = script.code().partition("\n\n")
@@ -181,7 +178,7 @@ def _export(shell: InteractiveShell, command: click.Command, line: str, cell: st
     shell.user_ns.pop("module", None)
     if not shell.run_cell(source, silent=False, store_history=False).success:
         return None  # IPython has printed the traceback
-    return _made(shell, script, "model", values["name"], code=False).get(values["name"] or "model")
+    return _run_script(shell, script, name, code=False).get(model)
 
 
 def _last_expression(shell: InteractiveShell, cell: str) -> tuple[str, str]:
