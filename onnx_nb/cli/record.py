@@ -52,14 +52,11 @@ _OBJECTS: Final[Mapping[type, str]] = {
 }
 """Class → its fields in JSON, each with the name of the attribute if that is another."""
 
+_MODEL: Final = {"inputs": list[ValueInfo], "outputs": list[ValueInfo], "nodes": int, "bytes": int}
 _VERBS: Final[Mapping[str, tuple[type | None, str, Mapping[str, Any]]]] = {
     "summary": (Summary, "summary", {"opsets": dict[str, int], "problems": list[dict[str, str]]}),
-    "extract": (None, "submodel", {"inputs": list[ValueInfo], "outputs": list[ValueInfo], "nodes": int, "bytes": int}),
-    "reduce": (
-        Reduction,
-        "reduction",
-        {"inputs": list[ValueInfo], "outputs": list[ValueInfo], "nodes": int, "bytes": int},
-    ),
+    "extract": (None, "submodel", _MODEL),
+    "reduce": (Reduction, "reduction", _MODEL),
     "simplify": (Simplification, "s", {}),
     "diff": (Diff, "d", {}),
     "compare": (Comparison, "c", {"first_divergent": str | None, "failed": list[str] | None, "points": list[object]}),
@@ -67,11 +64,7 @@ _VERBS: Final[Mapping[str, tuple[type | None, str, Mapping[str, Any]]]] = {
     "audit": (Audit, "audit", {}),
     "show": (None, "page", {"page": str}),
     "report": (None, "page", {"page": str}),
-    "profile": (
-        Profile,
-        "p",
-        dict.fromkeys(("kernels", "operators", "scopes", "providers"), list[object]),
-    ),
+    "profile": (Profile, "p", dict.fromkeys(("kernels", "operators", "scopes", "providers"), list[object])),
 }
 """Verb → class of its result and the variable that holds it, and the type of each field of `_more`."""
 _WRITING: Final = ("extract", "reduce", "simplify")

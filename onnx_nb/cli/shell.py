@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 import warnings
 from collections.abc import Sequence
@@ -124,9 +125,9 @@ def _print_json(record: dict[str, Any]) -> None:
 
 
 def _print(blocks: Sequence[Block]) -> None:
-    from onnx_nb.cli.document import for_terminal, terminal_width
+    from onnx_nb.cli.document import for_terminal
 
-    click.echo(for_terminal(blocks, width=terminal_width() if sys.stdout.isatty() else None))
+    click.echo(for_terminal(blocks, width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
 
 
 def _summarize(blocks: Sequence[Block], picture: str) -> None:

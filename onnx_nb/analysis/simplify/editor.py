@@ -192,7 +192,7 @@ class Editor(KnownGraph):
         self.readers[old][op.number] -= 1
         if not self.readers[old][op.number]:
             del self.readers[old][op.number]
-        self._remove([old])
+        self.remove(old)
 
     def redirect(self, old: int, new: int) -> bool:
         """Replace all uses of ``old`` by the equal value ``new``; return False if that would change a graph output."""
@@ -229,12 +229,9 @@ class Editor(KnownGraph):
             self._change.rewired[op.number] = None
             self._changed(op)
 
-    def remove(self, op: Op) -> None:
-        """Remove a node whose outputs are unused, and the nodes before it that become useless."""
-        self._remove([op])
-
-    def _remove(self, waiting: list[Op | int]) -> None:
-        """Remove nodes, and the producers of values that are now unused; the last comes first."""
+    def remove(self, part: Op | int) -> None:
+        """Remove a node whose outputs are unused, or the producer of an unused value, and what becomes useless."""
+        waiting = [part]
         while waiting:
             op = waiting.pop()
             if isinstance(op, int):
@@ -252,14 +249,12 @@ class Editor(KnownGraph):
                     if value >= 0 and self.producer[value] == op.number:
                         self.producer[value] = -1
                 self.mark(op.subgraph)
-                read = {value for value in op.inputs if value >= 0}
+                waiting += reversed(read := {value for value in op.inputs if value >= 0})
                 for value in read:
                     self.readers[value].pop(op.number, None)
                 for subgraph in op.bodies:
                     self._release_outputs(subgraph)
-                inner = [inner_op for subgraph in op.bodies for inner_op in self.ops_of(subgraph)]
-                waiting += [*read][::-1]
-                waiting += inner[::-1]
+                waiting += [inner for subgraph in op.bodies for inner in self.ops_of(subgraph)][::-1]
 
     def _release_outputs(self, subgraph: int) -> None:
         for value in self.subgraph_outputs[subgraph]:
@@ -285,33 +280,17 @@ class Editor(KnownGraph):
         like = like or next((op for op in reversed(olds) if op.op_type == op_type and not op.domain), olds[-1])
         proto = NodeProto()
         proto.CopyFrom(like.proto)
-        proto.op_type, proto.domain = op_type, domain
-        if name is not None:
-            proto.name = name
+        proto.op_type, proto.domain, proto.name = op_type, domain, like.name if name is None else name
         del proto.attribute[:]
-        protos = [
-            onnx.helper.make_attribute(key, value) for key, value in (attributes or {}).items() if value is not None
-        ]
-        proto.attribute.extend(protos)
-        new = Op(
-            number=len(self.ops),
-            id=self._new_id(),
-            op_type=op_type,
-            domain=domain,
-            name=like.name if name is None else name,
-            inputs=list(inputs),
-            outputs=list(outputs),
-            subgraph=last.subgraph,
-            place=(*last.place, 0) if before else last.place,
-            proto=proto,
-        )
+        settings = {key: value for key, value in (attributes or {}).items() if value is not None}
+        proto.attribute.extend(onnx.helper.make_attribute(key, value) for key, value in settings.items())
+        place = (*last.place, 0) if before else last.place
+        new = self._join(proto, self._new_id(), list(inputs), list(outputs), last.subgraph, place)
         new.credit(origin for op in olds for origin in op.origins())
         if before:
             last.place = (*last.place, 1)
         if domain:
             self.opsets.setdefault(domain, 1)
-        self._join(new)
-        self._by_id[new.id] = new
         self._change.added.append(new)
         for value in new.outputs:
             former = self.maker(value)

@@ -22,6 +22,7 @@ from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.model import storage, tensors, wire
+from onnx_nb.analysis.model.functions import canonical
 from onnx_nb.analysis.model.model import Model, read_tensor, with_proto
 
 if TYPE_CHECKING:
@@ -183,44 +184,42 @@ class KnownGraph:
                 self.constants[value] = Constant(tensor, subgraph=number, is_initializer=True)
             for value in self.subgraph_outputs[number]:
                 self.output_count[value] += 1
+        self._by_id: dict[int, Op] = {}
         self._read_ops([key[0] for key in identify(graph, ids)])
-        self._by_id = {op.id: op for op in self.ops}
 
     def _read_ops(self, ids: Sequence[int]) -> None:
         graph = self.graph
-        ins, in_ptr = graph.in_value.tolist(), graph.in_ptr.tolist()
-        outs, out_ptr = graph.out_value.tolist(), graph.out_ptr.tolist()
-        operators, subgraphs = graph.op_index.tolist(), graph.node_subgraph.tolist()
         # nodes in topological order; a longer place leaves room for nodes that leave a subgraph
         place = np.arange(graph.node_count)
         place[graph.order] = np.arange(len(graph.order))
-        places, names = place.tolist(), graph.names
-        for number, proto in enumerate(graph.nodes):
-            op_type, domain = graph.operators[operators[number]]
-            if self.prefix and any(attribute.ref_attr_name for attribute in proto.attribute):
-                domain = DEPENDS_ON_CALL
-            op = Op(
-                number=number,
-                id=ids[number],
-                op_type=op_type,
-                domain=domain,
-                name=names[number],
-                inputs=ins[in_ptr[number] : in_ptr[number + 1]],
-                outputs=outs[out_ptr[number] : out_ptr[number + 1]],
-                subgraph=subgraphs[number],
-                place=(places[number],),
-                proto=proto,
-                bodies=graph.bodies(number),
-            )
-            self._join(op)
+        rows = zip(graph.nodes, ids, graph.node_subgraph.tolist(), place.tolist(), strict=True)
+        for number, (proto, id_, subgraph, at) in enumerate(rows):
+            inputs, outputs = graph.node_inputs(number).tolist(), graph.node_outputs(number).tolist()
+            self._join(proto, id_, inputs, outputs, subgraph, (at,), graph.bodies(number))
 
-    def _join(self, op: Op) -> None:
+    def _join(
+        self,
+        proto: NodeProto,
+        id_: int,
+        inputs: list[int],
+        outputs: list[int],
+        subgraph: int,
+        place: tuple[int, ...],
+        bodies: tuple[int, ...] = (),
+    ) -> Op:
         """Add a node to the lists of nodes, members and readers."""
+        domain, name = canonical(plain_text(proto.domain)), plain_text(proto.name)
+        if self.prefix and any(attribute.ref_attr_name for attribute in proto.attribute):
+            domain = DEPENDS_ON_CALL
+        op_type, number = plain_text(proto.op_type), len(self.ops)
+        op = Op(number, id_, op_type, domain, name, inputs, outputs, subgraph, place, proto, bodies)
         self.ops.append(op)
-        self.members[op.subgraph].append(op)
-        for value in op.inputs:
+        self._by_id[id_] = op
+        self.members[subgraph].append(op)
+        for value in inputs:
             if value >= 0:
                 self._note(op, value)
+        return op
 
     def _note(self, op: Op, value: int) -> None:
         counts = self.readers[value]
