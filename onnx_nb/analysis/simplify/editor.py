@@ -249,7 +249,8 @@ class Editor(KnownGraph):
                     if value >= 0 and self.producer[value] == op.number:
                         self.producer[value] = -1
                 self.mark(op.subgraph)
-                waiting += reversed(read := {value for value in op.inputs if value >= 0})
+                read = [*{value for value in op.inputs if value >= 0}]
+                waiting += read[::-1]
                 for value in read:
                     self.readers[value].pop(op.number, None)
                 for subgraph in op.bodies:
@@ -280,12 +281,14 @@ class Editor(KnownGraph):
         like = like or next((op for op in reversed(olds) if op.op_type == op_type and not op.domain), olds[-1])
         proto = NodeProto()
         proto.CopyFrom(like.proto)
-        proto.op_type, proto.domain, proto.name = op_type, domain, like.name if name is None else name
+        proto.op_type, proto.domain = op_type, domain
+        if name is not None:
+            proto.name = name
         del proto.attribute[:]
         settings = {key: value for key, value in (attributes or {}).items() if value is not None}
         proto.attribute.extend(onnx.helper.make_attribute(key, value) for key, value in settings.items())
         place = (*last.place, 0) if before else last.place
-        new = self._join(proto, self._new_id(), list(inputs), list(outputs), last.subgraph, place)
+        new = self._join(proto, self._new_id(), [*inputs], [*outputs], subgraph=last.subgraph, place=place)
         new.credit(origin for op in olds for origin in op.origins())
         if before:
             last.place = (*last.place, 1)

@@ -195,24 +195,17 @@ class KnownGraph:
         rows = zip(graph.nodes, ids, graph.node_subgraph.tolist(), place.tolist(), strict=True)
         for number, (proto, id_, subgraph, at) in enumerate(rows):
             inputs, outputs = graph.node_inputs(number).tolist(), graph.node_outputs(number).tolist()
-            self._join(proto, id_, inputs, outputs, subgraph, (at,), graph.bodies(number))
+            self._join(proto, id_, inputs, outputs, subgraph=subgraph, place=(at,), bodies=graph.bodies(number))
 
     def _join(
-        self,
-        proto: NodeProto,
-        id_: int,
-        inputs: list[int],
-        outputs: list[int],
-        subgraph: int,
-        place: tuple[int, ...],
-        bodies: tuple[int, ...] = (),
+        self, proto: NodeProto, id_: int, inputs: list[int], outputs: list[int], *, subgraph: int, **more: Any
     ) -> Op:
-        """Add a node to the lists of nodes, members and readers."""
+        """Add a node to the lists of nodes, members and readers; ``more`` are fields of `Op`."""
         domain, name = canonical(plain_text(proto.domain)), plain_text(proto.name)
         if self.prefix and any(attribute.ref_attr_name for attribute in proto.attribute):
             domain = DEPENDS_ON_CALL
         op_type, number = plain_text(proto.op_type), len(self.ops)
-        op = Op(number, id_, op_type, domain, name, inputs, outputs, subgraph, place, proto, bodies)
+        op = Op(number, id_, op_type, domain, name, inputs, outputs, subgraph, proto=proto, **more)
         self.ops.append(op)
         self._by_id[id_] = op
         self.members[subgraph].append(op)

@@ -136,11 +136,10 @@ def _nop_arithmetic(net: Editor, op: Op) -> str | None:
         if op.op_type == "Pow" and net.dtype(other) != net.dtype(op.outputs[0]):
             continue
         makes_positive = neutral == 0 and array.dtype.kind == "f" and (np.signbit(array) != (op.op_type == "Add")).any()
-        if makes_positive and not _hides_sign_of_zero(net, op.outputs[0]):
+        if makes_positive and not _hides_sign_of_zero(net, op.outputs[0], set()):
             addition = net.made_by(other, "Add")
-            if not any(
-                _is_never_negative_zero(net, operand) for operand in (other, *(addition.inputs if addition else ()))
-            ):
+            operands = [other, *(addition.inputs if addition else ())]
+            if not any(_is_never_negative_zero(net, operand) for operand in operands):
                 continue
         if net.redirect(op.outputs[0], other):
             word = {"Add": "adds 0", "Sub": "subtracts 0", "Mul": "multiplies by 1", "Div": "divides by 1"}
@@ -154,28 +153,26 @@ _FAR: Final = 64
 """Maximum values through which the sign of a zero is followed."""
 
 
-def _hides_sign_of_zero(net: Editor, value: int) -> bool:
+def _hides_sign_of_zero(net: Editor, value: int, visited: set[int]) -> bool:
     """Return whether −0.0 in place of 0.0 changes no output of the graph, not even the sign of a zero."""
-    waiting, visited = [value], {value}
-    while waiting and len(visited) <= _FAR:
-        value = waiting.pop()
-        if net.output_count[value]:
+    visited.add(value)
+    if net.output_count[value] or len(visited) > _FAR:
+        return False
+    for op in net.uses(value):
+        row = facts(op.op_type)
+        if op.domain or (op.op_type == "Div" and op.inputs[1] == value):
             return False
-        for op in net.uses(value):
-            row = facts(op.op_type)
-            bias = row.bias if row.category == "normalize" else len(op.inputs)
-            addends = op.inputs if op.op_type == "Add" else op.inputs[bias : bias + 1]
-            ends = any(addend != value and _is_never_negative_zero(net, addend) for addend in addends)
-            if op.domain or (op.op_type == "Div" and op.inputs[1] == value):
-                return False
-            if ends or "zeros_same" in row.traits:
-                continue
-            exponent = net.constant(op.inputs[1]) if op.op_type == "Pow" else None
-            if "zeros_kept" not in row.traits and (exponent is None or not np.all(exponent > 0)):
-                return False
-            waiting += [result for result in op.outputs if result >= 0 and result not in visited]
-            visited.update(op.outputs)
-    return not waiting
+        bias = row.bias if row.category == "normalize" else len(op.inputs)
+        addends = op.inputs if op.op_type == "Add" else op.inputs[bias : bias + 1]
+        is_lost = any(addend != value and _is_never_negative_zero(net, addend) for addend in addends)
+        if is_lost or "zeros_same" in row.traits:
+            continue
+        exponent = net.constant(op.inputs[1]) if op.op_type == "Pow" else None
+        if "zeros_kept" not in row.traits and (exponent is None or not np.all(exponent > 0)):
+            return False
+        if not all(v < 0 or v in visited or _hides_sign_of_zero(net, v, visited) for v in op.outputs):
+            return False
+    return True
 
 
 def _is_never_negative_zero(net: Editor, value: int) -> bool:
@@ -316,7 +313,7 @@ def _constant_if(net: Editor, op: Op) -> str | None:
     for body in op.bodies:
         if net.graph.subgraphs[body].attribute == branch:
             net.inline(op, body)
-            return f"its condition is always {bool(condition.reshape(-1)[0])}"
+            return f"its condition is always {branch == 'then_branch'}"
     return None
 
 
