@@ -91,22 +91,16 @@ class Names:
         return self._scopes
 
     @functools.cached_property
-    def _in_names(self) -> list[str]:
-        return self._table.inputs.strings()
-
-    @functools.cached_property
-    def _out_names(self) -> list[str]:
-        return self._table.outputs.strings()
+    def _port_names(self) -> tuple[list[str], list[str]]:
+        return self._table.inputs.strings(), self._table.outputs.strings()
 
     def _resolve_unique(self, place: Subgraph, weights: Spans) -> Resolved | None:
         """Resolve the main graph if every name is defined once: without a Python loop over its nodes."""
         inputs = Spans.of(info.name for info in place.graph.input)
         outputs = Spans.of(info.name for info in place.graph.output)
-        outputs_, read = (
-            self._table.outputs[: self._out_ptr[place.stop]],
-            self._table.inputs[: self._in_ptr[place.stop]],
-        )
-        parts = (inputs, weights, outputs_, read, outputs)
+        products = self._table.outputs[: self._out_ptr[place.stop]]
+        read = self._table.inputs[: self._in_ptr[place.stop]]
+        parts = (inputs, weights, products, read, outputs)
         every = Spans.joined(parts)
         number, first = every.numbered()
         ends = np.cumsum([len(part) for part in parts])
@@ -132,6 +126,7 @@ class Names:
     def _resolve_in_turn(self, place: Subgraph, weights: list[str]) -> Resolved:
         """Resolve a subgraph node by node: a name means its latest definition before the node that reads it."""
         out_ptr, in_ptr, function, main = self._out_ptr, self._in_ptr, place.function, place.owner_node < 0
+        in_names, out_names = self._port_names
         now: dict[str, int] = {}
         first: dict[str, int] = {}
         """The first definition of each name by a node."""
@@ -160,20 +155,17 @@ class Names:
         weight_values = [now[name] for name in weights]
         for node in range(place.start, place.stop):
             for slot in range(out_ptr[node], out_ptr[node + 1]):
-                name = self._out_names[slot]
-                if not name:
-                    self.out_value[slot] = -1
-                    continue
-                self.out_value[slot] = value = self._new(name, NODE_OUTPUT)
-                if name in first or name in now:
+                name = out_names[slot]
+                self.out_value[slot] = value = self._new(name, NODE_OUTPUT) if name else -1
+                if name and (name in first or name in now):
                     self.duplicates.append((value, node))
                 first.setdefault(name, value)
         for node in range(place.start, place.stop):
             for slot in range(in_ptr[node], in_ptr[node + 1]):
-                self.in_value[slot] = self._meaning(self._in_names[slot], now, first, self._parents[-1])
+                self.in_value[slot] = self._meaning(in_names[slot], now, first, self._parents[-1])
             for slot in range(out_ptr[node], out_ptr[node + 1]):
                 if self.out_value[slot] >= 0:
-                    now[self._out_names[slot]] = int(self.out_value[slot])
+                    now[out_names[slot]] = int(self.out_value[slot])
         inputs = [v for v in dict.fromkeys(self.given[-1]) if function is not None or self.kinds[v] != INITIALIZER]
         output_names = function.output if function is not None else [info.name for info in place.graph.output]
         outputs = [self._meaning(plain_text(name), now, first, self._parents[-1]) for name in output_names]
@@ -349,12 +341,10 @@ def _serialized(messages: Iterable[bytes]) -> tuple[bytes, protofields.Fields]:
 def _without_values(tensor: onnx.TensorProto) -> bytes:
     # of too many axes so many that the shape stays unknown
     small = onnx.TensorProto(dims=tensor.dims[: RANK + 1])
-    wire.copy_fields(tensor, small, without=tuple(f.name for f in tensor.DESCRIPTOR.fields if f.name not in _HEAD))
+    without = tuple(f.name for f in tensor.DESCRIPTOR.fields if f.name not in ("data_type", "name"))
+    wire.copy_fields(tensor, small, without=without)
     content: bytes = small.SerializeToString()
     return content
-
-
-_HEAD = ("data_type", "name")
 
 
 def _without_large_attributes(node: onnx.NodeProto) -> bytes:

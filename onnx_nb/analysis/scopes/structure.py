@@ -75,8 +75,7 @@ class Part:
 
     def operator(self, item: int) -> str:
         """Return the operator of an item."""
-        name: str = self.graph.operators[self.graph.op_index[self.items[item]]][0]
-        return name
+        return self.graph.op_type(int(self.items[item]))
 
     def learned(self, item: int) -> bool:
         """Return whether an item is a layer or reads a floating-point constant of several elements."""
@@ -296,20 +295,16 @@ class Siblings:
                 level[code] = ceiling.get(code, level[code])
             for other in before[code]:
                 ceiling[other] = min(ceiling.get(other, level[code]), level[code])
-        place = {code: i for i, code in enumerate(codes)}
+        free = [code for code in codes if not has_weights[code]]
+        place = {code: i for i, code in enumerate(free)}
         pairs = [
             (place[other], place[code])
-            for code in codes
-            if not has_weights[code]
+            for code in free
             for other in before[code]
-            if not has_weights[other] and level[other] == level[code]
+            if other in place and level[other] == level[code]
         ]
-        ends = np.asarray(pairs, np.int64).reshape(-1, 2)
-        label = _components(len(codes), ends[:, 0], ends[:, 1])
-        pieces = defaultdict[int, list[int]](list)
-        for code, piece in zip(codes, label.tolist(), strict=True):
-            if not has_weights[code]:
-                pieces[piece].append(code)
+        label = _components(len(free), *np.asarray(pairs, np.int64).reshape(-1, 2).T)
+        pieces = followers(zip(label.tolist(), free, strict=True))
         return [piece for piece in pieces.values() if len(piece) >= MIN_PREPARED]
 
     def chains(self, run: list[int]) -> list[list[int]]:
@@ -326,10 +321,9 @@ class Siblings:
             return [run]
         chains = [run[:1]]
         for last, member in itertools.pairwise(run):
-            if last in sources[member]:
-                chains[-1].append(member)
-            else:
-                chains.append([member])
+            if last not in sources[member]:
+                chains.append([])
+            chains[-1].append(member)
         return chains
 
     def between(self, run: list[int]) -> list[int] | None:
@@ -434,12 +428,8 @@ def levels(part: Part, inside: Longs, member: Mapping[int, Longs]) -> dict[int, 
         owner.update(dict.fromkeys(items.tolist(), scope))
     level: dict[int, int] = {}
     for item, scope_ in owner.items():
-        highest = 0
-        for other in part.before[item]:
-            source = owner.get(other)
-            if source is not None:
-                highest = max(highest, level[other] + (source not in (-1, scope_)))
-        level[item] = highest
+        sources = [(level[other], owner[other]) for other in part.before[item] if other in owner]
+        level[item] = max((before + (source not in (-1, scope_)) for before, source in sources), default=0)
     return level
 
 
