@@ -31,7 +31,8 @@ _COMMON: Final = (
     click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object, as docs/json.md describes it."),
     click.Option(["--github"], is_flag=True, help="Add Markdown with a picture to the job summary of GitHub Actions."),
     click.Option(["--code"], is_flag=True, help="Print the Python that does the same, and run nothing."),
-    click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
+    # `main` reads it from the line: an error may come before it is parsed
+    click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."),
 )
 _EXIT_CODE: Final = click.Option(["--exit-code"], is_flag=True, help="Exit with 1 if there are differences.")
 _WITH_SUMMARY: Final = ("summary", "diff", "compare", "simplify")
@@ -66,16 +67,7 @@ def command(verb: Verb) -> click.Command:
     return click.Command(verb.name, callback=run, params=params, help=verb.help, short_help=brief)
 
 
-def _run(
-    verb: Verb,
-    *,
-    as_json: bool,
-    code: bool,
-    debug: bool,  # noqa: ARG001 (main reads it from the line: an error may come before it is parsed)
-    github: bool = False,
-    exit_code: bool = False,
-    **values: Any,
-) -> int:
+def _run(verb: Verb, *, as_json: bool, code: bool, github: bool = False, exit_code: bool = False, **values: Any) -> int:
     from onnx_nb.cli.document import BLOCKS
 
     script = verb.build(**values)
@@ -97,10 +89,7 @@ def _run(
     if github:
         from onnx_nb.drawing.mermaid import picture
 
-        _summarize(
-            BLOCKS[verb.name](variables),
-            picture(variables.get("d") or variables.get("c") or variables.get("s") or variables.get("summary")),
-        )
+        _summarize(BLOCKS[verb.name](variables), picture(variables[verb.result]))
     return _status(verb.name, variables, exit_code=exit_code)
 
 
@@ -166,7 +155,7 @@ def _line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def _lab(model: str, options: Sequence[str], *, code: bool, debug: bool) -> int:  # noqa: ARG001
+def _lab(model: str, options: Sequence[str], *, code: bool) -> int:
     words = lab(model, options)
     if code:
         click.echo(shlex.join(words))
@@ -175,22 +164,11 @@ def _lab(model: str, options: Sequence[str], *, code: bool, debug: bool) -> int:
     return 0
 
 
-def _changes(
-    base: str,
-    paths: Sequence[str],
-    pages: str | None,
-    fail: Sequence[str],
-    *,
-    audit: bool,
-    exit_code: bool,
-    as_json: bool,
-    github: bool,
-    debug: bool,  # noqa: ARG001
-) -> int:
+def _changes(base: str, *, exit_code: bool, as_json: bool, github: bool, **options: Any) -> int:
     from onnx_nb.cli.changes import blocks_of, changes, entry_of, picture_of
 
     models, ok = [], True
-    for change in changes(base, paths, pages=pages, fail=fail, audit=audit):
+    for change in changes(base, **options):
         ok = ok and change.ok
         # at once: the former version is gone with the next one
         models.append(entry_of(change) if as_json else {})
