@@ -123,9 +123,8 @@ def _plain(value: Any) -> Any:
 
 def _fields(kind: type) -> list[tuple[str, str]]:
     """Return the fields of a class in JSON and the attributes that they are."""
-    return [
-        (name, attribute or name) for name, _, attribute in (text.partition("=") for text in _OBJECTS[kind].split())
-    ]
+    pairs = (text.partition("=") for text in _OBJECTS[kind].split())
+    return [(name, attribute or name) for name, _, attribute in pairs]
 
 
 # --- schema ---------------------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ class ModelType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 o
         variables = _variables(ctx)
         match = re.fullmatch(r"([^\W\d]\w*)(\.\w+|\[[^\[\]]+\])*", value)
         if not match or match[1] not in variables:
-            near = [name for name, value_ in variables.items() if _is_model(value_) and name[0] != "_"]
+            near = _models(ctx)
             if match and match[0] == match[1] and near and not Path(value).exists():
                 from onnx_nb.analysis.formatting import closest_text
 
@@ -104,10 +104,7 @@ class ModelType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 o
 
     def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Complete variables and files."""
-        variables = _variables(ctx).items()
-        names = [
-            name for name, value in variables if name.startswith(incomplete) and name[0] != "_" and _is_model(value)
-        ]
+        names = [name for name in _models(ctx) if name.startswith(incomplete)]
         return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
 
 
@@ -116,8 +113,10 @@ def _variables(ctx: click.Context | None) -> Mapping[str, Any]:
     return (ctx.obj or {}) if ctx else {}
 
 
-def _is_model(value: Any) -> bool:
-    return type(value).__name__ in ("Model", "ModelProto", "ONNXProgram")
+def _models(ctx: click.Context | None) -> list[str]:
+    """Return the variables that hold models."""
+    kinds = ("Model", "ModelProto", "ONNXProgram")
+    return [name for name, value in _variables(ctx).items() if type(value).__name__ in kinds and name[0] != "_"]
 
 
 class TensorType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 only

@@ -27,7 +27,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.shape_inference import infer
 from onnx_nb.analysis.graph.types import MOST, weight_sizes
-from onnx_nb.analysis.model.model import ModelLike, cached, load
+from onnx_nb.analysis.model.model import ModelLike, cached
 from onnx_nb.analysis.model.protofields import sorted_unique
 from onnx_nb.analysis.results import data_frame
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, scopes
@@ -143,12 +143,13 @@ class Costs:
         OnnxNbError
             If there is no such scope; the message names the closest ones.
         """
-        matches = self.scopes.named(path) if path not in self._scope_of_path else [self._scope_of_path[path]]
+        paths = self.scopes.scope_path
+        matches = [paths.index(path)] if path in paths else self.scopes.named(path)
         if not matches:
-            advice = closest_text(path, self._scope_of_path) or "List them with costs.rows('scope')."
+            advice = closest_text(path, paths) or "List them with costs.rows('scope')."
             raise OnnxNbError(f"the model has no scope {quoted(path)}.", advice=advice)
         if len(matches) > 1:
-            names = ", ".join(quoted(self.scopes.scope_path[scope]) for scope in matches[:5])
+            names = ", ".join(quoted(paths[scope]) for scope in matches[:5])
             raise OnnxNbError(f"scope {quoted(path)} may be one of {names}.", advice="Name it in full.")
         return self.of_scope(matches[0])
 
@@ -246,11 +247,6 @@ class Costs:
         bind = f"; bind {named} with shapes=" if named else ""
         return f"Costs({repr(cost)[5:-1]}{unknown}{bind})"
 
-    @functools.cached_property
-    def _scope_of_path(self) -> dict[str, int]:
-        """The first scope of each path."""
-        return {path: scope for scope, path in reversed(list(enumerate(self.scopes.scope_path)))}
-
 
 def _cells(column: Column) -> list[float | None]:
     """Return a column without NaN."""
@@ -307,10 +303,8 @@ def costs(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = N
     >>> costs(model).unknown[0].reason
     "'n', the size of axis 0 of input 0, is not known"
     """
-    loaded = load(model)
-    if shapes:
-        return _counted(infer(Graph.opened(loaded), shapes))
-    return cached(loaded, Costs, lambda: _counted(infer(Graph.opened(loaded))))
+    graph = Graph.opened(model)
+    return _counted(infer(graph, shapes)) if shapes else cached(graph.model, Costs, lambda: _counted(infer(graph)))
 
 
 def _counted(found: Inference) -> Costs:
@@ -319,16 +313,13 @@ def _counted(found: Inference) -> Costs:
     run, reasons, reason_of = _run_costs(found)
     node, value, parameters, nbytes = weights_read(graph)
     sums, unknown = _scope_sums(tree, run)
+    columns = dict(zip(_RUN, run, strict=True))
     for metric, size in (("parameters", parameters), ("parameter_bytes", nbytes)):
         sums[metric] = _scope_weights(tree, node, value, size)
+        columns[metric] = np.bincount(node, size[value], graph.node_count).astype(np.float64)
     return Costs(
         graph=graph,
         scopes=tree,
-        macs=run[0],
-        flops=run[1],
-        activation_bytes=run[2],
-        parameters=np.bincount(node, parameters[value], graph.node_count).astype(np.float64),
-        parameter_bytes=np.bincount(node, nbytes[value], graph.node_count).astype(np.float64),
         reasons=reasons,
         reason_of=reason_of,
         scope_sums={metric: sums[metric] for metric in _METRICS},
@@ -336,6 +327,7 @@ def _counted(found: Inference) -> Costs:
         unbound=found.unbound,
         caches=caches(found),
         _nbytes=_sizes(found),
+        **columns,
     )
 
 

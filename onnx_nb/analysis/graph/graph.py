@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.dataflow import topological
+from onnx_nb.analysis.graph.dataflow import followers, topological
 from onnx_nb.analysis.graph.diagnostics import Problem, Problems, structural_problems
 from onnx_nb.analysis.graph.names import INITIALIZER, Names, NodeTable, ints
 from onnx_nb.analysis.graph.shape_inference import Inference, TypeWalk
@@ -253,10 +253,8 @@ class Graph:
 
     def called(self, node: int) -> onnx.FunctionProto | None:
         """Return the local function that a node calls."""
-        if not self.functions:
-            return None
         op, domain = self.operators[self.op_index[node]]
-        return self.functions.get((domain, op, plain_text(self.node(node).overload)))
+        return self.functions.get((domain, op, plain_text(self.node(node).overload))) if self.functions else None
 
     def bodies(self, node: int) -> tuple[int, ...]:
         """Return the subgraphs that a node owns."""
@@ -480,10 +478,8 @@ class Graph:
                     f = self.subgraphs[f].parent  # noqa: PLW2901 (the walk up from the subgraph that reads)
         self._captured = {node: ints(values_) for node, values_ in outer_reads.items()}
         self._capturing = sorted(outer_reads)
-        bodies: dict[int, list[int]] = {}
-        for f, frame in enumerate(self.subgraphs[1:], 1):
-            bodies.setdefault(frame.owner_node, []).append(f)
-        self._bodies_of = {node: tuple(values_) for node, values_ in bodies.items()}
+        bodies = followers((frame.owner_node, f) for f, frame in enumerate(self.subgraphs[1:], 1))
+        self._bodies_of = {node: tuple(numbers) for node, numbers in bodies.items()}
 
     @functools.cached_property
     def _structural_problems(self) -> Problems:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -272,19 +272,12 @@ class NodeTable(NamedTuple):
         number = {key: i for i, key in enumerate(operators)}
         of_other = np.asarray([number[key] for key in other.operators])[other.op_index]
 
-        def both(a: Spans, b: Spans) -> Spans:
-            return Spans(buffer, np.concatenate([a.begin, b.begin + shift]), np.concatenate([a.end, b.end + shift]))
+        def both(a: Any, b: Any) -> Any:
+            if isinstance(a, Spans):
+                return Spans(buffer, np.concatenate([a.begin, b.begin + shift]), np.concatenate([a.end, b.end + shift]))
+            return np.concatenate([a, b]) if isinstance(a, np.ndarray) else b
 
-        return NodeTable(
-            both(self.inputs, other.inputs),
-            np.concatenate([self.in_count, other.in_count]),
-            both(self.outputs, other.outputs),
-            np.concatenate([self.out_count, other.out_count]),
-            both(self.names, other.names),
-            operators,
-            np.concatenate([self.op_index, of_other]),
-            both(self.attributes, other.attributes),
-        )
+        return NodeTable(*map(both, self, other._replace(operators=operators, op_index=of_other)))
 
 
 class WeightTable:

@@ -55,6 +55,9 @@ BROKEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, Arithmeti
 """Errors that attributes of a wrong type or number raise; only broken models have them."""
 
 Value = NDArray[Any]
+Sizes = tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]]
+"""Sizes of symbols, and shapes of inputs."""
+NO_SIZES: Sizes = ({}, {})
 _NO_VALUE, _NOT_READ, _LEFT_OUT, _OPEN = -1, -2, -3, -4
 _NOTHING = 0
 """Number of the unknown type in a `TypeTable`."""
@@ -116,19 +119,14 @@ class Inference:
 class TypeWalk:
     """One walk; types and known values are numbers into lists, so that they compare quickly."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        types: DeclaredTypes,
-        symbols: Mapping[str, int] | None = None,
-        shapes: Mapping[str, tuple[int, ...]] | None = None,
-    ) -> None:
+    def __init__(self, graph: Graph, types: DeclaredTypes, asked: Sizes = NO_SIZES) -> None:
         self._graph, self._table = graph, types.table.copy()
         self._types = self._table.known
-        bound = [self._bound(kind, symbols or {}) for kind in list(self._types)]
+        symbols, shapes = asked
+        bound = [self._bound(kind, symbols) for kind in list(self._types)]
         self._declared = [bound[number] for number in types.of_value.tolist()]
         for value in graph.inputs.tolist():
-            shape, kind = (shapes or {}).get(graph.value_names[value]), self._types[self._declared[value]]
+            shape, kind = shapes.get(graph.value_names[value]), self._types[self._declared[value]]
             if shape is not None and kind.elem_type:
                 self._declared[value] = self._table.tensor(kind.elem_type, shape)
         self._type_of = list(self._declared)
@@ -598,7 +596,7 @@ def _with_plain_names(node: onnx.NodeProto) -> onnx.NodeProto:
 def infer(graph: Graph, shapes: Mapping[str, int | Sequence[int]] | None = None) -> Inference:
     """Infer the types of all values of a graph for given input shapes, by default the declared ones."""
     unfolded = graph.opened(graph.model)
-    inference = TypeWalk(unfolded, unfolded.declared, *bound(unfolded, shapes)).run() if shapes else unfolded.inference
+    inference = TypeWalk(unfolded, unfolded.declared, bound(unfolded, shapes)).run() if shapes else unfolded.inference
     values, nodes = inference.of_value[: graph.value_count], inference.case_of[: graph.node_count]
     return replace(inference, graph=graph, of_value=values, case_of=nodes)
 
@@ -622,7 +620,7 @@ def infer_values(graph: Graph, values: Collection[int]) -> Inference:
     return TypeWalk(graph, types).run(nodes)
 
 
-def bound(graph: Graph, shapes: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+def bound(graph: Graph, shapes: Mapping[str, Any]) -> Sizes:
     """Return the sizes of symbols and the shapes of inputs that ``shapes=`` asks for, after checking them."""
     kinds = input_types(graph.model)
     names = [graph.value_names[value] for value in graph.inputs.tolist()]

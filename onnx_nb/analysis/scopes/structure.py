@@ -128,8 +128,7 @@ class Siblings:
         a, b = self._of_item[part.source], self._of_item[part.target]
         level = np.zeros(len(a), np.int64)
         for line in self._lines[1:]:
-            at = line[a]
-            level += (at == line[b]) & (at >= 0)
+            level += (line[a] == line[b]) & (line[a] >= 0)
         table = np.stack([*self._lines, np.full_like(self._parent, -1)])
         scope = table[level, a]
         source = np.where(self._depth[a] > level, table[level + 1, a], -1 - part.source)
@@ -314,9 +313,8 @@ class Siblings:
         sources: dict[int, set[int]] = {}
         """Child → the members that it reads, directly or through children that are no members."""
         for code in codes[codes.index(run[0]) : codes.index(run[-1]) + 1]:
-            sources[code] = set().union(
-                *({reader} if reader in members else sources.get(reader, set()) for reader in before[code])
-            )
+            read = ({other} if other in members else sources.get(other, set()) for other in before[code])
+            sources[code] = set().union(*read)
         if not any(sources[member] for member in run):
             return [run]
         chains = [run[:1]]
@@ -406,13 +404,9 @@ def repeats(tokens: Longs, sizes: Longs) -> list[tuple[int, int, int]]:
         stops = starts + times * period
         unit = offset[starts + period] - offset[starts]
         good = (length >= period) & (unit >= MIN_REPEATS) & ((times >= MIN_REPEATS) | (unit >= 2 * MIN_REPEATS))
-        sizes_ = offset[stops[good]] - offset[starts[good]]
-        rows = zip(sizes_.tolist(), starts[good].tolist(), stops[good].tolist(), strict=True)
-        candidates.extend(
-            (stop - start < MIN_REPEATS * period, -size, period, start, stop) for size, start, stop in rows
-        )
-    is_covered = np.zeros(count, bool)
-    runs = []
+        rows = np.stack([offset[stops] - offset[starts], starts, stops])[:, good].T.tolist()
+        candidates += [(stop - start < MIN_REPEATS * period, -size, period, start, stop) for size, start, stop in rows]
+    is_covered, runs = np.zeros(count, bool), list[tuple[int, int, int]]()
     # runs of at least three members first: two equal halves of a network would hide the repeats in each
     for *_, period, start, stop in sorted(candidates)[:10_000]:
         if not is_covered[start:stop].any():
@@ -566,13 +560,9 @@ def _weight_path(name: str) -> str:
         return ""
     if "/" in name:
         return name.rpartition("/")[0]
-    parts: list[str] = []
-    for part in name.split(".")[:-1]:
-        if part.isdigit() and parts:
-            parts[-1] += f".{part}"
-        elif part:
-            parts.append(part)
-    return "/".join(parts[:DEPTH_LIMIT])
+    # a number belongs to the part before it
+    parts = re.sub(r"\.(?!\d+(?:\.|$))", "/", name.rpartition(".")[0]).split("/")
+    return "/".join([part for part in parts if part][:DEPTH_LIMIT])
 
 
 def _spread(part: Part, paths: list[str | None], share: float, *, follow: bool = False) -> list[str] | None:
@@ -610,20 +600,15 @@ def _deepest(paths: Iterable[str | None]) -> str | None:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _common_path(a: str, b: str) -> str:
-    parts = []
-    for left, right in zip(a.split("/"), b.split("/"), strict=False):
-        if left != right:
-            break
-        parts.append(left)
-    return "/".join(parts)
+    pairs = zip(a.split("/"), b.split("/"), strict=False)
+    return "/".join(left for left, right in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def gathered(paths: list[str]) -> list[str]:
     """Move each item with a path of its own one scope up: most modules are a single node, not worth a scope."""
     count = Counter(paths)
-    deep = {path: tidy(path) for path in count if path.count("/") > DEPTH_LIMIT}
-    if deep:
-        paths = [deep.get(path, path) for path in paths]
+    if any(path.count("/") > DEPTH_LIMIT for path in count):
+        paths = [tidy(path) if path.count("/") > DEPTH_LIMIT else path for path in paths]
         count = Counter(paths)
     above: dict[str, str] = {}
     new: Iterable[str] = list(count)

@@ -104,13 +104,10 @@ class Editor(KnownGraph):
         self._taken_names: set[str] = set()
         self._open: OpenChange | None = None
         self._waiting: OrderedDict[int, None] = OrderedDict()
-        """Nodes to visit."""
 
     def twin(self, op: Op) -> Op | None:
         """Return an earlier node of the same subgraph that computes the same."""
-        attributes = sorted(
-            (attribute.name, attribute.SerializeToString(deterministic=True)) for attribute in op.proto.attribute
-        )
+        attributes = sorted(part.SerializeToString(deterministic=True) for part in op.proto.attribute)
         key = (op.op_type, op.domain, op.subgraph, tuple(op.inputs), len(op.outputs), tuple(attributes))
         earlier = self.ops[self._computed.setdefault(key, op.number)]
         if earlier is op:
@@ -174,11 +171,9 @@ class Editor(KnownGraph):
             self.constants[value] = Constant(None, content, self.subgraph_of[value])
             self.kinds[value] = tensor_kind(onnx.helper.np_dtype_to_tensor_dtype(content.dtype), content.shape)
         if self.prefix or self.output_count[value]:
-            if maker is not None and maker.op_type == "Constant":
-                self.constant_ids[value] = maker.id
-            else:
-                self.constant_ids[value] = self._new_id()
-                self._change.constant_ids.append(self.constant_ids[value])
+            is_constant = maker is not None and maker.op_type == "Constant"
+            id_ = self.constant_ids[value] = maker.id if maker is not None and is_constant else self._new_id()
+            self._change.constant_ids += [] if is_constant else [id_]
 
     def set_input(self, op: Op, slot: int, value: int) -> None:
         """Make a node read another value."""

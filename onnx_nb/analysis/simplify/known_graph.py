@@ -72,7 +72,6 @@ class Op:
     proto: NodeProto
     """The node with its attributes, documentation and metadata; inputs and outputs may have changed."""
     bodies: tuple[int, ...] = ()
-    """Subgraphs of an If, Loop or Scan."""
     made_of: list[str] = field(default_factory=list)
     """Names of the nodes that the editor merged into this one."""
     alive: bool = True
@@ -94,9 +93,9 @@ class Op:
         """Return the names of the nodes that `simplify` merged into this one; its own name if none are known."""
         if self.made_of:
             return self.made_of
-        text = next((plain_text(entry.value) for entry in self.proto.metadata_props if entry.key == PROVENANCE), "")
+        text = next((plain_text(entry.value) for entry in self.proto.metadata_props if entry.key == PROVENANCE), "[]")
         try:
-            content = json.loads(text) if text else []
+            content = json.loads(text)
         except (ValueError, RecursionError):
             content = []
         names = [name for name in content if isinstance(name, str)] if isinstance(content, list) else []
@@ -162,7 +161,6 @@ class KnownGraph:
         self.parent = [subgraph.parent for subgraph in graph.subgraphs]
         self.kinds: dict[int, ValueType] = {}
         self.cases: list[tuple[Op, Case]] = []
-        """Results of type inference for nodes."""
         self.memo: dict[Any, Any] = {}
         """Results of `symbolic_dims` for values during one run; the content of a value never changes."""
         self.constants: dict[int, Constant] = {}
@@ -289,7 +287,7 @@ class KnownGraph:
 
     def ops_of(self, subgraph: int) -> list[Op]:
         """Return the nodes of a subgraph in topological order."""
-        return sorted([op for op in self.members[subgraph] if op.alive], key=lambda op: (op.place, op.number))
+        return sorted((op for op in self.members[subgraph] if op.alive), key=lambda op: (op.place, op.number))
 
     def in_order(self) -> list[Op]:
         """Return all nodes, each after the producers of its inputs and, in a subgraph, of its outer-scope values."""
@@ -370,11 +368,11 @@ class KnownGraph:
             proto.opset_import.add(domain=domain, version=self.opsets[domain])
         ids: dict[Place, tuple[int, ...]] = {}
         orders = [self.ops_of(subgraph) for subgraph in range(len(self.members))]
-        for number, subgraph_ in enumerate(self.graph.subgraphs):
+        for number, order in enumerate(orders):
             if number == 0 or self.owner(number).alive:
-                place = (self.owner(number).id, subgraph_.attribute) if number else MAIN
+                place = (self.owner(number).id, self.graph.subgraphs[number].attribute) if number else MAIN
                 nodes = [self.constant_ids[value] for value in self._written_as_nodes(number)]
-                ids[place] = (*nodes, *(op.id for op in orders[number]))
+                ids[place] = (*nodes, *(op.id for op in order))
         waiting = [(proto.graph, 0)]
         while waiting:
             waiting += self._write_graph(*waiting.pop(), orders)
@@ -422,11 +420,9 @@ class KnownGraph:
             infos = [info for info in target.input if plain_text(info.name) not in weights]
             del target.input[:]
             target.input.extend(infos)
-            values = {self.names[value]: value for value in self.subgraph_outputs[0]}
-            for info in target.output:
-                kind = self.kind(values.get(plain_text(info.name), LEFT_OUT))
-                if kind.elem_type:
-                    _refine(info.type, kind)
+            for info, value in zip(target.output, self.subgraph_outputs[0], strict=True):
+                if value >= 0 and self.kind(value).elem_type:
+                    _refine(info.type, self.kind(value))
         return inside
 
     def write_constant(self, constant: Constant, target: GraphProto, name: str) -> None:

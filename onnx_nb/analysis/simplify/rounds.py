@@ -52,10 +52,7 @@ FOLDING: Final = ("fold_constants", "fold_shapes", "fold_reshape")
 STAGES: Final = ("shape_inference", "constant_folding", "rewrites")
 """Kinds of work that can be skipped as a whole."""
 _LATE: Final = (
-    "eliminate_common_subexpression",
-    "fuse_parallel_matmuls",
-    "fuse_parallel_adds",
-    "fuse_gather_into_shape",
+    *("eliminate_common_subexpression", "fuse_parallel_matmuls", "fuse_parallel_adds", "fuse_gather_into_shape"),
 )
 """Rules applied after all others: a Conv with two readers absorbs no BatchNormalization, and a size may be folded."""
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import ml_dtypes
 import numpy as np
-from onnx import ModelProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.metrics import ErrorStats
@@ -320,11 +320,10 @@ def _literal(value: Any) -> Any:
     """Return an argument as a Python literal."""
     if isinstance(value, Mapping):
         return {key: _literal(part) for key, part in value.items()}
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, np.generic):
-        return value.item()
-    return [_literal(part) for part in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_literal(part) for part in value]
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _with_weights(
@@ -421,8 +420,7 @@ class _Request:
         """Return the declaration of an input."""
         if isinstance(name, str) and name in self.inputs:
             return self.inputs[name]
-        inputs = list(self.inputs.items())[:20]
-        names = ", ".join(f"{quoted(port)} ({type_text(info.type)})" for port, info in inputs)
+        names = ", ".join(f"{quoted(port)} ({type_text(i.type)})" for port, i in list(self.inputs.items())[:20])
         message = f"{self.called} has no input {quoted(str(name))}."
         if name is None:
             message = f"{self.called} has {len(self.inputs)} inputs, and {{None: shape}} is for a model with one."
@@ -461,14 +459,11 @@ class _Request:
             raise SimplificationError(message, advice="None keeps a dimension as it is.")
         former = dimensions(info.type)
         if former is None:
+            former = (None,) * len(sizes)
             info.type.tensor_type.shape.Clear()
-            for size in sizes:
-                info.type.tensor_type.shape.dim.add(**({} if size is None else {"dim_value": int(size)}))
-            return
-        fits = len(former) == len(sizes) and all(
-            new is None or not isinstance(old, int) or old == new for old, new in zip(former, sizes, strict=True)
-        )
-        if not fits:
+            info.type.tensor_type.shape.dim.extend(TensorShapeProto.Dimension() for _ in sizes)
+        pairs = zip(former, sizes, strict=False)
+        if len(former) != len(sizes) or any(isinstance(old, int) and new not in (None, old) for old, new in pairs):
             message = f"shapes[{key!r}] is {shape!r:.80}, and the input is {type_text(info.type)}."
             advice = "Name a size for each axis. An axis with a fixed size keeps it unless dynamic_axes=… frees it."
             raise SimplificationError(message, advice=advice)
@@ -555,23 +550,20 @@ class _Check:
             self._on = f"{count_text(count, 'random feed')} (seeds from {seed})"
             first = random_feeds(self.fed, seed)
             runs = [run(first)]
-            sizes = {
-                dim: size
-                for name, kind in input_types(self.reference).items()
-                if isinstance(first.get(name), np.ndarray)
-                for dim, size in zip(dimensions(kind) or (), first[name].shape, strict=False)
-                if isinstance(dim, str)
-            }
+            kinds = input_types(self.reference).items()
+            arrays = [(kind, first[name]) for name, kind in kinds if isinstance(first.get(name), np.ndarray)]
+            pairs = [pair for kind, array in arrays for pair in zip(dimensions(kind) or (), array.shape, strict=False)]
+            sizes = {dim: size for dim, size in pairs if isinstance(dim, str)}
             for number in range(1, count):
                 # use different sizes where dynamic, if the original accepts them
-                if sizes:
-                    larger = {dim: size + number for dim, size in sizes.items()}
-                    try:
-                        runs.append(run(random_feeds(self.reference, seed + number, larger)))
-                        continue
-                    except OnnxNbError:
-                        self._only = sizes  # the model has limits that its types do not show
-                runs.append(run(random_feeds(self.fed, seed + number)))
+                larger = {dim: size + number for dim, size in sizes.items()}
+                try:
+                    runs.append(run(random_feeds(self.reference if larger else self.fed, seed + number, larger)))
+                except OnnxNbError:
+                    if not sizes:
+                        raise
+                    self._only = sizes  # the model has limits that its types do not show
+                    runs.append(run(random_feeds(self.fed, seed + number)))
         if is_random:
             (feed, outputs), *_ = runs
             _, again = run(feed)
@@ -628,20 +620,16 @@ def _precision(model: Model) -> dict[str, float]:
     """Return for each output the coarsest relative rounding of a value on the way to it."""
     graph, unfolded = Graph.of(model), Graph.opened(model)
     flow, maker = Flow.of(graph), unfolded.producer
-    kinds = [
-        [_rounding(kind.elem_type, is_quantized=subgraph) for subgraph in (False, True)]
-        for kind in unfolded.known_types
-    ]
+    kinds = [[_rounding(kind.elem_type, is_quantized=way) for way in (False, True)] for kind in unfolded.known_types]
     quantizing = [bool(re.search("Quantize|QLinear", op)) for op, _ in unfolded.operators]
     is_quantized = np.append(np.asarray(quantizing, np.intp)[unfolded.op_index], 0)[maker]
     coarse = np.where(maker < 0, 0.0, np.asarray(kinds)[unfolded.type_index, is_quantized])
     root = [-1]
     for subgraph in unfolded.subgraphs[1:]:  # a node rounds what its bodies and the function that it calls round
         root.append(subgraph.owner_node if subgraph.parent == 0 else root[subgraph.parent])
+    main = np.where(unfolded.value_subgraph == 0, maker, np.asarray(root)[unfolded.value_subgraph])
     rounding = np.zeros(graph.main_count + 1)
-    np.maximum.at(
-        rounding, np.where(unfolded.value_subgraph == 0, maker, np.asarray(root)[unfolded.value_subgraph]), coarse
-    )
+    np.maximum.at(rounding, main, coarse)
     precisions: list[float] = rounding.tolist()
     precisions[-1] = 0.0  # what no node makes
     for node in graph.order.tolist():
@@ -655,10 +643,7 @@ def _rounding(elem_type: int, *, is_quantized: bool) -> float:
     name = "" if dtype is None else dtype.name
     if "float" in name or "complex" in name:
         return float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
-    if not is_quantized or "int" not in name:
-        return 0.0
-    bits: int = ml_dtypes.iinfo(dtype).bits  # type: ignore[no-untyped-call]
-    return 0.5**bits
+    return 0.5 ** int(ml_dtypes.iinfo(dtype).bits) if is_quantized and "int" in name else 0.0  # type: ignore[no-untyped-call]
 
 
 def _largest(value: Any) -> float:
@@ -686,6 +671,5 @@ def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_equal, one, other))
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        same_type = one.dtype == other.dtype and one.shape == other.shape
-        return same_type and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
+        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
     return bool(one == other)
