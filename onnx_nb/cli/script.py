@@ -27,7 +27,7 @@ class Source(str):
 
 
 @dataclass(frozen=True)
-class _Call:
+class ScriptCall:
     """``into = function(*args, **kwargs)``; the function is a dotted name."""
 
     function: str
@@ -46,12 +46,12 @@ class Script:
 
     names: Mapping[str, str] = field(default_factory=dict)
     """Variables to be called otherwise."""
-    calls: list[_Call] = field(default_factory=list)
+    calls: list[ScriptCall] = field(default_factory=list)
 
     def call(self, function: str, *args: Any, into: str, **kwargs: Any) -> Source:
         """Add a call; return its result as source."""
         name = self.names.get(into, into)
-        self.calls.append(_Call(function, args, kwargs, name))
+        self.calls.append(ScriptCall(function, args, kwargs, name))
         return Source(name)
 
     def save(self, result: Source, path: str | None) -> Source:

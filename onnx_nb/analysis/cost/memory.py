@@ -138,17 +138,7 @@ def caches(inference: Inference) -> tuple[Cache, ...]:
 
 
 def liveness(graph: Graph, nbytes: NDArray[np.float64], weight_bytes: float) -> Memory:
-    """Count the memory of a run.
-
-    Parameters
-    ----------
-    graph
-        The graph of `Graph.opened`.
-    nbytes
-        Bytes of each value; NaN where unknown.
-    weight_bytes
-        Bytes of all weights.
-    """
+    """Count the memory of a run of an opened graph, from the bytes of each value (NaN: unknown) and of all weights."""
     walk = _Walk(graph, nbytes)
     order, alive, buffers = walk.subgraph(0)
     tensors = sorted(buffers, key=lambda value: -walk.size(value))

@@ -88,13 +88,7 @@ class Graph:
 
     @classmethod
     def of(cls, model: ModelLike) -> Graph:
-        """Return the graph of a model, made at the first call and kept with the model.
-
-        Parameters
-        ----------
-        model
-            Any `ModelLike`; it is not changed.
-        """
+        """Return the graph of a model, made at the first call and kept with the model."""
         source = load(model)
         return cached(source, cls, lambda: cls(source))
 
@@ -105,11 +99,6 @@ class Graph:
         The nodes of calls follow those of bodies, and so do their values: all that `of` has keeps its number here. The
         nodes inside a call read the caller's values as its inputs; the outputs of a call are values of their own. Names
         inside a call are prefixed with its name: "/block.0::h".
-
-        Parameters
-        ----------
-        model
-            Any `ModelLike`; it is not changed.
 
         Examples
         --------
