@@ -425,7 +425,7 @@ class TypeWalk:
             # on inputs without a type onnx's inference may crash the process, on tensors of no element type it raises
             for unknown in _UNKNOWN_KINDS[: 1 if complete else 2]:
                 kinds = {name: kind.proto if kind.dtype else unknown for name, kind, _ in read if kind is not None}
-                options = {"opset_imports": imports, "ir_version": onnx.IR_VERSION}
+                options: Any = {"opset_imports": imports, "ir_version": onnx.IR_VERSION}
                 results.append(onnx.shape_inference.infer_node_outputs(schema, proto, kinds, data, **options))
         except Exception as error:  # noqa: BLE001 (the C++ side raises any kind; unknown types are reported)
             if complete:

@@ -362,7 +362,7 @@ def _inverse_pair(net: Editor, op: Op) -> str | None:
         [result], attributes = inner_op.outputs, inner_op.attributes()
         inputs = [twins.get(value, value) for value in _data(inner_op)] + inner_op.inputs[len(_data(inner_op)) :]
         if result == op.inputs[0]:  # the last of them
-            ends = {"outputs": op.outputs, "at": inner_op, "like": inner_op}
+            ends: Any = {"outputs": op.outputs, "at": inner_op, "like": inner_op}
             net.replace([inner_op, op], inner_op.op_type, inputs, attributes, **ends)
             break
         twins[result] = net.new_value(f"{net.names[result]}_moved", op.subgraph, tensor_kind(net.dtype(result), shape))
