@@ -420,12 +420,12 @@ class TypeWalk:
         data = {name: onnx.numpy_helper.from_array(value, name) for name, _, value in read if value is not None}
         proto = _with_plain_names(proto)
         imports = [onnx.helper.make_opsetid(*entry) for entry in self._scopes[self._scope].items()]
+        options: Any = {"opset_imports": imports, "ir_version": onnx.IR_VERSION}
         results = []
         try:
             # on inputs without a type onnx's inference may crash the process, on tensors of no element type it raises
             for unknown in _UNKNOWN_KINDS[: 1 if complete else 2]:
                 kinds = {name: kind.proto if kind.dtype else unknown for name, kind, _ in read if kind is not None}
-                options: Any = {"opset_imports": imports, "ir_version": onnx.IR_VERSION}
                 results.append(onnx.shape_inference.infer_node_outputs(schema, proto, kinds, data, **options))
         except Exception as error:  # noqa: BLE001 (the C++ side raises any kind; unknown types are reported)
             if complete:

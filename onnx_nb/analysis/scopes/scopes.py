@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.graph.dataflow import depths, lines, strongly_connected, upward
+from onnx_nb.analysis.graph.dataflow import depths, followers, lines, strongly_connected, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import cached
 from onnx_nb.analysis.scopes.structure import (
@@ -197,13 +197,11 @@ class _AllScopes(_ScopeColumns):
             return a
 
         hidden = np.flatnonzero(graph.folded).tolist()
-        readers: dict[int, list[int]] = {}
-        for node in hidden:
-            outputs = graph.node_outputs(node)
-            readers[node] = [reader for value in outputs[outputs >= 0] for reader in graph.consumers(value).tolist()]
+        outputs = [(node, value) for node in hidden for value in graph.node_outputs(node).tolist() if value >= 0]
+        readers = followers((node, reader) for node, value in outputs for reader in graph.consumers(value).tolist())
         # readers come before what they read
         for node in itertools.chain.from_iterable(strongly_connected(hidden, readers)):
-            if readers.get(node):
+            if node in readers:
                 node_scope[node] = functools.reduce(common, {int(node_scope[reader]) for reader in readers[node]})
 
     def finished(self, source: str) -> Scopes:
