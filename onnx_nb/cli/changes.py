@@ -10,14 +10,13 @@ import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import path_text
 from onnx_nb.analysis.model.save import working_folder
-from onnx_nb.cli.script import Script
 from onnx_nb.cli.verbs import VERBS
 
 What = Literal["added", "removed", "changed"]
@@ -31,49 +30,47 @@ class ModelChange:
     path: str
     """Path from the root of the repository."""
     what: What
-    verb: str = ""
-    """Verb that was run: "diff" or "compare" for a changed model, "summary" for a new one, "" for a removed one."""
-    made: Any = None
-    """What the script of the verb made."""
-    audit: Any = None
-    """The `Audit` of its external data; ``None`` if not asked for."""
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Verbs that were run, with the variables of their scripts: "summary" of a new model, "diff" and "compare"."""
     error: str = ""
     """Reason why a version cannot be read."""
 
     @property
     def ok(self) -> bool:
         """Whether it can be read, passes its conditions, and its external data has no errors."""
-        has_failed = bool(self.made and self.made.get("failed"))
-        return not self.error and not has_failed and (self.audit is None or self.audit.ok)
+        has_failed = bool(self.results.get("compare", {}).get("failed"))
+        return not self.error and not has_failed and ("audit" not in self.results or self.results["audit"]["audit"].ok)
 
 
 def changes(
     base: str, paths: Sequence[str] = (), *, pages: str | None = None, fail: Sequence[str] = (), audit: bool = False
 ) -> Iterator[ModelChange]:
     """Yield the models that differ between a revision and the working tree, each with its diff or comparison."""
+    import onnx_nb
+
     root = Path(_git("rev-parse", "--show-toplevel").decode(errors="surrogateescape").rstrip("\n"))
     for path, what in _changed(root, base, paths):
         page = str(Path(pages) / f"{path}.html") if pages else None
         now = str(root / path)
-        if what == "removed":
-            yield ModelChange(path, what)
-            continue
+        results: dict[str, dict[str, Any]] = {}
         try:
-            audit_ = VERBS["audit"].build(model=now).run()["audit"] if audit else None
             if what == "added":
-                yield ModelChange(path, what, "summary", VERBS["summary"].build(model=now, page=page).run(), audit_)
+                results["summary"] = VERBS["summary"].build(model=now, page=page).run()
+            if audit and what != "removed":
+                results["audit"] = VERBS["audit"].build(model=now).run()
+            if what != "changed":
+                yield ModelChange(path, what, results)
                 continue
             with _former(root, base, path) as before:
-                verb = "compare" if fail else "diff"
-                variables = VERBS["diff"].build(reference=before, candidate=now).run()
+                pair = {"reference": before, "candidate": now}
+                results = {"diff": VERBS["diff"].build(**pair).run(), **results}
+                parts = {"Diff": results["diff"]["d"]}
                 if fail:
-                    variables |= VERBS["compare"].build(reference=before, candidate=now, fail=fail).run()
+                    results["compare"] = VERBS["compare"].build(**pair, fail=fail).run()
+                    parts["Errors"] = results["compare"]["c"]
                 if page:
-                    parts = {"Diff": variables["d"], **({"Errors": variables["c"]} if fail else {})}
-                    script = Script()
-                    script.call("onnx_nb.report", page, parts, title=path, into="page")
-                    variables |= script.run()
-                yield ModelChange(path, what, verb, variables, audit_)
+                    results["diff"]["page"] = onnx_nb.report(page, parts, title=path)
+                yield ModelChange(path, what, results)
         except OnnxNbError as error:
             yield ModelChange(path, what, error=str(error))
 
@@ -81,21 +78,16 @@ def changes(
 def _changed(root: Path, base: str, paths: Sequence[str]) -> Iterator[tuple[str, What]]:
     """Yield models that changed, or whose data file in the same folder did."""
     words = _git("diff", "--name-status", "--no-renames", "-z", base, "--", *paths).split(b"\0")
-    status = {_path_of(name): letter.decode()[:1] for letter, name in zip(words[::2], words[1::2], strict=False)}
+    status = {os.fsdecode(name): letter.decode()[:1] for letter, name in zip(words[::2], words[1::2], strict=False)}
     models = {path: _STATUS.get(letter, "changed") for path, letter in status.items() if path.endswith(".onnx")}
     others = {path for path, letter in status.items() if path not in models and letter != "D"}
     for folder in {PurePosixPath(path).parent for path in others}:
         names = _git("ls-files", "-z", "--", str(root / folder), root=root).split(b"\0")
-        for path in map(_path_of, names):
+        for path in map(os.fsdecode, names):
             is_model = path.endswith(".onnx") and path not in models and PurePosixPath(path).parent == folder
             if is_model and others & {str(folder / name) for name in _data_files(root / path)}:
                 models[path] = "changed"
     yield from sorted(models.items())
-
-
-def _path_of(name: bytes) -> str:
-    """Return a path that git printed."""
-    return os.fsdecode(name)
 
 
 def _data_files(path: Path) -> list[str]:
@@ -148,42 +140,32 @@ def _git(*words: str, root: Path | None = None) -> bytes:
 # --- output ----------------------------------------------------------------------------------------------------------
 
 
+_VERBS_SHOWN: Final = ("summary", "diff", "compare", "audit")
+
+
 def blocks_of(change: ModelChange) -> list[Any]:
     """Return the blocks of a change."""
     from onnx_nb.cli.document import BLOCKS, Text
 
-    path = path_text(change.path)
-    if change.error:
-        return [Text(f"{path}: {change.what}", "title"), Text(change.error, "bad")]
-    blocks: list[Any] = [Text(f"{path}: {change.what}", "title")]
-    if change.made:
-        blocks += BLOCKS["diff" if change.verb == "compare" else change.verb](change.made)
-        blocks += BLOCKS["compare"](change.made) if change.verb == "compare" else []
-    if change.audit is not None and change.audit.problems:
-        blocks += BLOCKS["audit"]({"audit": change.audit})
-    return blocks
+    blocks: list[Any] = [Text(f"{path_text(change.path)}: {change.what}", "title")]
+    for verb in _VERBS_SHOWN:
+        variables = change.results.get(verb, {})
+        if variables and (verb != "audit" or variables["audit"].problems):
+            blocks += BLOCKS[verb](variables)
+    return [*blocks, Text(change.error, "bad")] if change.error else blocks
 
 
 def picture_of(change: ModelChange) -> str:
     """Return the Mermaid picture of a change."""
     from onnx_nb.drawing.mermaid import picture
 
-    variables = change.made or {}
-    return picture(variables.get("d") or variables.get("summary"))
+    return picture(change.results.get("diff", {}).get("d") or change.results.get("summary", {}).get("summary"))
 
 
 def entry_of(change: ModelChange) -> dict[str, Any]:
     """Return a change as plain JSON."""
     from onnx_nb.cli.record import record
 
-    variables = change.made or {}
-    return {
-        "path": path_text(change.path),
-        "what": change.what,
-        "ok": change.ok,
-        "error": change.error or None,
-        "summary": record("summary", variables) if "summary" in variables else None,
-        "diff": record("diff", variables) if "d" in variables else None,
-        "compare": record("compare", variables) if "c" in variables else None,
-        "audit": record("audit", {"audit": change.audit}) if change.audit is not None else None,
-    }
+    records = {verb: record(verb, change.results[verb]) if verb in change.results else None for verb in _VERBS_SHOWN}
+    error = change.error or None
+    return {"path": path_text(change.path), "what": change.what, "ok": change.ok, "error": error, **records}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from onnx_nb.analysis.formatting import (
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison, Point
-    from onnx_nb.analysis.cost.summary import Port, Summary
+    from onnx_nb.analysis.cost.summary import Summary
     from onnx_nb.analysis.match.diff import Diff
     from onnx_nb.analysis.model.auditor import Audit
     from onnx_nb.analysis.model.model import Model
@@ -84,11 +83,6 @@ def for_terminal(blocks: Iterable[Block], *, width: int | None) -> str:
         elif block.rows:
             parts.append(_aligned(block, width))
     return "\n".join(parts)
-
-
-def terminal_width() -> int:
-    """Return the characters in a line of the terminal."""
-    return shutil.get_terminal_size().columns
 
 
 def _aligned(table: Grid, width: int | None) -> str:
@@ -153,8 +147,9 @@ def _escaped(text: str) -> str:
 # --- verbs -----------------------------------------------------------------------------------------------------------
 
 
-def _ports(title: str, ports: Iterable[Port]) -> Grid:
-    return Grid(title, ("", "", ""), [(port.name, port.dtype, port.shape) for port in ports], left=3)
+def _names(title: str, rows: Sequence[Sequence[str]]) -> Grid:
+    """Return a table of three columns of text."""
+    return Grid(title, ("", "", ""), rows, left=3)
 
 
 def _bar(share: float, width: int = 20) -> str:
@@ -169,7 +164,8 @@ def of_summary(values: Mapping[str, Any]) -> list[Block]:
     facts = [count_text(model.nodes, "node"), f"{scaled_text(model.parameters)} parameters", bytes_text(model.nbytes)]
     facts += [f"opset {opsets}", *([model.producer] if model.producer else [])]
     blocks: list[Block] = [Text(model.name or "model", "title"), Text(" · ".join(facts))]
-    blocks += [_ports("Inputs", model.inputs), _ports("Outputs", model.outputs)]
+    for title, ports in (("Inputs", model.inputs), ("Outputs", model.outputs)):
+        blocks.append(_names(title, [(port.name, port.dtype, port.shape) for port in ports]))
     if model.cost:
         numbers = (("MACs", model.macs), ("FLOPs", model.flops), ("activations, bytes", model.activation_bytes))
         costs = [(name, scaled_text(number)) for name, number in numbers if number is not None]
@@ -199,21 +195,20 @@ def of_summary(values: Mapping[str, Any]) -> list[Block]:
     return blocks
 
 
-def of_model(model: Model, path: Any) -> list[Block]:
-    """Return the blocks of a model that was made."""
-    nodes = count_text(len(model.proto.graph.node), "node")
-    size = bytes_text(model.nbytes)
-    text = f"Wrote {path}: {nodes}, {size}" if path else f"{nodes}, {size}; -o FILE writes it"
-    ports = [
-        Grid(title, ("", "", ""), [(port.name, port.dtype, shape_text(port.shape or ())) for port in values], left=3)
-        for title, values in (("Inputs", model.inputs), ("Outputs", model.outputs))
-    ]
-    return [Text(text, "good" if path else ""), *ports]
+def _wrote(values: Mapping[str, Any], what: str = "") -> list[Block]:
+    """Return the line about the file that a verb wrote, if it wrote one."""
+    return [Text(f"Wrote {values['file']}{what}", "good")] if values.get("file") else []
 
 
 def of_extract(values: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a submodel."""
-    return of_model(values["submodel"], values.get("file"))
+    model: Model = values["submodel"]
+    size = f"{count_text(len(model.proto.graph.node), 'node')}, {bytes_text(model.nbytes)}"
+    ports = [
+        _names(title, [(port.name, port.dtype, shape_text(port.shape or ())) for port in infos])
+        for title, infos in (("Inputs", model.inputs), ("Outputs", model.outputs))
+    ]
+    return [*(_wrote(values, f": {size}") or [Text(f"{size}; -o FILE writes it")]), *ports]
 
 
 def of_reduce(values: Mapping[str, Any]) -> list[Block]:
@@ -226,11 +221,7 @@ def of_reduce(values: Mapping[str, Any]) -> list[Block]:
     looks: list[Look] = ["bad" if trial.result == "fails" else "" for trial in search.trials]
     blocks: list[Block] = [Text(search.message, "title")]
     blocks.append(Grid("Calls of the check", ("", "", "", "nodes", "inputs", "time"), rows, looks, left=3))
-    if values.get("file"):
-        blocks.append(
-            Text(f"Wrote {values['file']}: model.onnx, inputs.npz and run.py, which shows the failure", "good")
-        )
-    return blocks
+    return blocks + _wrote(values, ": model.onnx, inputs.npz and run.py, which shows the failure")
 
 
 def of_simplify(values: Mapping[str, Any]) -> list[Block]:
@@ -248,11 +239,8 @@ def of_simplify(values: Mapping[str, Any]) -> list[Block]:
     counts = [(op, s.before.get(op, 0), s.after.get(op, 0)) for op in names]
     differences = [(op, f"{b:,}", f"{a:,}") for op, b, a in counts if a != b]
     blocks.append(Grid("Operators", ("", "before", "after"), differences))
-    left = [(node.op_type, node.node, node.why) for node in s.left]
-    blocks.append(Grid("Not folded", ("", "", ""), left, left=3))
-    if values.get("file"):
-        blocks.append(Text(f"Wrote {values['file']}", "good"))
-    return blocks
+    blocks.append(_names("Not folded", [(node.op_type, node.node, node.why) for node in s.left]))
+    return blocks + _wrote(values)
 
 
 _SIGNS: Final[Mapping[str, tuple[str, Look]]] = {"added": ("+", "good"), "removed": ("-", "bad"), "changed": ("~", "")}
@@ -348,18 +336,8 @@ def of_audit(values: Mapping[str, Any]) -> list[Block]:
     return blocks
 
 
-def of_page(values: Mapping[str, Any]) -> list[Block]:
-    """Return the blocks of a page."""
-    return [Text(f"Wrote {values['page']}", "good")]
-
-
-def of_show(values: Mapping[str, Any]) -> list[Block]:
-    """Return the blocks of a page that may have been opened."""
-    return [Text(str(values["page"]))]
-
-
 BLOCKS: Final[Mapping[str, Callable[[Mapping[str, Any]], list[Block]]]] = {
-    "show": of_show,
+    "show": lambda values: [Text(str(values["page"]))],
     "summary": of_summary,
     "extract": of_extract,
     "reduce": of_reduce,
@@ -369,6 +347,6 @@ BLOCKS: Final[Mapping[str, Callable[[Mapping[str, Any]], list[Block]]]] = {
     "capture": of_capture,
     "profile": of_profile,
     "audit": of_audit,
-    "report": of_page,
+    "report": lambda values: [Text(f"Wrote {values['page']}", "good")],
 }
 """Verb → the blocks of what its script made."""

@@ -14,7 +14,7 @@ import itertools
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -34,23 +34,37 @@ MAGICS: Final[Mapping[str, Verb]] = {"onnx": VIEW, **{f"onnx_{v.name}": v for v 
 """Name of a line magic → its verb."""
 EXPORT: Final = "onnx_export"
 """The cell magic."""
-_COMMON: Final = (
-    click.Option(["--name"], metavar="NAME", help="Variable to assign the result to."),
-    click.Option(["--code"], is_flag=True, help="Print the Python that does the same, and run nothing."),
-)
+
+
+def _command(name: str, text: str, *params: click.Parameter) -> click.Command:
+    naming = click.Option(["--name"], metavar="NAME", help="Variable to assign the result to.")
+    code = click.Option(["--code"], is_flag=True, help="Print the Python that does the same, and run nothing.")
+    settings = {"max_content_width": 100}
+    return click.Command(name, params=[*params, naming, code], help=text, context_settings=settings)
+
+
+_COMMANDS: Final = {
+    **{name: _command(f"%{name}", verb.help, *verb.params) for name, verb in MAGICS.items()},
+    EXPORT: _command(
+        f"%%{EXPORT}",
+        "Run a cell whose last expression is a module, and export that.\n\n"
+        "INPUTS are expressions, as the module is called with them: x, or x mask=m.",
+        click.Argument(["inputs"], nargs=-1),
+        click.Option(["--exporter"], type=click.Choice(("dynamo", "torchscript")), help="torch's exporter."),
+        click.Option(["--opset"], type=click.IntRange(min=1), help="Version of the operators."),
+        click.Option(["--save", "-o"], metavar="FILE", help="Write the model to this file."),
+    ),
+}
+"""Name of a magic → its parameters and help."""
 _LINE: Final = re.compile(r"(?:^|\n)\s*(?:\w+\s*=\s*)?%{1,2}(onnx\w*)[ \t]+([^\n]*)$")
 
 
 def add_magics(shell: InteractiveShell) -> None:
     """Add the magics and their completion to a shell."""
     register: Any = shell.register_magic_function
-    for name, verb in MAGICS.items():
-        command = _command(name, [*verb.params, *_COMMON], verb.help)
-        run = functools.partial(_run, shell, verb, command)
-        register(_documented(run, command), "line", name)
-    command = _export_command()
-    export = functools.partial(_export, shell, command)
-    register(_documented(export, command), "cell", EXPORT)
+    for name, command in _COMMANDS.items():
+        run = functools.partial(_export, shell) if name == EXPORT else functools.partial(_run, shell, MAGICS[name])
+        register(_documented(functools.partial(run, command), command), "cell" if name == EXPORT else "line", name)
     shell.set_hook("complete_command", _complete, re_key=_LINE.pattern)
 
 
@@ -70,10 +84,6 @@ def _documented(function: Callable[..., Any], command: click.Command) -> Callabl
 
     magic.__doc__ = _help(command)
     return magic
-
-
-def _command(name: str, params: Sequence[click.Parameter], text: str, sign: str = "%") -> click.Command:
-    return click.Command(f"{sign}{name}", params=[*params], help=text, context_settings={"max_content_width": 100})
 
 
 def _help(command: click.Command) -> str:
@@ -100,19 +110,16 @@ def _run(shell: InteractiveShell, verb: Verb, command: click.Command, line: str)
     if values is None:
         return None
     name, code = values.pop("name"), values.pop("code")
-    script = verb.build(**values)
-    variables = _made(shell, script, verb.result, name, code=code)
+    variables = _run_script(shell, verb.build(into=name, **values), name, code=code)
     if variables.get("failed"):
         print(f"failed: {', '.join(point.name for point in variables['failed'])}")  # noqa: T201
     return variables.get("view", variables.get(name or verb.result))
 
 
-def _made(shell: InteractiveShell, script: Script, result: str, name: str | None, *, code: bool) -> dict[str, Any]:
-    """Run a script and assign its result, or print it."""
-    if name:
-        if not name.isidentifier():
-            raise UsageError(f"--name {name!r} is not the name of a variable.")
-        script.rename(result, name)
+def _run_script(shell: InteractiveShell, script: Script, name: str | None, *, code: bool) -> dict[str, Any]:
+    """Run a script and assign the variable of that name, or print it."""
+    if name and not name.isidentifier():
+        raise UsageError(f"--name {name!r} is not the name of a variable.")
     if code:
         print(script.code())  # noqa: T201
         return {}
@@ -145,34 +152,19 @@ def _progress() -> contextlib.AbstractContextManager[Progress]:
 # --- %%onnx_export ---------------------------------------------------------------------------------------------------
 
 
-def _export_command() -> click.Command:
-    text = """Run a cell whose last expression is a module, and export that.
-
-    INPUTS are expressions, as the module is called with them: x, or x mask=m.
-    """
-    params = [
-        click.Argument(["inputs"], nargs=-1),
-        click.Option(["--exporter"], type=click.Choice(("dynamo", "torchscript")), help="torch's exporter."),
-        click.Option(["--opset"], type=click.IntRange(min=1), help="Version of the operators."),
-        click.Option(["--save", "-o"], metavar="FILE", help="Write the model to this file."),
-        *_COMMON,
-    ]
-    return _command(EXPORT, params, "\n".join(line.strip() for line in text.splitlines()), "%%")
-
-
 def _export(shell: InteractiveShell, command: click.Command, line: str, cell: str) -> Any:
     values = _parsed(shell, command, line)
     if values is None:
         return None
     before, module = _last_expression(shell, cell)
-    script = Script()
+    name = values["name"]
+    script = Script({"model": name} if name else {})
     keywords = [text.partition("=") for text in values["inputs"] if re.match(r"\w+=[^=]", text)]
     args = tuple(Source(text) for text in values["inputs"] if not re.match(r"\w+=[^=]", text))
-    kwargs = {name: Source(text) for name, _, text in keywords}
-    options = {key: values[key] for key in ("exporter", "opset")}
-    model = script.call("onnx_nb.export", Source("module"), Source(repr(args)), kwargs=kwargs, **options, into="model")
-    if values["save"]:
-        script.call(f"{model}.save", values["save"], into="file")
+    options = {key: values[key] for key in ("exporter", "opset") if values[key]}
+    if keywords:
+        options["kwargs"] = {key: Source(text) for key, _, text in keywords}
+    model = script.save(script.call("onnx_nb.export", Source("module"), args, **options, into="model"), values["save"])
     source = f"{before}module = {module}\n"
     if values["code"]:
         imports, _, calls = script.code().partition("\n\n")
@@ -181,7 +173,7 @@ def _export(shell: InteractiveShell, command: click.Command, line: str, cell: st
     shell.user_ns.pop("module", None)
     if not shell.run_cell(source, silent=False, store_history=False).success:
         return None  # IPython has printed the traceback
-    return _made(shell, script, "model", values["name"], code=False).get(values["name"] or "model")
+    return _run_script(shell, script, name, code=False).get(model)
 
 
 def _last_expression(shell: InteractiveShell, cell: str) -> tuple[str, str]:
@@ -205,10 +197,9 @@ def _last_expression(shell: InteractiveShell, cell: str) -> tuple[str, str]:
 def _complete(shell: InteractiveShell, event: Any) -> list[str]:
     """Return what may follow: options, choices, files, variables, tensors of the model that the line names."""
     match = _LINE.search(event.text_until_cursor)
-    verb = MAGICS.get(match[1]) if match else None
-    if match is None or (verb is None and match[1] != EXPORT):
+    command = _COMMANDS.get(match[1]) if match else None
+    if match is None or command is None:
         return []
-    command = _command(match[1], [*verb.params, *_COMMON], verb.help) if verb else _export_command()
     *words, incomplete = re.split(r"\s+", match[2])
     quote = incomplete[:1] if incomplete[:1] in ("'", '"') else ""
     plain = [word.strip("'\"") for word in words]

@@ -52,14 +52,11 @@ _OBJECTS: Final[Mapping[type, str]] = {
 }
 """Class → its fields in JSON, each with the name of the attribute if that is another."""
 
+_MODEL: Final = {"inputs": list[ValueInfo], "outputs": list[ValueInfo], "nodes": int, "bytes": int}
 _VERBS: Final[Mapping[str, tuple[type | None, str, Mapping[str, Any]]]] = {
     "summary": (Summary, "summary", {"opsets": dict[str, int], "problems": list[dict[str, str]]}),
-    "extract": (None, "submodel", {"inputs": list[ValueInfo], "outputs": list[ValueInfo], "nodes": int, "bytes": int}),
-    "reduce": (
-        Reduction,
-        "reduction",
-        {"inputs": list[ValueInfo], "outputs": list[ValueInfo], "nodes": int, "bytes": int},
-    ),
+    "extract": (None, "submodel", _MODEL),
+    "reduce": (Reduction, "reduction", _MODEL),
     "simplify": (Simplification, "s", {}),
     "diff": (Diff, "d", {}),
     "compare": (Comparison, "c", {"first_divergent": str | None, "failed": list[str] | None, "points": list[object]}),
@@ -67,11 +64,7 @@ _VERBS: Final[Mapping[str, tuple[type | None, str, Mapping[str, Any]]]] = {
     "audit": (Audit, "audit", {}),
     "show": (None, "page", {"page": str}),
     "report": (None, "page", {"page": str}),
-    "profile": (
-        Profile,
-        "p",
-        dict.fromkeys(("kernels", "operators", "scopes", "providers"), list[object]),
-    ),
+    "profile": (Profile, "p", dict.fromkeys(("kernels", "operators", "scopes", "providers"), list[object])),
 }
 """Verb → class of its result and the variable that holds it, and the type of each field of `_more`."""
 _WRITING: Final = ("extract", "reduce", "simplify")
@@ -130,9 +123,8 @@ def _plain(value: Any) -> Any:
 
 def _fields(kind: type) -> list[tuple[str, str]]:
     """Return the fields of a class in JSON and the attributes that they are."""
-    return [
-        (name, attribute or name) for name, _, attribute in (text.partition("=") for text in _OBJECTS[kind].split())
-    ]
+    pairs = (text.partition("=") for text in _OBJECTS[kind].split())
+    return [(name, attribute or name) for name, _, attribute in pairs]
 
 
 # --- schema ---------------------------------------------------------------------------------------------------------

@@ -37,37 +37,28 @@ class ScriptCall:
 
     def __repr__(self) -> str:
         arguments = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
-        call = f"{self.function}({', '.join(arguments)})"
-        return f"{self.into} = {call}" if self.into else call
+        return f"{self.into} = {self.function}({', '.join(arguments)})"
 
 
 @dataclass
 class Script:
     """Calls, in order."""
 
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Variables to be called otherwise."""
     calls: list[ScriptCall] = field(default_factory=list)
 
-    def call(self, function: str, *args: Any, into: str = "", **kwargs: Any) -> Source:
-        """Add a call, without the keywords that are None or empty; return its result as source."""
-        options = {name: value for name, value in kwargs.items() if value is not None and value not in ((), {}, "")}
-        self.calls.append(ScriptCall(function, args, options, into))
-        return Source(into)
+    def call(self, function: str, *args: Any, into: str, **kwargs: Any) -> Source:
+        """Add a call; return its result as source."""
+        name = self.names.get(into, into)
+        self.calls.append(ScriptCall(function, args, kwargs, name))
+        return Source(name)
 
-    def rename(self, old: str, new: str) -> None:
-        """Rename a variable."""
-
-        def renamed(argument: Any) -> Any:
-            if isinstance(argument, Source):
-                return Source(new) if argument == old else argument
-            if isinstance(argument, Mapping):
-                return {name: renamed(value) for name, value in argument.items()}
-            return argument
-
-        for at, call in enumerate(self.calls):
-            first, dot, rest = call.function.partition(".")
-            function = f"{new}{dot}{rest}" if first == old else call.function
-            args = tuple(map(renamed, call.args))
-            self.calls[at] = ScriptCall(function, args, renamed(call.kwargs), new if call.into == old else call.into)
+    def save(self, result: Source, path: str | None) -> Source:
+        """Write a result to a file, if one is named; return the result."""
+        if path:
+            self.call(f"{result}.save", path, into="file")
+        return result
 
     def code(self) -> str:
         """Return the calls as Python."""
@@ -76,28 +67,20 @@ class Script:
         return "\n".join([*imports, "", *lines])
 
     def run(self, variables: Mapping[str, Any] | None = None, progress: Progress | None = None) -> dict[str, Any]:
-        """Run the calls; return their results by variable, that of the last one also as ``""``."""
+        """Run the calls; return their results by variable."""
         scope: dict[str, Any] = {**(variables or {})}
         results: dict[str, Any] = {}
         for at, call in enumerate(self.calls):
-            part = stage(progress, at / len(self.calls), (at + 1) / len(self.calls))
-            results[call.into] = results[""] = scope[call.into] = _run(call, scope, part)
+            function = _value(Source(call.function), scope)
+            kwargs = _value(call.kwargs, scope)
+            if progress is not None and "progress" in inspect.signature(function).parameters:
+                kwargs["progress"] = stage(progress, at / len(self.calls), (at + 1) / len(self.calls))
+            results[call.into] = scope[call.into] = function(*_value(call.args, scope), **kwargs)
         return results
 
 
-def _run(call: ScriptCall, scope: Mapping[str, Any], progress: Progress | None) -> Any:
-    function = _value(Source(call.function), scope)
-    args = [_value(value, scope) for value in call.args]
-    kwargs = {name: _value(value, scope) for name, value in call.kwargs.items()}
-    if progress is not None and "progress" in inspect.signature(function).parameters:
-        kwargs["progress"] = progress
-    return function(*args, **kwargs)
-
-
 def _value(argument: Any, scope: Mapping[str, Any]) -> Any:
-    """Return the value of an argument: of source, of a call, of what has them inside, or itself."""
-    if isinstance(argument, ScriptCall):
-        return _run(argument, scope, None)
+    """Return the value of an argument: of source, of what has source inside, or itself."""
     if isinstance(argument, Mapping):
         return {name: _value(part, scope) for name, part in argument.items()}
     if isinstance(argument, tuple | list):

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 import warnings
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ import click
 import onnx_nb
 from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
 from onnx_nb.cli.script import shown_progress
-from onnx_nb.cli.verbs import MODEL, VERBS, ConditionType, Verb, lab
+from onnx_nb.cli.verbs import MODEL, VERBS, Verb, fail_option, lab
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
@@ -30,7 +31,8 @@ _COMMON: Final = (
     click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object, as docs/json.md describes it."),
     click.Option(["--github"], is_flag=True, help="Add Markdown with a picture to the job summary of GitHub Actions."),
     click.Option(["--code"], is_flag=True, help="Print the Python that does the same, and run nothing."),
-    click.Option(["--debug"], is_flag=True, help="Show the traceback of an error."),
+    # `main` reads it from the line: an error may come before it is parsed
+    click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."),
 )
 _EXIT_CODE: Final = click.Option(["--exit-code"], is_flag=True, help="Exit with 1 if there are differences.")
 _WITH_SUMMARY: Final = ("summary", "diff", "compare", "simplify")
@@ -65,16 +67,7 @@ def command(verb: Verb) -> click.Command:
     return click.Command(verb.name, callback=run, params=params, help=verb.help, short_help=brief)
 
 
-def _run(
-    verb: Verb,
-    *,
-    as_json: bool,
-    code: bool,
-    debug: bool,  # noqa: ARG001 (main reads it from the line: an error may come before it is parsed)
-    github: bool = False,
-    exit_code: bool = False,
-    **values: Any,
-) -> int:
+def _run(verb: Verb, *, as_json: bool, code: bool, github: bool = False, exit_code: bool = False, **values: Any) -> int:
     from onnx_nb.cli.document import BLOCKS
 
     script = verb.build(**values)
@@ -96,10 +89,7 @@ def _run(
     if github:
         from onnx_nb.drawing.mermaid import picture
 
-        _summarize(
-            BLOCKS[verb.name](variables),
-            picture(variables.get("d") or variables.get("c") or variables.get("s") or variables.get("summary")),
-        )
+        _summarize(BLOCKS[verb.name](variables), picture(variables[verb.result]))
     return _status(verb.name, variables, exit_code=exit_code)
 
 
@@ -124,9 +114,9 @@ def _print_json(record: dict[str, Any]) -> None:
 
 
 def _print(blocks: Sequence[Block]) -> None:
-    from onnx_nb.cli.document import for_terminal, terminal_width
+    from onnx_nb.cli.document import for_terminal
 
-    click.echo(for_terminal(blocks, width=terminal_width() if sys.stdout.isatty() else None))
+    click.echo(for_terminal(blocks, width=shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
 
 
 def _summarize(blocks: Sequence[Block], picture: str) -> None:
@@ -165,7 +155,7 @@ def _line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def _lab(model: str, options: Sequence[str], *, code: bool, debug: bool) -> int:  # noqa: ARG001
+def _lab(model: str, options: Sequence[str], *, code: bool) -> int:
     words = lab(model, options)
     if code:
         click.echo(shlex.join(words))
@@ -174,22 +164,11 @@ def _lab(model: str, options: Sequence[str], *, code: bool, debug: bool) -> int:
     return 0
 
 
-def _changes(
-    base: str,
-    paths: Sequence[str],
-    pages: str | None,
-    fail: Sequence[str],
-    *,
-    audit: bool,
-    exit_code: bool,
-    as_json: bool,
-    github: bool,
-    debug: bool,  # noqa: ARG001
-) -> int:
+def _changes(base: str, *, exit_code: bool, as_json: bool, github: bool, **options: Any) -> int:
     from onnx_nb.cli.changes import blocks_of, changes, entry_of, picture_of
 
     models, ok = [], True
-    for change in changes(base, paths, pages=pages, fail=fail, audit=audit):
+    for change in changes(base, **options):
         ok = ok and change.ok
         # at once: the former version is gone with the next one
         models.append(entry_of(change) if as_json else {})
@@ -232,13 +211,7 @@ program.add_command(
             click.Argument(["base"], default="HEAD"),
             click.Argument(["paths"], nargs=-1, type=click.Path()),
             click.Option(["--pages"], type=click.Path(), metavar="FOLDER", help="Write a page for each model there."),
-            click.Option(
-                ["--fail"],
-                type=ConditionType(),
-                multiple=True,
-                metavar="CONDITION",
-                help='Also run both versions: points that are too bad, such as "sqnr < 30 dB".',
-            ),
+            fail_option("Also run both versions: points that are too bad"),
             click.Option(["--audit"], is_flag=True, help="Also check external data."),
             _EXIT_CODE,
             *(option for option in _COMMON if option.name != "code"),

@@ -1,7 +1,6 @@
 """The table of verbs: what each is called with, and the Python that it stands for.
 
-A verb is a `click.Command`, whose parameters the command line and the magics both read. Its function adds calls to a
-`Script`; the last one is the result. No verb computes.
+The command line and the magics both read its parameters. Its function adds calls to a `Script`. No verb computes.
 """
 
 from __future__ import annotations
@@ -20,23 +19,62 @@ from urllib.parse import quote
 import click
 from click.shell_completion import CompletionItem
 
-from onnx_nb.cli.script import Script, ScriptCall, Source
+from onnx_nb.cli.script import Script, Source
 
 
 @dataclass(frozen=True)
 class Verb:
     """One verb."""
 
-    name: str
-    build: Callable[..., Script]
+    write: Callable[..., Source]
+    """Adds its calls to a script; returns the variable of the result."""
     params: tuple[click.Parameter, ...]
     result: str = ""
     """The variable of its result; empty for a verb that is no magic, as it only writes a page."""
+    title: str = ""
+    """The tab of its result in a page."""
+
+    @property
+    def name(self) -> str:
+        """The word of the command line."""
+        return self.write.__name__
 
     @property
     def help(self) -> str:
         """Its docstring."""
-        return inspect.cleandoc(self.build.__doc__ or "")
+        return inspect.cleandoc(self.write.__doc__ or "")
+
+    def build(
+        self, *, into: str | None = None, data_dir: str | None = None, page: str | None = None, **values: Any
+    ) -> Script:
+        """Return the calls for the values of its parameters, with the result in another variable if one is named."""
+        script = Script({self.result: into} if into else {})
+        options = {
+            name: [*value] if isinstance(value, tuple) else value
+            for name, value in values.items()
+            if value is not None and value is not False and value not in ((), {}, "")
+        }
+        # a path has to be loaded only for data elsewhere, and a variable never
+        if data_dir and not isinstance(options["model"], Source):
+            options["model"] = script.call("onnx_nb.load", options["model"], data_dir=data_dir, into="model")
+        result = self.write(script, **options)
+        if page:
+            script.call("onnx_nb.report", page, {self.title: result}, into="page")
+        return script
+
+
+VERBS: Final[dict[str, Verb]] = {}
+"""Verbs by name. `lab` is none: it starts a program."""
+
+
+def _verb(*params: click.Parameter, result: str = "", title: str = "") -> Callable[[Callable[..., Source]], Verb]:
+    """Register a function as a verb: its docstring is the help, and it gets the options that a line has."""
+
+    def register(write: Callable[..., Source]) -> Verb:
+        verb = VERBS[write.__name__] = Verb(write, params, result, title)
+        return verb
+
+    return register
 
 
 # --- types of parameters ---------------------------------------------------------------------------------------------
@@ -52,7 +90,7 @@ class ModelType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 o
         variables = _variables(ctx)
         match = re.fullmatch(r"([^\W\d]\w*)(\.\w+|\[[^\[\]]+\])*", value)
         if not match or match[1] not in variables:
-            near = [name for name, value_ in variables.items() if _is_model(value_) and name[0] != "_"]
+            near = _models(ctx)
             if match and match[0] == match[1] and near and not Path(value).exists():
                 from onnx_nb.analysis.formatting import closest_text
 
@@ -66,10 +104,7 @@ class ModelType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 o
 
     def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Complete variables and files."""
-        variables = _variables(ctx).items()
-        names = [
-            name for name, value in variables if name.startswith(incomplete) and name[0] != "_" and _is_model(value)
-        ]
+        names = [name for name in _models(ctx) if name.startswith(incomplete)]
         return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
 
 
@@ -78,8 +113,10 @@ def _variables(ctx: click.Context | None) -> Mapping[str, Any]:
     return (ctx.obj or {}) if ctx else {}
 
 
-def _is_model(value: Any) -> bool:
-    return type(value).__name__ in ("Model", "ModelProto", "ONNXProgram")
+def _models(ctx: click.Context | None) -> list[str]:
+    """Return the variables that hold models."""
+    kinds = ("Model", "ModelProto", "ONNXProgram")
+    return [name for name, value in _variables(ctx).items() if type(value).__name__ in kinds and name[0] != "_"]
 
 
 class TensorType(click.ParamType):  # type: ignore[type-arg]  # since click 8.4 only
@@ -152,272 +189,257 @@ MODEL: Final = ModelType()
 TENSOR: Final = TensorType()
 
 
-def _argument(name: str, kind: Any = None, **more: Any) -> click.Argument:
-    return click.Argument([name], type=kind or MODEL, **more)
+def _option(*names: str, text: str, **more: Any) -> click.Option:
+    return click.Option([*names], help=text, **more)
 
 
-def _option(*names: str, **more: Any) -> click.Option:
-    return click.Option([*names], **more)
+def _several(*names: str, text: str, metavar: str = "NAME", **more: Any) -> click.Option:
+    return _option(*names, text=text, multiple=True, metavar=metavar, **more)
 
 
-def _file(*names: str, text: str, **more: Any) -> click.Option:
-    return click.Option([*names], type=click.Path(), metavar="FILE", help=text, **more)
+def _flag(name: str, text: str) -> click.Option:
+    return _option(name, text=text, is_flag=True)
 
 
-_DATA_DIR = click.Option(["--data-dir"], type=click.Path(), help="Folder of the external data; by default the model's.")
-_SHAPES = _option(
-    "--shape",
-    "shapes",
+def _file(*names: str, text: str) -> click.Option:
+    return _option(*names, text=text, type=click.Path(), metavar="FILE")
+
+
+_MODEL: Final = click.Argument(["model"], type=MODEL)
+_PAIR: Final = [click.Argument([name], type=MODEL) for name in ("reference", "candidate")]
+_DATA_DIR: Final = _option("--data-dir", text="Folder of the external data; by default the model's.", type=click.Path())
+_SHAPES: Final = _several(
+    *("--shape", "shapes"),
+    text="Size of a dimension, or shape of an input.",
     type=ShapeType(),
-    multiple=True,
     metavar="NAME=SIZE",
-    help="Size of a dimension, or shape of an input.",
+    callback=lambda _ctx, _param, pairs: dict(pairs),
 )
-_FEEDS = _file("--feeds", text="Feeds: a .npz, .npy or .pb file, or a folder of them; random ones by default.")
-_PAGE = _file("--page", text="Also write the result as a page, which needs no network.")
-_TENSORS = _option(
-    "--tensors",
-    "--tensor",
-    type=TENSOR,
-    multiple=True,
-    metavar="NAME",
-    help="Only these tensors; * and ? stand for any.",
-)
+_FEEDS: Final = _file("--feeds", text="Feeds: a .npz, .npy or .pb file, or a folder of them; random ones by default.")
+_PAGE: Final = _file("--page", text="Also write the result as a page, which needs no network.")
+_TENSORS: Final = _several("--tensors", "--tensor", text="Only these tensors; * and ? stand for any.", type=TENSOR)
+_TO_MODEL: Final = _file("--save", "-o", text="Write the model to this file.")
 
 
-def _loaded(script: Script, model: str, data_dir: str | None, into: str = "model") -> str:
-    """Return the model as an argument: a variable as it is, else a path, which only ``data_dir`` has to load."""
-    if isinstance(model, Source) or not data_dir:
-        return model
-    return script.call("onnx_nb.load", model, data_dir=data_dir, into=into)
-
-
-def _paged(script: Script, page: str | None, title: str, result: Source) -> Script:
-    if page:
-        script.call("onnx_nb.report", page, {title: result}, into="page")
-    return script
+def fail_option(text: str) -> click.Option:
+    """Return the option of conditions on points."""
+    return _several("--fail", text=f'{text}, such as "sqnr < 30 dB".', type=ConditionType(), metavar="CONDITION")
 
 
 # --- verbs -----------------------------------------------------------------------------------------------------------
 
 
-def show(model: str, page: str | None = None, data_dir: str | None = None) -> Script:
+@_verb(_MODEL, _file("--page", "-o", "save", text="Write the page to this file, and open nothing."), _DATA_DIR)
+def show(script: Script, model: str, save: str | None = None) -> Source:
     """Show a model as a page in the browser, or write the page.
 
     The page has the graph, which opens and closes by clicks, its search, costs and inspector. It needs no network.
     """
-    script = Script()
-    if not page:
-        script.call("onnx_nb.show", _loaded(script, model, data_dir), into="page")
-        return script
-    graph = script.call("onnx_nb.ModelGraph", _loaded(script, model, data_dir), into="graph")
-    script.call(f"{graph}.to_html", page, into="page")
-    return script
+    if not save:
+        return script.call("onnx_nb.show", model, into="page")
+    graph = script.call("onnx_nb.ModelGraph", model, into="graph")
+    return script.call(f"{graph}.to_html", save, into="page")
 
 
-def view(model: str, data_dir: str | None = None) -> Script:
-    """Load a model and show its summary and graph."""
-    script = Script()
-    whole = script.call("onnx_nb.load", model, data_dir=data_dir, into="model")
-    script.call("onnx_nb.ModelView", whole, into="view")
-    return script
-
-
-def summary(
-    model: str, shapes: Sequence[tuple[str, Any]] = (), data_dir: str | None = None, page: str | None = None
-) -> Script:
+@_verb(_MODEL, _SHAPES, _DATA_DIR, _PAGE, result="summary", title="Summary")
+def summary(script: Script, model: str, **options: Any) -> Source:
     """Summarize a model: inputs and outputs, operators, weights, costs. No weight is read."""
-    script = Script()
-    result = script.call("onnx_nb.summarize", _loaded(script, model, data_dir), shapes=dict(shapes), into="summary")
-    return _paged(script, page, "Summary", result)
+    return script.call("onnx_nb.summarize", model, **options, into="summary")
 
 
-def extract(
-    model: str,
-    *,
-    inputs: Sequence[str] = (),
-    outputs: Sequence[str] = (),
-    around: str | None = None,
-    save: str | None = None,
-    data_dir: str | None = None,
-    infer_by_running: bool = False,
-) -> Script:
+@_verb(
+    _MODEL,
+    _several("--inputs", "--input", "-i", text="Tensor where the part begins.", type=TENSOR),
+    _several("--outputs", "--output", "-t", text="Tensor where the part ends.", type=TENSOR),
+    _option("--around", text="Scope to extract, such as encoder.layer.1.", type=TensorType(scopes=True)),
+    _flag("--infer-by-running", "Find types that nobody declares by a run."),
+    _TO_MODEL,
+    _DATA_DIR,
+    result="submodel",
+)
+def extract(script: Script, model: str, save: str | None = None, **options: Any) -> Source:
     """Extract the part between tensors, or the part of a scope, as a model that runs."""
-    script = Script()
-    names = {"inputs": [*inputs], "outputs": [*outputs]}
-    ports: dict[str, Any] = {name: values or None for name, values in names.items()}
-    running = infer_by_running or None
-    whole = _loaded(script, model, data_dir)
-    part = script.call("onnx_nb.extract", whole, **ports, around=around, infer_by_running=running, into="submodel")
-    if save:
-        script.call(f"{part}.save", save, into="file")
-    return script
+    part = script.call("onnx_nb.extract", model, **options, into="submodel")
+    return script.save(part, save)
 
 
-def reduce(
-    model: str, *, check: str, feeds: str | None = None, save: str | None = None, data_dir: str | None = None
-) -> Script:
+@_verb(
+    _MODEL,
+    _option("--check", text='Such as "python check.py {model} {feeds}".', required=True, metavar="COMMAND"),
+    _FEEDS,
+    _file("--save", "-o", text="Write model.onnx, inputs.npz and run.py to this folder."),
+    _DATA_DIR,
+)
+def reduce(script: Script, model: str, check: str, save: str | None = None, **options: Any) -> Source:
     """Find the smallest part of a model on which a command still fails.
 
     The command is run on smaller and smaller parts, with {model} as the path of a .onnx file and {feeds} as that of a
     .npz file with its inputs. It exits with 0 where all is right and with 125 where it cannot tell; anything else, also
     a crash, is the failure. The folder has the smallest part, its inputs, and a script that shows the failure.
     """
-    script = Script()
-    result = script.call("onnx_nb.reduce", _loaded(script, model, data_dir), check, feeds=feeds, into="reduction")
-    if save:
-        script.call(f"{result}.save", save, into="file")
-    return script
+    return script.save(script.call("onnx_nb.reduce", model, check, **options, into="reduction"), save)
 
 
+@_verb(
+    _MODEL,
+    _TO_MODEL,
+    _SHAPES,
+    _several("--skip", text="Step or rule to skip; see onnx_nb.rules().", metavar="RULE"),
+    _option("--target", text="Operators that may be produced.", type=click.Choice(("onnx", "onnxruntime"))),
+    _option("--check-n", text="Random feeds of the verification; 3 by default.", type=click.IntRange(min=0)),
+    _FEEDS,
+    _flag("--fold-quantization", "Also fold QuantizeLinear and DequantizeLinear."),
+    _flag("--drop-inputs", "Remove inputs that become unused."),
+    _DATA_DIR,
+    _PAGE,
+    result="s",
+    title="Simplification",
+)
 def simplify(
-    model: str,
-    *,
-    save: str | None = None,
-    shapes: Sequence[tuple[str, Any]] = (),
-    skip: Sequence[str] = (),
-    target: str | None = None,
-    check_n: int | None = None,
-    feeds: str | None = None,
-    data_dir: str | None = None,
-    page: str | None = None,
-    fold_quantization: bool = False,
-    drop_inputs: bool = False,
-) -> Script:
+    script: Script, model: str, save: str | None = None, *, drop_inputs: bool = False, **options: Any
+) -> Source:
     """Simplify a model, verify the result, and explain each change.
 
     The result is written only if it is verified, or unchecked with --check-n 0.
     """
-    script = Script()
-    result = script.call(
-        "onnx_nb.simplify",
-        _loaded(script, model, data_dir),
-        shapes=dict(shapes),
-        skip=[*skip] or None,
-        target=target,
-        check_n=check_n,
-        feeds=feeds,
-        fold_quantization=fold_quantization or None,
-        keep_inputs=False if drop_inputs else None,
-        strict=True if save and check_n != 0 else None,
-        into="s",
-    )
-    if save:
-        script.call(f"{result}.model.save", save, into="file")
-    return _paged(script, page, "Simplification", result)
+    options |= {"keep_inputs": False} if drop_inputs else {}
+    options |= {"strict": True} if save and options.get("check_n") != 0 else {}
+    result = script.call("onnx_nb.simplify", model, **options, into="s")
+    script.save(Source(f"{result}.model"), save)
+    return result
 
 
-def diff(reference: str, candidate: str, page: str | None = None, *, no_weights: bool = False) -> Script:
+@_verb(
+    *_PAIR,
+    _flag("--no-weights", "Compare only types and shapes of weights, and read none."),
+    _PAGE,
+    result="d",
+    title="Diff",
+)
+def diff(script: Script, reference: str, candidate: str, *, no_weights: bool = False) -> Source:
     """List what differs between two models: nodes, attributes, wires, weights, types."""
-    script = Script()
-    result = script.call("onnx_nb.diff", reference, candidate, weights=False if no_weights else None, into="d")
-    return _paged(script, page, "Diff", result)
+    options = {"weights": False} if no_weights else {}
+    return script.call("onnx_nb.diff", reference, candidate, **options, into="d")
 
 
+@_verb(
+    *_PAIR,
+    _FEEDS,
+    _TENSORS,
+    _option("--rtol", text="Relative tolerance.", type=click.FloatRange(min=0)),
+    _option("--atol", text="Absolute tolerance.", type=click.FloatRange(min=0)),
+    fail_option("Points that are too bad"),
+    _flag("--outputs", "Apply --fail only to outputs of the model."),
+    _file("--save", "-o", text="Write the comparison to a file that Comparison.load reads."),
+    _PAGE,
+    result="c",
+    title="Comparison",
+)
 def compare(
+    script: Script,
     reference: str,
     candidate: str,
     *,
-    feeds: str | None = None,
-    tensors: Sequence[str] = (),
-    rtol: float | None = None,
-    atol: float | None = None,
     fail: Sequence[str] = (),
-    page: str | None = None,
     save: str | None = None,
     outputs: bool = False,
-) -> Script:
+    **options: Any,
+) -> Source:
     """Run two models on the same feeds and compare them, tensor by tensor.
 
     A condition of --fail is a metric, a sign and a number, such as "sqnr < 30 dB", "cosine < 0.99" or "outside > 1 %".
     """
-    script = Script()
-    result = script.call(
-        "onnx_nb.compare", reference, candidate, feeds=feeds, tensors=[*tensors] or None, rtol=rtol, atol=atol, into="c"
-    )
-    if save:
-        script.call(f"{result}.save", save, into="file")
+    result = script.save(script.call("onnx_nb.compare", reference, candidate, **options, into="c"), save)
     if fail:
-        script.call(f"{result}.failed", *fail, outputs=outputs or None, into="failed")
-    return _paged(script, page, "Comparison", result)
+        script.call(f"{result}.failed", *fail, **({"outputs": True} if outputs else {}), into="failed")
+    return result
 
 
-def capture(
-    model: str,
-    *,
-    feeds: str | None = None,
-    tensors: Sequence[str] = (),
-    data_dir: str | None = None,
-    page: str | None = None,
-) -> Script:
+@_verb(_MODEL, _FEEDS, _TENSORS, _DATA_DIR, _PAGE, result="capture", title="Capture")
+def capture(script: Script, model: str, **options: Any) -> Source:
     """Run a model and take statistics of every tensor."""
-    script = Script()
-    whole = _loaded(script, model, data_dir)
-    result = script.call("onnx_nb.capture", whole, feeds=feeds, tensors=[*tensors] or None, into="capture")
-    return _paged(script, page, "Capture", result)
+    return script.call("onnx_nb.capture", model, **options, into="capture")
 
 
-def profile(
-    model: str,
-    *,
-    feeds: str | None = None,
-    runs: int | None = None,
-    warmup: int | None = None,
-    providers: Sequence[str] = (),
-    optimization: str | None = None,
-    threads: int | None = None,
-    read: str | None = None,
-    data_dir: str | None = None,
-    page: str | None = None,
-) -> Script:
+@_verb(
+    _MODEL,
+    _FEEDS,
+    _option("--runs", text="Runs that are measured; 20 by default.", type=click.IntRange(min=1)),
+    _option("--warmup", text="Runs before them; 2 by default.", type=click.IntRange(min=0)),
+    _several("--provider", "providers", text="Execution provider, best first."),
+    _option(
+        "--optimization",
+        text="Level of graph optimization; all by default, as in production.",
+        type=click.Choice(("all", "layout", "extended", "basic", "off")),
+    ),
+    _option("--threads", text="Threads of an operator.", type=click.IntRange(min=1)),
+    _file("--read", text="Read this profile of onnxruntime instead of running the model."),
+    _DATA_DIR,
+    _PAGE,
+    result="p",
+    title="Profile",
+)
+def profile(script: Script, model: str, read: str | None = None, **options: Any) -> Source:
     """Run a model as in production, and find out which nodes take the time.
 
     With --read it is not run: the file is what onnxruntime's own profiling wrote.
     """
-    script = Script()
-    whole = _loaded(script, model, data_dir)
     if read:
-        result = script.call("onnx_nb.types.Profile.read", read, whole, warmup=warmup, into="p")
-    else:
-        options = {"optimization": optimization, "threads": threads, "providers": [*providers] or None}
-        result = script.call("onnx_nb.profile", whole, feeds=feeds, runs=runs, warmup=warmup, **options, into="p")
-    return _paged(script, page, "Profile", result)
+        warmup = {"warmup": options["warmup"]} if "warmup" in options else {}
+        return script.call("onnx_nb.types.Profile.read", read, model, **warmup, into="p")
+    return script.call("onnx_nb.profile", model, **options, into="p")
 
 
-def audit(model: str, data_dir: str | None = None, page: str | None = None, *, checksums: bool = False) -> Script:
+@_verb(
+    _MODEL,
+    _flag("--checksums", "Also compute and compare checksums, which reads all files."),
+    _DATA_DIR,
+    _PAGE,
+    result="audit",
+    title="External data",
+)
+def audit(script: Script, model: str, **options: Any) -> Source:
     """Check the external data of a model: every tensor's bytes against the files that hold them."""
-    script = Script()
-    whole = _loaded(script, model, data_dir)
-    result = script.call("onnx_nb.external_data.audit", whole, checksums=checksums or None, into="audit")
-    return _paged(script, page, "External data", result)
+    return script.call("onnx_nb.external_data.audit", model, **options, into="audit")
 
 
-def report(page: str, parts: Sequence[str], title: str = "", *, diff: bool = False, compare: bool = False) -> Script:
+@_verb(
+    click.Argument(["file"], type=click.Path(), metavar="PAGE"),
+    click.Argument(["parts"], type=MODEL, nargs=-1, required=True),
+    _option("--title", text="Title of the page."),
+    _flag("--diff", "Begin with the diff of the first two models."),
+    _flag("--compare", "Begin with their errors on random feeds."),
+)
+def report(script: Script, file: str, parts: Sequence[str], **options: Any) -> Source:
     """Write one page with a tab for each part: a model, or a text in Markdown (.md).
 
     With --diff or --compare the first two models are also compared.
     """
-    script = Script()
-    paths = [(_stem(part, parts), ScriptCall("pathlib.Path", (str(part),), {}, "")) for part in parts]
-    content: dict[str, Any] = {
-        name: ScriptCall("pathlib.Path.read_text", (path,), {}, "") if str(path.args[0]).endswith(".md") else path
-        for name, path in paths
-    }
+    stems = [Path(part).stem for part in parts]
+    content: dict[str, Any] = {}
+    for part, stem in zip(parts, stems, strict=True):
+        # the title of a part has its folder where two have the same name
+        title = stem if stems.count(stem) == 1 else str(Path(part).with_suffix(""))
+        content[title] = Source(f"pathlib.Path({part!r}){'.read_text()' if part.endswith('.md') else ''}")
     models = [part for part in parts if not part.endswith(".md")]
-    if (diff or compare) and len(models) < 2:
+    flags = {"diff": options.pop("diff", False), "compare": options.pop("compare", False)}
+    if any(flags.values()) and len(models) < 2:
         raise click.UsageError("--diff and --compare need two models.")
-    if diff:
+    if flags["diff"]:
         content = {"Diff": script.call("onnx_nb.diff", *models[:2], into="d"), **content}
-    if compare:
+    if flags["compare"]:
         content = {"Errors": script.call("onnx_nb.compare", *models[:2], into="c"), **content}
-    script.call("onnx_nb.report", page, content, title=title, into="page")
-    return script
+    return script.call("onnx_nb.report", file, content, **options, into="page")
 
 
-def _stem(part: str, parts: Sequence[str]) -> str:
-    """Return the title of a part: the name of its file, with its folder where two have the same."""
-    names = [Path(path).stem for path in parts]
-    return Path(part).stem if names.count(Path(part).stem) == 1 else str(Path(part).with_suffix(""))
+def _view(script: Script, model: str) -> Source:
+    """Load a model and show its summary and graph."""
+    whole = script.call("onnx_nb.load", model, into="model")
+    return script.call("onnx_nb.ModelView", whole, into="view")
+
+
+VIEW: Final = Verb(_view, (_MODEL, _DATA_DIR), "model")
+"""The verb of ``%onnx``, which returns the view and names the model."""
 
 
 def lab(model: str, options: Sequence[str] = ()) -> list[str]:
@@ -433,166 +455,3 @@ def lab(model: str, options: Sequence[str] = ()) -> list[str]:
     # not the path itself: with --no-browser, JupyterLab would print an address without the model
     place = [f"--ServerApp.root_dir={folder}", f"--LabApp.default_url=/lab/tree/{quote(name)}"]
     return [sys.executable, "-m", "jupyterlab", *place, *options]
-
-
-_TO_MODEL = _file("--save", "-o", text="Write the model to this file.")
-VERBS: Final[Mapping[str, Verb]] = {
-    verb.name: verb
-    for verb in (
-        Verb(
-            "show",
-            show,
-            (
-                _argument("model"),
-                _file("--page", "-o", text="Write the page to this file, and open nothing."),
-                _DATA_DIR,
-            ),
-        ),
-        Verb("summary", summary, (_argument("model"), _SHAPES, _DATA_DIR, _PAGE), "summary"),
-        Verb(
-            "extract",
-            extract,
-            (
-                _argument("model"),
-                _option(
-                    "--inputs",
-                    "--input",
-                    "-i",
-                    type=TENSOR,
-                    multiple=True,
-                    metavar="NAME",
-                    help="Tensor where the part begins.",
-                ),
-                _option(
-                    "--outputs",
-                    "--output",
-                    "-t",
-                    type=TENSOR,
-                    multiple=True,
-                    metavar="NAME",
-                    help="Tensor where the part ends.",
-                ),
-                _option("--around", type=TensorType(scopes=True), help="Scope to extract, such as encoder.layer.1."),
-                _option("--infer-by-running", is_flag=True, help="Find types that nobody declares by a run."),
-                _TO_MODEL,
-                _DATA_DIR,
-            ),
-            "submodel",
-        ),
-        Verb(
-            "reduce",
-            reduce,
-            (
-                _argument("model"),
-                _option("--check", required=True, metavar="COMMAND", help='Such as "python check.py {model} {feeds}".'),
-                _FEEDS,
-                _file("--save", "-o", text="Write model.onnx, inputs.npz and run.py to this folder."),
-                _DATA_DIR,
-            ),
-        ),
-        Verb(
-            "simplify",
-            simplify,
-            (
-                _argument("model"),
-                _TO_MODEL,
-                _SHAPES,
-                _option("--skip", multiple=True, metavar="RULE", help="Step or rule to skip; see onnx_nb.rules()."),
-                _option("--target", type=click.Choice(("onnx", "onnxruntime")), help="Operators that may be produced."),
-                _option(
-                    "--check-n", type=click.IntRange(min=0), help="Random feeds of the verification; 3 by default."
-                ),
-                _FEEDS,
-                _option("--fold-quantization", is_flag=True, help="Also fold QuantizeLinear and DequantizeLinear."),
-                _option("--drop-inputs", is_flag=True, help="Remove inputs that become unused."),
-                _DATA_DIR,
-                _PAGE,
-            ),
-            "s",
-        ),
-        Verb(
-            "diff",
-            diff,
-            (
-                _argument("reference"),
-                _argument("candidate"),
-                _option("--no-weights", is_flag=True, help="Compare only types and shapes of weights, and read none."),
-                _PAGE,
-            ),
-            "d",
-        ),
-        Verb(
-            "compare",
-            compare,
-            (
-                _argument("reference"),
-                _argument("candidate"),
-                _FEEDS,
-                _TENSORS,
-                _option("--rtol", type=click.FloatRange(min=0), help="Relative tolerance."),
-                _option("--atol", type=click.FloatRange(min=0), help="Absolute tolerance."),
-                _option(
-                    "--fail",
-                    type=ConditionType(),
-                    multiple=True,
-                    metavar="CONDITION",
-                    help='Points that are too bad, such as "sqnr < 30 dB".',
-                ),
-                _option("--outputs", is_flag=True, help="Apply --fail only to outputs of the model."),
-                _file("--save", "-o", text="Write the comparison to a file that Comparison.load reads."),
-                _PAGE,
-            ),
-            "c",
-        ),
-        Verb("capture", capture, (_argument("model"), _FEEDS, _TENSORS, _DATA_DIR, _PAGE), "capture"),
-        Verb(
-            "profile",
-            profile,
-            (
-                _argument("model"),
-                _FEEDS,
-                _option("--runs", type=click.IntRange(min=1), help="Runs that are measured; 20 by default."),
-                _option("--warmup", type=click.IntRange(min=0), help="Runs before them; 2 by default."),
-                _option(
-                    "--provider", "providers", multiple=True, metavar="NAME", help="Execution provider, best first."
-                ),
-                _option(
-                    "--optimization",
-                    type=click.Choice(("all", "layout", "extended", "basic", "off")),
-                    help="Level of graph optimization; all by default, as in production.",
-                ),
-                _option("--threads", type=click.IntRange(min=1), help="Threads of an operator."),
-                _file("--read", text="Read this profile of onnxruntime instead of running the model."),
-                _DATA_DIR,
-                _PAGE,
-            ),
-            "p",
-        ),
-        Verb(
-            "audit",
-            audit,
-            (
-                _argument("model"),
-                _option("--checksums", is_flag=True, help="Also compute and compare checksums, which reads all files."),
-                _DATA_DIR,
-                _PAGE,
-            ),
-            "audit",
-        ),
-        Verb(
-            "report",
-            report,
-            (
-                _argument("page", click.Path()),
-                _argument("parts", nargs=-1, required=True),
-                _option("--title", default="", help="Title of the page."),
-                _option("--diff", is_flag=True, help="Begin with the diff of the first two models."),
-                _option("--compare", is_flag=True, help="Begin with their errors on random feeds."),
-            ),
-        ),
-    )
-}
-"""Verbs by name. `lab` is none: it starts a program."""
-
-VIEW: Final = Verb("view", view, (_argument("model"), _DATA_DIR), "model")
-"""The verb of ``%onnx``, which returns the view and names the model."""

@@ -27,7 +27,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.shape_inference import infer
 from onnx_nb.analysis.graph.types import MOST, weight_sizes
-from onnx_nb.analysis.model.model import ModelLike, cached, load
+from onnx_nb.analysis.model.model import ModelLike, cached
 from onnx_nb.analysis.model.protofields import sorted_unique
 from onnx_nb.analysis.results import data_frame
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, scopes
@@ -143,12 +143,13 @@ class Costs:
         OnnxNbError
             If there is no such scope; the message names the closest ones.
         """
-        matches = self.scopes.named(path) if path not in self._scope_of_path else [self._scope_of_path[path]]
+        paths = self.scopes.scope_path
+        matches = [paths.index(path)] if path in paths else self.scopes.named(path)
         if not matches:
-            advice = closest_text(path, self._scope_of_path) or "List them with costs.rows('scope')."
+            advice = closest_text(path, paths) or "List them with costs.rows('scope')."
             raise OnnxNbError(f"the model has no scope {quoted(path)}.", advice=advice)
         if len(matches) > 1:
-            names = ", ".join(quoted(self.scopes.scope_path[scope]) for scope in matches[:5])
+            names = ", ".join(quoted(paths[scope]) for scope in matches[:5])
             raise OnnxNbError(f"scope {quoted(path)} may be one of {names}.", advice="Name it in full.")
         return self.of_scope(matches[0])
 
@@ -190,7 +191,7 @@ class Costs:
     def unknown(self) -> tuple[UnknownCost, ...]:
         """The nodes with an unknown cost, and the reasons."""
         return tuple(
-            UnknownCost(node, self.graph.names[node], self._op(node), self.reasons[self.reason_of[node]])
+            UnknownCost(node, self.graph.names[node], self.graph.op_type(node), self.reasons[self.reason_of[node]])
             for node in np.flatnonzero(self.reason_of).tolist()
         )
 
@@ -214,16 +215,14 @@ class Costs:
                 | {"unknown": max(cost.unknown_macs, cost.unknown_flops, cost.unknown_activation_bytes)}
                 for group, path in enumerate(self.scopes.scope_path)
             ]
-        paths = self.scopes.scope_path
-        figures = zip(*(getattr(self, metric).tolist() for metric in _METRICS), strict=True)
+        places = np.asarray(self.scopes.scope_path, object)[self.scopes.node_scope].tolist()
+        figures = {metric: getattr(self, metric) for metric in _METRICS} | self._moved()
+        columns = {metric: _cells(column) for metric, column in figures.items()}
+        columns["unknown"] = np.asarray(self.reasons, object)[self.reason_of].tolist()
         return [
-            {"node": name, "op": self._op(node), "scope": paths[group]}
-            | {metric: None if math.isnan(x) else int(x) for metric, x in zip(_METRICS, row, strict=True)}
-            | self._moved(node)
-            | {"unknown": self.reasons[reason]}
-            for node, (name, group, row, reason) in enumerate(
-                zip(self.graph.names, self.scopes.node_scope.tolist(), figures, self.reason_of.tolist(), strict=True)
-            )
+            {"node": name, "op": self.graph.op_type(node), "scope": places[node]}
+            | {key: column[node] for key, column in columns.items()}
+            for node, name in enumerate(self.graph.names)
         ]
 
     def to_frame(self, by: By = "node") -> pd.DataFrame:
@@ -233,19 +232,12 @@ class Costs:
         frame = data_frame(self.rows(by), [*keys, *metrics, "unknown"])
         return frame.astype(dict.fromkeys(metrics, "float64"))
 
-    def _moved(self, node: int) -> dict[str, float | None]:
-        nbytes, flops_ = float(self.mem_access[node]), float(self.flops[node])
-        step = self._step_of.get(node)
-        density = None if math.isnan(nbytes) or math.isnan(flops_) or not nbytes else flops_ / nbytes
-        return {
-            "mem_access": None if math.isnan(nbytes) else int(nbytes),
-            "memory_footprint": None if step is None else int(self.memory.alive[step]),
-            "compute_density": density,
-        }
-
-    @functools.cached_property
-    def _step_of(self) -> dict[int, int]:
-        return {node: step for step, node in enumerate(self.memory.order.tolist())}
+    def _moved(self) -> dict[str, Column]:
+        """Return the metrics of `_MOVED`."""
+        footprint = np.full(self.graph.node_count, math.nan)
+        footprint[self.memory.order] = self.memory.alive
+        density = self.flops / np.where(self.mem_access > 0, self.mem_access, math.nan)
+        return dict(zip(_MOVED, (self.mem_access, footprint, density), strict=True))
 
     def __repr__(self) -> str:
         cost = self.total
@@ -255,14 +247,10 @@ class Costs:
         bind = f"; bind {named} with shapes=" if named else ""
         return f"Costs({repr(cost)[5:-1]}{unknown}{bind})"
 
-    @functools.cached_property
-    def _scope_of_path(self) -> dict[str, int]:
-        """The first scope of each path."""
-        return {path: scope for scope, path in reversed(list(enumerate(self.scopes.scope_path)))}
 
-    def _op(self, node: int) -> str:
-        op: str = self.graph.operators[self.graph.op_index[node]][0]
-        return op
+def _cells(column: Column) -> list[float | None]:
+    """Return a column without NaN."""
+    return [None if math.isnan(x) else int(x) if x.is_integer() else x for x in column.tolist()]
 
 
 @known_arguments
@@ -315,10 +303,8 @@ def costs(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = N
     >>> costs(model).unknown[0].reason
     "'n', the size of axis 0 of input 0, is not known"
     """
-    loaded = load(model)
-    if shapes:
-        return _counted(infer(Graph.opened(loaded), shapes))
-    return cached(loaded, Costs, lambda: _counted(infer(Graph.opened(loaded))))
+    graph = Graph.opened(model)
+    return _counted(infer(graph, shapes)) if shapes else cached(graph.model, Costs, lambda: _counted(infer(graph)))
 
 
 def _counted(found: Inference) -> Costs:
@@ -327,16 +313,13 @@ def _counted(found: Inference) -> Costs:
     run, reasons, reason_of = _run_costs(found)
     node, value, parameters, nbytes = weights_read(graph)
     sums, unknown = _scope_sums(tree, run)
+    columns = dict(zip(_RUN, run, strict=True))
     for metric, size in (("parameters", parameters), ("parameter_bytes", nbytes)):
         sums[metric] = _scope_weights(tree, node, value, size)
+        columns[metric] = np.bincount(node, size[value], graph.node_count).astype(np.float64)
     return Costs(
         graph=graph,
         scopes=tree,
-        macs=run[0],
-        flops=run[1],
-        activation_bytes=run[2],
-        parameters=np.bincount(node, parameters[value], graph.node_count).astype(np.float64),
-        parameter_bytes=np.bincount(node, nbytes[value], graph.node_count).astype(np.float64),
         reasons=reasons,
         reason_of=reason_of,
         scope_sums={metric: sums[metric] for metric in _METRICS},
@@ -344,18 +327,20 @@ def _counted(found: Inference) -> Costs:
         unbound=found.unbound,
         caches=caches(found),
         _nbytes=_sizes(found),
+        **columns,
     )
+
+
+def _bytes_of(kind: ValueType) -> float:
+    """Return the bytes of a value; NaN if they are unknown."""
+    is_sized = kind.size is not None and kind.elem_type not in (TensorProto.UNDEFINED, TensorProto.STRING)
+    return min(float(kind.nbytes), MOST) if is_sized else math.nan
 
 
 def _sizes(found: Inference) -> Column:
     """Return the bytes of each value; NaN where they are unknown."""
-
-    def of_type(kind: ValueType) -> float:
-        known = kind.size is not None and kind.elem_type not in (TensorProto.UNDEFINED, TensorProto.STRING)
-        return min(float(kind.nbytes), MOST) if known else math.nan
-
     used, of_value = np.unique(found.of_value, return_inverse=True)
-    sizes = np.asarray([of_type(found.table.known[number]) for number in used.tolist()], np.float64)
+    sizes = np.asarray([_bytes_of(found.table.known[number]) for number in used.tolist()], np.float64)
     is_weight = found.graph.value_kind == INITIALIZER
     return np.where(is_weight, weight_sizes(found.graph)[1], sizes[of_value]) if len(used) else np.zeros(0)
 
@@ -403,20 +388,18 @@ def _run_costs(found: Inference) -> tuple[Column, tuple[str, ...], Ints]:
 def _of_case(case: Case) -> tuple[tuple[float, float, float], str]:
     """Return MACs, FLOPs and activation bytes, and the reason why one of them is unknown."""
     op = plain_text(case.node.op_type)
-    macs, steps, reason = (
-        (0.0, 0.0, "") if op in operators.names_where("bodies") and not case.domain else flops.count(case)
-    )
+    has_bodies = op in operators.names_where("bodies") and not case.domain
+    macs, steps, reason = (0.0, 0.0, "") if has_bodies else flops.count(case)
     if reason and operators.facts(op, case.domain).cost == "?" and (inside := _of_body(case)) is not None:
         macs, steps, reason = *inside, ""
     nbytes, no_bytes = 0.0, ""
     for place, kind in enumerate(case.outputs):
-        if kind is None:
-            continue
-        if kind.size is not None and kind.elem_type != TensorProto.STRING:
-            nbytes += min(kind.nbytes, MOST)
-            continue
-        what = "the length of the strings" if kind.size is not None else "the shape" if kind.elem_type else "the type"
-        nbytes, no_bytes = math.nan, no_bytes or f"{what} of output {place} is unknown"
+        size = 0.0 if kind is None else _bytes_of(kind)
+        nbytes += size
+        if kind is not None and math.isnan(size):
+            what = "the shape" if kind.elem_type else "the type"
+            what = "the length of the strings" if kind.size is not None else what
+            no_bytes = no_bytes or f"{what} of output {place} is unknown"
     return (min(macs, MOST), min(steps, MOST), nbytes), reason or no_bytes
 
 

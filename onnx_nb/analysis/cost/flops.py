@@ -40,7 +40,7 @@ def count(case: Case) -> tuple[float, float, str]:
         named = shortened(f"{case.domain}.{op}" if case.domain else op, 100)
         return math.nan, math.nan, f"what operator {named} computes is not known"
     # operators of other known categories have no multiply-accumulates
-    has_products = facts.cost in _PRODUCTS or facts.category in ("linear", "other", "control")
+    has_products = facts.category in ("linear", "other", "control")
     try:
         macs, others = _counted(case, op, facts)
         return macs, 2 * macs + others, ""
@@ -54,10 +54,8 @@ def _counted(case: Case, op: str, facts: Operator) -> tuple[int, int]:
     """Return the products and the other steps of a node, by the rule of the table of operators."""
     if facts.cost == "?":
         raise UnknownCostError(f"the steps of {op} are not counted")
-    if facts.cost in _PRODUCTS:
-        return _PRODUCTS[facts.cost](case, facts)
-    if facts.cost in _STEPS:
-        return 0, _STEPS[facts.cost](case)
+    if facts.cost in _RULES:
+        return _RULES[facts.cost](case, facts)
     sum_, _, unit = facts.cost.partition("/")
     number, _, bias = sum_.partition("+")
     steps = int(number) + (bias != "" and _has(case, int(bias)))
@@ -175,12 +173,9 @@ def _einsum(case: Case, _: Operator) -> tuple[int, int]:
     done = labels[0]
     for place, more in enumerate(labels[1:], 1):
         needed = kept.union(*labels[place + 1 :])
-        both = []
-        for one, other in ((done, more), (more, done)):
-            single = one - other - needed
-            others += extent(one) if single else 0  # these are summed first
-            both.append(one - single)
-        union = both[0] | both[1]
+        union = (done & more) | ((done | more) & needed)
+        # labels of one operand that nobody needs are summed first
+        others += sum(extent(operand) for operand in (done, more) if operand - union)
         done = union & needed
         if done == union:
             others += extent(union)
@@ -376,28 +371,28 @@ def _experts(case: Case, facts: Operator) -> tuple[int, int]:
     return rows * chosen * products, rows * (5 * _shape(case, 1, 2)[-1] + others)
 
 
-def _gemma_rotary(case: Case) -> int:
+def _gemma_rotary(case: Case, _: Operator) -> tuple[int, int]:
     """Count the sine and cosine of the angles, and two products and a sum for each element of query and key."""
-    return 2 * _read(case) + 3 * (_read(case, 1) + _read(case, 3))
+    return 0, 2 * _read(case) + 3 * (_read(case, 1) + _read(case, 3))
 
 
-def _lrn(case: Case) -> int:
-    return _made(case) * (int(attribute(case.node, "size", 1)) + 5)
+def _lrn(case: Case, _: Operator) -> tuple[int, int]:
+    return 0, _made(case) * (int(attribute(case.node, "size", 1)) + 5)
 
 
-def _interpolated(case: Case) -> int:
+def _interpolated(case: Case, _: Operator) -> tuple[int, int]:
     """Count the taps of an interpolation: a product and a sum each."""
     is_grid = plain_text(case.node.op_type) == "GridSample"
     mode = plain_text(attribute(case.node, "mode", b"linear" if is_grid else b"nearest"))
     if mode == "nearest":
-        return 0
-    out, given = _shape(case, 0, output=True), _shape(case, 0)
-    axes = len(out) - 2 if is_grid else sum(a != b for a, b in zip(out, given, strict=False))
+        return 0, 0
+    out, before = _shape(case, 0, output=True), _shape(case, 0)
+    axes = len(out) - 2 if is_grid else sum(a != b for a, b in zip(out, before, strict=False))
     taps: int = (4 if mode in ("cubic", "bicubic") else 2) ** axes
-    return 2 * math.prod(out) * taps
+    return 0, 2 * math.prod(out) * taps
 
 
-_PRODUCTS: Final[Mapping[str, Callable[[Case, Operator], tuple[int, int]]]] = {
+_RULES: Final[Mapping[str, Callable[[Case, Operator], tuple[int, int]]]] = {
     "attention": _attention,
     "conv": _conv,
     "conv_transpose": _conv_transpose,
@@ -406,8 +401,11 @@ _PRODUCTS: Final[Mapping[str, Callable[[Case, Operator], tuple[int, int]]]] = {
     "einsum": _einsum,
     "experts": _experts,
     "gemm": _gemm,
+    "gemma_rotary": _gemma_rotary,
     "grouped_attention": _grouped_attention,
+    "interpolation": _interpolated,
     "linear_model": _linear_model,
+    "lrn": _lrn,
     "matmul": _matmul,
     "matmul_gelu": _matmul_gelu,
     "multi_head": _multi_head,
@@ -420,10 +418,4 @@ _PRODUCTS: Final[Mapping[str, Callable[[Case, Operator], tuple[int, int]]]] = {
     "quantized_attention": functools.partial(_packed_attention, past=8),
     "recurrent": _recurrent,
 }
-"""Rules of operators with multiply-accumulates; they return these and the other steps."""
-_STEPS: Final[Mapping[str, Callable[[Case], int]]] = {
-    "gemma_rotary": _gemma_rotary,
-    "interpolation": _interpolated,
-    "lrn": _lrn,
-}
-"""Rules of other operators that no number describes."""
+"""Rules of operators that no number describes; they return the multiply-accumulates and the other steps."""

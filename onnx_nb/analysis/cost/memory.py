@@ -18,6 +18,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnx_nb.analysis.formatting import bytes_text, count_text, quoted
+from onnx_nb.analysis.graph.dataflow import followers
 from onnx_nb.analysis.graph.operators import facts
 from onnx_nb.analysis.model.tensors import declared_bytes
 
@@ -137,26 +138,15 @@ def caches(inference: Inference) -> tuple[Cache, ...]:
 
 
 def liveness(graph: Graph, nbytes: NDArray[np.float64], weight_bytes: float) -> Memory:
-    """Count the memory of a run.
-
-    Parameters
-    ----------
-    graph
-        The graph of `Graph.opened`.
-    nbytes
-        Bytes of each value; NaN where unknown.
-    weight_bytes
-        Bytes of all weights.
-    """
+    """Count the memory of a run of an opened graph, from the bytes of each value (NaN: unknown) and of all weights."""
     walk = _Walk(graph, nbytes)
     order, alive, buffers = walk.subgraph(0)
-    at = int(np.argmax(alive)) if len(alive) else -1
     tensors = sorted(buffers, key=lambda value: -walk.size(value))
     return Memory(
         order=order,
         alive=alive,
-        peak=int(alive[at]) if at >= 0 else 0,
-        peak_node=graph.names[order[at]] if at >= 0 else "",
+        peak=int(alive.max(initial=0.0)),
+        peak_node=graph.names[order[np.argmax(alive)]] if len(order) else "",
         alive_at_peak=tuple(Alive(graph.value_names[value], int(walk.size(value))) for value in tensors),
         input_bytes=int(sum(walk.size(value) for value in graph.inputs.tolist())),
         weight_bytes=int(weight_bytes),
@@ -173,11 +163,10 @@ class _Walk:
 
     def size(self, value: int) -> float:
         """Return the bytes of a value; 0 if they are unknown."""
-        nbytes = self._nbytes[value]
-        if math.isnan(nbytes):
+        if math.isnan(self._nbytes[value]):
             self.unknown.add(value)
             return 0.0
-        return nbytes
+        return self._nbytes[value]
 
     def subgraph(self, number: int) -> tuple[Ints, NDArray[np.float64], list[int]]:
         """Return the nodes of a subgraph in order, the bytes alive at each, and the values alive at the peak."""
@@ -185,7 +174,7 @@ class _Walk:
         order = self._order(number)
         last = {value: len(order) for value in place.outputs.tolist() if value >= 0}
         for step, node in reversed(list(enumerate(order.tolist()))):
-            for value in self._reads(node):
+            for value in (*graph.node_inputs(node).tolist(), *graph.outer_values(node).tolist()):
                 last.setdefault(value, step)
         buffer: dict[int, int] = {}  # value → the value whose memory it has
         ends: dict[int, int] = {}  # buffer → the last step at which it is read
@@ -197,8 +186,7 @@ class _Walk:
                 if at == 0 and source < 0:
                     source = self._overwritten(node, value, step, buffer, ends)
                 buffer[value] = source if source >= 0 else value
-                end = last.get(value, step)
-                ends[buffer[value]] = max(ends.get(buffer[value], step), end)
+                ends[buffer[value]] = max(ends.get(buffer[value], step), last.get(value, step))
         alive, best, peak = np.zeros(len(order)), list[int](), -1.0
         current, total = dict[int, float](), 0.0
         dying: dict[int, list[int]] = {}
@@ -224,9 +212,8 @@ class _Walk:
         graph, place = self._graph, self._graph.subgraphs[number]
         members = [node for node in graph.subgraph_order(number).tolist() if not graph.folded[node]]
         source, target = graph.subgraph_edges(number)
-        before: dict[int, list[int]] = {}
-        for maker, reader in sorted(set(zip(source.tolist(), target.tolist(), strict=True))):
-            before.setdefault(reader, []).append(maker)
+        edges = sorted(set(zip(source.tolist(), target.tolist(), strict=True)))
+        before = followers((reader, maker) for maker, reader in edges)
         sources = set(source.tolist())
         todo = [(node, False) for node in range(place.start, place.stop) if node not in sources]
         visited, order = set[int](), list[int]()
@@ -241,36 +228,30 @@ class _Walk:
         nodes = [node for node in order if not graph.folded[node]]
         return np.asarray(nodes if len(nodes) == len(members) else members, np.int32)  # on cycles: any order
 
-    def _reads(self, node: int) -> list[int]:
-        graph = self._graph
-        read = (*graph.node_inputs(node).tolist(), *graph.outer_values(node).tolist())
-        return [value for value in read if value >= 0]
-
     def _viewed(self, node: int) -> int:
         """Return the value whose memory the first output of a node shares; −1 if it has its own."""
-        op, domain = self._graph.operators[self._graph.op_index[node]]
-        inputs = self._graph.node_inputs(node).tolist()
-        return inputs[0] if inputs and not domain and "view" in facts(op).traits else -1
+        return int(self._graph.node_inputs(node)[0]) if _has_trait(self._graph, node, "view") else -1
 
     def _overwritten(self, node: int, output: int, step: int, buffer: dict[int, int], ends: dict[int, int]) -> int:
         """Return the buffer of a node's first input if its output takes its place; −1 if not."""
-        graph = self._graph
-        op, domain = graph.operators[graph.op_index[node]]
-        inputs = graph.node_inputs(node).tolist()
-        source = buffer.get(inputs[0], -1) if inputs and not domain and "in_place" in facts(op).traits else -1
+        inputs = self._graph.node_inputs(node).tolist()
+        source = buffer.get(inputs[0], -1) if _has_trait(self._graph, node, "in_place") else -1
         if source < 0 or ends[source] != step or sum(buffer.get(value) == source for value in inputs) > 1:
             return -1
         return source if self._nbytes[inputs[0]] == self._nbytes[output] else -1
+
+
+def _has_trait(graph: Graph, node: int, trait: str) -> bool:
+    """Return whether a standard operator has a trait, and the node an input."""
+    op, domain = graph.operators[graph.op_index[node]]
+    return not domain and trait in facts(op).traits and len(graph.node_inputs(node)) > 0
 
 
 def accesses(graph: Graph, nbytes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the bytes that each node reads and writes: inputs, weights and outputs, each once; NaN if unknown."""
     totals = np.zeros(graph.node_count)
     for node in range(graph.node_count):
-        values = {
-            value for value in (*graph.node_inputs(node).tolist(), *graph.node_outputs(node).tolist()) if value >= 0
-        }
-        op, domain = graph.operators[graph.op_index[node]]
-        is_view = not domain and "view" in facts(op).traits
-        totals[node] = 0.0 if is_view or graph.folded[node] else float(nbytes[list(values)].sum())
+        values = {*graph.node_inputs(node).tolist(), *graph.node_outputs(node).tolist()} - {-1}
+        is_free = graph.folded[node] or _has_trait(graph, node, "view")
+        totals[node] = 0.0 if is_free else float(nbytes[list(values)].sum())
     return totals

@@ -310,41 +310,29 @@ def strongly_connected(items: Iterable[int], after: Mapping[int, Sequence[int]])
     """Return the strongly connected components of a directed graph (Tarjan's algorithm without recursion)."""
     number: dict[int, int] = {}
     lowest: dict[int, int] = {}
+    """The lowest number that each vertex on the stack reaches, as far as it is known."""
+    edges: dict[int, Iterator[int]] = {}
     stack: list[int] = []
-    on_stack: set[int] = set()
     components = []
     for root in items:
-        if root in number:
-            continue
-        path: list[tuple[int, Iterator[int]]] = []
-        entering = root
-        while True:
-            if entering >= 0:
-                number[entering] = lowest[entering] = len(number)
-                stack.append(entering)
-                on_stack.add(entering)
-                path.append((entering, iter(after.get(entering, ()))))
-                entering = -1
-            item, edges = path[-1]
-            for successor in edges:
-                if successor not in number:
-                    entering = successor
-                    break
-                if successor in on_stack:
-                    lowest[item] = min(lowest[item], number[successor])
-            if entering >= 0:
+        path = [root] if root not in number else []
+        while path:
+            item = path[-1]
+            if item not in number:
+                number[item] = lowest[item] = len(number)
+                stack.append(item)
+                edges[item] = iter(after.get(item, ()))
+            successor = next((target for target in edges[item] if target not in number), None)
+            if successor is not None:
+                path.append(successor)
                 continue
             path.pop()
-            if lowest[item] == number[item]:
-                members: list[int] = []
-                while not members or members[-1] != item:
-                    members.append(stack.pop())
-                    on_stack.discard(members[-1])
-                components.append(members)
-            if not path:
-                break
-            above = path[-1][0]
-            lowest[above] = min(lowest[above], lowest[item])
+            lowest[item] = min(lowest[target] for target in (item, *after.get(item, ())) if target in lowest)
+            members: list[int] = []
+            while lowest.get(item) == number[item]:
+                members.append(stack.pop())
+                del lowest[members[-1]]
+            components += [members] if members else []
     return components
 
 

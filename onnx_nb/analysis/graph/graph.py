@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.dataflow import topological
+from onnx_nb.analysis.graph.dataflow import followers, topological
 from onnx_nb.analysis.graph.diagnostics import Problem, Problems, structural_problems
 from onnx_nb.analysis.graph.names import INITIALIZER, Names, NodeTable, ints
 from onnx_nb.analysis.graph.shape_inference import Inference, TypeWalk
@@ -88,13 +88,7 @@ class Graph:
 
     @classmethod
     def of(cls, model: ModelLike) -> Graph:
-        """Return the graph of a model, made at the first call and kept with the model.
-
-        Parameters
-        ----------
-        model
-            Any `ModelLike`; it is not changed.
-        """
+        """Return the graph of a model, made at the first call and kept with the model."""
         source = load(model)
         return cached(source, cls, lambda: cls(source))
 
@@ -105,11 +99,6 @@ class Graph:
         The nodes of calls follow those of bodies, and so do their values: all that `of` has keeps its number here. The
         nodes inside a call read the caller's values as its inputs; the outputs of a call are values of their own. Names
         inside a call are prefixed with its name: "/block.0::h".
-
-        Parameters
-        ----------
-        model
-            Any `ModelLike`; it is not changed.
 
         Examples
         --------
@@ -173,11 +162,8 @@ class Graph:
 
     def node(self, number: int) -> onnx.NodeProto:
         """Return one of `nodes` without building the list, which takes a second for ten million nodes."""
-        return (
-            self.model.proto.graph.node[number]
-            if number < self.main_count
-            else self._inner_nodes[number - self.main_count]
-        )
+        inner = number - self.main_count
+        return self._inner_nodes[inner] if inner >= 0 else self.model.proto.graph.node[number]
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -219,24 +205,20 @@ class Graph:
         Raises
         ------
         OnnxNbError
-            If there is none; the message names the closest ones.
+            If there is none; the message names the closest ones, or the outputs of a node of that name.
         """
         for frame, scope in enumerate(self._resolved.scopes):
             prefix = self._resolved.prefixes[frame]
             number = scope.get(name[len(prefix) :], -1) if name.startswith(prefix) else -1
             if name and number >= 0 and (not prefix or self.value_subgraph[number] == frame):
                 return number
-        raise self.no_value(name)
-
-    def no_value(self, name: str) -> OnnxNbError:
-        """Return the error for a name that no value has; it names the outputs of a node of that name."""
         node = self.names.index(name) if name and name in self.names else -1
         if node >= 0:
             outputs = ", ".join(quoted(self.value_names[v]) for v in self.node_outputs(node).tolist()[:4] if v >= 0)
             message = f"{quoted(name)} is no tensor but a node, {self.node_label(node)}."
-            return OnnxNbError(message, advice=f"Its outputs: {outputs or 'none'}.")
+            raise OnnxNbError(message, advice=f"Its outputs: {outputs or 'none'}.")
         advice = closest_text(name, self.value_names) or "The model has no such tensors."
-        return OnnxNbError(f"tensor {quoted(name)} is not in the model.", advice=advice)
+        raise OnnxNbError(f"tensor {quoted(name)} is not in the model.", advice=advice)
 
     def node_inputs(self, node: int) -> Ints:
         """Return the values that a node names as inputs, −1 where an optional one is omitted."""
@@ -260,10 +242,8 @@ class Graph:
 
     def called(self, node: int) -> onnx.FunctionProto | None:
         """Return the local function that a node calls."""
-        if not self.functions:
-            return None
         op, domain = self.operators[self.op_index[node]]
-        return self.functions.get((domain, op, plain_text(self.node(node).overload)))
+        return self.functions.get((domain, op, plain_text(self.node(node).overload))) if self.functions else None
 
     def bodies(self, node: int) -> tuple[int, ...]:
         """Return the subgraphs that a node owns."""
@@ -362,9 +342,9 @@ class Graph:
         Random or unknown operators, nodes with bodies and producers of a model output are excluded. If a model has no
         inputs, so that all of it is constant, these are only its Constant nodes.
         """
-        never = {operators.CATEGORIES.index(kind) for kind in ("random", "control")}
+        never = ("random", "control")
         good = [
-            operators.category(op, domain) not in never
+            operators.facts(op, domain).category not in never
             and operators.schema(op, domain, self.opsets.get(domain, 0)) is not None
             and (op == "Constant" or len(self.inputs) > 0)
             for op, domain in self.operators
@@ -394,13 +374,11 @@ class Graph:
     @functools.cached_property
     def incomplete_nodes(self) -> frozenset[int]:
         """The nodes without an input that their operator needs: onnx's inference may crash the process on them."""
-        minimum = np.zeros(len(self.operators), np.int64)
         single = onnx.defs.OpSchema.FormalParameterOption.Single
-        for index, (op, domain) in enumerate(self.operators):
-            schema = operators.schema(op, domain, self.opsets.get(domain, 0))
-            places = [] if schema is None else [at for at, port in enumerate(schema.inputs) if port.option == single]
-            minimum[index] = places[-1] + 1 if places else 0
-        minimums = minimum[self.op_index]
+        schemas = [operators.schema(op, domain, self.opsets.get(domain, 0)) for op, domain in self.operators]
+        ports = [[] if schema is None else schema.inputs for schema in schemas]
+        needs = [max((at for at, port in enumerate(row, 1) if port.option == single), default=0) for row in ports]
+        minimums = np.asarray(needs, np.int64)[self.op_index]
         left_out = np.flatnonzero(self.in_value < 0)
         node = np.searchsorted(self.in_ptr, left_out, side="right") - 1
         gaps = node[left_out - self.in_ptr[node] < minimums[node]]
@@ -420,10 +398,8 @@ class Graph:
         """Problems of the graph; at most `PROBLEM_LIMIT` of a kind."""
         unfolded = type(self).opened(self.model)
         findings = () if unfolded.node_count > INFERENCE_LIMIT else unfolded.inference.problems
-        return (
-            *self._structural_problems.described,
-            *(problem for problem in findings if problem.node < self.node_count),
-        )
+        inferred = [problem for problem in findings if problem.node < self.node_count]
+        return (*self._structural_problems.described, *inferred)
 
     @property
     def problem_nodes(self) -> Ints:
@@ -491,10 +467,8 @@ class Graph:
                     f = self.subgraphs[f].parent  # noqa: PLW2901 (the walk up from the subgraph that reads)
         self._captured = {node: ints(values_) for node, values_ in outer_reads.items()}
         self._capturing = sorted(outer_reads)
-        bodies: dict[int, list[int]] = {}
-        for f, frame in enumerate(self.subgraphs[1:], 1):
-            bodies.setdefault(frame.owner_node, []).append(f)
-        self._bodies_of = {node: tuple(values_) for node, values_ in bodies.items()}
+        bodies = followers((frame.owner_node, f) for f, frame in enumerate(self.subgraphs[1:], 1))
+        self._bodies_of = {node: tuple(numbers) for node, numbers in bodies.items()}
 
     @functools.cached_property
     def _structural_problems(self) -> Problems:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -91,22 +91,16 @@ class Names:
         return self._scopes
 
     @functools.cached_property
-    def _in_names(self) -> list[str]:
-        return self._table.inputs.strings()
-
-    @functools.cached_property
-    def _out_names(self) -> list[str]:
-        return self._table.outputs.strings()
+    def _port_names(self) -> tuple[list[str], list[str]]:
+        return self._table.inputs.strings(), self._table.outputs.strings()
 
     def _resolve_unique(self, place: Subgraph, weights: Spans) -> Resolved | None:
         """Resolve the main graph if every name is defined once: without a Python loop over its nodes."""
         inputs = Spans.of(info.name for info in place.graph.input)
         outputs = Spans.of(info.name for info in place.graph.output)
-        outputs_, read = (
-            self._table.outputs[: self._out_ptr[place.stop]],
-            self._table.inputs[: self._in_ptr[place.stop]],
-        )
-        parts = (inputs, weights, outputs_, read, outputs)
+        products = self._table.outputs[: self._out_ptr[place.stop]]
+        read = self._table.inputs[: self._in_ptr[place.stop]]
+        parts = (inputs, weights, products, read, outputs)
         every = Spans.joined(parts)
         number, first = every.numbered()
         ends = np.cumsum([len(part) for part in parts])
@@ -132,6 +126,7 @@ class Names:
     def _resolve_in_turn(self, place: Subgraph, weights: list[str]) -> Resolved:
         """Resolve a subgraph node by node: a name means its latest definition before the node that reads it."""
         out_ptr, in_ptr, function, main = self._out_ptr, self._in_ptr, place.function, place.owner_node < 0
+        in_names, out_names = self._port_names
         now: dict[str, int] = {}
         first: dict[str, int] = {}
         """The first definition of each name by a node."""
@@ -160,20 +155,17 @@ class Names:
         weight_values = [now[name] for name in weights]
         for node in range(place.start, place.stop):
             for slot in range(out_ptr[node], out_ptr[node + 1]):
-                name = self._out_names[slot]
-                if not name:
-                    self.out_value[slot] = -1
-                    continue
-                self.out_value[slot] = value = self._new(name, NODE_OUTPUT)
-                if name in first or name in now:
+                name = out_names[slot]
+                self.out_value[slot] = value = self._new(name, NODE_OUTPUT) if name else -1
+                if name and (name in first or name in now):
                     self.duplicates.append((value, node))
                 first.setdefault(name, value)
         for node in range(place.start, place.stop):
             for slot in range(in_ptr[node], in_ptr[node + 1]):
-                self.in_value[slot] = self._meaning(self._in_names[slot], now, first, self._parents[-1])
+                self.in_value[slot] = self._meaning(in_names[slot], now, first, self._parents[-1])
             for slot in range(out_ptr[node], out_ptr[node + 1]):
                 if self.out_value[slot] >= 0:
-                    now[self._out_names[slot]] = int(self.out_value[slot])
+                    now[out_names[slot]] = int(self.out_value[slot])
         inputs = [v for v in dict.fromkeys(self.given[-1]) if function is not None or self.kinds[v] != INITIALIZER]
         output_names = function.output if function is not None else [info.name for info in place.graph.output]
         outputs = [self._meaning(plain_text(name), now, first, self._parents[-1]) for name in output_names]
@@ -280,19 +272,12 @@ class NodeTable(NamedTuple):
         number = {key: i for i, key in enumerate(operators)}
         of_other = np.asarray([number[key] for key in other.operators])[other.op_index]
 
-        def both(a: Spans, b: Spans) -> Spans:
-            return Spans(buffer, np.concatenate([a.begin, b.begin + shift]), np.concatenate([a.end, b.end + shift]))
+        def both(a: Any, b: Any) -> Any:
+            if isinstance(a, Spans):
+                return Spans(buffer, np.concatenate([a.begin, b.begin + shift]), np.concatenate([a.end, b.end + shift]))
+            return np.concatenate([a, b]) if isinstance(a, np.ndarray) else b
 
-        return NodeTable(
-            both(self.inputs, other.inputs),
-            np.concatenate([self.in_count, other.in_count]),
-            both(self.outputs, other.outputs),
-            np.concatenate([self.out_count, other.out_count]),
-            both(self.names, other.names),
-            operators,
-            np.concatenate([self.op_index, of_other]),
-            both(self.attributes, other.attributes),
-        )
+        return NodeTable(*map(both, self, other._replace(operators=operators, op_index=of_other)))
 
 
 class WeightTable:
@@ -349,12 +334,10 @@ def _serialized(messages: Iterable[bytes]) -> tuple[bytes, protofields.Fields]:
 def _without_values(tensor: onnx.TensorProto) -> bytes:
     # of too many axes so many that the shape stays unknown
     small = onnx.TensorProto(dims=tensor.dims[: RANK + 1])
-    wire.copy_fields(tensor, small, without=tuple(f.name for f in tensor.DESCRIPTOR.fields if f.name not in _HEAD))
+    without = tuple(f.name for f in tensor.DESCRIPTOR.fields if f.name not in ("data_type", "name"))
+    wire.copy_fields(tensor, small, without=without)
     content: bytes = small.SerializeToString()
     return content
-
-
-_HEAD = ("data_type", "name")
 
 
 def _without_large_attributes(node: onnx.NodeProto) -> bytes:

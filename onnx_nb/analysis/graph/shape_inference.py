@@ -8,7 +8,6 @@ whole models knows fewer operators, and takes seconds where this takes one.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -56,6 +55,9 @@ BROKEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, Arithmeti
 """Errors that attributes of a wrong type or number raise; only broken models have them."""
 
 Value = NDArray[Any]
+Sizes = tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]]
+"""Sizes of symbols, and shapes of inputs."""
+NO_SIZES: Sizes = ({}, {})
 _NO_VALUE, _NOT_READ, _LEFT_OUT, _OPEN = -1, -2, -3, -4
 _NOTHING = 0
 """Number of the unknown type in a `TypeTable`."""
@@ -117,19 +119,14 @@ class Inference:
 class TypeWalk:
     """One walk; types and known values are numbers into lists, so that they compare quickly."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        types: DeclaredTypes,
-        symbols: Mapping[str, int] | None = None,
-        shapes: Mapping[str, tuple[int, ...]] | None = None,
-    ) -> None:
+    def __init__(self, graph: Graph, types: DeclaredTypes, asked: Sizes = NO_SIZES) -> None:
         self._graph, self._table = graph, types.table.copy()
         self._types = self._table.known
-        bound = [self._bound(kind, symbols or {}) for kind in list(self._types)]
+        symbols, shapes = asked
+        bound = [self._bound(kind, symbols) for kind in list(self._types)]
         self._declared = [bound[number] for number in types.of_value.tolist()]
         for value in graph.inputs.tolist():
-            shape, kind = (shapes or {}).get(graph.value_names[value]), self._types[self._declared[value]]
+            shape, kind = shapes.get(graph.value_names[value]), self._types[self._declared[value]]
             if shape is not None and kind.elem_type:
                 self._declared[value] = self._table.tensor(kind.elem_type, shape)
         self._type_of = list(self._declared)
@@ -186,11 +183,10 @@ class TypeWalk:
 
     def _bound(self, kind: ValueType, symbols: Mapping[str, int]) -> int:
         """Return the number of a type with sizes for its symbols."""
-        if not symbols or not kind.elem_type or kind.shape is None or not symbols.keys() & set(kind.shape):
+        if not kind.elem_type or kind.shape is None or symbols.keys().isdisjoint(kind.shape):
             return self._table.add(kind.proto)
-        return self._table.tensor(
-            kind.elem_type, [symbols.get(dim, dim) if isinstance(dim, str) else dim for dim in kind.shape]
-        )
+        shape = [symbols.get(dim, dim) if isinstance(dim, str) else dim for dim in kind.shape]
+        return self._table.tensor(kind.elem_type, shape)
 
     def _walk(self, subgraph: int) -> None:
         self._depth += 1
@@ -282,24 +278,21 @@ class TypeWalk:
 
     @functools.cached_property
     def _weights(self) -> dict[int, TensorProto]:
-        pairs = (
-            zip(subgraph.weights.tolist(), subgraph.graph.initializer, strict=False)
-            for subgraph in self._graph.subgraphs
-        )
-        return dict(itertools.chain.from_iterable(pairs))
+        weights: dict[int, TensorProto] = {}
+        for subgraph in self._graph.subgraphs:
+            weights.update(zip(subgraph.weights.tolist(), subgraph.graph.initializer, strict=False))
+        return weights
 
     def _read(self, value: int, kind: int) -> int:
         """Read a weight if it is small."""
-        if not is_small(self._types[kind]):
-            return _NO_VALUE
         tensor = self._weights.get(value)
-        if tensor is None:
+        if tensor is None or not is_small(self._types[kind]):
             return _NO_VALUE
         name = self._graph.value_names[value]
         try:
-            if tensor.data_location == TensorProto.EXTERNAL:
-                return self._value(self._graph.model.tensor(name))
-            return self._value(tensors.values(tensor, f"tensor {quoted(name)}"))
+            is_external = tensor.data_location == TensorProto.EXTERNAL
+            array = self._graph.model.tensor(name) if is_external else tensors.values(tensor, f"tensor {quoted(name)}")
+            return self._value(array)
         except OnnxNbError:
             # damaged, or its file is missing: the shapes that depend on it stay unknown, and are reported so
             return _NO_VALUE
@@ -318,10 +311,9 @@ class TypeWalk:
             return declaration
         if one.shape is None or other.shape is None or len(one.shape) != len(other.shape) or is_static(one.shape):
             return inference
-        shape = tuple(
-            b if not isinstance(a, int) and (isinstance(b, int) or a is None) else a
-            for a, b in zip(one.shape, other.shape, strict=True)
-        )
+        # a number before a symbol before nothing
+        pairs = zip(one.shape, other.shape, strict=True)
+        shape = [a if isinstance(a, int) or (a is not None and not isinstance(b, int)) else b for a, b in pairs]
         return self._table.tensor(one.elem_type, shape)
 
     def _either(self, first: int, second: int) -> int:
@@ -369,34 +361,27 @@ class TypeWalk:
         except BROKEN:
             results = []
         results = [*results, *[_NOTHING] * len(output_values)][: len(output_values)]
+        pairs = [(kind, value) for kind, value in zip(results, output_values, strict=True) if value >= 0]
+        is_settled = all(self._types[kind].size is not None for kind, _ in pairs)
         outputs = tuple(
             self._merged(kind, self._declared[value]) if value >= 0 else _LEFT_OUT
             for kind, value in zip(results, output_values, strict=True)
         )
-        is_settled = all(
-            self._types[kind].size is not None for kind, value in zip(results, output_values, strict=True) if value >= 0
-        )
-        output_kinds = tuple(self._types[kind] if kind >= 0 else None for kind in outputs)
-        case = replace(case, outputs=output_kinds)
+        case = replace(case, outputs=tuple(self._types[kind] if kind >= 0 else None for kind in outputs))
+        nothing = (_NO_VALUE,) * len(output_values)
         subgraphs = self._graph.bodies(node)
         if subgraphs and self._graph.subgraphs[subgraphs[0]].function is not None:
             inner = self._graph.subgraphs[subgraphs[0]].outputs.tolist()
-            numbers = [self._value_of[value] if value >= 0 else _NO_VALUE for value in inner]
-            value_numbers = tuple(
-                [*(max(value, _NO_VALUE) for value in numbers), *[_NO_VALUE] * len(output_values)][: len(output_values)]
-            )
+            numbers = [max(self._value_of[value], _NO_VALUE) if value >= 0 else _NO_VALUE for value in inner]
+            value_numbers = (*numbers, *nothing)[: len(nothing)]
         else:
+            # a size that is only declared may not be that of the array
+            is_known = _NO_VALUE not in values or "of_shape" in operators.facts(op).traits
             try:
-                # a size that is only declared may not be that of the array
-                readable = (
-                    is_settled
-                    and not open_attributes
-                    and (_NO_VALUE not in values or "of_shape" in operators.facts(op).traits)
-                )
-                arrays = computed(case) if readable else None
+                arrays = computed(case) if is_settled and not open_attributes and is_known else None
             except BROKEN:
                 arrays = None
-            value_numbers = tuple(map(self._value, arrays)) if arrays is not None else (_NO_VALUE,) * len(output_values)
+            value_numbers = nothing if arrays is None else tuple(map(self._value, arrays))
         self._made.append((outputs, value_numbers))
         self._cases.append(case)
         return len(self._cases) - 1, is_settled
@@ -426,27 +411,22 @@ class TypeWalk:
         proto, version = like or case.node, version or case.version
         op = plain_text(proto.op_type)
         schema = operators.schema(op, plain_text(proto.domain), version)
-        if schema is not None and not schema.has_type_and_shape_inference_function:
-            return self._contributed(case)
-        read = list(zip(map(plain_text, proto.input), case.inputs, case.values, strict=True))
         if schema is None:
             return []
+        if not schema.has_type_and_shape_inference_function:
+            return self._contributed(case)
+        read = list(zip(map(plain_text, proto.input), case.inputs, case.values, strict=True))
         complete = all(kind.dtype for _, kind, _ in read if kind is not None)
         data = {name: onnx.numpy_helper.from_array(value, name) for name, _, value in read if value is not None}
         proto = _with_plain_names(proto)
         imports = [onnx.helper.make_opsetid(*entry) for entry in self._scopes[self._scope].items()]
+        options: Any = {"opset_imports": imports, "ir_version": onnx.IR_VERSION}
         results = []
         try:
             # on inputs without a type onnx's inference may crash the process, on tensors of no element type it raises
-            for unknown_kind in _UNKNOWN_KINDS[: 1 if complete else 2]:
-                input_types_ = {
-                    name: kind.proto if kind.dtype else unknown_kind for name, kind, _ in read if kind is not None
-                }
-                results.append(
-                    onnx.shape_inference.infer_node_outputs(
-                        schema, proto, input_types_, data, opset_imports=imports, ir_version=onnx.IR_VERSION
-                    )
-                )
+            for unknown in _UNKNOWN_KINDS[: 1 if complete else 2]:
+                kinds = {name: kind.proto if kind.dtype else unknown for name, kind, _ in read if kind is not None}
+                results.append(onnx.shape_inference.infer_node_outputs(schema, proto, kinds, data, **options))
         except Exception as error:  # noqa: BLE001 (the C++ side raises any kind; unknown types are reported)
             if complete:
                 self._refused(node, " ".join(str(error).split()) or type(error).__name__)
@@ -454,12 +434,9 @@ class TypeWalk:
         agreements = {name: kind for name, kind in results[0].items() if results[-1].get(name) == kind}
         if any(dim.dim_value < 0 for kind in agreements.values() for dim in unwrapped(kind).tensor_type.shape.dim):
             self._negative_cases.add(len(self._cases))
-        results_ = [self._table.add(agreements[name]) if name in agreements else _NOTHING for name in proto.output]
-        if op == "Dropout" and version < 10:
-            results_ = results_[:1] * len(
-                results_
-            )  # onnx infers no shape for the mask, which was a float in these versions
-        return results_
+        numbers = [self._table.add(agreements[name]) if name in agreements else _NOTHING for name in proto.output]
+        # onnx infers no shape for the mask of a Dropout, which was a float in these versions
+        return numbers[:1] * len(numbers) if op == "Dropout" and version < 10 else numbers
 
     def _refused(self, node: int, reason: str) -> None:
         if self._problem is None and node >= 0:
@@ -509,15 +486,14 @@ class TypeWalk:
         # whether the condition stays true after an iteration that began with it true
         before = [tensor(TensorProto.INT64, ()), tensor(TensorProto.BOOL, ())]
         stays = self._iterate(subgraph, before, self._types_of(self._graph.node_inputs(node)[2:]))
-        trips = None
         first = True if not [*case.node.input, "", ""][1] else None if start is None else bool(start.all())
-        most = max(int(limit.reshape(-1)[0]), 0) if limit is not None and limit.size == 1 else None
+        trips = max(int(limit.reshape(-1)[0]), 0) if limit is not None and limit.size == 1 else None
         if first is False:
             trips = 0
         elif first and stays is False:
-            trips = 1 if most is None else min(1, most)
-        elif first and stays:
-            trips = most
+            trips = 1 if trips is None else min(1, trips)
+        elif not first or not stays:
+            trips = None
         self._trips[node] = trips
         kinds = self._types_of(body.outputs[1:])
         state_count = max(len(case.inputs) - 2, 0)
@@ -530,12 +506,12 @@ class TypeWalk:
         rows, sizes = [], []
         for kind, axis in zip(case.inputs[states:], axes, strict=False):
             shape = None if kind is None else kind.shape
-            if kind is None or shape is None or not -len(shape) <= axis < len(shape):
-                rows.append(self._table.tensor(kind.elem_type, None) if kind is not None else _NOTHING)
-                continue
-            axis %= len(shape)  # noqa: PLW2901 (the same axis)
-            rows.append(self._table.tensor(kind.elem_type, shape[:axis] + shape[axis + 1 :]))
-            sizes.append(shape[axis])
+            rest: Dims | None = None
+            if shape is not None and -len(shape) <= axis < len(shape):
+                at = axis % len(shape)
+                rest = shape[:at] + shape[at + 1 :]
+                sizes.append(shape[at])
+            rows.append(_NOTHING if kind is None else self._table.tensor(kind.elem_type, rest))
         self._iterate(subgraph, [], self._types_of(self._graph.node_inputs(node)[:states]), rows)
         trips = self._trips[node] = next((size for size in sizes if isinstance(size, int)), None)
         kinds = self._types_of(self._graph.subgraphs[subgraph].outputs)
@@ -601,12 +577,8 @@ class TypeWalk:
         names = [case.node.input[place] for place in places]
         node = onnx.helper.make_node(op, names, case.node.output[:1])
         node.attribute.extend(a for a in case.node.attribute if schema_ is not None and a.name in schema_.attributes)
-        selection = replace(
-            case,
-            inputs=tuple(case.inputs[place] for place in places),
-            values=tuple(case.values[place] for place in places),
-        )
-        kinds = self._infer(-1, selection, node, version)
+        inputs, values = tuple(case.inputs[at] for at in places), tuple(case.values[at] for at in places)
+        kinds = self._infer(-1, replace(case, inputs=inputs, values=values), node, version)
         # the fourth output of SkipLayerNormalization is the sum that it normalizes
         return [*kinds, _NOTHING, _NOTHING, *kinds] if op == "Identity" else kinds
 
@@ -624,7 +596,7 @@ def _with_plain_names(node: onnx.NodeProto) -> onnx.NodeProto:
 def infer(graph: Graph, shapes: Mapping[str, int | Sequence[int]] | None = None) -> Inference:
     """Infer the types of all values of a graph for given input shapes, by default the declared ones."""
     unfolded = graph.opened(graph.model)
-    inference = TypeWalk(unfolded, unfolded.declared, *bound(unfolded, shapes)).run() if shapes else unfolded.inference
+    inference = TypeWalk(unfolded, unfolded.declared, bound(unfolded, shapes)).run() if shapes else unfolded.inference
     values, nodes = inference.of_value[: graph.value_count], inference.case_of[: graph.node_count]
     return replace(inference, graph=graph, of_value=values, case_of=nodes)
 
@@ -648,7 +620,7 @@ def infer_values(graph: Graph, values: Collection[int]) -> Inference:
     return TypeWalk(graph, types).run(nodes)
 
 
-def bound(graph: Graph, shapes: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+def bound(graph: Graph, shapes: Mapping[str, Any]) -> Sizes:
     """Return the sizes of symbols and the shapes of inputs that ``shapes=`` asks for, after checking them."""
     kinds = input_types(graph.model)
     names = [graph.value_names[value] for value in graph.inputs.tolist()]

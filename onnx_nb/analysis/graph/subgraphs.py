@@ -179,17 +179,15 @@ def _bound(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) 
     """Copy a node with the attributes of a call in place of references to the function's attributes."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
-    waiting = [copy]
-    while waiting:
-        at = waiting.pop()
-        if any(attribute.ref_attr_name for attribute in at.attribute):
-            before = onnx.NodeProto(attribute=at.attribute)
-            del at.attribute[:]
-            for old in before.attribute:
-                # an attribute that the caller omits has the operator's default
-                new = attributes.get(old.ref_attr_name) if old.ref_attr_name else old
-                if new is not None:
-                    at.attribute.add().CopyFrom(new)
-                    at.attribute[-1].name = old.name
-        waiting.extend(inner for _, graph in graphs_of(at) for inner in graph.node)
+    for at in all_nodes([copy]):
+        if not any(attribute.ref_attr_name for attribute in at.attribute):
+            continue
+        before = onnx.NodeProto(attribute=at.attribute)
+        del at.attribute[:]
+        for old in before.attribute:
+            # an attribute that the caller omits has the operator's default
+            new = attributes.get(old.ref_attr_name) if old.ref_attr_name else old
+            if new is not None:
+                at.attribute.add().CopyFrom(new)
+                at.attribute[-1].name = old.name
     return copy

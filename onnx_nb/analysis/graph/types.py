@@ -200,9 +200,8 @@ class DeclaredTypes:
     @functools.cached_property
     def is_whole(self) -> NDArray[np.bool_]:
         """Whether the declared type of each value has a shape without unknown dimensions, some of which have names."""
-        shapes = [kind.shape for kind in self.table.known]
-        flags = [[dim is not None and not _INVENTED.search(str(dim)) for dim in shape or ()] for shape in shapes]
-        whole = [shape is not None and all(dims) for shape, dims in zip(shapes, flags, strict=True)]
+        shapes = [(None,) if kind.shape is None else kind.shape for kind in self.table.known]
+        whole = [all(dim is not None and not _INVENTED.search(str(dim)) for dim in shape) for shape in shapes]
         return np.asarray(np.asarray(whole, bool)[self.of_value], bool)
 
 
@@ -221,19 +220,13 @@ def weight_sizes(graph: Graph) -> tuple[Column, Column]:
 
 def _without_numbered(proto: TypeProto, symbols: set[str]) -> TypeProto:
     """Return a type without dimensions named "unk__7": onnx's inference numbers the unknown ones."""
-    dims = proto.tensor_type.shape.dim[:RANK] if proto.HasField("tensor_type") else ()
-    places = [
-        place
-        for place, dim in enumerate(dims)
-        if _NUMBERED.fullmatch(name := plain_text(dim.dim_param)) and name not in symbols
-    ]
-    if places:
-        copy = TypeProto()
-        copy.CopyFrom(proto)
-        for place in places:
-            copy.tensor_type.shape.dim[place].Clear()
-        return copy
-    return proto
+    copy = TypeProto()
+    copy.CopyFrom(proto)
+    for dim in copy.tensor_type.shape.dim[:RANK]:
+        name = plain_text(dim.dim_param)
+        if _NUMBERED.fullmatch(name) and name not in symbols:
+            dim.Clear()
+    return copy
 
 
 INTEGERS = 256
@@ -308,10 +301,8 @@ def computed(case: Case) -> list[NDArray[Any]] | None:
 def _may_gather(case: Case) -> bool:
     """Return whether indices are inside an axis: onnx's reference adds its size to others, without end."""
     data, indices = case.values
-    if data is None or indices is None:
-        return False
-    size = data.shape[attribute(case.node, "axis", 0)]
-    return bool(((indices >= -size) & (indices < size)).all())
+    size = 0 if data is None else data.shape[attribute(case.node, "axis", 0)]
+    return indices is not None and bool(((indices >= -size) & (indices < size)).all())
 
 
 _SAME_IN_NUMPY = {"Add": np.add, "And": np.logical_and, "Equal": np.equal, "Mul": np.multiply, "Sub": np.subtract}
@@ -348,26 +339,19 @@ def _computed_directly(case: Case, op: str) -> Any:
     return None
 
 
-def _sliced(
-    data: NDArray[Any],
-    starts: NDArray[Any],
-    ends: NDArray[Any],
-    axes: NDArray[Any] | None = None,
-    steps: NDArray[Any] | None = None,
-) -> NDArray[Any]:
+def _sliced(data: NDArray[Any], *columns: NDArray[Any]) -> NDArray[Any]:
+    """Return a slice of an array by starts, ends, and perhaps axes and steps."""
+    count = len(columns[0])
+    usual = (np.arange(count), np.ones(count, np.int64))[len(columns) - 2 :]
     parts = [slice(None)] * data.ndim
-    along = range(len(starts)) if axes is None else axes.tolist()
-    by = [1] * len(starts) if steps is None else steps.tolist()
-    for start, end, axis, step in zip(starts.tolist(), ends.tolist(), along, by, strict=True):
+    for start, end, axis, step in zip(*(column.tolist() for column in (*columns, *usual)), strict=True):
         parts[axis] = slice(start, end, step)
     return data[tuple(parts)]
 
 
 def _is_short(limits: Sequence[NDArray[Any] | None]) -> bool:
     """Return whether a Range has few elements; onnx's inference counts them in integers that may overflow."""
-    start, limit, delta = (
-        math.nan if limit_ is None or limit_.size != 1 else float(limit_.item()) for limit_ in limits[:3]
-    )
+    start, limit, delta = (math.nan if n is None or n.size != 1 else float(n.item()) for n in limits[:3])
     return abs(limit - start) <= INTEGERS * abs(delta)
 
 

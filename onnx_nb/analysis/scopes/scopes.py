@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.graph.dataflow import depths, lines, strongly_connected, upward
+from onnx_nb.analysis.graph.dataflow import depths, followers, lines, strongly_connected, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import cached
 from onnx_nb.analysis.scopes.structure import (
@@ -153,27 +153,12 @@ class _ScopeColumns:
         self.parent, self.kind, self.repeat, self.node, self.key = [-1], [ROOT], [1], [-1], [0]
         self.name, self.path, self.cls = [""], [""], [""]
 
-    def add(
-        self,
-        parent: int,
-        name: str,
-        cls: str = "",
-        *,
-        kind: int = SCOPE,
-        path: str = "",
-        repeat: int = 1,
-        node: int = -1,
-        key: int = 0,
-    ) -> int:
-        """Add a scope and return its number; ``key`` orders siblings."""
-        self.parent.append(parent)
-        self.kind.append(kind)
-        self.repeat.append(repeat)
-        self.node.append(node)
-        self.key.append(key)
-        self.name.append(name)
-        self.path.append(path or f"{self.path[parent]}/{name}".removeprefix("/"))
-        self.cls.append(cls)
+    def add(self, parent: int, name: str, cls: str = "", *, path: str = "", **more: int) -> int:
+        """Add a scope and return its number; ``more`` are its kind, repeat, node and key, which orders siblings."""
+        texts = {"name": name, "cls": cls, "path": path or f"{self.path[parent]}/{name}".removeprefix("/")}
+        numbers = {"parent": parent, "kind": SCOPE, "repeat": 1, "node": -1, "key": 0}
+        for column, value in (numbers | more | texts).items():
+            getattr(self, column).append(value)
         return len(self.parent) - 1
 
 
@@ -193,12 +178,9 @@ class _AllScopes(_ScopeColumns):
         above = f"{self.path[root]}/" if self.path[root] else ""
         self.parent += place[np.asarray(tree.parent)[alive]].tolist()
         self.key += tree.first_items()[alive].tolist()
-        self.node += [-1] * len(scopes)
-        self.kind += [tree.kind[scope] for scope in scopes]
-        self.repeat += [tree.repeat[scope] for scope in scopes]
-        self.name += [tree.name[scope] for scope in scopes]
         self.path += [above + tree.path[scope] for scope in scopes]
-        self.cls += [tree.cls[scope] for scope in scopes]
+        for column in ("node", "kind", "repeat", "name", "cls"):
+            getattr(self, column).extend(getattr(tree, column)[scope] for scope in scopes)
         self.node_scope[part.all_nodes] = root
         self.node_scope[part.items] = place[tree.of_item]
         items = part.items.tolist()
@@ -215,13 +197,11 @@ class _AllScopes(_ScopeColumns):
             return a
 
         hidden = np.flatnonzero(graph.folded).tolist()
-        readers: dict[int, list[int]] = {}
-        for node in hidden:
-            outputs = graph.node_outputs(node)
-            readers[node] = [reader for value in outputs[outputs >= 0] for reader in graph.consumers(value).tolist()]
+        outputs = [(node, value) for node in hidden for value in graph.node_outputs(node).tolist() if value >= 0]
+        readers = followers((node, reader) for node, value in outputs for reader in graph.consumers(value).tolist())
         # readers come before what they read
         for node in itertools.chain.from_iterable(strongly_connected(hidden, readers)):
-            if readers.get(node):
+            if node in readers:
                 node_scope[node] = functools.reduce(common, {int(node_scope[reader]) for reader in readers[node]})
 
     def finished(self, source: str) -> Scopes:
@@ -294,8 +274,7 @@ class Tree(_ScopeColumns):
 
     def _plant(self, paths: list[str], classes: Mapping[str, str]) -> None:
         sources, paths = paths, gathered(paths)
-        modules = zip(sources, paths, strict=True)
-        for item, (before, after) in enumerate(modules):
+        for item, (before, after) in enumerate(zip(sources, paths, strict=True)):
             above, _, name = before.rpartition("/")
             if name and after == above:
                 self.module_of_item[item] = name
@@ -303,14 +282,10 @@ class Tree(_ScopeColumns):
         scopes_by_path = {"": 0}
 
         def scope_of(path: str) -> int:
-            missing = []
-            while path not in scopes_by_path:
-                missing.append(path)
-                path = path.rpartition("/")[0]
-            scope = scopes_by_path[path]
-            for step in reversed(missing):
-                scope = scopes_by_path[step] = self.add(scope, step.rpartition("/")[2], classes.get(step, ""))
-            return scope
+            if path not in scopes_by_path:  # of at most `DEPTH_LIMIT` parts
+                above, _, name = path.rpartition("/")
+                scopes_by_path[path] = self.add(scope_of(above), name, classes.get(path, ""))
+            return scopes_by_path[path]
 
         scopes = {path: scope_of(short) for path, short in neat.items()}
         self.of_item = np.fromiter(map(scopes.__getitem__, paths), np.int64, len(paths))
@@ -320,10 +295,8 @@ class Tree(_ScopeColumns):
         size = upward(np.add, np.bincount(self.of_item, minlength=len(self.parent)), np.asarray(self.parent))
         alive = self.alive()
         home = np.arange(len(self.parent))
-        small = alive[size[alive] < 2]
-        for scope in small.tolist():
+        for scope in alive[size[alive] < 2].tolist():
             home[scope] = home[self.parent[scope]]
-        for scope in small.tolist():
             self.parent[scope] = -2
         self.of_item = home[self.of_item]
 
@@ -407,46 +380,38 @@ class Tree(_ScopeColumns):
         return len(calls) > 1
 
     def _copied(self, scope: int, top: int, call: int, copies: dict[int, int]) -> int:
-        line: list[int] = []
-        while scope not in copies and (not line or line[-1] != top):
-            line.append(scope)
-            scope = self.parent[scope]
-        for inner in reversed(line):
-            name = f"{self.name[inner]} ({call})" if inner == top else self.name[inner]
-            parent = self.parent[top] if inner == top else copies[self.parent[inner]]
-            path = f"{self.path[inner]} ({call})"
-            copies[inner] = self.add(parent, name, self.cls[inner], kind=self.kind[inner], path=path)
-        return copies[line[0]] if line else copies[scope]
+        """Return the copy of a scope in ``top``, or of that itself, made with those around it if it is missing."""
+        if scope not in copies:
+            name = f"{self.name[scope]} ({call})" if scope == top else self.name[scope]
+            parent = self.parent[top] if scope == top else self._copied(self.parent[scope], top, call, copies)
+            path = f"{self.path[scope]} ({call})"
+            copies[scope] = self.add(parent, name, self.cls[scope], kind=self.kind[scope], path=path)
+        return copies[scope]
 
     def _wrap_repeats(self, siblings: Siblings) -> bool:
         """Put rows of equal numbered siblings (layers.0 … layers.31) into a REPEAT; return whether any exist."""
         parent = np.asarray(self.parent)
         many = np.bincount(parent[parent >= 0], minlength=len(parent)) >= MIN_REPEATS
-        candidates: dict[int, tuple[str, int]] = {}
-        for scope in np.flatnonzero((parent >= 0) & many[parent]).tolist():
-            match = _NUMBER.fullmatch(self.name[scope])
-            if match:
-                candidates[scope] = match[1], int(match[2])
+        scopes = np.flatnonzero((parent >= 0) & many[parent]).tolist()
+        matches = ((scope, _NUMBER.fullmatch(self.name[scope])) for scope in scopes)
+        candidates = {scope: (match[1], int(match[2])) for scope, match in matches if match}
         if len(candidates) < MIN_REPEATS:
             return False
         alike = siblings.signatures(np.fromiter(candidates, np.int64, len(candidates)))
-        numbers: list[list[int]] = []
+        rows: list[list[int]] = []
+        last: tuple[object, ...] = ()
         for scope in sorted(candidates, key=lambda scope: (parent[scope], siblings.key[scope])):
-            if numbers:
-                last = numbers[-1][-1]
-                (stem, number), (other, before) = candidates[scope], candidates[last]
-                same = (parent[scope], stem, number, alike[scope]) == (parent[last], other, before + 1, alike[last])
-                if same:
-                    numbers[-1].append(scope)
-                    continue
-            numbers.append([scope])
-        found_any = False
-        for run in (run for row in numbers if len(row) >= MIN_REPEATS for run in siblings.chains(row)):
-            between = siblings.between(run) if len(run) >= MIN_REPEATS else None
-            if between is not None:
-                found_any = True
-                self._roof(int(parent[run[0]]), run, between)
-        return found_any
+            stem, number = candidates[scope]
+            if last != (parent[scope], stem, alike[scope], number - 1):
+                rows.append([])
+            rows[-1].append(scope)
+            last = (parent[scope], stem, alike[scope], number)
+        runs = [run for row in rows if len(row) >= MIN_REPEATS for run in siblings.chains(row)]
+        betweens = [(run, siblings.between(run)) for run in runs if len(run) >= MIN_REPEATS]
+        repeats = [(run, between) for run, between in betweens if between is not None]
+        for run, between in repeats:
+            self._roof(int(parent[run[0]]), run, between)
+        return bool(repeats)
 
     def _fold_prepared(self, part: Part) -> None:
         """Put operators that only prepare shapes and masks into a scope: they hide the modules between them."""
@@ -512,9 +477,8 @@ class Tree(_ScopeColumns):
                 self._chunk(scope, codes.tolist())
                 continue
             place = {code: i for i, code in enumerate(codes.tolist())}
-            a, b = siblings.edges(scope)
-            source = np.fromiter(map(place.__getitem__, a.tolist()), np.int64, len(a))
-            target = np.fromiter(map(place.__getitem__, b.tolist()), np.int64, len(b))
+            ends = [[place[code] for code in column.tolist()] for column in siblings.edges(scope)]
+            source, target = np.asarray(ends, np.int64)
             kinds = (signature[code] if code >= 0 else int(part.kind[-1 - code]) for code in codes.tolist())
             kind = np.fromiter(kinds, np.uint64, len(codes))
             forward = source < target

@@ -75,8 +75,7 @@ class Part:
 
     def operator(self, item: int) -> str:
         """Return the operator of an item."""
-        name: str = self.graph.operators[self.graph.op_index[self.items[item]]][0]
-        return name
+        return self.graph.op_type(int(self.items[item]))
 
     def learned(self, item: int) -> bool:
         """Return whether an item is a layer or reads a floating-point constant of several elements."""
@@ -129,8 +128,7 @@ class Siblings:
         a, b = self._of_item[part.source], self._of_item[part.target]
         level = np.zeros(len(a), np.int64)
         for line in self._lines[1:]:
-            at = line[a]
-            level += (at == line[b]) & (at >= 0)
+            level += (line[a] == line[b]) & (line[a] >= 0)
         table = np.stack([*self._lines, np.full_like(self._parent, -1)])
         scope = table[level, a]
         source = np.where(self._depth[a] > level, table[level + 1, a], -1 - part.source)
@@ -296,20 +294,16 @@ class Siblings:
                 level[code] = ceiling.get(code, level[code])
             for other in before[code]:
                 ceiling[other] = min(ceiling.get(other, level[code]), level[code])
-        place = {code: i for i, code in enumerate(codes)}
+        free = [code for code in codes if not has_weights[code]]
+        place = {code: i for i, code in enumerate(free)}
         pairs = [
             (place[other], place[code])
-            for code in codes
-            if not has_weights[code]
+            for code in free
             for other in before[code]
-            if not has_weights[other] and level[other] == level[code]
+            if other in place and level[other] == level[code]
         ]
-        ends = np.asarray(pairs, np.int64).reshape(-1, 2)
-        label = _components(len(codes), ends[:, 0], ends[:, 1])
-        pieces = defaultdict[int, list[int]](list)
-        for code, piece in zip(codes, label.tolist(), strict=True):
-            if not has_weights[code]:
-                pieces[piece].append(code)
+        label = _components(len(free), *np.asarray(pairs, np.int64).reshape(-1, 2).T)
+        pieces = followers(zip(label.tolist(), free, strict=True))
         return [piece for piece in pieces.values() if len(piece) >= MIN_PREPARED]
 
     def chains(self, run: list[int]) -> list[list[int]]:
@@ -319,17 +313,15 @@ class Siblings:
         sources: dict[int, set[int]] = {}
         """Child → the members that it reads, directly or through children that are no members."""
         for code in codes[codes.index(run[0]) : codes.index(run[-1]) + 1]:
-            sources[code] = set().union(
-                *({reader} if reader in members else sources.get(reader, set()) for reader in before[code])
-            )
+            read = ({other} if other in members else sources.get(other, set()) for other in before[code])
+            sources[code] = set().union(*read)
         if not any(sources[member] for member in run):
             return [run]
         chains = [run[:1]]
         for last, member in itertools.pairwise(run):
-            if last in sources[member]:
-                chains[-1].append(member)
-            else:
-                chains.append([member])
+            if last not in sources[member]:
+                chains.append([])
+            chains[-1].append(member)
         return chains
 
     def between(self, run: list[int]) -> list[int] | None:
@@ -412,13 +404,9 @@ def repeats(tokens: Longs, sizes: Longs) -> list[tuple[int, int, int]]:
         stops = starts + times * period
         unit = offset[starts + period] - offset[starts]
         good = (length >= period) & (unit >= MIN_REPEATS) & ((times >= MIN_REPEATS) | (unit >= 2 * MIN_REPEATS))
-        sizes_ = offset[stops[good]] - offset[starts[good]]
-        rows = zip(sizes_.tolist(), starts[good].tolist(), stops[good].tolist(), strict=True)
-        candidates.extend(
-            (stop - start < MIN_REPEATS * period, -size, period, start, stop) for size, start, stop in rows
-        )
-    is_covered = np.zeros(count, bool)
-    runs = []
+        rows = np.stack([offset[stops] - offset[starts], starts, stops])[:, good].T.tolist()
+        candidates += [(stop - start < MIN_REPEATS * period, -size, period, start, stop) for size, start, stop in rows]
+    is_covered, runs = np.zeros(count, bool), list[tuple[int, int, int]]()
     # runs of at least three members first: two equal halves of a network would hide the repeats in each
     for *_, period, start, stop in sorted(candidates)[:10_000]:
         if not is_covered[start:stop].any():
@@ -434,12 +422,8 @@ def levels(part: Part, inside: Longs, member: Mapping[int, Longs]) -> dict[int, 
         owner.update(dict.fromkeys(items.tolist(), scope))
     level: dict[int, int] = {}
     for item, scope_ in owner.items():
-        highest = 0
-        for other in part.before[item]:
-            source = owner.get(other)
-            if source is not None:
-                highest = max(highest, level[other] + (source not in (-1, scope_)))
-        level[item] = highest
+        sources = [(level[other], owner[other]) for other in part.before[item] if other in owner]
+        level[item] = max((before + (source not in (-1, scope_)) for before, source in sources), default=0)
     return level
 
 
@@ -576,13 +560,9 @@ def _weight_path(name: str) -> str:
         return ""
     if "/" in name:
         return name.rpartition("/")[0]
-    parts: list[str] = []
-    for part in name.split(".")[:-1]:
-        if part.isdigit() and parts:
-            parts[-1] += f".{part}"
-        elif part:
-            parts.append(part)
-    return "/".join(parts[:DEPTH_LIMIT])
+    # a number belongs to the part before it
+    parts = re.sub(r"\.(?!\d+(?:\.|$))", "/", name.rpartition(".")[0]).split("/")
+    return "/".join([part for part in parts if part][:DEPTH_LIMIT])
 
 
 def _spread(part: Part, paths: list[str | None], share: float, *, follow: bool = False) -> list[str] | None:
@@ -620,20 +600,15 @@ def _deepest(paths: Iterable[str | None]) -> str | None:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _common_path(a: str, b: str) -> str:
-    parts = []
-    for left, right in zip(a.split("/"), b.split("/"), strict=False):
-        if left != right:
-            break
-        parts.append(left)
-    return "/".join(parts)
+    pairs = zip(a.split("/"), b.split("/"), strict=False)
+    return "/".join(left for left, right in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def gathered(paths: list[str]) -> list[str]:
     """Move each item with a path of its own one scope up: most modules are a single node, not worth a scope."""
     count = Counter(paths)
-    deep = {path: tidy(path) for path in count if path.count("/") > DEPTH_LIMIT}
-    if deep:
-        paths = [deep.get(path, path) for path in paths]
+    if any(path.count("/") > DEPTH_LIMIT for path in count):
+        paths = [tidy(path) if path.count("/") > DEPTH_LIMIT else path for path in paths]
         count = Counter(paths)
     above: dict[str, str] = {}
     new: Iterable[str] = list(count)

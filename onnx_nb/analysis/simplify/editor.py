@@ -104,13 +104,10 @@ class Editor(KnownGraph):
         self._taken_names: set[str] = set()
         self._open: OpenChange | None = None
         self._waiting: OrderedDict[int, None] = OrderedDict()
-        """Nodes to visit."""
 
     def twin(self, op: Op) -> Op | None:
         """Return an earlier node of the same subgraph that computes the same."""
-        attributes = sorted(
-            (attribute.name, attribute.SerializeToString(deterministic=True)) for attribute in op.proto.attribute
-        )
+        attributes = sorted(part.SerializeToString(deterministic=True) for part in op.proto.attribute)
         key = (op.op_type, op.domain, op.subgraph, tuple(op.inputs), len(op.outputs), tuple(attributes))
         earlier = self.ops[self._computed.setdefault(key, op.number)]
         if earlier is op:
@@ -174,11 +171,9 @@ class Editor(KnownGraph):
             self.constants[value] = Constant(None, content, self.subgraph_of[value])
             self.kinds[value] = tensor_kind(onnx.helper.np_dtype_to_tensor_dtype(content.dtype), content.shape)
         if self.prefix or self.output_count[value]:
-            if maker is not None and maker.op_type == "Constant":
-                self.constant_ids[value] = maker.id
-            else:
-                self.constant_ids[value] = self._new_id()
-                self._change.constant_ids.append(self.constant_ids[value])
+            is_constant = maker is not None and maker.op_type == "Constant"
+            id_ = self.constant_ids[value] = maker.id if maker is not None and is_constant else self._new_id()
+            self._change.constant_ids += [] if is_constant else [id_]
 
     def set_input(self, op: Op, slot: int, value: int) -> None:
         """Make a node read another value."""
@@ -192,7 +187,7 @@ class Editor(KnownGraph):
         self.readers[old][op.number] -= 1
         if not self.readers[old][op.number]:
             del self.readers[old][op.number]
-        self._remove([old])
+        self.remove(old)
 
     def redirect(self, old: int, new: int) -> bool:
         """Replace all uses of ``old`` by the equal value ``new``; return False if that would change a graph output."""
@@ -229,12 +224,9 @@ class Editor(KnownGraph):
             self._change.rewired[op.number] = None
             self._changed(op)
 
-    def remove(self, op: Op) -> None:
-        """Remove a node whose outputs are unused, and the nodes before it that become useless."""
-        self._remove([op])
-
-    def _remove(self, waiting: list[Op | int]) -> None:
-        """Remove nodes, and the producers of values that are now unused; the last comes first."""
+    def remove(self, part: Op | int) -> None:
+        """Remove a node whose outputs are unused, or the producer of an unused value, and what becomes useless."""
+        waiting = [part]
         while waiting:
             op = waiting.pop()
             if isinstance(op, int):
@@ -252,14 +244,13 @@ class Editor(KnownGraph):
                     if value >= 0 and self.producer[value] == op.number:
                         self.producer[value] = -1
                 self.mark(op.subgraph)
-                read = {value for value in op.inputs if value >= 0}
+                read = [*{value for value in op.inputs if value >= 0}]
+                waiting += read[::-1]
                 for value in read:
                     self.readers[value].pop(op.number, None)
                 for subgraph in op.bodies:
                     self._release_outputs(subgraph)
-                inner = [inner_op for subgraph in op.bodies for inner_op in self.ops_of(subgraph)]
-                waiting += [*read][::-1]
-                waiting += inner[::-1]
+                waiting += [inner for subgraph in op.bodies for inner in self.ops_of(subgraph)][::-1]
 
     def _release_outputs(self, subgraph: int) -> None:
         for value in self.subgraph_outputs[subgraph]:
@@ -289,29 +280,15 @@ class Editor(KnownGraph):
         if name is not None:
             proto.name = name
         del proto.attribute[:]
-        protos = [
-            onnx.helper.make_attribute(key, value) for key, value in (attributes or {}).items() if value is not None
-        ]
-        proto.attribute.extend(protos)
-        new = Op(
-            number=len(self.ops),
-            id=self._new_id(),
-            op_type=op_type,
-            domain=domain,
-            name=like.name if name is None else name,
-            inputs=list(inputs),
-            outputs=list(outputs),
-            subgraph=last.subgraph,
-            place=(*last.place, 0) if before else last.place,
-            proto=proto,
-        )
+        settings = {key: value for key, value in (attributes or {}).items() if value is not None}
+        proto.attribute.extend(onnx.helper.make_attribute(key, value) for key, value in settings.items())
+        place = (*last.place, 0) if before else last.place
+        new = self._join(proto, self._new_id(), [*inputs], [*outputs], subgraph=last.subgraph, place=place)
         new.credit(origin for op in olds for origin in op.origins())
         if before:
             last.place = (*last.place, 1)
         if domain:
             self.opsets.setdefault(domain, 1)
-        self._join(new)
-        self._by_id[new.id] = new
         self._change.added.append(new)
         for value in new.outputs:
             former = self.maker(value)

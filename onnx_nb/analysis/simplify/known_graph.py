@@ -22,6 +22,7 @@ from onnx_nb.analysis.formatting import plain_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.model import storage, tensors, wire
+from onnx_nb.analysis.model.functions import canonical
 from onnx_nb.analysis.model.model import Model, read_tensor, with_proto
 
 if TYPE_CHECKING:
@@ -71,7 +72,6 @@ class Op:
     proto: NodeProto
     """The node with its attributes, documentation and metadata; inputs and outputs may have changed."""
     bodies: tuple[int, ...] = ()
-    """Subgraphs of an If, Loop or Scan."""
     made_of: list[str] = field(default_factory=list)
     """Names of the nodes that the editor merged into this one."""
     alive: bool = True
@@ -93,9 +93,9 @@ class Op:
         """Return the names of the nodes that `simplify` merged into this one; its own name if none are known."""
         if self.made_of:
             return self.made_of
-        text = next((plain_text(entry.value) for entry in self.proto.metadata_props if entry.key == PROVENANCE), "")
+        text = next((plain_text(entry.value) for entry in self.proto.metadata_props if entry.key == PROVENANCE), "[]")
         try:
-            content = json.loads(text) if text else []
+            content = json.loads(text)
         except (ValueError, RecursionError):
             content = []
         names = [name for name in content if isinstance(name, str)] if isinstance(content, list) else []
@@ -161,7 +161,6 @@ class KnownGraph:
         self.parent = [subgraph.parent for subgraph in graph.subgraphs]
         self.kinds: dict[int, ValueType] = {}
         self.cases: list[tuple[Op, Case]] = []
-        """Results of type inference for nodes."""
         self.memo: dict[Any, Any] = {}
         """Results of `symbolic_dims` for values during one run; the content of a value never changes."""
         self.constants: dict[int, Constant] = {}
@@ -183,44 +182,35 @@ class KnownGraph:
                 self.constants[value] = Constant(tensor, subgraph=number, is_initializer=True)
             for value in self.subgraph_outputs[number]:
                 self.output_count[value] += 1
+        self._by_id: dict[int, Op] = {}
         self._read_ops([key[0] for key in identify(graph, ids)])
-        self._by_id = {op.id: op for op in self.ops}
 
     def _read_ops(self, ids: Sequence[int]) -> None:
         graph = self.graph
-        ins, in_ptr = graph.in_value.tolist(), graph.in_ptr.tolist()
-        outs, out_ptr = graph.out_value.tolist(), graph.out_ptr.tolist()
-        operators, subgraphs = graph.op_index.tolist(), graph.node_subgraph.tolist()
         # nodes in topological order; a longer place leaves room for nodes that leave a subgraph
         place = np.arange(graph.node_count)
         place[graph.order] = np.arange(len(graph.order))
-        places, names = place.tolist(), graph.names
-        for number, proto in enumerate(graph.nodes):
-            op_type, domain = graph.operators[operators[number]]
-            if self.prefix and any(attribute.ref_attr_name for attribute in proto.attribute):
-                domain = DEPENDS_ON_CALL
-            op = Op(
-                number=number,
-                id=ids[number],
-                op_type=op_type,
-                domain=domain,
-                name=names[number],
-                inputs=ins[in_ptr[number] : in_ptr[number + 1]],
-                outputs=outs[out_ptr[number] : out_ptr[number + 1]],
-                subgraph=subgraphs[number],
-                place=(places[number],),
-                proto=proto,
-                bodies=graph.bodies(number),
-            )
-            self._join(op)
+        rows = zip(graph.nodes, ids, graph.node_subgraph.tolist(), place.tolist(), strict=True)
+        for number, (proto, id_, subgraph, at) in enumerate(rows):
+            inputs, outputs = graph.node_inputs(number).tolist(), graph.node_outputs(number).tolist()
+            self._join(proto, id_, inputs, outputs, subgraph=subgraph, place=(at,), bodies=graph.bodies(number))
 
-    def _join(self, op: Op) -> None:
-        """Add a node to the lists of nodes, members and readers."""
+    def _join(
+        self, proto: NodeProto, id_: int, inputs: list[int], outputs: list[int], *, subgraph: int, **more: Any
+    ) -> Op:
+        """Add a node to the lists of nodes, members and readers; ``more`` are fields of `Op`."""
+        domain, name = canonical(plain_text(proto.domain)), plain_text(proto.name)
+        if self.prefix and any(attribute.ref_attr_name for attribute in proto.attribute):
+            domain = DEPENDS_ON_CALL
+        op_type, number = plain_text(proto.op_type), len(self.ops)
+        op = Op(number, id_, op_type, domain, name, inputs, outputs, subgraph, proto=proto, **more)
         self.ops.append(op)
-        self.members[op.subgraph].append(op)
-        for value in op.inputs:
+        self._by_id[id_] = op
+        self.members[subgraph].append(op)
+        for value in inputs:
             if value >= 0:
                 self._note(op, value)
+        return op
 
     def _note(self, op: Op, value: int) -> None:
         counts = self.readers[value]
@@ -297,7 +287,7 @@ class KnownGraph:
 
     def ops_of(self, subgraph: int) -> list[Op]:
         """Return the nodes of a subgraph in topological order."""
-        return sorted([op for op in self.members[subgraph] if op.alive], key=lambda op: (op.place, op.number))
+        return sorted((op for op in self.members[subgraph] if op.alive), key=lambda op: (op.place, op.number))
 
     def in_order(self) -> list[Op]:
         """Return all nodes, each after the producers of its inputs and, in a subgraph, of its outer-scope values."""
@@ -378,11 +368,11 @@ class KnownGraph:
             proto.opset_import.add(domain=domain, version=self.opsets[domain])
         ids: dict[Place, tuple[int, ...]] = {}
         orders = [self.ops_of(subgraph) for subgraph in range(len(self.members))]
-        for number, subgraph_ in enumerate(self.graph.subgraphs):
+        for number, order in enumerate(orders):
             if number == 0 or self.owner(number).alive:
-                place = (self.owner(number).id, subgraph_.attribute) if number else MAIN
+                place = (self.owner(number).id, self.graph.subgraphs[number].attribute) if number else MAIN
                 nodes = [self.constant_ids[value] for value in self._written_as_nodes(number)]
-                ids[place] = (*nodes, *(op.id for op in orders[number]))
+                ids[place] = (*nodes, *(op.id for op in order))
         waiting = [(proto.graph, 0)]
         while waiting:
             waiting += self._write_graph(*waiting.pop(), orders)
@@ -430,11 +420,9 @@ class KnownGraph:
             infos = [info for info in target.input if plain_text(info.name) not in weights]
             del target.input[:]
             target.input.extend(infos)
-            values = {self.names[value]: value for value in self.subgraph_outputs[0]}
-            for info in target.output:
-                kind = self.kind(values.get(plain_text(info.name), LEFT_OUT))
-                if kind.elem_type:
-                    _refine(info.type, kind)
+            for info, value in zip(target.output, self.subgraph_outputs[0], strict=True):
+                if value >= 0 and self.kind(value).elem_type:
+                    _refine(info.type, self.kind(value))
         return inside
 
     def write_constant(self, constant: Constant, target: GraphProto, name: str) -> None:

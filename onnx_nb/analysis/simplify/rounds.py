@@ -56,6 +56,11 @@ _LATE: Final = (
 )
 """Rules applied after all others: a Conv with two readers absorbs no BatchNormalization, and a size may be folded."""
 
+_NEVER_DONE: Final = (
+    *("adjust_add", "adjust_slice_and_matmul", "fuse_pad_into_pool", "lift_lexical_references", "nop"),
+    *("rename_input_output", "replace_einsum_with_matmul", "rewrite_input_dtype", "rewrite_where"),
+    *("set_unique_name_for_nodes", "split_init", "split_predict"),
+)
 FOREIGN: Final[dict[str, tuple[str, ...]]] = {
     # onnxoptimizer, whose names onnxsim also accepts
     "extract_constant_to_initializer": ("extract_constants",),
@@ -68,19 +73,12 @@ FOREIGN: Final[dict[str, tuple[str, ...]]] = {
     "fuse_concat_into_reshape": ("fold_reshape",),
     "fuse_consecutive_unsqueezes": ("fuse_consecutive_squeezes",),
     "fuse_qkv": ("fuse_parallel_matmuls",),
-    **dict.fromkeys(
-        (
-            *("adjust_add", "adjust_slice_and_matmul", "fuse_pad_into_pool", "lift_lexical_references", "nop"),
-            *("rename_input_output", "replace_einsum_with_matmul", "rewrite_input_dtype", "rewrite_where"),
-            *("set_unique_name_for_nodes", "split_init", "split_predict"),
-        ),
-        (),
-    ),
     # onnxslim
     "dead_node_elimination": ("eliminate_deadend",),
     "graph_fusion": ("rewrites",),
     "subexpression_elimination": ("eliminate_common_subexpression",),
     "weight_tying": ("eliminate_duplicate_initializer",),
+    **dict.fromkeys(_NEVER_DONE, ()),
 }
 """Rule names of other tools → our equivalent rules; none where `simplify` never does the same."""
 
@@ -134,9 +132,7 @@ class Rounds:
     def __init__(
         self, skipped: frozenset[str], *, contrib: bool, quantizing: bool, budget: int, tell: Progress, trace: bool
     ) -> None:
-        self.fold = "constant_folding" not in skipped
-        self.optimize = "rewrites" not in skipped
-        self.infer = "shape_inference" not in skipped
+        self.infer, self.fold, self.optimize = (stage not in skipped for stage in STAGES)
         self.skipped = skipped if self.fold else skipped | set(FOLDING)
         self.contrib, self.quantizing, self.budget, self.tell, self.trace = contrib, quantizing, budget, tell, trace
         self.steps: list[Step] = []
@@ -152,11 +148,9 @@ class Rounds:
 
     def run(self, model: Model) -> Model:
         """Simplify a model; return the same model if nothing changed."""
-        functions = [
-            (_as_model(model, graph_model), ("function", label(graph_model))) for graph_model in model.proto.functions
-        ]
+        functions = [(_as_model(model, function), label(function)) for function in model.proto.functions]
         graphs: list[tuple[Model, Place, str]] = [(model, MAIN, "")]
-        graphs += [(body, place, f"{place[1]}/") for body, place in functions]
+        graphs += [(body, ("function", name), f"{name}/") for body, name in functions]
         start = 0
         for graph_model, place, _ in graphs:
             self.node_ids |= first_ids(Graph.of(graph_model), start, place)
@@ -167,9 +161,13 @@ class Rounds:
         replacements = [new if new is not old else None for new, (old, _, _) in zip(bodies, graphs[1:], strict=True)]
         if any(replacements):
             result = _with_functions(result, replacements)
-        if self.trace and len(self.changes) > (self.steps[-1].done if self.steps else 0):
+        if self._is_new_step(len(self.changes)):
             self.steps.append(Step("local functions", result, len(self.changes), dict(self.node_ids)))
         return result
+
+    def _is_new_step(self, count: int) -> bool:
+        """Return whether steps are kept and a model has more changes than the last of them."""
+        return self.trace and count > (self.steps[-1].done if self.steps else 0)
 
     def _simplified(self, model: Model, place: Place, prefix: str) -> Model:
         """Simplify one graph; return the same model if nothing changed."""
@@ -184,16 +182,14 @@ class Rounds:
         left: Iterable[Unfolded] = ()
         for number in range(ROUNDS):
             self.tell(min(0.45, 0.05 + 0.1 * number), f"round {number + 1}{' in ' + prefix[:-1] if prefix else ''}")
-            net.learn(self._types(model), ids if number else None)
-            count = len(net.changes)
+            count = self._learn(net, model, ids)
             left = self._round(net, rules, first=number == 0)
             if len(net.changes) == count:
                 break
             model, ids = net.model()
         if self.contrib and self.optimize:
             # last, as other rules know only standard operators
-            net.learn(self._types(model), ids if net.changes else None)
-            count = len(net.changes)
+            count = self._learn(net, model, ids)
             self._apply(net, CONTRIB)
             if len(net.changes) > count:
                 model, ids = net.model()
@@ -210,8 +206,11 @@ class Rounds:
             self.node_ids |= {(place if key == MAIN else key): numbers for key, numbers in ids.items()}
         return model
 
-    def _types(self, model: Model) -> Inference:
-        return infer(Graph.of(model)) if self.infer else Inference.of_nothing(Graph.of(model))
+    def _learn(self, net: Editor, model: Model, ids: NodeIds) -> int:
+        """Infer the types of the graph as it was last written; return the number of changes up to now."""
+        graph = Graph.of(model)
+        net.learn(infer(graph) if self.infer else Inference.of_nothing(graph), ids if net.changes else None)
+        return len(net.changes)
 
     def _round(self, net: Editor, rules: Sequence[Rule], *, first: bool) -> Iterable[Unfolded]:
         """Fold and rewrite one graph until nothing changes; return the nodes that were not folded."""
@@ -243,7 +242,7 @@ class Rounds:
     def _keep(self, net: Editor, what: str) -> None:
         """Keep the model as a step if something changed."""
         count = len(self.changes) + len(net.changes)
-        if self.trace and not net.prefix and count > (self.steps[-1].done if self.steps else 0):
+        if not net.prefix and self._is_new_step(count):
             again = any(step.name == what for step in self.steps)
             model, ids = net.model()
             self.steps.append(Step(f"{what}, again" if again else what, model, count, {**self.node_ids, **ids}))
@@ -298,7 +297,7 @@ class _Folding:
             ops = self._foldable()
             numbers = {op.number for op in ops}
             values = [value for op in ops for value in op.outputs if value >= 0]
-            ends = [v for v in values if net.output_count[v] or any(n not in numbers for n in net.readers[v])]
+            ends = [v for v in values if net.output_count[v] or not numbers.issuperset(net.readers[v])]
             refusals = len(self._refused)
             self._refuse_over_budget(ends)
         for value, array in self._run(ops, ends).items() if ends else ():
@@ -349,19 +348,10 @@ class _Folding:
         total = 0
         for kind in [self.net.kind(value) for value in op.outputs if value >= 0]:
             if not kind.elem_type or not is_static(kind.shape):
-                return self._range_bytes(op) if op.op_type == "Range" else None
+                return None
             nbytes = tensors.declared_bytes(TensorProto(data_type=kind.elem_type, dims=kind.shape))
             total += nbytes or 8 * math.prod(kind.shape)  # strings have no declared size
         return total
-
-    def _range_bytes(self, op: Op) -> int | None:
-        """Return the size of a Range; exporters may write its limits as vectors of one element."""
-        arrays = [self.net.constant(value) for value in op.inputs]
-        ends = [array for array in arrays if array is not None and array.size == 1]
-        if len(ends) < 3:
-            return None
-        start, limit, delta = (float(array.reshape(())) for array in ends)
-        return max(0, math.ceil((limit - start) / delta)) * ends[0].itemsize if delta else None
 
     def _paid(self, op: Op) -> int:
         """Return the bytes of constants that become unused once a node is folded."""

@@ -313,14 +313,8 @@ def _pad_into_conv(net: Editor, op: Op) -> str | None:
 @_rule("eliminate_common_subexpression")
 def _common(net: Editor, op: Op) -> str | None:
     """Replace several equal nodes by one."""
-    if (
-        op.bodies
-        or op.op_type in names_where("random")
-        or op.op_type == "Constant"
-        or op.domain not in ("", "ai.onnx.ml")
-    ):
-        return None
-    if not op.inputs or (op.op_type == "Dropout" and (len(op.inputs) > 2 or net.opset < 7)):
+    varies = op.bodies or op.domain not in ("", "ai.onnx.ml") or op.op_type in names_where("random") | {"Constant"}
+    if varies or not op.inputs or (op.op_type == "Dropout" and (len(op.inputs) > 2 or net.opset < 7)):
         return None
     twin = net.twin(op)
     if twin is None or len(twin.outputs) < len(op.outputs):
@@ -337,22 +331,19 @@ def _common(net: Editor, op: Op) -> str | None:
 @_rule("fuse_parallel_matmuls", "MatMul", since=13)
 def _parallel_matmuls(net: Editor, op: Op) -> str | None:
     """Merge three or more MatMuls of one tensor with constant matrices into a MatMul and a Split."""
-    parallel = (
-        [product_op for product_op in net.uses(op.inputs[0]) if _is_linear(net, product_op, op)]
-        if len(op.inputs) == 2
-        else []
-    )
-    if len(parallel) < 3 or op is not min(parallel, key=lambda product_op: product_op.place):
+    readers = net.uses(op.inputs[0]) if len(op.inputs) == 2 else []
+    parallel = [reader for reader in readers if _is_linear(net, reader, op)]
+    if len(parallel) < 3 or op is not min(parallel, key=lambda reader: reader.place):
         return None
-    weights, product = [net.read(product_op.inputs[1]) for product_op in parallel], net.kind(op.outputs[0])
+    weights, product = [net.read(reader.inputs[1]) for reader in parallel], net.kind(op.outputs[0])
     if len({(weight.dtype, weight.shape[0]) for weight in weights}) > 1 or not product.shape:
         return None
     sizes, name = [weight.shape[1] for weight in weights], net.names[op.inputs[1]]
     weight_value = net.new_constant(np.concatenate(weights, axis=1), f"{name}_joined")
     kind = tensor_kind(product.elem_type, (*product.shape[:-1], sum(sizes)))
     wide = net.new_value(f"{net.names[op.outputs[0]]}_joined", op.subgraph, kind)
-    results = [product_op.outputs[0] for product_op in parallel]
-    parallel.sort(key=lambda product_op: product_op.place, reverse=True)  # the new nodes take the position of the first
+    results = [reader.outputs[0] for reader in parallel]
+    parallel.sort(key=lambda reader: reader.place, reverse=True)  # the new nodes take the position of the first
     net.add(parallel, "MatMul", [op.inputs[0], weight_value], [wide])
     parts = net.new_constant(np.asarray(sizes, np.int64), f"{name}_sizes")
     split_name = f"{op.name}_split" if op.name else ""
@@ -385,7 +376,8 @@ def _parallel_adds(net: Editor, op: Op) -> str | None:
         if not isinstance(size, int):
             return None
         add = net.only_use(result)
-        read = [value for value in add.inputs if value != result] if add is not None and _is_add(add, op) else []
+        is_add = add is not None and (add.op_type, add.domain, add.subgraph) == ("Add", "", op.subgraph)
+        read = [value for value in add.inputs if value != result] if add is not None and is_add else []
         bias = net.constant(read[0]) if read else None
         if add is not None and bias is not None and bias.shape == (size,):
             adds.append(add)
@@ -395,9 +387,8 @@ def _parallel_adds(net: Editor, op: Op) -> str | None:
             biases.append(size)
             outputs.append(result)
     others = sum(part for part in biases if isinstance(part, int))
-    if len(adds) < 2 or others > sum(
-        part.size for part in biases if not isinstance(part, int)
-    ):  # a file may claim any size for the other parts
+    # a file may claim any size for the other parts
+    if len(adds) < 2 or others > sum(part.size for part in biases if not isinstance(part, int)):
         return None
     name = net.names[op.inputs[0]]
     wide = net.new_value(f"{name}_biased", op.subgraph, kind)
@@ -408,7 +399,3 @@ def _parallel_adds(net: Editor, op: Op) -> str | None:
     net.add(adds, "Add", [op.inputs[0], bias_value], [wide], at=op, before=True)
     net.replace([*adds, op], "Split", [wide, *op.inputs[1:]], op.attributes(), outputs=outputs)
     return f"{len(adds)} vectors are added to parts of one tensor"
-
-
-def _is_add(op: Op, like: Op) -> bool:
-    return op.op_type == "Add" and not op.domain and op.subgraph == like.subgraph

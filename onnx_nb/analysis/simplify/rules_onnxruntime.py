@@ -33,29 +33,26 @@ _rule = functools.partial(rule, CONTRIB)
 @_rule("fuse_gelu", "Erf", "Tanh")
 def _gelu(net: Editor, op: Op) -> str | None:
     """Replace x · ½ · (1 + erf(x / √2)), and its approximation by tanh, by Gelu."""
-    scaling_ = _times(net, op.inputs[0])
-    if scaling_ is None or not _is_float(net, op.outputs[0]):
+    scaled = _times(net, op.inputs[0])
+    if scaled is None or not _is_float(net, op.outputs[0]):
         return None
-    inner, factor, scaling = scaling_
-    olds = [scaling, op]
-    if op.op_type == "Tanh":
+    inner, factor, scaling = scaled
+    olds, is_tanh = [scaling, op], op.op_type == "Tanh"
+    if not math.isclose(factor, math.sqrt(2 / math.pi if is_tanh else 0.5), rel_tol=1e-5):
+        return None
+    if is_tanh:
         cubic = _plus_cube(net, inner)
-        if cubic is None or not math.isclose(factor, math.sqrt(2 / math.pi), rel_tol=1e-5):
+        if cubic is None:
             return None
         inner, cubes = cubic
-        olds = [*cubes, scaling, op]
-    elif not math.isclose(factor, math.sqrt(0.5), rel_tol=1e-5):
-        return None
+        olds = [*cubes, *olds]
     rest = _half_of_one_more(net, op, inner)
-    if rest is None:
+    if rest is None or (is_tanh and net.opset < 20 and not net.shape(inner)):  # FastGelu takes no scalar
         return None
-    approximate = "tanh" if op.op_type == "Tanh" else None
-    if approximate and net.opset < 20 and not net.shape(inner):
-        return None  # FastGelu takes no scalar
     if net.opset >= 20:
-        net.replace([*olds, *rest], "Gelu", [inner], {"approximate": approximate})
+        net.replace([*olds, *rest], "Gelu", [inner], {"approximate": "tanh" if is_tanh else None})
     else:
-        net.replace([*olds, *rest], "FastGelu" if approximate else "Gelu", [inner], domain=MICROSOFT)
+        net.replace([*olds, *rest], "FastGelu" if is_tanh else "Gelu", [inner], domain=MICROSOFT)
     return f"x · ½ · (1 + {op.op_type.lower()}(…)) is Gelu"
 
 
@@ -290,11 +287,7 @@ def _into_matmul(net: Editor, op: Op) -> str | None:
             term = _times(net, inputs[slot])
             if term is not None:
                 inputs[slot], alpha = term[0], alpha * term[1]
-            elif (
-                before.op_type == "Transpose"
-                and name not in attributes
-                and _swaps_last(symbolic_dims.perm(net, before))
-            ):
+            elif name not in attributes and _swaps_last(net, before):
                 inputs[slot], attributes[name] = before.inputs[0], 1
             else:
                 break
@@ -310,7 +303,8 @@ def _into_matmul(net: Editor, op: Op) -> str | None:
     return "FusedMatMul scales and transposes"
 
 
-def _swaps_last(perm: list[int] | None) -> bool:
+def _swaps_last(net: Editor, op: Op) -> bool:
+    perm = symbolic_dims.perm(net, op) if op.op_type == "Transpose" else None
     rank = len(perm or ())
     return rank > 1 and perm == [*range(rank - 2), rank - 1, rank - 2]
 

@@ -136,11 +136,10 @@ def _nop_arithmetic(net: Editor, op: Op) -> str | None:
         if op.op_type == "Pow" and net.dtype(other) != net.dtype(op.outputs[0]):
             continue
         makes_positive = neutral == 0 and array.dtype.kind == "f" and (np.signbit(array) != (op.op_type == "Add")).any()
-        if makes_positive and not _hides_sign_of_zero(net, op.outputs[0]):
+        if makes_positive and not _hides_sign_of_zero(net, op.outputs[0], set()):
             addition = net.made_by(other, "Add")
-            if not any(
-                _is_never_negative_zero(net, operand) for operand in (other, *(addition.inputs if addition else ()))
-            ):
+            operands = [other, *(addition.inputs if addition else ())]
+            if not any(_is_never_negative_zero(net, operand) for operand in operands):
                 continue
         if net.redirect(op.outputs[0], other):
             word = {"Add": "adds 0", "Sub": "subtracts 0", "Mul": "multiplies by 1", "Div": "divides by 1"}
@@ -154,28 +153,26 @@ _FAR: Final = 64
 """Maximum values through which the sign of a zero is followed."""
 
 
-def _hides_sign_of_zero(net: Editor, value: int) -> bool:
+def _hides_sign_of_zero(net: Editor, value: int, visited: set[int]) -> bool:
     """Return whether −0.0 in place of 0.0 changes no output of the graph, not even the sign of a zero."""
-    waiting, visited = [value], {value}
-    while waiting and len(visited) <= _FAR:
-        value = waiting.pop()
-        if net.output_count[value]:
+    visited.add(value)
+    if net.output_count[value] or len(visited) > _FAR:
+        return False
+    for op in net.uses(value):
+        row = facts(op.op_type)
+        if op.domain or (op.op_type == "Div" and op.inputs[1] == value):
             return False
-        for op in net.uses(value):
-            row = facts(op.op_type)
-            bias = row.bias if row.category == "normalize" else len(op.inputs)
-            addends = op.inputs if op.op_type == "Add" else op.inputs[bias : bias + 1]
-            ends = any(addend != value and _is_never_negative_zero(net, addend) for addend in addends)
-            if op.domain or (op.op_type == "Div" and op.inputs[1] == value):
-                return False
-            if ends or "zeros_same" in row.traits:
-                continue
-            exponent = net.constant(op.inputs[1]) if op.op_type == "Pow" else None
-            if "zeros_kept" not in row.traits and (exponent is None or not np.all(exponent > 0)):
-                return False
-            waiting += [result for result in op.outputs if result >= 0 and result not in visited]
-            visited.update(op.outputs)
-    return not waiting
+        bias = row.bias if row.category == "normalize" else len(op.inputs)
+        addends = op.inputs if op.op_type == "Add" else op.inputs[bias : bias + 1]
+        is_lost = any(addend != value and _is_never_negative_zero(net, addend) for addend in addends)
+        if is_lost or "zeros_same" in row.traits:
+            continue
+        exponent = net.constant(op.inputs[1]) if op.op_type == "Pow" else None
+        if "zeros_kept" not in row.traits and (exponent is None or not np.all(exponent > 0)):
+            return False
+        if not all(v < 0 or v in visited or _hides_sign_of_zero(net, v, visited) for v in op.outputs):
+            return False
+    return True
 
 
 def _is_never_negative_zero(net: Editor, value: int) -> bool:
@@ -316,12 +313,13 @@ def _constant_if(net: Editor, op: Op) -> str | None:
     for body in op.bodies:
         if net.graph.subgraphs[body].attribute == branch:
             net.inline(op, body)
-            return f"its condition is always {bool(condition.reshape(-1)[0])}"
+            return f"its condition is always {branch == 'then_branch'}"
     return None
 
 
 # --- inverse pairs ----------------------------------------------------------------------------------------------------
 
+_Sizes = tuple[symbolic_dims.Size, ...]
 _SHAPING: Final = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 REGION: Final = 32
 """Maximum number of elementwise nodes between a Reshape or Transpose and its inverse."""
@@ -330,8 +328,7 @@ REGION: Final = 32
 @_rule("eliminate_inverse_pair", *_SHAPING, "Transpose", since=7)
 def _inverse_pair(net: Editor, op: Op) -> str | None:
     """Remove a Reshape or Transpose that only undoes others before elementwise nodes, which can do without both."""
-    before = net.maker(op.inputs[0])
-    if before is None or before.op_type not in symbolic_dims.ELEMENTWISE:
+    if net.made_by(op.inputs[0], *symbolic_dims.ELEMENTWISE) is None:
         return None
     inner, outer = symbolic_dims.sizes(net, op.inputs[0]), symbolic_dims.sizes(net, op.outputs[0])
     if inner is None or outer is None:
@@ -339,13 +336,11 @@ def _inverse_pair(net: Editor, op: Op) -> str | None:
     region, swaps = dict[int, Op](), dict[int, int | Array]()
     waiting = [op.inputs[0]]
     while waiting:
-        maker = net.maker(waiting.pop())
-        if maker is None or maker.domain or maker.subgraph != op.subgraph or len(region) >= REGION:
+        maker = net.made_by(waiting.pop(), *symbolic_dims.ELEMENTWISE)
+        if maker is None or maker.subgraph != op.subgraph or len(region) >= REGION:
             return None
         if maker.number in region:
             continue
-        if maker.op_type not in symbolic_dims.ELEMENTWISE:
-            return None
         if net.output_count[maker.outputs[0]] or symbolic_dims.sizes(net, maker.outputs[0]) != inner:
             return None
         region[maker.number] = maker
@@ -364,17 +359,14 @@ def _inverse_pair(net: Editor, op: Op) -> str | None:
     for value, swap in swaps.items():
         twins[value] = swap if isinstance(swap, int) else net.new_constant(swap, f"{net.names[value]}_moved")
     for inner_op in sorted(region.values(), key=lambda inner_op: inner_op.place):
-        [result] = inner_op.outputs
+        [result], attributes = inner_op.outputs, inner_op.attributes()
         inputs = [twins.get(value, value) for value in _data(inner_op)] + inner_op.inputs[len(_data(inner_op)) :]
-        if result == op.inputs[0]:
-            last = inner_op, inputs
-            continue
+        if result == op.inputs[0]:  # the last of them
+            ends: Any = {"outputs": op.outputs, "at": inner_op, "like": inner_op}
+            net.replace([inner_op, op], inner_op.op_type, inputs, attributes, **ends)
+            break
         twins[result] = net.new_value(f"{net.names[result]}_moved", op.subgraph, tensor_kind(net.dtype(result), shape))
-        net.add([inner_op], inner_op.op_type, inputs, [twins[result]], inner_op.attributes())
-    inner_op, inputs = last
-    net.replace(
-        [inner_op, op], inner_op.op_type, inputs, inner_op.attributes(), outputs=op.outputs, at=inner_op, like=inner_op
-    )
+        net.add([inner_op], inner_op.op_type, inputs, [twins[result]], attributes)
     return f"another {op.op_type} is its inverse, and the nodes in between are elementwise"
 
 
@@ -383,9 +375,7 @@ def _data(op: Op) -> list[int]:
     return op.inputs[:1] if op.op_type in symbolic_dims.POINTWISE else op.inputs
 
 
-def _undone(
-    net: Editor, value: int, op: Op, inner: tuple[symbolic_dims.Size, ...], outer: tuple[symbolic_dims.Size, ...]
-) -> int | Array | None:
+def _undone(net: Editor, value: int, op: Op, inner: _Sizes, outer: _Sizes) -> int | Array | None:
     """Return what an elementwise node between two inverse nodes reads instead of a value once both are gone."""
     before = net.made_by(value, *((op.op_type,) if op.op_type == "Transpose" else _SHAPING))
     if before is not None and symbolic_dims.sizes(net, value) == inner:
@@ -402,11 +392,8 @@ def _undone(
     wide = max((len(shape) - axis for axis, size in enumerate(shape) if size != 1), default=0)
     order = symbolic_dims.perm(net, op) if op.op_type == "Transpose" else list(range(len(inner)))
     stay = list(range(len(inner)))[len(inner) - wide :]
-    if (
-        order is not None
-        and order[len(order) - wide :] == stay
-        and inner[len(inner) - wide :] == outer[len(outer) - wide :]
-    ):
+    is_kept = inner[len(inner) - wide :] == outer[len(outer) - wide :]
+    if is_kept and order is not None and order[len(order) - wide :] == stay:
         return value
     array = net.constant(value)
     if array is None or array.size > 1 << 16:

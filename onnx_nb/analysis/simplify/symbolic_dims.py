@@ -103,13 +103,11 @@ def _traced(net: KnownGraph, op: Op, rank: int, unknown: Unknown, depth: int) ->
     if op.op_type == "MatMul" and place >= -2:
         return _size(net, op.inputs[place + 2], place, depth)
     if op.op_type == "MatMul" or op.op_type in BROADCASTING:
-        sizes_ = set[Size]()
-        for value in op.inputs:
-            shape = net.shape(value)
-            if shape is None:
-                return unknown
-            if -place <= len(shape) and shape[place] != 1:
-                sizes_.add(_size(net, value, place, depth))
+        shapes = [(value, net.shape(value)) for value in op.inputs]
+        if any(shape is None for _, shape in shapes):
+            return unknown
+        wide = [value for value, shape in shapes if shape and -place <= len(shape) and shape[place] != 1]
+        sizes_ = {_size(net, value, place, depth) for value in wide}
         return sizes_.pop() if len(sizes_) == 1 else unknown
     if not op.inputs or net.shape(op.inputs[0]) is None:
         return unknown
@@ -160,15 +158,13 @@ def _asked(net: KnownGraph, op: Op, rank: int, unknown: Unknown, depth: int) -> 
     kind, axis, before = op.op_type, unknown.place, net.shape(op.inputs[0]) or ()
     if kind == "Range":
         start, limit, delta = (elements(net, value, depth) for value in op.inputs)
-        plain = start == [0] and delta == [1] and limit is not None and len(limit) == 1
-        return limit[0] if plain and limit is not None and is_size(limit[0]) else unknown
+        if start != [0] or delta != [1] or limit is None or len(limit) != 1:
+            return unknown
+        return limit[0] if is_size(limit[0]) else unknown
     sizes_ = elements(net, op.inputs[-1], depth)
-    if (
-        sizes_ is None
-        or len(sizes_) > rank
-        or (kind != "Expand" and len(sizes_) != rank)
-        or op.attribute("allowzero", 0)
-    ):
+    if sizes_ is None or len(sizes_) > rank or op.attribute("allowzero", 0):
+        return unknown
+    if kind != "Expand" and len(sizes_) != rank:
         return unknown
     place = axis - rank
     size: Size = sizes_[place] if -place <= len(sizes_) else 1
@@ -208,8 +204,9 @@ def _computed(net: KnownGraph, op: Op, depth: int) -> list[Size] | None:
             return None
         if kind == "Concat":
             return [size for part in parts for size in part]
-        products = list(map(_product, *parts)) if len(parts[0]) == len(parts[1]) else [None]
-        return None if None in products else [size for size in products if size is not None]
+        products = [_product(*pair) for pair in zip(*parts, strict=False)]
+        known = [size for size in products if size is not None]
+        return known if len(known) == len(parts[0]) == len(parts[1]) else None
     if kind == "Slice":
         inner, cuts = elements(net, op.inputs[0], depth), slices(net, op)
         if inner is None or cuts is None or len(cuts) != 1 or cuts[0][3] <= 0:
@@ -246,12 +243,10 @@ def _chosen(net: KnownGraph, op: Op, depth: int) -> list[Size] | None:
     for one, two, yes, no in zip(*columns, strict=True):
         # a size is never negative, so it is never the -1 that means "unchanged"
         differ = isinstance(one, int) and isinstance(two, int) and one != two
-        if differ or (-1 in (one, two) and any(map(is_size, (one, two)))):
-            sizes_.append(no)
-        elif one == two:
-            sizes_.append(yes)
-        else:
+        differ = differ or (-1 in (one, two) and any(map(is_size, (one, two))))
+        if not differ and one != two:
             return None
+        sizes_.append(no if differ else yes)
     return sizes_
 
 

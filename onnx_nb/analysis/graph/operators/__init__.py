@@ -173,9 +173,8 @@ def facts(op_type: str, domain: str = "") -> Operator:
     text = op_type[:200].lower()
     guess = next((kind for kind, words in _WORDS if re.search(words, text)), "other")
     traits = frozenset(["rounds"] if "uantize" in op_type else [])
-    return of_body(op_type, domain, guess) or Operator(
-        row.category if row is not None else guess, traits, is_guess=True
-    )
+    kind = guess if row is None else row.category
+    return of_body(op_type, domain, guess) or Operator(kind, traits, is_guess=True)
 
 
 def of_body(op_type: str, domain: str, kind: str = "other") -> Operator | None:
@@ -325,10 +324,9 @@ def attribute_text(attribute: onnx.AttributeProto) -> str:
             return attribute.s[:LONGEST].decode("utf-8", "replace")
         case kind.STRINGS:
             return ", ".join(text[:LONGEST].decode("utf-8", "replace") for text in attribute.strings[:100])
-        case kind.INTS | kind.INT:
-            return default_text(attribute.ints[:200] if attribute.type == kind.INTS else attribute.i)
-        case kind.FLOATS | kind.FLOAT:
-            return default_text(attribute.floats[:200] if attribute.type == kind.FLOATS else attribute.f)
+        case kind.INT | kind.INTS | kind.FLOAT | kind.FLOATS:
+            value = onnx.helper.get_attribute_value(attribute)
+            return default_text(value[:200] if isinstance(value, list) else value)
         case other:
             return f"of unknown type {other}"
 
