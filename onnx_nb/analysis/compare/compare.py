@@ -101,8 +101,8 @@ def compare(
     candidate
         The side that should compute the same: simplified, in float16, quantized, or a `Capture` that kept arrays. One
         of the two may also be arrays that another runtime computed, by the names of the other side's tensors or nodes:
-        a dict, or an iterable with one for each feed, a ``.npz`` file, a folder of ``.npy`` or ``.pb`` files named
-        after tensors, or a ``.json`` file of polygraphy's results. `Comparison.notes` says what is unlike the model.
+        a dict, or an iterable with one for each feed, a ``.npz`` file, or a folder of ``.npy`` or ``.pb`` files named
+        after tensors. `Comparison.notes` says what is unlike the model.
     feeds
         Feeds of the reference, as `read_feeds` takes them; the errors of several feeds are merged. Inputs that have
         another type in the candidate, such as float16, are cast; inputs of another name are passed by position. If
