@@ -101,8 +101,8 @@ def compare(
     candidate
         The side that should compute the same: simplified, in float16, quantized, or a `Capture` that kept arrays. One
         of the two may also be arrays that another runtime computed, by the names of the other side's tensors or nodes:
-        a dict, or an iterable with one for each feed, a ``.npz`` file, a folder of ``.npy`` or ``.pb`` files named
-        after tensors, or a ``.json`` file of polygraphy's results. `Comparison.notes` says what is unlike the model.
+        a dict, or an iterable with one for each feed, a ``.npz`` file, or a folder of ``.npy`` or ``.pb`` files named
+        after tensors. `Comparison.notes` says what is unlike the model.
     feeds
         Feeds of the reference, as `read_feeds` takes them; the errors of several feeds are merged. Inputs that have
         another type in the candidate, such as float16, are cast; inputs of another name are passed by position. If
@@ -218,18 +218,17 @@ def _sides(
         if isinstance(side, Recorded) and not side.names:
             message = f"{side.label} kept no arrays."
             raise AlignmentError(message, advice='Capture with keep="*", or pass the model itself.')
-    unknown: list[Unmatched] = []
-    notes: list[str] = []
-    for at, role in zip((0, 1), roles, strict=True):
-        if sides[at] is None:
-            other = sides[1 - at]
-            if other is None:
-                message = "both sides are arrays, and no model says in which order they are computed."
-                raise AlignmentError(message, advice="Pass the model of one of them, with feeds=.")
-            sides[at], unfit, notes = dumped(other.graph, values(other.graph), sources[at])
-            unknown += [Unmatched(name, role, reason) for name, reason in unfit.items()]
-    ready = [side for side in sides if side is not None]
-    return (ready[0], ready[1]), tuple(unknown), notes
+    first, second = sides
+    if first is not None and second is not None:
+        return (first, second), (), []
+    other = first or second
+    if other is None:
+        message = "both sides are arrays, and no model says in which order they are computed."
+        raise AlignmentError(message, advice="Pass the model of one of them, with feeds=.")
+    at = sides.index(None)
+    dump, unfit, notes = dumped(other.graph, values(other.graph), sources[at])
+    unknown = tuple(Unmatched(name, roles[at], reason) for name, reason in unfit.items())
+    return (first or dump, second or dump), unknown, notes
 
 
 def _feeds(sides: Sequence[_Side], feeds: Any) -> Iterator[dict[str, Any]]:
@@ -364,7 +363,9 @@ def _dump_notes(
             continue
         graph = sides[0].graph
         inputs = {
-            graph.value_names[pair.reference]: error.stats for pair, error in errors.items() if _is_fed(sides, pair)
+            graph.value_names[pair.reference]: error.stats
+            for pair, error in errors.items()
+            if all(both.graph.producer[pair.of(at)] < 0 for at, both in enumerate(sides))
         }
         yield from different_feeds(inputs, side.label)
         ports = {value.name for value in graph.model.inputs}
@@ -375,10 +376,6 @@ def _dump_notes(
             many = f"{len(left)} of {count_text(len(left) + len(errors), 'array')}"
             more = f", and {len(left) - 1} more" if left[1:] else ""
             yield f"In {side.label}, {many} are not compared: {quoted(left[0].name)} ({left[0].reason}){more}."
-
-
-def _is_fed(sides: Sequence[_Side], option: Option) -> bool:
-    return all(side.graph.producer[option.of(at)] < 0 for at, side in enumerate(sides))
 
 
 # --- differences ----------------------------------------------------------------------------------------------------

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,29 +14,18 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.sides import Recorded
 from onnx_nb.analysis.compare.thresholds import FEED_DISTANCE
-from onnx_nb.analysis.errors import AlignmentError, FeedError
-from onnx_nb.analysis.formatting import closest_text, count_text, quoted
+from onnx_nb.analysis.errors import AlignmentError
+from onnx_nb.analysis.formatting import closest_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import label_of
 from onnx_nb.analysis.model.tensors import fits, listed, numpy_dtype
-from onnx_nb.analysis.run.feeds import (
-    FILE_LIMIT,
-    UNREADABLE,
-    check_file,
-    entries_of,
-    read_arrays,
-    read_npy,
-    read_pb,
-    unreadable,
-)
+from onnx_nb.analysis.run.feeds import entries_of, read_arrays, read_pb
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.metrics import ErrorStats
     from onnx_nb.analysis.model.model import Model
 
-_FILES: Final = (".npz", ".npy", ".json")
-
-
+_FILES: Final = (".npz", ".npy")
 Arrays = Mapping[str, NDArray[Any]]
 Dump = Arrays | Iterable[Arrays] | str | os.PathLike[str]
 """Arrays by name, one mapping for each feed; or a file or folder of them."""
@@ -91,7 +77,7 @@ def dumped(graph: Graph, values: Mapping[str, int], source: Dump) -> tuple[Dumpe
     names, unfit = _named(graph, values, arrays, label)
     side = Dumped(graph.model, arrays, label, names)
     other_kind, flags = dict[str, str](), dict[str, bool | None]()
-    types: dict[str, str] = {}
+    by_types: dict[str, list[str]] = {}
     for value, name in names.items():
         array, kind = side.array(name, 0), graph.type_of(value)
         dtype = numpy_dtype(kind.elem_type)
@@ -99,7 +85,7 @@ def dumped(graph: Graph, values: Mapping[str, int], source: Dump) -> tuple[Dumpe
             other_kind[name] = f"it is {array.dtype.name}, and {dtype.name} in {label_of(graph.model)}"
             continue
         if dtype is not None and dtype != array.dtype and dtype.kind != "O":
-            types[name] = f"{array.dtype.name} instead of {dtype.name}"
+            by_types.setdefault(f"{array.dtype.name} instead of {dtype.name}", []).append(name)
         if kind.shape is not None and array.ndim > 2:
             straight, is_last = fits(kind.shape, array.shape), fits(kind.shape, np.moveaxis(array, -1, 1).shape)
             flags[name] = None if straight and is_last else is_last
@@ -110,8 +96,7 @@ def dumped(graph: Graph, values: Mapping[str, int], source: Dump) -> tuple[Dumpe
     notes = []
     if last:
         notes.append(f"{_few(last, len(matches), label)} channels last, turned to compare.")
-    for text, several in _by_text(types).items():
-        notes.append(f"{_few(several, len(matches), label)} {text}.")
+    notes += [f"{_few(several, len(matches), label)} {text}." for text, several in by_types.items()]
     return Dumped(graph.model, arrays, label, matches, frozenset(last)), unfit | other_kind, notes
 
 
@@ -127,13 +112,6 @@ def different_feeds(names: Mapping[str, ErrorStats], label: str) -> list[str]:
 def _few(names: Sequence[str], count: int, label: str) -> str:
     several = f"{'all ' if len(names) == count else ''}{len(names)} arrays, such as {quoted(names[0])}"
     return f"In {label}, {several if len(names) > 1 else quoted(names[0])}:"
-
-
-def _by_text(texts: Mapping[str, str]) -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {}
-    for name, text in texts.items():
-        groups.setdefault(text, []).append(name)
-    return groups
 
 
 def _kind(dtype: np.dtype[Any]) -> str:
@@ -201,8 +179,7 @@ def _read(source: Dump) -> tuple[list[Arrays], str]:
     feeds: list[Arrays]
     if isinstance(source, str | os.PathLike):
         path = Path(source)
-        feeds = _polygraphy(path) if path.suffix == ".json" else [_from_path(path)]
-        label = path.name
+        feeds, label = [_from_path(path)], path.name
     else:
         feeds, label = [source] if isinstance(source, Mapping) else list(source), "the dump"
     for arrays in feeds:
@@ -232,37 +209,3 @@ def _from_path(path: Path) -> dict[str, NDArray[Any]]:
             raise AlignmentError(message, advice="Leave out one of them.")
         arrays[name] = array
     return arrays
-
-
-def _polygraphy(path: Path) -> list[Arrays]:
-    """Read the results of the only runner in a file of polygraphy's ``RunResults.save``."""
-    size = check_file(path, FILE_LIMIT)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=lambda pairs: _once(pairs, path))
-        runners = [(str(name), list(iterations)) for name, iterations in content["lst"]]
-        if len(runners) == 1:
-            return [
-                {str(name): _encoded(array, size, path) for name, array in iteration["outputs"].items()}
-                for iteration in runners[0][1]
-            ]
-    except (*UNREADABLE, AttributeError, RecursionError) as error:
-        raise unreadable(path, "a file of polygraphy's run results", error) from error
-    many = f"{count_text(len(runners), 'runner')} ({listed(name for name, _ in runners)})" if runners else "no runner"
-    message = f"{quoted(str(path))} has the results of {many}, not of one."
-    raise FeedError(message, advice="Save those of the runner to compare in a file of their own.")
-
-
-def _once(pairs: Sequence[tuple[str, Any]], path: Path) -> dict[str, Any]:
-    """Return pairs as a dict; JSON may have a name twice, and Python would use the last one."""
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        name = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
-        raise AlignmentError(f"{quoted(str(path))} has {quoted(name)} twice.", advice="Leave out one of them.")
-    return table
-
-
-def _encoded(array: Any, size: int, path: Path) -> NDArray[Any]:
-    while "array" not in array:
-        array = array["values"]
-    data = base64.b64decode(array["array"], validate=True)
-    return read_npy(io.BytesIO(data), size, path)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import abc
 import concurrent.futures
 import functools
+import math
 import os
 import pickle
 import threading
@@ -96,6 +97,16 @@ class Plan(NamedTuple):
     unread: float = 0.0
     """Bytes of permanent arrays of pairs whose statistics are computed only when somebody reads them."""
 
+    @classmethod
+    def of_options(
+        cls, options: tuple[Option, ...], settings: Settings, candidate: Graph, *, isolated: bool, is_small: bool
+    ) -> Plan:
+        """Return the plan that compares options and nothing else; if ``is_small``, no array is read before it must."""
+        references, candidates = (frozenset(option.of(side) for option in options) for side in (0, 1))
+        outputs = frozenset[int](), frozenset(candidate.outputs.tolist())
+        held = references if isolated else frozenset[int]()
+        return cls(options, settings, outputs, (references, candidates), held, unread=math.inf if is_small else 0.0)
+
 
 @dataclass
 class PairErrors:
@@ -171,7 +182,7 @@ def errors_of(
     feed = next(rest, None)
     if feed is None:
         raise FeedError("no feed was given.", advice="The iterable is empty: a generator can be used only once.")
-    pairs = _first(sides, proposal, plan, feed, work)
+    pairs = _run_both_ways(sides, plan, feed, work.reached, proposal)
     plan = plan._replace(
         options=tuple(pairs.errors),
         held=plan.held & {option.reference for option in pairs.errors},
@@ -223,24 +234,6 @@ def points_of(
 # --- feeds ----------------------------------------------------------------------------------------------------------
 
 
-def _first(sides: Sides, proposal: Proposal, plan: Plan, feed: Feed, work: CountedWork) -> PairErrors:
-    """Run the first feed, settle the pairs, and drop those that the errors of regions contradict."""
-    running, isolating = stage(work.reached, 0.0, 0.6 if plan.held else 1.0), stage(work.reached, 0.6, 1.0)
-    with working_folder() as folder:
-        pairs = run_sides(sides, plan, feed, str(folder), running)
-
-        def again(options: Sequence[Option]) -> PairErrors:
-            retry = plan._replace(options=tuple(options), held=frozenset(), sampled=False)
-            return run_sides(sides, retry, feed, str(folder), stage(running, 1.0, 1.0))
-
-        pairs.errors = proposal.settle(pairs, again)
-        doubtful = [option for option in pairs.errors if proposal.is_doubtful(option)]
-        unread = plan.unread or min(_UNREAD, plan.settings.memory_limit // 8)
-        _isolate(sides, plan, pairs, feed, isolating, doubtful, unread)
-        pairs.references.clear()
-    return pairs
-
-
 def _rest(
     sides: Sides,
     plan: Plan,
@@ -260,12 +253,28 @@ def _rest(
         work.reached(number, f"{number} feeds done")
 
 
-def _run_both_ways(sides: Sides, plan: Plan, feed: Feed, progress: Progress | None = None) -> PairErrors:
-    """Run both sides on a feed, then the regions of the candidate on the values held, if any."""
+def _run_both_ways(
+    sides: Sides, plan: Plan, feed: Feed, progress: Progress | None = None, proposal: Proposal | None = None
+) -> PairErrors:
+    """Run both sides on a feed, then the regions of the candidate on the values held, if any.
+
+    With a proposal, it settles the pairs, and those that the errors of regions contradict are dropped.
+    """
+    running, isolating = stage(progress, 0.0, 0.6 if plan.held else 1.0), stage(progress, 0.6, 1.0)
+    doubtful: list[Option] = []
+    unread = 0.0
     with working_folder() as folder:
-        running, isolating = (stage(progress, 0.0, 0.6), stage(progress, 0.6, 1.0)) if plan.held else (progress, None)
         pairs = run_sides(sides, plan, feed, str(folder), running)
-        _isolate(sides, plan, pairs, feed, isolating)
+
+        def again(options: Sequence[Option]) -> PairErrors:
+            retry = plan._replace(options=tuple(options), held=frozenset(), sampled=False)
+            return run_sides(sides, retry, feed, str(folder), stage(running, 1.0, 1.0))
+
+        if proposal is not None:
+            pairs.errors = proposal.settle(pairs, again)
+            doubtful = [option for option in pairs.errors if proposal.is_doubtful(option)]
+            unread = plan.unread or min(_UNREAD, plan.settings.memory_limit // 8)
+        _isolate(sides, plan, pairs, feed, isolating, doubtful, unread)
         pairs.references.clear()
     return pairs
 

@@ -407,15 +407,13 @@ def _task(name: str, node: str, site: _Site, array: NDArray[Any], op: str, axis:
         scale = np.full((1, 1), (high - low) / 255 or 1.0)
         zero = np.rint(-low / scale)
         numbers = scale, zero, scale, zero
-    elif is_wide:
-        terms = (site.scale, site.zero, site.back_scale, site.back_zero)
-        if not all(term.size in (1, len(rows)) for term in terms):
-            return None
-        wide = (term.astype(np.float64).reshape(-1, 1) for term in terms)
-        numbers = tuple(np.broadcast_to(term, (len(rows), 1)) for term in wide)  # type: ignore[assignment]
     else:
         terms = (site.scale, site.zero, site.back_scale, site.back_zero)
-        numbers = tuple(term.reshape(-1)[:1, None].astype(np.float64) for term in terms)  # type: ignore[assignment]
+        if is_wide and not all(term.size in (1, len(rows)) for term in terms):
+            return None
+        count = len(rows) if is_wide else 1
+        columns = (term.reshape(-1, 1)[:count].astype(np.float64) for term in terms)
+        numbers = tuple(np.broadcast_to(column, (count, 1)) for column in columns)  # type: ignore[assignment]
     ends = facts(op).range
     natural = ends if ends is not None and math.isfinite(ends[1]) else None
     return _Task(name, node, rows, numbers, site.zero.dtype, is_wide, natural)

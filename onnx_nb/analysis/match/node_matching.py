@@ -109,6 +109,10 @@ class _Matcher:
                 self._pair_values(v, w, how)
         return True
 
+    def _pair_all(self, pairs: Iterable[Link], how: int) -> bool:
+        """Match pairs one after another; return whether any was new."""
+        return sum(self._pair(n, m, how) for n, m in pairs) > 0
+
     def _pair_values(self, v: int, w: int, how: int) -> None:
         a, b = self.sides
         if a.value[v] < 0 and b.value[w] < 0 and v not in self._excluded[1]:
@@ -164,8 +168,7 @@ class _Matcher:
         """Match the main graphs, or two bodies whose owners are matched; return the pairs of bodies inside."""
         self._subgraphs = f, g
         self._match_ends(f, g)
-        for n, m in trusted_pairs(self.sides, self._subgraphs, self._left(), self._ends).items():
-            self._pair(n, m, NAME)
+        self._pair_all(trusted_pairs(self.sides, self._subgraphs, self._left(), self._ends).items(), NAME)
         passes = (
             self._by_weights, self._by_structure, self._by_neighbors, self._by_rest_of_names, self._by_order,
             self._by_place,
@@ -224,17 +227,16 @@ class _Matcher:
 
     def _by_rest_of_names(self, left: _Left) -> bool:
         """Match nodes with the same name and operator that were not trusted at first."""
+        names = equal_names(self.sides, left)
+        return self._pair_all(((n, m) for name, n, m in names if self._is_reliable(name, n, m)), NAME)
+
+    def _is_reliable(self, name: str, n: int, m: int) -> bool:
+        """Return whether a name counts: one that is numbered needs a matched input or reader, or no neighbor at all."""
         a, b = self.sides
-        has_new = False
-        for name, n, m in equal_names(self.sides, left):
-            # a name that an exporter numbers needs a matched input or reader at the same index, or no neighbor at all
-            read = [(v, w) for v, w in zip(a.inputs[n], b.inputs[m], strict=False) if v >= 0 and w >= 0]
-            is_near = any(a.value[a.unquantized[v]] == b.unquantized[w] for v, w in read) or self._have_common_reader(
-                n, m
-            )
-            if is_near or not _SERIAL_NAME.fullmatch(name) or not (read or any(a.consumers(n))):
-                has_new |= self._pair(n, m, NAME)
-        return has_new
+        read = [(v, w) for v, w in zip(a.inputs[n], b.inputs[m], strict=False) if v >= 0 and w >= 0]
+        if not _SERIAL_NAME.fullmatch(name) or not (read or any(a.consumers(n))):
+            return True
+        return any(a.value[a.unquantized[v]] == b.unquantized[w] for v, w in read) or self._have_common_reader(n, m)
 
     def _have_common_reader(self, n: int, m: int) -> bool:
         """Return whether outputs of two nodes have a matched reader at the same index, or are the same graph output."""
@@ -258,8 +260,8 @@ class _Matcher:
                 }
                 for side, nodes in zip(self.sides, left, strict=True)
             )
-            for (n, _), (m, _) in _equal_keys(one, other, single=True):
-                has_new |= self._pair(n, m, WEIGHTS)
+            pairs = ((n, m) for (n, _), (m, _) in _equal_keys(one, other, single=True))
+            has_new |= self._pair_all(pairs, WEIGHTS)
         return has_new
 
     def _by_structure(self, left: _Left) -> bool:
@@ -282,12 +284,11 @@ class _Matcher:
                 continue
             # several nodes match by names, by weights, then in order
             for key in _DISTINGUISHING if len(ones) > 1 else ():
-                for n, m in _equal_keys({n: key(a, n) for n in ones}, {m: key(b, m) for m in others}, single=True):
-                    has_new |= self._pair(n, m, how)
+                pairs = _equal_keys({n: key(a, n) for n in ones}, {m: key(b, m) for m in others}, single=True)
+                has_new |= self._pair_all(pairs, how)
                 ones = [n for n in ones if a.node[n] < 0]
                 others = [m for m in others if b.node[m] < 0]
-            for n, m in zip(ones, others, strict=False):
-                has_new |= self._pair(n, m, how)
+            has_new |= self._pair_all(zip(ones, others, strict=False), how)
         return has_new
 
     def _ancestor_classes(self, left: _Left) -> list[dict[int, int]]:
@@ -343,15 +344,9 @@ class _Matcher:
 
     def _by_neighbors(self, left: _Left) -> bool:
         """Match nodes of one operator that are each other's best match by their matched neighbors."""
-        has_new = False
-        for order in (left[0], left[0][::-1]):
-            for n in order:
-                if self.sides[0].node[n] >= 0:
-                    continue
-                m = self._best(0, n)
-                if m >= 0 and self._best(1, m) == n:
-                    has_new |= self._pair(n, m, NEIGHBORS)
-        return has_new
+        free = (n for order in (left[0], left[0][::-1]) for n in order if self.sides[0].node[n] < 0)
+        nearest = ((n, self._best(0, n)) for n in free)
+        return self._pair_all(((n, m) for n, m in nearest if m >= 0 and self._best(1, m) == n), NEIGHBORS)
 
     def _best(self, at: int, node: int) -> int:
         """Return the unmatched node of the other graph that shares the most inputs and readers; −1 if there is none."""
@@ -401,21 +396,16 @@ class _Matcher:
             return False
         number: Numbers = defaultdict(itertools.count().__next__)
         tokens = [[number[keys[at][node]] for node in left[at]] for at in (0, 1)]
-        has_new = False
-        for block in difflib.SequenceMatcher(None, tokens[0], tokens[1], autojunk=False).get_matching_blocks():
-            for step in range(block.size):
-                has_new |= self._pair(left[0][block.a + step], left[1][block.b + step], ORDER)
-        return has_new
+        blocks = difflib.SequenceMatcher(None, tokens[0], tokens[1], autojunk=False).get_matching_blocks()
+        steps = ((left[0][a + step], left[1][b + step]) for a, b, size in blocks for step in range(size))
+        return self._pair_all(steps, ORDER)
 
     def _by_place(self, left: _Left) -> bool:
         """Match nodes of different operators between the same tensors."""
         a, b = self.sides
         keys = [{n: self._matched_inputs(at, n) for n in left[at]} for at in (0, 1)]
-        has_new = False
-        for n, m in _equal_keys(keys[0], keys[1], single=True):
-            if len(a.outputs[n]) == len(b.outputs[m]) and self._have_common_reader(n, m):
-                has_new |= self._pair(n, m, PLACE)
-        return has_new
+        pairs = [(n, m) for n, m in _equal_keys(*keys, single=True) if len(a.outputs[n]) == len(b.outputs[m])]
+        return self._pair_all(((n, m) for n, m in pairs if self._have_common_reader(n, m)), PLACE)
 
     def _matched_inputs(self, at: int, node: int) -> tuple[int, ...]:
         """Return the computed inputs of a node, as the reference numbers them; empty if one is not matched."""

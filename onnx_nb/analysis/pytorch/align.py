@@ -33,7 +33,6 @@ from onnx_nb.analysis.graph.names import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
-from onnx_nb.analysis.progress import stage
 from onnx_nb.analysis.pytorch.module_scopes import ModuleScopes, Scope
 from onnx_nb.analysis.pytorch.operations import Operations
 from onnx_nb.analysis.results import Table
@@ -106,7 +105,7 @@ def align(
 
     if candidates.tied:
         windows = Windows(graph, candidates.tied, memory_limit=1 << 30, providers=providers)
-        windows.run(feeds_of(recording, graph.model, feeds), TensorSink(graph, stage(progress, 0.0, 1.0), measure))
+        windows.run(feeds_of(recording, graph.model, feeds), TensorSink(graph, progress, measure))
     alignment = candidates.settle(distances)
     if progress is not None:
         progress(1.0, "done")
@@ -346,11 +345,10 @@ class Candidates:
         """Tensors whose values are needed."""
         self.numbers: dict[int, list[int]] = {}
         """Tensor → the recorded values that it may be."""
-        certain = [(number, [value]) for number, (value, _) in self._fixed.items()]
-        certain += [(number, [value]) for number, value in self._of_operations.items()]
-        for number, values in itertools.chain(certain, left.items()):
-            for value in values:
-                self.numbers.setdefault(value, []).append(number)
+        pairs = [(number, value) for number, (value, _) in self._fixed.items()] + [*self._of_operations.items()]
+        pairs += [(number, value) for number, values in left.items() for value in values]
+        for number, value in pairs:
+            self.numbers.setdefault(value, []).append(number)
 
     def is_elsewhere(self, node: int, call: int) -> bool:
         """Return whether the export says that a node is of another submodule than a call."""
@@ -682,17 +680,13 @@ def inputs_of(recording: Recording, graph: Graph) -> dict[int, int]:
 
 
 class TensorSink(Sink):
-    """Passes each tensor of a run in windows to a function that returns the bytes it keeps in memory, or None."""
+    """Passes each tensor of a run in windows to a function."""
 
-    def __init__(self, graph: Graph, progress: Progress | None, take: Callable[[int, Any], int | None]) -> None:
+    def __init__(self, graph: Graph, progress: Progress | None, take: Callable[[int, Any], None]) -> None:
         super().__init__(graph, progress)
-        self._take, self._held = take, 0
+        self._take = take
 
     def record(self, value: int, tensor: Value | None, index: tuple[int, ...]) -> None:
         """Pass on a tensor of the main graph."""
         if tensor is not None and tensor.is_tensor() and not index:
-            self._held += self._take(value, sessions.to_array(tensor)) or 0
-
-    def held(self) -> int:
-        """Return the number of bytes that are kept in memory."""
-        return self._held
+            self._take(value, sessions.to_array(tensor))

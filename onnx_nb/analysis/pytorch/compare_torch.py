@@ -11,7 +11,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import itertools
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -205,17 +204,14 @@ class TorchComparison(Comparison):
         )
         # what is known about the same tensors, or about the first that differs here
         causes = {point.candidate: point.difference for point in self.points if point.difference}
-        points = [
-            # replacing computes all statistics, of which few are asked for
-            dataclasses.replace(point, difference=difference)
-            if (difference := causes.pop(point.candidate, ""))
-            else point
-            for point in comparison.points
-        ]
+        points = list(comparison.points)
+        for place, point in enumerate(points):
+            if point.candidate in causes:  # replacing computes all statistics, of which few are asked for
+                points[place] = dataclasses.replace(point, difference=causes.pop(point.candidate))
         comparison = dataclasses.replace(comparison, points=tuple(points))
-        inside = [
-            point.difference for point in self.points if point.candidate in causes and self._is_inside(point, path)
-        ]
+        inner = path.partition(" → ")[0].partition("#")[0]
+        left = (point for point in self.points if point.candidate in causes)
+        inside = [point.difference for point in left if not inner or f"{point.scope}.".startswith(f"{inner}.")]
         return explained(comparison, lambda _first: inside)
 
     def weights(self, *, scope: str | None = None, progress: Progress | None = None) -> Comparison:
@@ -257,10 +253,6 @@ class TorchComparison(Comparison):
         matches = (dataclasses.replace(match, tensor=f"{match.exported}{QUANTIZED}") for match in left)
         pairs = {**Alignment(tuple(matches)).pairs(recording, graph), **pairs}
         return WeightFinder(module, recording, graph, pairs, scope).compare(self._settings, progress)
-
-    def _is_inside(self, point: Point, path: str) -> bool:
-        inner = path.partition(" → ")[0].partition("#")[0]
-        return not inner or point.scope == inner or point.scope.startswith(f"{inner}.")
 
     @property
     def has_module(self) -> bool:
@@ -412,7 +404,7 @@ def compare_torch(
     proposal.check_inputs(inputs)
     is_small = recording.nbytes <= min(SMALL, settings.memory_limit)
     sides = TorchSide(), Running(graph.model, settings.memory_limit, backends, is_small=is_small)
-    plan = proposal.plan(settings, isolated=isolated, unread=math.inf if is_small else 0.0)
+    plan = Plan.of_options(proposal.options, settings, graph, isolated=isolated, is_small=is_small)
     later = later_feeds(module, recording, graph.model, plan.seen[0], more_args, memory_limit=memory_limit)
     count = 1 + len(more_args) if isinstance(more_args, Sized) else None
     pairs = errors_of(
@@ -456,15 +448,6 @@ class TorchProposal(Proposal):
                 message = f"no tensor of {graph.model.name} is in the alignment."
                 raise AlignmentError(message, advice="Give the alignment of the export that the model was made from.")
         self.options = tuple(Option(number, value, "") for value, several in numbers.items() for number in several)
-
-    def plan(self, settings: Settings, *, isolated: bool, unread: float) -> Plan:
-        """Return the plan that compares all options."""
-        sides = (
-            frozenset(option.reference for option in self.options),
-            frozenset(option.candidate for option in self.options),
-        )
-        outputs = frozenset[int](), frozenset(self._graph.outputs.tolist())
-        return Plan(self.options, settings, outputs, sides, sides[0] if isolated else frozenset(), unread=unread)
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Raise `AlignmentError` if the model does not get what the module got."""

@@ -7,7 +7,6 @@ They are compared by the engine of all comparisons.
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -69,15 +68,13 @@ def compare_operations(  # noqa: PLR0917
     candidate = Running(part.model, settings.memory_limit, part.providers, is_small=True)
     arrays = candidate.arrays(feed, frozenset(probes))
     proposal = OperationProposal(recording, again, part, labels, arrays)
-    values = frozenset(option.candidate for option in proposal.options)
-    numbers = frozenset(option.reference for option in proposal.options)
-    is_small = sum(arrays[value].nbytes for value in values) <= min(SMALL, settings.memory_limit)
-    outputs = frozenset[int](), frozenset(graph.outputs.tolist())
-    plan = Plan(proposal.options, settings, outputs, (numbers, values), numbers, unread=math.inf if is_small else 0.0)
+    nbytes = sum(arrays[option.candidate].nbytes for option in proposal.options)
+    is_small = nbytes <= min(SMALL, settings.memory_limit)
+    plan = Plan.of_options(proposal.options, settings, graph, isolated=True, is_small=is_small)
     sides = TorchSide({option.reference: arrays[option.candidate].shape for option in proposal.options}), candidate
     work = CountedWork(stage(progress, 0.3, 1.0), 1)
     pairs = errors_of(sides, proposal, plan, [feed], executor=None, work=work)
-    points = points_of(graph, outputs, proposal, pairs, isolated=True)
+    points = points_of(graph, plan.outputs, proposal, pairs, isolated=True)
     return Comparison(reference, part.model.name, points)
 
 

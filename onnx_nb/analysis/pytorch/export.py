@@ -140,15 +140,12 @@ def export(
     _check_axes(options, ports, _input_names(arguments, options))
     traces = [str(one.message) for one in caught if one.category.__name__ == "TracerWarning"]
     if traces:  # it may explain an error
-        more = f" ({count_text(len(traces) - 1, 'more such place')})" if len(traces) > 1 else ""
-        message = f"torch made a value constant while tracing: {shortened(traces[0], 400)}{more}"
-        warnings.warn(message, stacklevel=3)
-    if decisions:
-        more = f" ({count_text(len(decisions) - 1, 'more such place')})" if len(decisions) > 1 else ""
-        warnings.warn(f"{next(iter(decisions.values()))}{more}", stacklevel=3)
-    if losses := _lost_arguments(arguments, model, options.get("input_names")):
-        more = f" ({count_text(len(losses) - 1, 'more such argument')})" if len(losses) > 1 else ""
-        warnings.warn(f"{losses[0]}{more}", stacklevel=3)
+        traces[0] = f"torch made a value constant while tracing: {shortened(traces[0], 400)}"
+    losses = _lost_arguments(arguments, model, options.get("input_names"))
+    for texts, what in ((traces, "place"), ([*decisions.values()], "place"), (losses, "argument")):
+        if texts:
+            more = f" ({count_text(len(texts) - 1, f'more such {what}')})" if len(texts) > 1 else ""
+            warnings.warn(f"{texts[0]}{more}", stacklevel=3)
     got = next((entry.version for entry in model.proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if opset is not None and got != opset:
         message = f"opset {opset} was asked for, but torch's {exporter} exporter used opset {got}."

@@ -254,7 +254,7 @@ class Operations:
         todo = [flow.producer[value]] if flow.producer[value] >= 0 else []
         while todo:
             node = todo.pop()
-            if node in nodes or graph.operators[int(graph.op_index[node])][0] in ("Shape", "Size"):
+            if node in nodes or graph.op_type(node) in ("Shape", "Size"):
                 continue
             if self._folded[node] and not with_constants:
                 continue
@@ -279,7 +279,7 @@ class Operations:
             return False
         if plain_name(call.name) not in _RESHAPES and any(self.known.get(read) == value for read in call.inputs):
             return True
-        if _ends(call.name, self._graph.operators[int(self._graph.op_index[node])][0]):
+        if _ends(call.name, self._graph.op_type(node)):
             return False
         reads = self.tensors_before(value, self._tensors)
         direct = {self.known[read] for read in call.inputs if read in self.known}
@@ -294,7 +294,7 @@ class Operations:
         names = {self.maker[step].name for step in (*between, *({number} & self.maker.keys()))}
         exports = [pair for name in names if (pair := _exported(name)) is not None and not pair[0] <= _NEUTRAL]
         graph, nodes = self._graph, self._nodes_before(value, self._tensors, with_constants=True)
-        ops = {graph.operators[int(graph.op_index[node])][0] for node in nodes} - _NEUTRAL
+        ops = {graph.op_type(node) for node in nodes} - _NEUTRAL
         coverage = frozenset().union(*(last | before for last, before in exports))
         return sum(not ops.isdisjoint(last) for last, _ in exports) - len(ops - coverage)
 
@@ -308,7 +308,7 @@ class Operations:
             return True
         last = self._flow.producer[value]
         for node in self._nodes_before(value, self._tensors):
-            op = graph.operators[int(graph.op_index[node])][0]
+            op = graph.op_type(node)
             is_odd = (_ends if node == last else _inside)(function.name, op) >= 0.8 * MISPLACED_COST
             if is_odd or is_elsewhere(node, function.call):
                 return False
@@ -382,13 +382,14 @@ class Operations:
         operations = list(order)
         graph, flow = self._graph, self._flow
         makers = [flow.producer[value] for value in tensors]
-        ops = [graph.operators[int(graph.op_index[node])][0] for node in makers]
+        ops = [graph.op_type(node) for node in makers]
         # a normalization adds weights only, a residual connection adds what was computed
         ops = ["Sum" if op == "Add" and self._adds_data(node) else op for op, node in zip(ops, makers, strict=True)]
         # torch reshapes what a matrix product returned, where the export has a product of tensors of a higher rank
         while len(operations) > 1 and plain_name(operations[-1].name) in _RESHAPES and ops[-1] not in _NEUTRAL:
             before_last, argument = operations[-2].value, next(iter(operations[-1].inputs), -1)
-            if argument != before_last or self._size(argument) != self._size(operations[-1].value):
+            sizes = {self._recording.value(number).size for number in (argument, operations[-1].value)}
+            if argument != before_last or len(sizes) > 1:
                 break
             operations.pop()
         sources = [source_of(graph.nodes[node]) for node in dict.fromkeys(makers)]
@@ -416,7 +417,7 @@ class Operations:
             lowest = np.minimum.accumulate(from_here)
             start = np.maximum.accumulate(np.where(from_here <= lowest, places, 0))
             costs = np.concatenate([[np.inf], lowest[:-1] + before[:-1] + ends])
-            skips = best + (np.inf if is_last else self._cost_without_node(operation))
+            skips = best + (np.inf if is_last else self._cost_without_node(operation, has_data=bool(here)))
             hits = (costs <= skips) & np.isfinite(costs)  # of two operations with one node, the later one has it
             steps.append(np.where(hits, np.concatenate([[0], start[:-1]]), -1))
             best = np.where(hits, costs, skips)
@@ -443,9 +444,6 @@ class Operations:
             not self._folded[producer[read]] if producer[read] >= 0 else kinds[read] == GRAPH_INPUT
             for read in self._flow.reads(node)
         )
-
-    def _size(self, number: int) -> int:
-        return self._recording.value(number).size
 
     def _end_cost(self, operation: FunctionCall, value: int, node: int, op: str, source: str) -> float:
         """Return the cost of an operation that ends at a tensor; infinite if the tensor cannot hold its result."""
@@ -484,24 +482,12 @@ class Operations:
             return order
         return order[::-1] if name == "t" else None
 
-    def _cost_without_node(self, operation: FunctionCall) -> float:
-        if self._is_same(operation) or not any(self._is_data(number) for number in operation.inputs):
+    def _cost_without_node(self, operation: FunctionCall, *, has_data: bool) -> float:
+        if self._is_same(operation) or not has_data:
             return 0.0
         ops = _exported(operation.name)
         is_layout = ops is not None and ops[0] <= _NEUTRAL
         return OMITTED_COST if is_layout else MISPLACED_COST
-
-    def _is_data(self, number: int) -> bool:
-        """Return whether a value depends on known ones."""
-        todo, visits = [number], set[int]()
-        while todo:
-            other = todo.pop()
-            if other in self.known:
-                return True
-            if other not in visits:
-                visits.add(other)
-                todo += self.inputs(other)
-        return False
 
     def _known_before(self, number: int) -> set[int]:
         """Return the tensors of the nearest known values that a value was computed from."""
@@ -516,9 +502,8 @@ class Operations:
             if operation.value in self.known or value in self._tensors:
                 continue
             roots, _ = self.starts(operation.value, self.known)
-            here = {read for read in self._known_before(operation.value) if self._graph.value_kind[read] != INITIALIZER}
-            there = self.tensors_before(value, self._tensors)
-            there = {read for read in there if self._graph.value_kind[read] != INITIALIZER}
+            both = {self.known[root] for root in roots if root >= 0}, self.tensors_before(value, self._tensors)
+            here, there = ({v for v in side if self._graph.value_kind[v] != INITIALIZER} for side in both)
             if not self.agree(here, there - exempt, is_whole=-1 not in roots):
                 exempt |= there - here  # so that what is computed from it is found
             else:

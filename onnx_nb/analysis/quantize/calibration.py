@@ -90,13 +90,35 @@ def calibrate(
     >>> found["x"].low, found["x"].high
     (-1.0, 3.0)
     """
+    if method not in _METHODS:
+        raise CaptureError(f"there is no method {quoted(method)}.", advice=f"There are: {', '.join(_METHODS)}.")
+    if not 50 < percentile <= 100:
+        raise CaptureError(f"percentile is {percentile:g}.", advice="It is more than 50, and at most 100.")
+    if levels < 4:
+        raise CaptureError(f"levels is {levels}.", advice="8 bits have 256, of which TensorRT uses 128 about zero.")
     subgraphs = Graph.of(capture.model).value_subgraph
     floats = {
         row["name"]: capture.statistics(row["name"])
         for row in capture.rows()
         if row["dtype"] in FLOATS and subgraphs[capture.values[row["name"]]] == 0
     }
-    return calibrated(capture.model, floats, method, percentile=percentile, symmetric=symmetric, levels=levels)
+    ranges = {}
+    for name, stats in floats.items():
+        if not stats.finite:
+            continue
+        if method != "minmax" and not isinstance(stats, Ranges):
+            message = f"a {method} needs more than the statistics of this capture."
+            raise CaptureError(message, advice="Capture with ranges=True.")
+        least, most = float(stats.min), float(stats.max)
+        low, high = _ends(stats, method, percentile, symmetric=symmetric, levels=levels)
+        lows, highs = (stats.lows, stats.highs) if isinstance(stats, Ranges) else ((), ())
+        fine = stats.fine if isinstance(stats, Ranges) else stats.histogram
+        outside = 0.0 if low <= least and high >= most else 1 - _share(fine, low, high)
+        sqnr = _sqnr(fine, stats.zeros, low, high)
+        ranges[name] = Range(name, low, high, least, most, outside, sqnr, stats.nonfinite, lows, highs, stats.histogram)
+    if not ranges:
+        raise CaptureError("no float tensor with finite values was captured.", advice="Capture with other tensors=.")
+    return Calibration(method, ranges, capture.model)
 
 
 @dataclass(frozen=True)
@@ -360,54 +382,17 @@ def _without_repeats(pairs: Sequence[tuple[str, T]]) -> dict[str, T]:
 # --- thresholds -----------------------------------------------------------------------------------------------------
 
 
-def calibrated(
-    model: Model,
-    statistics: Mapping[str, Statistics],
-    method: str,
-    *,
-    percentile: float,
-    symmetric: bool,
-    levels: int,
-) -> Calibration:
-    """Compute the range of each tensor from its statistics."""
-    if method not in _METHODS:
-        raise CaptureError(f"there is no method {quoted(method)}.", advice=f"There are: {', '.join(_METHODS)}.")
-    if not 50 < percentile <= 100:
-        raise CaptureError(f"percentile is {percentile:g}.", advice="It is more than 50, and at most 100.")
-    if levels < 4:
-        raise CaptureError(f"levels is {levels}.", advice="8 bits have 256, of which TensorRT uses 128 about zero.")
-    ranges = {}
-    for name, stats in statistics.items():
-        if not stats.finite:
-            continue
-        if method != "minmax" and not isinstance(stats, Ranges):
-            message = f"a {method} needs more than the statistics of this capture."
-            raise CaptureError(message, advice="Capture with ranges=True.")
-        least, most = float(stats.min), float(stats.max)
-        low, high = _ends(stats, method, percentile, symmetric=symmetric, levels=levels)
-        lows, highs = (stats.lows, stats.highs) if isinstance(stats, Ranges) else ((), ())
-        fine = stats.fine if isinstance(stats, Ranges) else stats.histogram
-        outside = 0.0 if low <= least and high >= most else 1 - _share(fine, low, high)
-        sqnr = _sqnr(fine, stats.zeros, low, high)
-        ranges[name] = Range(name, low, high, least, most, outside, sqnr, stats.nonfinite, lows, highs, stats.histogram)
-    if not ranges:
-        raise CaptureError("no float tensor with finite values was captured.", advice="Capture with other tensors=.")
-    return Calibration(method, ranges, model)
-
-
 def marked_histogram(capture: Capture, name: str) -> Histogram:
-    """Return the histogram of a value; after ``capture(…, ranges=True)`` with `thresholds` as marks."""
+    """Return the histogram of a value; after ``capture(…, ranges=True)`` with each method's range as marks.
+
+    `Histogram.marks` are "entropy low", "entropy high" and so on, with the default options of `calibrate`.
+    """
     statistics = capture.statistics(name)
-    marks = thresholds(statistics) if isinstance(statistics, Ranges) else {}
+    marks: dict[str, float] = {}
+    for method in _METHODS if isinstance(statistics, Ranges) and statistics.finite else ():
+        low, high = _ends(statistics, method, PERCENTILE, symmetric=False, levels=LEVELS)
+        marks |= {f"{method} low": low, f"{method} high": high}
     return replace(statistics.histogram, marks=marks)
-
-
-def thresholds(stats: Ranges) -> dict[str, float]:
-    """Return the ends of each method's range, by default, as `Histogram.marks`: "entropy low", "entropy high"."""
-    if not stats.finite:
-        return {}
-    ends = {method: _ends(stats, method, PERCENTILE, symmetric=False, levels=LEVELS) for method in _METHODS}
-    return {f"{method} {end}": x for method, pair in ends.items() for end, x in zip(("low", "high"), pair, strict=True)}
 
 
 def _ends(stats: Statistics, method: str, percentile: float, *, symmetric: bool, levels: int) -> tuple[float, float]:

@@ -317,12 +317,7 @@ class Mixer:
             rounding.insert(0, NodeProto())
             rounding[0].CopyFrom(self._written[node.input[0]])
             back.input[0] = rounding[0].output[0] = f"{site.output} rounded"
-        bodies = {}
-        for key, nodes in (("then_branch", [free]), ("else_branch", rounding)):
-            name = f"{site.output} {key}"
-            nodes[-1].output[:] = [name]
-            bodies[key] = helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(name, elem_type, None)])
-        return helper.make_node("If", [flag_of(site.tensor)], [site.output], site.output, **bodies)
+        return _if(site.tensor, [site.output], [free], rounding, elem_type)
 
     def _free(self, reader: _Reader, node: NodeProto) -> list[NodeProto]:
         """Return what a reader of quantized weights computes in float."""
@@ -345,19 +340,23 @@ class Mixer:
         """Return an If in place of a node that reads quantized weights, or float ones where it is in float."""
         rounding = NodeProto()
         rounding.CopyFrom(node)
-        bodies = {}
-        for key, nodes in (("then_branch", self._free(reader, node)), ("else_branch", [rounding])):
-            names = [name and f"{name} {key}" for name in node.output]
-            nodes[-1].output[:] = names
-            ends = [helper.make_tensor_value_info(name, reader.elem_type, None) for name in names if name]
-            bodies[key] = helper.make_graph(nodes, f"{node.output[0]} {key}", [], ends)
-        outputs = [name for name in node.output if name]
-        return helper.make_node("If", [flag_of(reader.key)], outputs, node.output[0], **bodies)
+        return _if(reader.key, list(node.output), self._free(reader, node), [rounding], reader.elem_type)
 
 
 def flag_of(tensor: str) -> str:
     """Return the input of `Mixer.switchable` that says whether a tensor of the float model is in float."""
     return f"{tensor} is in float"
+
+
+def _if(tensor: str, outputs: list[str], free: list[NodeProto], rounding: list[NodeProto], elem_type: int) -> NodeProto:
+    """Return an If that runs one list of nodes where a tensor of the float model is in float, else the other."""
+    bodies = {}
+    for key, nodes in (("then_branch", free), ("else_branch", rounding)):
+        names = [name and f"{name} {key}" for name in outputs]
+        nodes[-1].output[:] = names
+        ends = [helper.make_tensor_value_info(name, elem_type, None) for name in names if name]
+        bodies[key] = helper.make_graph(nodes, f"{outputs[0]} {key}", [], ends)
+    return helper.make_node("If", [flag_of(tensor)], [name for name in outputs if name], outputs[0], **bodies)
 
 
 def _in_float(reader: _Reader, place: int) -> str:

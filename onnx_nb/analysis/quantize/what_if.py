@@ -7,10 +7,11 @@ others being in float, says which nodes to put back (`ExclusionSearch`); runs of
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -197,18 +198,15 @@ class ExclusionCurve(Table):
         """Return the nodes of the first regions, all if ``count`` is None, for `mixed` and ``nodes_to_exclude``."""
         return [name for step in self.steps[: None if count is None else count + 1] for name in step.nodes]
 
-    @property
-    def _columns(self) -> list[str]:
-        return ["regions", "name", "nodes", "sqnr", "kl", "top1"]
+    _columns = ("regions", "name", "nodes", "sqnr", "kl", "top1")
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each step: how many regions and nodes are in float, the region added last, the errors."""
-        rows, nodes = [], 0
-        for number, step in enumerate(self.steps):
-            nodes += len(step.nodes)
-            row = {"regions": number, "name": step.name, "nodes": nodes}
-            rows.append(row | {"sqnr": step.sqnr, "kl": step.kl, "top1": step.top1})
-        return rows
+        counts = itertools.accumulate(len(step.nodes) for step in self.steps)
+        return [
+            {"regions": number, **asdict(step), "nodes": count}
+            for number, (step, count) in enumerate(zip(self.steps, counts, strict=True))
+        ]
 
     def __repr__(self) -> str:
         texts = [decibels_text(step.sqnr) for step in self.steps[:1]]
@@ -278,11 +276,6 @@ class Runs:
             self._known[key] = outcome
             return outcome
 
-    def in_order(self, tensors: Iterable[str]) -> list[str]:
-        """Return tensors in the order of the parts in which they are rounded."""
-        first = {name: at for at, (_, read, _) in reversed([*enumerate(self._parts)]) for name in read}
-        return sorted(tensors, key=lambda tensor: first[flag_of(tensor)])
-
 
 def _outcome(pairs: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Outcome:
     """Return the errors of outputs over all feeds, of the worst output each."""
@@ -335,7 +328,7 @@ class ExclusionSearch:
         self.runs, self.excluded = runs, frozenset[str]()
         report = progress or (lambda _part, _what: None)
         nodes_of = runs.mixer.touched_by
-        tensors = runs.in_order(nodes_of.keys() - runs.mixer.exact)
+        tensors = [tensor for tensor in nodes_of if tensor not in runs.mixer.exact]
         self._costs: dict[str, Floats] = {}
         """What rounding a tensor and nothing else does to the outputs: `Outcome.noise`."""
         for number, tensor in enumerate(tensors):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import concurrent.futures
-import io
-import json
 import warnings
 import zipfile
 from pathlib import Path
@@ -42,16 +39,6 @@ def written(how: str, folder: Path, arrays: dict[str, np.ndarray]) -> Any:
         renamed: dict[str, Any] = {name.replace("/", "."): array for name, array in arrays.items()}
         np.savez(folder / "dump.npz", **renamed)
         return folder / "dump.npz"
-    if how == "json":
-        outputs = {}
-        for name, array in arrays.items():
-            data = io.BytesIO()
-            np.save(data, array)
-            packed = {"array": base64.b64encode(data.getvalue()).decode(), "polygraphy_class": "ndarray"}
-            outputs[name] = {"values": packed, "polygraphy_class": "LazyArray"}
-        runner = ["trt", [{"outputs": outputs, "runtime": None, "polygraphy_class": "IterationResult"}]]
-        (folder / "dump.json").write_text(json.dumps({"lst": [runner], "polygraphy_class": "RunResults"}))
-        return str(folder / "dump.json")
     for number, (name, array) in enumerate(arrays.items()):
         if how == "npy":
             np.save(folder / f"{name.replace('/', '_')}.npy", array)
@@ -61,7 +48,7 @@ def written(how: str, folder: Path, arrays: dict[str, np.ndarray]) -> Any:
     return folder
 
 
-@pytest.mark.parametrize("how", ["dict", "npz", "json", "npy", "pb"])
+@pytest.mark.parametrize("how", ["dict", "npz", "npy", "pb"])
 def test_arrays_are_a_side_in_any_form(how: str, tmp_path: Path) -> None:
     wrong = right() | {"/b/Tanh": right()["/b/Tanh"] + 0.25}
     c = compare(MODEL, written(how, tmp_path, wrong), {"x": X})
@@ -180,15 +167,8 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         compare(MODEL, right(), [{"x": X}] * 2)
     with pytest.raises(FeedError, match=r"there is no file"):
         compare(MODEL, tmp_path / "missing.npz")
-    for text in ("[]", "{", '{"lst": [["a", [{"outputs": {"y": {"array": "%%%"}}}]]]}'):
-        (tmp_path / "bad.json").write_text(text)
-        with pytest.raises(FeedError, match="run results"):
-            compare(MODEL, tmp_path / "bad.json", {"x": X})
     with pytest.raises(AlignmentError, match="is int, not a dict of arrays"):
         compare(MODEL, iter([1]))  # type: ignore[arg-type]
-    (tmp_path / "twice.json").write_text('{"lst": [["a", [{"outputs": {"y": {}, "y": {}}}]]]}')
-    with pytest.raises(AlignmentError, match="has 'y' twice"):
-        compare(MODEL, tmp_path / "twice.json", {"x": X})
     with zipfile.ZipFile(tmp_path / "twice.npz", "w") as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zipfile's own, on a name that is there
         np.save(tmp_path / "y.npy", X)
@@ -196,6 +176,3 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         archive.write(tmp_path / "y.npy", "y.npy")
     with pytest.raises(FeedError, match="has two arrays called 'y'"):
         compare(MODEL, tmp_path / "twice.npz", {"x": X})
-    (tmp_path / "two.json").write_text('{"lst": [["a", []], ["b", []]]}')
-    with pytest.raises(FeedError, match=r"2 runners \('a', 'b'\), not of one"):
-        compare(MODEL, tmp_path / "two.json", {"x": X})
