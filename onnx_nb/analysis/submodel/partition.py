@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 _SLACK: Final = 1.05
 """Factor by which parts may exceed the least possible maximum weight, if fewer tensors then pass between them."""
-_TABLE_LIMIT: Final = 50_000_000
-"""Maximum of nodes times parts; beyond it, the number of tensors that pass is ignored."""
+_LIGHTEST: Final = 0.75
+"""Share of the mean weight that a part has at least, as far as heavy nodes allow."""
 
 
 @known_arguments
@@ -388,70 +388,29 @@ def _crossing(flow: Flow, unit: NDArray[np.int64], units: int) -> NDArray[np.int
 
 
 def _balanced(behind: NDArray[np.float64], count: int, crossing: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Choose ``count - 1`` ends so that no piece is much heavier than it must be, and few tensors cross in all."""
-    total = len(behind) - 1
-    low, high = float(np.diff(behind).max()), float(behind[-1])
+    """Choose ``count - 1`` ends so that no piece is much heavier than it must be, each where few tensors cross."""
+    total, heaviest = len(behind) - 1, float(np.diff(behind).max())
+    low, high = heaviest, float(behind[-1])
     for _ in range(50):
         middle, at, pieces = (low + high) / 2, 0, 0
         while at < total and pieces <= count:  # fill each piece with units that fit
             at = max(int(np.searchsorted(behind, behind[at] + middle, side="right")) - 1, at + 1)
             pieces += 1
         low, high = (low, middle) if pieces <= count else (middle, high)
-    limit = max(high * _SLACK, float(np.diff(behind).max()))
-    if count * total > _TABLE_LIMIT:
-        shares = np.searchsorted(behind, behind[-1] * np.arange(1, count) / count)
-        return np.unique(shares.clip(1, total - 1))
-    # no piece should be much lighter than the average either, as far as heavy nodes allow
-    for share in (0.75, 0.5, 0.25, 0.0):
-        ends = _cheapest(behind, count, crossing, behind[-1] / count * share, limit)
-        if ends is not None:
-            break
-    return np.asarray(ends, np.int64)
-
-
-def _cheapest(
-    behind: NDArray[np.float64], count: int, crossing: NDArray[np.int64], least: float, most: float
-) -> list[int] | None:
-    """Choose ends at the least price so that every piece weighs from ``least`` to ``most``; None if impossible."""
-    place = np.arange(len(behind))
-    earliest = np.searchsorted(behind, behind - most * (1 + 1e-12), side="left")
-    latest = np.minimum(np.searchsorted(behind, behind - least, side="right") - 1, place - 1)
-    # price[i]: the least price of dividing the first i units, with one piece per round so far
-    price = np.where(place == 0, 0.0, np.inf)
-    choices = []
-    for _ in range(count):
-        best = _window_argmin(price, earliest, latest)
-        choices.append(best)
-        price = np.where(earliest <= latest, price[best] + crossing, np.inf)
-    at = len(behind) - 1
-    if np.isinf(price[at]):
-        return None
-    ends = []
-    for best in choices[:0:-1]:
-        at = int(best[at])
-        ends.append(at)
-    return ends[::-1]
-
-
-def _window_argmin(
-    price: NDArray[np.float64], earliest: NDArray[np.int64], latest: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return for each ``i`` the place of the least price from ``earliest[i]`` to ``latest[i]``, if any."""
-    count = len(price)
-    # rows[k][i]: place of the least price from i to i + 2 ** k
-    rows = [np.arange(count)]
-    while 2 ** len(rows) <= count:
-        half, row = 2 ** (len(rows) - 1), rows[-1]
-        left, right = row[: count - 2 * half + 1], row[half : count - half + 1]
-        rows.append(np.where(price[right] < price[left], right, left))
-    start, length = earliest.clip(0, count - 1), (latest - earliest + 1).clip(1)
-    level = np.frexp(length)[1] - 1
-    best = np.zeros(count, np.int64)
-    for k, row in enumerate(rows):
-        ranges = np.flatnonzero(level == k)
-        left, right = row[start[ranges]], row[start[ranges] + length[ranges] - 2**k]
-        best[ranges] = np.where(price[right] < price[left], right, left)
-    return best
+    limit = max(high * _SLACK, heaviest) * (1 + 1e-12)
+    earliest = [total]  # the first places from which 0, 1, 2, … pieces reach the end
+    for _ in range(count - 1):
+        earliest.append(int(np.searchsorted(behind, behind[earliest[-1]] - limit)))
+    ends = [0]
+    for left in range(count - 1, 0, -1):
+        begin = behind[ends[-1]]
+        share = (behind[-1] - begin) / (left + 1)
+        last = min(int(np.searchsorted(behind, begin + limit, side="right")) - 1, total - left)
+        first = max(int(np.searchsorted(behind, begin + _LIGHTEST * share)), earliest[left], ends[-1] + 1)
+        places = np.arange(min(first, last), last + 1)
+        distance = np.abs(behind[places] - begin - share)
+        ends.append(int(places[np.lexsort((distance, crossing[places]))[0]]))
+    return np.asarray(ends[1:], np.int64)
 
 
 def _bytes(graph: Graph) -> NDArray[np.float64]:
