@@ -103,24 +103,23 @@ def _in_calls(graph: Graph, flat: Graph, sites: Sequence[KernelPlace]) -> list[K
     inner, targets = _same_nodes(graph, flat), list[KernelPlace]()
     for place in sites:
         nodes, inside = list[int](), list[int]()
-        for node in (inner[n] for n in place.nodes):
-            above = node
-            while above >= 0 and (frame := _call_frame(graph, above)) >= 0:
-                above = graph.subgraphs[frame].owner_node
-            if above >= 0:
-                nodes.append(above)
-                inside += [node] if above != node else []
+        for node in (inner[n] for n in place.nodes if inner[n] >= 0):
+            around = calls_around(graph, node)
+            nodes.append(around[-1] if around else node)
+            inside += [node] if around else []
         calls = tuple(sorted(set(nodes)))
         targets.append(dataclasses.replace(place, nodes=calls, opened=tuple(sorted(inside))) if calls else UNKNOWN)
     return targets
 
 
-def _call_frame(graph: Graph, node: int) -> int:
-    """Return the opened call that contains a node, also in a body there; −1 if none does."""
-    frame = int(graph.node_subgraph[node])
-    while frame > 0 and graph.subgraphs[frame].function is None:
-        frame = graph.subgraphs[frame].parent
-    return frame if frame > 0 else -1
+def calls_around(graph: Graph, node: int) -> list[int]:
+    """Return the opened calls of local functions that a node is inside, the innermost first."""
+    calls, subgraph = list[int](), graph.subgraphs[graph.node_subgraph[node]]
+    while subgraph.owner_node >= 0:
+        if subgraph.function is not None:
+            calls.append(subgraph.owner_node)
+        subgraph = graph.subgraphs[subgraph.parent]
+    return calls
 
 
 def _same_nodes(graph: Graph, flat: Graph) -> list[int]:

@@ -23,7 +23,7 @@ from onnx_nb.analysis.errors import CaptureError, ExternalDataError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.names import BODY_INPUT, INITIALIZER
 from onnx_nb.analysis.graph.types import unwrapped
-from onnx_nb.analysis.model.functions import key_of
+from onnx_nb.analysis.model.functions import called_by, calls_between
 from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.tensors import all_nodes, attribute, dtype_name, elements, input_types, numpy_dtype
 from onnx_nb.analysis.run import session as sessions
@@ -475,6 +475,7 @@ class _SessionMaker:
             kinds = graph.declared.table.known
             types = ((value, kinds[number].proto) for value, number in enumerate(graph.declared.of_value.tolist()))
             self.optional.update((value, kind) for value, kind in types if kind.HasField("optional_type"))
+        self._calls = calls_between(graph.functions)
         self._weights: dict[int, dict[int, TensorProto | SparseTensorProto]] = {}
 
     def is_constant(self, value: int) -> bool:
@@ -587,25 +588,9 @@ class _SessionMaker:
 
     def _functions_of(self, nodes: Sequence[int]) -> list[FunctionProto]:
         """Return the local functions that a window calls, at any depth."""
-        functions = self.graph.functions
-        if not functions:
+        if not self._calls:
             return []
-        keys = set[tuple[str, str]]()
-        inside = all_nodes(self.graph.node(node) for node in nodes)
-        waiting = {key_of(node)[:2] for node in inside} & self._calls.keys()
-        while waiting:
-            key = waiting.pop()
-            keys.add(key)
-            waiting |= self._calls[key] - keys
-        return [function for key, function in functions.items() if key[:2] in keys]
-
-    @functools.cached_property
-    def _calls(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
-        """The functions that each function calls directly; overloads share an entry."""
-        calls: dict[tuple[str, str], set[tuple[str, str]]] = {key[:2]: set() for key in self.graph.functions}
-        for key, function in self.graph.functions.items():
-            calls[key[:2]] |= {key_of(node)[:2] for node in all_nodes(function.node)} & calls.keys()
-        return calls
+        return [self.graph.functions[key] for key in called_by(map(self.graph.node, nodes), self._calls)]
 
 
 class _ExecutionOrder(NamedTuple):
