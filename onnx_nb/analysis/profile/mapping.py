@@ -175,8 +175,8 @@ def _ends(graph: Graph, value: int) -> list[int]:
 class _Mapping:
     def __init__(self, graph: Graph, ran: Graph) -> None:
         self._graph, self._ran = graph, ran
-        self._nodes = _by_name(graph.names)
-        self._values = _by_name(graph.value_names)
+        self._nodes = by_name(graph.names)
+        self._values = by_name(graph.value_names)
         self._constant = graph.constant_values
         self._shapes = shape_nodes(graph)
         self._fixed = (ran.value_kind == INITIALIZER) | ran.constant_values
@@ -542,7 +542,8 @@ class _Copies:
         }
 
 
-def _by_name(names: Iterable[str]) -> dict[str, list[int]]:
+def by_name(names: Iterable[str]) -> dict[str, list[int]]:
+    """Return the numbers of each name, without empty ones."""
     numbers: dict[str, list[int]] = {}
     for number, name in enumerate(names):
         if name:
