@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
+from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
 
 from onnx_nb.analysis.errors import CaptureError, ExternalDataError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted, shape_text
@@ -472,9 +472,9 @@ class _SessionMaker:
         has_optional = any(info.type.HasField("optional_type") for info in proto.graph.input)
         self._may_be_optional = has_optional or "Optional" in op_types
         if self._may_be_optional:
-            kinds = graph.declared.table.known
-            types = ((value, kinds[number].proto) for value, number in enumerate(graph.declared.of_value.tolist()))
-            self.optional.update((value, kind) for value, kind in types if kind.HasField("optional_type"))
+            kinds = [kind.proto for kind in graph.declared.table.known]
+            types = enumerate(map(kinds.__getitem__, graph.declared.of_value.tolist()))
+            self.optional = {value: kind for value, kind in types if kind.HasField("optional_type")}
         self._calls = calls_between(graph.functions)
         self._weights: dict[int, dict[int, TensorProto | SparseTensorProto]] = {}
 
@@ -531,13 +531,13 @@ class _SessionMaker:
                 assert self.is_constant(value)  # all other values are alive  # noqa: S101
                 proto.graph.node.append(graph.node(int(graph.producer[value])))
         proto.graph.node.extend(graph.node(node) for node in nodes)
-        proto.functions.extend(self._functions_of(nodes))
+        if self._calls:
+            calls = called_by(map(graph.node, nodes), self._calls)
+            proto.functions.extend(graph.functions[key] for key in calls)
         outputs = [v for v in products if v in self._values or self.is_needed_after(order, stop, v)] or products[:1]
         for value in outputs:
             proto.graph.output.add(name=names[value])
-        name = graph.node_label(nodes[0])
-        if len(nodes) > 1:
-            name += f" … {graph.node_label(nodes[-1])}"
+        name = " … ".join(graph.node_label(node) for node in dict.fromkeys((nodes[0], nodes[-1])))
         model = with_proto(graph.model, proto, name)
         session = sessions.create(
             model, optimize=False, providers=self._providers, transient=True, shared_arena=True, checked=True
@@ -586,12 +586,6 @@ class _SessionMaker:
             self._weights[subgraph] = dict(zip(place.weights.tolist(), tensors, strict=True))
         return self._weights[subgraph][value]
 
-    def _functions_of(self, nodes: Sequence[int]) -> list[FunctionProto]:
-        """Return the local functions that a window calls, at any depth."""
-        if not self._calls:
-            return []
-        return [self.graph.functions[key] for key in called_by(map(self.graph.node, nodes), self._calls)]
-
 
 class _ExecutionOrder(NamedTuple):
     """The nodes of one subgraph that run. Values and nodes are numbers of the graph."""
@@ -634,16 +628,12 @@ def _execution_order(graph: Graph, subgraph: int, values: Collection[int], owner
 
 def _ancestors(graph: Graph, makers: set[int], reads: Mapping[int, Sequence[int]]) -> set[int]:
     """Return some nodes, and the nodes of the same subgraph that they depend on."""
-    if len(makers & reads.keys()) == len(reads):
-        return set(reads)
-    producer = graph.producer
-    nodes: set[int] = set()
-    waiting = [node for node in makers if node in reads]
+    nodes = makers & reads.keys()
+    waiting = list(nodes) if len(nodes) < len(reads) else []
     while waiting:
-        node = waiting.pop()
-        if node not in nodes:
-            nodes.add(node)
-            waiting.extend(maker for v in reads[node] if (maker := int(producer[v])) in reads)
+        sources = {int(graph.producer[v]) for v in reads[waiting.pop()]} & reads.keys() - nodes
+        nodes |= sources
+        waiting += sources
     return nodes
 
 
