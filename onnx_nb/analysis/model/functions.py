@@ -17,7 +17,7 @@ from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted, shortene
 from onnx_nb.analysis.model.tensors import all_nodes, attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from onnx import FunctionProto, ModelProto, NodeProto
 
@@ -57,12 +57,27 @@ class _Size(NamedTuple):
     depth: int
 
 
+def calls_between(functions: Mapping[Key, FunctionProto]) -> dict[Key, Counter[Key]]:
+    """Return how often each local function calls each other one."""
+    return {key: _calls(function.node, functions) for key, function in functions.items()}
+
+
+def called_by(nodes: Iterable[NodeProto], calls: Mapping[Key, Collection[Key]]) -> tuple[Key, ...]:
+    """Return the local functions that nodes call, directly or through others, given `calls_between` all."""
+    closure = set[Key]()
+    waiting = {key_of(node) for node in all_nodes(nodes)} & calls.keys()
+    while waiting:
+        closure |= waiting
+        waiting = {callee for key in waiting for callee in calls[key]} - closure
+    return tuple(key for key in calls if key in closure)
+
+
 def check_calls(proto: ModelProto, label: str) -> None:
     """Raise `ModelFileError` if the local functions call each other too deeply, too often, or in a cycle."""
     functions = functions_of(proto)
     if not functions:
         return
-    calls = {key: _calls(function.node, functions) for key, function in functions.items()}
+    calls = calls_between(functions)
     callers: dict[Key, list[Key]] = {key: [] for key in functions}
     for key, callees in calls.items():
         for callee in callees:

@@ -11,6 +11,7 @@ and what differs from session to session. Between other settings a common factor
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import check_choice
 from onnx_nb.analysis.formatting import count_text, duration_text, quoted, shortened
+from onnx_nb.analysis.profile.rows import scopes_around
 from onnx_nb.analysis.results import Displayed, Still, StillTable, data_frame
 from onnx_nb.analysis.scopes.scopes import scopes
 
@@ -94,22 +96,10 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
     @functools.cached_property
     def differences(self) -> tuple[str, ...]:
         """What differs between the two besides times, in words: settings, versions, shapes and the model."""
-        settings = [
-            {
-                "providers": ", ".join(profile.providers),
-                "optimization": profile.optimization,
-                "shapes": ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in profile.shapes.items()),
-                "nodes": str(profile.graph.node_count),
-                **profile.made_with,
-            }
-            for profile in (self.before, self.after)
-        ]
-        texts = [
-            f"{name} {value} → {settings[1][name]}"
-            for name, value in settings[0].items()
-            if value and settings[1].get(name) and value != settings[1][name]
-        ]
-        if settings[0]["nodes"] == settings[1]["nodes"] and self.before.graph.names != self.after.graph.names:
+        before, after = _settings(self.before), _settings(self.after)
+        changed = [name for name, value in before.items() if value and after.get(name, "") not in ("", value)]
+        texts = [f"{name} {before[name]} → {after[name]}" for name in changed]
+        if before["nodes"] == after["nodes"] and self.before.graph.names != self.after.graph.names:
             texts.append("names of nodes")
         return tuple(texts)
 
@@ -304,19 +294,25 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
         )
 
 
+def _settings(profile: Profile) -> dict[str, str]:
+    return {
+        "providers": ", ".join(profile.providers),
+        "optimization": profile.optimization,
+        "shapes": ", ".join(f"{name} {'×'.join(map(str, shape))}" for name, shape in profile.shapes.items()),
+        "nodes": str(profile.graph.node_count),
+        **profile.made_with,
+    }
+
+
 def _joined(kernels: Sequence[Kernel], field: str) -> str:
     return ", ".join(dict.fromkeys(getattr(kernel, field) for kernel in kernels))
 
 
-def _keys(profile: Profile, number: int, by: ChangeBy) -> tuple[str, ...]:
+def _keys(profile: Profile, number: int, by: ChangeBy) -> list[str]:
     if by == "operator":
-        return (profile.kernels[number].op,)
-    tree, scope = scopes(profile.graph), profile.kernel_scopes[number]
-    paths = []
-    while scope >= 0:
-        paths.append(tree.scope_path[scope])
-        scope = int(tree.scope_parent[scope])
-    return tuple(paths)
+        return [profile.kernels[number].op]
+    tree = scopes(profile.graph)
+    return [tree.scope_path[scope] for scope in scopes_around(tree, profile.kernel_scopes[number])]
 
 
 def _node_sets(sides: tuple[Profile, Profile]) -> list[list[str]]:
@@ -328,21 +324,17 @@ def _node_sets(sides: tuple[Profile, Profile]) -> list[list[str]]:
             above[name] = name = above[above[name]]
         return name
 
-    first_nodes: list[list[str]] = []
-    for profile in sides:
-        names, firsts = profile.graph.names, []
+    first_nodes: tuple[list[str], list[str]] = [], []
+    for profile, firsts in zip(sides, first_nodes, strict=True):
+        names = profile.graph.names
         for kernel in profile.kernels:
+            nodes = [names[node] or f"node {node}" for node in kernel.opened or kernel.nodes] or [kernel.name]
             if kernel.edge:  # an inserted copy or change of layout is no node of the model
                 nodes = [f"{kernel.op} on {kernel.edge}"]
-            else:
-                nodes = [names[node] or f"node {node}" for node in kernel.opened or kernel.nodes] or [kernel.name]
             firsts.append(nodes[0])
             for name in nodes[1:]:
-                a, b = root(nodes[0]), root(name)
-                above[b] = a
-        first_nodes.append(firsts)
+                above[root(name)] = root(nodes[0])
     label: dict[str, str] = {}
-    for firsts in first_nodes:
-        for name in firsts:
-            label.setdefault(root(name), name)
+    for name in itertools.chain(*first_nodes):
+        label.setdefault(root(name), name)
     return [[label[root(name)] for name in firsts] for firsts in first_nodes]

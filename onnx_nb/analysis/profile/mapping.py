@@ -103,24 +103,23 @@ def _in_calls(graph: Graph, flat: Graph, sites: Sequence[KernelPlace]) -> list[K
     inner, targets = _same_nodes(graph, flat), list[KernelPlace]()
     for place in sites:
         nodes, inside = list[int](), list[int]()
-        for node in (inner[n] for n in place.nodes):
-            above = node
-            while above >= 0 and (frame := _call_frame(graph, above)) >= 0:
-                above = graph.subgraphs[frame].owner_node
-            if above >= 0:
-                nodes.append(above)
-                inside += [node] if above != node else []
+        for node in (inner[n] for n in place.nodes if inner[n] >= 0):
+            around = calls_around(graph, node)
+            nodes.append(around[-1] if around else node)
+            inside += [node] if around else []
         calls = tuple(sorted(set(nodes)))
         targets.append(dataclasses.replace(place, nodes=calls, opened=tuple(sorted(inside))) if calls else UNKNOWN)
     return targets
 
 
-def _call_frame(graph: Graph, node: int) -> int:
-    """Return the opened call that contains a node, also in a body there; −1 if none does."""
-    frame = int(graph.node_subgraph[node])
-    while frame > 0 and graph.subgraphs[frame].function is None:
-        frame = graph.subgraphs[frame].parent
-    return frame if frame > 0 else -1
+def calls_around(graph: Graph, node: int) -> list[int]:
+    """Return the opened calls of local functions that a node is inside, the innermost first."""
+    calls, subgraph = list[int](), graph.subgraphs[graph.node_subgraph[node]]
+    while subgraph.owner_node >= 0:
+        if subgraph.function is not None:
+            calls.append(subgraph.owner_node)
+        subgraph = graph.subgraphs[subgraph.parent]
+    return calls
 
 
 def _same_nodes(graph: Graph, flat: Graph) -> list[int]:
@@ -176,8 +175,8 @@ def _ends(graph: Graph, value: int) -> list[int]:
 class _Mapping:
     def __init__(self, graph: Graph, ran: Graph) -> None:
         self._graph, self._ran = graph, ran
-        self._nodes = _by_name(graph.names)
-        self._values = _by_name(graph.value_names)
+        self._nodes = by_name(graph.names)
+        self._values = by_name(graph.value_names)
         self._constant = graph.constant_values
         self._shapes = shape_nodes(graph)
         self._fixed = (ran.value_kind == INITIALIZER) | ran.constant_values
@@ -543,7 +542,8 @@ class _Copies:
         }
 
 
-def _by_name(names: Iterable[str]) -> dict[str, list[int]]:
+def by_name(names: Iterable[str]) -> dict[str, list[int]]:
+    """Return the numbers of each name, without empty ones."""
     numbers: dict[str, list[int]] = {}
     for number, name in enumerate(names):
         if name:

@@ -29,6 +29,7 @@ from onnx_nb.analysis.profile.sessions import (
     with_names,
 )
 from onnx_nb.analysis.profile.trace import read_trace
+from onnx_nb.analysis.progress import CountedWork
 from onnx_nb.analysis.run.session import one_feed, run_session
 
 if TYPE_CHECKING:
@@ -111,7 +112,8 @@ def profile(
     keys: dict[str, Any] = {"providers": providers, "threads": threads or 0}
     graph, flat = Graph.of(twin), inlined_graph(twin)
     parts = list[Profiled]()
-    count = 0
+    total, count = sessions * warmup + runs, 0
+    work = CountedWork(progress, total + 1)
     for number in range(sessions):
         with working_folder() as folder, settings(session_options, optimization) as options:
             options.enable_profiling, options.profile_file_prefix = True, str(folder / "run")
@@ -123,9 +125,7 @@ def profile(
             active = session.get_providers()
             try:
                 for _ in range(warmup + runs // sessions + (number < runs % sessions)):
-                    if progress is not None:
-                        total = sessions * warmup + runs
-                        progress(0.9 * count / total, f"run {count + 1} of {total}")
+                    work.reached(count, f"run {count + 1} of {total}")
                     run_session(session, feed, name=source.name)
                     count += 1
             finally:
@@ -135,8 +135,7 @@ def profile(
         ran = Graph.of(program)
         ran_as = ran_nodes(trace, ran)
         parts.append(Profiled(trace, places(graph, ran, ran_as, trace, flat=flat), program, ran_as))
-    if progress is not None:
-        progress(0.95, "mapping kernels")
+    work.reached(total, "mapping kernels")
     trace, where, program, ran_as = together(parts, warmup=warmup)
     used = {details.get("provider", "") for details in trace.details}
     choices = [providers] if isinstance(providers, str) else list(providers or active)
@@ -148,18 +147,17 @@ def profile(
     notes = (*silent, *trace.notes)
     shapes = {name: tuple(value.shape) for name, value in feed.items() if isinstance(value, np.ndarray)}
     result = profile_of(
-        *(source, trace, where),
+        *(source, trace, where, ran_as),
         optimized=program,
-        ran_as=ran_as,
         optimization=optimization or "",
         notes=notes,
         providers=tuple(choices),
         shapes=shapes,
+        fit=1.0,
         made_with=about,
         is_local=True,
-        sessions=[len(part.trace.seconds) for part in parts],
+        sessions=tuple(len(part.trace.seconds) for part in parts) if sessions > 1 else (),
         assigned={node: owners[name] for node, name in enumerate(graph.names) if name in owners},
     )
-    if progress is not None:
-        progress(1.0, "done")
+    work.finished()
     return result

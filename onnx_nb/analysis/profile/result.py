@@ -5,7 +5,6 @@ A kernel may compute several nodes at once: its time belongs to its set of nodes
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -26,8 +25,8 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
-from onnx_nb.analysis.profile.mapping import UNKNOWN, How, KernelPlace, places
-from onnx_nb.analysis.profile.rows import COLUMNS, By, Split, rows, short, spread_of
+from onnx_nb.analysis.profile.mapping import How, KernelPlace, places
+from onnx_nb.analysis.profile.rows import COLUMNS, By, Split, rows, scopes_around, short, spread_of
 from onnx_nb.analysis.profile.sessions import (
     CPU,
     Optimization,
@@ -40,7 +39,7 @@ from onnx_nb.analysis.profile.sessions import (
 from onnx_nb.analysis.profile.trace import MEMCPY, OWNERS, Span, Trace, read_trace
 from onnx_nb.analysis.results import Displayed, Still, StillTable, data_frame
 from onnx_nb.analysis.run.feeds import FILE_LIMIT, check_file
-from onnx_nb.analysis.scopes.scopes import Scopes, scopes
+from onnx_nb.analysis.scopes.scopes import scopes
 
 if TYPE_CHECKING:
     import os
@@ -251,9 +250,8 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         count = min(int(np.searchsorted(np.cumsum(self.shares[order]), _MOST)) + 1, len(order))
         most = [self.kernels[number] for number in order[:count].tolist()]
         ops = Counter(kernel.op for kernel in most).most_common()
-        which = (
-            f"{'all' if len(ops) == 1 else 'mostly'} {ops[0][0]}" if 2 * ops[0][1] > count else "of several operators"
-        )
+        which = f"{'all' if len(ops) == 1 else 'mostly'} {ops[0][0]}"
+        which = which if 2 * ops[0][1] > count else "of several operators"
         scope = self._common_scope([node for kernel in most for node in kernel.opened or kernel.nodes])
         place = f" in {quoted(shortened(scopes(self.graph).scope_path[scope], 60))}" if scope else ""
         share = float(self.shares[order[:count]].sum())
@@ -261,10 +259,8 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         text = f"{time} in {count:,} of {count_text(len(order), 'kernel')}, {which}{place}"
         by_provider = [row for row in self.rows("provider") if row["provider"]]
         if len(by_provider) > 1:
-            text += "; " + ", ".join(
-                f"{count_text(row['nodes'], 'node')} on {short(row['provider'])}" for row in by_provider
-            )
-            text += self._fallback_text()
+            counts = (f"{count_text(row['nodes'], 'node')} on {short(row['provider'])}" for row in by_provider)
+            text += f"; {', '.join(counts)}{self._fallback_text()}"
         elif by_provider:
             text += f"; all on {short(by_provider[0]['provider'])}"
         copies = sum(float(s) for s, k in zip(self.shares, self.kernels, strict=True) if k.op in MEMCPY and not k.nodes)
@@ -380,11 +376,11 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         OnnxNbError
             If the two have no node in common.
         """
-        names = (
+        before_names, names = (
             {profile.graph.names[node] for kernel in profile.kernels for node in kernel.nodes}
             for profile in (self, after)
         )
-        if not set.intersection(*names):
+        if before_names.isdisjoint(names):
             message = f"the profiles of {self.model.name} and {after.model.name} have no node in common."
             raise OnnxNbError(message, advice="Compare profiles of one model, or of one and its simplified form.")
         return ProfileComparison(self, after)
@@ -403,15 +399,14 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the profile to a JSON file, which `Profile.load` reads; the model is not in it."""
-        about = {name: getattr(self, name) for name in _FIELDS}
         kernels = [
             {f.name: getattr(kernel, f.name) for f in fields(kernel)} | {"seconds": kernel.seconds.tolist()}
             for kernel in self.kernels
         ]
-        spans = [[span.kernel, span.start, span.seconds, span.thread] for span in self.spans]
-        content = {"onnx_nb profile": 1, "names": _digest(self.model), **about, "made_with": dict(self.made_with)}
-        content |= {"assigned": dict(self.assigned), "sessions": self.sessions, "peak": self.peak}
-        content |= {"kernels": kernels, "spans": spans}
+        content = {"onnx_nb profile": 1, "names": _digest(self.model), "kernels": kernels, "peak": self.peak}
+        content |= {name: getattr(self, name) for name in _FIELDS}
+        content |= {"made_with": dict(self.made_with), "assigned": dict(self.assigned)}
+        content["spans"] = [[span.kernel, span.start, span.seconds, span.thread] for span in self.spans]
         target = path_of(path)
         target.write_text(json.dumps(content), "utf-8")
         return target
@@ -433,21 +428,14 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
                 message = f"{quoted(path_text(source))} is a profile of a model with other nodes than {origin.name}."
                 raise OnnxNbError(message, advice="Pass the model that was profiled.")
             kernels = [
-                Kernel(
-                    **row
-                    | {"seconds": np.asarray(row["seconds"], np.float64)}
-                    | _tuples(row, "nodes", "edges", "opened")
-                )
+                Kernel(**_tuples(row) | {"seconds": np.asarray(row["seconds"], np.float64)})
                 for row in content["kernels"]
             ]
-            about: dict[str, Any] = {
-                name: tuple(content[name]) if isinstance(content[name], list) else content[name] for name in _FIELDS
-            }
-            about["made_with"] = {str(name): str(value) for name, value in content.get("made_with", {}).items()}
-            about |= _tuples(content, "sessions")
+            about = _tuples({name: content[name] for name in _FIELDS})
+            about["made_with"] = {str(name): str(value) for name, value in content["made_with"].items()}
+            about["assigned"] = {int(node): str(name) for node, name in content["assigned"].items()}
             if (speeds := content.get("peak")) is not None:
                 about["speeds"] = float(speeds[0]), float(speeds[1])
-            about["assigned"] = {int(node): str(name) for node, name in content.get("assigned", {}).items()}
             spans = tuple(Span(*row) for row in content["spans"])
         except OSError as error:
             raise OnnxNbError(f"{quoted(path_text(source))} cannot be read: {error.strerror or error}.") from error
@@ -486,12 +474,12 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         trace = read_trace(path_of(path), warmup=warmup)
         twin = with_names(source, unique=False)
         graph, flat = Graph.of(twin), inlined_graph(twin)
-        best, level, sites = 0.0, "", [UNKNOWN] * len(trace.names)
-        program, ran_as = twin, [-1] * len(trace.names)
+        best, level, program = 0.0, "", twin
+        sites, ran_as = list[KernelPlace](), list[int]()
         levels: tuple[Optimization, ...] = ("off", "all", "extended", "basic")
         for optimization in levels:
-            is_plain = optimization == "off"
-            candidate = (flat.model if flat else twin) if is_plain else optimized(twin, optimization)
+            plain = flat.model if flat else twin
+            candidate = plain if optimization == "off" else optimized(twin, optimization)
             ran = Graph.of(candidate)
             there = ran_nodes(trace, ran, is_other=True)
             named_here = [node >= 0 for node, op in zip(there, trace.ops, strict=True) if op not in MEMCPY]
@@ -504,18 +492,13 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         name = quoted(path_text(path_of(path)))
         if best <= 0:
             names = [label for label, op in zip(trace.names, trace.ops, strict=True) if op not in MEMCPY]
-            message = (
-                f"no kernel in {name} has a name of {source.name}: the first is {quoted((names or trace.names)[0])}."
-            )
+            first = quoted((names or trace.names)[0])
+            message = f"no kernel in {name} has a name of {source.name}: the first is {first}."
             raise OnnxNbError(message, advice="Pass the model that was profiled.")
-        notes = trace.notes
-        if best < 1:
-            notes = (*notes, f"{best:.0%} of the names in {name} fit {source.name}")
+        notes = trace.notes + ((f"{best:.0%} of the names in {name} fit {source.name}",) if best < 1 else ())
         level = level if best == 1 else ""
-        read = profile_of(
-            *(source, trace, sites), optimized=program, ran_as=ran_as, optimization=level, fit=best, notes=notes
-        )
-        return dataclasses.replace(read, speeds=peak)
+        about = {"optimized": program, "optimization": level, "fit": best, "notes": notes, "speeds": peak}
+        return profile_of(source, trace, sites, ran_as, providers=(), **about)
 
     def __repr__(self) -> str:
         runs = count_text(len(self.run_seconds), "run")
@@ -530,22 +513,14 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         )
 
     def _common_scope(self, nodes: Sequence[int]) -> int:
-        tree: Scopes = scopes(self.graph)
-        different: dict[int, None] = dict.fromkeys(int(tree.node_scope[node]) for node in nodes)
-        if len(different) == 1:
-            return next(iter(different))
-        common: list[int] | None = None
-        for scope in different:
-            above = [scope]
-            while above[-1] > 0:
-                above.append(int(tree.scope_parent[above[-1]]))
-            line = above[::-1]
-            common = line if common is None else [a for a, b in zip(common, line, strict=False) if a == b]
-        return common[-1] if common else 0
+        tree = scopes(self.graph)
+        lines = [{*scopes_around(tree, scope)} for scope in {int(tree.node_scope[node]) for node in nodes}]
+        return max(set.intersection(*lines)) if lines else 0  # an outer scope has a smaller number
 
 
 _FIELDS: Final = (
     *("run_seconds", "first_run_seconds", "load_seconds", "providers", "optimization", "shapes", "fit", "notes"),
+    "sessions",
 )
 
 
@@ -553,20 +528,12 @@ def profile_of(
     model: Model,
     trace: Trace,
     sites: Sequence[KernelPlace],
-    *,
-    optimized: Model,
     ran_as: Sequence[int],
-    optimization: str,
-    notes: tuple[str, ...],
-    providers: tuple[str, ...] = (),
+    *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-    fit: float = 1.0,
-    made_with: Mapping[str, str] | None = None,
-    sessions: Sequence[int] = (),
-    assigned: Mapping[int, str] | None = None,
-    is_local: bool = False,
+    **about: Any,
 ) -> Profile:
-    """Return the profile of a trace whose kernels have been found in the model."""
+    """Return the profile of a trace whose kernels have been found in the model; ``about`` are fields of `Profile`."""
     totals = costs(model, shapes) if shapes else costs(model)
     inside = [place.opened or place.nodes for place in sites]
     uses, owners = Counter(inside), {*trace.parents}
@@ -579,14 +546,10 @@ def profile_of(
         shape = {"inputs": details.get("input_type_shape", []), "outputs": details.get("output_type_shape", [])}
         kernels.append(
             Kernel(
+                **vars(place),
                 name=trace.names[number],
                 op=trace.ops[number],
                 provider=str(details.get("provider", "")),
-                nodes=place.nodes,
-                how=place.how,
-                edge=place.edge,
-                edges=place.edges,
-                opened=place.opened,
                 parent=trace.parents[number],
                 seconds=trace.seconds[:, number],
                 calls=int(trace.calls[trace.shown, number]),
@@ -605,21 +568,13 @@ def profile_of(
         run_seconds=tuple(trace.run_seconds[-len(trace.seconds) :].tolist()),
         first_run_seconds=float(trace.run_seconds[0]),
         load_seconds=trace.load_seconds,
-        providers=providers,
-        optimization=optimization,
         shapes=dict(shapes or {}),
-        fit=fit,
-        notes=notes,
-        optimized=optimized,
-        made_with=made_with or {},
-        sessions=tuple(sessions) if len(sessions) > 1 else (),
-        assigned=assigned or {},
-        is_local=is_local,
+        **about,
     )
 
 
-def _tuples(content: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: tuple(content[name]) for name in names if name in content}
+def _tuples(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
 
 
 def _digest(model: Model) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from onnx_nb.analysis.profile.mapping import shape_nodes
+from onnx_nb.analysis.profile.mapping import calls_around, shape_nodes
 from onnx_nb.analysis.profile.trace import MEMCPY, OWNERS
 from onnx_nb.analysis.scopes.scopes import scopes
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.profile.result import Kernel, Profile
+    from onnx_nb.analysis.scopes.scopes import Scopes
 
 By = Literal["kernel", "node", "operator", "scope", "provider", "fallback"]
 Split = Literal["macs"]
@@ -38,34 +39,42 @@ def rows(profile: Profile, by: By, split: Split | None) -> list[dict[str, Any]]:
     """Return the rows of a table, as `Profile.rows` describes them."""
     if by == "node":
         return _node_rows(profile, split)
-    if by == "kernel":
-        return _kernel_rows(profile)
-    if by == "scope":
-        return _scope_rows(profile)
-    if by == "fallback":
-        return _fallback_rows(profile)
-    keys = [kernel.op if by == "operator" else kernel.provider for kernel in profile.kernels]
-    name = "op" if by == "operator" else "provider"
+    if by in ("kernel", "fallback"):
+        order = np.argsort(-profile.shares, kind="stable").tolist()
+        table = [_kernel_row(profile, profile.kernels[number], float(profile.shares[number])) for number in order]
+        return table if by == "kernel" else _fallback_rows(profile, [profile.kernels[n] for n in order], table)
+    tree = scopes(profile.graph)
+    members: dict[Any, list[int]] = {}
+    for number, kernel in enumerate(profile.kernels):
+        one = (kernel.op if by == "operator" else kernel.provider,)
+        for key in scopes_around(tree, profile.kernel_scopes[number]) if by == "scope" else one:
+            members.setdefault(key, []).append(number)
     table = []
-    for key in dict.fromkeys(keys):
-        members = [number for number, label in enumerate(keys) if label == key]
-        row = {name: key, "kernels": len(members)}
-        if by == "provider":
-            kernels = [profile.kernels[number] for number in members]
+    for key, numbers in sorted(members.items()) if by == "scope" else members.items():
+        kernels = [profile.kernels[number] for number in numbers]
+        row = {"op" if by == "operator" else by: key, "kernels": len(kernels)}
+        if by == "scope":
+            row = {"scope": tree.scope_path[key], "class": tree.scope_class[key], "kernels": len(kernels)}
+        elif by == "provider":
             row["nodes"] = len({node for kernel in kernels if not kernel.edge for node in kernel.nodes})
-        table.append(row | _sums(profile, members))
+        table.append(row | _sums(profile, numbers))
     return sorted(table, key=lambda row: -row["seconds"])
 
 
-def _kernel_rows(profile: Profile) -> list[dict[str, Any]]:
-    order = np.argsort(-profile.shares, kind="stable").tolist()
-    return [_kernel_row(profile, profile.kernels[number], float(profile.shares[number])) for number in order]
+def scopes_around(tree: Scopes, scope: int) -> list[int]:
+    """Return a scope and those around it, the innermost first; none for −1."""
+    line = []
+    while scope >= 0:
+        line.append(scope)
+        scope = int(tree.scope_parent[scope])
+    return line
 
 
-def _fallback_rows(profile: Profile) -> list[dict[str, Any]]:
+def _fallback_rows(
+    profile: Profile, kernels: Sequence[Kernel], rows_of_kernels: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
     target, shapes, table = profile.wanted, shape_nodes(profile.graph), []
-    for row, number in zip(_kernel_rows(profile), np.argsort(-profile.shares, kind="stable").tolist(), strict=True):
-        kernel = profile.kernels[number]
+    for kernel, row in zip(kernels, rows_of_kernels, strict=True):
         if kernel.provider in ("", target) or kernel.op in MEMCPY:
             continue
         owners = {profile.assigned[node] for node in kernel.nodes if node in profile.assigned}
@@ -111,24 +120,20 @@ def _kernel_row(profile: Profile, kernel: Kernel, share: float) -> dict[str, Any
 def _node_rows(profile: Profile, split: Split | None) -> list[dict[str, Any]]:
     graph, tree = profile.graph, scopes(profile.graph)
     macs = None if split is None else profile.costs.macs
-    alone, together = np.full(graph.node_count, np.nan), np.full(graph.node_count, np.nan)
     kernels: dict[int, list[Kernel]] = {}
-    status = [""] * graph.node_count
     for kernel in profile.kernels:
-        inner = {call for node in kernel.opened for call in _calls(graph, node)}
+        inner = {call for node in kernel.opened for call in calls_around(graph, node)}
         for node in (*kernel.nodes, *sorted(inner - set(kernel.nodes)), *kernel.opened):
             kernels.setdefault(node, []).append(kernel)
-    for node, members in kernels.items():
-        together[node] = sum(kernel.median for kernel in members)
-        alone[node] = 0.0
-        for kernel in members:
-            part = _part(graph, kernel, node, macs)
-            alone[node] += math.nan if part is None else kernel.median * part
-        sizes = max(len(_set(graph, kernel, node)) for kernel in members)
-        status[node] = "measured" if sizes == 1 else "in a set" if math.isnan(alone[node]) else "split by MACs"
     rows = []
     for node, name in enumerate(graph.names):
         members = kernels.get(node, [])
+        size = max((len(_set(graph, kernel, node)) for kernel in members), default=0)
+        seconds = sum(kernel.median * _part(graph, kernel, node, macs) for kernel in members)
+        is_split = bool(members) and not math.isnan(seconds)
+        status = "measured" if size == 1 else "split by MACs" if is_split else "in a set"
+        if not members:
+            status = "constant" if graph.folded[node] else "did not run"
         rows.append(
             {
                 "node": name,
@@ -136,59 +141,29 @@ def _node_rows(profile: Profile, split: Split | None) -> list[dict[str, Any]]:
                 "scope": tree.scope_path[tree.node_scope[node]],
                 "provider": next((k.provider for k in members if not k.edge), profile.assigned.get(node, "")),
                 "kernel": ", ".join(dict.fromkeys(kernel.name for kernel in members)),
-                "seconds": None if math.isnan(alone[node]) else float(alone[node]),
-                "set_seconds": None if math.isnan(together[node]) else float(together[node]),
-                "set_size": max((len(_set(graph, kernel, node)) for kernel in members), default=0),
-                "status": status[node] or ("constant" if graph.folded[node] else "did not run"),
+                "seconds": float(seconds) if is_split else None,
+                "set_seconds": float(sum(kernel.median for kernel in members)) if members else None,
+                "set_size": size,
+                "status": status,
             }
         )
     return rows
-
-
-def _scope_rows(profile: Profile) -> list[dict[str, Any]]:
-    tree = scopes(profile.graph)
-    members: dict[int, list[int]] = {}
-    for number, scope in enumerate(profile.kernel_scopes):
-        above = scope
-        while above >= 0:
-            members.setdefault(above, []).append(number)
-            above = int(tree.scope_parent[above])
-    table = [
-        {"scope": tree.scope_path[scope], "class": tree.scope_class[scope], "kernels": len(inside)}
-        | _sums(profile, inside)
-        for scope, inside in sorted(members.items())
-    ]
-    return sorted(table, key=lambda row: -row["seconds"])
-
-
-def _calls(graph: Graph, node: int) -> list[int]:
-    """Return the calls of local functions that a node is inside, the innermost first."""
-    calls, frame = list[int](), int(graph.node_subgraph[node])
-    while frame > 0:
-        place = graph.subgraphs[frame]
-        if place.function is not None:
-            calls.append(place.owner_node)
-        frame = place.parent
-    return calls
 
 
 def _set(graph: Graph, kernel: Kernel, node: int) -> tuple[int, ...]:
     """Return the nodes that share the time of a kernel with a node, and that: a call in place of what is inside it."""
     if node in kernel.nodes:
         return kernel.nodes
-    return node, *(n for n in kernel.opened if n != node and node not in _calls(graph, n))
+    return node, *(n for n in kernel.opened if n != node and node not in calls_around(graph, n))
 
 
-def _part(graph: Graph, kernel: Kernel, node: int, macs: NDArray[np.float64] | None) -> float | None:
-    """Return the share of a kernel's time that a node has; None if it is unknown."""
+def _part(graph: Graph, kernel: Kernel, node: int, macs: NDArray[np.float64] | None) -> float:
+    """Return the share of a kernel's time that a node has; NaN if it is unknown."""
     together = _set(graph, kernel, node)
     if len(together) == 1:
         return 1.0
-    if macs is None:
-        return None
-    inside = macs[list(together)]
-    total = float(inside.sum())
-    return None if math.isnan(total) or not total else float(macs[node]) / total
+    total = math.nan if macs is None else float(macs[list(together)].sum())
+    return math.nan if macs is None or not total else float(macs[node]) / total
 
 
 def spread_of(seconds: NDArray[np.float64]) -> float:

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import itertools
 import os
 import platform
 import re
@@ -24,6 +25,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, load, with_proto
 from onnx_nb.analysis.model.save import working_folder
 from onnx_nb.analysis.model.tensors import all_nodes, declared_bytes, graphs_of
+from onnx_nb.analysis.profile.mapping import by_name
 from onnx_nb.analysis.profile.trace import MEMCPY
 from onnx_nb.analysis.run.session import create, entry, runtime, set_entry
 
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import onnxruntime
-    from numpy.typing import NDArray
 
     from onnx_nb.analysis.profile.mapping import KernelPlace
     from onnx_nb.analysis.profile.trace import Trace
@@ -177,12 +178,9 @@ def ran_nodes(trace: Trace, ran: Graph, *, is_other: bool = False) -> list[int]:
     """Return the node of the optimized graph for each kernel, or −1; ``is_other`` if another session made the graph."""
     inside: dict[tuple[int, str], list[int]] = {}
     for node, name in enumerate(ran.names):
-        owner = ran.subgraphs[ran.node_subgraph[node]].owner_node if ran.node_subgraph[node] else -1
+        owner = ran.subgraphs[ran.node_subgraph[node]].owner_node
         inside.setdefault((owner, name), []).append(node)
-    anywhere: dict[str, list[int]] = {}
-    for node, name in enumerate(ran.names):
-        anywhere.setdefault(name, []).append(node)
-    matches: list[int] = []
+    anywhere, matches = by_name(ran.names), list[int]()
     for name, op, parent in zip(trace.names, trace.ops, trace.parents, strict=True):
         if is_other and _is_made_up(name, op):
             matches.append(-1)  # such a name means another node in each session
@@ -245,25 +243,24 @@ def together(parts: Sequence[Profiled], *, warmup: int) -> Profiled:
     middle = int(order[(len(parts) - 1) // 2])
     base = parts[middle]
     columns = {key: number for number, key in enumerate(_kernel_keys(base))}
-    seconds: list[NDArray[np.float64]] = []
-    calls: list[NDArray[np.int64]] = []
-    gaps = 0
+    run_count = sum(len(part.trace.seconds) for part in parts)
+    seconds, calls = np.zeros((run_count, len(columns))), np.zeros((run_count, len(columns)), np.int64)
+    gaps = run = 0
     for part in parts:
         to = np.asarray([columns.get(key, -1) for key in _kernel_keys(part)])
         there = to >= 0
         gaps += int(np.count_nonzero(~there))
-        seconds.append(np.zeros((len(part.trace.seconds), len(columns))))
-        calls.append(np.zeros(seconds[-1].shape, np.int64))
-        seconds[-1][:, to[there]] = part.trace.seconds[:, there]
-        calls[-1][:, to[there]] = part.trace.calls[:, there]
+        rows = slice(run, run := run + len(part.trace.seconds))
+        seconds[rows, to[there]] = part.trace.seconds[:, there]
+        calls[rows, to[there]] = part.trace.calls[:, there]
     notes = list(dict.fromkeys(note for part in parts for note in part.trace.notes))
     if gaps:
         notes.append(f"{count_text(gaps, 'kernel')} of other sessions left out: the one shown has none of their nodes")
     first = parts[0].trace
     trace = dataclasses.replace(
         base.trace,
-        seconds=np.concatenate(seconds),
-        calls=np.concatenate(calls),
+        seconds=seconds,
+        calls=calls,
         run_seconds=np.concatenate([first.run_seconds[:1], *(part.trace.run_seconds[warmup:] for part in parts)]),
         load_seconds=float(np.median([part.trace.load_seconds for part in parts])),
         shown=base.trace.shown + sum(len(part.trace.seconds) for part in parts[:middle]),
@@ -288,27 +285,30 @@ def measured_peak() -> tuple[float, float]:
 
     Short ones fit between other programs. A kernel whose tensors stay in the cache may exceed the bytes/s.
     """
-    compute = max(_best("MatMul", (side, side), 2, threads) * 2 * side**3 for side in (512, 1024) for threads in (1, 0))
     length = 1 << 22
-    return compute, max(_best("Neg", (length,), 1, threads) * 8 * length for threads in (1, 0))
+    return max(_best("MatMul", (side, side)) * 2 * side**3 for side in (512, 1024)), _best(
+        "Neg", (length,)
+    ) * 8 * length
 
 
-def _best(op: str, shape: tuple[int, ...], inputs: int, threads: int) -> float:
-    """Return how often an operator runs in a second at best, in eight runs or more, into memory that is there."""
-    names = [f"x{number}" for number in range(inputs)]
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in names]
-    node, output = helper.make_node(op, names, ["y"]), helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
-    graph = helper.make_graph([node], op, infos, [output])
+def _best(op: str, shape: tuple[int, ...]) -> float:
+    """Return how often an operator runs in a second at best, on one thread or all, into memory that is there."""
+    names = ["a", "b"] if op == "MatMul" else ["a"]
+    infos = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in (*names, "y")}
+    graph = helper.make_graph([helper.make_node(op, names, ["y"])], op, [infos[name] for name in names], [infos["y"]])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    session = create(model, threads=threads)
-    binding = session.io_binding()
-    value = runtime().OrtValue.ortvalue_from_numpy(np.ones(shape, np.float32))
-    for name in names:
-        binding.bind_ortvalue_input(name, value)
-    binding.bind_ortvalue_output("y", runtime().OrtValue.ortvalue_from_numpy(np.zeros(shape, np.float32)))
-    began, times = time.perf_counter(), list[float]()
-    while len(times) < 8 or time.perf_counter() - began < 0.05:
-        start = time.perf_counter()
-        session.run_with_iobinding(binding)
-        times.append(time.perf_counter() - start)
+    times = list[float]()
+    for threads in (1, 0):
+        session = create(model, threads=threads)
+        binding = session.io_binding()
+        for name in names:
+            binding.bind_ortvalue_input(name, runtime().OrtValue.ortvalue_from_numpy(np.ones(shape, np.float32)))
+        binding.bind_ortvalue_output("y", runtime().OrtValue.ortvalue_from_numpy(np.zeros(shape, np.float32)))
+        stop = time.perf_counter() + 0.05
+        for run in itertools.count():
+            start = time.perf_counter()
+            if run >= 8 and start > stop:
+                break
+            session.run_with_iobinding(binding)
+            times.append(time.perf_counter() - start)
     return 1 / min(times)

@@ -22,7 +22,7 @@ from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, 
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError, ModelFileError, OnnxNbError
-from onnx_nb.analysis.formatting import plain_text, quoted
+from onnx_nb.analysis.formatting import plain_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import MARK, schema
 from onnx_nb.analysis.model.functions import check_calls, check_nodes
@@ -33,7 +33,7 @@ from onnx_nb.analysis.model.tensors import all_nodes, decoded, external, may_be_
 from onnx_nb.analysis.run import feeds as feeding
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import onnxruntime
     from numpy.typing import NDArray
@@ -293,7 +293,11 @@ def to_value(array: Any, *, data_type: int = TensorProto.FLOAT) -> onnxruntime.O
     """Return an array, or a list of arrays, as onnxruntime's own value."""
     ort = runtime()
     if isinstance(array, list | tuple):
-        return _sequence(array, data_type)
+        values = {f"x{index}": to_value(element) for index, element in enumerate(array)}
+        empty = helper.make_node("SequenceEmpty", [], ["y"], dtype=data_type)
+        node = helper.make_node("SequenceConstruct", list(values), ["y"]) if values else empty
+        types = {key: helper.make_tensor_type_proto(value.element_type(), None) for key, value in values.items()}
+        return run_values(_tiny([node], types), values)["y"]
     array = np.asarray(array)
     if array.dtype.kind in "OUST":
         # onnxruntime takes strings from numpy only as feeds of a session; a constant is a workaround.
@@ -313,9 +317,8 @@ def to_array(value: onnxruntime.OrtValue) -> Any:
     """Return onnxruntime's value as an array, a sequence as a list, an absent optional as ``None``."""
     if not value.has_value():
         return None
-    kind = value.data_type()
     if not value.is_tensor():
-        return _elements(value, kind)
+        return _elements(value, value.data_type())
     data_type = value.element_type()
     dtype = numpy_dtype(data_type)
     if dtype is None or dtype.kind == "O" or value.device_name() != "cpu":
@@ -324,8 +327,7 @@ def to_array(value: onnxruntime.OrtValue) -> Any:
     if dtype.isbuiltin == 1 and 0 not in shape:
         return np.asarray(_ValueMemory(value, tuple(shape), dtype.str))
     data = np.asarray(_ValueMemory(value, (value.tensor_size_in_bytes(),), "|u1"))
-    tensor = TensorProto(data_type=data_type, dims=shape)
-    array = decoded(data, tensor, "a value of onnxruntime")
+    array = decoded(data, TensorProto(data_type=data_type, dims=shape), "a value of onnxruntime")
     array.flags.writeable = False
     return array
 
@@ -342,14 +344,6 @@ class _ValueMemory:
 def _is_foreign(dtype: np.dtype[Any] | None) -> bool:
     """Return whether onnxruntime cannot exchange such arrays with numpy: bfloat16, float8, int4 and so on."""
     return dtype is not None and dtype.isbuiltin == 2
-
-
-def _sequence(arrays: Sequence[Any], data_type: int) -> onnxruntime.OrtValue:
-    values = {f"x{index}": to_value(array) for index, array in enumerate(arrays)}
-    empty = helper.make_node("SequenceEmpty", [], ["y"], dtype=data_type)
-    node = helper.make_node("SequenceConstruct", list(values), ["y"]) if values else empty
-    types = {key: helper.make_tensor_type_proto(value.element_type(), None) for key, value in values.items()}
-    return run_values(_tiny([node], types), values)["y"]
 
 
 def _elements(value: onnxruntime.OrtValue, kind: str) -> list[Any]:
@@ -412,10 +406,9 @@ def _without_notes(source: ModelProto) -> ModelProto:
         return source
     proto = copy.deepcopy(source)
     graph = proto.graph
-    for part in (graph.node, graph.value_info, graph.input, graph.output):
-        for one in part:
-            one.ClearField("metadata_props")
-            one.ClearField("doc_string")
+    for one in itertools.chain(graph.node, graph.value_info, graph.input, graph.output):
+        one.ClearField("metadata_props")
+        one.ClearField("doc_string")
     return proto
 
 
@@ -452,9 +445,7 @@ def _refused(model: Model, error: Exception) -> OnnxNbError:
 
 def _cause(error: Exception) -> str:
     """Return onnxruntime's message; it may hold names of any length."""
-    text = str(error).removeprefix("[ONNXRuntimeError] : ").strip()
-    if len(text) > 1000:
-        text = f"{text[:1000]}…"
+    text = shortened(str(error).removeprefix("[ONNXRuntimeError] : ").strip(), 1000)
     return text if text.endswith((".", "…")) else f"{text}."
 
 
@@ -569,19 +560,14 @@ def with_explicit_casts(
 
 def original_nodes(graph: Graph, cast: Graph) -> dict[int, int]:
     """Return the original of each node of the main graph with casts; for an added cast, the node that it serves."""
-    maker = {
-        graph.value_names[value]: node
-        for node in range(graph.main_count)
-        for value in graph.node_outputs(node).tolist()
-        if value >= 0
-    }
-    nodes = {}
-    for node in range(cast.main_count):
-        for value in cast.node_outputs(node).tolist():
-            name = cast.value_names[value].removeprefix(_CAST_PREFIX) if value >= 0 else ""
-            if name in maker:
-                nodes[node] = maker[name]
-    return nodes
+
+    def makers(of: Graph) -> Iterator[tuple[str, int]]:
+        pairs = zip(of.value_names, of.producer.tolist(), strict=True)
+        return ((name, node) for name, node in pairs if 0 <= node < of.main_count)
+
+    maker = dict(makers(graph))
+    pairs = ((name.removeprefix(_CAST_PREFIX), node) for name, node in makers(cast))
+    return {node: maker[name] for name, node in pairs if name in maker}
 
 
 def _without_weights(model: Model) -> Model:

@@ -85,9 +85,7 @@ class Histogram:
         """Edges of the bins, shape (n + 1,); a value on an edge is in the bin that begins there."""
         places = np.arange(self.first, self.first + len(self.counts) + 1, dtype=np.float64)
         with np.errstate(over="ignore"):
-            edges = np.ldexp(places, self.exponent)
-        largest = np.finfo(np.float64).max
-        return np.asarray(np.clip(edges, -largest, largest))
+            return np.asarray(np.clip(np.ldexp(places, self.exponent), -LARGEST, LARGEST))
 
     @property
     def total(self) -> int:
@@ -108,8 +106,7 @@ class Histogram:
         exponent, low, high = exponent + coarser, low >> coarser, high >> coarser
         counts = np.zeros(high - low + 1, np.int64)
         for part in parts:
-            # shifts of up to 2,000 bits, which numpy does not support
-            step = exponent - part.exponent
+            step = exponent - part.exponent  # up to 2,000 bits, by which numpy cannot shift
             start, stop = part.first >> step, part.first + len(part.counts) - 1 >> step
             begins = [max((place << step) - part.first, 0) for place in range(start, stop + 1)]
             counts[start - low : stop - low + 1] += np.add.reduceat(part.counts, begins)
@@ -129,8 +126,7 @@ class Histogram:
     def __repr__(self) -> str:
         if not len(self.counts):
             return "Histogram(empty)"
-        edges = self.edges
-        bins = count_text(len(self.counts), "bin")
+        edges, bins = self.edges, count_text(len(self.counts), "bin")
         return f"Histogram({self.total} values in {bins} from {edges[0]:g} to {edges[-1]:g})"
 
 
@@ -252,10 +248,9 @@ class Ranges(Statistics):
         """Compute all of an array."""
         array = np.asarray(array)
         plain = Statistics.of(array, progress=progress)
-        values = {field.name: getattr(plain, field.name) for field in fields(plain)}
         kind = _computable(array.dtype)
         if kind is None or kind.kind == "c" or not plain.finite:
-            return cls(**values)
+            return cls(**vars(plain))
         lows: tuple[float, ...] = ()
         highs: tuple[float, ...] = ()
         if array.ndim:
@@ -265,22 +260,19 @@ class Ranges(Statistics):
                 rows = np.where(np.isfinite(rows), rows, np.nan)
             # these ignore NaN
             lows, highs = (tuple(map(float, ufunc.reduce(rows, axis=1))) for ufunc in (np.fmin, np.fmax))
-        return cls(**values, fine=_fine(array, kind, plain.min, plain.max), lows=lows, highs=highs)
+        return cls(**vars(plain), fine=_fine(array, kind, plain.min, plain.max), lows=lows, highs=highs)
 
     def merge(self, other: Statistics) -> Ranges:
         """Return those of the values of both."""
-        plain = super().merge(other)
-        values = {field.name: getattr(plain, field.name) for field in fields(Statistics)}
+        plain = vars(super().merge(other))
         if not isinstance(other, Ranges):
-            return Ranges(**values)
-        both = self if not other.count else other if not self.count else None
-        if both is None:
+            return Ranges(**plain)
+        lows, highs = (other if not self.count else self).lows, (other if not self.count else self).highs
+        if self.count and other.count:
             alike = len(self.lows) == len(other.lows)
             lows = tuple(map(float, np.fmin(self.lows, other.lows))) if alike else ()
             highs = tuple(map(float, np.fmax(self.highs, other.highs))) if alike else ()
-        else:
-            lows, highs = both.lows, both.highs
-        return Ranges(**values, fine=self.fine.merge(other.fine, FINE), lows=lows, highs=highs)
+        return Ranges(**plain, fine=self.fine.merge(other.fine, FINE), lows=lows, highs=highs)
 
     __or__ = merge
 
@@ -575,11 +567,9 @@ def _floor(value: Number, exponent: int) -> int:
 LARGEST: Final = float(np.finfo(np.float64).max)
 LARGEST_CODE: Final = int(np.array(LARGEST).view(np.int64))
 """Bit pattern of `LARGEST`, read as an integer."""
-_LOG_CHUNK: Final = 1 << 15
-"""Values processed at a time."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class LogHistogram:
     """Counts of non-negative numbers in at most 128 bins, with as many bins per octave as fit.
 
@@ -605,8 +595,7 @@ class LogHistogram:
         """Count numbers, which must not be negative or NaN."""
         flat = np.asarray(values, np.float64).ravel()
         counter = LogTally(flat.size)
-        for start in range(0, flat.size, _LOG_CHUNK):
-            chunk = flat[start : start + _LOG_CHUNK]
+        for chunk in _pieces(flat):
             some = chunk[chunk != 0]
             counter.add(np.minimum(some, LARGEST).view(np.int64), chunk.size - some.size)
         return counter.histogram()
@@ -619,9 +608,7 @@ class LogHistogram:
     @property
     def edges(self) -> Floats:
         """Edges of the bins, ascending, shape (n + 1,); (1,) if there are no bins."""
-        if not len(self.counts):
-            return np.zeros(1)
-        return self._ends(0, len(self.counts) + 1)
+        return self._ends(0, len(self.counts) + 1) if len(self.counts) else np.zeros(1)
 
     @property
     def total(self) -> int:
@@ -648,7 +635,6 @@ class LogHistogram:
         return float(low + (high - low) * min(max(inside, 0.0), 1.0))
 
     def _ends(self, start: int, stop: int) -> Floats:
-        """Return some of the edges."""
         places = np.arange(self.codes.first + start, self.codes.first + stop)
         # the end of the last bin may exceed the largest number, and 64 bits
         last = LARGEST_CODE >> self.codes.exponent
@@ -660,14 +646,6 @@ class LogHistogram:
         return LogHistogram(self.zeros + other.zeros, self.codes.merge(other.codes))
 
     __or__ = merge
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, LogHistogram):
-            return NotImplemented
-        return self.zeros == other.zeros and self.codes == other.codes
-
-    def __hash__(self) -> int:
-        return hash((self.zeros, self.codes))
 
     def __repr__(self) -> str:
         zeros = f", {count_text(self.zeros, 'zero')}" if self.zeros else ""

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
+from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
 
 from onnx_nb.analysis.errors import CaptureError, ExternalDataError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.names import BODY_INPUT, INITIALIZER
 from onnx_nb.analysis.graph.types import unwrapped
-from onnx_nb.analysis.model.functions import key_of
+from onnx_nb.analysis.model.functions import called_by, calls_between
 from onnx_nb.analysis.model.model import with_proto
 from onnx_nb.analysis.model.tensors import all_nodes, attribute, dtype_name, elements, input_types, numpy_dtype
 from onnx_nb.analysis.run import session as sessions
@@ -472,9 +472,10 @@ class _SessionMaker:
         has_optional = any(info.type.HasField("optional_type") for info in proto.graph.input)
         self._may_be_optional = has_optional or "Optional" in op_types
         if self._may_be_optional:
-            kinds = graph.declared.table.known
-            types = ((value, kinds[number].proto) for value, number in enumerate(graph.declared.of_value.tolist()))
-            self.optional.update((value, kind) for value, kind in types if kind.HasField("optional_type"))
+            kinds = [kind.proto for kind in graph.declared.table.known]
+            types = enumerate(map(kinds.__getitem__, graph.declared.of_value.tolist()))
+            self.optional = {value: kind for value, kind in types if kind.HasField("optional_type")}
+        self._calls = calls_between(graph.functions)
         self._weights: dict[int, dict[int, TensorProto | SparseTensorProto]] = {}
 
     def is_constant(self, value: int) -> bool:
@@ -530,13 +531,13 @@ class _SessionMaker:
                 assert self.is_constant(value)  # all other values are alive  # noqa: S101
                 proto.graph.node.append(graph.node(int(graph.producer[value])))
         proto.graph.node.extend(graph.node(node) for node in nodes)
-        proto.functions.extend(self._functions_of(nodes))
+        if self._calls:
+            calls = called_by(map(graph.node, nodes), self._calls)
+            proto.functions.extend(graph.functions[key] for key in calls)
         outputs = [v for v in products if v in self._values or self.is_needed_after(order, stop, v)] or products[:1]
         for value in outputs:
             proto.graph.output.add(name=names[value])
-        name = graph.node_label(nodes[0])
-        if len(nodes) > 1:
-            name += f" … {graph.node_label(nodes[-1])}"
+        name = " … ".join(graph.node_label(node) for node in dict.fromkeys((nodes[0], nodes[-1])))
         model = with_proto(graph.model, proto, name)
         session = sessions.create(
             model, optimize=False, providers=self._providers, transient=True, shared_arena=True, checked=True
@@ -585,28 +586,6 @@ class _SessionMaker:
             self._weights[subgraph] = dict(zip(place.weights.tolist(), tensors, strict=True))
         return self._weights[subgraph][value]
 
-    def _functions_of(self, nodes: Sequence[int]) -> list[FunctionProto]:
-        """Return the local functions that a window calls, at any depth."""
-        functions = self.graph.functions
-        if not functions:
-            return []
-        keys = set[tuple[str, str]]()
-        inside = all_nodes(self.graph.node(node) for node in nodes)
-        waiting = {key_of(node)[:2] for node in inside} & self._calls.keys()
-        while waiting:
-            key = waiting.pop()
-            keys.add(key)
-            waiting |= self._calls[key] - keys
-        return [function for key, function in functions.items() if key[:2] in keys]
-
-    @functools.cached_property
-    def _calls(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
-        """The functions that each function calls directly; overloads share an entry."""
-        calls: dict[tuple[str, str], set[tuple[str, str]]] = {key[:2]: set() for key in self.graph.functions}
-        for key, function in self.graph.functions.items():
-            calls[key[:2]] |= {key_of(node)[:2] for node in all_nodes(function.node)} & calls.keys()
-        return calls
-
 
 class _ExecutionOrder(NamedTuple):
     """The nodes of one subgraph that run. Values and nodes are numbers of the graph."""
@@ -649,16 +628,12 @@ def _execution_order(graph: Graph, subgraph: int, values: Collection[int], owner
 
 def _ancestors(graph: Graph, makers: set[int], reads: Mapping[int, Sequence[int]]) -> set[int]:
     """Return some nodes, and the nodes of the same subgraph that they depend on."""
-    if len(makers & reads.keys()) == len(reads):
-        return set(reads)
-    producer = graph.producer
-    nodes: set[int] = set()
-    waiting = [node for node in makers if node in reads]
+    nodes = makers & reads.keys()
+    waiting = list(nodes) if len(nodes) < len(reads) else []
     while waiting:
-        node = waiting.pop()
-        if node not in nodes:
-            nodes.add(node)
-            waiting.extend(maker for v in reads[node] if (maker := int(producer[v])) in reads)
+        sources = {int(graph.producer[v]) for v in reads[waiting.pop()]} & reads.keys() - nodes
+        nodes |= sources
+        waiting += sources
     return nodes
 
 

@@ -21,9 +21,8 @@ from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.shape_inference import infer_values
 from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.model import wire
-from onnx_nb.analysis.model.functions import Key, key_of
-from onnx_nb.analysis.model.model import with_proto
-from onnx_nb.analysis.model.tensors import all_nodes
+from onnx_nb.analysis.model.functions import Key, called_by, calls_between
+from onnx_nb.analysis.model.model import cached, with_proto
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -100,16 +99,10 @@ def weight_tensors(graph: Graph, values: Iterable[int]) -> list[TensorProto | on
 
 def functions_of(graph: Graph, nodes: Iterable[int]) -> tuple[Key, ...]:
     """Return the local functions that nodes call, including those called inside bodies and other functions."""
-    functions = graph.functions
-    if not functions:
+    if not graph.functions:
         return ()
-    closure = set[Key]()
-    waiting = [graph.nodes[node] for node in nodes]
-    while waiting:
-        keys = {key_of(node) for node in all_nodes(waiting)} & functions.keys() - closure
-        closure |= keys
-        waiting = [node for key in keys for node in functions[key].node]
-    return tuple(key for key in functions if key in closure)
+    calls = cached(graph.model, called_by, lambda: calls_between(graph.functions))
+    return called_by((graph.nodes[node] for node in nodes), calls)
 
 
 def main_value(graph: Graph, name: str) -> int:

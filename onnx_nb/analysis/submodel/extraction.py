@@ -17,7 +17,7 @@ import numpy as np
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
-from onnx_nb.analysis.formatting import closest, plain_text, quoted
+from onnx_nb.analysis.formatting import closest_text, plain_text, quoted
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
@@ -25,13 +25,7 @@ from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load, weight_info
 from onnx_nb.analysis.model.tensors import attribute
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, path_parts, scopes
-from onnx_nb.analysis.submodel.assembly import (
-    assemble,
-    functions_of,
-    main_value,
-    weight_tensors,
-    weights_of,
-)
+from onnx_nb.analysis.submodel.assembly import assemble, functions_of, main_value, weight_tensors, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -145,12 +139,8 @@ def plan_extraction(model: ModelLike, inputs: Iterable[str], outputs: Iterable[s
     >>> plan_extraction(model, ["a", "b"], ["z"])
     ExtractionPlan(a, b → z: 1 node, complete)
     """
-    whole = load(model)
-    graph = Graph.of(whole)
-    starts = values_of(graph, inputs, "input")
-    ends = values_of(graph, outputs, "output")
-    _check_ends(graph, starts, ends)
-    return _planned(graph, starts, ends)
+    graph = Graph.of(load(model))
+    return _planned(graph, *_ends_of(graph, inputs, outputs))
 
 
 @known_arguments
@@ -218,9 +208,7 @@ def extract(
             raise ExtractionError(f"no other node reads what scope {quoted(path)} makes.", advice="Choose another.")
         members, name = _planned(graph, starts, ends).nodes.tolist(), f"{whole.name} [{path}]"
         return assemble(whole, members, starts, ends, name=name, infer_by_running=infer_by_running)
-    starts = values_of(graph, inputs or (), "input")
-    ends = values_of(graph, outputs or (), "output")
-    _check_ends(graph, starts, ends)
+    starts, ends = _ends_of(graph, inputs or (), outputs or ())
     if not ends:
         advice = "Name at least one tensor that the submodel should give, or a scope: around=…."
         raise ExtractionError("no output is chosen.", advice=advice)
@@ -236,8 +224,7 @@ def extract(
         odd.append(f"no node of the submodel reads {', '.join(map(quoted, plan.redundant[:12]))}; kept as an input")
     elif plan.redundant:
         starts = [value for value in starts if graph.value_names[value] not in plan.redundant]
-    arrow = f"{_shortened(graph, starts)} → {_shortened(graph, ends)}".strip()
-    name = f"{whole.name} [{arrow}]"
+    name = f"{whole.name} [{f'{_shortened(graph, starts)} → {_shortened(graph, ends)}'.strip()}]"
     submodel = assemble(whole, plan.nodes.tolist(), starts, ends, name=name, infer_by_running=infer_by_running)
     for message in odd:
         warnings.warn(message, UserWarning, stacklevel=3)
@@ -252,9 +239,8 @@ def _planned(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Extrac
     if missing:
         inside = cone.between()
         suggestion += flow.smallest_separator(inside, cone.starts)
-        alternative = flow.smallest_separator(inside)
-        if len(alternative) >= len(suggestion):
-            alternative = []
+        others = flow.smallest_separator(inside)
+        alternative = others if len(others) < len(suggestion) else []
         members = _Cone(flow, suggestion, ends).taken()
     else:
         members = cone.taken()
@@ -428,8 +414,7 @@ def nodes_of_scope(graph: Graph, scope: str) -> tuple[set[int], str]:
             members = {node for node, path in enumerate(modules) if path[: len(first)] == first}
             return members, "/".join(first)
     if not matches:
-        near = closest(scope.strip("/."), (path for path in tree.scope_path if path))
-        advice = f"Closest names: {', '.join(map(quoted, near))}." if near else "The drawing shows which there are."
+        advice = closest_text(scope.strip("/."), filter(None, tree.scope_path)) or "The drawing shows which there are."
         raise ExtractionError(f"scope {quoted(scope)} is not in the model.", advice=advice)
     if len(matches) > 1:
         choices = ", ".join(quoted(tree.scope_path[number]) for number in matches[:5])
@@ -526,7 +511,9 @@ def mark_name(node: onnx.NodeProto) -> str:
     return plain_text(attribute(node, "name", ""))
 
 
-def _check_ends(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> None:
+def _ends_of(graph: Graph, inputs: Iterable[str], outputs: Iterable[str]) -> tuple[list[int], list[int]]:
+    """Return the values of the inputs and outputs; raise if they cannot be those of a submodel."""
+    starts, ends = values_of(graph, inputs, "input"), values_of(graph, outputs, "output")
     flow, results = Flow.of(graph), set(graph.outputs.tolist())
     # an output of the model that no node produces may also be an output of the submodel
     unmade = {value for value in ends if flow.producer[value] < 0 and value in results}
@@ -540,6 +527,7 @@ def _check_ends(graph: Graph, starts: Sequence[int], ends: Sequence[int]) -> Non
         what = {INITIALIZER: "a weight", DANGLING: "read, but never made"}.get(flow.kinds[value], "a graph input")
         message = f"{quoted(graph.value_names[value])} is {what}: no node makes it."
         raise ExtractionError(message, advice="Choose an output that a node makes.")
+    return starts, ends
 
 
 def _listed(names: Sequence[str]) -> str:

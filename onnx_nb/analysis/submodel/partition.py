@@ -18,7 +18,7 @@ from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.dataflow import Flow, strongly_connected
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.names import DANGLING, INITIALIZER
+from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model.model import Model, ModelLike, load, weight_info, with_proto
 from onnx_nb.analysis.model.tensors import attributes, graphs_of
 from onnx_nb.analysis.scopes.scopes import GATHERED, ROWS
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 _SLACK: Final = 1.05
 """Factor by which parts may exceed the least possible maximum weight, if fewer tensors then pass between them."""
-_TABLE_LIMIT: Final = 50_000_000
-"""Maximum of nodes times parts; beyond it, the number of tensors that pass is ignored."""
+_LIGHTEST: Final = 0.75
+"""Share of the mean weight that a part has at least, as far as heavy nodes allow."""
 
 
 @known_arguments
@@ -124,20 +124,12 @@ def _check(graph: Graph) -> None:
     """Check that the model can be divided."""
     if not graph.main_count:
         raise ExtractionError("the model has no nodes to divide.", advice="Nothing is left to do.")
-    flow = Flow.of(graph)
-    flow.sorted(range(graph.main_count))
-    stop = int(np.searchsorted(graph.value_subgraph, 0, side="right"))
-    visited: set[str] = set()
-    for value, name in enumerate(graph.value_names[:stop]):
-        if name in visited:
-            message = f"two tensors of the model have the name {quoted(name)}."
-            raise ExtractionError(message, advice="Rename one: see onnx_nb.types.Graph.of(model).problems.")
-        visited.add(name)
-        if flow.kinds[value] == DANGLING:
-            readers = flow.readers(value)
-            who = graph.node_label(readers[0]) if readers else "the model"
-            message = f"{who} reads tensor {quoted(name)}, which no node makes and which is neither input nor weight."
-            raise ExtractionError(message, advice="Fix the model first: see onnx_nb.types.Graph.of(model).problems.")
+    Flow.of(graph).sorted(range(graph.main_count))
+    for problem in graph.problems:
+        is_of_value = problem.kind in ("duplicate_name", "dangling_input", "missing_output") and problem.value >= 0
+        if is_of_value and not graph.value_subgraph[problem.value]:
+            advice = "Fix the model first: see onnx_nb.types.Graph.of(model).problems."
+            raise ExtractionError(problem.message, advice=advice)
 
 
 def _stages(model: Model, at: str | Iterable[str | Iterable[str]]) -> tuple[Model, list[list[str]]]:
@@ -148,12 +140,10 @@ def _stages(model: Model, at: str | Iterable[str | Iterable[str]]) -> tuple[Mode
         model, marks = _without_marks(model)
         if not marks:
             raise ExtractionError("the model has no marks.", advice="Set them in torch by onnx_nb.mark(x, 'name').")
-        graph = Graph.of(model)
-        # there is nothing before an input
-        stages_of_marks = (
-            [t for t in tensors if graph.producer[main_value(graph, t)] >= 0] for tensors in marks.values()
-        )
-        stages = [stage for tensors in stages_of_marks for stage in _one_after_another(graph, tensors)]
+        graph, stages = Graph.of(model), list[list[str]]()
+        for tensors in marks.values():
+            # there is nothing before an input
+            stages += _one_after_another(graph, [t for t in tensors if graph.producer[main_value(graph, t)] >= 0])
         return model, _in_flow_order(graph, stages)
     points = [point if isinstance(point, str) else list(point) for point in at]
     names = {name for point in points for name in ([point] if isinstance(point, str) else point)}
@@ -175,18 +165,14 @@ def _stages(model: Model, at: str | Iterable[str | Iterable[str]]) -> tuple[Mode
 def _one_after_another(graph: Graph, tensors: Sequence[str]) -> list[list[str]]:
     """Divide the tensors of one mark into stages: parallel tensors share one, dependent tensors follow."""
     makers = {name: _maker(graph, name) for name in tensors}
-    if len(tensors) < 2:
-        return [[name] for name in tensors]
-    flow, makers_set = Flow.of(graph), set(makers.values())
-    # number of marked tensors on the longest path before a node
-    before = [0] * (graph.main_count + 1)  # the last for −1, values without a producer
-    for node in flow.sorted(range(graph.main_count)):
-        before[node] = max((before[flow.producer[value]] for value in flow.reads(node)), default=0) + (
-            node in makers_set
-        )
+    flow, marked = Flow.of(graph), set(makers.values())
+    # number of marked tensors on the longest path up to a node
+    depth = [0] * (graph.main_count + 1)  # the last for −1, values without a producer
+    for node in flow.sorted(range(graph.main_count)) if len(tensors) > 1 else ():
+        depth[node] = max((depth[flow.producer[value]] for value in flow.reads(node)), default=0) + (node in marked)
     rows: dict[int, list[str]] = {}
     for name, maker in makers.items():
-        rows.setdefault(before[maker], []).append(name)
+        rows.setdefault(depth[maker], []).append(name)
     return [rows[row] for row in sorted(rows)]
 
 
@@ -345,8 +331,7 @@ def _by_weight(graph: Graph, count: int, weight: NDArray[np.float64]) -> NDArray
     place[flow.sorted(range(graph.main_count))] = np.arange(graph.main_count)
     _, unit = np.unique(_with_first_readers(flow, place), return_inverse=True)
     units = int(unit.max()) + 1
-    heavy = np.zeros(units)
-    np.add.at(heavy, unit, weight)
+    heavy = np.bincount(unit, weight, units)
     if not np.any(heavy > 0):
         heavy = np.ones(units)
     # each has a minimum weight, so that nodes without weights are also divided
@@ -388,80 +373,37 @@ def _crossing(flow: Flow, unit: NDArray[np.int64], units: int) -> NDArray[np.int
 
 
 def _balanced(behind: NDArray[np.float64], count: int, crossing: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Choose ``count - 1`` ends so that no piece is much heavier than it must be, and few tensors cross in all."""
-    total = len(behind) - 1
-    low, high = float(np.diff(behind).max()), float(behind[-1])
+    """Choose ``count - 1`` ends so that no piece is much heavier than it must be, each where few tensors cross."""
+    total, heaviest = len(behind) - 1, float(np.diff(behind).max())
+    low, high = heaviest, float(behind[-1])
     for _ in range(50):
         middle, at, pieces = (low + high) / 2, 0, 0
         while at < total and pieces <= count:  # fill each piece with units that fit
             at = max(int(np.searchsorted(behind, behind[at] + middle, side="right")) - 1, at + 1)
             pieces += 1
         low, high = (low, middle) if pieces <= count else (middle, high)
-    limit = max(high * _SLACK, float(np.diff(behind).max()))
-    if count * total > _TABLE_LIMIT:
-        shares = np.searchsorted(behind, behind[-1] * np.arange(1, count) / count)
-        return np.unique(shares.clip(1, total - 1))
-    # no piece should be much lighter than the average either, as far as heavy nodes allow
-    for share in (0.75, 0.5, 0.25, 0.0):
-        ends = _cheapest(behind, count, crossing, behind[-1] / count * share, limit)
-        if ends is not None:
-            break
-    return np.asarray(ends, np.int64)
-
-
-def _cheapest(
-    behind: NDArray[np.float64], count: int, crossing: NDArray[np.int64], least: float, most: float
-) -> list[int] | None:
-    """Choose ends at the least price so that every piece weighs from ``least`` to ``most``; None if impossible."""
-    place = np.arange(len(behind))
-    earliest = np.searchsorted(behind, behind - most * (1 + 1e-12), side="left")
-    latest = np.minimum(np.searchsorted(behind, behind - least, side="right") - 1, place - 1)
-    # price[i]: the least price of dividing the first i units, with one piece per round so far
-    price = np.where(place == 0, 0.0, np.inf)
-    choices = []
-    for _ in range(count):
-        best = _window_argmin(price, earliest, latest)
-        choices.append(best)
-        price = np.where(earliest <= latest, price[best] + crossing, np.inf)
-    at = len(behind) - 1
-    if np.isinf(price[at]):
-        return None
-    ends = []
-    for best in choices[:0:-1]:
-        at = int(best[at])
-        ends.append(at)
-    return ends[::-1]
-
-
-def _window_argmin(
-    price: NDArray[np.float64], earliest: NDArray[np.int64], latest: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return for each ``i`` the place of the least price from ``earliest[i]`` to ``latest[i]``, if any."""
-    count = len(price)
-    # rows[k][i]: place of the least price from i to i + 2 ** k
-    rows = [np.arange(count)]
-    while 2 ** len(rows) <= count:
-        half, row = 2 ** (len(rows) - 1), rows[-1]
-        left, right = row[: count - 2 * half + 1], row[half : count - half + 1]
-        rows.append(np.where(price[right] < price[left], right, left))
-    start, length = earliest.clip(0, count - 1), (latest - earliest + 1).clip(1)
-    level = np.frexp(length)[1] - 1
-    best = np.zeros(count, np.int64)
-    for k, row in enumerate(rows):
-        ranges = np.flatnonzero(level == k)
-        left, right = row[start[ranges]], row[start[ranges] + length[ranges] - 2**k]
-        best[ranges] = np.where(price[right] < price[left], right, left)
-    return best
+    limit = max(high * _SLACK, heaviest) * (1 + 1e-12)
+    earliest = [total]  # the first places from which 0, 1, 2, … pieces reach the end
+    for _ in range(count - 1):
+        earliest.append(int(np.searchsorted(behind, behind[earliest[-1]] - limit)))
+    ends = [0]
+    for left in range(count - 1, 0, -1):
+        begin = behind[ends[-1]]
+        share = (behind[-1] - begin) / (left + 1)
+        last = min(int(np.searchsorted(behind, begin + limit, side="right")) - 1, total - left)
+        first = max(int(np.searchsorted(behind, begin + _LIGHTEST * share)), earliest[left], ends[-1] + 1)
+        places = np.arange(min(first, last), last + 1)
+        distance = np.abs(behind[places] - begin - share)
+        ends.append(int(places[np.lexsort((distance, crossing[places]))[0]]))
+    return np.asarray(ends[1:], np.int64)
 
 
 def _bytes(graph: Graph) -> NDArray[np.float64]:
     """Return the bytes of weights that each node is the first to read."""
-    flow, frame = Flow.of(graph), graph.subgraphs[0]
     size = np.zeros(graph.value_count)
-    weights = frame.weights.tolist()
-    tensors = weight_tensors(graph, weights)
-    size[weights] = [float(weight_info("", tensor).nbytes) for tensor in tensors]
-    reader, value = flow.edges
+    weights = graph.subgraphs[0].weights.tolist()
+    size[weights] = [float(weight_info("", tensor).nbytes) for tensor in weight_tensors(graph, weights)]
+    reader, value = Flow.of(graph).edges
     first = np.full(graph.value_count, graph.main_count, np.int64)
     np.minimum.at(first, value, graph.rank[reader].astype(np.int64))
     total = np.zeros(graph.main_count)
@@ -477,10 +419,8 @@ def _seconds(graph: Graph) -> NDArray[np.float64]:
     from onnx_nb.analysis.run.capture import capture  # imports onnxruntime; partitions by bytes run nothing
 
     outputs = [graph.value_names[value] for value in graph.outputs]
-    seconds = np.zeros(graph.main_count)
-    for cost in capture(graph.model, tensors=outputs, times=True).nodes:
-        seconds[cost.index] = cost.seconds
-    return seconds
+    costs = capture(graph.model, tensors=outputs, times=True).nodes
+    return np.bincount([cost.index for cost in costs], [cost.seconds for cost in costs], graph.main_count)
 
 
 def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -> list[Model]:
@@ -494,12 +434,12 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
     np.maximum.at(last_read, value, number[reader])
     drafts: list[tuple[list[int], list[int], list[int], list[TensorProto]]] = []
     for index, part in enumerate(numbers):
-        nodes = np.flatnonzero(number == part).tolist()
+        nodes = flow.sorted(np.flatnonzero(number == part).tolist())
         inside = set(nodes)
-        read = dict.fromkeys(v for node in flow.sorted(nodes) for v in flow.reads(node))
+        read = dict.fromkeys(v for node in nodes for v in flow.reads(node))
         outer = [v for v in read if flow.kinds[v] != INITIALIZER and flow.producer[v] not in inside]
         constants = {v: tensor for v in outer if (tensor := _constant(graph, v)) is not None}
-        outputs_of_part = [v for node in flow.sorted(nodes) for v in graph.node_outputs(node).tolist() if v >= 0]
+        outputs_of_part = [v for node in nodes for v in graph.node_outputs(node).tolist() if v >= 0]
         crossing = [v for v in outputs_of_part if last_read[v] > part and _constant(graph, v) is None]
         outputs = list(dict.fromkeys([*(v for v in results if flow.producer[v] in inside), *crossing]))
         # onnxruntime runs no model without outputs: if no result is needed, the last ones become outputs
@@ -512,18 +452,11 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
         drafts.append((nodes, inputs, outputs, list(constants.values())))
     ends = [value for _, inputs, outputs, _ in drafts for value in (*inputs, *outputs)]
     types = boundary_types(model, ends, infer_by_running=infer_by_running)
-    return [
-        assemble(
-            model,
-            nodes,
-            inputs,
-            outputs,
-            name=f"{model.name}, part {index} of {len(drafts)}",
-            constants=constants,
-            types=types,
-        )
-        for index, (nodes, inputs, outputs, constants) in enumerate(drafts, 1)
-    ]
+    parts = []
+    for index, (nodes, inputs, outputs, constants) in enumerate(drafts, 1):
+        name = f"{model.name}, part {index} of {len(drafts)}"
+        parts.append(assemble(model, nodes, inputs, outputs, name=name, constants=constants, types=types))
+    return parts
 
 
 _NUMBERS: Final = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
@@ -580,8 +513,7 @@ def _without_marks(model: Model) -> tuple[Model, dict[str, list[str]]]:
         if place not in identities:
             del proto.graph.node[place]
     _rename(proto.graph, same)
-    dead = same.keys()
-    infos = [info for info in proto.graph.value_info if info.name not in dead]
+    infos = [info for info in proto.graph.value_info if info.name not in same]
     del proto.graph.value_info[:]
     proto.graph.value_info.extend(infos)
     return with_proto(model, proto), {name: [_root(same, t) for t in tensors] for name, tensors in marks.items()}
@@ -597,8 +529,7 @@ def _root(same: Mapping[str, str], name: str) -> str:
 
 def _rename(graph: onnx.GraphProto, same: Mapping[str, str]) -> None:
     """Rename tensors where they are produced and read, also in bodies; a body that redefines the name keeps it."""
-    roots = {name: _root(same, name) for name in same}
-    todo = [(graph, roots)]
+    todo = [(graph, {name: _root(same, name) for name in same})]
     while todo:
         place, names = todo.pop()
         for node in place.node:

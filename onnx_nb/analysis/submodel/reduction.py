@@ -292,30 +292,10 @@ class _Search:
     def captured(self, providers: Sequence[str] | None, *, subprocess: bool, progress: Progress | None) -> None:
         """Run the model and keep its values, except those behind nodes that fail."""
         graph, failing = self.graph, list[int]()
-        while True:
-            behind = self._behind(failing)
-            values = [
-                graph.value_names[value]
-                for node in self._nodes
-                if node not in behind
-                for value in graph.node_outputs(node).tolist()
-                if value >= 0
-            ]
-            if failing:
-                labels = graph.node_labels(failing)
-                self._note = f"Nodes behind {labels} have no values, and were only left out together."
-            if not values:
-                return
+        options: dict[str, Any] = {"providers": providers, "subprocess": subprocess, "progress": progress}
+        while values := self._values_before(failing):
             try:
-                self._capture = capture(
-                    graph.model,
-                    self._feed,
-                    tensors=values,
-                    keep="*",
-                    providers=providers,
-                    subprocess=subprocess,
-                    progress=progress,
-                )
+                self._capture = capture(graph.model, self._feed, tensors=values, keep="*", **options)
             except CaptureError as error:
                 node = graph.names.index(error.node) if error.node in graph.names and error.node else -1
                 if node < 0 or node in failing or len(failing) == _FAILING:
@@ -323,15 +303,22 @@ class _Search:
                     self._note = f"No value was captured, so that all parts begin at the inputs: {why}."
                     return
                 failing.append(node)
+                labels = graph.node_labels(failing)
+                self._note = f"Nodes behind {labels} have no values, and were only left out together."
             else:
                 return
 
-    def _behind(self, failing: Iterable[int]) -> set[int]:
-        members = set(failing)
+    def _values_before(self, failing: Iterable[int]) -> list[str]:
+        """Return the names of values that depend on none of the nodes that fail."""
+        behind, names = set(failing), list[str]()
         for node in self._nodes:
-            if any(self._flow.producer[value] in members for value in self._flow.reads(node)):
-                members.add(node)
-        return members
+            if node in behind or any(self._flow.producer[value] in behind for value in self._flow.reads(node)):
+                behind.add(node)
+            else:
+                names += [
+                    self.graph.value_names[value] for value in self.graph.node_outputs(node).tolist() if value >= 0
+                ]
+        return names
 
     def run(self) -> None:
         """Find the last node that the failure needs, the first, and those between; then try each of few again."""
@@ -340,11 +327,8 @@ class _Search:
         last = self._first_failing(len(nodes) - 1, lambda count: nodes[: count + 1])
         left = nodes[: last + 1]
         self._phase = "start"
-        if not self._fails(left[-1:]):
-            excess = self._first_failing(last, lambda count: left[last - count :])
-            left = left[last - excess :]
-        else:
-            left = left[-1:]
+        excess = 0 if self._fails(left[-1:]) else self._first_failing(last, lambda count: left[last - count :])
+        left = left[last - excess :]
         self._phase = "between"
         if len(left) > 2 and not self._fails([left[0], left[-1]]):
             middle = self._needed(frozenset((left[0], left[-1])), is_failing=True, among=left[1:-1])
@@ -391,8 +375,7 @@ class _Search:
             self._trials.append(Trial(self._phase, len(nodes), 0, 0, "no model", 0.0, error.message))
             self._known[key] = False
             return False
-        result, _ = self._call(model, feed, len(nodes), len(model.outputs))
-        self._known[key] = result == "fails"
+        self._known[key] = self._call(model, feed, len(nodes), len(model.outputs))[0] == "fails"
         if self._known[key] and len(nodes) < len(self._best[0]):
             self._best = nodes, model, feed
         return self._known[key]
@@ -401,12 +384,8 @@ class _Search:
         """Return nodes, with the constant ones that they read, as a model, and the values of its inputs."""
         graph, flow = self.graph, self._flow
         inputs, outputs = ports(graph, nodes)
-        constants = [
-            value
-            for node in nodes
-            for value in flow.reads(node)
-            if flow.producer[value] >= 0 and not flow.runtime[flow.producer[value]]
-        ]
+        read = {value for node in nodes for value in flow.reads(node) if flow.producer[value] >= 0}
+        constants = [value for value in read if not flow.runtime[flow.producer[value]]]
         feed = {graph.value_names[value]: self._value(value) for value in inputs}
         types = {}
         for value in (*inputs, *outputs):
@@ -482,10 +461,12 @@ class _Command:
 
     def __call__(self, model: Model, feeds: dict[str, Any]) -> bool:
         with tempfile.TemporaryDirectory(prefix="onnx_nb-") as folder:
-            paths = {"{model}": str(Path(folder, "model.onnx")), "{feeds}": str(Path(folder, "inputs.npz"))}
-            model.save(paths["{model}"])
-            Path(paths["{feeds}"]).write_bytes(_npz(feeds))
-            line = [_replaced(word, paths) for word in self._words]
+            model_path, feeds_path = Path(folder, "model.onnx"), Path(folder, "inputs.npz")
+            model.save(model_path)
+            feeds_path.write_bytes(_npz(feeds))
+            line = [
+                word.replace("{model}", str(model_path)).replace("{feeds}", str(feeds_path)) for word in self._words
+            ]
             try:
                 ran = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, check=False)
             except OSError as error:
@@ -497,12 +478,6 @@ class _Command:
             message = f"{quoted(shortened(self._command, 80))} exits with {ran.returncode}"
             raise OnnxNbError(f"{message}: {self.said}" if self.said else f"{message}.")
         return ran.returncode == 0
-
-
-def _replaced(word: str, paths: Mapping[str, str]) -> str:
-    for name, path in paths.items():
-        word = word.replace(name, path)
-    return word
 
 
 def _npz(feeds: Mapping[str, Any]) -> bytes:
@@ -528,7 +503,6 @@ Exits with 1 if the check still fails.
 
 from pathlib import Path
 
-import onnx_nb
 {check}
 
 here = Path(__file__).parent
@@ -539,10 +513,8 @@ raise SystemExit(not right)
 _CALL: Final = """model = onnx_nb.load(here / "model.onnx")
 feeds = next(onnx_nb.read_feeds(model, here / "inputs.npz"))
 right = check(model, feeds)"""
-_COMMAND: Final = """paths = {{"{{model}}": str(here / "model.onnx"), "{{feeds}}": str(here / "inputs.npz")}}
-command = {words!r}
-for name, path in paths.items():
-    command = [word.replace(name, path) for word in command]
+_COMMAND: Final = """model, feeds = str(here / "model.onnx"), str(here / "inputs.npz")
+command = [word.replace("{{model}}", model).replace("{{feeds}}", feeds) for word in {words!r}]
 right = subprocess.run(command).returncode == 0"""
 
 
@@ -550,8 +522,8 @@ def _script(reduction: Reduction) -> str:
     what = f"{count_text(len(reduction.nodes), 'node')} of {reduction.total}.".replace("\\", "/").replace('"', "'")
     if isinstance(reduction.check, str):
         run = _COMMAND.format(words=shlex.split(reduction.check))
-        return _SCRIPT.format(what=what, check="import subprocess", run=run).replace("import onnx_nb\nimport", "import")
-    return _SCRIPT.format(what=what, check=_source(reduction.check), run=_CALL)
+        return _SCRIPT.format(what=what, check="import subprocess", run=run)
+    return _SCRIPT.format(what=what, check=f"import onnx_nb\n{_source(reduction.check)}", run=_CALL)
 
 
 def _source(check: Check) -> str:
@@ -571,13 +543,13 @@ def _source(check: Check) -> str:
     lines = []
     for name, value in _read_by(function).items():
         module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
-        if name == "onnx_nb" or name == getattr(function, "__name__", ""):
+        if name in ("onnx_nb", getattr(function, "__name__", "")):
             continue
         if isinstance(value, types.ModuleType):
             lines.append(f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}"))
         elif isinstance(value, bool | int | float | str | bytes | tuple | None):
             lines.append(f"{name} = {value!r}")
-        elif module not in (None, "__main__", "builtins") and qualname and "<" not in qualname and "." not in qualname:
+        elif module not in (None, "__main__", "builtins") and qualname.isidentifier():
             lines.append(f"from {module} import {qualname}" + ("" if qualname == name else f" as {name}"))
         else:
             lines.append(f"{name} = ...  # {type(value).__name__}: the check reads it; write it here")
