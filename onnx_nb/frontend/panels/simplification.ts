@@ -9,7 +9,7 @@ import { failureText, type GraphHost, type NamedTarget } from "../protocol/host.
 import type { Account, SimplificationData } from "../protocol/simplification.ts";
 import { SIGNS } from "../scene/diffstatus.ts";
 import { bytes, countOf, integer } from "../scene/formatting.ts";
-import { button, choice, copyButton, el, elide, facts, fillings, hasFocus, on, onAbort } from "../ui/dom.ts";
+import { button, choice, copyButton, el, elide, facts, fillings, hasFocus, on, onState } from "../ui/dom.ts";
 import { createTableTabs, numbers, Table, type TableColumn, texts } from "../ui/table.ts";
 import { createTaskBar, KernelButtons, type OnProgress, type TaskBar } from "../ui/task.ts";
 import { createGraphPair, type GraphPair } from "./graphpair.ts";
@@ -215,10 +215,7 @@ export class Simplification {
       hasBegun = true;
       this.#restore();
     };
-    const observer = new MutationObserver(watch);
-    observer.observe(pairRoot, { attributes: true, attributeFilter: ["data-state"] });
-    onAbort(round, () => observer.disconnect());
-    watch();
+    onState([pairRoot], round, watch);
   }
 
   #createPair(

@@ -4,7 +4,7 @@
  */
 
 import { countOf, formatNumber, integer } from "../scene/formatting.ts";
-import { button, el, elide, on, onAbort } from "./dom.ts";
+import { button, el, elide, on, onAbort, onKeys, onResize } from "./dom.ts";
 
 export interface TableColumn extends RowColumn {
   readonly title: string;
@@ -372,14 +372,7 @@ export class Table {
       Escape: () => this.#choose(-1, true),
       "/": () => field.focus(),
     };
-    on(grid, "keydown", signal, (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      event.stopPropagation(); // keys typed here are not commands to the notebook
-      const act = event.target === grid ? keys[event.key] : undefined;
-      if (act === undefined) return;
-      event.preventDefault();
-      act();
-    });
+    onKeys(grid, keys, signal);
     on(field, "keydown", signal, (event) => {
       event.stopPropagation();
       if (event.key === "ArrowDown" || event.key === "Enter") {
@@ -416,18 +409,14 @@ export class Table {
   }
 
   #watchSize(signal: AbortSignal): void {
-    const observer = new ResizeObserver(() => {
+    onResize([this.element], signal, () => {
       const before = this.#fitting.length;
       this.#fitColumns();
       if (before !== this.#fitting.length) this.#remove();
       if (this.#inView) this.#bring(this.#chosenRow, true);
       this.#schedule();
     });
-    observer.observe(this.element);
-    onAbort(signal, () => {
-      observer.disconnect();
-      cancelAnimationFrame(this.#frame);
-    });
+    onAbort(signal, () => cancelAnimationFrame(this.#frame));
   }
 }
 

@@ -8,7 +8,7 @@ import type { GraphHost } from "../protocol/host.ts";
 import { bakedOf, pageHost, sideHost } from "../protocol/kernel.ts";
 import { bindLink, bindTrait, loadPart, type Parts } from "../protocol/model.ts";
 import { ProfileData, ResourceData } from "../protocol/profile.ts";
-import { el } from "../ui/dom.ts";
+import { el, onState } from "../ui/dom.ts";
 import { announceChoice, markDrawn, type Page, roomBelow, sharing } from "./mount.ts";
 
 const SIDES = ["reference", "candidate"] as const;
@@ -46,11 +46,7 @@ async function showPair(
     signal,
   );
   await new Promise<void>((ready) => {
-    const look = (): void => {
-      if (root.dataset.state === "drawn" || signal.aborted) ready();
-      else requestAnimationFrame(look);
-    };
-    look();
+    onState([root], signal, () => root.dataset.state === "drawn" && ready());
   });
   return {
     choose(kernel): void {
