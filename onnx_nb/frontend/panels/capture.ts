@@ -115,15 +115,10 @@ function columnsOf(digest: Digest): readonly TableColumn[] {
   const nan = Float64Array.from(rows, (row) => digest.nan(row));
   const inf = Float64Array.from(rows, (row) => digest.inf(row));
   const count = (x: number): string => (x === 0 ? "" : integer(x));
-  const number = (key: string, title: string, of: Float64Array, spare: number, write?: typeof bytes): TableColumn =>
-    numbers(
-      key,
-      title,
-      [66, 0.5],
-      of.map((x, row) => (digest.hasNumbers(row) ? x : Number.NaN)),
-      write,
-      { spare },
-    );
+  const number = (key: string, title: string, of: Float64Array, spare: number, write?: typeof bytes): TableColumn => {
+    const figures = of.map((x, row) => (digest.hasNumbers(row) ? x : Number.NaN));
+    return numbers(key, title, [66, 0.5], figures, write, { spare });
+  };
   const type = (row: number): string => `${digest.text("shape", row)} ${shortDtype(digest.text("dtype", row))}`.trim();
   const odd = [
     numbers("nan", "NaN", [44, 0], nan, count, { isBad: (row) => nan[row] > 0 }),

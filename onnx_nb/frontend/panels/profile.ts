@@ -2,6 +2,7 @@
 
 import { roundStep } from "../charts/errorplot.ts";
 import { type Extent, squarify, type Tile, type TileLayout, Tiles } from "../charts/tiles.ts";
+import { append } from "../protocol/columns.ts";
 import type { ProfileData, ResourceData } from "../protocol/profile.ts";
 import { categoryVariable } from "../render/theme.ts";
 import { bytes, countOf, formatNumber, integer, seconds } from "../scene/formatting.ts";
@@ -479,12 +480,7 @@ interface Sums {
 
 function byOperator(data: ProfileData): Sums {
   const members = new Map<string, number[]>();
-  for (let kernel = 0; kernel < data.count; kernel++) {
-    const op = data.text("op", kernel);
-    const list = members.get(op);
-    if (list === undefined) members.set(op, [kernel]);
-    else list.push(kernel);
-  }
+  for (let kernel = 0; kernel < data.count; kernel++) append(members, data.text("op", kernel), kernel);
   return { names: [...members.keys()], members: [...members.values()] };
 }
 

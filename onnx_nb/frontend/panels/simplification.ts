@@ -564,6 +564,7 @@ function detailOf(
     return [el("p.onnx-nb-dim", data.count > 0 ? hint : "Both graphs are the same.")];
   }
   const key = data.key(row);
+  const copyKey = copyButton(() => key, signal, "Copy key");
   const [rule, does, count] = data.rules[data.ruleOf(row)];
   const fact = (text: string): HTMLElement => el("span", { title: text.slice(0, 4000) }, elide(text, 300));
   const rows: [string, HTMLElement][] = [
@@ -583,11 +584,7 @@ function detailOf(
     kernel.create(text, () => undo(...undoKeys), signal, { class: "onnx-nb-wide", hint });
   const keys = sameKind.map((row) => data.key(row));
   return [
-    el(
-      "div.onnx-nb-dim",
-      "change",
-      copyButton(() => key, signal, "Copy key"),
-    ),
+    el("div.onnx-nb-dim", "change", copyKey),
     el("h4.onnx-nb-mono", elide(rule, 80)),
     el("p", `${does}.`),
     el(
@@ -644,32 +641,15 @@ function kindsOf(data: SimplificationData, places: readonly string[]): Int32Arra
 }
 
 function operatorTable({ operators }: Account, signal: AbortSignal): Table {
-  const of = (number: (row: Account["operators"][number]) => number): Float64Array =>
-    Float64Array.from(operators, number);
+  const before = Float64Array.from(operators, ([, count]) => count);
+  const after = Float64Array.from(operators, ([, , count]) => count);
+  const changes = after.map((count, row) => count - before[row]);
   const difference = (x: number): string => (x === 0 ? "" : x > 0 ? `+${integer(x)}` : `−${integer(-x)}`);
   const columns = [
     texts("operator", "Operator", [150, 2], (row) => operators[row][0]),
-    numbers(
-      "before",
-      "Before",
-      [70, 1],
-      of(([, before]) => before),
-      integer,
-    ),
-    numbers(
-      "after",
-      "After",
-      [70, 1],
-      of(([, , after]) => after),
-      integer,
-    ),
-    numbers(
-      "difference",
-      "Difference",
-      [80, 1],
-      of(([, before, after]) => after - before),
-      difference,
-    ),
+    numbers("before", "Before", [70, 1], before, integer),
+    numbers("after", "After", [70, 1], after, integer),
+    numbers("difference", "Difference", [80, 1], changes, difference),
   ];
   const label = "Operators before and after";
   return new Table({ label, noun: "operator", count: operators.length, columns }, signal);

@@ -194,6 +194,11 @@ export class Channel {
     return (await this.request(verb, args, options)).value as T;
   }
 
+  /** Requests a message. */
+  async message(verb: string, args: Readonly<Record<string, unknown>>, options?: RequestOptions): Promise<string> {
+    return (await this.value<{ message: string }>(verb, args, options)).message;
+  }
+
   /** Requests bytes. */
   async bytes(verb: string, args: Readonly<Record<string, unknown>>, options?: RequestOptions): Promise<Uint8Array> {
     const [buffer] = (await this.request(verb, args, options)).buffers;

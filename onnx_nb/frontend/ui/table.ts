@@ -3,6 +3,7 @@
  * a grid. Only the rows in view are elements.
  */
 
+import { append } from "../protocol/columns.ts";
 import { countOf, formatNumber, integer } from "../scene/formatting.ts";
 import { button, el, elide, on, onAbort, onKeys, onResize } from "./dom.ts";
 
@@ -293,11 +294,7 @@ export class Table {
     this.#kindCounts = new Map();
     if (kinds === undefined || this.#field.value !== "" || this.#sorting !== null) return rows;
     const members = new Map<number, number[]>();
-    for (const row of rows) {
-      const list = members.get(kinds[row]);
-      if (list === undefined) members.set(kinds[row], [row]);
-      else list.push(row);
-    }
+    for (const row of rows) append(members, kinds[row], row);
     const kindsInOrder = [...members].sort(([a], [b]) => a - b);
     for (const [, [first, ...moreRows]] of kindsInOrder) this.#kindCounts.set(first, 1 + moreRows.length);
     return Uint32Array.from(kindsInOrder.flatMap(([kind, all]) => (this.#openKinds.has(kind) ? all : all.slice(0, 1))));
