@@ -116,7 +116,7 @@ FRONTEND = ROOT / "onnx_nb" / "frontend"
 SHELVES: tuple[str, ...] = ("labextension", "entry", "stub", "widgets", "panels", "charts")
 SHELVES += ("ui", "render", "layout", "search", "scene", "protocol", "hosts")
 IMPORT = re.compile(r'^(?:import|export)\s[^;"]*?"(\.[^"]+\.ts)"', re.MULTILINE)
-UNRANKED = (".test.ts", "testing.ts", ".d.ts", ".config.ts", "bench.ts")
+UNRANKED = (".test.ts", "testing.ts", ".d.ts", ".config.ts")
 
 
 def shelf_of(path: Path) -> str:

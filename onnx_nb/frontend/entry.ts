@@ -15,27 +15,16 @@ import { profilePage, profileWidget } from "./widgets/profile.ts";
 import { createReport } from "./widgets/report.ts";
 import { auditPage, auditWidget, capturePage, captureWidget, summaryPage, summaryWidget } from "./widgets/tables.ts";
 
-const WIDGETS: Readonly<Record<string, Widget>> = {
-  capture: captureWidget,
-  comparison: comparisonWidget,
-  external_data: auditWidget,
-  graph: graphWidget,
-  pair: diffWidget,
-  profile: profileWidget,
-  simplification: simplificationWidget,
-  summary: summaryWidget,
-};
-
-/** Pages by the kind of the widget, which is also the id of the element that holds their JSON. */
-const PAGES: Readonly<Record<string, Page>> = {
-  capture: capturePage,
-  comparison: comparisonPage,
-  external_data: auditPage,
-  graph: graphPage,
-  pair: diffPage,
-  profile: profilePage,
-  simplification: simplificationPage,
-  summary: summaryPage,
+/** Widget and page of each kind, which is also the id of the element that holds a page's JSON. */
+const KINDS: Readonly<Record<string, readonly [Widget, Page]>> = {
+  capture: [captureWidget, capturePage],
+  comparison: [comparisonWidget, comparisonPage],
+  external_data: [auditWidget, auditPage],
+  graph: [graphWidget, graphPage],
+  pair: [diffWidget, diffPage],
+  profile: [profileWidget, profilePage],
+  simplification: [simplificationWidget, simplificationPage],
+  summary: [summaryWidget, summaryPage],
 };
 
 export default () => {
@@ -51,7 +40,7 @@ export default () => {
   };
   const viewOf = (model: WidgetModel): View => {
     const kind = String(model.get("_kind"));
-    const widget = WIDGETS[kind];
+    const [widget] = KINDS[kind] ?? [];
     if (widget === undefined) throw new Error(`this bundle has no widget of the kind '${kind}'`);
     view ??= widget(model, channelOf(model));
     return view;
@@ -60,7 +49,7 @@ export default () => {
     initialize({ model }: { model: WidgetModel }): () => void {
       const checkKernel = (hasKernel: boolean): void => void (hasKernel || channelOf(model).lose());
       hearKernel(model).then(checkKernel, (error) => console.error(error)); // before the first request
-      if (String(model.get("_kind")) in WIDGETS) viewOf(model);
+      if (String(model.get("_kind")) in KINDS) viewOf(model);
       return () => closing.abort();
     },
     render({ model, el }: Mount): () => void {
@@ -69,7 +58,7 @@ export default () => {
   };
 };
 
-for (const [kind, page] of Object.entries(PAGES)) {
+for (const [kind, [, page]] of Object.entries(KINDS)) {
   const about = textOf(kind);
   if (about === null) continue;
   style(document.body, css);
@@ -81,5 +70,5 @@ for (const [kind, page] of Object.entries(PAGES)) {
 const report = textOf("report");
 if (report !== null) {
   style(document.body, css);
-  createReport(JSON.parse(report), PAGES);
+  createReport(JSON.parse(report), (kind) => KINDS[kind]?.[1]);
 }

@@ -5,7 +5,7 @@ import type { Pen } from "../render/canvas.ts";
 import { documentOf, SvgPen, xml } from "../render/svg.ts";
 import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
 import { integer } from "../scene/formatting.ts";
-import { button, el, on, onAbort } from "../ui/dom.ts";
+import { button, el, on, onAbort, onKeys, onResize, placeTooltip } from "../ui/dom.ts";
 import { drawnAs } from "../ui/still.ts";
 
 export interface ErrorPlotOptions {
@@ -77,12 +77,8 @@ export class ErrorPlot {
     });
     this.#listenPointer(signal);
     this.#listenKeys(signal);
-    const observer = new ResizeObserver(() => this.#rescale());
-    observer.observe(this.#plot);
-    onAbort(signal, () => {
-      observer.disconnect();
-      cancelAnimationFrame(this.#frame);
-    });
+    onResize([this.#plot], signal, () => this.#rescale());
+    onAbort(signal, () => cancelAnimationFrame(this.#frame));
     this.#describe();
   }
 
@@ -231,10 +227,7 @@ export class ErrorPlot {
     tooltip.hidden = row < 0;
     if (row >= 0) {
       tooltip.replaceChildren(...this.#options.tooltip(row));
-      const { offsetWidth: w, offsetHeight: h } = tooltip;
-      const { width, height } = this.#area;
-      tooltip.style.left = `${Math.max(4, Math.min(x + 14, width - w - 4))}px`;
-      tooltip.style.top = `${y + 18 + h > height ? Math.max(0, y - h - 10) : y + 18}px`;
+      placeTooltip(tooltip, x, y, this.#area.width, this.#area.height);
     }
     this.#schedule();
   }
@@ -303,14 +296,7 @@ export class ErrorPlot {
       "0": () => this.#zoom(),
       Escape: () => this.#zoom(),
     };
-    on(this.#plot, "keydown", signal, (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      event.stopPropagation(); // nothing typed here is a command to the notebook
-      const act = keys[event.key];
-      if (act === undefined) return;
-      event.preventDefault();
-      act();
-    });
+    onKeys(this.#plot, keys, signal);
   }
 }
 
@@ -447,7 +433,7 @@ function axisOf(sizes: readonly number[], logarithmic: boolean): readonly [low: 
 }
 
 /** Returns the smallest of 1, 2, 5, 10, 20, … that is at least this. */
-function roundStep(minimum: number): number {
+export function roundStep(minimum: number): number {
   const power = 10 ** Math.floor(Math.log10(minimum));
   return power * (minimum / power > 5 ? 10 : minimum / power > 2 ? 5 : minimum / power > 1 ? 2 : 1);
 }

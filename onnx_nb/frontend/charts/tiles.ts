@@ -3,7 +3,7 @@
 import type { Pen } from "../render/canvas.ts";
 import { documentOf, SvgPen } from "../render/svg.ts";
 import { createMeasure, readTheme, type Theme } from "../render/theme.ts";
-import { el, on, onAbort } from "../ui/dom.ts";
+import { el, on, onAbort, onKeys, onResize, placeTooltip } from "../ui/dom.ts";
 import { drawnAs } from "../ui/still.ts";
 
 /** A rectangle in pixels of the chart. */
@@ -72,12 +72,8 @@ export class Tiles {
     this.element = el("div.onnx-nb-tiles", attributes, this.#canvas, this.#tooltip);
     drawnAs(this.#canvas, () => this.#svg());
     this.#listen(signal);
-    const observer = new ResizeObserver(() => this.#rearrange());
-    observer.observe(this.element);
-    onAbort(signal, () => {
-      observer.disconnect();
-      cancelAnimationFrame(this.#frame);
-    });
+    onResize([this.element], signal, () => this.#rearrange());
+    onAbort(signal, () => cancelAnimationFrame(this.#frame));
     this.#describe();
   }
 
@@ -235,10 +231,7 @@ export class Tiles {
       this.#tooltip.hidden = row < 0;
       if (row >= 0) {
         this.#tooltip.textContent = describe(row);
-        const [w, h] = this.#size;
-        const { offsetWidth, offsetHeight } = this.#tooltip;
-        this.#tooltip.style.left = `${Math.max(4, Math.min(x + 12, w - offsetWidth - 4))}px`;
-        this.#tooltip.style.top = `${y + 16 + offsetHeight > h ? Math.max(0, y - offsetHeight - 8) : y + 16}px`;
+        placeTooltip(this.#tooltip, x, y, ...this.#size);
       }
       if (row === this.#hoveredRow) return;
       this.#hoveredRow = row;
@@ -300,14 +293,7 @@ export class Tiles {
       "0": () => this.#zoom(),
       Escape: () => this.#pick(-1),
     };
-    on(element, "keydown", signal, (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      event.stopPropagation(); // nothing typed here is a command to the notebook
-      const act = keys[event.key];
-      if (act === undefined) return;
-      event.preventDefault();
-      act();
-    });
+    onKeys(element, keys, signal);
   }
 }
 

@@ -2,7 +2,6 @@
 
 export interface Signal<S, T> {
   connect(slot: (sender: S, args: T) => void): boolean;
-  disconnect(slot: (sender: S, args: T) => void): boolean;
 }
 
 export interface LuminoWidget {
@@ -34,7 +33,6 @@ export interface ContentsManager {
   get(path: string, options: { content: boolean }): Promise<Contents>;
   save(path: string, model: object): Promise<Contents>;
   driveName(path: string): string;
-  localPath(path: string): string;
 }
 
 /** One value of the `user_expressions` of a request. */
@@ -58,7 +56,6 @@ export interface SessionContext {
   /** Starts a kernel or finds the one that runs; returns whether a person has to choose one. */
   initialize(): Promise<boolean>;
   readonly session: { readonly id: string; readonly kernel: Kernel | null } | null;
-  readonly kernelDisplayName: string;
   readonly kernelChanged: Signal<SessionContext, unknown>;
   readonly statusChanged: Signal<SessionContext, string>;
   kernelPreference: { readonly shutdownOnDispose?: boolean };
@@ -79,7 +76,6 @@ export interface DocumentModel {
 
 export interface Dialogs {
   selectKernel(session: SessionContext): Promise<void>;
-  restart(session: SessionContext): Promise<boolean>;
 }
 
 export interface Application {

@@ -4,7 +4,7 @@ import { spark, statistics } from "../charts/histogram.ts";
 import type { Digest } from "../protocol/capture.ts";
 import { bytes, countOf, integer } from "../scene/formatting.ts";
 import { shortDtype } from "../scene/labels.ts";
-import { button, copyButton, el, elide, facts } from "../ui/dom.ts";
+import { button, el, elide, facts, paneHead } from "../ui/dom.ts";
 import { numbers, Table, type TableColumn, texts } from "../ui/table.ts";
 import { download } from "./export.ts";
 
@@ -115,15 +115,10 @@ function columnsOf(digest: Digest): readonly TableColumn[] {
   const nan = Float64Array.from(rows, (row) => digest.nan(row));
   const inf = Float64Array.from(rows, (row) => digest.inf(row));
   const count = (x: number): string => (x === 0 ? "" : integer(x));
-  const number = (key: string, title: string, of: Float64Array, spare: number, write?: typeof bytes): TableColumn =>
-    numbers(
-      key,
-      title,
-      [66, 0.5],
-      of.map((x, row) => (digest.hasNumbers(row) ? x : Number.NaN)),
-      write,
-      { spare },
-    );
+  const number = (key: string, title: string, of: Float64Array, spare: number, write?: typeof bytes): TableColumn => {
+    const figures = of.map((x, row) => (digest.hasNumbers(row) ? x : Number.NaN));
+    return numbers(key, title, [66, 0.5], figures, write, { spare });
+  };
   const type = (row: number): string => `${digest.text("shape", row)} ${shortDtype(digest.text("dtype", row))}`.trim();
   const odd = [
     numbers("nan", "NaN", [44, 0], nan, count, { isBad: (row) => nan[row] > 0 }),
@@ -162,15 +157,10 @@ function details(digest: Digest, row: number, signal: AbortSignal): Node[] {
     ["size", bytes(digest.nbytes[row])],
     ["made by", origin === "" ? "input of the model" : origin],
   ]);
-  const head = el(
-    "div.onnx-nb-dim",
-    "value",
-    copyButton(() => name, signal, "Copy name"),
-  );
   const content = digest.hasNumbers(row)
     ? statistics(digest.statistics(row))
     : [el("p.onnx-nb-dim", "It holds no numbers.")];
-  return [head, el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, elide(name, 200)), list, ...content];
+  return [...paneHead("value", name, signal), list, ...content];
 }
 
 function trouble(digest: Digest, row: number): string {

@@ -6,7 +6,7 @@ import type { GraphHost, NamedTarget, Patch } from "../protocol/host.ts";
 import { watchTheme } from "../render/theme.ts";
 import { DiffStatuses } from "../scene/diffstatus.ts";
 import { defaultOpen } from "../scene/opening.ts";
-import { button, el, elide, on, onAbort } from "../ui/dom.ts";
+import { button, el, elide, on, onResize, onState } from "../ui/dom.ts";
 import { GraphView } from "./graphview.ts";
 import { otherSide, Synchronizer, type Views } from "./synchronizer.ts";
 
@@ -163,21 +163,16 @@ function watchState(root: HTMLElement, inner: readonly HTMLElement[], signal: Ab
     const states = inner.map((graph) => graph.dataset.state);
     root.dataset.state = states.includes("error") ? "error" : states.every((s) => s === "drawn") ? "drawn" : "loading";
   };
-  const observer = new MutationObserver(update);
-  for (const graph of inner) observer.observe(graph, { attributes: true, attributeFilter: ["data-state"] });
-  onAbort(signal, () => observer.disconnect());
-  update();
+  onState(inner, signal, update);
 }
 
 /** Puts one graph above the other where there is no room for both side by side. */
 function watchWidth(root: HTMLElement, inner: readonly HTMLElement[], height: string, signal: AbortSignal): void {
-  const observer = new ResizeObserver(() => {
+  onResize([root], signal, () => {
     const isStacked = root.clientWidth > 0 && root.clientWidth < NARROW;
     if (isStacked === root.classList.contains("onnx-nb-stacked")) return;
     root.classList.toggle("onnx-nb-stacked", isStacked);
     const graphHeight = isStacked ? `calc(${STACKED_SHARE} * ${height})` : height;
     for (const element of inner) element.style.setProperty("--nb-height", graphHeight);
   });
-  observer.observe(root);
-  onAbort(signal, () => observer.disconnect());
 }

@@ -12,7 +12,19 @@ import { boxesIn } from "../scene/scopegraph.ts";
 import { type State, sameTarget } from "../scene/state.ts";
 import { quote } from "../search/query.ts";
 import { search, statedKeys } from "../search/search.ts";
-import { breakable, button, copyButton, el, elide, facts, fillings, mono, onAbort, settle } from "../ui/dom.ts";
+import {
+  breakable,
+  button,
+  copyButton,
+  el,
+  elide,
+  facts,
+  fillings,
+  mono,
+  onAbort,
+  rememberFocus,
+  settle,
+} from "../ui/dom.ts";
 import { failureNote } from "../ui/task.ts";
 import { createValues } from "./values.ts";
 import { link, nodeLink, type Panel, type ViewContext, valueLink } from "./viewcontext.ts";
@@ -33,15 +45,14 @@ export function createInspector(view: ViewContext): Panel {
 
   const fill = (state: State): void => {
     const round = next();
-    const focusLabel = focusIn(root);
+    const focusAgain = rememberFocus(root, () => root);
     if (root.hasChildNodes()) {
       root.replaceChildren();
       root.scrollTop = 0; // makes the browser lay the page out
     }
     mark = () => undefined;
     // the focused button is gone: continue here for a person who pressed it with a key
-    if (focusLabel !== null)
-      queueMicrotask(() => (elementWithLabel(root, focusLabel) ?? root).focus({ preventScroll: true }));
+    queueMicrotask(focusAgain);
     const target = state.selection;
     const values = host.live ? host.values : undefined;
     if (target === null) {
@@ -117,20 +128,6 @@ export function createInspector(view: ViewContext): Panel {
       else fill(state);
     },
   };
-}
-
-/** Returns the label of the focused element in a panel, "" if it has none; null if the focus is elsewhere. */
-function focusIn(root: HTMLElement): string | null {
-  const { activeElement } = root.getRootNode() as Document | ShadowRoot;
-  return activeElement !== null && activeElement !== root && root.contains(activeElement)
-    ? (activeElement.getAttribute("aria-label") ?? "")
-    : null;
-}
-
-function elementWithLabel(root: HTMLElement, label: string): HTMLElement | undefined {
-  return [...root.querySelectorAll<HTMLElement>("[aria-label]")].find(
-    (element) => label !== "" && element.getAttribute("aria-label") === label,
-  );
 }
 
 /** Shows statistics that are embedded in the page. */

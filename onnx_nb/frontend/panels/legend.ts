@@ -10,7 +10,7 @@ import { countOf, integer } from "../scene/formatting.ts";
 import { FULL_RANGE, type Overlay } from "../scene/overlay.ts";
 import { quote } from "../search/query.ts";
 import { search } from "../search/search.ts";
-import { button, el, elide, fillings, on } from "../ui/dom.ts";
+import { button, el, elide, fillings, on, rememberFocus } from "../ui/dom.ts";
 import type { Panel, ViewContext } from "./viewcontext.ts";
 
 /** Steps of the filter's sliders. */
@@ -20,10 +20,9 @@ const OPS = 16;
 
 /** Fills the legend again; the focus stays on the pressed button. */
 function refill(element: HTMLElement, fill: () => void): void {
-  const buttonText = element.querySelector("button:focus")?.textContent;
+  const focusAgain = rememberFocus(element, () => null);
   fill();
-  if (buttonText != null)
-    [...element.querySelectorAll("button")].find((candidate) => candidate.textContent === buttonText)?.focus();
+  focusAgain();
 }
 
 function closing(dispatch: ViewContext["dispatch"], round: AbortSignal): HTMLElement {

@@ -13,7 +13,7 @@ import {
 import { failureText } from "../protocol/host.ts";
 import { createRamp } from "../render/theme.ts";
 import { countOf, integer, magnitude } from "../scene/formatting.ts";
-import { button, copyButton, el, elide, facts, fillings, on, onAbort, svg } from "../ui/dom.ts";
+import { button, el, elide, facts, fillings, on, onAbort, paneHead, svg } from "../ui/dom.ts";
 
 /** Milliseconds after which a point that is being loaded is shown without its details. */
 const PATIENCE_MS = 150;
@@ -109,11 +109,8 @@ function errorsOf(
   actions: readonly HTMLElement[],
   signal: AbortSignal,
 ): Node[] {
-  const name = points.text("name", row);
   const kind = points.isOutput(row) ? "output of the model" : "point";
-  const copy = copyButton(() => name, signal, "Copy name");
-  const head = el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, elide(name, 200));
-  const parts: Node[] = [el("div.onnx-nb-dim", kind, copy), head, origin(points, row)];
+  const parts: Node[] = [...paneHead(kind, points.text("name", row), signal), origin(points, row)];
   const difference = points.text("difference", row);
   if (difference !== "") parts.push(el("p.onnx-nb-difference", elide(difference, 300)));
   if (actions.length > 0) parts.push(el("div.onnx-nb-row", ...actions));

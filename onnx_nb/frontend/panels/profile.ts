@@ -1,10 +1,12 @@
 /** The panel of a profile: kernels by their time, one run on a timeline, a treemap of scopes, original and optimized. */
 
+import { roundStep } from "../charts/errorplot.ts";
 import { type Extent, squarify, type Tile, type TileLayout, Tiles } from "../charts/tiles.ts";
+import { append } from "../protocol/columns.ts";
 import type { ProfileData, ResourceData } from "../protocol/profile.ts";
 import { categoryVariable } from "../render/theme.ts";
 import { bytes, countOf, formatNumber, integer, seconds } from "../scene/formatting.ts";
-import { button, copyButton, el, elide, facts, settle } from "../ui/dom.ts";
+import { button, el, elide, facts, paneHead, settle } from "../ui/dom.ts";
 import { createTableTabs, numbers, Table, type TableColumn, type TableOptions, texts } from "../ui/table.ts";
 import { download } from "./export.ts";
 
@@ -275,7 +277,7 @@ export function timelineOf(data: ProfileData, w: number, h: number, [from, to]: 
     tiles.push({ row: kernel[at], x: x0, y, w: x1 - x0, h: lane, label });
   }
   const bottom = Math.min(h - AXIS, lanes.length * lane) + 2;
-  const tickStep = niceStep((to - from) * end, Math.max(2, Math.floor(w / 110)));
+  const tickStep = roundStep(((to - from) * end) / Math.max(2, Math.floor(w / 110)));
   const texts = [];
   const lines: [number, number, number, number][] = [];
   for (let tick = Math.ceil((from * end) / tickStep) * tickStep; tick <= to * end + tickStep / 1e6; tick += tickStep) {
@@ -284,13 +286,6 @@ export function timelineOf(data: ProfileData, w: number, h: number, [from, to]: 
     lines.push([x(tick), bottom - 2, x(tick), bottom + 6]);
   }
   return { tiles, texts, lines, height: Math.max(MINIMUM, lanes.length * LANE + AXIS) };
-}
-
-/** Returns a round step that divides a length into about `count` parts. */
-function niceStep(length: number, count: number): number {
-  const raw = length / count;
-  const power = 10 ** Math.floor(Math.log10(raw));
-  return power * ([1, 2, 5].find((factor) => factor * power >= raw) ?? 10);
 }
 
 /** Places scopes inside each other, and kernels in their scopes, with areas that are their time. */
@@ -485,12 +480,7 @@ interface Sums {
 
 function byOperator(data: ProfileData): Sums {
   const members = new Map<string, number[]>();
-  for (let kernel = 0; kernel < data.count; kernel++) {
-    const op = data.text("op", kernel);
-    const list = members.get(op);
-    if (list === undefined) members.set(op, [kernel]);
-    else list.push(kernel);
-  }
+  for (let kernel = 0; kernel < data.count; kernel++) append(members, data.text("op", kernel), kernel);
   return { names: [...members.keys()], members: [...members.values()] };
 }
 
@@ -553,11 +543,6 @@ function detailsOf(data: ProfileData, kernel: number, signal: AbortSignal): Node
   const name = data.text("name", kernel);
   const rate = (of: string, unit: string): string =>
     Number.isNaN(number(of)) ? "" : `${formatNumber(number(of), 3)} ${unit}`;
-  const head = el(
-    "div.onnx-nb-dim",
-    "kernel",
-    copyButton(() => name, signal, "Copy name"),
-  );
   const list = facts([
     ["operator", data.text("op", kernel)],
     ["provider", shortProvider(data, kernel)],
@@ -582,7 +567,5 @@ function detailsOf(data: ProfileData, kernel: number, signal: AbortSignal): Node
         : `Computes ${countOf(names.length, "node")}${names.length > 1 ? " at once" : ""}`;
   const nodes = el("ul.onnx-nb-profile-nodes", ...names.map((nodeName) => el("li.onnx-nb-mono", elide(nodeName, 160))));
   const origin = how === "" || how === "edge" ? null : el("p.onnx-nb-dim", `found by ${how}`);
-  return [head, el("h4.onnx-nb-mono", { title: name }, elide(name, 200)), list, el("b", title), nodes, origin].filter(
-    (node) => node !== null,
-  );
+  return [...paneHead("kernel", name, signal), list, el("b", title), nodes, origin].filter((node) => node !== null);
 }

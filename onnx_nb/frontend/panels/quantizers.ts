@@ -8,7 +8,7 @@ import { heights } from "../charts/histogram.ts";
 import type { Points } from "../protocol/comparison.ts";
 import type { FloatRequest, TargetQualityRequest } from "../protocol/wire.ts";
 import { countOf, formatNumber, integer, magnitude } from "../scene/formatting.ts";
-import { button, choice, copyButton, el, elide, facts, fillings, on, svg } from "../ui/dom.ts";
+import { button, choice, copyButton, el, elide, facts, fillings, on, paneHead, svg } from "../ui/dom.ts";
 import { numbers, Table, type TableColumn, texts } from "../ui/table.ts";
 import type { OnProgress, TaskBar } from "../ui/task.ts";
 import { figure } from "./pointdetail.ts";
@@ -92,15 +92,9 @@ export function quantizerDetail(
 ): Node[] {
   const text = (name: string): string => points.text(`quantizer_${name}`, row);
   const of = (name: string): number => points.of(`quantizer_${name}`)[row];
-  const name = text("name");
   const [leastValue, scale] = [of("least"), of("scale")];
   return [
-    el(
-      "div.onnx-nb-dim",
-      text("role"),
-      copyButton(() => name, signal, "Copy name"),
-    ),
-    el("h4.onnx-nb-mono", { title: name }, elide(name, 200)),
+    ...paneHead(text("role"), text("name"), signal),
     el(text("fault") === "" ? "p.onnx-nb-dim" : "p.onnx-nb-difference", text("message")),
     el("div.onnx-nb-row", ...actions),
     ...rangeOf(points, row),

@@ -9,7 +9,7 @@ import { failureText, type GraphHost, type NamedTarget } from "../protocol/host.
 import type { Account, SimplificationData } from "../protocol/simplification.ts";
 import { SIGNS } from "../scene/diffstatus.ts";
 import { bytes, countOf, integer } from "../scene/formatting.ts";
-import { button, choice, copyButton, el, elide, facts, fillings, hasFocus, on, onAbort } from "../ui/dom.ts";
+import { button, choice, copyButton, el, elide, facts, fillings, hasFocus, on, onState } from "../ui/dom.ts";
 import { createTableTabs, numbers, Table, type TableColumn, texts } from "../ui/table.ts";
 import { createTaskBar, KernelButtons, type OnProgress, type TaskBar } from "../ui/task.ts";
 import { createGraphPair, type GraphPair } from "./graphpair.ts";
@@ -215,10 +215,7 @@ export class Simplification {
       hasBegun = true;
       this.#restore();
     };
-    const observer = new MutationObserver(watch);
-    observer.observe(pairRoot, { attributes: true, attributeFilter: ["data-state"] });
-    onAbort(round, () => observer.disconnect());
-    watch();
+    onState([pairRoot], round, watch);
   }
 
   #createPair(
@@ -567,6 +564,7 @@ function detailOf(
     return [el("p.onnx-nb-dim", data.count > 0 ? hint : "Both graphs are the same.")];
   }
   const key = data.key(row);
+  const copyKey = copyButton(() => key, signal, "Copy key");
   const [rule, does, count] = data.rules[data.ruleOf(row)];
   const fact = (text: string): HTMLElement => el("span", { title: text.slice(0, 4000) }, elide(text, 300));
   const rows: [string, HTMLElement][] = [
@@ -586,11 +584,7 @@ function detailOf(
     kernel.create(text, () => undo(...undoKeys), signal, { class: "onnx-nb-wide", hint });
   const keys = sameKind.map((row) => data.key(row));
   return [
-    el(
-      "div.onnx-nb-dim",
-      "change",
-      copyButton(() => key, signal, "Copy key"),
-    ),
+    el("div.onnx-nb-dim", "change", copyKey),
     el("h4.onnx-nb-mono", elide(rule, 80)),
     el("p", `${does}.`),
     el(
@@ -647,32 +641,15 @@ function kindsOf(data: SimplificationData, places: readonly string[]): Int32Arra
 }
 
 function operatorTable({ operators }: Account, signal: AbortSignal): Table {
-  const of = (number: (row: Account["operators"][number]) => number): Float64Array =>
-    Float64Array.from(operators, number);
+  const before = Float64Array.from(operators, ([, count]) => count);
+  const after = Float64Array.from(operators, ([, , count]) => count);
+  const changes = after.map((count, row) => count - before[row]);
   const difference = (x: number): string => (x === 0 ? "" : x > 0 ? `+${integer(x)}` : `−${integer(-x)}`);
   const columns = [
     texts("operator", "Operator", [150, 2], (row) => operators[row][0]),
-    numbers(
-      "before",
-      "Before",
-      [70, 1],
-      of(([, before]) => before),
-      integer,
-    ),
-    numbers(
-      "after",
-      "After",
-      [70, 1],
-      of(([, , after]) => after),
-      integer,
-    ),
-    numbers(
-      "difference",
-      "Difference",
-      [80, 1],
-      of(([, before, after]) => after - before),
-      difference,
-    ),
+    numbers("before", "Before", [70, 1], before, integer),
+    numbers("after", "After", [70, 1], after, integer),
+    numbers("difference", "Difference", [80, 1], changes, difference),
   ];
   const label = "Operators before and after";
   return new Table({ label, noun: "operator", count: operators.length, columns }, signal);

@@ -4,7 +4,7 @@ import { Blob } from "node:buffer";
 import { deflateSync } from "node:zlib";
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { CellsPage, Extraction, GraphHost, Patch, Place, Plan, ValueHost } from "../protocol/host.ts";
-import { columnsOf } from "../protocol/testing.ts";
+import { columnsOf, describedPack } from "../protocol/testing.ts";
 import type { InspectReply, SelectReply, StatisticsReply } from "../protocol/wire.ts";
 import { type Action, type Command, initialState, reduce, type State } from "../scene/state.ts";
 import type { Panel, ViewContext } from "./viewcontext.ts";
@@ -228,62 +228,23 @@ export class FakeView implements ViewContext {
 
 /** Returns columns of a one-node model as the kernel packs them. */
 export function packOf(): Uint8Array {
-  const arrays: Record<string, ["u1" | "u4" | "i4" | "f8", number[]]> = {
-    string_bytes: ["u1", [...new TextEncoder().encode("Reluabfloat32")]],
-    string_ptr: ["u4", [0, 0, 4, 5, 6, 13]],
-    op_name: ["u4", [1]],
-    op_domain: ["u4", [0]],
-    op_category: ["u1", [1]],
-    op_inputs: ["u4", [0]],
-    op_defaults: ["u4", [0]],
-    node_op: ["u4", [0]],
-    node_name: ["u4", [0]],
-    node_scope: ["u4", [0]],
-    node_flags: ["u1", [0]],
-    node_attributes: ["u4", [0]],
-    node_module: ["u4", [0]],
-    node_body: ["i4", [-1]],
-    yield_value: ["i4", []],
-    yield_output: ["i4", []],
-    in_ptr: ["u4", [0, 1]],
-    in_value: ["i4", [0]],
-    out_ptr: ["u4", [0, 1]],
-    out_value: ["i4", [1]],
-    value_name: ["u4", [2, 3]],
-    value_kind: ["u1", [1, 0]],
-    value_flags: ["u1", [0, 1]],
-    value_dtype: ["u4", [4, 4]],
-    value_shape: ["u4", [0, 0]],
-    value_literal: ["u4", [0, 0]],
-    graph_inputs: ["i4", [0]],
-    graph_outputs: ["i4", [1]],
-    scope_parent: ["i4", [-1]],
-    scope_name: ["u4", [0]],
-    scope_path: ["u4", [0]],
-    scope_class: ["u4", [0]],
-    scope_kind: ["u1", [0]],
-    scope_node: ["i4", [-1]],
-    scope_nodes: ["u4", [1]],
-    scope_params: ["f8", [0]],
-    scope_bytes: ["f8", [0]],
-    scope_repeat: ["u4", [1]],
-    scope_differs: ["u4", [0]],
-    scope_difference: ["u4", [0]],
-  };
-  const types = { u1: Uint8Array, u4: Uint32Array, i4: Int32Array, f8: Float64Array };
+  const { meta, arrays } = describedPack("input a float32\nRelu : a -> b\noutput b", "sub.onnx");
+  const dtypes = new Map<unknown, string>([
+    [Uint8Array, "u1"],
+    [Uint32Array, "u4"],
+    [Int32Array, "i4"],
+    [Float64Array, "f8"],
+  ]);
   const headers = [];
   const chunks: Uint8Array[] = [];
   let offset = 0;
-  for (const [name, [dtype, items]] of Object.entries(arrays)) {
-    const bytes = new Uint8Array(types[dtype].from(items).buffer);
-    headers.push({ name, dtype, length: items.length, offset });
-    const room = Math.ceil(bytes.length / 8) * 8;
-    const chunk = new Uint8Array(room);
-    chunk.set(bytes);
+  for (const [name, array] of arrays) {
+    headers.push({ name, dtype: dtypes.get(array.constructor), length: array.length, offset });
+    const chunk = new Uint8Array(Math.ceil(array.byteLength / 8) * 8);
+    chunk.set(new Uint8Array(array.buffer));
     chunks.push(chunk);
-    offset += room;
+    offset += chunk.length;
   }
-  const meta = { ...MODEL.meta, name: "sub.onnx", nodes: 1, faults: [] };
   let header = JSON.stringify({ meta, arrays: headers });
   header += " ".repeat((8 - ((4 + new TextEncoder().encode(header).length) % 8)) % 8);
   const head = new TextEncoder().encode(header);

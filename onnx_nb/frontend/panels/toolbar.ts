@@ -2,7 +2,7 @@
 
 import type { Colors } from "../protocol/host.ts";
 import type { Saving, State } from "../scene/state.ts";
-import { button, el, elide, fillings, on, onAbort, type Properties } from "../ui/dom.ts";
+import { button, el, elide, fillings, on, onResize, type Properties } from "../ui/dom.ts";
 import { createMenu, item, type Menu } from "../ui/menu.ts";
 import { SearchBox } from "./searchbox.ts";
 import { link, type Panel, type ViewContext } from "./viewcontext.ts";
@@ -135,9 +135,7 @@ function createBreadcrumbs({ columns, signal }: ViewContext): Panel {
     fill(0, Math.min(1, all), LENGTHS.at(-1) ?? 14);
   };
 
-  const observer = new ResizeObserver(refit);
-  observer.observe(element);
-  onAbort(signal, () => observer.disconnect());
+  onResize([element], signal, refit);
   return {
     element,
     update({ selection }) {

@@ -4,7 +4,7 @@ import { statistics, valueText } from "../charts/histogram.ts";
 import type { CellsPage, Place, ValueHost } from "../protocol/host.ts";
 import type { Look } from "../protocol/wire.ts";
 import { integer } from "../scene/formatting.ts";
-import { button, copyButton, el, elide, fillings, hasFocus, on, onAbort } from "../ui/dom.ts";
+import { button, copyButton, el, elide, fillings, on, onAbort, rememberFocus } from "../ui/dom.ts";
 import { createProgress, failureNote } from "../ui/task.ts";
 import { download } from "./export.ts";
 import type { ViewContext } from "./viewcontext.ts";
@@ -42,14 +42,14 @@ export function createValues(view: ViewContext, value: number, host: ValueHost, 
   const next = fillings(signal);
   const turn = async (place: Place): Promise<void> => {
     const round = next();
-    const focus = focusedIn(cells);
+    const focusAgain = rememberFocus(cells, () => cells.querySelector<HTMLElement>("[tabindex]"));
     try {
       const page = await host.page(value, place, round);
       if (round.aborted) return;
       const { index, row, column } = page;
       const go = (to: Partial<Place>): void => void turn({ index, row, column, look: place.look, ...to });
       cells.replaceChildren(...pageParts({ page, look: place.look, turn: go, keep, signal }));
-      focus();
+      focusAgain();
     } catch (error) {
       if (!round.aborted) cells.replaceChildren(failureNote(error));
     }
@@ -92,19 +92,6 @@ export function createValues(view: ViewContext, value: number, host: ValueHost, 
   if (constant) offer();
   void read();
   return root;
-}
-
-/** Returns a function that restores the focus after a page is replaced. */
-function focusedIn(cells: HTMLElement): () => void {
-  const focusElement = [...cells.querySelectorAll<HTMLElement>("[aria-label], button")].find((each) => hasFocus(each));
-  return () => {
-    if (focusElement === undefined) return;
-    const label = focusElement.getAttribute("aria-label");
-    const replacement = [...cells.querySelectorAll<HTMLButtonElement>("[aria-label]")].find(
-      (candidate) => candidate.getAttribute("aria-label") === label && !candidate.disabled,
-    );
-    (replacement ?? cells.querySelector<HTMLElement>("[tabindex]"))?.focus({ preventScroll: true });
-  };
 }
 
 function saveButton(keep: () => void, signal: AbortSignal): HTMLButtonElement {

@@ -16,7 +16,7 @@ import type { DiffStatuses } from "../scene/diffstatus.ts";
 import type { Fits } from "../scene/opening.ts";
 import { BOX, keepInPlace, type Scene } from "../scene/scene.ts";
 import { type Saving, type State, selectionOf } from "../scene/state.ts";
-import { el, elide, on, onAbort } from "../ui/dom.ts";
+import { el, elide, on, onAbort, onResize, placeTooltip } from "../ui/dom.ts";
 import { drawnAs } from "../ui/still.ts";
 import { CameraControl } from "./cameracontrol.ts";
 import { savePicture, snapshot } from "./export.ts";
@@ -146,10 +146,7 @@ export class Viewport {
     };
     watchTheme(this.#root, restyle, signal);
     document.fonts?.addEventListener("loadingdone", restyle, { signal });
-    const observer = new ResizeObserver(() => this.resize());
-    observer.observe(this.element);
-    observer.observe(this.#root);
-    onAbort(signal, () => observer.disconnect());
+    onResize([this.element, this.#root], signal, () => this.resize());
     const visible = (): void => {
       if (document.visibilityState === "visible") this.#painter.redraw();
     };
@@ -517,10 +514,8 @@ export class Viewport {
       tooltip.append(el("div", elide(`${overlay.data.label || "value"}: ${overlay.say(x)}`, 90)));
     }
     tooltip.hidden = false;
-    const { offsetWidth: w, offsetHeight: h } = tooltip;
-    const { view } = this.#control;
-    tooltip.style.left = `${Math.max(4, Math.min(at.x + 14, view.w - w - 4))}px`;
-    tooltip.style.top = `${at.y + 20 + h > view.h ? at.y - h - 10 : at.y + 18}px`;
+    const { w, h } = this.#control.view;
+    placeTooltip(tooltip, at.x, at.y, w, h);
   }
 }
 

@@ -371,6 +371,13 @@ export function itemsBy(keys: ArrayLike<number>, count: number): Rows {
   return { ptr, items };
 }
 
+/** Adds an item to the list of a key. */
+export function append<K, T>(lists: Map<K, T[]>, key: K, item: T): void {
+  const list = lists.get(key);
+  if (list === undefined) lists.set(key, [item]);
+  else list.push(item);
+}
+
 /** Memoizes a function of the model. */
 export function oncePerModel<T>(make: (columns: Columns) => T): (columns: Columns) => T {
   const results = new WeakMap<Columns, { readonly value: T }>();

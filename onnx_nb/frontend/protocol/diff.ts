@@ -1,7 +1,7 @@
 /** Counterparts and differences of two graphs, as packed by `analysis/view/result_columns.py`. */
 
 import { type Pack, PackedTable, type TypedArray } from "./codec.ts";
-import type { Columns, Target } from "./columns.ts";
+import { append, type Columns, type Target } from "./columns.ts";
 
 /** "new" replaces "added" where both graphs are one model before and after */
 export type DiffStatus = "removed" | "added" | "changed" | "folded" | "new";
@@ -87,9 +87,7 @@ export class PairData extends PackedTable {
     for (const change of this.changes) {
       for (const side of [0, 1] as const) {
         for (const [kind, id] of Object.entries({ node: change.nodes[side], tensor: change.tensors[side] })) {
-          const changes = this.#about[side].get(`${kind} ${id}`);
-          if (changes !== undefined) changes.push(change);
-          else if (id >= 0) this.#about[side].set(`${kind} ${id}`, [change]);
+          if (id >= 0) append(this.#about[side], `${kind} ${id}`, change);
         }
       }
     }

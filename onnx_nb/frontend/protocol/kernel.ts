@@ -75,9 +75,7 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
     },
     page: (statistics, progress, signal) => channel.bytes("page", { statistics }, { signal, progress }),
     values: {
-      async capture(value, progress, signal) {
-        return (await channel.value("capture", { value }, { signal, progress })).message;
-      },
+      capture: (value, progress, signal) => channel.message("capture", { value }, { signal, progress }),
       statistics: (value, progress, signal) => channel.value("statistics", { value }, { signal, progress }),
       async page(value, place, signal) {
         const { value: page, buffers } = await channel.request("values", { value, ...place }, { signal });

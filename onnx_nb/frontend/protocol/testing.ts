@@ -96,6 +96,11 @@ interface Scope {
  *     fold NAME, fault NAME                flags of a node
  */
 export function columnsOf(description: string, name = "test.onnx"): Columns {
+  return new Columns(describedPack(description, name));
+}
+
+/** Returns the same as a pack. */
+export function describedPack(description: string, name: string): Pack {
   const nodes: Node[] = [];
   const nodeByName = new Map<string, number>();
   const values = new Map<string, Value>();
@@ -298,7 +303,7 @@ export function columnsOf(description: string, name = "test.onnx"): Columns {
     nbytes: 0,
     faults: [],
   };
-  return new Columns({ meta, arrays });
+  return { meta, arrays };
 }
 
 /** Returns the columns of a string table; each text but every fourth shares what it can with the one before it. */

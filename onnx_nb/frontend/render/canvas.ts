@@ -4,6 +4,7 @@
  */
 
 import type { Columns } from "../protocol/columns.ts";
+import { append } from "../protocol/columns.ts";
 import type { DiffStatus } from "../protocol/diff.ts";
 import { type DiffStatuses, SIGNS } from "../scene/diffstatus.ts";
 import { type Measure, TEXT, textTop } from "../scene/labels.ts";
@@ -180,7 +181,7 @@ function drawEdges(ctx: Pen, picture: Picture, list: number[], k: number): void 
     );
     if (how !== EDGE.PLAIN) emphasis.push([edge, how]);
     else if (extent(scene, edge) * k < (isCrowded ? 3 * SPECK : SPECK)) continue;
-    else if (edges.bundle[edge] >= 0) gather(bundles, edges.bundle[edge], edge);
+    else if (edges.bundle[edge] >= 0) append(bundles, edges.bundle[edge], edge);
     else if (edges.outerScope[edge] === 1) dashedEdges.push(edge);
     else plainEdges.push(edge);
   }
@@ -351,15 +352,9 @@ function groupBy<K>(boxes: readonly number[], of: (box: number) => K | undefined
   const lists = new Map<K, number[]>();
   for (const box of boxes) {
     const key = of(box);
-    if (key !== undefined) gather(lists, key, box);
+    if (key !== undefined) append(lists, key, box);
   }
   return lists;
-}
-
-function gather<K>(lists: Map<K, number[]>, key: K, item: number): void {
-  const list = lists.get(key);
-  if (list === undefined) lists.set(key, [item]);
-  else list.push(item);
 }
 
 /** Draws boxes too small for text, with one path for each color. */

@@ -4,7 +4,7 @@
  */
 
 import { release } from "../protocol/codec.ts";
-import { type Columns, oncePerModel, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
+import { append, type Columns, oncePerModel, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
 import { Interner } from "./interner.ts";
 import { BOX } from "./scene.ts";
 
@@ -419,10 +419,4 @@ function speakers(
     speaksFor[speaker] = group.length;
   }
   return { speaksFor, speaksBriefly, bundle };
-}
-
-function append(lists: Map<string, number[]>, key: string, item: number): void {
-  const list = lists.get(key);
-  if (list === undefined) lists.set(key, [item]);
-  else list.push(item);
 }

@@ -3,7 +3,7 @@
  * it. Also the ancestors and descendants of nodes, including those through bodies of If, Loop and Scan.
  */
 
-import type { Columns } from "../protocol/columns.ts";
+import { append, type Columns } from "../protocol/columns.ts";
 
 /** Maximum number of nodes in a gap. */
 export const WIDEST_GAP = 32;
@@ -124,9 +124,7 @@ export function trace(columns: Columns, starts: Iterable<number>, way: "before" 
   for (let node = 0; node < columns.nodeCount; node++) {
     const of = owner[nodeScope[node]];
     if (of < 0 || of === node) continue;
-    const members = inside.get(of);
-    if (members === undefined) inside.set(of, [node]);
-    else members.push(node);
+    append(inside, of, node);
   }
   const reachedMask = new Uint8Array(columns.nodeCount);
   const stack: number[] = [];

@@ -67,6 +67,57 @@ export function onAbort(signal: AbortSignal, listener: () => void): void {
   signal.addEventListener("abort", listener, { once: true });
 }
 
+/** Calls a listener with each new size of some elements, and with the first. */
+export function onResize(elements: readonly Element[], signal: AbortSignal, listener: () => void): void {
+  const observer = new ResizeObserver(listener);
+  for (const element of elements) observer.observe(element);
+  onAbort(signal, () => observer.disconnect());
+}
+
+/** Calls a listener now, and whenever `data-state` of some elements changes. */
+export function onState(elements: readonly HTMLElement[], signal: AbortSignal, listener: () => void): void {
+  const observer = new MutationObserver(listener);
+  for (const element of elements) observer.observe(element, { attributes: true, attributeFilter: ["data-state"] });
+  onAbort(signal, () => observer.disconnect());
+  listener();
+}
+
+/** Handles keys without Ctrl, Command or Alt; none that is typed in the element is a command to the notebook. */
+export function onKeys(
+  element: HTMLElement,
+  keys: Readonly<Record<string, (() => unknown) | undefined>>,
+  signal: AbortSignal,
+): void {
+  on(element, "keydown", signal, (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    event.stopPropagation();
+    const act = event.target === element ? keys[event.key] : undefined;
+    if (act === undefined) return;
+    event.preventDefault();
+    act();
+  });
+}
+
+/** Moves a tooltip beside a point, inside of what is `width` and `height` pixels large. */
+export function placeTooltip(tooltip: HTMLElement, x: number, y: number, width: number, height: number): void {
+  const { offsetWidth: w, offsetHeight: h } = tooltip;
+  tooltip.style.left = `${Math.max(4, Math.min(x + 14, width - w - 4))}px`;
+  tooltip.style.top = `${y + 18 + h > height ? Math.max(0, y - h - 10) : y + 18}px`;
+}
+
+/** Returns a function that focuses the element of the same label, or else `home`, after a panel was filled again. */
+export function rememberFocus(root: HTMLElement, home: () => HTMLElement | null): () => void {
+  const { activeElement } = root.getRootNode() as Document | ShadowRoot;
+  if (activeElement == null || activeElement === root || !root.contains(activeElement)) return () => undefined;
+  const labelOf = (element: Element): string => element.getAttribute("aria-label") ?? element.textContent;
+  const label = labelOf(activeElement);
+  return () => {
+    const candidates = [...root.querySelectorAll<HTMLElement>("[aria-label], button")];
+    const twin = candidates.find((element) => labelOf(element) === label && !element.matches(":disabled"));
+    (twin ?? home())?.focus({ preventScroll: true });
+  };
+}
+
 /** Handles the result or the error of a promise; ignores both once the signal has aborted. */
 export function settle<T>(
   promise: Promise<T>,
@@ -144,6 +195,15 @@ export function breakable(name: string): (Node | string)[] {
 /** Returns a name, type or number as code, with the whole text in its tooltip. */
 export function mono(text: string, limit = 60): HTMLElement {
   return el("span.onnx-nb-mono", { title: text.slice(0, 4000) }, ...breakable(elide(text, limit)));
+}
+
+/** Returns the head of a pane: what it is about, a button that copies the name, and the name. */
+export function paneHead(kind: string, name: string, signal: AbortSignal): HTMLElement[] {
+  const copyName = copyButton(() => name, signal, "Copy name");
+  return [
+    el("div.onnx-nb-dim", kind, copyName),
+    el("h4.onnx-nb-mono", { title: name.slice(0, 4000) }, elide(name, 200)),
+  ];
 }
 
 /** Returns labeled facts; omits empty ones. */

@@ -55,7 +55,12 @@ function sizeOf(svg: string): { readonly w: number; readonly h: number } {
 function placeIn(svg: string, x: number, y: number, w: number, h: number): string {
   const { w: viewWidth, h: high } = sizeOf(svg);
   const inner = svg.replace(/^<svg [^>]*>/, "");
-  return `<svg x="${precise(x)}" y="${precise(y)}" width="${precise(w)}" height="${precise(h)}" viewBox="0 0 ${viewWidth} ${high}">${inner}`;
+  return `<svg ${rectangle(x, y, w, h)} viewBox="0 0 ${viewWidth} ${high}">${inner}`;
+}
+
+/** Returns the attributes of a rectangle. */
+function rectangle(x: number, y: number, w: number, h: number): string {
+  return `x="${precise(x)}" y="${precise(y)}" width="${precise(w)}" height="${precise(h)}"`;
 }
 
 function precise(x: number): string {
@@ -130,7 +135,7 @@ class Still {
     const x = box.left + Number.parseFloat(paddingLeft) + Number.parseFloat(borderLeftWidth) - this.#x;
     const y = box.top + (box.height - h) / 2 - this.#y;
     const round = borderTopLeftRadius === "0px" ? "" : ` rx="${precise(h / 2)}"`;
-    return `<rect x="${precise(x)}" y="${precise(y)}" width="${precise(w)}" height="${precise(h)}"${round} fill="${inkOf(backgroundColor)}"/>`;
+    return `<rect ${rectangle(x, y, w, h)}${round} fill="${inkOf(backgroundColor)}"/>`;
   }
 
   /** Draws the ground and the borders. */
@@ -147,18 +152,16 @@ class Still {
     let markup = "";
     if (fill !== "" || (isFramed && !CLEAR.test(color))) {
       const inset = isFramed ? line / 2 : 0;
-      const place = `x="${precise(left + inset)}" y="${precise(top + inset)}"`;
-      const size = `width="${precise(Math.max(0, box.width - 2 * inset))}" height="${precise(Math.max(0, box.height - 2 * inset))}"`;
+      const [w, h] = [box.width, box.height].map((size) => Math.max(0, size - 2 * inset));
+      const place = rectangle(left + inset, top + inset, w, h);
       const round = radius > 0 ? ` rx="${precise(radius)}"` : "";
       const edge = isFramed ? ` stroke="${inkOf(color)}" stroke-width="${precise(line)}"` : "";
-      markup = `<rect ${place} ${size}${round} fill="${inkOf(fill || "none")}"${edge}/>`;
+      markup = `<rect ${place}${round} fill="${inkOf(fill || "none")}"${edge}/>`;
     }
     if (isFramed) return markup;
     const [above, right, below, before] = sides;
     const bar = (x: number, y: number, w: number, h: number, ink: string): string =>
-      w <= 0 || h <= 0 || CLEAR.test(ink)
-        ? ""
-        : `<rect x="${precise(x)}" y="${precise(y)}" width="${precise(w)}" height="${precise(h)}" fill="${inkOf(ink)}"/>`;
+      w <= 0 || h <= 0 || CLEAR.test(ink) ? "" : `<rect ${rectangle(x, y, w, h)} fill="${inkOf(ink)}"/>`;
     return (
       markup +
       bar(left, top, box.width, above.width, above.color) +
@@ -227,7 +230,7 @@ class Still {
       const { fill, stroke, strokeWidth } = getComputedStyle(path);
       return `<path d="${xml(path.getAttribute("d") ?? "")}" fill="${inkOf(fill)}" stroke="${inkOf(stroke)}" stroke-width="${strokeWidth}"/>`;
     });
-    const place = `x="${precise(box.left - this.#x)}" y="${precise(box.top - this.#y)}" width="${precise(box.width)}" height="${precise(box.height)}"`;
+    const place = rectangle(box.left - this.#x, box.top - this.#y, box.width, box.height);
     const view = `viewBox="${xml(element.getAttribute("viewBox") ?? "")}"`;
     const ratio = `preserveAspectRatio="${xml(element.getAttribute("preserveAspectRatio") ?? "xMidYMid")}"`;
     return paths.length === 0

@@ -3,8 +3,9 @@
  * a grid. Only the rows in view are elements.
  */
 
+import { append } from "../protocol/columns.ts";
 import { countOf, formatNumber, integer } from "../scene/formatting.ts";
-import { button, el, elide, on, onAbort } from "./dom.ts";
+import { button, el, elide, on, onAbort, onKeys, onResize } from "./dom.ts";
 
 export interface TableColumn extends RowColumn {
   readonly title: string;
@@ -293,11 +294,7 @@ export class Table {
     this.#kindCounts = new Map();
     if (kinds === undefined || this.#field.value !== "" || this.#sorting !== null) return rows;
     const members = new Map<number, number[]>();
-    for (const row of rows) {
-      const list = members.get(kinds[row]);
-      if (list === undefined) members.set(kinds[row], [row]);
-      else list.push(row);
-    }
+    for (const row of rows) append(members, kinds[row], row);
     const kindsInOrder = [...members].sort(([a], [b]) => a - b);
     for (const [, [first, ...moreRows]] of kindsInOrder) this.#kindCounts.set(first, 1 + moreRows.length);
     return Uint32Array.from(kindsInOrder.flatMap(([kind, all]) => (this.#openKinds.has(kind) ? all : all.slice(0, 1))));
@@ -372,14 +369,7 @@ export class Table {
       Escape: () => this.#choose(-1, true),
       "/": () => field.focus(),
     };
-    on(grid, "keydown", signal, (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      event.stopPropagation(); // keys typed here are not commands to the notebook
-      const act = event.target === grid ? keys[event.key] : undefined;
-      if (act === undefined) return;
-      event.preventDefault();
-      act();
-    });
+    onKeys(grid, keys, signal);
     on(field, "keydown", signal, (event) => {
       event.stopPropagation();
       if (event.key === "ArrowDown" || event.key === "Enter") {
@@ -416,18 +406,14 @@ export class Table {
   }
 
   #watchSize(signal: AbortSignal): void {
-    const observer = new ResizeObserver(() => {
+    onResize([this.element], signal, () => {
       const before = this.#fitting.length;
       this.#fitColumns();
       if (before !== this.#fitting.length) this.#remove();
       if (this.#inView) this.#bring(this.#chosenRow, true);
       this.#schedule();
     });
-    observer.observe(this.element);
-    onAbort(signal, () => {
-      observer.disconnect();
-      cancelAnimationFrame(this.#frame);
-    });
+    onAbort(signal, () => cancelAnimationFrame(this.#frame));
   }
 }
 

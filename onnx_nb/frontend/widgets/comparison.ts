@@ -60,17 +60,11 @@ export const comparisonWidget = sharing(
         detail: packedOr(points, detailIn("")),
         page: (abort, progress) => channel.bytes("page", {}, { signal: abort, progress }),
         ...(actions.includes("reproduce") && {
-          async reproduce(name, abort, progress) {
-            const options = { signal: abort, progress };
-            return (await channel.value("reproduce", { name }, options)).message;
-          },
+          reproduce: (name, abort, progress) => channel.message("reproduce", { name }, { signal: abort, progress }),
         }),
         ...(actions.includes("drill") && { drill }),
         ...(actions.includes("float") && {
-          async change(verb, parameters, abort, progress) {
-            const options = { signal: abort, progress };
-            return (await channel.value(verb, parameters, options)).message;
-          },
+          change: (verb, parameters, abort, progress) => channel.message(verb, parameters, { signal: abort, progress }),
         }),
         steps: model.get("_steps") as readonly FloatStep[],
         onQuantizer: (tensor) => {

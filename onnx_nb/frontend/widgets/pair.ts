@@ -16,19 +16,19 @@ import { markDrawn, type Page, roomBelow, sharing, type Widget } from "./mount.t
 /** An entry of the trait `selection`. */
 type SideReference = TargetReference & { readonly side: (typeof SIDES)[number] };
 
-const SIDES = ["reference", "candidate"] as const;
+export const SIDES = ["reference", "candidate"] as const;
 
 type LoadedPair<T> = Promise<{ readonly columns: readonly [Columns, Columns]; readonly data: T }>;
 
 /** Loads two graphs and their differences, of a step of a simplification or, for 0, of the whole. */
-async function loadPair<T>(part: Parts, type: new (pack: Pack) => T, step = 0): LoadedPair<T> {
+export async function loadPair<T>(part: Parts, type: new (pack: Pack) => T, step = 0): LoadedPair<T> {
   const names = [...SIDES, "differences"].map((name) => (step === 0 ? name : `${name}-${step}`));
   const [left, right, data] = await Promise.all(names.map(part));
   return { columns: [new Columns(left), new Columns(right)], data: new type(data) };
 }
 
 /** Returns the hosts of both graphs on a page. */
-async function pageHosts(part: Parts): Promise<readonly [GraphHost, GraphHost]> {
+export async function pageHosts(part: Parts): Promise<readonly [GraphHost, GraphHost]> {
   const [left, right] = await Promise.all(SIDES.map((side) => part(`baked-${side}`)));
   return [pageHost(bakedOf(left)), pageHost(bakedOf(right))];
 }
@@ -108,10 +108,8 @@ export const simplificationWidget: Widget = (model, channel) => {
         },
         load,
         graph: (side, step) => sideHost(channel, { part: SIDES[side], step }),
-        async simplifyAgain(skips, progress, round) {
-          const options = { signal: round, progress };
-          return (await channel.value("again", { skipped: skips }, options)).message;
-        },
+        simplifyAgain: (skips, progress, round) =>
+          channel.message("again", { skipped: skips }, { signal: round, progress }),
         save: (path, replace, round) => channel.value("save", { path, replace }, { signal: round }),
         onChoose: (key) => putChange(key),
         onSelect: (side, selection) => putSelection(selection.map((target) => ({ ...target, side: SIDES[side] }))),

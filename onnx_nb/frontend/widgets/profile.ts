@@ -2,36 +2,33 @@
 
 import { createGraphPair } from "../panels/graphpair.ts";
 import { createProfile, type PairView } from "../panels/profile.ts";
-import { Columns, type Target } from "../protocol/columns.ts";
-import { PairData, type SideOf } from "../protocol/diff.ts";
+import type { Target } from "../protocol/columns.ts";
+import { PairData } from "../protocol/diff.ts";
 import type { GraphHost } from "../protocol/host.ts";
-import { bakedOf, pageHost, sideHost } from "../protocol/kernel.ts";
+import { sideHost } from "../protocol/kernel.ts";
 import { bindLink, bindTrait, loadPart, type Parts } from "../protocol/model.ts";
 import { ProfileData, ResourceData } from "../protocol/profile.ts";
-import { el } from "../ui/dom.ts";
+import { el, onState } from "../ui/dom.ts";
 import { announceChoice, markDrawn, type Page, roomBelow, sharing } from "./mount.ts";
-
-const SIDES = ["reference", "candidate"] as const;
+import { loadPair, pageHosts, SIDES } from "./pair.ts";
 
 /** Shows both graphs; the nodes of a chosen kernel are selected in both. */
 async function showPair(
   parent: HTMLElement,
   data: ProfileData,
   part: Parts,
-  host: (side: SideOf) => GraphHost | Promise<GraphHost>,
+  graphs: readonly [GraphHost, GraphHost],
   onChoose: (kernel: number) => void,
   signal: AbortSignal,
 ): Promise<PairView> {
-  const [left, right, differences] = await Promise.all([...SIDES, "differences"].map(part));
-  const columns = [new Columns(left), new Columns(right)] as const;
-  const graphs = [await host(0), await host(1)] as const;
+  const { columns, data: differences } = await loadPair(part, PairData);
   const root = el("div");
   parent.replaceChildren(root);
   let shownKernel = -1;
   const pair = createGraphPair(
     root,
     columns,
-    new PairData(differences),
+    differences,
     {
       graphs,
       onSelect(side, [first]) {
@@ -46,11 +43,7 @@ async function showPair(
     signal,
   );
   await new Promise<void>((ready) => {
-    const look = (): void => {
-      if (root.dataset.state === "drawn" || signal.aborted) ready();
-      else requestAnimationFrame(look);
-    };
-    look();
+    onState([root], signal, () => root.dataset.state === "drawn" && ready());
   });
   return {
     choose(kernel): void {
@@ -78,8 +71,10 @@ export const profileWidget = sharing(
         tensor: (name) => select([{ kind: "tensor", name }]),
         resources: async () => new ResourceData(await part("resources")),
         ...(data.about.pair && {
-          pair: (parent, onChoose, signal) =>
-            showPair(parent, data, part, (side) => sideHost(channel, { part: SIDES[side] }), onChoose, signal),
+          pair(parent, onChoose, signal) {
+            const graphs = [sideHost(channel, { part: SIDES[0] }), sideHost(channel, { part: SIDES[1] })] as const;
+            return showPair(parent, data, part, graphs, onChoose, signal);
+          },
         }),
       },
       signal,
@@ -94,7 +89,6 @@ export const profileWidget = sharing(
 
 export const profilePage: Page = async (root, _about, part, signal) => {
   const data = new ProfileData(await part("columns"));
-  const host = async (side: SideOf): Promise<GraphHost> => pageHost(bakedOf(await part(`baked-${SIDES[side]}`)));
   const view = createProfile(
     root,
     data,
@@ -104,7 +98,7 @@ export const profilePage: Page = async (root, _about, part, signal) => {
       tensor: (name) => announceChoice(root, name),
       resources: async () => new ResourceData(await part("resources")),
       ...(data.about.pair && {
-        pair: (parent, onChoose, signal) => showPair(parent, data, part, host, onChoose, signal),
+        pair: async (parent, onChoose, signal) => showPair(parent, data, part, await pageHosts(part), onChoose, signal),
       }),
     },
     signal,

@@ -21,7 +21,7 @@ interface Part {
 }
 
 /** Starts the page that the JSON describes. */
-export function createReport(parts: readonly Part[], pages: Readonly<Record<string, Page>>): void {
+export function createReport(parts: readonly Part[], pageOf: (kind: string) => Page | undefined): void {
   const { signal } = new AbortController();
   const list = el("nav", { role: "tablist", "aria-label": "Parts" });
   const tabs = parts.map(({ title, id, size }) => {
@@ -45,7 +45,7 @@ export function createReport(parts: readonly Part[], pages: Readonly<Record<stri
   const pendingNames = new Map<number, readonly string[]>();
   const mount = (at: number): Promise<LinkedView | undefined> => {
     const { kind, about, data } = parts[at];
-    const page = pages[kind];
+    const page = pageOf(kind);
     if (page === undefined) return Promise.resolve(undefined);
     const root = rootIn(sections[at], kind);
     root.addEventListener(CHOICE_EVENT, (event) => {

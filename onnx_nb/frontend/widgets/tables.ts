@@ -7,6 +7,7 @@ import { Digest } from "../protocol/capture.ts";
 import { failureText } from "../protocol/host.ts";
 import { bindLink, bindTrait } from "../protocol/model.ts";
 import type { TargetReference } from "../protocol/viewstate.ts";
+import { rememberFocus } from "../ui/dom.ts";
 import { announceChoice, markDrawn, type Page, roomBelow, sharing, type Widget } from "./mount.ts";
 
 export const auditWidget = sharing(
@@ -36,9 +37,7 @@ export const captureWidget = sharing(
 export const summaryWidget: Widget = (model, channel) => (root, signal) => {
   let problem = "";
   const fill = (): void => {
-    const focusLabel = root.contains(document.activeElement)
-      ? (document.activeElement?.getAttribute("aria-label") ?? "")
-      : null;
+    const focusAgain = rememberFocus(root, () => root.querySelector<HTMLElement>(".onnx-nb-details"));
     const options = {
       expanded: model.get("expanded") === true,
       shapes: model.get("shapes") as Shapes,
@@ -50,11 +49,7 @@ export const summaryWidget: Widget = (model, channel) => (root, signal) => {
       onResize: (shapes: Shapes): void => void count(shapes),
     };
     createSummary(root, model.get("_summary") as SummaryData, options, signal);
-    if (focusLabel === null) return;
-    const element = [...root.querySelectorAll<HTMLElement>("[aria-label]")].find(
-      (candidate) => candidate.getAttribute("aria-label") === focusLabel,
-    );
-    (element ?? root.querySelector<HTMLElement>(".onnx-nb-details"))?.focus({ preventScroll: true });
+    focusAgain();
   };
   /** Counts the cost of a run for these sizes; the result arrives through the traits. */
   const count = async (shapes: Shapes): Promise<void> => {
