@@ -27,8 +27,8 @@ def typescript() -> str:
         "/** The wire, written by `python -m tests.wire` from `onnx_nb/widgets/protocol.py`: change it there. */\n"
     ]
     parts += [f"export type {name} = {type_of(kind, named=False)};\n" for name, kind in LITERALS.items()]
-    parts += [interface(each) for each in classes if each is not protocol.Request]
-    none = {protocol.Request: "Record<string, never>"}
+    parts += [interface(each) for each in classes if each is not protocol.EmptyRequest]
+    none = {protocol.EmptyRequest: "Record<string, never>"}
     rows = [
         f"  readonly {verb}: readonly [{none.get(kind.request, kind.request.__name__)}, {type_of(kind.reply)}];"
         for verb, kind in protocol.VERBS.items()

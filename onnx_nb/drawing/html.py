@@ -234,8 +234,8 @@ def write_page(path: str | os.PathLike[str], text: str, models: Iterable[Model] 
 def still_html(result: Any) -> str:
     """Return what a result shows where no widget runs: its sentences, at most `ROWS` rows of each table, and steps."""
     still: Still = result.still()
-    facts = f"<br>{_escaped(still.facts, 600)}" if still.facts else ""
-    parts = [f"<p><b>{_escaped(still.message, 900)}</b>{facts}</p>"]
+    parts = [f"<p><b>{_escaped(still.message, 900)}</b></p>"]
+    parts += [f"<p>{_escaped(still.facts, 600)}</p>"] if still.facts else []
     if still.plotted:
         from onnx_nb.drawing.plots import plot_histogram  # matplotlib takes longer to import than all else here
 

@@ -28,11 +28,11 @@ from onnx_nb.analysis.formatting import quoted, shortened
 if TYPE_CHECKING:
     from ipywidgets import Widget
 
-    from onnx_nb.widgets.protocol import Request
+    from onnx_nb.widgets.protocol import EmptyRequest
 
 
 logger = logging.getLogger(__name__)
-AnyRequest = TypeVar("AnyRequest", bound="Request")
+AnyRequest = TypeVar("AnyRequest", bound="EmptyRequest")
 
 PROGRESS_INTERVAL = 0.1
 """Seconds between progress messages; the notebook server drops messages, even replies, of a faster sender."""

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class EmptyRequest:
     """A request without arguments."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PictureRequest(Request):
+class PictureRequest(EmptyRequest):
     """The picture that a notebook saves."""
 
     svg: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartRequest(Request):
+class PartRequest(EmptyRequest):
     """Packed columns by name."""
 
     part: str
@@ -36,7 +36,7 @@ class PartRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SideRequest(Request):
+class SideRequest(EmptyRequest):
     """One of several graphs."""
 
     part: str = ""
@@ -61,7 +61,7 @@ class OverlayRequest(SideRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectRequest(Request):
+class SelectRequest(EmptyRequest):
     """Several nodes and scopes."""
 
     nodes: list[int] = field(default_factory=list)
@@ -69,7 +69,7 @@ class SelectRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoundaryRequest(Request):
+class BoundaryRequest(EmptyRequest):
     """The ends of a submodel."""
 
     inputs: list[str] = field(default_factory=list)
@@ -77,14 +77,14 @@ class BoundaryRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PageRequest(Request):
+class PageRequest(EmptyRequest):
     """A page without a kernel."""
 
     statistics: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaptureRequest(Request):
+class CaptureRequest(EmptyRequest):
     """A run of the model."""
 
     value: int | None = None
@@ -92,7 +92,7 @@ class CaptureRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValueRequest(Request):
+class ValueRequest(EmptyRequest):
     """A tensor."""
 
     value: int
@@ -110,7 +110,7 @@ class CellsRequest(ValueRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DetailRequest(Request):
+class DetailRequest(EmptyRequest):
     """The details of one point."""
 
     row: int
@@ -119,7 +119,7 @@ class DetailRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NameRequest(Request):
+class NameRequest(EmptyRequest):
     """A point by its name."""
 
     name: str
@@ -134,7 +134,7 @@ class FloatRequest(NameRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TargetQualityRequest(Request):
+class TargetQualityRequest(EmptyRequest):
     """The quality to reach."""
 
     target: str
@@ -142,14 +142,14 @@ class TargetQualityRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkipRequest(Request):
+class SkipRequest(EmptyRequest):
     """Changes to leave out."""
 
     skipped: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SaveRequest(Request):
+class SaveRequest(EmptyRequest):
     """A file to write."""
 
     path: str
@@ -157,7 +157,7 @@ class SaveRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShapesRequest(Request):
+class ShapesRequest(EmptyRequest):
     """Sizes of inputs."""
 
     shapes: dict[str, Any] = field(default_factory=dict)
@@ -314,15 +314,15 @@ class SaveReply:
 class VerbType(NamedTuple):
     """What a verb takes and what it replies."""
 
-    request: type[Request]
+    request: type[EmptyRequest]
     reply: Any = None
     """Type of the value."""
     buffers: tuple[str, ...] = ()
 
 
 VERBS: Final = {
-    "ping": VerbType(Request),
-    "code": VerbType(Request, str),
+    "ping": VerbType(EmptyRequest),
+    "code": VerbType(EmptyRequest, str),
     "picture": VerbType(PictureRequest),
     "columns": VerbType(PartRequest, buffers=("columns",)),
     "inspect": VerbType(TargetRequest, InspectReply),
@@ -331,7 +331,7 @@ VERBS: Final = {
     "select": VerbType(SelectRequest, SelectReply),
     "plan": VerbType(BoundaryRequest, PlanReply, ("nodes",)),
     "extract": VerbType(BoundaryRequest, ExtractReply, ("columns",)),
-    "discard": VerbType(Request),
+    "discard": VerbType(EmptyRequest),
     "page": VerbType(PageRequest, buffers=("page",)),
     "capture": VerbType(CaptureRequest, MessageReply),
     "statistics": VerbType(ValueRequest, StatisticsReply | None),
@@ -341,9 +341,9 @@ VERBS: Final = {
     "reproduce": VerbType(NameRequest, MessageReply),
     "drill": VerbType(NameRequest, buffers=("columns",)),
     "float": VerbType(FloatRequest, MessageReply),
-    "worst": VerbType(Request, MessageReply),
+    "worst": VerbType(EmptyRequest, MessageReply),
     "suggest": VerbType(TargetQualityRequest, MessageReply),
-    "undo": VerbType(Request, MessageReply),
+    "undo": VerbType(EmptyRequest, MessageReply),
     "again": VerbType(SkipRequest, MessageReply),
     "save": VerbType(SaveRequest, SaveReply),
     "costs": VerbType(ShapesRequest),

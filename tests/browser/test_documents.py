@@ -67,7 +67,7 @@ def test_a_double_click_shows_a_live_model(themed_lab: JupyterPage) -> None:
     graph.press("Output")
     pane = graph.extract()
     lab.kernel.expect(f"[v.name for v in {GRAPH}.submodel.outputs]", ["r13"])
-    expect(graph.root).to_contain_text("Open in a notebook has it in a cell")
+    expect(graph.root).to_contain_text("Copy Python copies the call")
     expect(pane.locator("xpath=..").locator("header").first).to_contain_text("Submodel")
     lab.screenshot(f"document-extracted-{lab.theme}")
     assert lab.kernel.evaluate("__import__('os').getcwd()") == str(lab.server.root)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onnx_nb.widgets.protocol import VERBS, Request
+from onnx_nb.widgets.protocol import VERBS, EmptyRequest
 from tests import wire
 
 WIDGETS = Path(__file__).parents[2] / "onnx_nb/widgets"
@@ -41,6 +41,6 @@ def test_a_verb_takes_and_replies_what_is_declared(verb: str) -> None:
         calls = [node for node in ast.walk(method) if isinstance(node, ast.Call)]
         takes = {ast.unparse(call.args[0]) for call in calls if ast.unparse(call.func) == "call.request"}
         assert takes <= {kind.request.__name__}
-        assert takes or kind.request is Request or verb == "page"
+        assert takes or kind.request is EmptyRequest or verb == "page"
         replies = {ast.unparse(call.func) for call in calls if ast.unparse(call.func).endswith("Reply")} - {"Reply"}
         assert replies <= {part.strip() for part in wire.type_of(kind.reply).split("|")} | {"PictureReply"}

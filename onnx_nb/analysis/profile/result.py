@@ -497,7 +497,13 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
             raise OnnxNbError(message, advice="Pass the model that was profiled.")
         notes = trace.notes + ((f"{best:.0%} of the names in {name} fit {source.name}",) if best < 1 else ())
         level = level if best == 1 else ""
-        about = {"optimized": program, "optimization": level, "fit": best, "notes": notes, "speeds": peak}
+        about: dict[str, Any] = {
+            "optimized": program,
+            "optimization": level,
+            "fit": best,
+            "notes": notes,
+            "speeds": peak,
+        }
         return profile_of(source, trace, sites, ran_as, providers=(), **about)
 
     def __repr__(self) -> str:

@@ -121,11 +121,12 @@ def _fed(graph: Graph) -> dict[str, TypeProto]:
 
 def _input_shapes(graph: Graph, kinds: Mapping[str, TypeProto], requests: Mapping[str, Any]) -> dict[str, Shape]:
     """Return the shape of each input, or of its elements: as requested, as the weights require, or small."""
-    symbols, overrides = bound(graph, requests)
+    sizes_of_symbols, overrides = bound(graph, requests)
+    symbols = dict(sizes_of_symbols)
     inner = {name: unwrapped(kind) for name, kind in kinds.items()}
     shapes = {name: dimensions(kind) for name, kind in inner.items()}
     dim_names = {dim for shape in shapes.values() for dim in shape or () if isinstance(dim, str)}
-    inputs = {name: (1,) for name, shape in shapes.items() if shape is None} | overrides
+    inputs = {name: (1,) for name, shape in shapes.items() if shape is None} | dict(overrides)
     dims = {name: shape for name, shape in shapes.items() if shape is not None and name not in inputs}
     sizes: dict[str, list[int]] = {}
     for name, shape in dims.items():

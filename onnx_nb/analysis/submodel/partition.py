@@ -331,7 +331,7 @@ def _by_weight(graph: Graph, count: int, weight: NDArray[np.float64]) -> NDArray
     place[flow.sorted(range(graph.main_count))] = np.arange(graph.main_count)
     _, unit = np.unique(_with_first_readers(flow, place), return_inverse=True)
     units = int(unit.max()) + 1
-    heavy = np.bincount(unit, weight, units)
+    heavy = np.bincount(unit, weight, units).astype(np.float64)
     if not np.any(heavy > 0):
         heavy = np.ones(units)
     # each has a minimum weight, so that nodes without weights are also divided
@@ -420,7 +420,8 @@ def _seconds(graph: Graph) -> NDArray[np.float64]:
 
     outputs = [graph.value_names[value] for value in graph.outputs]
     costs = capture(graph.model, tensors=outputs, times=True).nodes
-    return np.bincount([cost.index for cost in costs], [cost.seconds for cost in costs], graph.main_count)
+    seconds = np.bincount([cost.index for cost in costs], [cost.seconds for cost in costs], graph.main_count)
+    return seconds.astype(np.float64)
 
 
 def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -> list[Model]:
@@ -438,18 +439,18 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
         inside = set(nodes)
         read = dict.fromkeys(v for node in nodes for v in flow.reads(node))
         outer = [v for v in read if flow.kinds[v] != INITIALIZER and flow.producer[v] not in inside]
-        constants = {v: tensor for v in outer if (tensor := _constant(graph, v)) is not None}
+        folded = {v: tensor for v in outer if (tensor := _constant(graph, v)) is not None}
         outputs_of_part = [v for node in nodes for v in graph.node_outputs(node).tolist() if v >= 0]
         crossing = [v for v in outputs_of_part if last_read[v] > part and _constant(graph, v) is None]
         outputs = list(dict.fromkeys([*(v for v in results if flow.producer[v] in inside), *crossing]))
         # onnxruntime runs no model without outputs: if no result is needed, the last ones become outputs
         outputs = outputs or [v for v in outputs_of_part if last_read[v] < 0]
-        inputs = [v for v in outer if v not in constants]
+        inputs = [v for v in outer if v not in folded]
         if index == len(numbers) - 1:  # outputs of the model without a producer
             unmade = [v for v in results if v >= 0 and flow.producer[v] < 0]
             outputs += unmade
             inputs += [v for v in unmade if flow.kinds[v] != INITIALIZER and v not in inputs]
-        drafts.append((nodes, inputs, outputs, list(constants.values())))
+        drafts.append((nodes, inputs, outputs, list(folded.values())))
     ends = [value for _, inputs, outputs, _ in drafts for value in (*inputs, *outputs)]
     types = boundary_types(model, ends, infer_by_running=infer_by_running)
     parts = []
