@@ -51,7 +51,7 @@ class Still(NamedTuple):
     facts: str = ""
     tables: tuple[StillTable, ...] = ()
     steps: tuple[str, ...] = ()
-    plotted: str = ""
+    histogram_of: str = ""
     """Name of the tensor whose histogram is drawn above the tables."""
 
 

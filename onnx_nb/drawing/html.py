@@ -236,10 +236,10 @@ def still_html(result: Any) -> str:
     still: Still = result.still()
     parts = [f"<p><b>{_escaped(still.message, 900)}</b></p>"]
     parts += [f"<p>{_escaped(still.facts, 600)}</p>"] if still.facts else []
-    if still.plotted:
+    if still.histogram_of:
         from onnx_nb.drawing.plots import plot_histogram  # matplotlib takes longer to import than all else here
 
-        parts.append(image_of(plot_histogram(result, still.plotted), f"Histogram of {still.plotted}"))
+        parts.append(image_of(plot_histogram(result, still.histogram_of), f"Histogram of {still.histogram_of}"))
     parts += [_table(table, ROWS, 400) for table in still.tables if table.rows]
     steps = (re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(step)) for step in still.steps)
     return "".join([*parts, f"<ul>{''.join(f'<li>{step}</li>' for step in steps)}</ul>" if still.steps else ""])

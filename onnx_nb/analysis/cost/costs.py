@@ -307,10 +307,10 @@ def costs(model: ModelLike, shapes: Mapping[str, int | Sequence[int]] | None = N
     return _counted(infer(graph, shapes)) if shapes else cached(graph.model, Costs, lambda: _counted(infer(graph)))
 
 
-def _counted(found: Inference) -> Costs:
-    graph = found.graph
+def _counted(types: Inference) -> Costs:
+    graph = types.graph
     tree = scopes(graph)
-    run, reasons, reason_of = _run_costs(found)
+    run, reasons, reason_of = _run_costs(types)
     node, value, parameters, nbytes = weights_read(graph)
     sums, unknown = _scope_sums(tree, run)
     columns = dict(zip(_RUN, run, strict=True))
@@ -324,9 +324,9 @@ def _counted(found: Inference) -> Costs:
         reason_of=reason_of,
         scope_sums={metric: sums[metric] for metric in _METRICS},
         scope_unknown=unknown,
-        unbound=found.unbound,
-        caches=caches(found),
-        _nbytes=_sizes(found),
+        unbound=types.unbound,
+        caches=caches(types),
+        _nbytes=_sizes(types),
         **columns,
     )
 
@@ -337,25 +337,25 @@ def _bytes_of(kind: ValueType) -> float:
     return min(float(kind.nbytes), MOST) if is_sized else math.nan
 
 
-def _sizes(found: Inference) -> Column:
+def _sizes(types: Inference) -> Column:
     """Return the bytes of each value; NaN where they are unknown."""
-    used, of_value = np.unique(found.of_value, return_inverse=True)
-    sizes = np.asarray([_bytes_of(found.table.known[number]) for number in used.tolist()], np.float64)
-    is_weight = found.graph.value_kind == INITIALIZER
-    return np.where(is_weight, weight_sizes(found.graph)[1], sizes[of_value]) if len(used) else np.zeros(0)
+    used, of_value = np.unique(types.of_value, return_inverse=True)
+    sizes = np.asarray([_bytes_of(types.table.known[number]) for number in used.tolist()], np.float64)
+    is_weight = types.graph.value_kind == INITIALIZER
+    return np.where(is_weight, weight_sizes(types.graph)[1], sizes[of_value]) if len(used) else np.zeros(0)
 
 
-def _run_costs(found: Inference) -> tuple[Column, tuple[str, ...], Ints]:
+def _run_costs(types: Inference) -> tuple[Column, tuple[str, ...], Ints]:
     """Return MACs, FLOPs and activation bytes of each node as three rows, and the reasons why some are unknown."""
-    graph = found.graph
+    graph = types.graph
     reasons = {"": 0, "it is in subgraphs that are nested too deep": 1}
     # the last entry is for nodes that were not reached
-    of_case = np.full((3, len(found.cases) + 1), math.nan)
-    reason_of_case = np.ones(len(found.cases) + 1, np.int32)
-    for number, case in enumerate(found.cases):
+    of_case = np.full((3, len(types.cases) + 1), math.nan)
+    reason_of_case = np.ones(len(types.cases) + 1, np.int32)
+    for number, case in enumerate(types.cases):
         of_case[:, number], reason = _of_case(case)
         reason_of_case[number] = reasons.setdefault(reason, len(reasons))
-    figures, reason_of = of_case[:, found.case_of], reason_of_case[found.case_of]
+    figures, reason_of = of_case[:, types.case_of], reason_of_case[types.case_of]
     for node, why in graph.closed_calls.items():
         reason_of[node] = reasons.setdefault(f"its call is not looked into: {why}", len(reasons))
     figures[:, graph.folded] = 0
@@ -367,7 +367,7 @@ def _run_costs(found: Inference) -> tuple[Column, tuple[str, ...], Ints]:
             figures[:, owner] = 0
             reason_of[owner] = 0
         each = [figures[:, body.start : body.stop].sum(axis=1) for body in subgraphs]
-        trips, reason = found.trips.get(owner), ""
+        trips, reason = types.trips.get(owner), ""
         if graph.operators[graph.op_index[owner]] == ("If", ""):
             inside = functools.reduce(np.maximum, each)
         elif trips is None:  # zero stays zero for any number of iterations
@@ -439,8 +439,8 @@ def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
     pairs = sorted_unique(node[read].astype(np.int64) * max(graph.value_count, 1) + graph.in_value[read])
     if len(graph.subgraphs) > 1:
         pairs = _with_owners(graph, pairs)
-    found = np.divmod(pairs, max(graph.value_count, 1))
-    return found[0].astype(np.int32), found[1].astype(np.int32), *weight_sizes(graph)
+    reader, value = np.divmod(pairs, max(graph.value_count, 1))
+    return reader.astype(np.int32), value.astype(np.int32), *weight_sizes(graph)
 
 
 def _with_owners(graph: Graph, pairs: NDArray[np.int64]) -> NDArray[np.int64]:

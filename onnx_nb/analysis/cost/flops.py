@@ -78,16 +78,16 @@ def _shape(case: Case, place: int, rank: int = 0, *, output: bool = False) -> tu
         raise UnknownCostError(f"{what} is left out")
     if kind.shape is None:
         raise UnknownCostError(f"the shape of {what} is unknown")
-    found = []
+    dims = []
     for axis, dim in enumerate(kind.shape):
         if isinstance(dim, str):
             raise UnknownCostError(f"{shortened(dim, 60)!r}, the size of axis {axis} of {what}, is not known")
         if dim is None or dim < 0:
             raise UnknownCostError(f"the size of axis {axis} of {what} is unknown")
-        found.append(dim)
-    if len(found) < rank:
-        raise UnknownCostError(f"{what} has {len(found)} axes, and {rank} are needed")
-    return tuple(found)
+        dims.append(dim)
+    if len(dims) < rank:
+        raise UnknownCostError(f"{what} has {len(dims)} axes, and {rank} are needed")
+    return tuple(dims)
 
 
 def _has(case: Case, place: int) -> bool:

@@ -254,7 +254,7 @@ class Calibration(results.Table, results.Displayed):
         )
         worst = next((entry.name for entry in self.worst[:1] if len(entry.counts.counts)), "")
         tables = (results.StillTable(heads, rows, "range"),)
-        return results.Still(self.message, tables=tables, steps=steps if worst else (), plotted=worst)
+        return results.Still(self.message, tables=tables, steps=steps if worst else (), histogram_of=worst)
 
     @property
     def missing(self) -> list[str]:

@@ -439,18 +439,18 @@ def _parts(graph: Graph, number: NDArray[np.int64], *, infer_by_running: bool) -
         inside = set(nodes)
         read = dict.fromkeys(v for node in nodes for v in flow.reads(node))
         outer = [v for v in read if flow.kinds[v] != INITIALIZER and flow.producer[v] not in inside]
-        folded = {v: tensor for v in outer if (tensor := _constant(graph, v)) is not None}
+        constant_of = {v: tensor for v in outer if (tensor := _constant(graph, v)) is not None}
         outputs_of_part = [v for node in nodes for v in graph.node_outputs(node).tolist() if v >= 0]
         crossing = [v for v in outputs_of_part if last_read[v] > part and _constant(graph, v) is None]
         outputs = list(dict.fromkeys([*(v for v in results if flow.producer[v] in inside), *crossing]))
         # onnxruntime runs no model without outputs: if no result is needed, the last ones become outputs
         outputs = outputs or [v for v in outputs_of_part if last_read[v] < 0]
-        inputs = [v for v in outer if v not in folded]
+        inputs = [v for v in outer if v not in constant_of]
         if index == len(numbers) - 1:  # outputs of the model without a producer
             unmade = [v for v in results if v >= 0 and flow.producer[v] < 0]
             outputs += unmade
             inputs += [v for v in unmade if flow.kinds[v] != INITIALIZER and v not in inputs]
-        drafts.append((nodes, inputs, outputs, list(folded.values())))
+        drafts.append((nodes, inputs, outputs, list(constant_of.values())))
     ends = [value for _, inputs, outputs, _ in drafts for value in (*inputs, *outputs)]
     types = boundary_types(model, ends, infer_by_running=infer_by_running)
     parts = []
