@@ -51,9 +51,6 @@ from onnx_nb.analysis.quantize.calibration import Calibration as Calibration
 from onnx_nb.analysis.quantize.calibration import Range as Range
 from onnx_nb.analysis.quantize.what_if import ExclusionCurve as ExclusionCurve
 from onnx_nb.analysis.quantize.what_if import ExclusionStep as ExclusionStep
-from onnx_nb.analysis.results import Panel as Panel
-from onnx_nb.analysis.results import Still as Still
-from onnx_nb.analysis.results import StillTable as StillTable
 from onnx_nb.analysis.run.capture import Capture as Capture
 from onnx_nb.analysis.run.capture import NodeCost as NodeCost
 from onnx_nb.analysis.run.capture import Stop as Stop

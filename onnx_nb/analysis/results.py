@@ -59,18 +59,18 @@ class Displayed:
     """Base of models and results: they display as widgets in a notebook and as text elsewhere."""
 
     __slots__ = ()
-    _panel: ClassVar[str] = ""
+    _widget: ClassVar[str] = ""
 
     def __init_subclass__(cls, *, panel: str = "", **options: Any) -> None:
         """Note which widget shows a class: its module in `onnx_nb.widgets` and its class."""
         super().__init_subclass__(**options)
-        cls._panel = panel or cls._panel
+        cls._widget = panel or cls._widget
 
-    def panel(self) -> Panel | None:
-        """Return the widget that shows this in a notebook; ``None`` if its `still` is all there is to show."""
-        return Panel(self._panel, (self,)) if self._panel else None
+    def _panel(self) -> Panel | None:
+        """Return the widget that shows this in a notebook; ``None`` if its still is all there is to show."""
+        return Panel(self._widget, (self,)) if self._widget else None
 
-    def still(self) -> Still:
+    def _still(self) -> Still:
         """Return what is shown where no widget runs."""
         return Still(repr(self))
 

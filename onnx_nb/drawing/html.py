@@ -34,7 +34,7 @@ from onnx_nb.analysis.model.model import label_of, storage_of
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.progress import Progress, stage
-from onnx_nb.analysis.results import StillTable
+from onnx_nb.analysis.results import Still, StillTable
 from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.view.columns import STATISTICS_BYTES, Columns
 from onnx_nb.analysis.view.inspection import figures, inspect
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.results import Still
     from onnx_nb.analysis.run.capture import Capture
 
 _PAGE = """<!doctype html>
@@ -233,7 +232,7 @@ def write_page(path: str | os.PathLike[str], text: str, models: Iterable[Model] 
 
 def still_html(result: Any) -> str:
     """Return what a result shows where no widget runs: its sentences, at most `ROWS` rows of each table, and steps."""
-    still: Still = result.still()
+    still: Still = result._still()  # noqa: SLF001 - of our results
     parts = [f"<p><b>{_escaped(still.message, 900)}</b></p>"]
     parts += [f"<p>{_escaped(still.facts, 600)}</p>"] if still.facts else []
     if still.histogram_of:

@@ -72,7 +72,7 @@ def bundle(result: Any, include: Any = None, exclude: Any = None) -> tuple[dict[
             return {"text/plain": str(source)}, {}
         from onnx_nb.drawing.html import still_html
 
-        panel = source.panel()
+        panel = source._panel()  # noqa: SLF001 - of our results
         if panel is None:
             return {"text/plain": str(source), "text/html": still_html(source)}, {}
         if not panel.shows_result and _shell() is not None:
@@ -97,7 +97,7 @@ def widget_of(result: Any, **traits: Any) -> Any:
     from onnx_nb.widgets._hosts import in_marimo
 
     source = _loaded(result)
-    panel = source.panel()
+    panel = source._panel()  # noqa: SLF001 - of our results
     if panel is None:
         return ipywidgets.HTML(still_html(source))
     module, name = panel.widget.split(".")

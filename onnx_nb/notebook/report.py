@@ -91,7 +91,7 @@ def _content(name: str, part: Any) -> tuple[Content | str, Iterable[Model]]:
     if isinstance(part, Sequence) and part and all(isinstance(row, Mapping) for row in part):
         return _rows(part), ()
     if not isinstance(part, PackedWidget | ModelView):
-        if isinstance(part, Displayed) and part.panel() is None:
+        if isinstance(part, Displayed) and part._panel() is None:  # noqa: SLF001
             return still_html(part), ()
         if isinstance(part, Table | Costs) and not isinstance(part, Displayed):
             return _rows(part.rows()), ()

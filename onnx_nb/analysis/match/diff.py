@@ -213,7 +213,7 @@ class Diff(Displayed, Table):
 
     _columns = tuple(Difference.__dataclass_fields__)
 
-    def panel(self) -> Panel:
+    def _panel(self) -> Panel:
         """Return the widget that shows both models side by side."""
         return Panel("diff.DiffPanel", (self.reference, self.candidate, self))
 

@@ -149,7 +149,7 @@ class Audit(Displayed, Table, panel="audit.AuditPanel"):
         """Return one row for each tensor."""
         return [asdict(entry) for entry in self.tensors]
 
-    def still(self) -> Still:
+    def _still(self) -> Still:
         """Return the problems and the files as tables."""
         problems = [
             (problem.severity, problem.kind, f"{problem.message} {problem.advice}") for problem in self.problems

@@ -184,7 +184,7 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
         """Return `rows` as a ``pandas.DataFrame`` (needs pandas)."""
         return data_frame(self.rows(by), _COLUMNS)
 
-    def still(self) -> Still:
+    def _still(self) -> Still:
         """Return what differs as a table, the largest difference first."""
         rows = [
             (change.verdict, change.name, change.op or change.before_op, *map(duration_text, times))

@@ -343,7 +343,7 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         """
         return rows(self, by, split)
 
-    def still(self) -> Still:
+    def _still(self) -> Still:
         """Return the kernels as a table, the longest first."""
         order = np.argsort(-self.shares, kind="stable").tolist()
         rows = [

@@ -236,7 +236,7 @@ class Calibration(results.Table, results.Displayed):
             for entry in self._ranges.values()
         ]
 
-    def still(self) -> results.Still:
+    def _still(self) -> results.Still:
         """Return the ranges as a table, the worst first, with the histogram of that one."""
         rows = [
             (

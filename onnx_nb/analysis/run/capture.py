@@ -294,7 +294,7 @@ class Capture(Displayed, Table, panel="capture.CapturePanel"):
 
     calibrate = Moved("calibrate(capture, …)")
 
-    def still(self) -> Still:
+    def _still(self) -> Still:
         """Return a table of the values, those with NaN or ±Inf first."""
         rows = []
         for row in self.rows():

@@ -134,11 +134,11 @@ class Reduction(results.Table, results.Displayed):
         """Return a row for each call of the check."""
         return [{name: getattr(trial, name) for name in self._columns} for trial in self.trials]
 
-    def panel(self) -> results.Panel:
-        """Return the widget that shows the part, below the `still`."""
+    def _panel(self) -> results.Panel:
+        """Return the widget that shows the part, below the still."""
         return results.Panel("graph.ModelView", (self.model,), shows_result=False)
 
-    def still(self) -> results.Still:
+    def _still(self) -> results.Still:
         """Return what was found, the inputs of the part, and how to go on."""
         rows = [
             (name, *(("absent", "") if value is None else (str(np.asarray(value).dtype), shape_text(np.shape(value)))))
