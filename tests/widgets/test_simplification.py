@@ -195,7 +195,7 @@ def test_saving_replaces_no_file_without_consent(panel: onnx_nb.SimplificationPa
     assert onnx.load(target).graph.node[0].op_type == "Reshape"
     target.write_bytes(b"mine")
     reply, _ = ask(panel, "save", path=str(target))
-    assert reply["value"] == {"path": str(target), "exists": True}
+    assert reply["value"] == {"path": str(target), "exists": True, "size": ""}
     assert target.read_bytes() == b"mine"
     with pytest.raises(onnx_nb.OnnxNbError, match="there is a file"):
         panel.save(target)

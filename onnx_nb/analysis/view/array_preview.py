@@ -32,7 +32,6 @@ Look = Literal["slice", "channels", "color"]
 class Page:
     """Part of the last two dimensions of an array."""
 
-    dtype: str
     shape: tuple[int, ...]
     index: tuple[int, ...]
     """Index of the slice along each dimension except the last two."""
@@ -66,7 +65,7 @@ def page(array: NDArray[Any], *, index: Sequence[int] = (), row: int = 0, column
         tuple(f"{x:.6g}" if isinstance(x, float | complex) else shortened(str(x), 40) for x in line)
         for line in part.tolist()
     )
-    return Page(array.dtype.name, array.shape, place, row, column, cells, rank - array.ndim)
+    return Page(array.shape, place, row, column, cells, rank - array.ndim)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,15 +1,9 @@
 /** A row that saves a simplified model to a file; it asks before it overwrites one. */
 
 import { failureText } from "../protocol/host.ts";
+import type { SaveReply } from "../protocol/wire.ts";
 import { button, el, elide, on } from "../ui/dom.ts";
 import type { KernelButtons } from "../ui/task.ts";
-
-export interface SaveReply {
-  readonly path: string;
-  /** nothing was written, because the file exists */
-  readonly exists: boolean;
-  readonly size?: string;
-}
 
 export type SaveBar = ReturnType<typeof createSaveBar>;
 

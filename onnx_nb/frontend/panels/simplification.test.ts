@@ -4,7 +4,7 @@ import type { Pack } from "../protocol/codec.ts";
 import type { Columns, Target } from "../protocol/columns.ts";
 import { type Account, SimplificationData } from "../protocol/simplification.ts";
 import { columnsOf, packedOf } from "../protocol/testing.ts";
-import type { SaveReply } from "./savebar.ts";
+import type { SaveReply } from "../protocol/wire.ts";
 import { Simplification, type SimplificationHost } from "./simplification.ts";
 import { buttonIn, FakeHost, furnish, settle } from "./testing.ts";
 

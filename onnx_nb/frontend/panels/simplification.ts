@@ -7,6 +7,7 @@ import type { Columns, Target } from "../protocol/columns.ts";
 import type { DiffStatus, SideOf } from "../protocol/diff.ts";
 import { failureText, type GraphHost, type NamedTarget } from "../protocol/host.ts";
 import type { Account, SimplificationData } from "../protocol/simplification.ts";
+import type { SaveReply } from "../protocol/wire.ts";
 import { SIGNS } from "../scene/diffstatus.ts";
 import { bytes, countOf, integer } from "../scene/formatting.ts";
 import { button, choice, copyButton, el, elide, facts, fillings, hasFocus, on, onState } from "../ui/dom.ts";
@@ -14,7 +15,7 @@ import { createTableTabs, numbers, Table, type TableColumn, texts } from "../ui/
 import { createTaskBar, KernelButtons, type OnProgress, type TaskBar } from "../ui/task.ts";
 import { createGraphPair, type GraphPair } from "./graphpair.ts";
 import { fittingHeight } from "./graphview.ts";
-import { createSaveBar, type SaveBar, type SaveReply } from "./savebar.ts";
+import { createSaveBar, type SaveBar } from "./savebar.ts";
 import { otherSide } from "./synchronizer.ts";
 
 export interface SimplificationHost {
