@@ -157,9 +157,10 @@ def blocks_of(change: ModelChange) -> list[Any]:
 
 def picture_of(change: ModelChange) -> str:
     """Return the Mermaid picture of a change."""
-    from onnx_nb.drawing.mermaid import picture
+    from onnx_nb.drawing.mermaid import PICTURES
 
-    return picture(change.results.get("diff", {}).get("d") or change.results.get("summary", {}).get("summary"))
+    verb = "diff" if "diff" in change.results else "summary"
+    return PICTURES[verb](change.results[verb][VERBS[verb].result]) if verb in change.results else ""
 
 
 def entry_of(change: ModelChange) -> dict[str, Any]:

@@ -87,9 +87,9 @@ def _run(verb: Verb, *, as_json: bool, code: bool, github: bool = False, exit_co
     else:
         _print(BLOCKS[verb.name](variables))
     if github:
-        from onnx_nb.drawing.mermaid import picture
+        from onnx_nb.drawing.mermaid import PICTURES
 
-        _summarize(BLOCKS[verb.name](variables), picture(variables[verb.result]))
+        _summarize(BLOCKS[verb.name](variables), PICTURES[verb.name](variables[verb.result]))
     return _status(verb.name, variables, exit_code=exit_code)
 
 

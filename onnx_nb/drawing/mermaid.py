@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -33,17 +33,6 @@ _CLASSES: Final = (
     "classDef changed fill:#fff3cd,stroke:#9a6700,color:#4d3300",
     "classDef same fill:#f3f4f6,stroke:#8c959f,color:#24292f",
 )
-
-
-def picture(result: Any) -> str:
-    """Return the picture of a result; empty if there is nothing to draw."""
-    kinds: dict[str, Callable[[Any], str]] = {
-        "Diff": of_diff,
-        "Comparison": of_comparison,
-        "Summary": of_summary,
-        "Simplification": of_simplification,
-    }
-    return next((kinds[base.__name__](result) for base in type(result).__mro__ if base.__name__ in kinds), "")
 
 
 def of_diff(diff: Diff) -> str:
@@ -162,3 +151,12 @@ def of_summary(summary: Summary) -> str:
 def _label(text: str) -> str:
     """Return text for a place where Mermaid knows no entities."""
     return "".join(letter if letter.isalnum() or letter in " _.-/" else "_" for letter in shortened(text, 40)) or "_"
+
+
+PICTURES: Final[Mapping[str, Callable[[Any], str]]] = {
+    "diff": of_diff,
+    "compare": of_comparison,
+    "summary": of_summary,
+    "simplify": of_simplification,
+}
+"""Verb → the picture of its result, which is empty if there is nothing to draw."""
