@@ -50,10 +50,12 @@ def changes(
 
     root = Path(_git("rev-parse", "--show-toplevel").decode(errors="surrogateescape").rstrip("\n"))
     for path, what in _changed(root, base, paths):
-        page = str(Path(pages) / f"{path}.html") if pages else None
+        page = str(Path(pages) / f"{path_text(path)}.html") if pages else None
         now = str(root / path)
         results: dict[str, dict[str, Any]] = {}
         try:
+            if not Path(now).resolve().is_relative_to(root.resolve()):
+                raise OnnxNbError("a link that leads out of the repository.", advice="Commit the model itself.")
             if what == "added":
                 results["summary"] = VERBS["summary"].build(model=now, page=page).run()
             if audit and what != "removed":
@@ -73,11 +75,13 @@ def changes(
                 yield ModelChange(path, what, results)
         except OnnxNbError as error:
             yield ModelChange(path, what, error=str(error))
+        except Exception as error:  # noqa: BLE001 (whatever one model does, the others are looked at)
+            yield ModelChange(path, what, error=f"{type(error).__name__}: {error}")
 
 
 def _changed(root: Path, base: str, paths: Sequence[str]) -> Iterator[tuple[str, What]]:
     """Yield models that changed, or whose data file in the same folder did."""
-    words = _git("diff", "--name-status", "--no-renames", "-z", base, "--", *paths).split(b"\0")
+    words = _git("diff", "--name-status", "--no-renames", "-z", "--end-of-options", base, "--", *paths).split(b"\0")
     status = {os.fsdecode(name): letter.decode()[:1] for letter, name in zip(words[::2], words[1::2], strict=False)}
     models = {path: _STATUS.get(letter, "changed") for path, letter in status.items() if path.endswith(".onnx")}
     others = {path for path, letter in status.items() if path not in models and letter != "D"}
@@ -90,14 +94,17 @@ def _changed(root: Path, base: str, paths: Sequence[str]) -> Iterator[tuple[str,
     yield from sorted(models.items())
 
 
-def _data_files(path: Path) -> list[str]:
-    """Return the locations of a model's external data; none for a file that is no model."""
+def _data_files(path: Path, *, missing: bool = False) -> list[str]:
+    """Return the locations of a model's external data, or of files that are not there; none if it is no model."""
     import onnx_nb
 
     try:
-        return [file.location for file in onnx_nb.external_data.audit(path).files]
+        audit = onnx_nb.external_data.audit(path)
     except OnnxNbError:
         return []  # reported if the model itself changed
+    if missing:
+        return [problem.location or "" for problem in audit.problems if problem.kind == "missing file"]
+    return [file.location for file in audit.files]
 
 
 @contextmanager
@@ -106,20 +113,17 @@ def _former(root: Path, base: str, path: str) -> Iterator[str]:
     with working_folder() as folder:
         target = folder / PurePosixPath(path).name
         _write(root, base, path, target)
-        for location in _data_files(target):
-            place = PurePosixPath(location)
-            # the audit has named what is outside of the folder; only what is inside is written
-            if place.is_absolute() or ".." in place.parts:
-                continue
-            data = folder / place
+        # in a folder of its own every file is missing, apart from those outside of it, which the audit names
+        for location in _data_files(target, missing=True):
+            data = folder / location
             data.parent.mkdir(parents=True, exist_ok=True)
-            _write(root, base, str(PurePosixPath(path).parent / place), data)
+            _write(root, base, str(PurePosixPath(path).parent / location), data)
         yield str(target)
 
 
 def _write(root: Path, base: str, path: str, target: Path) -> None:
     with target.open("wb") as file:
-        command = ["git", "-C", str(root), "cat-file", "--filters", f"{base}:{path}"]
+        command = ["git", "-C", str(root), "cat-file", "--filters", "--end-of-options", f"{base}:{path}"]
         process = subprocess.run(command, check=False, stdout=file, stderr=subprocess.PIPE)
     if process.returncode:
         target.unlink()  # as missing as it is in the revision

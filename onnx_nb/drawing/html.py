@@ -226,7 +226,7 @@ def write_page(path: str | os.PathLike[str], text: str, models: Iterable[Model] 
         message = f"the folder {quoted(str(target.parent))} cannot be made: {reason}."
         raise OnnxNbError(message, advice="Choose a folder that you may write to.") from error
     with together() as files:
-        files.add(target, [text.encode()])
+        files.add(target, [text.encode(errors="replace")])  # names of files may hold surrogates
     return target
 
 

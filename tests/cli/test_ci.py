@@ -101,6 +101,61 @@ def test_outside_of_a_repository_and_an_unknown_revision(
     assert "not a git repository" in Ran("changes", capsys).err
 
 
+@pytest.mark.parametrize("location", ["", ".", "a\0b", "a" * 300, "../w", "/etc/passwd", "w.onnx/w"])
+def test_no_model_hides_another(tmp_path: Path, location: str, capsys: pytest.CaptureFixture[str]) -> None:
+    os.chdir(tmp_path)
+    git("init", "-q")
+    names = ["w.onnx", os.fsdecode(b"caf\xe9.onnx"), "z.onnx"]
+    for body in ("{ z = Mul(x, w) }", "{ z = Add(x, w) }"):
+        for name in names:
+            write(name, body)
+        proto = onnx.load("w.onnx")
+        (weight,) = proto.graph.initializer
+        weight.ClearField("raw_data")
+        weight.data_location = onnx.TensorProto.EXTERNAL
+        weight.external_data.add(key="location", value=location)
+        Path("w.onnx").write_bytes(proto.SerializeToString())
+        git("add", ".")
+        if "Mul" in body:
+            git("commit", "-qm", "One")
+    ran = Ran("changes --json --audit --pages pages", capsys)
+    models = {model["path"]: model for model in ran.record["models"]}
+    assert list(models) == ["caf\\xe9.onnx", "w.onnx", "z.onnx"]
+    assert not models["w.onnx"]["ok"]
+    assert {change["kind"] for change in models["z.onnx"]["diff"]["differences"]} == {"operator"}
+    assert models["caf\\xe9.onnx"]["error"] is None
+    assert sorted(path.name for path in Path("pages").iterdir()) == ["caf\\xe9.onnx.html", "z.onnx.html"]
+    ran = Ran("changes --audit", capsys)
+    assert (ran.status, ran.err) == (1, "")
+    assert "z.onnx: changed" in ran.out
+
+
+def test_a_link_out_of_the_repository_is_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    os.chdir(repository)
+    git("init", "-q")
+    git("commit", "-qm", "One", "--allow-empty")
+    write("../secret.onnx", "{ z = Mul(x, w) }")
+    Path("link.onnx").symlink_to("../secret.onnx")
+    git("add", ".")
+    ran = Ran("changes --json", capsys)
+    (model,) = ran.record["models"]
+    assert "leads out of the repository" in model["error"]
+    assert model["summary"] is None
+
+
+@pytest.mark.parametrize("base", ["--output=precious.txt", "--upload-pack=touch owned"])
+def test_a_revision_is_no_option_of_git(repository: Path, base: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("precious.txt").write_text("mine")
+    ran = Ran(f"changes -- {shlex.quote(base)}", capsys)
+    assert (ran.status, Path("precious.txt").read_text()) == (2, "mine")
+    status, output, _ = run_action(repository, {"base": base})
+    assert status, output
+    assert Path("precious.txt").read_text() == "mine"
+    assert not list(repository.parent.rglob("owned"))
+
+
 def steps() -> list[dict[str, Any]]:
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     assert action["runs"]["using"] == "composite"
@@ -145,6 +200,21 @@ def test_the_action_runs_no_python_of_the_pull_request(repository: Path) -> None
     for step in steps():
         assert "python -m" not in step.get("run", ""), "python -m puts the checkout first on the path"
     assert not list(repository.rglob("*.ran"))
+
+
+def test_names_in_models_are_no_commands_of_a_workflow(repository: Path) -> None:
+    command = "::set-output name=pages::/etc"
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], command, [], [])), "new.onnx")
+    Path(f"{command.replace('/', '')}.onnx").write_bytes(Path("new.onnx").read_bytes())
+    git("add", ".")
+    status, output, _ = run_action(repository, {"base": "HEAD", "exit-code": "true"})
+    assert status == 1
+    begin = re.search(r"^::stop-commands::(\w{32})\n", output, re.MULTILINE)
+    assert begin
+    named = [match.start() for match in re.finditer("::set-output", output)]
+    assert len(named) >= 2
+    assert begin.end() <= min(named)
+    assert max(named) < output.index(f"\n::{begin[1]}::\n")
 
 
 def test_the_action_writes_a_summary_and_pages_from_a_shallow_checkout(repository: Path) -> None:
