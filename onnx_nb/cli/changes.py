@@ -55,7 +55,8 @@ def changes(
         results: dict[str, dict[str, Any]] = {}
         try:
             if not Path(now).resolve().is_relative_to(root.resolve()):
-                raise OnnxNbError("a link that leads out of the repository.", advice="Commit the model itself.")
+                message = "it is a link that leads out of the repository."
+                raise OnnxNbError(message, advice="Commit the model itself.")  # noqa: TRY301
             if what == "added":
                 results["summary"] = VERBS["summary"].build(model=now, page=page).run()
             if audit and what != "removed":
