@@ -92,8 +92,10 @@ def _help(command: click.Command) -> str:
 
 def _parsed(shell: InteractiveShell, command: click.Command, line: str) -> dict[str, Any] | None:
     """Return the values of the parameters; None if the line asks for help, which is printed."""
-    # not POSIX: keeps the backslashes of Windows paths
-    words = [word.strip("'\"") for word in shlex.split(line, posix=False)]
+    try:  # not POSIX: keeps the backslashes of Windows paths
+        words = [word.strip("'\"") for word in shlex.split(line, posix=False)]
+    except ValueError as error:
+        raise UsageError(f"the line cannot be read: {error}. Close the quotation mark.") from error
     if {"--help", "-h"} & {*words}:
         print(_help(command))  # noqa: T201 (the output of the cell)
         return None

@@ -51,7 +51,8 @@ def view(path: str, *, root: str = "", size: int | None = None, before: str = ""
     root
         The server's folder, perhaps with ``~``; empty if the server does not tell.
     size
-        Bytes of the file as the server sees it, by which a file of the same name elsewhere is recognized.
+        Bytes of the file as the server sees it, by which a file of the same name elsewhere is recognized. Of a symbolic
+        link, those of the link.
     before
         The file that the tab showed until now; a renamed file keeps its view's state.
     """
@@ -78,7 +79,8 @@ def _located(path: str, root: str, size: int | None) -> Path:
     name = path.rsplit("/", 1)[-1]
     places = [*([Path(root).expanduser() / path] if root else []), Path.cwd() / name]
     for place in dict.fromkeys(places):
-        if (place.is_file() and size in (None, place.stat().st_size)) or (place.is_dir() and size is None):
+        is_same = place.is_file() and size in (None, place.stat().st_size, place.lstat().st_size)
+        if is_same or (place.is_dir() and size is None):
             return Path(os.path.normpath(place))  # `load` says what a folder is
     other = next((place for place in places if place.is_file()), None)
     if other is not None:

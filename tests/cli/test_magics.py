@@ -87,6 +87,7 @@ def test_help_is_printed_and_in_the_docstring(shell: Any, capsys: pytest.Capture
         ("onnx_summary", "one --nmae x", "No such option"),
         ("onnx_summary", "", "Missing argument"),
         ("onnx_summary", "one --name 3x", "not the name of a variable"),
+        ("onnx_summary", "'one", "Close the quotation mark"),
         ("onnx_extract", "one --inputs q --outputs z", "'q'"),
         ("onnx_compare", "one one --fail 'sqrn<3'", "Closest names: 'sqnr'"),
     ],

@@ -55,6 +55,13 @@ def test_a_file_is_found_below_the_root_or_where_the_kernel_started(
     assert value(document.view("sub/m.onnx"))["file"] == str(model)
 
 
+def test_a_link_has_its_length_in_the_file_browser(model: Path, tmp_path: Path) -> None:
+    link = tmp_path / "root" / "link.onnx"
+    link.symlink_to(model)  # as every file in a cache of huggingface_hub
+    reply = value(document.view("link.onnx", root=str(tmp_path / "root"), size=link.lstat().st_size))
+    assert reply["file"] == str(link)
+
+
 def test_a_file_of_the_same_name_elsewhere_is_not_taken_for_it(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(model.parent)
     refused = value(document.view("other/m.onnx", root="/nowhere", size=7))
