@@ -11,6 +11,7 @@ so that ``import onnx_nb`` takes milliseconds and a script that only extracts a 
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import re
 import sys
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 __version__ = "0.1.0"
+
+# onnxruntime's first session would write an id of the device below the home folder, and look up names of hosts
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def _lazy_names(module: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
 import pickle
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import onnx
 import pytest
@@ -79,6 +81,13 @@ def test_import_loads_no_heavy_library() -> None:
     code = "import sys, onnx_nb; print([m for m in ('onnx', 'numpy', 'IPython', 'ipywidgets') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_run_writes_nothing_below_the_home_folder(tmp_path: Path) -> None:
+    code = f"import onnx_nb; onnx_nb.run({str(models.one_node())!r})"
+    env = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    subprocess.run([sys.executable, "-c", code], check=True, env={**env, "HOME": str(tmp_path), "XDG_CACHE_HOME": ""})
+    assert list(tmp_path.rglob("*")) == []
 
 
 def test_showing_a_model_imports_only_what_that_needs() -> None:
