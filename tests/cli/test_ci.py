@@ -235,6 +235,14 @@ def test_the_action_writes_a_summary_and_pages_from_a_shallow_checkout(repositor
     assert run_action(shallow, {"base": base, "exit-code": "true"})[0] == 1
 
 
+def test_actions_of_others_are_pinned_by_their_commit() -> None:
+    files = [ROOT / "action.yml", *(ROOT / ".github" / "workflows").glob("*.yml")]
+    used = [name for file in files for name in re.findall(r"^ *(?:- )?uses: (\S+)", file.read_text(), re.MULTILINE)]
+    assert len(used) > 10
+    loose = [name for name in used if not re.search("@[0-9a-f]{40}$", name)]
+    assert loose == ["pypa/gh-action-pypi-publish@release/v1"]  # which release.yml explains
+
+
 def test_inputs_of_the_action_are_no_code(repository: Path) -> None:
     for step in steps():
         assert "${{" not in step.get("run", "")
