@@ -19,13 +19,12 @@ from onnx import TensorProto, TypeProto
 
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.graph.names import INITIALIZER, Names
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.tensors import RANK, Dims, attribute, declared_bytes, dimensions, elements, type_text
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.graph.names import Names
     from onnx_nb.analysis.graph.shape_inference import Case
     from onnx_nb.analysis.model.protofields import Ints
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from onnx import FunctionProto, ModelProto, NodeProto
 
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted, shortened
 from onnx_nb.analysis.model.tensors import all_nodes, attributes
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from onnx import FunctionProto, ModelProto, NodeProto
 
 Key = tuple[str, str, str]
 """Domain, name and overload of a local function."""

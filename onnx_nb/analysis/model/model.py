@@ -14,13 +14,14 @@ import re
 import stat
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
 from onnx import ModelProto, SparseTensorProto, TensorProto
 
 from onnx_nb.analysis.arguments import known_arguments
@@ -53,11 +54,8 @@ from onnx_nb.analysis.model.tensors import ValueInfo, external, value_info
 from onnx_nb.analysis.results import Displayed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import onnx_ir
     import torch
-    from numpy.typing import NDArray
 
     ModelLike: TypeAlias = (
         "str | os.PathLike[str] | bytes | ModelProto | onnx_ir.Model | torch.onnx.ONNXProgram | Model"

@@ -26,7 +26,7 @@ from onnx_nb.analysis.graph.operators import facts
 from onnx_nb.analysis.graph.shape_inference import Inference, infer
 from onnx_nb.analysis.graph.types import is_static, may_divide
 from onnx_nb.analysis.model import tensors, wire
-from onnx_nb.analysis.model.model import label_of, with_proto
+from onnx_nb.analysis.model.model import Model, label_of, with_proto
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.simplify import rules_redundancy
 from onnx_nb.analysis.simplify.editor import Change, Editor, Rule
@@ -35,7 +35,6 @@ from onnx_nb.analysis.simplify.rules_fusion import FUSIONS
 from onnx_nb.analysis.simplify.rules_onnxruntime import CONTRIB
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
 
 ROUNDS: Final = 8

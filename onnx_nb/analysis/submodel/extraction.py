@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
@@ -26,12 +29,6 @@ from onnx_nb.analysis.model.model import Model, ModelLike, load, weight_info
 from onnx_nb.analysis.model.tensors import attribute
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, path_parts, scopes
 from onnx_nb.analysis.submodel.assembly import assemble, functions_of, main_value, weight_tensors, weights_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    import onnx
-    from numpy.typing import NDArray
 
 FAR_MORE = 4
 """Factor; warn if a plan takes more than this times the nodes between inputs and outputs, plus 20."""

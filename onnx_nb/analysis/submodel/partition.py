@@ -7,10 +7,12 @@ earlier parts, and returns what later parts read. Weights are never read: parts 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto
 
 from onnx_nb.analysis.arguments import known_arguments
@@ -25,11 +27,6 @@ from onnx_nb.analysis.scopes.scopes import GATHERED, ROWS
 from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
 from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value, weight_tensors
 from onnx_nb.analysis.submodel.extraction import is_mark, mark_name, nodes_of_scope, not_a_tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
 
 _SLACK: Final = 1.05
 """Factor by which parts may exceed the least possible maximum weight, if fewer tensors then pass between them."""

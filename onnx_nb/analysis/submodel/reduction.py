@@ -21,7 +21,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import onnx
@@ -34,15 +34,11 @@ from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.model.save import together
-from onnx_nb.analysis.progress import stage
-from onnx_nb.analysis.run.capture import capture
+from onnx_nb.analysis.progress import Progress, stage
+from onnx_nb.analysis.run.capture import Capture, capture
 from onnx_nb.analysis.run.session import one_feed
 from onnx_nb.analysis.submodel.assembly import assemble
 from onnx_nb.analysis.submodel.extraction import ports
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.run.capture import Capture
 
 Check = Callable[[Model, dict[str, Any]], bool]
 """A function of a submodel and its feeds that is true where all is right, and false where the fault shows."""
