@@ -55,7 +55,7 @@ BROKEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, Arithmeti
 """Errors that attributes of a wrong type or number raise; only broken models have them."""
 
 Value = NDArray[Any]
-Sizes = tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]]
+Sizes = tuple[Mapping[str, int], Mapping[str, tuple[Any, ...]]]
 """Sizes of symbols, and shapes of inputs."""
 NO_SIZES: Sizes = ({}, {})
 _NO_VALUE, _NOT_READ, _LEFT_OUT, _OPEN = -1, -2, -3, -4
@@ -620,18 +620,22 @@ def infer_values(graph: Graph, values: Collection[int]) -> Inference:
     return TypeWalk(graph, types).run(nodes)
 
 
-def bound(graph: Graph, shapes: Mapping[str, Any]) -> Sizes:
-    """Return the sizes of symbols and the shapes of inputs that ``shapes=`` asks for, after checking them."""
+def bound(graph: Graph, shapes: Mapping[str, Any], *, partial: bool = False) -> Sizes:
+    """Return the sizes of symbols and the shapes of inputs that ``shapes=`` asks for, after checking them.
+
+    If ``partial``, a shape may have None where a dimension stays as it is.
+    """
     kinds = input_types(graph.model)
     names = [graph.value_names[value] for value in graph.inputs.tolist()]
     shapes_ = {name: dimensions(unwrapped(kinds[name])) for name in names}
     symbols = dict.fromkeys(dim for shape in shapes_.values() for dim in shape or () if isinstance(dim, str))
     sizes_: dict[str, int] = {}
-    input_shapes: dict[str, tuple[int, ...]] = {}
+    input_shapes: dict[str, tuple[Any, ...]] = {}
     for key, size in shapes.items():
         number = isinstance(size, int | np.integer)
         sizes = tuple(size) if isinstance(size, Iterable) else (size,)
-        if any(not isinstance(one, int | np.integer) or one < 0 for one in sizes):
+        new = [one for one in sizes if not partial or one is not None]
+        if size is None or any(not isinstance(one, int | np.integer) or not 0 <= one < 1 << 63 for one in new):
             raise FeedError(f"shapes[{key!r}] is {size!r:.80}, and sizes are whole numbers from 0.")
         dims: Dims | None = (key,)
         if not number or key not in symbols:
@@ -643,9 +647,9 @@ def bound(graph: Graph, shapes: Mapping[str, Any]) -> Sizes:
             if number or (dims is not None and not fits(dims, sizes)):
                 message = f"shapes[{key!r}] is {size!r:.80}, and the input takes {dimensions_text(dims or ())}."
                 raise FeedError(message, advice="Give a size for each of its axes.")
-            input_shapes[key] = tuple(map(int, sizes))
-        for dim, one in zip(dims or (), map(int, sizes), strict=False):
-            if isinstance(dim, str) and sizes_.setdefault(dim, one) != one:
+            input_shapes[key] = sizes
+        for dim, one in zip(dims or (), sizes, strict=False):
+            if isinstance(dim, str) and one is not None and sizes_.setdefault(dim, int(one)) != one:
                 message = f"dimension {quoted(dim)} is given sizes {sizes_[dim]} and {one}."
                 raise FeedError(message, advice="Give shapes that agree.")
     return sizes_, input_shapes

@@ -429,11 +429,10 @@ def listed(items: Iterable[Any], write: Callable[[Any], str] = quoted, limit: in
     return ", ".join([*map(write, texts[:limit]), *more])
 
 
-def fits(dims: Dims, shape: Sequence[int]) -> bool:
-    """Return whether an array of ``shape`` fits a declared shape, in which a symbol accepts any size."""
-    return len(dims) == len(shape) and all(
-        not isinstance(dim, int) or dim == size for dim, size in zip(dims, shape, strict=True)
-    )
+def fits(dims: Dims, shape: Sequence[int | None]) -> bool:
+    """Return whether an array of ``shape`` fits a declared shape, in which a symbol accepts any size; None fits all."""
+    pairs = zip(dims, shape, strict=False)
+    return len(dims) == len(shape) and all(not isinstance(dim, int) or size in (dim, None) for dim, size in pairs)
 
 
 def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
