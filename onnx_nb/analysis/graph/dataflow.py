@@ -358,16 +358,13 @@ def depths(parent: Ints | Longs) -> Longs:
 def lines(parent: Longs) -> list[Longs]:
     """Return for each depth every scope's ancestor at that depth, which may be itself; −1 where there is none."""
     depth = depths(parent)
-    lines = [np.full(len(parent), -1, np.int64) for _ in range(int(depth.max()) + 1)]
-    groups = np.arange(len(parent))
-    above = groups
-    while len(groups):
-        for level, line in enumerate(lines):
-            here = depth[above] == level
-            line[groups[here]] = above[here]
+    lines = np.full((int(depth.max()) + 1, len(parent)), -1, np.int64)
+    scopes = above = np.arange(len(parent))
+    while len(scopes):
+        lines[depth[above], scopes] = above
         above = parent[above]
-        groups, above = groups[above >= 0], above[above >= 0]
-    return lines
+        scopes, above = scopes[above >= 0], above[above >= 0]
+    return list(lines)
 
 
 def rows(row: Longs, column: Longs, count: int) -> list[list[int]]:

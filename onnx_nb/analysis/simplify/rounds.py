@@ -374,35 +374,32 @@ class _Folding:
             self.spent = total
 
     def _run(self, ops: Sequence[Op], values: Sequence[int]) -> dict[int, Array]:
-        """Run nodes together in onnxruntime; if that fails, one by one, to refuse only those that it cannot run."""
+        """Run nodes together in onnxruntime; if that fails, by halves, to refuse only those that it cannot run."""
         last_reader = {value: place for place, op in enumerate(ops) for value in op.inputs}
         targets, readers = set(values), self.net.readers
         arrays: dict[int, Array] = {}
-        for end in range(TOGETHER, len(ops) + TOGETHER, TOGETHER):
-            some = ops[end - TOGETHER : end]
+        waiting = [range(len(ops))[at : at + TOGETHER] for at in range(0, len(ops), TOGETHER)][::-1]
+        while waiting:
+            places = waiting.pop()
+            some, middle = ops[places.start : places.stop], len(places) // 2
             results = dict.fromkeys(value for op in some for value in op.outputs if value >= 0)
-            here = [value for value in results if value in targets or last_reader.get(value, -1) >= end]
+            here = [value for value in results if value in targets or last_reader.get(value, -1) >= places.stop]
             inputs = (value for op in some for value in op.inputs if value >= 0 and value not in results)
-            if not all(value in arrays or value in self.net.constants for value in inputs):
-                self._run_in_turn(some, arrays)  # an earlier node could not be run
-                continue
-            try:
-                arrays |= self._run_together(some, here, arrays)
-            except OnnxNbError:
-                self._run_in_turn(some, arrays)
+            failure = ""
+            if all(value in arrays or value in self.net.constants for value in inputs):
+                try:
+                    arrays |= self._run_together(some, here or list(results), arrays)
+                    continue
+                except OnnxNbError as error:
+                    failure = f"onnxruntime cannot run it: {error}"
+            if middle:
+                waiting += [places[middle:], places[:middle]]
+            elif failure:
+                self._leave(some[0], 0, failure)
+            else:
+                self._refused.add(some[0].number)  # an earlier node could not be run
         # a node that was refused still needs its inputs
         return {v: array for v, array in arrays.items() if v in targets or not self._refused.isdisjoint(readers[v])}
-
-    def _run_in_turn(self, ops: Sequence[Op], arrays: dict[int, Array]) -> None:
-        """Run nodes one by one and add their results."""
-        for op in ops:
-            if not all(v < 0 or v in arrays or v in self.net.constants for v in op.inputs):
-                self._refused.add(op.number)
-                continue
-            try:
-                arrays |= self._run_together([op], [v for v in op.outputs if v >= 0], arrays)
-            except OnnxNbError as error:
-                self._leave(op, 0, f"onnxruntime cannot run it: {error}")
 
     def _run_together(self, ops: Sequence[Op], values: Sequence[int], arrays: Mapping[int, Array]) -> dict[int, Array]:
         net = self.net
