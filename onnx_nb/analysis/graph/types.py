@@ -59,9 +59,6 @@ class ValueType:
         dtype = type_text(proto, shapes=False) if kind else ""
         tensor = getattr(proto, kind) if kind in ("tensor_type", "sparse_tensor_type") else None
         shape = dimensions(proto) if dtype and tensor is not None else None
-        if tensor is not None and shape is not None:  # negative sizes of broken models are shown as they are
-            dims = zip(shape, tensor.shape.dim, strict=True)
-            shape = tuple(dim.dim_value or None if old is None else old for old, dim in dims)
         return cls(dtype, shape, tensor.elem_type if kind == "tensor_type" and tensor is not None else 0, proto)
 
     @property

@@ -81,22 +81,11 @@ def decoded(data: NDArray[np.uint8], tensor: TensorProto, what: str) -> NDArray[
         raise ModelFileError(
             f"{what} has {len(data)} bytes, but {type_and_shape(tensor)} takes {nbytes}.", advice=_FAULTY
         )
-    bits = _PACKED_BITS.get(tensor.data_type)
     dtype = _dtype(tensor, what)
-    values = data.view(dtype) if bits is None else _unpacked(data, bits, elements(tensor.dims)).view(dtype)
-    return _reshaped(values, tensor, what)
-
-
-def _unpacked(data: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.uint8]:
-    """Unpack values to a byte each; the first is in the lowest bits."""
-    if bits == 6:
-        triples = np.zeros(-(-len(data) // 3) * 3, np.uint8)
-        triples[: len(data)] = data
-        low, middle, high = triples.reshape(-1, 3).T
-        values = np.stack((low, low >> 6 | middle << 2, middle >> 4 | high << 4, high >> 2), axis=1)
-    else:
-        values = data[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)
-    return (values & np.uint8((1 << bits) - 1)).reshape(-1)[:count]
+    if tensor.data_type not in _PACKED_BITS:
+        return _reshaped(data.view(dtype), tensor, what)
+    raw = TensorProto(data_type=tensor.data_type, dims=[elements(tensor.dims)], raw_data=data.tobytes())
+    return _reshaped(onnx.numpy_helper.to_array(raw), tensor, what)
 
 
 def _reshaped(values: NDArray[Any], tensor: TensorProto, what: str) -> NDArray[Any]:
