@@ -58,7 +58,7 @@ Value = NDArray[Any]
 Sizes = tuple[Mapping[str, int], Mapping[str, tuple[Any, ...]]]
 """Sizes of symbols, and shapes of inputs."""
 NO_SIZES: Sizes = ({}, {})
-_NO_VALUE, _NOT_READ, _LEFT_OUT, _OPEN = -1, -2, -3, -4
+_NO_VALUE, _NOT_READ, _LEFT_OUT = -1, -2, -3
 _NOTHING = 0
 """Number of the unknown type in a `TypeTable`."""
 _UNKNOWN_KINDS = [
@@ -209,8 +209,8 @@ class TypeWalk:
         kinds = tuple([self._type_of[value] if value >= 0 else _LEFT_OUT for value in read])
         values = self._known(read, kinds, operator)
         attributes = graph.attribute_bytes(node)
-        left_out = tuple([value >= 0 for value in outputs])
-        key: tuple[Any, ...] = (operator, self._scope, attributes, kinds, values, left_out)
+        declared = tuple([self._declared[value] if value >= 0 else _LEFT_OUT for value in outputs])
+        key: tuple[Any, ...] = (operator, self._scope, attributes, kinds, values, declared)
         has_subgraphs = False
         if self._special[operator]:
             has_subgraphs = bool(graph.bodies(node))
@@ -221,16 +221,9 @@ class TypeWalk:
             elif graph.functions:
                 key = (*key, graph.node(node).overload)
         number = self._index.get(key)
-        if number == _OPEN:
-            number = self._index.get((*key, *self._declared_types(outputs)))
         # the body of a loop may be walked again with other types of its outer-scope values
         if number is None or has_subgraphs:
-            number, is_settled = self._add(node, kinds, values, outputs)
-            if is_settled:
-                self._index[key] = number
-            else:
-                self._index[key] = _OPEN
-                self._index[(*key, *self._declared_types(outputs))] = number
+            number = self._index[key] = self._add(node, kinds, values, declared)
         self._case_of[node] = number
         if self._negative or self._negative_cases:
             self._pass_negative(node, number, read, outputs)
@@ -257,9 +250,6 @@ class TypeWalk:
             maker = node
         if maker >= 0:
             by.update(dict.fromkeys([value for value in products if value >= 0], maker))
-
-    def _declared_types(self, outputs: Sequence[int]) -> list[int]:
-        return [self._declared[value] if value >= 0 else _LEFT_OUT for value in outputs]
 
     def _known(self, read: Sequence[int], kinds: Sequence[int], operator: int) -> tuple[int, ...]:
         """Return the known values among inputs; floats only where they matter, since each factor is a new case."""
@@ -338,10 +328,8 @@ class TypeWalk:
         copy.sequence_type.elem_type.tensor_type.ClearField("shape")
         return copy
 
-    def _add(
-        self, node: int, kinds: Sequence[int], values: tuple[int, ...], output_values: Sequence[int]
-    ) -> tuple[int, bool]:
-        """Add the case of a node that is the first of its kind; return whether it depends only on the node's inputs."""
+    def _add(self, node: int, kinds: Sequence[int], values: tuple[int, ...], declared: tuple[int, ...]) -> int:
+        """Add the case of a node that is the first of its kind, with some declared types of outputs."""
         proto = self._graph.node(node)
         op, domain = self._graph.operators[self._op[node]]
         version = self._scopes[self._scope].get(domain, 0)
@@ -360,15 +348,11 @@ class TypeWalk:
             results = self._outputs(node, case) if not open_attributes else []
         except BROKEN:
             results = []
-        results = [*results, *[_NOTHING] * len(output_values)][: len(output_values)]
-        pairs = [(kind, value) for kind, value in zip(results, output_values, strict=True) if value >= 0]
-        is_settled = all(self._types[kind].size is not None for kind, _ in pairs)
-        outputs = tuple(
-            self._merged(kind, self._declared[value]) if value >= 0 else _LEFT_OUT
-            for kind, value in zip(results, output_values, strict=True)
-        )
+        pairs = list(zip([*results, *[_NOTHING] * len(declared)], declared, strict=False))
+        is_settled = all(self._types[kind].size is not None for kind, other in pairs if other >= 0)
+        outputs = tuple(self._merged(kind, other) if other >= 0 else _LEFT_OUT for kind, other in pairs)
         case = replace(case, outputs=tuple(self._types[kind] if kind >= 0 else None for kind in outputs))
-        nothing = (_NO_VALUE,) * len(output_values)
+        nothing = (_NO_VALUE,) * len(declared)
         subgraphs = self._graph.bodies(node)
         if subgraphs and self._graph.subgraphs[subgraphs[0]].function is not None:
             inner = self._graph.subgraphs[subgraphs[0]].outputs.tolist()
@@ -384,7 +368,7 @@ class TypeWalk:
             value_numbers = nothing if arrays is None else tuple(map(self._value, arrays))
         self._made.append((outputs, value_numbers))
         self._cases.append(case)
-        return len(self._cases) - 1, is_settled
+        return len(self._cases) - 1
 
     def _outputs(self, node: int, case: Case) -> list[int]:
         """Find the types of the outputs of a node."""

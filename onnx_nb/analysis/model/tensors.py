@@ -114,14 +114,10 @@ def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any]
             f"{list(indices.shape)}, which do not fit each other."
         )
     size = elements(shape)
-    if indices.ndim == 2:
-        inside = ((indices >= 0) & (indices < np.array(shape, np.int64))).all()
-        flat = np.ravel_multi_index(tuple(indices.T), shape) if inside and shape else np.zeros(len(values), int)
-    else:
-        flat = indices
-        inside = ((flat >= 0) & (flat < size)).all()
-    if not inside:
+    columns, sizes = (indices.reshape(-1, 1), (size,)) if indices.ndim == 1 else (indices, shape)
+    if ((columns < 0) | (columns >= np.array(sizes, np.int64))).any():
         raise ModelFileError(f"{what} has indices outside its shape {_shape(sparse.dims)}.")
+    flat = np.ravel_multi_index(tuple(columns.T), sizes) if sizes and len(values) else np.zeros(len(values), int)
     dense = np.full(size, "", object) if values.dtype == object else np.zeros(size, values.dtype)
     dense[flat] = values
     return dense.reshape(shape)
