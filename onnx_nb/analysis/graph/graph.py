@@ -297,11 +297,6 @@ class Graph:
         """Return the type of a value: as declared, else as inferred (in graphs of at most `INFERENCE_LIMIT` nodes)."""
         return self.known_types[int(self.type_index[value])]
 
-    def value_info(self, value: int) -> onnx.ValueInfoProto | None:
-        """Return the declared or inferred type of a value as a new ValueInfoProto; None if it is unknown."""
-        kind = self.type_of(value)
-        return onnx.ValueInfoProto(name=self.value_names[value], type=kind.proto) if kind.proto.ByteSize() else None
-
     @property
     def type_index(self) -> Ints:
         """The type of each value, an index into `known_types`."""
@@ -370,20 +365,6 @@ class Graph:
                     if not waiting[reader] and foldable[reader]:
                         ready.append(reader)
         return is_folded
-
-    @functools.cached_property
-    def incomplete_nodes(self) -> frozenset[int]:
-        """The nodes without an input that their operator needs: onnx's inference may crash the process on them."""
-        single = onnx.defs.OpSchema.FormalParameterOption.Single
-        schemas = [operators.schema(op, domain, self.opsets.get(domain, 0)) for op, domain in self.operators]
-        ports = [[] if schema is None else schema.inputs for schema in schemas]
-        needs = [max((at for at, port in enumerate(row, 1) if port.option == single), default=0) for row in ports]
-        minimums = np.asarray(needs, np.int64)[self.op_index]
-        left_out = np.flatnonzero(self.in_value < 0)
-        node = np.searchsorted(self.in_ptr, left_out, side="right") - 1
-        gaps = node[left_out - self.in_ptr[node] < minimums[node]]
-        short = np.flatnonzero(np.diff(self.in_ptr) < minimums)
-        return frozenset([*short.tolist(), *gaps.tolist()])
 
     @property
     def constant_values(self) -> NDArray[np.bool_]:

@@ -8,6 +8,7 @@ whole models knows fewer operators, and takes seconds where this takes one.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -104,12 +105,6 @@ class Inference:
     """The first node that onnx's inference rejects, and the `fatal` one."""
     fatal: Problem | None = None
     """A Slice of a negative dimension, on which onnx's inference of whole models ends the process."""
-
-    @classmethod
-    def of_nothing(cls, graph: Graph) -> Inference:
-        """Return an inference that holds only the declared types of a graph."""
-        types, case_of = graph.declared, np.full(graph.node_count, -1, np.int32)
-        return cls(graph, types.table, types.of_value, [], case_of, {}, (), ())
 
     def type_of(self, value: int) -> ValueType:
         """Return the type of a value."""
@@ -382,13 +377,11 @@ class TypeWalk:
                 return self._contributed(case)
             first = case.inputs[0] if case.inputs and (case.domain, case.node.op_type) == operators.MARK else None
             return [] if first is None else [self._table.add(first.proto)]  # a mark returns its input
-        if node in self._graph.incomplete_nodes:  # onnx's inference may crash the process on them
-            self._refused(node, "it lacks an input that its operator needs")
-            return []
-        if reason := fatal(case.node):
+        # onnx's inference may crash the process on nodes without an input
+        reason = "it lacks an input that its operator needs" if _lacks_input(case) else fatal(case.node)
+        if reason:
             self._refused(node, reason)
-            return []
-        return self._infer(node, case)
+        return [] if reason else self._infer(node, case)
 
     def _infer(self, node: int, case: Case, like: onnx.NodeProto | None = None, version: int = 0) -> list[int]:
         """Ask onnx for the types of the outputs of a node, or of a standard operator in its place."""
@@ -565,6 +558,14 @@ class TypeWalk:
         kinds = self._infer(-1, replace(case, inputs=inputs, values=values), node, version)
         # the fourth output of SkipLayerNormalization is the sum that it normalizes
         return [*kinds, _NOTHING, _NOTHING, *kinds] if op == "Identity" else kinds
+
+
+def _lacks_input(case: Case) -> bool:
+    """Return whether a node of an operator that onnx defines is without an input that the operator needs."""
+    schema = operators.schema(plain_text(case.node.op_type), case.domain, case.version)
+    ports = () if schema is None else schema.inputs
+    needs = [port.option == onnx.defs.OpSchema.FormalParameterOption.Single for port in ports]
+    return any(need and kind is None for need, kind in itertools.zip_longest(needs, case.inputs))
 
 
 def _with_plain_names(node: onnx.NodeProto) -> onnx.NodeProto:

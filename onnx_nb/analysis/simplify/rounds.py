@@ -23,7 +23,7 @@ from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, plain_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts
-from onnx_nb.analysis.graph.shape_inference import Inference, infer
+from onnx_nb.analysis.graph.shape_inference import TypeWalk, infer
 from onnx_nb.analysis.graph.types import is_static, may_divide
 from onnx_nb.analysis.model import tensors, wire
 from onnx_nb.analysis.model.model import Model, label_of, with_proto
@@ -208,7 +208,8 @@ class Rounds:
     def _learn(self, net: Editor, model: Model, ids: NodeIds) -> int:
         """Infer the types of the graph as it was last written; return the number of changes up to now."""
         graph = Graph.of(model)
-        net.learn(infer(graph) if self.infer else Inference.of_nothing(graph), ids if net.changes else None)
+        types = infer(graph) if self.infer else TypeWalk(graph, graph.declared).run(())
+        net.learn(types, ids if net.changes else None)
         return len(net.changes)
 
     def _round(self, net: Editor, rules: Sequence[Rule], *, first: bool) -> Iterable[Unfolded]:
