@@ -196,7 +196,7 @@ class Graph:
 
     def __repr__(self) -> str:
         nodes = f"{self.node_count} node{'' if self.node_count == 1 else 's'}"
-        count = len(self._structural_problems.described)
+        count = len(self.structural_problems.described)
         return f"Graph({nodes}, {self.value_count} values{f', {count} problems' if count else ''})"
 
     def value(self, name: str) -> int:
@@ -380,17 +380,7 @@ class Graph:
         unfolded = type(self).opened(self.model)
         findings = () if unfolded.node_count > INFERENCE_LIMIT else unfolded.inference.problems
         inferred = [problem for problem in findings if problem.node < self.node_count]
-        return (*self._structural_problems.described, *inferred)
-
-    @property
-    def problem_nodes(self) -> Ints:
-        """Every node with a problem, including those beyond the described ones."""
-        return self._structural_problems.nodes
-
-    @property
-    def problem_values(self) -> Ints:
-        """Every value with a problem, including those beyond the described ones."""
-        return self._structural_problems.values
+        return (*self.structural_problems.described, *inferred)
 
     def subgraph_order(self, frame: int) -> Ints:
         """Return the nodes of a subgraph in topological order, as close to file order as possible; cycles last."""
@@ -452,7 +442,8 @@ class Graph:
         self._bodies_of = {node: tuple(numbers) for node, numbers in bodies.items()}
 
     @functools.cached_property
-    def _structural_problems(self) -> Problems:
+    def structural_problems(self) -> Problems:
+        """All nodes and values with a problem of structure, and descriptions of the first."""
         return structural_problems(self, self._resolved.duplicates)
 
 

@@ -287,11 +287,8 @@ class KnownGraph:
         return sorted((op for op in self.members[subgraph] if op.alive), key=lambda op: (op.place, op.number))
 
     def in_order(self) -> list[Op]:
-        """Return all nodes, each after the producers of its inputs and, in a subgraph, of its outer-scope values."""
-        places: list[tuple[tuple[int, ...], ...]] = [()]
-        for owner in map(self.owner, range(1, len(self.parent))):  # a subgraph comes after the one around it
-            places.append((*places[owner.subgraph], owner.place))
-        return sorted((op for op in self.ops if op.alive), key=lambda op: (*places[op.subgraph], op.place))
+        """Return the nodes of each subgraph in topological order, after those of the subgraph around it."""
+        return sorted((op for op in self.ops if op.alive), key=lambda op: (op.place, op.number))
 
     def owner(self, subgraph: int) -> Op:
         """Return the node that a subgraph belongs to."""

@@ -345,14 +345,9 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], members: 
     behind_all = all(producer[value] in between for value in ends)
     if not late or not behind_all or len(members) <= FAR_MORE * len(between) + 20:
         return [], ""
-    entering = {
-        value: node
-        for node in sorted(between, key=graph.rank.__getitem__)
-        for value in flow.reads(node)
-        if value not in bit and producer[value] not in between and feeds.get(producer[value], 0)
-    }
-    around = flow.ancestors(late)
-    through = next((value for value in entering if producer[value] in around), None)
+    around = {maker for maker in flow.ancestors(late) - between if feeds.get(maker, 0)}
+    read = (value for node in sorted(between, key=graph.rank.__getitem__) for value in flow.reads(node))
+    through = next((value for value in read if value not in bit and producer[value] in around), None)
     if through is None:
         return [], ""
     better = [*late, *flow.smallest_separator(between, frozenset(late))]

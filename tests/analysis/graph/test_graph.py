@@ -411,15 +411,15 @@ def test_what_is_wrong_is_told_and_the_graph_is_there(name: str) -> None:
     assert message in found[0].message
     assert graph.main_count == len(proto.graph.node)
     assert sorted(graph.order.tolist()) == list(range(graph.main_count))
-    assert {fault.node for fault in found} - {-1} <= set(graph.problem_nodes.tolist())
-    assert {fault.value for fault in found} - {-1} <= set(graph.problem_values.tolist())
+    assert {fault.node for fault in found} - {-1} <= set(graph.structural_problems.nodes.tolist())
+    assert {fault.value for fault in found} - {-1} <= set(graph.structural_problems.values.tolist())
 
 
 def test_a_sound_graph_has_no_faults() -> None:
     graph = Graph.of(proto_of([relu("x", "a"), relu("a", "y")]))
     assert graph.problems == ()
-    assert not len(graph.problem_nodes)
-    assert not len(graph.problem_values)
+    assert not len(graph.structural_problems.nodes)
+    assert not len(graph.structural_problems.values)
 
 
 def test_a_name_made_twice_means_its_latest_maker() -> None:
@@ -440,7 +440,7 @@ def test_the_number_of_described_faults_is_limited() -> None:
         proto_of([helper.make_node("Add", ["x", f"ghost{i}"], [f"y{i}"]) for i in range(300)], outputs=("y0",))
     )
     assert sum(fault.kind == "dangling_input" for fault in graph.problems) == diagnostics.PROBLEM_LIMIT
-    assert len(graph.problem_nodes) == 300
+    assert len(graph.structural_problems.nodes) == 300
     assert (graph.value_kind == DANGLING).sum() == 300
 
 
