@@ -125,8 +125,6 @@ class Flow:
             for value in self.reads(node)
             if (maker := self.producer[value]) in place
         ]
-        if all(source < target for source, target in edges):
-            return members
         # the graph's order puts nodes on and after cycles last, in any order
         order = topological(0, len(members), edges)
         place = {node: i for i, node in enumerate(order)}

@@ -56,7 +56,7 @@ BROKEN = (TypeError, ValueError, IndexError, KeyError, AttributeError, Arithmeti
 """Errors that attributes of a wrong type or number raise; only broken models have them."""
 
 Value = NDArray[Any]
-Sizes = tuple[Mapping[str, int], Mapping[str, tuple[Any, ...]]]
+Sizes = tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]]
 """Sizes of symbols, and shapes of inputs."""
 NO_SIZES: Sizes = ({}, {})
 _NO_VALUE, _NOT_READ, _LEFT_OUT = -1, -2, -3

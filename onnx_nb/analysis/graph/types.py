@@ -203,14 +203,10 @@ class DeclaredTypes:
 
 def weight_sizes(graph: Graph) -> tuple[Column, Column]:
     """Return elements and bytes of every value that is a weight; 0 for others."""
-    count, nbytes = np.zeros(graph.value_count), np.zeros(graph.value_count)
-    weights = np.flatnonzero(graph.value_kind == INITIALIZER)
-    index, of_weight = np.unique(graph.declared.of_value[weights], return_inverse=True)
-    by_type = np.zeros((2, len(index)))
-    for number, kind in enumerate(graph.declared.table.known[number_] for number_ in index.tolist()):
-        if kind.size is not None:  # broken models have negative dimensions
-            by_type[:, number] = min(kind.size, MOST), kind.nbytes
-    count[weights], nbytes[weights] = by_type[:, of_weight]
+    types = graph.declared
+    # broken models have negative dimensions
+    of_type = [(0, 0) if kind.size is None else (min(kind.size, MOST), kind.nbytes) for kind in types.table.known]
+    count, nbytes = np.where(graph.value_kind == INITIALIZER, np.asarray(of_type, float).T[:, types.of_value], 0.0)
     return count, nbytes
 
 

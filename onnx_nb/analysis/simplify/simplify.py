@@ -398,7 +398,8 @@ def _with_shapes(
         for info in proto.graph.output:
             if info.type.HasField("tensor_type"):
                 info.type.tensor_type.ClearField("shape")
-    requests = {names[0] if key is None and len(names) == 1 else key: shape for key, shape in (shapes or {}).items()}
+    only = names[0] if len(names) == 1 else None
+    requests: dict[Any, Any] = {only if key is None else key: shape for key, shape in (shapes or {}).items()}
     if None in requests:
         message = f"{label_of(model)} has {len(names)} inputs, and {{None: shape}} is for a model with one."
         raise SimplificationError(message, advice=f"Its inputs: {listed(names) or 'none'}.")

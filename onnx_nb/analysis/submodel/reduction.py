@@ -538,8 +538,8 @@ def _defined(function: Any) -> ast.FunctionDef | ast.Lambda | None:
     line = function.__code__.co_firstlineno
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Lambda)]
     starts = [min([node.lineno, *(part.lineno for part in getattr(node, "decorator_list", ()))]) for node in nodes]
-    [definition, *others] = [node for node, start in zip(nodes, starts, strict=True) if start == line] or [None]
-    return None if others else definition
+    definitions = [node for node, start in zip(nodes, starts, strict=True) if start == line]
+    return definitions[0] if len(definitions) == 1 else None
 
 
 def _read_by(function: Any) -> dict[str, Any]:
