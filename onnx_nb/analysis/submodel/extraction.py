@@ -312,15 +312,9 @@ class _Cone:
     def taken(self) -> list[int]:
         """Return the nodes of the complete submodel: those between, and the constant ones they read."""
         inside = self.between()
-        todo = list(inside)
-        while todo:
-            for value in self.flow.reads(todo.pop()):
-                maker = self.flow.producer[value]
-                constant = maker >= 0 and value not in self.starts and not self.loose[maker]
-                if constant and maker not in inside:
-                    inside.add(maker)
-                    todo.append(maker)
-        return sorted(inside)
+        read = (value for node in inside for value in self.flow.reads(node) if value not in self.starts)
+        constant = [value for value in read if not self.loose.get(self.flow.producer[value], True)]
+        return sorted(inside | self.flow.ancestors(constant, self.starts))
 
 
 def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], members: Sequence[int]) -> tuple[list[int], str]:
