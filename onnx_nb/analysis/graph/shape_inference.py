@@ -204,8 +204,8 @@ class TypeWalk:
         kinds = tuple([self._type_of[value] if value >= 0 else _LEFT_OUT for value in read])
         values = self._known(read, kinds, operator)
         attributes = graph.attribute_bytes(node)
-        declared = tuple([self._declared[value] if value >= 0 else _LEFT_OUT for value in outputs])
-        key: tuple[Any, ...] = (operator, self._scope, attributes, kinds, values, declared)
+        declarations = tuple([self._declared[value] if value >= 0 else _LEFT_OUT for value in outputs])
+        key: tuple[Any, ...] = (operator, self._scope, attributes, kinds, values, declarations)
         has_subgraphs = False
         if self._special[operator]:
             has_subgraphs = bool(graph.bodies(node))
@@ -218,7 +218,7 @@ class TypeWalk:
         number = self._index.get(key)
         # the body of a loop may be walked again with other types of its outer-scope values
         if number is None or has_subgraphs:
-            number = self._index[key] = self._add(node, kinds, values, declared)
+            number = self._index[key] = self._add(node, kinds, values, declarations)
         self._case_of[node] = number
         if self._negative or self._negative_cases:
             self._pass_negative(node, number, read, outputs)
@@ -323,7 +323,7 @@ class TypeWalk:
         copy.sequence_type.elem_type.tensor_type.ClearField("shape")
         return copy
 
-    def _add(self, node: int, kinds: Sequence[int], values: tuple[int, ...], declared: tuple[int, ...]) -> int:
+    def _add(self, node: int, kinds: Sequence[int], values: tuple[int, ...], declarations: tuple[int, ...]) -> int:
         """Add the case of a node that is the first of its kind, with some declared types of outputs."""
         proto = self._graph.node(node)
         op, domain = self._graph.operators[self._op[node]]
@@ -343,11 +343,11 @@ class TypeWalk:
             results = self._outputs(node, case) if not open_attributes else []
         except BROKEN:
             results = []
-        pairs = list(zip([*results, *[_NOTHING] * len(declared)], declared, strict=False))
+        pairs = list(zip([*results, *[_NOTHING] * len(declarations)], declarations, strict=False))
         is_settled = all(self._types[kind].size is not None for kind, other in pairs if other >= 0)
         outputs = tuple(self._merged(kind, other) if other >= 0 else _LEFT_OUT for kind, other in pairs)
         case = replace(case, outputs=tuple(self._types[kind] if kind >= 0 else None for kind in outputs))
-        nothing = (_NO_VALUE,) * len(declared)
+        nothing = (_NO_VALUE,) * len(declarations)
         subgraphs = self._graph.bodies(node)
         if subgraphs and self._graph.subgraphs[subgraphs[0]].function is not None:
             inner = self._graph.subgraphs[subgraphs[0]].outputs.tolist()

@@ -317,12 +317,12 @@ class _Search:
 
     def run(self) -> None:
         """Find the nodes that the failure needs; then try each of few again."""
-        self._phase, needed, before = "search", list[int](), self._nodes
-        while not needed or (before and not self._fails(needed)):
+        self._phase, culprits, before = "search", list[int](), self._nodes
+        while before and not (culprits and self._fails(culprits)):
             counts = range(1, len(before))
-            last = bisect.bisect_left(counts, x=True, key=lambda count: self._fails([*before[:count], *needed]))
-            needed, before = [before[last], *needed], before[:last]
-        self._fails(needed)
+            last = bisect.bisect_left(counts, x=True, key=lambda count: self._fails([*before[:count], *culprits]))
+            culprits, before = [before[last], *culprits], before[:last]
+        self._fails(culprits)
         smallest = self._best[0]
         self._phase = "each"
         while 1 < len(smallest) <= _FEW:
