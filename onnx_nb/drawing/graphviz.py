@@ -310,8 +310,8 @@ class Outline:
     def problems(self) -> dict[int, list[str]]:
         """Return the nodes that show a problem, with its message where there is one."""
         graph, texts = self.graph, dict[int, list[str]]()
-        unsaid = [(node, -1, "") for node in graph.problem_nodes.tolist()]
-        unsaid += [(-1, value, "") for value in graph.problem_values.tolist()]
+        unsaid = [(node, -1, "") for node in graph.structural_problems.nodes.tolist()]
+        unsaid += [(-1, value, "") for value in graph.structural_problems.values.tolist()]
         for node, value, message in [
             *unsaid,
             *((problem.node, problem.value, problem.message) for problem in graph.problems),

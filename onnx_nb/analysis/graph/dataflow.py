@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -124,8 +125,6 @@ class Flow:
             for value in self.reads(node)
             if (maker := self.producer[value]) in place
         ]
-        if all(source < target for source, target in edges):
-            return members
         # the graph's order puts nodes on and after cycles last, in any order
         order = topological(0, len(members), edges)
         place = {node: i for i, node in enumerate(order)}
@@ -158,21 +157,21 @@ class Flow:
 
 
 class _Separator:
-    """A network from the border of the needed nodes back to the inputs, which grows as the search reaches it."""
+    """A network from the border of the needed nodes back to the inputs, which grows as the search reaches it.
 
-    _SOURCE, _SINK = 0, 1
+    Vertices are numbers: values, the same values behind a cut of them, and the nodes that produce them.
+    """
+
+    _SOURCE, _SINK = -1, -2
 
     def __init__(self, flow: Flow, read: Iterable[int], nodes: Collection[int], starts: Collection[int]) -> None:
         self._flow, self._needed, self._given = flow, nodes, starts
+        self._count = flow.graph.value_count
         self.border = self._crossing(read)
         """The values that the needed nodes read from outside of them."""
-        self._edges: list[list[int]] = [[], []]
-        """Edges of each vertex; edge ``e ^ 1`` is the reverse of ``e``."""
-        self._target: list[int] = []
-        self._left: list[int] = []
-        self._number: dict[tuple[str, int], int] = {}
-        self._key: list[tuple[str, int]] = [("", -1), ("", -1)]
-        self._grown = bytearray(2)
+        self._edges: dict[int, dict[int, int]] = {}
+        """How much more flow each edge takes, by its ends; its reverse takes what flows already."""
+        self._grown = set[int]()
         self._steps = 0
 
     def _crossing(self, read: Iterable[int]) -> list[int]:
@@ -186,44 +185,28 @@ class _Separator:
             self._block(level)
             if self._steps > _STEPS_LIMIT:
                 return self.border
-        return [
-            value
-            for (kind, value), vertex in self._number.items()
-            if kind == "value" and vertex in level and self._number[("behind", value)] not in level
-        ]
+        return [value for value in level if 0 <= value < self._count and value + self._count not in level]
 
-    def _vertex(self, kind: str, number: int) -> int:
-        vertex = self._number.get((kind, number))
-        if vertex is None:
-            vertex = self._number[kind, number] = len(self._key)
-            self._key.append((kind, number))
-            self._edges.append([])
-            self._grown.append(0)
-        return vertex
-
-    def _edge(self, source: int, target: int, capacity: int) -> None:
-        self._edges[source].append(len(self._target))
-        self._edges[target].append(len(self._target) + 1)
-        self._target += [target, source]
-        self._left += [capacity, 0]
-
-    def _edges_of(self, vertex: int) -> list[int]:
-        if self._grown[vertex]:
-            return self._edges[vertex]
-        self._grown[vertex] = 1
-        kind, number = self._key[vertex]
-        before = self.border if vertex == self._SOURCE else []
-        if kind == "value":
-            self._edge(vertex, self._vertex("behind", number), NODES_PER_TENSOR)
-        elif kind == "behind":
+    def _edges_of(self, vertex: int) -> dict[int, int]:
+        edges = self._edges.setdefault(vertex, {})
+        if vertex in self._grown:
+            return edges
+        self._grown.add(vertex)
+        kind, number = divmod(vertex, self._count)
+        if vertex == self._SOURCE:
+            new = dict.fromkeys(self.border, _ENDLESS)
+        elif kind == 0:
+            new = {number + self._count: NODES_PER_TENSOR}
+        elif kind == 1:
             maker = self._flow.producer[number]
-            self._edge(vertex, self._vertex("node", maker) if maker >= 0 else self._SINK, _ENDLESS)
-        elif kind == "node":
-            self._edge(vertex, self._SINK, 1)
-            before = self._crossing(self._flow.reads(number))
-        for value in before:
-            self._edge(vertex, self._vertex("value", value), _ENDLESS)
-        return self._edges[vertex]
+            new = {maker + 2 * self._count if maker >= 0 else self._SINK: _ENDLESS}
+        else:
+            node = vertex - 2 * self._count
+            new = {self._SINK: 1} | dict.fromkeys(self._crossing(self._flow.reads(node)), _ENDLESS)
+        for target, capacity in new.items():
+            edges[target] = capacity
+            self._edges.setdefault(target, {})[vertex] = 0
+        return edges
 
     def _levels(self) -> dict[int, int]:
         """Return the distance from the source of each vertex that more flow can reach, up to the sink's distance."""
@@ -232,43 +215,38 @@ class _Separator:
         while row and self._SINK not in level:
             front = []
             for vertex in row:
-                for edge in self._edges_of(vertex):
-                    target = self._target[edge]
-                    if self._left[edge] and target not in level:
+                edges = self._edges_of(vertex)
+                for target, left in edges.items():
+                    if left and target not in level:
                         level[target] = level[vertex] + 1
                         front.append(target)
-                self._steps += len(self._edges[vertex])
+                self._steps += len(edges)
             row = front
         return level
 
     def _block(self, level: dict[int, int]) -> None:
         """Send as much flow as fits along shortest paths."""
         iterators: dict[int, Iterator[int]] = {}
-        path: list[int] = []
-        vertex = self._SOURCE
-        while True:
+        path = [self._SOURCE]
+        while path:
+            vertex = path[-1]
             if vertex == self._SINK:
-                amount = min(self._left[edge] for edge in path)
-                for edge in path:
-                    self._left[edge] -= amount
-                    self._left[edge ^ 1] += amount
-                full = next(i for i, edge in enumerate(path) if not self._left[edge])
-                vertex = self._target[path[full] ^ 1]
-                del path[full:]
+                steps = list(itertools.pairwise(path))
+                amount = min(self._edges[one][other] for one, other in steps)
+                for one, other in steps:
+                    self._edges[one][other] -= amount
+                    self._edges[other][one] += amount
+                del path[next(i for i, (one, other) in enumerate(steps, 1) if not self._edges[one][other]) :]
                 continue
             if vertex not in iterators:
                 iterators[vertex] = iter(list(self._edges_of(vertex)) if vertex in level else ())
-            for edge in iterators[vertex]:
+            for target in iterators[vertex]:
                 self._steps += 1
-                target = self._target[edge]
-                if self._left[edge] and level.get(target, -1) == level[vertex] + 1:
-                    path.append(edge)
-                    vertex = target
+                if self._edges[vertex][target] and level.get(target, -1) == level[vertex] + 1:
+                    path.append(target)
                     break
             else:
-                if not path:
-                    return
-                vertex = self._target[path.pop() ^ 1]
+                path.pop()
 
 
 Column = TypeVar("Column", NDArray[np.int64], NDArray[np.float64])
@@ -358,16 +336,13 @@ def depths(parent: Ints | Longs) -> Longs:
 def lines(parent: Longs) -> list[Longs]:
     """Return for each depth every scope's ancestor at that depth, which may be itself; −1 where there is none."""
     depth = depths(parent)
-    lines = [np.full(len(parent), -1, np.int64) for _ in range(int(depth.max()) + 1)]
-    groups = np.arange(len(parent))
-    above = groups
-    while len(groups):
-        for level, line in enumerate(lines):
-            here = depth[above] == level
-            line[groups[here]] = above[here]
+    lines = np.full((int(depth.max()) + 1, len(parent)), -1, np.int64)
+    scopes = above = np.arange(len(parent))
+    while len(scopes):
+        lines[depth[above], scopes] = above
         above = parent[above]
-        groups, above = groups[above >= 0], above[above >= 0]
-    return lines
+        scopes, above = scopes[above >= 0], above[above >= 0]
+    return list(lines)
 
 
 def rows(row: Longs, column: Longs, count: int) -> list[list[int]]:

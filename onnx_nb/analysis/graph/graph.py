@@ -196,7 +196,7 @@ class Graph:
 
     def __repr__(self) -> str:
         nodes = f"{self.node_count} node{'' if self.node_count == 1 else 's'}"
-        count = len(self._structural_problems.described)
+        count = len(self.structural_problems.described)
         return f"Graph({nodes}, {self.value_count} values{f', {count} problems' if count else ''})"
 
     def value(self, name: str) -> int:
@@ -297,11 +297,6 @@ class Graph:
         """Return the type of a value: as declared, else as inferred (in graphs of at most `INFERENCE_LIMIT` nodes)."""
         return self.known_types[int(self.type_index[value])]
 
-    def value_info(self, value: int) -> onnx.ValueInfoProto | None:
-        """Return the declared or inferred type of a value as a new ValueInfoProto; None if it is unknown."""
-        kind = self.type_of(value)
-        return onnx.ValueInfoProto(name=self.value_names[value], type=kind.proto) if kind.proto.ByteSize() else None
-
     @property
     def type_index(self) -> Ints:
         """The type of each value, an index into `known_types`."""
@@ -371,20 +366,6 @@ class Graph:
                         ready.append(reader)
         return is_folded
 
-    @functools.cached_property
-    def incomplete_nodes(self) -> frozenset[int]:
-        """The nodes without an input that their operator needs: onnx's inference may crash the process on them."""
-        single = onnx.defs.OpSchema.FormalParameterOption.Single
-        schemas = [operators.schema(op, domain, self.opsets.get(domain, 0)) for op, domain in self.operators]
-        ports = [[] if schema is None else schema.inputs for schema in schemas]
-        needs = [max((at for at, port in enumerate(row, 1) if port.option == single), default=0) for row in ports]
-        minimums = np.asarray(needs, np.int64)[self.op_index]
-        left_out = np.flatnonzero(self.in_value < 0)
-        node = np.searchsorted(self.in_ptr, left_out, side="right") - 1
-        gaps = node[left_out - self.in_ptr[node] < minimums[node]]
-        short = np.flatnonzero(np.diff(self.in_ptr) < minimums)
-        return frozenset([*short.tolist(), *gaps.tolist()])
-
     @property
     def constant_values(self) -> NDArray[np.bool_]:
         """The values that are weights or results of folded nodes."""
@@ -399,17 +380,7 @@ class Graph:
         unfolded = type(self).opened(self.model)
         findings = () if unfolded.node_count > INFERENCE_LIMIT else unfolded.inference.problems
         inferred = [problem for problem in findings if problem.node < self.node_count]
-        return (*self._structural_problems.described, *inferred)
-
-    @property
-    def problem_nodes(self) -> Ints:
-        """Every node with a problem, including those beyond the described ones."""
-        return self._structural_problems.nodes
-
-    @property
-    def problem_values(self) -> Ints:
-        """Every value with a problem, including those beyond the described ones."""
-        return self._structural_problems.values
+        return (*self.structural_problems.described, *inferred)
 
     def subgraph_order(self, frame: int) -> Ints:
         """Return the nodes of a subgraph in topological order, as close to file order as possible; cycles last."""
@@ -471,7 +442,8 @@ class Graph:
         self._bodies_of = {node: tuple(numbers) for node, numbers in bodies.items()}
 
     @functools.cached_property
-    def _structural_problems(self) -> Problems:
+    def structural_problems(self) -> Problems:
+        """All nodes and values with a problem of structure, and descriptions of the first."""
         return structural_problems(self, self._resolved.duplicates)
 
 

@@ -240,11 +240,8 @@ class NodeTable(NamedTuple):
             return Spans(buffer, begin[rows], end[rows]), np.bincount(row[rows], minlength=len(nodes))
 
         def single(field: int, starts: Longs = begin) -> Spans:
-            """Return the field of each node, from its first occurrence to its last."""
-            rows = (tags == field << 3 | 2).nonzero()[0]
-            begins, ends = np.zeros((2, len(nodes)), np.int64)
-            ends[row[rows]], begins[row[rows[::-1]]] = end[rows], starts[rows[::-1]]
-            return Spans(buffer, begins, ends)
+            which = tags == field << 3 | 2
+            return _spanned(buffer, len(nodes), row[which], starts[which], end[which])
 
         codes, texts = [], []
         for spans in (single(_OP_TYPE), single(_DOMAIN)):
@@ -291,17 +288,13 @@ class WeightTable:
         buffer, (row, tag, start, begin, end) = _serialized(
             part if len(part := tensor.SerializeToString()) < LARGE else _without_values(tensor) for tensor in weights
         )
-        begins, ends, head_starts, head_ends = np.zeros((4, len(weights)), np.int64)
-        rows = (tag == self._NAME).nonzero()[0]
-        begins[row[rows]], ends[row[rows]] = begin[rows], end[rows]
-        self.names = Spans(buffer, begins, ends)
+        which = tag == self._NAME
+        self.names = _spanned(buffer, len(weights), row[which], begin[which], end[which])
         if self._sparse:
             self.names = Spans.joined([self.names, Spans.of(weight.values.name for weight in self._sparse)])
         # Dims and type come first in a message, so equal spans mean equal types.
-        rows = np.flatnonzero((tag == self._DIMS) | (tag == self._PACKED_DIMS) | (tag == self._DATA_TYPE))
-        head_ends[row[rows]] = end[rows]
-        head_starts[row[rows[::-1]]] = start[rows[::-1]]
-        self._heads = Spans(buffer, head_starts, head_ends)
+        which = (tag == self._DIMS) | (tag == self._PACKED_DIMS) | (tag == self._DATA_TYPE)
+        self._heads = _spanned(buffer, len(weights), row[which], start[which], end[which])
 
     def types(self) -> tuple[Longs, list[tuple[int, ...]]]:
         """Return the type of each weight as an index, and the types as (element type, dimensions…)."""
@@ -316,6 +309,13 @@ class WeightTable:
 def ints(values: Iterable[int]) -> Ints:
     """Return numbers as a column."""
     return np.fromiter(values, np.int32)
+
+
+def _spanned(buffer: bytes, count: int, row: Longs, start: Longs, end: Longs) -> Spans:
+    """Return for each of so many messages the span from the first to the last of its fields; empty if it has none."""
+    starts, ends = np.zeros((2, count), np.int64)
+    ends[row], starts[row[::-1]] = end, start[::-1]
+    return Spans(buffer, starts, ends)
 
 
 def _serialized(messages: Iterable[bytes]) -> tuple[bytes, protofields.Fields]:

@@ -8,6 +8,7 @@ whole models knows fewer operators, and takes seconds where this takes one.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,7 @@ Value = NDArray[Any]
 Sizes = tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]]
 """Sizes of symbols, and shapes of inputs."""
 NO_SIZES: Sizes = ({}, {})
-_NO_VALUE, _NOT_READ, _LEFT_OUT, _OPEN = -1, -2, -3, -4
+_NO_VALUE, _NOT_READ, _LEFT_OUT = -1, -2, -3
 _NOTHING = 0
 """Number of the unknown type in a `TypeTable`."""
 _UNKNOWN_KINDS = [
@@ -104,12 +105,6 @@ class Inference:
     """The first node that onnx's inference rejects, and the `fatal` one."""
     fatal: Problem | None = None
     """A Slice of a negative dimension, on which onnx's inference of whole models ends the process."""
-
-    @classmethod
-    def of_nothing(cls, graph: Graph) -> Inference:
-        """Return an inference that holds only the declared types of a graph."""
-        types, case_of = graph.declared, np.full(graph.node_count, -1, np.int32)
-        return cls(graph, types.table, types.of_value, [], case_of, {}, (), ())
 
     def type_of(self, value: int) -> ValueType:
         """Return the type of a value."""
@@ -209,8 +204,8 @@ class TypeWalk:
         kinds = tuple([self._type_of[value] if value >= 0 else _LEFT_OUT for value in read])
         values = self._known(read, kinds, operator)
         attributes = graph.attribute_bytes(node)
-        left_out = tuple([value >= 0 for value in outputs])
-        key: tuple[Any, ...] = (operator, self._scope, attributes, kinds, values, left_out)
+        declarations = tuple([self._declared[value] if value >= 0 else _LEFT_OUT for value in outputs])
+        key: tuple[Any, ...] = (operator, self._scope, attributes, kinds, values, declarations)
         has_subgraphs = False
         if self._special[operator]:
             has_subgraphs = bool(graph.bodies(node))
@@ -221,16 +216,9 @@ class TypeWalk:
             elif graph.functions:
                 key = (*key, graph.node(node).overload)
         number = self._index.get(key)
-        if number == _OPEN:
-            number = self._index.get((*key, *self._declared_types(outputs)))
         # the body of a loop may be walked again with other types of its outer-scope values
         if number is None or has_subgraphs:
-            number, is_settled = self._add(node, kinds, values, outputs)
-            if is_settled:
-                self._index[key] = number
-            else:
-                self._index[key] = _OPEN
-                self._index[(*key, *self._declared_types(outputs))] = number
+            number = self._index[key] = self._add(node, kinds, values, declarations)
         self._case_of[node] = number
         if self._negative or self._negative_cases:
             self._pass_negative(node, number, read, outputs)
@@ -257,9 +245,6 @@ class TypeWalk:
             maker = node
         if maker >= 0:
             by.update(dict.fromkeys([value for value in products if value >= 0], maker))
-
-    def _declared_types(self, outputs: Sequence[int]) -> list[int]:
-        return [self._declared[value] if value >= 0 else _LEFT_OUT for value in outputs]
 
     def _known(self, read: Sequence[int], kinds: Sequence[int], operator: int) -> tuple[int, ...]:
         """Return the known values among inputs; floats only where they matter, since each factor is a new case."""
@@ -338,10 +323,8 @@ class TypeWalk:
         copy.sequence_type.elem_type.tensor_type.ClearField("shape")
         return copy
 
-    def _add(
-        self, node: int, kinds: Sequence[int], values: tuple[int, ...], output_values: Sequence[int]
-    ) -> tuple[int, bool]:
-        """Add the case of a node that is the first of its kind; return whether it depends only on the node's inputs."""
+    def _add(self, node: int, kinds: Sequence[int], values: tuple[int, ...], declarations: tuple[int, ...]) -> int:
+        """Add the case of a node that is the first of its kind, with some declared types of outputs."""
         proto = self._graph.node(node)
         op, domain = self._graph.operators[self._op[node]]
         version = self._scopes[self._scope].get(domain, 0)
@@ -360,15 +343,11 @@ class TypeWalk:
             results = self._outputs(node, case) if not open_attributes else []
         except BROKEN:
             results = []
-        results = [*results, *[_NOTHING] * len(output_values)][: len(output_values)]
-        pairs = [(kind, value) for kind, value in zip(results, output_values, strict=True) if value >= 0]
-        is_settled = all(self._types[kind].size is not None for kind, _ in pairs)
-        outputs = tuple(
-            self._merged(kind, self._declared[value]) if value >= 0 else _LEFT_OUT
-            for kind, value in zip(results, output_values, strict=True)
-        )
+        pairs = list(zip([*results, *[_NOTHING] * len(declarations)], declarations, strict=False))
+        is_settled = all(self._types[kind].size is not None for kind, other in pairs if other >= 0)
+        outputs = tuple(self._merged(kind, other) if other >= 0 else _LEFT_OUT for kind, other in pairs)
         case = replace(case, outputs=tuple(self._types[kind] if kind >= 0 else None for kind in outputs))
-        nothing = (_NO_VALUE,) * len(output_values)
+        nothing = (_NO_VALUE,) * len(declarations)
         subgraphs = self._graph.bodies(node)
         if subgraphs and self._graph.subgraphs[subgraphs[0]].function is not None:
             inner = self._graph.subgraphs[subgraphs[0]].outputs.tolist()
@@ -384,7 +363,7 @@ class TypeWalk:
             value_numbers = nothing if arrays is None else tuple(map(self._value, arrays))
         self._made.append((outputs, value_numbers))
         self._cases.append(case)
-        return len(self._cases) - 1, is_settled
+        return len(self._cases) - 1
 
     def _outputs(self, node: int, case: Case) -> list[int]:
         """Find the types of the outputs of a node."""
@@ -398,13 +377,11 @@ class TypeWalk:
                 return self._contributed(case)
             first = case.inputs[0] if case.inputs and (case.domain, case.node.op_type) == operators.MARK else None
             return [] if first is None else [self._table.add(first.proto)]  # a mark returns its input
-        if node in self._graph.incomplete_nodes:  # onnx's inference may crash the process on them
-            self._refused(node, "it lacks an input that its operator needs")
-            return []
-        if reason := fatal(case.node):
+        # onnx's inference may crash the process on nodes without an input
+        reason = "it lacks an input that its operator needs" if _lacks_input(case) else fatal(case.node)
+        if reason:
             self._refused(node, reason)
-            return []
-        return self._infer(node, case)
+        return [] if reason else self._infer(node, case)
 
     def _infer(self, node: int, case: Case, like: onnx.NodeProto | None = None, version: int = 0) -> list[int]:
         """Ask onnx for the types of the outputs of a node, or of a standard operator in its place."""
@@ -583,6 +560,14 @@ class TypeWalk:
         return [*kinds, _NOTHING, _NOTHING, *kinds] if op == "Identity" else kinds
 
 
+def _lacks_input(case: Case) -> bool:
+    """Return whether a node of an operator that onnx defines is without an input that the operator needs."""
+    schema = operators.schema(plain_text(case.node.op_type), case.domain, case.version)
+    ports = () if schema is None else schema.inputs
+    needs = [port.option == onnx.defs.OpSchema.FormalParameterOption.Single for port in ports]
+    return any(need and kind is None for need, kind in itertools.zip_longest(needs, case.inputs))
+
+
 def _with_plain_names(node: onnx.NodeProto) -> onnx.NodeProto:
     """Return a node that onnx's inference accepts: it rejects bytes, and omitted outputs before others."""
     if "" not in node.output and all(isinstance(n, str) for n in (*node.input, *node.output, node.name)):
@@ -620,18 +605,22 @@ def infer_values(graph: Graph, values: Collection[int]) -> Inference:
     return TypeWalk(graph, types).run(nodes)
 
 
-def bound(graph: Graph, shapes: Mapping[str, Any]) -> Sizes:
-    """Return the sizes of symbols and the shapes of inputs that ``shapes=`` asks for, after checking them."""
+def bound(graph: Graph, shapes: Mapping[str, Any], *, partial: bool = False) -> Sizes:
+    """Return the sizes of symbols and the shapes of inputs that ``shapes=`` asks for, after checking them.
+
+    If ``partial``, a shape may have None where a dimension stays as it is.
+    """
     kinds = input_types(graph.model)
     names = [graph.value_names[value] for value in graph.inputs.tolist()]
     shapes_ = {name: dimensions(unwrapped(kinds[name])) for name in names}
     symbols = dict.fromkeys(dim for shape in shapes_.values() for dim in shape or () if isinstance(dim, str))
     sizes_: dict[str, int] = {}
-    input_shapes: dict[str, tuple[int, ...]] = {}
+    input_shapes: dict[str, tuple[Any, ...]] = {}
     for key, size in shapes.items():
         number = isinstance(size, int | np.integer)
         sizes = tuple(size) if isinstance(size, Iterable) else (size,)
-        if any(not isinstance(one, int | np.integer) or one < 0 for one in sizes):
+        new = [one for one in sizes if not partial or one is not None]
+        if size is None or any(not isinstance(one, int | np.integer) or not 0 <= one < 1 << 63 for one in new):
             raise FeedError(f"shapes[{key!r}] is {size!r:.80}, and sizes are whole numbers from 0.")
         dims: Dims | None = (key,)
         if not number or key not in symbols:
@@ -643,9 +632,9 @@ def bound(graph: Graph, shapes: Mapping[str, Any]) -> Sizes:
             if number or (dims is not None and not fits(dims, sizes)):
                 message = f"shapes[{key!r}] is {size!r:.80}, and the input takes {dimensions_text(dims or ())}."
                 raise FeedError(message, advice="Give a size for each of its axes.")
-            input_shapes[key] = tuple(map(int, sizes))
-        for dim, one in zip(dims or (), map(int, sizes), strict=False):
-            if isinstance(dim, str) and sizes_.setdefault(dim, one) != one:
+            input_shapes[key] = sizes
+        for dim, one in zip(dims or (), sizes, strict=False):
+            if isinstance(dim, str) and one is not None and sizes_.setdefault(dim, int(one)) != one:
                 message = f"dimension {quoted(dim)} is given sizes {sizes_[dim]} and {one}."
                 raise FeedError(message, advice="Give shapes that agree.")
     return sizes_, input_shapes

@@ -19,13 +19,12 @@ from onnx import TensorProto, TypeProto
 
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.names import INITIALIZER
+from onnx_nb.analysis.graph.names import INITIALIZER, Names
 from onnx_nb.analysis.model import tensors
 from onnx_nb.analysis.model.tensors import RANK, Dims, attribute, declared_bytes, dimensions, elements, type_text
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
-    from onnx_nb.analysis.graph.names import Names
     from onnx_nb.analysis.graph.shape_inference import Case
     from onnx_nb.analysis.model.protofields import Ints
 
@@ -60,9 +59,6 @@ class ValueType:
         dtype = type_text(proto, shapes=False) if kind else ""
         tensor = getattr(proto, kind) if kind in ("tensor_type", "sparse_tensor_type") else None
         shape = dimensions(proto) if dtype and tensor is not None else None
-        if tensor is not None and shape is not None:  # negative sizes of broken models are shown as they are
-            dims = zip(shape, tensor.shape.dim, strict=True)
-            shape = tuple(dim.dim_value or None if old is None else old for old, dim in dims)
         return cls(dtype, shape, tensor.elem_type if kind == "tensor_type" and tensor is not None else 0, proto)
 
     @property
@@ -207,14 +203,10 @@ class DeclaredTypes:
 
 def weight_sizes(graph: Graph) -> tuple[Column, Column]:
     """Return elements and bytes of every value that is a weight; 0 for others."""
-    count, nbytes = np.zeros(graph.value_count), np.zeros(graph.value_count)
-    weights = np.flatnonzero(graph.value_kind == INITIALIZER)
-    index, of_weight = np.unique(graph.declared.of_value[weights], return_inverse=True)
-    by_type = np.zeros((2, len(index)))
-    for number, kind in enumerate(graph.declared.table.known[number_] for number_ in index.tolist()):
-        if kind.size is not None:  # broken models have negative dimensions
-            by_type[:, number] = min(kind.size, MOST), kind.nbytes
-    count[weights], nbytes[weights] = by_type[:, of_weight]
+    types = graph.declared
+    # broken models have negative dimensions
+    of_type = [(0, 0) if kind.size is None else (min(kind.size, MOST), kind.nbytes) for kind in types.table.known]
+    count, nbytes = np.where(graph.value_kind == INITIALIZER, np.asarray(of_type, float).T[:, types.of_value], 0.0)
     return count, nbytes
 
 

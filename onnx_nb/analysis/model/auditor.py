@@ -427,6 +427,8 @@ class _Use:
         return self.claim.entries.get("checksum", "") if self.claim and self.location is not None else ""
 
     def entry(self) -> TensorEntry:
+        same = ("nbytes", "location", "offset", "length", "agrees", "inside", "keys")
+        fields: dict[str, Any] = {name: getattr(self, name) for name in same}
         return TensorEntry(
             name=plain_text(self.tensor.name) or self.place.name,
             place=self.place.label,
@@ -436,13 +438,7 @@ class _Use:
             overlaps=tuple(self.overlaps),
             checksum=self.checksum or ("not verified" if self.given_checksum else ""),
             problems=tuple(dict.fromkeys(self.problems)),
-            nbytes=self.nbytes,
-            location=self.location,
-            offset=self.offset,
-            length=self.length,
-            agrees=self.agrees,
-            inside=self.inside,
-            keys=self.keys,
+            **fields,
         )
 
 

@@ -22,13 +22,12 @@ from onnx_nb.analysis.formatting import shortened
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.auditor import Audit, Auditor
 from onnx_nb.analysis.model.functions import check_calls, check_nodes
-from onnx_nb.analysis.model.model import ModelLike, label_of, load, storage_of
+from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, storage_of
 from onnx_nb.analysis.model.save import PAGE, Layout, ending, python_command, working_folder, write_model
 from onnx_nb.analysis.model.storage import embed, path_of, refer
 from onnx_nb.analysis.model.tensors import all_nodes, graphs_of, may_be_shape, placed
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
 
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Final, NamedTuple
+
+from onnx import FunctionProto, ModelProto, NodeProto
 
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import bytes_text, plain_text, quoted, shortened
 from onnx_nb.analysis.model.tensors import all_nodes, attributes
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from onnx import FunctionProto, ModelProto, NodeProto
 
 Key = tuple[str, str, str]
 """Domain, name and overload of a local function."""
@@ -78,26 +77,15 @@ def check_calls(proto: ModelProto, label: str) -> None:
     if not functions:
         return
     calls = calls_between(functions)
-    callers: dict[Key, list[Key]] = {key: [] for key in functions}
-    for key, callees in calls.items():
-        for callee in callees:
-            callers[callee].append(key)
-    waiting = {key: len(callees) for key, callees in calls.items()}
     sizes: dict[Key, _Size] = {}
-    ready = [key for key, count in waiting.items() if not count]
-    while ready:
-        key = ready.pop()
-        function = functions[key]
-        sizes[key] = _replaced(_Size(len(function.node), function.ByteSize(), 1), calls[key], sizes)
-        for caller in callers[key]:
-            waiting[caller] -= 1
-            if not waiting[caller]:
-                ready.append(caller)
+    try:
+        for key in TopologicalSorter(calls).static_order():
+            function = functions[key]
+            sizes[key] = _replaced(_Size(len(function.node), function.ByteSize(), 1), calls[key], sizes)
+    except CycleError as error:
+        message = f"function {quoted(error.args[1][0][1])} of {label} calls itself, directly or through others."
+        raise ModelFileError(message, advice="ONNX forbids that: export the model again.") from None
     advice = "Write the nodes of the functions into the graph, or export the model with fewer functions."
-    recursive = next((key for key in functions if key not in sizes), None)
-    if recursive is not None:
-        message = f"function {quoted(recursive[1])} of {label} calls itself, directly or through others."
-        raise ModelFileError(message, advice="ONNX forbids that: export the model again.")
     deepest = max(functions, key=lambda key: sizes[key].depth)
     if sizes[deepest].depth > DEPTH:
         message = f"{label} nests calls of functions {sizes[deepest].depth} deep, in {quoted(deepest[1])}"

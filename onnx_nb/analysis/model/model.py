@@ -14,13 +14,14 @@ import re
 import stat
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
 from onnx import ModelProto, SparseTensorProto, TensorProto
 
 from onnx_nb.analysis.arguments import known_arguments
@@ -53,11 +54,8 @@ from onnx_nb.analysis.model.tensors import ValueInfo, external, value_info
 from onnx_nb.analysis.results import Displayed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import onnx_ir
     import torch
-    from numpy.typing import NDArray
 
     ModelLike: TypeAlias = (
         "str | os.PathLike[str] | bytes | ModelProto | onnx_ir.Model | torch.onnx.ONNXProgram | Model"
@@ -411,17 +409,11 @@ def cached(model: Model, key: object, make: Callable[[], T]) -> T:
             try:
                 internals.cache[key] = make()
             except OnnxNbError as error:  # asked for each node of a page, it would be found again each time
-                internals.cache[key] = _Failed(error.with_traceback(None))
-        value: T | _Failed = internals.cache[key]
-    if isinstance(value, _Failed):
-        raise copy.copy(value.error)
+                internals.cache[key] = error.with_traceback(None)
+        value: T | OnnxNbError = internals.cache[key]
+    if isinstance(value, OnnxNbError):
+        raise copy.copy(value)
     return value
-
-
-class _Failed(NamedTuple):
-    """The error that a cached function raises."""
-
-    error: OnnxNbError
 
 
 def with_proto(
@@ -470,7 +462,9 @@ def _from_file(name: str, folder: Path | None) -> Model:
     except (FileNotFoundError, NotADirectoryError):
         if _ADDRESS.match(name):
             raise ModelFileError(f"{quoted(name)} is a web address.", advice="Download it and give its path.") from None
-        raise _no_file(path) from None
+        where = "" if path.is_absolute() else f" in {quoted(str(Path.cwd()))}"
+        advice = closest_text(path.name, file_names(path.parent))
+        raise ModelFileError(f"there is no file {label}{where}.", advice=advice) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelFileError(f"{label} cannot be opened: {reason}.") from error
@@ -605,12 +599,6 @@ def _unreadable(error: DecodeError, name: str) -> ModelFileError:
 
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-
-
-def _no_file(path: Path) -> ModelFileError:
-    where = "" if path.is_absolute() else f" in {quoted(str(Path.cwd()))}"
-    advice = closest_text(path.name, file_names(path.parent))
-    return ModelFileError(f"there is no file {quoted(str(path))}{where}.", advice=advice)
 
 
 def _unnamed(proto: ModelProto, storage: Storage) -> Model:

@@ -81,22 +81,11 @@ def decoded(data: NDArray[np.uint8], tensor: TensorProto, what: str) -> NDArray[
         raise ModelFileError(
             f"{what} has {len(data)} bytes, but {type_and_shape(tensor)} takes {nbytes}.", advice=_FAULTY
         )
-    bits = _PACKED_BITS.get(tensor.data_type)
     dtype = _dtype(tensor, what)
-    values = data.view(dtype) if bits is None else _unpacked(data, bits, elements(tensor.dims)).view(dtype)
-    return _reshaped(values, tensor, what)
-
-
-def _unpacked(data: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.uint8]:
-    """Unpack values to a byte each; the first is in the lowest bits."""
-    if bits == 6:
-        triples = np.zeros(-(-len(data) // 3) * 3, np.uint8)
-        triples[: len(data)] = data
-        low, middle, high = triples.reshape(-1, 3).T
-        values = np.stack((low, low >> 6 | middle << 2, middle >> 4 | high << 4, high >> 2), axis=1)
-    else:
-        values = data[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)
-    return (values & np.uint8((1 << bits) - 1)).reshape(-1)[:count]
+    if tensor.data_type not in _PACKED_BITS:
+        return _reshaped(data.view(dtype), tensor, what)
+    raw = TensorProto(data_type=tensor.data_type, dims=[elements(tensor.dims)], raw_data=data.tobytes())
+    return _reshaped(onnx.numpy_helper.to_array(raw), tensor, what)
 
 
 def _reshaped(values: NDArray[Any], tensor: TensorProto, what: str) -> NDArray[Any]:
@@ -125,14 +114,10 @@ def dense(sparse: SparseTensorProto, values: NDArray[Any], indices: NDArray[Any]
             f"{list(indices.shape)}, which do not fit each other."
         )
     size = elements(shape)
-    if indices.ndim == 2:
-        inside = ((indices >= 0) & (indices < np.array(shape, np.int64))).all()
-        flat = np.ravel_multi_index(tuple(indices.T), shape) if inside and shape else np.zeros(len(values), int)
-    else:
-        flat = indices
-        inside = ((flat >= 0) & (flat < size)).all()
-    if not inside:
+    columns, sizes = (indices.reshape(-1, 1), (size,)) if indices.ndim == 1 else (indices, shape)
+    if ((columns < 0) | (columns >= np.array(sizes, np.int64))).any():
         raise ModelFileError(f"{what} has indices outside its shape {_shape(sparse.dims)}.")
+    flat = np.ravel_multi_index(tuple(columns.T), sizes) if sizes and len(values) else np.zeros(len(values), int)
     dense = np.full(size, "", object) if values.dtype == object else np.zeros(size, values.dtype)
     dense[flat] = values
     return dense.reshape(shape)
@@ -429,11 +414,10 @@ def listed(items: Iterable[Any], write: Callable[[Any], str] = quoted, limit: in
     return ", ".join([*map(write, texts[:limit]), *more])
 
 
-def fits(dims: Dims, shape: Sequence[int]) -> bool:
-    """Return whether an array of ``shape`` fits a declared shape, in which a symbol accepts any size."""
-    return len(dims) == len(shape) and all(
-        not isinstance(dim, int) or dim == size for dim, size in zip(dims, shape, strict=True)
-    )
+def fits(dims: Dims, shape: Sequence[int | None]) -> bool:
+    """Return whether an array of ``shape`` fits a declared shape, in which a symbol accepts any size; None fits all."""
+    pairs = zip(dims, shape, strict=False)
+    return len(dims) == len(shape) and all(not isinstance(dim, int) or size in (dim, None) for dim, size in pairs)
 
 
 def attribute(node: NodeProto, name: str, default: Any = None) -> Any:

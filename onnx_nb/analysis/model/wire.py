@@ -118,23 +118,15 @@ class Window:
 
     def __init__(self, source: BinaryIO | bytes, name: str) -> None:
         self.name = name
-        self._file: BinaryIO | None = None
-        self.start = 0
-        if isinstance(source, bytes):
-            self.bytes = source
-            self.size = len(source)
-        else:
-            self._file = source
-            self.bytes = b""
-            self.size = source.seek(0, io.SEEK_END)
+        self._file = io.BytesIO(source) if isinstance(source, bytes) else source
+        self.bytes, self.start = b"", 0
+        self.size = self._file.seek(0, io.SEEK_END)
         self._length = _FIRST_READ
 
     def at(self, position: int, need: int) -> int:
         """Make ``need`` bytes from ``position`` available (fewer at the end) and return their index in `bytes`."""
         index = position - self.start
         if index < 0 or index + need > len(self.bytes):
-            if self._file is None:
-                return index
             near = 0 <= index <= len(self.bytes) + self._length
             self._length = min(self._length * 4, _LARGEST_READ) if near else _FIRST_READ
             self.bytes = self.read(position, min(position + max(need, self._length), self.size))
@@ -144,8 +136,6 @@ class Window:
 
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes from ``start`` to ``end``."""
-        if self._file is None:
-            return self.bytes[start:end]
         if self.start <= start and end <= self.start + len(self.bytes):
             return self.bytes[start - self.start : end - self.start]
         self._file.seek(start)

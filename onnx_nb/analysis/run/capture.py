@@ -457,7 +457,7 @@ def named(graph: Graph, patterns: str | Iterable[str], among: Sequence[int], wha
 
 def refuse_faults(graph: Graph, runs: Callable[[], Iterable[int]]) -> None:
     """Reject a graph with problems in the nodes that run, which ``runs`` returns."""
-    if not len(graph.problem_nodes) and not len(graph.problem_values):
+    if not len(graph.structural_problems.nodes) and not len(graph.structural_problems.values):
         return
     running = set(runs())
     for fault in graph.problems:

@@ -610,13 +610,8 @@ def gathered(paths: list[str]) -> list[str]:
     if any(path.count("/") > DEPTH_LIMIT for path in count):
         paths = [tidy(path) if path.count("/") > DEPTH_LIMIT else path for path in paths]
         count = Counter(paths)
-    above: dict[str, str] = {}
-    new: Iterable[str] = list(count)
-    while new:
-        above.update(zip(new, [path.rpartition("/")[0] for path in new], strict=True))
-        inner = set(above.values())
-        new = list(inner.difference(above))
-    targets = {path: above[path] for path, times in count.items() if times == 1 and path not in inner}
+    inner = {path[: slash.start()] for path in count for slash in re.finditer("/", path)} | {""}
+    targets = {path: path.rpartition("/")[0] for path, times in count.items() if times == 1 and path not in inner}
     return [targets.get(path, path) for path in paths]
 
 

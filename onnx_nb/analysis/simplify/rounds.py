@@ -20,13 +20,13 @@ import onnx.numpy_helper
 from onnx import FunctionProto, ModelProto, TensorProto
 
 from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
-from onnx_nb.analysis.formatting import bytes_text, closest_text, plain_text, quoted, shortened
+from onnx_nb.analysis.formatting import bytes_text, closest_text, plain_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts
-from onnx_nb.analysis.graph.shape_inference import Inference, infer
+from onnx_nb.analysis.graph.shape_inference import TypeWalk, infer
 from onnx_nb.analysis.graph.types import is_static, may_divide
 from onnx_nb.analysis.model import tensors, wire
-from onnx_nb.analysis.model.model import label_of, with_proto
+from onnx_nb.analysis.model.model import Model, label_of, with_proto
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.simplify import rules_redundancy
 from onnx_nb.analysis.simplify.editor import Change, Editor, Rule
@@ -35,7 +35,6 @@ from onnx_nb.analysis.simplify.rules_fusion import FUSIONS
 from onnx_nb.analysis.simplify.rules_onnxruntime import CONTRIB
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
 
 ROUNDS: Final = 8
@@ -209,7 +208,8 @@ class Rounds:
     def _learn(self, net: Editor, model: Model, ids: NodeIds) -> int:
         """Infer the types of the graph as it was last written; return the number of changes up to now."""
         graph = Graph.of(model)
-        net.learn(infer(graph) if self.infer else Inference.of_nothing(graph), ids if net.changes else None)
+        types = infer(graph) if self.infer else TypeWalk(graph, graph.declared).run(())
+        net.learn(types, ids if net.changes else None)
         return len(net.changes)
 
     def _round(self, net: Editor, rules: Sequence[Rule], *, first: bool) -> Iterable[Unfolded]:
@@ -219,8 +219,6 @@ class Rounds:
             rules_redundancy.remove_unused_nodes(net)
             rules_redundancy.remove_unused_initializers(net)
         folding = _Folding(net, self.budget, self._spent, quantizing=self.quantizing)
-        if self.fold:
-            folding.known_integers()
         count = -1
         while len(net.changes) > count:
             count = len(net.changes)
@@ -268,26 +266,6 @@ class _Folding:
         self._quantized = ("", "rounds", "dequantizes") if quantizing else ("",)
         """How operators may be quantized: others describe how a weight is stored."""
         self._refused: set[int] = set()
-
-    def known_integers(self) -> None:
-        """Fold the integers that type inference computed, such as the shapes of tensors with fixed shape."""
-        net = self.net
-        arrays = {
-            value: array
-            for op, case in net.cases
-            if not net.repeats(op.subgraph)
-            for value, array in zip(op.inputs, case.values, strict=False)
-            if value >= 0 and array is not None and array.dtype.kind in "iub"
-        }
-        for value, array in arrays.items():
-            maker = net.maker(value)
-            if maker is None or maker.bodies or maker.op_type == "Constant" or maker.domain or len(maker.outputs) != 1:
-                continue
-            fits = net.dtype(value) == onnx.helper.np_dtype_to_tensor_dtype(array.dtype) and net.may_be_constant(value)
-            if fits and net.may("fold_shapes", value):
-                text = shortened(" ".join(str(array.tolist()).split()), 60)
-                with net.change("fold_shapes", value, f"it is always {text}"):
-                    net.make_constant(value, array)
 
     def constants(self) -> None:
         """Run the nodes whose inputs are constant, and store their results."""
@@ -375,35 +353,32 @@ class _Folding:
             self.spent = total
 
     def _run(self, ops: Sequence[Op], values: Sequence[int]) -> dict[int, Array]:
-        """Run nodes together in onnxruntime; if that fails, one by one, to refuse only those that it cannot run."""
+        """Run nodes together in onnxruntime; if that fails, by halves, to refuse only those that it cannot run."""
         last_reader = {value: place for place, op in enumerate(ops) for value in op.inputs}
         targets, readers = set(values), self.net.readers
         arrays: dict[int, Array] = {}
-        for end in range(TOGETHER, len(ops) + TOGETHER, TOGETHER):
-            some = ops[end - TOGETHER : end]
+        waiting = [range(len(ops))[at : at + TOGETHER] for at in range(0, len(ops), TOGETHER)][::-1]
+        while waiting:
+            places = waiting.pop()
+            some, middle = ops[places.start : places.stop], len(places) // 2
             results = dict.fromkeys(value for op in some for value in op.outputs if value >= 0)
-            here = [value for value in results if value in targets or last_reader.get(value, -1) >= end]
+            here = [value for value in results if value in targets or last_reader.get(value, -1) >= places.stop]
             inputs = (value for op in some for value in op.inputs if value >= 0 and value not in results)
-            if not all(value in arrays or value in self.net.constants for value in inputs):
-                self._run_in_turn(some, arrays)  # an earlier node could not be run
-                continue
-            try:
-                arrays |= self._run_together(some, here, arrays)
-            except OnnxNbError:
-                self._run_in_turn(some, arrays)
+            failure = ""
+            if all(value in arrays or value in self.net.constants for value in inputs):
+                try:
+                    arrays |= self._run_together(some, here or list(results), arrays)
+                    continue
+                except OnnxNbError as error:
+                    failure = f"onnxruntime cannot run it: {error}"
+            if middle:
+                waiting += [places[middle:], places[:middle]]
+            elif failure:
+                self._leave(some[0], 0, failure)
+            else:
+                self._refused.add(some[0].number)  # an earlier node could not be run
         # a node that was refused still needs its inputs
         return {v: array for v, array in arrays.items() if v in targets or not self._refused.isdisjoint(readers[v])}
-
-    def _run_in_turn(self, ops: Sequence[Op], arrays: dict[int, Array]) -> None:
-        """Run nodes one by one and add their results."""
-        for op in ops:
-            if not all(v < 0 or v in arrays or v in self.net.constants for v in op.inputs):
-                self._refused.add(op.number)
-                continue
-            try:
-                arrays |= self._run_together([op], [v for v in op.outputs if v >= 0], arrays)
-            except OnnxNbError as error:
-                self._leave(op, 0, f"onnxruntime cannot run it: {error}")
 
     def _run_together(self, ops: Sequence[Op], values: Sequence[int], arrays: Mapping[int, Array]) -> dict[int, Array]:
         net = self.net

@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import ml_dtypes
 import numpy as np
-from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
+from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.metrics import ErrorStats
-from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
+from onnx_nb.analysis.errors import FeedError, OnnxNbError, SimplificationError
 from onnx_nb.analysis.formatting import count_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import names_where
-from onnx_nb.analysis.graph.shape_inference import BROKEN
+from onnx_nb.analysis.graph.shape_inference import BROKEN, bound
 from onnx_nb.analysis.model import external_data, wire
 from onnx_nb.analysis.model.functions import key_of
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load, with_proto
-from onnx_nb.analysis.model.tensors import all_nodes, dimensions, input_types, numpy_dtype, type_text
+from onnx_nb.analysis.model.tensors import all_nodes, dimensions, input_types, listed, numpy_dtype, type_text
 from onnx_nb.analysis.results import Displayed, Table
 from onnx_nb.analysis.run import session
 from onnx_nb.analysis.run.feeds import read_feeds
@@ -385,98 +385,54 @@ def _with_shapes(
         return model
     proto = ModelProto()
     proto.CopyFrom(model.proto)
-    request = _Request(model, proto)
+    names = [info.name for info in model.inputs]
+    types = {plain_text(info.name): info.type for info in proto.graph.input}
     for name, axes in (dynamic_axes or {}).items():
-        request.free(name, axes)
+        if name not in names:
+            advice = f"Its inputs: {listed(names) or 'none'}."
+            raise SimplificationError(f"{label_of(model)} has no input {quoted(str(name))}.", advice=advice)
+        _free(name, types[name], axes)
     if dynamic_axes:
         # shapes that were declared or inferred for a fixed size are no longer valid
         del proto.graph.value_info[:]
         for info in proto.graph.output:
             if info.type.HasField("tensor_type"):
                 info.type.tensor_type.ClearField("shape")
-    for key, shape in (shapes or {}).items():
-        request.bind(key, shape)
+    only = names[0] if len(names) == 1 else None
+    requests: dict[Any, Any] = {only if key is None else key: shape for key, shape in (shapes or {}).items()}
+    if None in requests:
+        message = f"{label_of(model)} has {len(names)} inputs, and {{None: shape}} is for a model with one."
+        raise SimplificationError(message, advice=f"Its inputs: {listed(names) or 'none'}.")
+    try:
+        sizes, input_shapes = bound(Graph.of(with_proto(model, proto)), requests, partial=True)
+    except FeedError as error:
+        advice = f"{error.advice} An axis with a fixed size keeps it unless dynamic_axes=… frees it."
+        raise SimplificationError(error.message, advice=advice) from None
+    for name, shape in input_shapes.items():
+        dims = types[name].tensor_type.shape.dim
+        dims.extend(TensorShapeProto.Dimension() for _ in shape[len(dims) :])
+        for dim, size in zip(dims, shape, strict=True):
+            if size is not None:
+                dim.dim_value = int(size)
     for info in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
         for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
-            if dim.dim_param in request.sizes:
-                dim.dim_value = request.sizes[dim.dim_param]
+            if dim.dim_param in sizes:
+                dim.dim_value = sizes[dim.dim_param]
     return with_proto(model, proto)
 
 
-class _Request:
-    """The inputs of a model, and the size of each symbol that the requested shapes bind."""
-
-    def __init__(self, model: Model, proto: ModelProto) -> None:
-        self.called = label_of(model)
-        self.sizes: dict[str, int] = {}
-        # before version 4 of the format every initializer was also an input
-        has_own_weights = proto.ir_version >= 4 or not proto.ir_version
-        weights = {plain_text(tensor.name) for tensor in proto.graph.initializer} if has_own_weights else ()
-        self.inputs: dict[str, ValueInfoProto] = {
-            plain_text(info.name): info for info in proto.graph.input if plain_text(info.name) not in weights
-        }
-
-    def input(self, name: object) -> ValueInfoProto:
-        """Return the declaration of an input."""
-        if isinstance(name, str) and name in self.inputs:
-            return self.inputs[name]
-        names = ", ".join(f"{quoted(port)} ({type_text(i.type)})" for port, i in list(self.inputs.items())[:20])
-        message = f"{self.called} has no input {quoted(str(name))}."
-        if name is None:
-            message = f"{self.called} has {len(self.inputs)} inputs, and {{None: shape}} is for a model with one."
-        raise SimplificationError(message, advice=f"Its inputs: {names or 'none'}.")
-
-    def free(self, name: str, axes: Any) -> None:
-        """Make axes of an input dynamic."""
-        info = self.input(name)
-        shape = info.type.tensor_type.shape.dim
-        is_list = isinstance(axes, Iterable) and not isinstance(axes, str)
-        if not is_list or not all(isinstance(axis, int | np.integer) for axis in axes):
-            message = f"dynamic_axes[{name!r}] is {axes!r:.80}, and axes are whole numbers."
-            raise SimplificationError(message, advice='For example {0: "batch"}, or [0].')
-        for axis in axes:
-            if not -len(shape) <= axis < len(shape):
-                message = f"dynamic_axes[{name!r}] names axis {axis}, and the input is {type_text(info.type)}."
-                raise SimplificationError(message, advice="Axes count from 0.")
-            shape[axis].dim_param = str(axes[axis]) if isinstance(axes, Mapping) else f"{name}_{axis % len(shape)}"
-
-    def bind(self, key: str | None, shape: Any) -> None:
-        """Write one entry of ``shapes`` into an input, or note the size of a symbol."""
-        if isinstance(shape, int | np.integer):
-            dims = [dim for info in self.inputs.values() for dim in info.type.tensor_type.shape.dim]
-            symbols = dict.fromkeys(dim.dim_param for dim in dims if dim.dim_param)
-            if key not in symbols:
-                names = ", ".join(map(quoted, symbols)) or "none"
-                advice = f"Its dynamic dimensions: {names}. A shape is a list."
-                raise SimplificationError(f"{self.called} has no dimension {quoted(str(key))}.", advice=advice)
-            self._agree(str(key), int(shape))
-            return
-        (key,) = self.inputs if key is None and len(self.inputs) == 1 else (key,)
-        info = self.input(key)
-        sizes = list(shape) if isinstance(shape, Iterable) else [shape]
-        if shape is None or not all(s is None or (isinstance(s, int | np.integer) and 0 <= s < 1 << 63) for s in sizes):
-            message = f"shapes[{key!r}] is {shape!r:.80}, and sizes are whole numbers from 0, or None."
-            raise SimplificationError(message, advice="None keeps a dimension as it is.")
-        former = dimensions(info.type)
-        if former is None:
-            former = (None,) * len(sizes)
-            info.type.tensor_type.shape.Clear()
-            info.type.tensor_type.shape.dim.extend(TensorShapeProto.Dimension() for _ in sizes)
-        pairs = zip(former, sizes, strict=False)
-        if len(former) != len(sizes) or any(isinstance(old, int) and new not in (None, old) for old, new in pairs):
-            message = f"shapes[{key!r}] is {shape!r:.80}, and the input is {type_text(info.type)}."
-            advice = "Name a size for each axis. An axis with a fixed size keeps it unless dynamic_axes=… frees it."
-            raise SimplificationError(message, advice=advice)
-        for dim, size in zip(info.type.tensor_type.shape.dim, sizes, strict=True):
-            if size is not None and dim.dim_param:
-                self._agree(dim.dim_param, int(size))
-            elif size is not None:
-                dim.dim_value = int(size)
-
-    def _agree(self, symbol: str, size: int) -> None:
-        if self.sizes.setdefault(symbol, size) != size:
-            message = f"dimension {quoted(symbol)} is bound to sizes {self.sizes[symbol]} and {size}."
-            raise SimplificationError(message, advice="Ask for shapes that agree.")
+def _free(name: str, kind: TypeProto, axes: Any) -> None:
+    """Make axes of an input dynamic."""
+    shape = kind.tensor_type.shape.dim
+    is_list = isinstance(axes, Iterable) and not isinstance(axes, str)
+    if not is_list or not all(isinstance(axis, int | np.integer) for axis in axes):
+        message = f"dynamic_axes[{name!r}] is {axes!r:.80}, and axes are whole numbers."
+        raise SimplificationError(message, advice='For example {0: "batch"}, or [0].')
+    for axis in axes:
+        if not -len(shape) <= axis < len(shape):
+            message = f"dynamic_axes[{name!r}] names axis {axis}, and the input is {type_text(kind)}."
+            raise SimplificationError(message, advice="Axes count from 0.")
+        shape[axis].dim_param = str(axes[axis]) if isinstance(axes, Mapping) else f"{name}_{axis % len(shape)}"
 
 
 # --- verification -----------------------------------------------------------------------------------------------------

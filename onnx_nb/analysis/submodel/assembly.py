@@ -7,7 +7,8 @@ tensor run on random inputs. Weights are never read: the new model refers to the
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -22,12 +23,7 @@ from onnx_nb.analysis.graph.shape_inference import infer_values
 from onnx_nb.analysis.graph.types import ValueType
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.functions import Key, called_by, calls_between
-from onnx_nb.analysis.model.model import cached, with_proto
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from onnx_nb.analysis.model.model import Model
+from onnx_nb.analysis.model.model import Model, cached, with_proto
 
 
 def assemble(

@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import ExtractionError, OnnxNbError
@@ -26,12 +29,6 @@ from onnx_nb.analysis.model.model import Model, ModelLike, load, weight_info
 from onnx_nb.analysis.model.tensors import attribute
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, path_parts, scopes
 from onnx_nb.analysis.submodel.assembly import assemble, functions_of, main_value, weight_tensors, weights_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    import onnx
-    from numpy.typing import NDArray
 
 FAR_MORE = 4
 """Factor; warn if a plan takes more than this times the nodes between inputs and outputs, plus 20."""
@@ -315,15 +312,9 @@ class _Cone:
     def taken(self) -> list[int]:
         """Return the nodes of the complete submodel: those between, and the constant ones they read."""
         inside = self.between()
-        todo = list(inside)
-        while todo:
-            for value in self.flow.reads(todo.pop()):
-                maker = self.flow.producer[value]
-                constant = maker >= 0 and value not in self.starts and not self.loose[maker]
-                if constant and maker not in inside:
-                    inside.add(maker)
-                    todo.append(maker)
-        return sorted(inside)
+        read = (value for node in inside for value in self.flow.reads(node) if value not in self.starts)
+        constant = [value for value in read if not self.loose.get(self.flow.producer[value], True)]
+        return sorted(inside | self.flow.ancestors(constant, self.starts))
 
 
 def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], members: Sequence[int]) -> tuple[list[int], str]:
@@ -348,14 +339,9 @@ def _side_path(flow: Flow, starts: Sequence[int], ends: Sequence[int], members: 
     behind_all = all(producer[value] in between for value in ends)
     if not late or not behind_all or len(members) <= FAR_MORE * len(between) + 20:
         return [], ""
-    entering = {
-        value: node
-        for node in sorted(between, key=graph.rank.__getitem__)
-        for value in flow.reads(node)
-        if value not in bit and producer[value] not in between and feeds.get(producer[value], 0)
-    }
-    around = flow.ancestors(late)
-    through = next((value for value in entering if producer[value] in around), None)
+    around = {maker for maker in flow.ancestors(late) - between if feeds.get(maker, 0)}
+    read = (value for node in sorted(between, key=graph.rank.__getitem__) for value in flow.reads(node))
+    through = next((value for value in read if value not in bit and producer[value] in around), None)
     if through is None:
         return [], ""
     better = [*late, *flow.smallest_separator(between, frozenset(late))]

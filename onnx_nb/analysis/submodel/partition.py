@@ -7,10 +7,12 @@ earlier parts, and returns what later parts read. Weights are never read: parts 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto
 
 from onnx_nb.analysis.arguments import known_arguments
@@ -24,12 +26,7 @@ from onnx_nb.analysis.model.tensors import attributes, graphs_of
 from onnx_nb.analysis.scopes.scopes import GATHERED, ROWS
 from onnx_nb.analysis.scopes.scopes import scopes as scopes_of
 from onnx_nb.analysis.submodel.assembly import assemble, boundary_types, main_value, weight_tensors
-from onnx_nb.analysis.submodel.extraction import is_mark, mark_name, nodes_of_scope, not_a_tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
+from onnx_nb.analysis.submodel.extraction import is_mark, mark_name, nodes_of_scope, nodes_of_scopes, not_a_tensor
 
 _SLACK: Final = 1.05
 """Factor by which parts may exceed the least possible maximum weight, if fewer tensors then pass between them."""
@@ -238,24 +235,15 @@ def _by_scopes(graph: Graph, choice: int | Iterable[str]) -> NDArray[np.int64]:
 
 
 def _at_depth(graph: Graph, depth: int) -> list[set[int]]:
+    """Return the nodes of each scope at a depth, not counting scopes that only collect others."""
     tree = scopes_of(graph)
-    level, groups = [0] * len(tree.scope_parent), list[set[int]]()
-    # the chosen scope around each scope
-    around = [-1] * len(level)
-    for group in range(1, len(level)):
-        made_up = tree.scope_kind[group] in (*ROWS, GATHERED)
-        level[group] = level[tree.scope_parent[group]] + (not made_up)
-        around[group] = around[tree.scope_parent[group]]
-        if level[group] == depth and not made_up:
-            around[group] = len(groups)
-            groups.append(set())
-    places = [*enumerate(tree.node_scope[: graph.main_count].tolist())]
-    # the owner of a scope of bodies or of a call is outside that scope
-    places += [(node, group) for group, node in enumerate(tree.scope_node.tolist()) if 0 <= node < graph.main_count]
-    for node, group in places:
-        if around[group] >= 0:
-            groups[around[group]].add(node)
-    return [members for members in groups if members]
+    level, members = [0] * len(tree.scope_parent), list[set[int]]()
+    for scope in range(1, len(level)):
+        is_named = tree.scope_kind[scope] not in (*ROWS, GATHERED)
+        level[scope] = level[tree.scope_parent[scope]] + is_named
+        if level[scope] == depth and is_named:
+            members.append(nodes_of_scopes(tree, [scope], graph.main_count))
+    return list(filter(None, members))
 
 
 def _in_rows(graph: Graph, label: NDArray[np.int64]) -> NDArray[np.int64]:

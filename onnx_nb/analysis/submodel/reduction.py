@@ -1,13 +1,14 @@
 """Find the smallest part of a model on which a check still fails, by bisection over captured values.
 
-The nodes are in order of execution: the last that the failure needs is found first, then the first, then those between
-(QuickXplain, Junker 2004). A part runs on the values that its inputs had in the whole model, so that it needs none of
-the nodes before it.
+The nodes are in order of execution. Bisection finds the last that the failure needs, then the last of those before it
+that this one needs, and so on. A part runs on the values that its inputs had in the whole model, so that it needs none
+of the nodes before it.
 """
 
 from __future__ import annotations
 
 import ast
+import bisect
 import inspect
 import io
 import math
@@ -15,13 +16,12 @@ import os
 import shlex
 import subprocess
 import tempfile
-import textwrap
 import time
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import onnx
@@ -34,15 +34,11 @@ from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.model.save import together
-from onnx_nb.analysis.progress import stage
-from onnx_nb.analysis.run.capture import capture
+from onnx_nb.analysis.progress import Progress, stage
+from onnx_nb.analysis.run.capture import Capture, capture
 from onnx_nb.analysis.run.session import one_feed
 from onnx_nb.analysis.submodel.assembly import assemble
 from onnx_nb.analysis.submodel.extraction import ports
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.progress import Progress
-    from onnx_nb.analysis.run.capture import Capture
 
 Check = Callable[[Model, dict[str, Any]], bool]
 """A function of a submodel and its feeds that is true where all is right, and false where the fault shows."""
@@ -64,7 +60,7 @@ class Trial:
     """One call of the check."""
 
     phase: str
-    """"whole", "end", "start", "between" or "again"."""
+    """"whole", "search", "each" (of few nodes left out) or "again"."""
     nodes: int
     inputs: int
     outputs: int
@@ -193,8 +189,8 @@ def reduce(
 ) -> Reduction:
     """Find the smallest part of a model on which a check still fails.
 
-    The check is called on fewer and fewer nodes: about log2(n) times if one of n nodes is at fault, and about twice
-    log2(n) for each other node that the failure needs. Each part is a model with inputs from a run of the whole.
+    The check is called on fewer and fewer nodes: about log2(n) times for each of n nodes that the failure needs. Each
+    part is a model with inputs from a run of the whole.
 
     Parameters
     ----------
@@ -275,8 +271,7 @@ class _Search:
     def check_whole(self) -> None:
         """Call the check on the whole model, where it has to fail."""
         _, model, feed = self._best
-        outputs = len(self.graph.outputs)
-        result, why = self._call(model, feed, len(self._nodes), outputs)
+        result, why = self._call(model, feed, len(self._nodes), len(self.graph.outputs))
         if result == "raises":
             if isinstance(self._error, OnnxNbError) and isinstance(self._given, str):
                 raise self._error
@@ -321,19 +316,15 @@ class _Search:
         return names
 
     def run(self) -> None:
-        """Find the last node that the failure needs, the first, and those between; then try each of few again."""
-        nodes = self._nodes
-        self._phase = "end"
-        last = self._first_failing(len(nodes) - 1, lambda count: nodes[: count + 1])
-        left = nodes[: last + 1]
-        self._phase = "start"
-        excess = 0 if self._fails(left[-1:]) else self._first_failing(last, lambda count: left[last - count :])
-        left = left[last - excess :]
-        self._phase = "between"
-        if len(left) > 2 and not self._fails([left[0], left[-1]]):
-            middle = self._needed(frozenset((left[0], left[-1])), is_failing=True, among=left[1:-1])
-            self._fails([left[0], *middle, left[-1]])
+        """Find the nodes that the failure needs; then try each of few again."""
+        self._phase, culprits, before = "search", list[int](), self._nodes
+        while before and not (culprits and self._fails(culprits)):
+            counts = range(1, len(before))
+            last = bisect.bisect_left(counts, x=True, key=lambda count: self._fails([*before[:count], *culprits]))
+            culprits, before = [before[last], *culprits], before[:last]
+        self._fails(culprits)
         smallest = self._best[0]
+        self._phase = "each"
         while 1 < len(smallest) <= _FEW:
             if not any(self._fails([candidate for candidate in smallest if candidate != node]) for node in smallest):
                 break
@@ -343,25 +334,6 @@ class _Search:
         nodes, model, feed = self._best
         again = [self._call(model, feed, len(nodes), len(model.outputs))[0] for _ in range(_AGAIN)]
         self._failures = (1 + again.count("fails"), 1 + _AGAIN)
-
-    def _first_failing(self, most: int, part: Callable[[int], list[int]]) -> int:
-        """Return the smallest number whose part fails, by bisection; that of ``most`` is known to fail."""
-        low, high = -1, most
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._fails(part(middle)) else (middle, high)
-        return high
-
-    def _needed(self, base: frozenset[int], among: list[int], *, is_failing: bool) -> list[int]:
-        """Return the nodes that fail together with others; ``known`` if these others alone are known to pass."""
-        if not is_failing and self._fails(base):
-            return []
-        if len(among) <= 1:
-            return among
-        first, second = among[: len(among) // 2], among[len(among) // 2 :]
-        right = self._needed(base.union(first), second, is_failing=False)
-        left = self._needed(base.union(right), first, is_failing=not right)
-        return [*left, *right]
 
     def _fails(self, some: Iterable[int]) -> bool:
         """Return whether the check fails on some nodes; a part that is no model does not."""
@@ -557,22 +529,17 @@ def _source(check: Check) -> str:
 
 
 def _defined(function: Any) -> ast.FunctionDef | ast.Lambda | None:
-    """Return the definition of a function; None if it is not found."""
+    """Return the definition of a function; None if it is not found, or shares its line with another one."""
     try:
-        text = textwrap.dedent(inspect.getsource(function)).strip()
-    except (OSError, TypeError):
+        lines, _ = inspect.findsource(function)
+        tree = ast.parse("".join(lines))
+    except (OSError, TypeError, SyntaxError):
         return None
-    if text.count("lambda") != 1 or function.__name__ != "<lambda>":
-        tree = ast.parse(text)
-        return next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
-    text = text[text.index("lambda") :]
-    for end in range(len(text), 0, -1):  # what follows it on its lines
-        try:
-            expression = ast.parse(text[:end], mode="eval").body
-        except SyntaxError:
-            continue
-        return expression if isinstance(expression, ast.Lambda) else None
-    return None
+    line = function.__code__.co_firstlineno
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Lambda)]
+    starts = [min([node.lineno, *(part.lineno for part in getattr(node, "decorator_list", ()))]) for node in nodes]
+    definitions = [node for node, start in zip(nodes, starts, strict=True) if start == line]
+    return definitions[0] if len(definitions) == 1 else None
 
 
 def _read_by(function: Any) -> dict[str, Any]:

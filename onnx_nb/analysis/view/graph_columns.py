@@ -139,7 +139,7 @@ def _operator_columns(graph: Graph, table: StringTable) -> dict[str, NDArray[Any
 
 def _node_columns(graph: Graph, tree: Scopes, table: StringTable) -> dict[str, NDArray[Any]]:
     flags = np.where(graph.folded, FOLDED, 0).astype(np.uint8)
-    flags[graph.problem_nodes] |= FAULTY
+    flags[graph.structural_problems.nodes] |= FAULTY
     local = {(name, domain) for domain, name, _ in graph.functions}
     calls = np.asarray([key in local for key in graph.operators], bool)
     flags[calls[graph.op_index]] |= CALLS if len(calls) else 0
@@ -220,7 +220,7 @@ def _attribute_text(name: str, attribute: onnx.AttributeProto, default: Any) -> 
 def _value_columns(graph: Graph, table: StringTable) -> dict[str, NDArray[Any]]:
     flags = np.where(graph.constant_values, CONSTANT, 0).astype(np.uint8)
     flags[graph.outputs[graph.outputs >= 0]] |= OUTPUT
-    flags[graph.problem_values] |= FAULTY_VALUE
+    flags[graph.structural_problems.values] |= FAULTY_VALUE
     dtypes = table.each([kind.dtype for kind in graph.known_types])
     shapes = table.each([kind.shape_text for kind in graph.known_types])
     return {

@@ -175,8 +175,6 @@ def _value(graph: Graph, index: int) -> Inspection:
             rows.append(("stored in", f"{info.location}, at byte {info.offset:,}" if info.offset else info.location))
     subgraph = int(graph.value_subgraph[index])
     rows += _around(graph, subgraph, name.removeprefix(graph.prefix(subgraph)))
-    info_proto = graph.value_info(index)
-    rows.append(("description", plain_text(info_proto.doc_string) if info_proto is not None else ""))
     return Inspection(_clean(rows), (), "", "")
 
 
