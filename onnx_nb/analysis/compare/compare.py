@@ -29,7 +29,6 @@ from onnx_nb.analysis.compare.engine import (
     Plan,
     Proposal,
     Sample,
-    WeightsByName,
     errors_of,
     points_of,
 )
@@ -67,8 +66,6 @@ _Side = Running | Recorded
 QUANTIZED: Final = "_quantized"
 """Suffix that it appends to the name of the quantized copy, where operators compute on integers."""
 
-_DOUBTFUL: Final = ("structure", "values")
-"""Ways of matching for which only what is computed from a value can speak."""
 _WEAK: Final = ("", "order", "place")
 """Kinds of node matches that are ambiguous, and not used for values."""
 
@@ -267,6 +264,7 @@ def _feeds(sides: Sequence[_Side], feeds: Any) -> Iterator[dict[str, Any]]:
 class ModelProposal(Proposal):
     """Values of two models that correspond by their names, their structure or their values."""
 
+    doubtful = ("structure", "values")
     has_casts = True
 
     def __init__(self, sides: Sequence[_Side], tensors: str | Iterable[str] | None) -> None:
@@ -327,21 +325,17 @@ class ModelProposal(Proposal):
         }
         return rest | run(by_values).errors
 
-    def is_doubtful(self, option: Option) -> bool:
-        """Return whether nothing but structure or values speaks for a pair."""
-        return option.how in _DOUBTFUL
+    def weight(self, name: str) -> NDArray[Any] | None:
+        """Return a weight of the reference by its name."""
+        model = self._graphs[0].model
+        return model.tensor(name) if name in model.initializers else None
 
-    def weights(self, option: Option) -> WeightsByName:
-        """Return functions that return a weight of the reference, and those that the node of a pair reads."""
+    def weights_near(self, option: Option) -> list[str]:
+        """Return the names of the values that the reference's node of a pair reads."""
         graph = self._graphs[0]
-        model, maker = graph.model, int(graph.producer[option.reference])
+        maker = int(graph.producer[option.reference])
         read = graph.node_inputs(maker).tolist() if maker >= 0 else []
-        names = [graph.value_names[value] for value in read if value >= 0]
-
-        def named(name: str) -> NDArray[Any] | None:
-            return model.tensor(name) if name in model.initializers else None
-
-        return named, lambda: {name: model.tensor(name) for name in names if name in model.initializers}
+        return [graph.value_names[value] for value in read if value >= 0]
 
     def points(self, options: Iterable[Option]) -> Iterator[tuple[Option, int, str, Mapping[str, Any]]]:
         """Yield pairs in the reference's order of execution, with what their points report."""

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.array_errors import as_floats, spread
-from onnx_nb.analysis.compare.comparison import point_at
+from onnx_nb.analysis.compare.comparison import Point
 from onnx_nb.analysis.compare.isolated import Scale, Settings, isolated_errors, nodes_between, unconfirmed
 from onnx_nb.analysis.compare.metrics import ErrorStats, LazyErrors, classes_axis
 from onnx_nb.analysis.compare.quantization import Quantizer, activations, precision_of, quantizes, weights
@@ -39,7 +39,6 @@ from onnx_nb.analysis.run import value_recorder
 from onnx_nb.analysis.run.value_recorder import SMALL, Spilled, Store, statistics_pool, unspilled
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.comparison import Point
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.run.statistics import Floats
@@ -54,7 +53,6 @@ Errors = ErrorStats | LazyErrors
 Sides = tuple[Side, ModelSide]
 """Reference and candidate."""
 Numbers = NDArray[Any]
-WeightsByName = tuple[Callable[[str], Numbers | None], Callable[[], Mapping[str, Numbers]]]
 
 
 class Option(NamedTuple):
@@ -148,6 +146,8 @@ class Proposal(abc.ABC):
     """Pairs of values that may correspond, which of them do, and what is known of each."""
 
     options: tuple[Option, ...]
+    doubtful: tuple[str, ...] = ()
+    """Ways of matching, see `Option.how`, for which only what is computed from a value can speak."""
     has_casts = False
     """Whether the candidate may cast to float16 on purpose: an export does so by mistake, unless it was quantized."""
 
@@ -155,17 +155,21 @@ class Proposal(abc.ABC):
     def settle(self, pairs: PairErrors, run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
         """Return the pairs that hold, with their errors; ``run`` runs the first feed again for other pairs."""
 
-    @abc.abstractmethod
     def is_doubtful(self, option: Option) -> bool:
         """Return whether a pair may be wrong where what is computed from it is right."""
+        return option.how in self.doubtful
 
     @abc.abstractmethod
     def points(self, options: Iterable[Option]) -> Iterable[tuple[Option, int, str, Mapping[str, Any]]]:
         """Yield pairs in the reference's order with the depth, the name and further fields of the point of each."""
 
-    def weights(self, _option: Option) -> WeightsByName:
-        """Return functions that return the reference's weight of a name, and all weights that a pair may read."""
-        return lambda _name: None, dict[str, Numbers]
+    def weight(self, _name: str) -> Numbers | None:
+        """Return the reference's weight of a name; None if it has none."""
+        return None
+
+    def weights_near(self, _option: Option) -> Iterable[str]:
+        """Return the names of the reference's weights that the region of a pair may read."""
+        return ()
 
 
 def errors_of(
@@ -212,16 +216,20 @@ def points_of(
         region: list[int] = []
         if value in begins:
             region = sorted(nodes_between(candidate, [value], begins)[0], key=candidate.rank.item)
-        quantizers = weights(candidate, region, *proposal.weights(option)) if has_quantizers else []
-        point = point_at(
-            candidate,
-            value,
+        quantizers = (
+            weights(candidate, region, proposal.weight, proposal.weights_near(option)) if has_quantizers else []
+        )
+        maker = int(candidate.producer[value])
+        point = Point(
             name,
+            name,
+            candidate.value_names[value],
             option.how,
             depth,
+            node=candidate.names[maker] if maker >= 0 else "",
             output=option.reference in outputs[0] or value in outputs[1],
             cumulative=pairs.errors[option],
-            isolated=pairs.errors[option] if isolated and candidate.producer[value] < 0 else pairs.isolated.get(value),
+            isolated=pairs.errors[option] if isolated and maker < 0 else pairs.isolated.get(value),
             region=tuple(candidate.names[node] for node in region),
             precision=precision_of(candidate, region) if has_quantizers or proposal.has_casts else 0.0,
             quantizers=(*quantizers, *(pairs.quantizers[node] for node in region if node in pairs.quantizers)),

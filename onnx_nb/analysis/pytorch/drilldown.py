@@ -7,6 +7,7 @@ They are compared by the engine of all comparisons.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.compare.comparison import Comparison
 from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings, nodes_between
-from onnx_nb.analysis.compare.metrics import ErrorStats
+from onnx_nb.analysis.compare.metrics import ErrorStats, between
 from onnx_nb.analysis.compare.sides import Running
 from onnx_nb.analysis.compare.thresholds import RERUN_DISTANCE
 from onnx_nb.analysis.errors import ModelFileError
@@ -170,7 +171,8 @@ def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[in
     for function in recording.functions:
         values = by_line.get(line(recording, function), [])
         array = recording.value(function.value)
-        near = [_is_near(array, again.value(value)) for value in values]
+        # attention rounds otherwise in its steps than in one operation
+        near = [_distance(array, again.value(value)) <= RERUN_DISTANCE for value in values]
         if any(near):
             first = near.index(True)
             last = [*near[first:], False].index(False) + first - 1
@@ -184,25 +186,9 @@ def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[in
             del values[: last + 1]
 
 
-def _is_near(reference: NDArray[Any], array: NDArray[Any]) -> bool:
-    """Return whether two arrays have the same elements, apart from what the steps of attention round otherwise."""
-    if array.size != reference.size or array.dtype != reference.dtype:
-        return False
-    one, other = reference.ravel(), array.ravel()
-    if np.array_equal(one, other):
-        return True
-    finite = np.isfinite(one)
-    if not finite.all():
-        one, other = one[finite], other[finite]
-    wide = np.result_type(one.dtype, np.float32)
-    one, other = one.astype(wide, copy=False), other.astype(wide, copy=False)
-    return bool(np.isfinite(other).all()) and _squares(one - other) <= RERUN_DISTANCE**2 * _squares(one)
-
-
-def _squares(array: NDArray[Any]) -> float:
-    """Return the sum of squares, by one thread: an array of this size is not worth waking others."""
-    sizes = np.abs(array)
-    return float(np.einsum("i,i->", sizes, sizes, dtype=np.float64))
+def _distance(reference: NDArray[Any], array: NDArray[Any]) -> float:
+    """Return how far two arrays are apart, whatever their shapes; infinite if their types differ."""
+    return between(reference.ravel(), array.ravel()) if array.dtype == reference.dtype else math.inf
 
 
 _SCRIPT: Final = '''"""Run model.onnx on the inputs of {path} in torch, and compare with its outputs in torch."""
