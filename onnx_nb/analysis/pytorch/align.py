@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from onnx_nb.analysis.arguments import known_arguments
-from onnx_nb.analysis.compare.metrics import LOOKED_AT, between
+from onnx_nb.analysis.compare.metrics import LOOKED_AT, between, kind_of
 from onnx_nb.analysis.compare.thresholds import CONSTANT_DISTANCE, TIE_DISTANCE
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import closest_text, quoted, shape_text
@@ -295,7 +295,7 @@ class Candidates:
         self._recording, self._graph, self._calls = recording, graph, recording.calls
         self._scopes = ModuleScopes(recording, graph)
         arrays = map(recording.value, range(recording.value_count))
-        self._types = [(_kind(array.dtype.name), array.shape) for array in arrays]
+        self._types = [(kind_of(array.dtype.name), array.shape) for array in arrays]
         """Kind and shape of each recorded value."""
         self._ends = list(range(len(self._calls)))
         """The last call that began inside each call, the call itself included."""
@@ -465,7 +465,7 @@ class Candidates:
         """Return whether a tensor can hold a recorded value, as far as its type and shape are known."""
         info = self._graph.type_of(value)
         kind, shape = self._types[number]
-        if info.dtype and _kind(info.dtype) != kind:
+        if info.dtype and kind_of(info.dtype) != kind:
             return False
         if info.shape is None or info.shape == shape:
             return True
@@ -639,26 +639,17 @@ def main_tensors(graph: Graph) -> dict[str, int]:
     return {names[value]: value for value in np.flatnonzero(graph.value_subgraph == 0).tolist()}
 
 
-@functools.cache
-def _kind(dtype: str) -> str:
-    """Return "float" for "float16": a converted model may hold the same value in another width."""
-    match = re.fullmatch(r"(bfloat|float|u?int|complex)\d+.*", dtype)
-    return match[1].removeprefix("b").removeprefix("u") if match else dtype
-
-
 def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the model's inputs with the recorded arguments: by name, else in order; ``feeds`` instead if given."""
     if feeds is not None:
         return validate_feeds(model, feeds)
-    inputs = input_types(model)
-    names = [name for name in inputs if name not in model.initializers]
-    arguments = {slot.label: recording.value(slot.value) for slot in recording.calls[0].inputs}
-    arrays = {name: arguments.pop(name) for name in names if name in arguments}
-    rest = [name for name in names if name not in arrays]
-    if len(arguments) < len(rest):
+    inputs, graph = input_types(model), Graph.of(model)
+    arrays = {graph.value_names[value]: recording.value(key) for key, value in inputs_of(recording, graph).items()}
+    if any(name not in arrays and name not in model.initializers for name in inputs):
+        labels = {slot.label for slot in recording.calls[0].inputs}
+        rest = [name for name in inputs if name not in labels and name not in model.initializers]
         message = f"inputs {', '.join(map(quoted, rest[:4]))} of {model.name} are no arguments of {recording.cls}."
         raise FeedError(message, advice="Pass the inputs of the model as feeds=.")
-    arrays |= dict(zip(rest, arguments.values(), strict=False))
     for name, array in arrays.items():
         kind = inputs[name]
         target = numpy_dtype(kind.tensor_type.elem_type) if kind.HasField("tensor_type") else None
