@@ -191,34 +191,6 @@ def _distance(reference: NDArray[Any], array: NDArray[Any]) -> float:
     return between(reference.ravel(), array.ravel()) if array.dtype == reference.dtype else math.inf
 
 
-_SCRIPT: Final = '''"""Run model.onnx on the inputs of {path} in torch, and compare with its outputs in torch."""
-
-from pathlib import Path
-
-import numpy as np
-import onnx
-import onnxruntime
-
-here = Path(__file__).parent
-
-
-def arrays(kind):
-    files = sorted((here / "test_data_set_0").glob(f"{{kind}}_*.pb"), key=lambda file: int(file.stem.split("_")[1]))
-    tensors = [onnx.load_tensor(str(file)) for file in files]
-    return {{tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in tensors}}
-
-
-options = onnxruntime.SessionOptions()
-options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-session = onnxruntime.InferenceSession(str(here / "model.onnx"), options, providers={providers})
-names = [output.name for output in session.get_outputs()]
-found = dict(zip(names, session.run(names, arrays("input"))))
-for name, wanted in arrays("output").items():
-    error = np.abs(found[name].astype(np.float64) - wanted.astype(np.float64))
-    print(f"{{name}}: max |error| {{error.max(initial=0):.3g}}, of values up to {{np.abs(wanted).max(initial=0):.3g}}")
-'''
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Reproduction:
     """A submodule's part of an export, with the inputs and outputs of the submodule in torch."""
@@ -275,7 +247,12 @@ class Reproduction:
                     files.add(data / f"{kind}_{number}.pb", [tensor.SerializeToString()])
                     former.discard(data / f"{kind}_{number}.pb")
             providers = list(self.providers or ["CPUExecutionProvider"])
-            script = _SCRIPT.format(path=ascii(self.path or "the model"), providers=providers)
+            script = (
+                Path(__file__)
+                .with_name("reproduce.txt")
+                .read_text("utf-8")
+                .format(path=ascii(self.path or "the model"), providers=providers)
+            )
             files.add(place / "run.py", [script.encode()])
         for old in former:  # of a submodule that was saved here before
             old.unlink(missing_ok=True)
