@@ -22,16 +22,7 @@ import numpy as np
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
 from onnx_nb.analysis.compare.dumps import Dump, Dumped, different_feeds, dumped, is_dump
-from onnx_nb.analysis.compare.engine import (
-    Errors,
-    Option,
-    PairErrors,
-    Plan,
-    Proposal,
-    Sample,
-    errors_of,
-    points_of,
-)
+from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, Sample, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, unrounded
@@ -547,10 +538,8 @@ def chosen(by_option: Mapping[Option, Errors], preference: Iterable[Option]) -> 
         return distance[option] > MATCH_DISTANCE, option.how == "fused", distance[option]
 
     owners: dict[int, Option] = {}
-    for option in choices.values():
-        rival = owners.get(option.candidate)
-        if rival is None or claim(option) < claim(rival):
-            owners[option.candidate] = option
+    for option in sorted(choices.values(), key=claim):
+        owners.setdefault(option.candidate, option)
     # a value that lost its option may have another
     for value, option in choices.items():
         if owners[option.candidate] is not option:

@@ -17,7 +17,7 @@ import math
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -30,7 +30,7 @@ from onnx_nb.analysis.compare.comparison import Point
 from onnx_nb.analysis.compare.isolated import Scale, Settings, isolated_errors, nodes_between, unconfirmed
 from onnx_nb.analysis.compare.metrics import ErrorStats, LazyErrors, classes_axis
 from onnx_nb.analysis.compare.quantization import Quantizer, activations, precision_of, quantizes, weights
-from onnx_nb.analysis.compare.sides import Feed, ModelSide, Running, Side, fed
+from onnx_nb.analysis.compare.sides import Feed, Recorded, Running, Side, fed
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import shape_text
 from onnx_nb.analysis.model.save import working_folder
@@ -50,7 +50,7 @@ _UNREAD: Final = 1 << 26
 
 Key = TypeVar("Key")
 Errors = ErrorStats | LazyErrors
-Sides = tuple[Side, ModelSide]
+Sides = tuple[Side, Running | Recorded]
 """Reference and candidate."""
 Numbers = NDArray[Any]
 
@@ -193,10 +193,20 @@ def errors_of(
         sampled=False,
         unread=0.0,
     )
-    for later in _rest(sides, plan, rest, executor, work):
-        pairs = pairs.merge(later)
+    later: Iterable[PairErrors]
+    if executor is None:
+        later = (_run_both_ways(sides, plan, other, functools.partial(_reached, work, other.number)) for other in rest)
+    else:
+        later = value_recorder.spread(executor, _run_remote, pickle.dumps((sides, plan)), rest)
+    for number, errors in enumerate(later, 2):
+        pairs = pairs.merge(errors)
+        work.reached(number, f"{number} feeds done")
     work.finished()
     return pairs
+
+
+def _reached(work: CountedWork, number: int, part: float, what: str) -> None:
+    work.reached(number + part, what)
 
 
 def points_of(
@@ -242,32 +252,10 @@ def points_of(
 # --- feeds ----------------------------------------------------------------------------------------------------------
 
 
-def _rest(
-    sides: Sides,
-    plan: Plan,
-    feeds: Iterator[Feed],
-    executor: concurrent.futures.Executor | None,
-    work: CountedWork,
-) -> Iterator[PairErrors]:
-    """Run the other feeds; yield their errors in order."""
-    if executor is None:
-        for feed in feeds:
-            report = functools.partial(lambda number, part, what: work.reached(number + part, what), feed.number)
-            yield _run_both_ways(sides, plan, feed, report)
-        return
-    parts = value_recorder.spread(executor, _run_remote, pickle.dumps((sides, plan)), feeds)
-    for number, pairs in enumerate(parts, 2):
-        yield pairs
-        work.reached(number, f"{number} feeds done")
-
-
 def _run_both_ways(
     sides: Sides, plan: Plan, feed: Feed, progress: Progress | None = None, proposal: Proposal | None = None
 ) -> PairErrors:
-    """Run both sides on a feed, then the regions of the candidate on the values held, if any.
-
-    With a proposal, it settles the pairs, and those that the errors of regions contradict are dropped.
-    """
+    """Run both sides on a feed, then the regions on the values held; a proposal settles the pairs in between."""
     running, isolating = stage(progress, 0.0, 0.6 if plan.held else 1.0), stage(progress, 0.6, 1.0)
     doubtful: list[Option] = []
     unread = 0.0
@@ -310,10 +298,7 @@ def _isolate(  # noqa: PLR0917
     doubtful: Iterable[Option] = (),
     unread: float = 0.0,
 ) -> None:
-    """Add the errors of the candidate's regions and its quantizers, and drop doubtful pairs that are contradicted.
-
-    With ``unread``, some bytes of arrays stay in memory until their statistics are read.
-    """
+    """Add the errors of the candidate's regions and its quantizers, and drop doubtful pairs that are contradicted."""
     side = sides[1]
     options = {option.candidate: option for option in reversed(pairs.errors) if option.reference in pairs.references}
     if not plan.held or not options or not isinstance(side, Running):

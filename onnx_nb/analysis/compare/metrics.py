@@ -316,19 +316,9 @@ class LazyErrors:
             self.size = self.stats
             return
         equal, sums = parts
-        dtypes = _name(reference.dtype), _name(candidate.dtype)
-        self.size = ErrorSize(
-            reference.shape,
-            dtypes,
-            reference.size,
-            equal,
-            sums.finite,
-            max_abs=sums.max_abs,
-            error_norm=sums.error_norm,
-            reference_norm=sums.reference_norm,
-            low=sums.low,
-            high=sums.high,
-        )
+        dtypes, names = (_name(reference.dtype), _name(candidate.dtype)), ErrorSize.__slots__
+        of_sums = {name: number for name, number in sums._asdict().items() if name in names}
+        self.size = ErrorSize(reference.shape, dtypes, reference.size, equal, **of_sums)
 
     @property
     def stats(self) -> ErrorStats:

@@ -24,15 +24,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.compare import QUANTIZED
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
-from onnx_nb.analysis.compare.engine import (
-    Errors,
-    Option,
-    PairErrors,
-    Plan,
-    Proposal,
-    errors_of,
-    points_of,
-)
+from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_peak
 from onnx_nb.analysis.compare.sides import Running
@@ -44,12 +36,7 @@ from onnx_nb.analysis.model.tensors import attributes as values_of
 from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 from onnx_nb.analysis.pytorch.align import Alignment, Candidates, Match, Pairs, feeds_of, inputs_of
-from onnx_nb.analysis.pytorch.drilldown import (
-    SMALL,
-    Reproduction,
-    compare_operations,
-    submodule_nodes,
-)
+from onnx_nb.analysis.pytorch.drilldown import SMALL, Reproduction, compare_operations, submodule_nodes
 from onnx_nb.analysis.pytorch.export import export
 from onnx_nb.analysis.pytorch.module_scopes import source_of
 from onnx_nb.analysis.pytorch.operations import Operations
