@@ -11,6 +11,7 @@ shapes and values.
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import functools
 import itertools
 import math
@@ -146,14 +147,8 @@ def compare(
     proposal = ModelProposal(sides, tensors)
     has_regions = isolated and isinstance(sides[1], Running)
     outputs = frozenset(graphs[0].outputs.tolist()), frozenset[int]()
-    plan = Plan(
-        proposal.options,
-        Settings(rtol, atol, None, limit),
-        outputs,
-        proposal.seen,
-        proposal.seen[0] if has_regions else frozenset(),
-        sampled=True,
-    )
+    held = proposal.seen[0] if has_regions else frozenset[int]()
+    plan = Plan(proposal.options, Settings(rtol, atol, None, limit), outputs, proposal.seen, held, sampled=True)
     feed_count = next((side.feeds for side in sides if isinstance(side, Recorded)), None)
     work = CountedWork(progress, count_of(feeds) if feed_count is None else feed_count)
     queue = (Feed(number, feed) for number, feed in enumerate(_feeds(sides, feeds)))
@@ -171,16 +166,9 @@ def compare(
     models = (graphs[0].model, graphs[1].model) if all(isinstance(side, Running) for side in sides) else None
     notes += _dump_notes(sides, pairs.errors, leftovers)
     names = [side.label if isinstance(side, Dumped) else side.graph.model.name for side in sides]
-    comparison = Comparison(
-        names[0],
-        names[1],
-        points,
-        leftovers,
-        pairs.feeds,
-        models=models,
-        feed=first.inputs if models and first else None,
-        notes=tuple(notes),
-    )
+    comparison = Comparison(names[0], names[1], points, leftovers, pairs.feeds, models=models, notes=tuple(notes))
+    if models and first:
+        comparison = dataclasses.replace(comparison, feed=first.inputs)
     return explained(comparison, functools.partial(_weight_differences, graphs))
 
 
