@@ -384,6 +384,7 @@ def _task(graph: Graph, node: int, site: _Site, array: NDArray[Any], *, is_share
     is_wide = bool(site.numbers) and site.numbers[0].size > 1
     axis = site.axis if is_wide else _channel_axis(graph, site.value, array.ndim)
     rows = rows_of(array, axis).astype(np.float32, copy=False)
+    numbers: tuple[NDArray[Any], ...]
     if not site.numbers:  # DynamicQuantizeLinear: what fits the values
         low, high = min(float(rows.min()), 0.0), max(float(rows.max()), 0.0)
         if not math.isfinite(high - low):
