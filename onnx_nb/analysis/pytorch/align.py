@@ -14,8 +14,7 @@ import json
 import math
 import os
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -36,17 +35,13 @@ from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.pytorch.module_scopes import ModuleScopes, Scope
 from onnx_nb.analysis.pytorch.operations import Operations
 from onnx_nb.analysis.results import Table
-from onnx_nb.analysis.run import session as sessions
+from onnx_nb.analysis.run.capture import capture
 from onnx_nb.analysis.run.feeds import validate_feeds
-from onnx_nb.analysis.run.windows import Sink, Windows
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
-    from onnx_nb.analysis.run.session import Value
 
 FORMAT: Final = 1
 """Version of the files that `Alignment.save` writes."""
@@ -98,14 +93,14 @@ def align(
         progress(0.0, f"looking for the submodules of {recording.cls}")
     candidates = Candidates(recording, graph)
     distances: dict[tuple[int, int], float] = {}
-
-    def measure(value: int, array: NDArray[Any]) -> None:
-        for number in candidates.numbers[value]:
-            distances[value, number] = between(recording.value(number), array)
-
     if candidates.tied:
-        windows = Windows(graph, candidates.tied, memory_limit=1 << 30, providers=providers)
-        windows.run(feeds_of(recording, graph.model, feeds), TensorSink(graph, progress, measure))
+        names = {value: graph.value_names[value] for value in candidates.tied}
+        inputs, every = feeds_of(recording, graph.model, feeds), names.values()
+        values = capture(graph.model, inputs, tensors=every, keep=every, providers=providers, progress=progress)
+        for value in (value for value, name in names.items() if name in values.array_names):
+            array = values[names[value]]
+            for number in candidates.numbers[value]:
+                distances[value, number] = between(recording.value(number), array)
     alignment = candidates.settle(distances)
     if progress is not None:
         progress(1.0, "done")
@@ -328,15 +323,9 @@ class Candidates:
         self._included: dict[int, ModuleCall] = {}
         """Recorded value of a convolution → the normalization that the export folded into it."""
         self._fold_normalizations()
-        self._narrow()
-        self._narrow_by_operations()
-        sure, tensors = self._known()
-        operations = Operations(recording, graph, tensors, self._fits)
-        composite = {call.parent for call in self._calls}
-        for number in [number for number in sure if number in tensors and self._makers[number] in composite]:
-            if operations.is_another(number, tensors[number]):  # of several operations, only the wrong one is left
-                del tensors[number], self._open[number]
-        tensors = {**self._constants(), **tensors}
+        sure = {number: values[0] for number, values in self._open.items() if len(values) == 1}
+        tensors = self._constants() | {number: value for number, value in sure.items() if number not in self._inner}
+        tensors |= {number: value for number, (value, _) in self._fixed.items()}
         self._of_operations = Operations(recording, graph, tensors, self._fits).find() if recording.functions else {}
         """Value of a function → its tensor, found by structure."""
         left = {number: values for number, values in self._open.items() if number not in self._of_operations}
@@ -515,37 +504,6 @@ class Candidates:
             readers.setdefault(value, []).append(node)
         return readers
 
-    def _narrow(self) -> None:
-        """Leave of several tensors of one value those that the nodes of most calls read that torch passed it to."""
-        readers: dict[int, list[int]] = {}
-        for number, call in enumerate(self._calls):
-            for slot in call.inputs:
-                readers.setdefault(slot.value, []).append(number)
-        for number, values in self._open.items():
-            if len(values) > 1 and number in readers and not self._nodes[self._makers[number]][1]:
-                nodes = [set(self._nodes[reader][0]) for reader in readers[number]]
-                votes = [
-                    sum(not inside.isdisjoint(self._readers.get(value, ())) for inside in nodes) for value in values
-                ]
-                self._open[number] = [value for value, vote in zip(values, votes, strict=True) if vote == max(votes)]
-
-    def _known(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return the recorded values that have one tensor, and those of them that are known without their values."""
-        sure = {number: values[0] for number, values in self._open.items() if len(values) == 1}
-        tensors = {number: value for number, value in sure.items() if number not in self._inner}
-        return sure, tensors | {number: value for number, (value, _) in self._fixed.items()}
-
-    def _narrow_by_operations(self) -> None:
-        """Leave of several tensors of one value those that nodes like the operations of torch compute."""
-        operations = Operations(self._recording, self._graph, self._known()[1], self._fits)
-        best: dict[int, list[int]] = {}
-        for number, values in self._open.items():
-            if len(values) > 1 and number in operations.maker and not self._nodes[self._makers[number]][1]:
-                likeness = [operations.likeness(number, value) for value in values]
-                best[number] = [v for v, like in zip(values, likeness, strict=True) if like == max(likeness)]
-        left = Counter(value for values in best.values() for value in values)
-        self._open |= {number: values for number, values in best.items() if all(left[value] == 1 for value in values)}
-
     def _constants(self) -> dict[int, int]:
         """Return the value of each operation that the exporter computed, such as the table of a rotary embedding."""
         graph, constants = self._graph, dict[int, int]()
@@ -668,16 +626,3 @@ def inputs_of(recording: Recording, graph: Graph) -> dict[int, int]:
         value for name, value in inputs.items() if value not in pairs.values() and name not in graph.model.initializers
     ]
     return {**pairs, **dict(zip(arguments.values(), rest, strict=False))}
-
-
-class TensorSink(Sink):
-    """Passes each tensor of a run in windows to a function."""
-
-    def __init__(self, graph: Graph, progress: Progress | None, take: Callable[[int, Any], None]) -> None:
-        super().__init__(graph, progress)
-        self._take = take
-
-    def record(self, value: int, tensor: Value | None, index: tuple[int, ...]) -> None:
-        """Pass on a tensor of the main graph."""
-        if tensor is not None and tensor.is_tensor() and not index:
-            self._take(value, sessions.to_array(tensor))
