@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,6 +40,7 @@ from onnx_nb.analysis.run.capture import capture
 from onnx_nb.analysis.run.feeds import validate_feeds
 
 if TYPE_CHECKING:
+
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
@@ -323,9 +325,15 @@ class Candidates:
         self._included: dict[int, ModuleCall] = {}
         """Recorded value of a convolution → the normalization that the export folded into it."""
         self._fold_normalizations()
-        sure = {number: values[0] for number, values in self._open.items() if len(values) == 1}
-        tensors = self._constants() | {number: value for number, value in sure.items() if number not in self._inner}
-        tensors |= {number: value for number, (value, _) in self._fixed.items()}
+        self._narrow()
+        self._narrow_by_operations()
+        sure, tensors = self._known()
+        operations = Operations(recording, graph, tensors, self._fits)
+        composite = {call.parent for call in self._calls}
+        for number in [number for number in sure if number in tensors and self._makers[number] in composite]:
+            if operations.is_another(number, tensors[number]):  # of several operations, only the wrong one is left
+                del tensors[number], self._open[number]
+        tensors = {**self._constants(), **tensors}
         self._of_operations = Operations(recording, graph, tensors, self._fits).find() if recording.functions else {}
         """Value of a function → its tensor, found by structure."""
         left = {number: values for number, values in self._open.items() if number not in self._of_operations}
@@ -503,6 +511,37 @@ class Candidates:
         for node, value in zip(nodes, values, strict=True):
             readers.setdefault(value, []).append(node)
         return readers
+
+    def _narrow(self) -> None:
+        """Leave of several tensors of one value those that the nodes of most calls read that torch passed it to."""
+        readers: dict[int, list[int]] = {}
+        for number, call in enumerate(self._calls):
+            for slot in call.inputs:
+                readers.setdefault(slot.value, []).append(number)
+        for number, values in self._open.items():
+            if len(values) > 1 and number in readers and not self._nodes[self._makers[number]][1]:
+                nodes = [set(self._nodes[reader][0]) for reader in readers[number]]
+                votes = [
+                    sum(not inside.isdisjoint(self._readers.get(value, ())) for inside in nodes) for value in values
+                ]
+                self._open[number] = [value for value, vote in zip(values, votes, strict=True) if vote == max(votes)]
+
+    def _known(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return the recorded values that have one tensor, and those of them that are known without their values."""
+        sure = {number: values[0] for number, values in self._open.items() if len(values) == 1}
+        tensors = {number: value for number, value in sure.items() if number not in self._inner}
+        return sure, tensors | {number: value for number, (value, _) in self._fixed.items()}
+
+    def _narrow_by_operations(self) -> None:
+        """Leave of several tensors of one value those that nodes like the operations of torch compute."""
+        operations = Operations(self._recording, self._graph, self._known()[1], self._fits)
+        best: dict[int, list[int]] = {}
+        for number, values in self._open.items():
+            if len(values) > 1 and number in operations.maker and not self._nodes[self._makers[number]][1]:
+                likeness = [operations.likeness(number, value) for value in values]
+                best[number] = [v for v, like in zip(values, likeness, strict=True) if like == max(likeness)]
+        left = Counter(value for values in best.values() for value in values)
+        self._open |= {number: values for number, values in best.items() if all(left[value] == 1 for value in values)}
 
     def _constants(self) -> dict[int, int]:
         """Return the value of each operation that the exporter computed, such as the table of a rotary embedding."""

@@ -181,7 +181,10 @@ class TorchComparison(Comparison):
             number = calls[number].parent
         reference, names = f"{self.reference} {path}".rstrip(), graph.value_names
         tensors = {**inputs_of(recording, graph), **{number: value for number, (value, _) in pairs.items()}}
-        labels = {number: names[value] for number, value in tensors.items()}
+        candidates = {point.candidate for point in self.points}
+        every = self._aligned(functions=True)[2]
+        of_functions = {number: value for number, (value, _) in every.items() if names[value] in candidates}
+        labels = {number: names[value] for number, value in (of_functions | tensors).items()}
         comparison = compare_operations(
             run, number, part, recording, labels, reference, self._settings, stage(progress, 0.1, 1.0)
         )
@@ -248,13 +251,13 @@ class TorchComparison(Comparison):
             raise AlignmentError(message, advice="Compare by compare_torch(module, …).")
         return self._run
 
-    def _aligned(self) -> tuple[Recording, Graph, Pairs]:
-        """Return the recording, the graph, and the tensors of module outputs."""
+    def _aligned(self, *, functions: bool = False) -> tuple[Recording, Graph, Pairs]:
+        """Return the recording, the graph, and the tensors of module outputs, and of functions on request."""
         if self.recording is None or self.alignment is None or self.model is None:
             message = "a comparison that was merged or loaded does not hold the recording."
             raise AlignmentError(message, advice="Compare again by compare_torch(module, …).")
         graph = Graph.of(self.model)
-        outputs = Alignment(tuple(match for match in self.alignment.matches if not match.function))
+        outputs = Alignment(tuple(match for match in self.alignment.matches if functions or not match.function))
         return self.recording, graph, outputs.pairs(self.recording, graph)
 
     @functools.cached_property

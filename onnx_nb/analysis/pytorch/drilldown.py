@@ -7,8 +7,9 @@ They are compared by the engine of all comparisons.
 
 from __future__ import annotations
 
+import math
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +22,16 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.compare.comparison import Comparison
 from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings, nodes_between
-from onnx_nb.analysis.compare.metrics import ErrorStats
+from onnx_nb.analysis.compare.metrics import ErrorStats, between
 from onnx_nb.analysis.compare.sides import Running
+from onnx_nb.analysis.compare.thresholds import RERUN_DISTANCE
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 from onnx_nb.analysis.pytorch.align import main_tensors
-from onnx_nb.analysis.pytorch.operations import MATRICES, Operations, plain_name
+from onnx_nb.analysis.pytorch.operations import IDENTITIES, MATRICES, Operations, plain_name
 from onnx_nb.analysis.pytorch.record import record_operations
 from onnx_nb.analysis.pytorch.side import TorchSide, recorded_feed
 from onnx_nb.analysis.run import session as sessions
@@ -37,7 +39,7 @@ from onnx_nb.analysis.run import session as sessions
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.pytorch.align import Pairs
-    from onnx_nb.analysis.pytorch.record import Recording, Run
+    from onnx_nb.analysis.pytorch.record import FunctionCall, Recording, Run
 
 SMALL: Final = 1 << 28
 """Maximum bytes of recorded values for a run in one session, and for arrays to be kept for `Settings.errors`."""
@@ -150,7 +152,43 @@ def _known_pairs(
             for slot, new in zip(before, after, strict=False):
                 if labels.get(slot.value) in tensors:
                     pairs[new.value] = tensors[labels[slot.value]]
+    for older, newer in _same_functions(recording, again):
+        if labels.get(older) in tensors:
+            pairs.setdefault(newer, tensors[labels[older]])
     return pairs
+
+
+def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[int, int]]:
+    """Yield the value of each function call, and that of the operation on the same line of Python that is near it."""
+
+    def line(run: Recording, function: FunctionCall) -> tuple[str, int, str]:
+        return run.calls[function.call].path, run.calls[function.call].index, function.source
+
+    by_line = defaultdict[tuple[str, int, str], list[int]](list)
+    maker = {operation.value: operation.name for operation in again.functions}
+    for operation in again.functions:
+        by_line[line(again, operation)].append(operation.value)
+    for function in recording.functions:
+        values = by_line.get(line(recording, function), [])
+        array = recording.value(function.value)
+        # attention rounds otherwise in its steps than in one operation
+        near = [_distance(array, again.value(value)) <= RERUN_DISTANCE for value in values]
+        if any(near):
+            first = near.index(True)
+            last = [*near[first:], False].index(False) + first - 1
+            # what only reshapes the result is a part of it, unless another shape is that of the next function
+            is_whole = [again.value(value).shape == array.shape for value in values[first : last + 1]]
+            if any(is_whole):
+                last -= is_whole[::-1].index(True)
+            while last > first and plain_name(maker[values[last]]) in IDENTITIES:
+                last -= 1
+            yield function.value, values[last]
+            del values[: last + 1]
+
+
+def _distance(reference: NDArray[Any], array: NDArray[Any]) -> float:
+    """Return how far two arrays are apart, whatever their shapes; infinite if their types differ."""
+    return between(reference.ravel(), array.ravel()) if array.dtype == reference.dtype else math.inf
 
 
 @dataclass(frozen=True, eq=False, repr=False)

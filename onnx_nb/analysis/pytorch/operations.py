@@ -211,6 +211,32 @@ class Operations:
         has_overlap = not here or not set(here).isdisjoint(there)
         return has_overlap and (not is_whole or all(self._flow.kinds[value] == GRAPH_INPUT for value in more))
 
+    def is_another(self, number: int, value: int) -> bool:
+        """Return whether a tensor is of another operation: of an input of this one, or of one that reads less."""
+        call, node = self.maker.get(number), self._flow.producer[value]
+        if call is None or node < 0:
+            return False
+        if plain_name(call.name) not in _RESHAPES and any(self.known.get(read) == value for read in call.inputs):
+            return True
+        if _ends(call.name, self._graph.op_type(node)):
+            return False
+        reads = self.tensors_before(value, self._tensors)
+        direct = {self.known[read] for read in call.inputs if read in self.known}
+        return any(self._graph.value_kind[read] != INITIALIZER and read not in reads for read in direct)
+
+    def likeness(self, number: int, value: int) -> int:
+        """Return how many of the operations before a value have nodes before a tensor, less the nodes of no operation.
+
+        Of the cosine and the sine that a module returns, only one was computed by a Cos.
+        """
+        _, between = self.starts(number, self.known)
+        names = {self.maker[step].name for step in (*between, *({number} & self.maker.keys()))}
+        exports = [pair for name in names if (pair := _exported(name)) is not None and not pair[0] <= _NEUTRAL]
+        graph, nodes = self._graph, self._nodes_before(value, self._tensors, with_constants=True)
+        ops = {graph.op_type(node) for node in nodes} - _NEUTRAL
+        coverage = frozenset().union(*(last | before for last, before in exports))
+        return sum(not ops.isdisjoint(last) for last, _ in exports) - len(ops - coverage)
+
     def is_own(self, number: int, value: int, is_elsewhere: Callable[[int, int], bool] | None) -> bool:
         """Return whether the nodes before a tensor, up to known ones, can all be of the operation that returned it.
 
