@@ -78,7 +78,7 @@ def test_folders_of_analysis_are_listed() -> None:
     assert found == {*FOLDERS, *SHARED}
 
 
-@pytest.mark.parametrize("function", ["point_at", "isolated_errors", "unconfirmed", "errors_of", "points_of"])
+@pytest.mark.parametrize("function", ["isolated_errors", "unconfirmed", "errors_of", "points_of"])
 def test_comparisons_have_one_engine(function: str) -> None:
     """Points are made, regions isolated and pairs confirmed in one place, whatever the sides are."""
     calls = [

@@ -11,6 +11,7 @@ shapes and values.
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import functools
 import itertools
 import math
@@ -22,17 +23,7 @@ import numpy as np
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
 from onnx_nb.analysis.compare.dumps import Dump, Dumped, different_feeds, dumped, is_dump
-from onnx_nb.analysis.compare.engine import (
-    Errors,
-    Option,
-    PairErrors,
-    Plan,
-    Proposal,
-    Sample,
-    WeightsByName,
-    errors_of,
-    points_of,
-)
+from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, Sample, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_norm
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, unrounded
@@ -67,8 +58,6 @@ _Side = Running | Recorded
 QUANTIZED: Final = "_quantized"
 """Suffix that it appends to the name of the quantized copy, where operators compute on integers."""
 
-_DOUBTFUL: Final = ("structure", "values")
-"""Ways of matching for which only what is computed from a value can speak."""
 _WEAK: Final = ("", "order", "place")
 """Kinds of node matches that are ambiguous, and not used for values."""
 
@@ -158,14 +147,8 @@ def compare(
     proposal = ModelProposal(sides, tensors)
     has_regions = isolated and isinstance(sides[1], Running)
     outputs = frozenset(graphs[0].outputs.tolist()), frozenset[int]()
-    plan = Plan(
-        proposal.options,
-        Settings(rtol, atol, None, limit),
-        outputs,
-        proposal.seen,
-        proposal.seen[0] if has_regions else frozenset(),
-        sampled=True,
-    )
+    held = proposal.seen[0] if has_regions else frozenset[int]()
+    plan = Plan(proposal.options, Settings(rtol, atol, None, limit), outputs, proposal.seen, held, sampled=True)
     feed_count = next((side.feeds for side in sides if isinstance(side, Recorded)), None)
     work = CountedWork(progress, count_of(feeds) if feed_count is None else feed_count)
     queue = (Feed(number, feed) for number, feed in enumerate(_feeds(sides, feeds)))
@@ -183,16 +166,9 @@ def compare(
     models = (graphs[0].model, graphs[1].model) if all(isinstance(side, Running) for side in sides) else None
     notes += _dump_notes(sides, pairs.errors, leftovers)
     names = [side.label if isinstance(side, Dumped) else side.graph.model.name for side in sides]
-    comparison = Comparison(
-        names[0],
-        names[1],
-        points,
-        leftovers,
-        pairs.feeds,
-        models=models,
-        feed=first.inputs if models and first else None,
-        notes=tuple(notes),
-    )
+    comparison = Comparison(names[0], names[1], points, leftovers, pairs.feeds, models=models, notes=tuple(notes))
+    if models and first:
+        comparison = dataclasses.replace(comparison, feed=first.inputs)
     return explained(comparison, functools.partial(_weight_differences, graphs))
 
 
@@ -267,6 +243,7 @@ def _feeds(sides: Sequence[_Side], feeds: Any) -> Iterator[dict[str, Any]]:
 class ModelProposal(Proposal):
     """Values of two models that correspond by their names, their structure or their values."""
 
+    doubtful = ("structure", "values")
     has_casts = True
 
     def __init__(self, sides: Sequence[_Side], tensors: str | Iterable[str] | None) -> None:
@@ -327,21 +304,17 @@ class ModelProposal(Proposal):
         }
         return rest | run(by_values).errors
 
-    def is_doubtful(self, option: Option) -> bool:
-        """Return whether nothing but structure or values speaks for a pair."""
-        return option.how in _DOUBTFUL
+    def weight(self, name: str) -> NDArray[Any] | None:
+        """Return a weight of the reference by its name."""
+        model = self._graphs[0].model
+        return model.tensor(name) if name in model.initializers else None
 
-    def weights(self, option: Option) -> WeightsByName:
-        """Return functions that return a weight of the reference, and those that the node of a pair reads."""
+    def weights_near(self, option: Option) -> list[str]:
+        """Return the names of the values that the reference's node of a pair reads."""
         graph = self._graphs[0]
-        model, maker = graph.model, int(graph.producer[option.reference])
+        maker = int(graph.producer[option.reference])
         read = graph.node_inputs(maker).tolist() if maker >= 0 else []
-        names = [graph.value_names[value] for value in read if value >= 0]
-
-        def named(name: str) -> NDArray[Any] | None:
-            return model.tensor(name) if name in model.initializers else None
-
-        return named, lambda: {name: model.tensor(name) for name in names if name in model.initializers}
+        return [graph.value_names[value] for value in read if value >= 0]
 
     def points(self, options: Iterable[Option]) -> Iterator[tuple[Option, int, str, Mapping[str, Any]]]:
         """Yield pairs in the reference's order of execution, with what their points report."""
@@ -553,10 +526,8 @@ def chosen(by_option: Mapping[Option, Errors], preference: Iterable[Option]) -> 
         return distance[option] > MATCH_DISTANCE, option.how == "fused", distance[option]
 
     owners: dict[int, Option] = {}
-    for option in choices.values():
-        rival = owners.get(option.candidate)
-        if rival is None or claim(option) < claim(rival):
-            owners[option.candidate] = option
+    for option in sorted(choices.values(), key=claim):
+        owners.setdefault(option.candidate, option)
     # a value that lost its option may have another
     for value, option in choices.items():
         if owners[option.candidate] is not option:

@@ -40,7 +40,6 @@ from onnx_nb.analysis.results import Displayed, Moved, Table
 from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
 
@@ -595,13 +594,6 @@ def _merged(first: Point | None, second: Point | None, feeds: int) -> Point:
 
 
 ComparisonT = TypeVar("ComparisonT", bound=Comparison)
-
-
-def point_at(graph: Graph, value: int, name: str, how: str, depth: int, **rest: Any) -> Point:
-    """Return the point for a value of the candidate's graph; ``rest`` are its other fields."""
-    maker = int(graph.producer[value])
-    node = graph.names[maker] if maker >= 0 else ""
-    return Point(name, name, graph.value_names[value], how, depth, node=node, **rest)
 
 
 def explained(comparison: ComparisonT, explain: Callable[[Point], Iterable[str]]) -> ComparisonT:

@@ -32,23 +32,7 @@ class Condition(NamedTuple):
 
     @classmethod
     def read(cls, text: str, metric: str = "") -> Condition:
-        """Read a condition; its metric may be given apart from its text.
-
-        Raises
-        ------
-        OnnxNbError
-            If the text is no condition, or there is no such metric.
-
-        Examples
-        --------
-        >>> Condition.read("sqnr < 20 dB")
-        Condition(metric='sqnr', sign='<', bound=20.0)
-        >>> Condition.read("> 1 %", "outside")
-        Condition(metric='outside', sign='>', bound=0.01)
-        >>> Condition.read("sqrn < 20")
-        Traceback (most recent call last):
-        onnx_nb.analysis.errors.OnnxNbError: there is no metric called 'sqrn'. Closest names: 'sqnr', 'psnr'.
-        """
+        """Read a condition such as ``sqnr < 20 dB``; its metric may be given apart from its text."""
         match = _SYNTAX.fullmatch(text)
         name = metric or (match[1] if match and match[1] else "")
         if name and name not in METRICS:

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from onnx_nb.analysis.compare.metrics import kind_of
 from onnx_nb.analysis.compare.sides import Recorded
 from onnx_nb.analysis.compare.thresholds import FEED_DISTANCE
 from onnx_nb.analysis.errors import AlignmentError
@@ -81,7 +82,7 @@ def dumped(graph: Graph, values: Mapping[str, int], source: Dump) -> tuple[Dumpe
     for value, name in names.items():
         array, kind = side.array(name, 0), graph.type_of(value)
         dtype = numpy_dtype(kind.elem_type)
-        if dtype is not None and _kind(dtype) != _kind(array.dtype):
+        if dtype is not None and kind_of(dtype.name) != kind_of(array.dtype.name):
             other_kind[name] = f"it is {array.dtype.name}, and {dtype.name} in {label_of(graph.model)}"
             continue
         if dtype is not None and dtype != array.dtype and dtype.kind != "O":
@@ -112,13 +113,6 @@ def different_feeds(names: Mapping[str, ErrorStats], label: str) -> list[str]:
 def _few(names: Sequence[str], count: int, label: str) -> str:
     several = f"{'all ' if len(names) == count else ''}{len(names)} arrays, such as {quoted(names[0])}"
     return f"In {label}, {several if len(names) > 1 else quoted(names[0])}:"
-
-
-def _kind(dtype: np.dtype[Any]) -> str:
-    """Return "float", "integer", "complex", "bool" or "text"."""
-    if dtype.isbuiltin == 2:  # the types of ml_dtypes
-        return "float" if "float" in dtype.name else "integer"
-    return {"f": "float", "i": "integer", "u": "integer", "c": "complex", "b": "bool"}.get(dtype.kind, "text")
 
 
 def _typed(array: NDArray[Any], elem_type: int) -> NDArray[Any]:

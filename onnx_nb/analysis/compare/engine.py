@@ -17,7 +17,7 @@ import math
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.compare.array_errors import as_floats, spread
-from onnx_nb.analysis.compare.comparison import point_at
+from onnx_nb.analysis.compare.comparison import Point
 from onnx_nb.analysis.compare.isolated import Scale, Settings, isolated_errors, nodes_between, unconfirmed
 from onnx_nb.analysis.compare.metrics import ErrorStats, LazyErrors, classes_axis
 from onnx_nb.analysis.compare.quantization import Quantizer, activations, precision_of, quantizes, weights
-from onnx_nb.analysis.compare.sides import Feed, ModelSide, Running, Side, fed
+from onnx_nb.analysis.compare.sides import Feed, Recorded, Running, Side, fed
 from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import shape_text
 from onnx_nb.analysis.model.save import working_folder
@@ -39,7 +39,6 @@ from onnx_nb.analysis.run import value_recorder
 from onnx_nb.analysis.run.value_recorder import SMALL, Spilled, Store, statistics_pool, unspilled
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.compare.comparison import Point
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.run.statistics import Floats
@@ -51,10 +50,9 @@ _UNREAD: Final = 1 << 26
 
 Key = TypeVar("Key")
 Errors = ErrorStats | LazyErrors
-Sides = tuple[Side, ModelSide]
+Sides = tuple[Side, Running | Recorded]
 """Reference and candidate."""
 Numbers = NDArray[Any]
-WeightsByName = tuple[Callable[[str], Numbers | None], Callable[[], Mapping[str, Numbers]]]
 
 
 class Option(NamedTuple):
@@ -148,6 +146,8 @@ class Proposal(abc.ABC):
     """Pairs of values that may correspond, which of them do, and what is known of each."""
 
     options: tuple[Option, ...]
+    doubtful: tuple[str, ...] = ()
+    """Ways of matching, see `Option.how`, for which only what is computed from a value can speak."""
     has_casts = False
     """Whether the candidate may cast to float16 on purpose: an export does so by mistake, unless it was quantized."""
 
@@ -155,17 +155,21 @@ class Proposal(abc.ABC):
     def settle(self, pairs: PairErrors, run: Callable[[Sequence[Option]], PairErrors]) -> dict[Option, Errors]:
         """Return the pairs that hold, with their errors; ``run`` runs the first feed again for other pairs."""
 
-    @abc.abstractmethod
     def is_doubtful(self, option: Option) -> bool:
         """Return whether a pair may be wrong where what is computed from it is right."""
+        return option.how in self.doubtful
 
     @abc.abstractmethod
     def points(self, options: Iterable[Option]) -> Iterable[tuple[Option, int, str, Mapping[str, Any]]]:
         """Yield pairs in the reference's order with the depth, the name and further fields of the point of each."""
 
-    def weights(self, _option: Option) -> WeightsByName:
-        """Return functions that return the reference's weight of a name, and all weights that a pair may read."""
-        return lambda _name: None, dict[str, Numbers]
+    def weight(self, _name: str) -> Numbers | None:
+        """Return the reference's weight of a name; None if it has none."""
+        return None
+
+    def weights_near(self, _option: Option) -> Iterable[str]:
+        """Return the names of the reference's weights that the region of a pair may read."""
+        return ()
 
 
 def errors_of(
@@ -189,10 +193,20 @@ def errors_of(
         sampled=False,
         unread=0.0,
     )
-    for later in _rest(sides, plan, rest, executor, work):
-        pairs = pairs.merge(later)
+    later: Iterable[PairErrors]
+    if executor is None:
+        later = (_run_both_ways(sides, plan, other, functools.partial(_reached, work, other.number)) for other in rest)
+    else:
+        later = value_recorder.spread(executor, _run_remote, pickle.dumps((sides, plan)), rest)
+    for number, errors in enumerate(later, 2):
+        pairs = pairs.merge(errors)
+        work.reached(number, f"{number} feeds done")
     work.finished()
     return pairs
+
+
+def _reached(work: CountedWork, number: int, part: float, what: str) -> None:
+    work.reached(number + part, what)
 
 
 def points_of(
@@ -212,16 +226,20 @@ def points_of(
         region: list[int] = []
         if value in begins:
             region = sorted(nodes_between(candidate, [value], begins)[0], key=candidate.rank.item)
-        quantizers = weights(candidate, region, *proposal.weights(option)) if has_quantizers else []
-        point = point_at(
-            candidate,
-            value,
+        quantizers = (
+            weights(candidate, region, proposal.weight, proposal.weights_near(option)) if has_quantizers else []
+        )
+        maker = int(candidate.producer[value])
+        point = Point(
             name,
+            name,
+            candidate.value_names[value],
             option.how,
             depth,
+            node=candidate.names[maker] if maker >= 0 else "",
             output=option.reference in outputs[0] or value in outputs[1],
             cumulative=pairs.errors[option],
-            isolated=pairs.errors[option] if isolated and candidate.producer[value] < 0 else pairs.isolated.get(value),
+            isolated=pairs.errors[option] if isolated and maker < 0 else pairs.isolated.get(value),
             region=tuple(candidate.names[node] for node in region),
             precision=precision_of(candidate, region) if has_quantizers or proposal.has_casts else 0.0,
             quantizers=(*quantizers, *(pairs.quantizers[node] for node in region if node in pairs.quantizers)),
@@ -234,32 +252,10 @@ def points_of(
 # --- feeds ----------------------------------------------------------------------------------------------------------
 
 
-def _rest(
-    sides: Sides,
-    plan: Plan,
-    feeds: Iterator[Feed],
-    executor: concurrent.futures.Executor | None,
-    work: CountedWork,
-) -> Iterator[PairErrors]:
-    """Run the other feeds; yield their errors in order."""
-    if executor is None:
-        for feed in feeds:
-            report = functools.partial(lambda number, part, what: work.reached(number + part, what), feed.number)
-            yield _run_both_ways(sides, plan, feed, report)
-        return
-    parts = value_recorder.spread(executor, _run_remote, pickle.dumps((sides, plan)), feeds)
-    for number, pairs in enumerate(parts, 2):
-        yield pairs
-        work.reached(number, f"{number} feeds done")
-
-
 def _run_both_ways(
     sides: Sides, plan: Plan, feed: Feed, progress: Progress | None = None, proposal: Proposal | None = None
 ) -> PairErrors:
-    """Run both sides on a feed, then the regions of the candidate on the values held, if any.
-
-    With a proposal, it settles the pairs, and those that the errors of regions contradict are dropped.
-    """
+    """Run both sides on a feed, then the regions on the values held; a proposal settles the pairs in between."""
     running, isolating = stage(progress, 0.0, 0.6 if plan.held else 1.0), stage(progress, 0.6, 1.0)
     doubtful: list[Option] = []
     unread = 0.0
@@ -302,10 +298,7 @@ def _isolate(  # noqa: PLR0917
     doubtful: Iterable[Option] = (),
     unread: float = 0.0,
 ) -> None:
-    """Add the errors of the candidate's regions and its quantizers, and drop doubtful pairs that are contradicted.
-
-    With ``unread``, some bytes of arrays stay in memory until their statistics are read.
-    """
+    """Add the errors of the candidate's regions and its quantizers, and drop doubtful pairs that are contradicted."""
     side = sides[1]
     options = {option.candidate: option for option in reversed(pairs.errors) if option.reference in pairs.references}
     if not plan.held or not options or not isinstance(side, Running):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -315,19 +316,9 @@ class LazyErrors:
             self.size = self.stats
             return
         equal, sums = parts
-        dtypes = _name(reference.dtype), _name(candidate.dtype)
-        self.size = ErrorSize(
-            reference.shape,
-            dtypes,
-            reference.size,
-            equal,
-            sums.finite,
-            max_abs=sums.max_abs,
-            error_norm=sums.error_norm,
-            reference_norm=sums.reference_norm,
-            low=sums.low,
-            high=sums.high,
-        )
+        dtypes, names = (_name(reference.dtype), _name(candidate.dtype)), ErrorSize.__slots__
+        of_sums = {name: number for name, number in sums._asdict().items() if name in names}
+        self.size = ErrorSize(reference.shape, dtypes, reference.size, equal, **of_sums)
 
     @property
     def stats(self) -> ErrorStats:
@@ -379,6 +370,13 @@ def precision(errors: ErrorSize) -> float:
     """Return the distance from 1 to the next number in the coarser of the two types; 0 if one is not a float."""
     bits = None if "string" in errors.dtypes else array_errors.coarser(*map(np.dtype, errors.dtypes))
     return 2.0 ** -bits[0] if bits is not None else 0.0
+
+
+@functools.cache
+def kind_of(dtype: str) -> str:
+    """Return "float" for "float16" and "bfloat16", "int" for "uint8": a value may be in another width."""
+    match = re.fullmatch(r"b?u?(float|int|complex)\d.*", dtype)
+    return match[1] if match else "text" if dtype.startswith(("str", "bytes", "object")) else dtype
 
 
 # --- distances, for deciding which values match ----------------------------------------------------------------------

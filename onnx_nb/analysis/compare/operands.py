@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -52,33 +52,10 @@ class Operand(NamedTuple):
         )
 
 
-class _Inputs(NamedTuple):
-    """Indices of the inputs of an operator on integers that hold its weight; −1 for those it does not have."""
-
-    weight: int
-    scale: int
-    zero: int
-    bias: int = -1
-    data_scale: int = -1
-    """Scale of the data; its product with that of the weight is the scale of an int32 bias. −1 if the bias is float."""
-    axis: int = -1
-    """Axis of the weight along which the scales differ."""
-
-
-INTEGERS: Final[Mapping[str, _Inputs]] = {
-    op: _Inputs(
-        row.weights[0],
-        *row.scales[row.weights[0]],
-        bias=row.bias,
-        data_scale=row.scales.get(0, (-1,))[0] if row.out[0] >= 0 else -1,
-        axis=0 if row.like == "Conv" else -1,
-    )
-    for op in names_where("integers")
-    if len((row := facts(op)).weights) == 1 and row.weights[0] in row.scales
-}
+INTEGERS: Final = frozenset(
+    op for op in names_where("integers") if len((row := facts(op)).weights) == 1 and row.weights[0] in row.scales
+)
 """Operators on integers; for `weight_of` their inputs 1 and 2 are weight and bias."""
-
-
 BLOCKS: Final = {op: facts(op).weights[0] for op in names_where("blocks")}
 """Operator with several integers in a byte → index of its input that holds them."""
 
@@ -86,27 +63,30 @@ BLOCKS: Final = {op: facts(op).weights[0] for op in names_where("blocks")}
 def weight_of(graph: Graph, node: int, place: int) -> Operand | None:
     """Return the weight that a node reads, or None; for operators on integers, 1 is the weight and 2 the bias."""
     op = graph.op_type(node)
-    inputs = INTEGERS.get(op)
     if op in BLOCKS:
         return _of_blocks(graph, node) if place == BLOCKS[op] else None
-    slots = list(facts(op).scales.items())
-    if inputs is None and facts(op).quantized == "integers" and len(slots) == 2 and place in (0, 1):  # QLinearAdd
-        inputs, place = _Inputs(slots[place][0], *slots[place][1]), 1
-    if inputs is None or place not in (1, 2, inputs.weight, inputs.bias):
+    row = facts(op)
+    slots = list(row.scales.items())
+    weight = row.weights[0] if op in INTEGERS else -1
+    is_sum = op not in INTEGERS and row.quantized == "integers" and len(slots) == 2  # QLinearAdd
+    if is_sum and place in (0, 1):
+        weight, place = slots[place][0], 1
+    if weight < 0 or place not in (1, 2, weight, row.bias):
         operand = _traced(graph, input_of(graph, node, place))
         is_table = operand is not None and op == "Gather" and operand.array.dtype.kind in "iu"
         return _of_rows(graph, node, operand) if operand is not None and is_table else operand
-    scale = constant_of(graph, node, inputs.scale) if inputs.scale >= 0 else _later_scale(graph, node)
+    scale_place, zero_place = row.scales[weight]
+    scale = constant_of(graph, node, scale_place) if scale_place >= 0 else _later_scale(graph, node)
     if scale is None:
         return None
-    if place not in (2, inputs.bias):
-        axis = 0 if attribute(graph.nodes[node], "transB", 0) else inputs.axis
-        operand = _traced(graph, input_of(graph, node, inputs.weight))
-        return _dequantized(operand, scale, constant_of(graph, node, inputs.zero), axis)
-    operand = _traced(graph, input_of(graph, node, inputs.bias))
-    if inputs.data_scale < 0:
+    if place not in (2, row.bias):
+        axis = 0 if attribute(graph.nodes[node], "transB", 0) or row.like == "Conv" else -1
+        operand = _traced(graph, input_of(graph, node, weight))
+        return _dequantized(operand, scale, constant_of(graph, node, zero_place), axis)
+    operand = _traced(graph, input_of(graph, node, row.bias))
+    if row.out[0] < 0 or 0 not in row.scales:  # the bias is float
         return operand
-    data = constant_of(graph, node, inputs.data_scale)
+    data = constant_of(graph, node, row.scales[0][0])  # its product with that of the weight is the scale of the bias
     return None if data is None else _dequantized(operand, np.asarray(scale * data), None, -1)
 
 

@@ -286,33 +286,31 @@ def activations(
     quantizers: dict[int, Quantizer] = {}
     scale_names: set[str] = set()
     waiting: dict[object, list[_Task]] = {}
-    names = graph.value_names
-    sites = [(int(graph.producer[value]), value, pair) for value, pair in scales.items() if value in arrays]
-    rounding = ("QuantizeLinear", "DynamicQuantizeLinear")
-    sites += [(node, -1, ("", "")) for node in range(graph.main_count) if graph.op_type(node) in rounding]
+    sites = [(int(graph.producer[value]), value) for value in scales if value in arrays]
+    sites += [(node, -1) for node in range(graph.main_count) if graph.op_type(node) in _ROUNDING]
     sites.sort(key=lambda site: int(graph.rank[site[0]]))
-    for node, value, pair in sites:
-        read = _site(graph, node, arrays) if value < 0 else _known_site(graph, value, pair)
-        if read is None:
+    for node, value in sites:
+        if value < 0:
+            site = _site(graph, node, arrays)
+        else:
+            numbers = tuple(map(graph.model.tensor, scales[value]))
+            site = _Site(value, scales[value][0], numbers * 2)
+        array = None if site is None else arrays[site.value]()
+        if site is None or array is None or array.dtype.kind != "f" or not array.size:
             continue
-        site, scale_name = read
-        array = arrays[site.value]()
-        if array.dtype.kind != "f" or not array.size:
-            continue
-        op = graph.op_type(node) if value >= 0 else graph.op_type(_maker(graph, input_of(graph, node, 0)))
-        label = names[site.value].removesuffix(DEQUANTIZED if value < 0 else "_quantized")
-        task = _task(label, graph.names[node], site, array, op, _channel_axis(graph, site.value, array.ndim))
+        task = _task(graph, node, site, array, is_shared=site.scale_name in scale_names)
         if task is not None:
             batch = waiting.setdefault(task.kind, [])
-            batch.append(task._replace(at=node, shared=scale_name in scale_names))
+            batch.append(task)
             if len(batch) * array.size >= _TOGETHER:
                 quantizers |= _judged(waiting.pop(task.kind))
-        scale_names |= {scale_name} - {""}
+        scale_names |= {site.scale_name} - {""}
     for batch in waiting.values():
         quantizers |= _judged(batch)
-    return {node: quantizers[node] for node, *_ in sites if node in quantizers}
+    return {node: quantizers[node] for node, _ in sites if node in quantizers}
 
 
+_ROUNDING: Final = ("QuantizeLinear", "DynamicQuantizeLinear")
 DEQUANTIZED: Final = "_DequantizeLinear_Output"
 """Suffix that onnxruntime's quantization appends to the name of a value for its dequantized copy."""
 
@@ -320,52 +318,37 @@ DEQUANTIZED: Final = "_DequantizeLinear_Output"
 class _Site(NamedTuple):
     value: int
     """Value whose reference is rounded."""
-    scale: NDArray[Any] | None
-    """Scale of the QuantizeLinear; None if it is computed from the values."""
-    zero: NDArray[Any]
-    back_scale: NDArray[Any] | None
-    """Scale of the DequantizeLinear."""
-    back_zero: NDArray[Any]
-    axis: int
+    scale_name: str
+    numbers: tuple[NDArray[Any], ...]
+    """Scale and zero point of the QuantizeLinear, then of the DequantizeLinear; empty if they come from the values."""
+    axis: int = 1
 
 
 def _maker(graph: Graph, value: int) -> int:
     return int(graph.producer[value]) if value >= 0 else -1
 
 
-def _known_site(graph: Graph, value: int, pair: tuple[str, str]) -> tuple[_Site, str]:
-    scale, zero = map(graph.model.tensor, pair)
-    return _Site(value, scale, zero, scale, zero, 1), pair[0]
-
-
-def _site(graph: Graph, node: int, arrays: Mapping[int, object]) -> tuple[_Site, str] | None:
-    """Return the value that a QuantizeLinear rounds with its parameters, and the name of its scale."""
+def _site(graph: Graph, node: int, arrays: Mapping[int, object]) -> _Site | None:
+    """Return the value that a QuantizeLinear rounds, with its parameters."""
     read, outputs = input_of(graph, node, 0), graph.node_outputs(node).tolist()
     if graph.op_type(node) == "DynamicQuantizeLinear":
-        none = np.zeros((), np.uint8)
-        return (_Site(read, None, none, None, none, 1), "") if read in arrays else None
-    name = input_of(graph, node, 1)
+        return _Site(read, "", ()) if read in arrays else None
     backs = [reader for reader in graph.consumers(outputs[0]).tolist() if graph.op_type(reader) == "DequantizeLinear"]
     backs.sort(key=lambda reader: int(graph.node_outputs(reader)[0]) not in arrays)
     # the dequantized value first: where an activation is part of the range, what is read is not yet right
     candidates = [*(int(graph.node_outputs(reader)[0]) for reader in backs), read]
     value = next((v for v in candidates if v in arrays), -1)
-    scale = constant_of(graph, node, 1)
+    scale, zero = (constant_of(graph, node, place) for place in (1, 2))
     if value < 0 or scale is None:
         return None
-    constant = constant_of(graph, node, 2)
-    zero: NDArray[Any] = np.zeros(1, np.uint8) if constant is None else constant
-    pair = scale, zero
-    if backs:
-        read_back = [input_of(graph, backs[0], place) for place in (1, 2)]
-        same = [v == input_of(graph, node, place) for place, v in enumerate(read_back, 1)]
-        back = (
-            scale if same[0] else constant_of(graph, backs[0], 1),
-            zero if same[1] else constant_of(graph, backs[0], 2),
-        )
-        pair = (scale if back[0] is None else back[0]), (np.zeros_like(zero) if back[1] is None else back[1])
+    zero = np.zeros(1, np.uint8) if zero is None else zero
+    then = [scale, zero]
+    for place in (1, 2) if backs else ():
+        if input_of(graph, backs[0], place) != input_of(graph, node, place):
+            constant, missing = constant_of(graph, backs[0], place), (scale, np.zeros_like(zero))
+            then[place - 1] = missing[place - 1] if constant is None else constant
     axis = int(attributes(graph.nodes[node]).get("axis", 1))
-    return _Site(value, scale, zero, *pair, axis), graph.value_names[name]
+    return _Site(value, graph.value_names[input_of(graph, node, 1)], (scale, zero, *then), axis)
 
 
 class _Task(NamedTuple):
@@ -382,9 +365,9 @@ class _Task(NamedTuple):
     """Whether each channel has a scale."""
     natural: tuple[float, float] | None
     """Ends of the range of the function that makes the values, if the scale comes from them."""
-    at: int = -1
+    at: int
     """Index of the node."""
-    shared: bool = False
+    shared: bool
 
     @property
     def is_symmetric(self) -> bool:
@@ -397,26 +380,29 @@ class _Task(NamedTuple):
         return self.rows.shape, self.dtype, self.is_wide, self.natural, self.is_symmetric
 
 
-def _task(name: str, node: str, site: _Site, array: NDArray[Any], op: str, axis: int) -> _Task | None:  # noqa: PLR0917
-    is_wide = site.scale is not None and site.scale.size > 1
-    rows = rows_of(array, site.axis if is_wide else axis).astype(np.float32, copy=False)
-    if site.scale is None or site.back_scale is None:  # DynamicQuantizeLinear: what fits the values
+def _task(graph: Graph, node: int, site: _Site, array: NDArray[Any], *, is_shared: bool) -> _Task | None:
+    is_wide = bool(site.numbers) and site.numbers[0].size > 1
+    axis = site.axis if is_wide else _channel_axis(graph, site.value, array.ndim)
+    rows = rows_of(array, axis).astype(np.float32, copy=False)
+    numbers: tuple[NDArray[Any], ...]
+    if not site.numbers:  # DynamicQuantizeLinear: what fits the values
         low, high = min(float(rows.min()), 0.0), max(float(rows.max()), 0.0)
         if not math.isfinite(high - low):
             return None
         scale = np.full((1, 1), (high - low) / 255 or 1.0)
-        zero = np.rint(-low / scale)
-        numbers = scale, zero, scale, zero
+        numbers = (scale, np.rint(-low / scale)) * 2
+        dtype = np.dtype(np.uint8)
     else:
-        terms = (site.scale, site.zero, site.back_scale, site.back_zero)
-        if is_wide and not all(term.size in (1, len(rows)) for term in terms):
+        if is_wide and not all(term.size in (1, len(rows)) for term in site.numbers):
             return None
-        count = len(rows) if is_wide else 1
-        columns = (term.reshape(-1, 1)[:count].astype(np.float64) for term in terms)
-        numbers = tuple(np.broadcast_to(column, (count, 1)) for column in columns)  # type: ignore[assignment]
-    ends = facts(op).range
+        count, dtype = len(rows) if is_wide else 1, site.numbers[1].dtype
+        columns = (term.reshape(-1, 1)[:count].astype(np.float64) for term in site.numbers)
+        numbers = tuple(np.broadcast_to(column, (count, 1)) for column in columns)
+    maker = _maker(graph, input_of(graph, node, 0)) if graph.op_type(node) in _ROUNDING else node
+    ends = facts(graph.op_type(maker)).range
     natural = ends if ends is not None and math.isfinite(ends[1]) else None
-    return _Task(name, node, rows, numbers, site.zero.dtype, is_wide, natural)
+    name = graph.value_names[site.value].removesuffix(DEQUANTIZED).removesuffix("_quantized")
+    return _Task(name, graph.names[node], rows, numbers, dtype, is_wide, natural, node, is_shared)
 
 
 _NEARBY: Final = 32
@@ -560,12 +546,12 @@ def weights(
     graph: Graph,
     nodes: Iterable[int],
     by_name: Callable[[str], NDArray[Any] | None],
-    arrays: Callable[[], Mapping[str, NDArray[Any]]],
+    others: Iterable[str],
 ) -> list[Quantizer]:
     """Return the quantizers of the weights that nodes read, against the weights of the reference.
 
     ``by_name`` returns the reference's weight with the name that onnxruntime's quantizer derives its names from, if
-    there is one; ``arrays`` returns others that may be meant, if one has the only fitting shape.
+    there is one; ``others`` are names of weights that may be meant, if one has the only fitting shape.
     """
     quantizers = []
     for node in nodes:
@@ -580,8 +566,8 @@ def weights(
             if right is not None:
                 right = turned(right, operand.array)
             else:
-                ways = {key: turned(array, operand.array) for key, array in arrays().items()}
-                fitting = [(key, array) for key, array in ways.items() if array is not None]
+                ways = [(key, turned(array, operand.array)) for key in others if (array := by_name(key)) is not None]
+                fitting = [way for way in ways if way[1] is not None]
                 name, right = fitting[0] if len(fitting) == 1 else (name, None)
             if right is None or right.dtype.kind != "f":
                 continue

@@ -63,14 +63,6 @@ class Side(Protocol):
         """Pass on the wanted values of a feed, some in each step; yield the fraction of the side that is done."""
 
 
-class ModelSide(Side, Protocol):
-    """A side whose values are those of a graph."""
-
-    @property
-    def graph(self) -> Graph:
-        """The graph."""
-
-
 class Running:
     """A model that runs on each feed, without graph optimization so that no value is lost.
 

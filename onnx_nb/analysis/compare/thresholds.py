@@ -47,8 +47,8 @@ TIE_DISTANCE: Final = 1e-2
 CONSTANT_DISTANCE: Final = 1e-6
 """Distance, relative to the largest value, between a weight and an output that the exporter computed. Row *table*."""
 RERUN_DISTANCE: Final = 1e-4
-"""Distance, relative to the norm, between the results of an operation in two runs of torch. No row: it is the column
-*drill* of functions inside attention."""
+"""Distance, relative to the largest value, between the results of an operation in two runs of torch. No row: it is the
+column *drill* of functions inside attention."""
 
 # --- doubtful pairs -------------------------------------------------------------------------------------------------
 

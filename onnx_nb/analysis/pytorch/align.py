@@ -15,7 +15,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from onnx_nb.analysis.arguments import known_arguments
-from onnx_nb.analysis.compare.metrics import LOOKED_AT, between
+from onnx_nb.analysis.compare.metrics import LOOKED_AT, between, kind_of
 from onnx_nb.analysis.compare.thresholds import CONSTANT_DISTANCE, TIE_DISTANCE
 from onnx_nb.analysis.errors import AlignmentError, FeedError
 from onnx_nb.analysis.formatting import closest_text, quoted, shape_text
@@ -36,17 +36,14 @@ from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.pytorch.module_scopes import ModuleScopes, Scope
 from onnx_nb.analysis.pytorch.operations import Operations
 from onnx_nb.analysis.results import Table
-from onnx_nb.analysis.run import session as sessions
+from onnx_nb.analysis.run.capture import capture
 from onnx_nb.analysis.run.feeds import validate_feeds
-from onnx_nb.analysis.run.windows import Sink, Windows
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
-    from onnx_nb.analysis.run.session import Value
 
 FORMAT: Final = 1
 """Version of the files that `Alignment.save` writes."""
@@ -98,14 +95,14 @@ def align(
         progress(0.0, f"looking for the submodules of {recording.cls}")
     candidates = Candidates(recording, graph)
     distances: dict[tuple[int, int], float] = {}
-
-    def measure(value: int, array: NDArray[Any]) -> None:
-        for number in candidates.numbers[value]:
-            distances[value, number] = between(recording.value(number), array)
-
     if candidates.tied:
-        windows = Windows(graph, candidates.tied, memory_limit=1 << 30, providers=providers)
-        windows.run(feeds_of(recording, graph.model, feeds), TensorSink(graph, progress, measure))
+        names = {value: graph.value_names[value] for value in candidates.tied}
+        inputs, every = feeds_of(recording, graph.model, feeds), names.values()
+        values = capture(graph.model, inputs, tensors=every, keep=every, providers=providers, progress=progress)
+        for value in (value for value, name in names.items() if name in values.array_names):
+            array = values[names[value]]
+            for number in candidates.numbers[value]:
+                distances[value, number] = between(recording.value(number), array)
     alignment = candidates.settle(distances)
     if progress is not None:
         progress(1.0, "done")
@@ -295,7 +292,7 @@ class Candidates:
         self._recording, self._graph, self._calls = recording, graph, recording.calls
         self._scopes = ModuleScopes(recording, graph)
         arrays = map(recording.value, range(recording.value_count))
-        self._types = [(_kind(array.dtype.name), array.shape) for array in arrays]
+        self._types = [(kind_of(array.dtype.name), array.shape) for array in arrays]
         """Kind and shape of each recorded value."""
         self._ends = list(range(len(self._calls)))
         """The last call that began inside each call, the call itself included."""
@@ -465,7 +462,7 @@ class Candidates:
         """Return whether a tensor can hold a recorded value, as far as its type and shape are known."""
         info = self._graph.type_of(value)
         kind, shape = self._types[number]
-        if info.dtype and _kind(info.dtype) != kind:
+        if info.dtype and kind_of(info.dtype) != kind:
             return False
         if info.shape is None or info.shape == shape:
             return True
@@ -639,26 +636,17 @@ def main_tensors(graph: Graph) -> dict[str, int]:
     return {names[value]: value for value in np.flatnonzero(graph.value_subgraph == 0).tolist()}
 
 
-@functools.cache
-def _kind(dtype: str) -> str:
-    """Return "float" for "float16": a converted model may hold the same value in another width."""
-    match = re.fullmatch(r"(bfloat|float|u?int|complex)\d+.*", dtype)
-    return match[1].removeprefix("b").removeprefix("u") if match else dtype
-
-
 def feeds_of(recording: Recording, model: Model, feeds: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the model's inputs with the recorded arguments: by name, else in order; ``feeds`` instead if given."""
     if feeds is not None:
         return validate_feeds(model, feeds)
-    inputs = input_types(model)
-    names = [name for name in inputs if name not in model.initializers]
-    arguments = {slot.label: recording.value(slot.value) for slot in recording.calls[0].inputs}
-    arrays = {name: arguments.pop(name) for name in names if name in arguments}
-    rest = [name for name in names if name not in arrays]
-    if len(arguments) < len(rest):
+    inputs, graph = input_types(model), Graph.of(model)
+    arrays = {graph.value_names[value]: recording.value(key) for key, value in inputs_of(recording, graph).items()}
+    if any(name not in arrays and name not in model.initializers for name in inputs):
+        labels = {slot.label for slot in recording.calls[0].inputs}
+        rest = [name for name in inputs if name not in labels and name not in model.initializers]
         message = f"inputs {', '.join(map(quoted, rest[:4]))} of {model.name} are no arguments of {recording.cls}."
         raise FeedError(message, advice="Pass the inputs of the model as feeds=.")
-    arrays |= dict(zip(rest, arguments.values(), strict=False))
     for name, array in arrays.items():
         kind = inputs[name]
         target = numpy_dtype(kind.tensor_type.elem_type) if kind.HasField("tensor_type") else None
@@ -677,16 +665,3 @@ def inputs_of(recording: Recording, graph: Graph) -> dict[int, int]:
         value for name, value in inputs.items() if value not in pairs.values() and name not in graph.model.initializers
     ]
     return {**pairs, **dict(zip(arguments.values(), rest, strict=False))}
-
-
-class TensorSink(Sink):
-    """Passes each tensor of a run in windows to a function."""
-
-    def __init__(self, graph: Graph, progress: Progress | None, take: Callable[[int, Any], None]) -> None:
-        super().__init__(graph, progress)
-        self._take = take
-
-    def record(self, value: int, tensor: Value | None, index: tuple[int, ...]) -> None:
-        """Pass on a tensor of the main graph."""
-        if tensor is not None and tensor.is_tensor() and not index:
-            self._take(value, sessions.to_array(tensor))

@@ -24,16 +24,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.compare.compare import QUANTIZED
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
-from onnx_nb.analysis.compare.engine import (
-    Errors,
-    Option,
-    PairErrors,
-    Plan,
-    Proposal,
-    WeightsByName,
-    errors_of,
-    points_of,
-)
+from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings
 from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_peak
 from onnx_nb.analysis.compare.sides import Running
@@ -45,12 +36,7 @@ from onnx_nb.analysis.model.tensors import attributes as values_of
 from onnx_nb.analysis.model.tensors import numpy_dtype
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 from onnx_nb.analysis.pytorch.align import Alignment, Candidates, Match, Pairs, feeds_of, inputs_of
-from onnx_nb.analysis.pytorch.drilldown import (
-    SMALL,
-    Reproduction,
-    compare_operations,
-    submodule_nodes,
-)
+from onnx_nb.analysis.pytorch.drilldown import SMALL, Reproduction, compare_operations, submodule_nodes
 from onnx_nb.analysis.pytorch.export import export
 from onnx_nb.analysis.pytorch.module_scopes import source_of
 from onnx_nb.analysis.pytorch.operations import Operations
@@ -435,6 +421,8 @@ def compare_torch(
 class TorchProposal(Proposal):
     """Tensors that carry the outputs of submodules and the results of functions."""
 
+    doubtful = ("inputs", "value", "order")
+
     def __init__(self, recording: Recording, run: Run | None, graph: Graph, alignment: Alignment | None) -> None:
         self._recording, self._run, self._graph = recording, run, graph
         self._candidates = Candidates(recording, graph) if alignment is None else None
@@ -498,17 +486,18 @@ class TorchProposal(Proposal):
     def _attributes(self) -> Mapping[tuple[str, int], Mapping[str, Any]]:
         return {(call.path, call.index): call.attributes for call in self._recording.calls}
 
-    def is_doubtful(self, option: Option) -> bool:
-        """Return whether structure or values, and not the names of scopes, speak for a pair."""
-        return option.how in _DOUBTFUL
-
     def points(self, options: Iterable[Option]) -> Iterator[tuple[Option, int, str, Mapping[str, Any]]]:
         """Yield pairs in the order in which torch computed them, with what their points report."""
         graph = self._graph
         pairs = self.alignment.pairs(self._recording, graph)
         left = list(options)
         self._pairs = {option.reference: pairs[option.reference] for option in left}
-        begins = self._begins = _Begins(self._recording, graph, self._pairs, self._candidates)
+        self._known = {**inputs_of(self._recording, graph)}
+        self._known |= {number: value for number, (value, _) in self._pairs.items()}
+        self._operations = Operations(self._recording, graph, self._known, lambda _value, _number: False)
+        names = {value: graph.value_names[value] for value in graph.inputs.tolist()}
+        names |= {value: match.name for value, match in reversed(list(self._pairs.values()))}
+        borders = set(self._known.values())
         for depth, option in enumerate(left):
             value, match = self._pairs[option.reference]
             node = graph.nodes[int(graph.producer[value])] if graph.producer[value] >= 0 else None
@@ -517,26 +506,38 @@ class TorchProposal(Proposal):
                 "scope": match.path,
                 "source": match.source or (source_of(node) if node is not None else ""),
                 "difference": self._difference(option.reference, value, match),
-                "between": begins.of(option.reference),
+                "between": tuple(names[tensor] for tensor in self._begins(option.reference, borders)),
             }
             yield option, depth, match.name, about
 
     def paths(self, point: Point) -> list[str]:
         """Return the paths of the submodules that have operations in the region of a point."""
-        return self._begins.paths(point)
+        names = self._graph.value_names
+        number = next((other for other, value in self._known.items() if names[value] == point.candidate), -1)
+        _, inside = self._operations.starts(number, self._known)
+        functions = (self._operations.maker.get(other) for other in (number, *inside))
+        paths = (self._recording.calls[function.call].path for function in functions if function is not None)
+        return list(dict.fromkeys((point.scope, *paths)))
 
-    def weights(self, option: Option) -> WeightsByName:
-        """Return functions that return a parameter of the module, and those of the submodule of a pair."""
-        tensors, path = self._tensors, self._pairs[option.reference][1].path
+    def _begins(self, number: int, borders: set[int]) -> list[int]:
+        """Return the known tensors before a value; none if nothing but its submodule or function is between."""
+        value, operations = self._known[number], self._operations
+        roots, inside = operations.starts(number, self._known)
+        there = operations.tensors_before(value, borders)
+        here = {self._known[other] for other in roots if other >= 0}
+        is_same = here <= there and operations.agree(here, there, is_whole=-1 not in roots)
+        is_elsewhere = None if self._candidates is None else self._candidates.is_elsewhere
+        is_own = is_same and not inside and operations.is_own(number, value, is_elsewhere)
+        return [] if is_own else sorted(here | there)
 
-        def named(name: str) -> NDArray[Any] | None:
-            return np.asarray(tensors[name].detach().cpu()) if name in tensors else None
+    def weight(self, name: str) -> NDArray[Any] | None:
+        """Return a parameter of the module by its name."""
+        return np.asarray(self._tensors[name].detach().cpu()) if name in self._tensors else None
 
-        def of_submodule() -> dict[str, NDArray[Any]]:
-            names = [name for name in tensors if name.rpartition(".")[0] == path]
-            return {name: np.asarray(tensors[name].detach().cpu()) for name in names}
-
-        return named, of_submodule
+    def weights_near(self, option: Option) -> list[str]:
+        """Return the names of the parameters of the submodule of a pair."""
+        path = self._pairs[option.reference][1].path
+        return [name for name in self._tensors if name.rpartition(".")[0] == path]
 
     @functools.cached_property
     def _tensors(self) -> Mapping[str, torch.Tensor]:
@@ -553,43 +554,6 @@ class TorchProposal(Proposal):
         return {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[0] not in paths}
 
 
-class _Begins:
-    """The points where the regions of points begin."""
-
-    def __init__(self, recording: Recording, graph: Graph, pairs: Pairs, candidates: Candidates | None) -> None:
-        self._is_elsewhere = (lambda _node, _call: False) if candidates is None else candidates.is_elsewhere
-        self._inputs = inputs_of(recording, graph)
-        self._known = {**self._inputs, **{number: value for number, (value, _) in pairs.items()}}
-        self._operations = Operations(recording, graph, self._known, lambda _value, _number: False)
-        self._tensors = set(self._known.values())
-        self._recording, self._tensor_names = recording, graph.value_names
-        self._names = {value: graph.value_names[value] for value in graph.inputs.tolist()}
-        self._names |= {value: match.name for value, match in reversed(list(pairs.values()))}
-
-    def of(self, number: int) -> tuple[str, ...]:
-        """Return the names of the points before a value; empty if nothing but its submodule or function is between."""
-        value = self._known[number]
-        roots, inside = self._operations.starts(number, self._known)
-        there = self._operations.tensors_before(value, self._tensors)
-        here = {self._known[other] for other in roots if other >= 0}
-        is_same = here <= there and self._operations.agree(here, there, is_whole=-1 not in roots)
-        if is_same and not inside and self._operations.is_own(number, value, self._is_elsewhere):
-            return ()
-        return tuple(self._names[tensor] for tensor in sorted(here | there))
-
-    def paths(self, point: Point) -> list[str]:
-        """Return the paths of the submodules that have operations in the region of a point."""
-        number = next(
-            (other for other, value in self._known.items() if self._tensor_names[value] == point.candidate), -1
-        )
-        _, inside = self._operations.starts(number, self._known)
-        functions = (self._operations.maker.get(other) for other in (number, *inside))
-        paths = (self._recording.calls[function.call].path for function in functions if function is not None)
-        return list(dict.fromkeys((point.scope, *paths)))
-
-
-_DOUBTFUL: Final = ("inputs", "value", "order")
-"""Ways of matching for which only what is computed from a value can speak."""
 _WINDOW: Final = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "groups")
 _CHECKS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     **{f"{name}Norm": (f"{name}Normalization", ("eps",)) for name in ("Layer", "RMS", "Batch", "Group", "Instance")},

@@ -7,6 +7,7 @@ They are compared by the engine of all comparisons.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.compare.comparison import Comparison
 from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings, nodes_between
-from onnx_nb.analysis.compare.metrics import ErrorStats
+from onnx_nb.analysis.compare.metrics import ErrorStats, between
 from onnx_nb.analysis.compare.sides import Running
 from onnx_nb.analysis.compare.thresholds import RERUN_DISTANCE
 from onnx_nb.analysis.errors import ModelFileError
@@ -170,7 +171,8 @@ def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[in
     for function in recording.functions:
         values = by_line.get(line(recording, function), [])
         array = recording.value(function.value)
-        near = [_is_near(array, again.value(value)) for value in values]
+        # attention rounds otherwise in its steps than in one operation
+        near = [_distance(array, again.value(value)) <= RERUN_DISTANCE for value in values]
         if any(near):
             first = near.index(True)
             last = [*near[first:], False].index(False) + first - 1
@@ -184,53 +186,9 @@ def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[in
             del values[: last + 1]
 
 
-def _is_near(reference: NDArray[Any], array: NDArray[Any]) -> bool:
-    """Return whether two arrays have the same elements, apart from what the steps of attention round otherwise."""
-    if array.size != reference.size or array.dtype != reference.dtype:
-        return False
-    one, other = reference.ravel(), array.ravel()
-    if np.array_equal(one, other):
-        return True
-    finite = np.isfinite(one)
-    if not finite.all():
-        one, other = one[finite], other[finite]
-    wide = np.result_type(one.dtype, np.float32)
-    one, other = one.astype(wide, copy=False), other.astype(wide, copy=False)
-    return bool(np.isfinite(other).all()) and _squares(one - other) <= RERUN_DISTANCE**2 * _squares(one)
-
-
-def _squares(array: NDArray[Any]) -> float:
-    """Return the sum of squares, by one thread: an array of this size is not worth waking others."""
-    sizes = np.abs(array)
-    return float(np.einsum("i,i->", sizes, sizes, dtype=np.float64))
-
-
-_SCRIPT: Final = '''"""Run model.onnx on the inputs of {path} in torch, and compare with its outputs in torch."""
-
-from pathlib import Path
-
-import numpy as np
-import onnx
-import onnxruntime
-
-here = Path(__file__).parent
-
-
-def arrays(kind):
-    files = sorted((here / "test_data_set_0").glob(f"{{kind}}_*.pb"), key=lambda file: int(file.stem.split("_")[1]))
-    tensors = [onnx.load_tensor(str(file)) for file in files]
-    return {{tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in tensors}}
-
-
-options = onnxruntime.SessionOptions()
-options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-session = onnxruntime.InferenceSession(str(here / "model.onnx"), options, providers={providers})
-names = [output.name for output in session.get_outputs()]
-found = dict(zip(names, session.run(names, arrays("input"))))
-for name, wanted in arrays("output").items():
-    error = np.abs(found[name].astype(np.float64) - wanted.astype(np.float64))
-    print(f"{{name}}: max |error| {{error.max(initial=0):.3g}}, of values up to {{np.abs(wanted).max(initial=0):.3g}}")
-'''
+def _distance(reference: NDArray[Any], array: NDArray[Any]) -> float:
+    """Return how far two arrays are apart, whatever their shapes; infinite if their types differ."""
+    return between(reference.ravel(), array.ravel()) if array.dtype == reference.dtype else math.inf
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -289,7 +247,12 @@ class Reproduction:
                     files.add(data / f"{kind}_{number}.pb", [tensor.SerializeToString()])
                     former.discard(data / f"{kind}_{number}.pb")
             providers = list(self.providers or ["CPUExecutionProvider"])
-            script = _SCRIPT.format(path=ascii(self.path or "the model"), providers=providers)
+            script = (
+                Path(__file__)
+                .with_name("reproduce.txt")
+                .read_text("utf-8")
+                .format(path=ascii(self.path or "the model"), providers=providers)
+            )
             files.add(place / "run.py", [script.encode()])
         for old in former:  # of a submodule that was saved here before
             old.unlink(missing_ok=True)

@@ -34,14 +34,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import MARK
 from onnx_nb.analysis.model.model import Model, ModelLike, load, with_proto
 from onnx_nb.analysis.pytorch.module_scopes import source_of
-from onnx_nb.analysis.pytorch.record import (
-    checked_arguments,
-    intercept,
-    labeled_arguments,
-    tensors_in,
-    to_numpy,
-    watch,
-)
+from onnx_nb.analysis.pytorch.record import checked_arguments, intercept, labeled_arguments, tensors_in, to_numpy, watch
 from onnx_nb.analysis.run import session as sessions
 from onnx_nb.analysis.submodel.extraction import extract, mark_name
 
@@ -154,10 +147,7 @@ def export(
 
 
 def _check_axes(options: Mapping[str, Any], names: Sequence[str], labels: Sequence[str] = ()) -> None:
-    """Raise an error if ``dynamic_axes`` has a name that is not among those of the inputs and outputs.
-
-    The axes of ``labels``, inputs that the exporter may have lost, are of no consequence: another warning names those.
-    """
+    """Raise an error if ``dynamic_axes`` names no input or output; the exporter may have lost ``labels``."""
     for name in options.get("dynamic_axes") or ():
         if name not in names and name not in labels:
             message = f"dynamic_axes names {quoted(name)}, which is no input or output of the exported model."

@@ -114,12 +114,6 @@ def source_of(node: onnx.NodeProto) -> str:
     """Return the line of the torch module that a node comes from, such as ``modeling_bert.py:312``; empty if unknown.
 
     This is the innermost line of the stack trace in the node's metadata that is outside torch and onnx_nb.
-
-    Examples
-    --------
-    >>> import onnx
-    >>> source_of(onnx.helper.make_node("Relu", ["x"], ["y"], doc_string="/home/me/net.py(12): forward"))
-    'net.py:12'
     """
     traces = (entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.stack_trace")
     trace = plain_text((next(traces, "") or node.doc_string)[:_LONGEST])

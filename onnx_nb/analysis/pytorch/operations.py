@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -36,86 +37,27 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.pytorch.record import FunctionCall, Recording
 
-_LAYOUT: Final = "Reshape Flatten Squeeze Unsqueeze Transpose Expand"
-_NEUTRAL: Final = frozenset(
-    f"{_LAYOUT} Identity Cast Constant ConstantOfShape Shape Size Gather Concat Slice Range".split()
+
+def _table() -> tuple[dict[str, list[str]], dict[str, tuple[frozenset[str], frozenset[str]]]]:
+    """Return the sets of ``exports.txt``, and for each operation the operators of its last node and of those before."""
+    sets: dict[str, list[str]] = {}
+    rows: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+    for line in Path(__file__).with_name("exports.txt").read_text("utf-8").splitlines():
+        names, _, text = line.partition(": ")
+        last, before = (
+            [one for word in part.split() for one in sets.get(word, [word])] for part in f"{text}<".split("<")[:2]
+        )
+        if names.startswith("$"):
+            sets[names] = last
+        elif not names.startswith("#"):
+            rows |= dict.fromkeys(names.split(), (frozenset(last), frozenset(before)))
+    return sets, rows
+
+
+_SETS, _EXPORTS = _table()
+_NEUTRAL, IDENTITIES, MATRICES, _RESHAPES, _EXPANDS = (
+    frozenset(_SETS[f"${name}"]) for name in ("neutral", "identities", "matrices", "reshapes", "expands")
 )
-"""Operators that exporters add anywhere, mostly to compute shapes."""
-_PICK: Final = "Gather GatherND GatherElements Slice Split Squeeze Reshape"
-_NORMS: Final = """LayerNormalization RMSNormalization SimplifiedLayerNormalization BatchNormalization
-    InstanceNormalization GroupNormalization Add Mul Div Reshape"""
-_NORM: Final = """ReduceMean Sub Pow Mul Add Sqrt Div Reshape Shape Cast Transpose Reciprocal InstanceNormalization
-    LayerNormalization"""
-_ATTENTION: Final = """Transpose Reshape Mul MatMul Add Sum Sqrt Div Softmax Where Cast IsNaN Shape Slice Expand
-    Unsqueeze Gather Concat Trilu"""
-IDENTITIES: Final = frozenset((
-    "contiguous", "dropout", "detach", "clone", "alias", "lift_fresh", "feature_dropout", "native_dropout", "identity",
-    "lift_fresh_copy", "_assert_tensor_metadata", "requires_grad_",
-))  # fmt: skip
-"""Operations that change nothing, and have no node; a dropout may have an Identity."""
-_EXPORTS: Final[Mapping[str, tuple[str, str]]] = {
-    **dict.fromkeys(("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"), (_LAYOUT, "")),
-    **dict.fromkeys(("expand", "expand_as", "broadcast_to", "repeat"), ("Expand Tile Reshape", "")),
-    **dict.fromkeys(("transpose", "permute", "t", "swapaxes", "movedim", "numpy_t", "mt"), ("Transpose Reshape", "")),
-    **dict.fromkeys(("cat", "concat", "stack", "hstack", "vstack"), ("Concat", "Unsqueeze")),
-    **dict.fromkeys(("split", "chunk", "unbind", "split_with_sizes", "select", "slice", "narrow", "getitem", "index"),
-                    (_PICK, f"{_PICK} Mul Add Sub Transpose Concat")),
-    **dict.fromkeys(("index_select", "gather", "embedding"), ("Gather GatherElements", "")),
-    **dict.fromkeys(("add", "sum", "addcmul"), ("Add Sum ReduceSum", "Mul")),
-    **dict.fromkeys(("sub", "rsub"), ("Sub", "Mul")),
-    **dict.fromkeys(("mul", "multiply", "square"), ("Mul", "")),
-    **dict.fromkeys(("div", "true_divide", "truediv", "reciprocal"), ("Div Mul Reciprocal", "")),
-    **dict.fromkeys(("mm", "bmm", "matmul", "dot", "mv"), ("MatMul Gemm FusedMatMul", "Transpose Reshape")),
-    **dict.fromkeys(("linear", "addmm", "baddbmm"), ("Gemm MatMul Add FusedMatMul", "MatMul Transpose Mul Gemm")),
-    "einsum": ("Einsum MatMul Transpose Reshape Mul ReduceSum Squeeze", "Transpose Reshape MatMul Mul Unsqueeze"),
-    "scaled_dot_product_attention": ("MatMul Attention MultiHeadAttention Transpose", _ATTENTION),
-    **dict.fromkeys(("softmax", "_softmax", "_safe_softmax"),
-                    ("Softmax Div Where", "Exp ReduceSum ReduceMax Sub IsNaN Softmax")),
-    **dict.fromkeys(("log_softmax", "_log_softmax"), ("LogSoftmax Log", "Softmax")),
-    **dict.fromkeys(("layer_norm", "native_layer_norm", "rms_norm", "_fused_rms_norm", "batch_norm",
-                     "native_batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm", "instance_norm",
-                     "group_norm", "native_group_norm", "local_response_norm"), (f"{_NORMS} Conv LRN Gemm", _NORM)),
-    "normalize": ("Div LpNormalization", "ReduceL2 Clip Expand Max Shape"),
-    "gelu": ("Gelu Mul", "Div Erf Add Sum Mul Pow Tanh Cast"),
-    **dict.fromkeys(("silu", "mish"), ("Mul Swish Mish", "Sigmoid Softplus Tanh Mul")),
-    **dict.fromkeys(("hardswish", "hardsigmoid"), ("HardSwish HardSigmoid Mul Div Clip", "HardSigmoid Add Clip Mul")),
-    **dict.fromkeys(("relu", "relu6", "hardtanh", "clamp", "clip", "clamp_min", "clamp_max", "threshold"),
-                    ("Relu Clip Max Min", "Relu Clip Min Max Cast")),
-    **dict.fromkeys(("rsqrt",), ("Reciprocal Div Pow", "Sqrt")),
-    **dict.fromkeys(("pow",), ("Pow Mul Sqrt Reciprocal", "Cast")),
-    **dict.fromkeys(("mean",), ("ReduceMean GlobalAveragePool", "")),
-    **dict.fromkeys(("var", "std", "norm", "linalg_vector_norm", "var_mean", "vector_norm", "logsumexp"),
-                    ("ReduceMean ReduceSum ReduceL2 ReduceL1 ReduceLogSumExp Sqrt Div Mul Pow",
-                     f"{_NORM} Abs ReduceSum")),
-    **dict.fromkeys(("amax", "amin", "max", "min", "maximum", "minimum"), ("ReduceMax ReduceMin Max Min TopK", "")),
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d", "conv_transpose2d"),
-                    ("Conv ConvTranspose Add", "Pad Conv Reshape Unsqueeze")),
-    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d"),
-                    ("AveragePool GlobalAveragePool ReduceMean Squeeze", "Pad Unsqueeze AveragePool")),
-    **dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool2d_with_indices", "adaptive_max_pool2d", "boolean_dispatch"),
-                    ("MaxPool GlobalMaxPool Squeeze", "Pad Unsqueeze MaxPool")),
-    **dict.fromkeys(("pad", "constant_pad_nd", "reflection_pad2d", "replication_pad2d"), ("Pad Concat", "")),
-    **dict.fromkeys(("interpolate", "upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),
-                    ("Resize Upsample", "")),
-    **dict.fromkeys(("masked_fill", "where", "nan_to_num", "triu", "tril"), ("Where Trilu Mul", "IsNaN IsInf")),
-    **dict.fromkeys(("gt", "lt", "ge", "le", "eq", "ne"), ("Greater Less GreaterOrEqual LessOrEqual Equal Not", "")),
-    **dict.fromkeys(("logical_and", "logical_or", "logical_not", "and", "or", "invert", "bitwise_and", "bitwise_not"),
-                    ("And Or Not Mul Add Sum BitwiseAnd", "Cast")),
-    **dict.fromkeys(("to", "type", "float", "half", "long", "int", "bool", "type_as", "_to_copy", "double"),
-                    ("Cast", "")),
-    **dict.fromkeys(("dropout", "feature_dropout", "native_dropout", "identity"), ("Identity Dropout", "")),
-    **dict.fromkeys(("roll", "flip"), ("Concat Slice", "Slice")),
-    **dict.fromkeys(("pixel_shuffle", "pixel_unshuffle"), ("DepthToSpace SpaceToDepth Reshape", "Reshape Transpose")),
-}  # fmt: skip
-"""Function or aten operation → the operators that its last node may have, and those of the nodes before."""
-_RESHAPES: Final = frozenset(
-    ("view", "_unsafe_view", "reshape", "flatten", "squeeze", "unsqueeze", "expand", *IDENTITIES)
-)
-"""Operations whose result has the elements of their input, in the same order, if it has as many."""
-_EXPANDS: Final = frozenset(("expand", "expand_as", "_unsafe_view"))
-"""Operations that change nothing if the shape is the same."""
-MATRICES: Final = frozenset(("mm", "bmm", "addmm", "baddbmm"))
-"""Operations on matrices that exporters apply to tensors of a higher rank."""
 
 
 def plain_name(function: str) -> str:
@@ -134,11 +76,8 @@ _DUNDER: Final = frozenset(("add", "sub", "mul", "truediv", "matmul", "pow", "an
 def _exported(function: str) -> tuple[frozenset[str], frozenset[str]] | None:
     """Return the operators that may end a function, and those before; None if it is neither in the table nor one."""
     name = plain_name(function)
-    texts = _EXPORTS.get(name)
-    if texts is None:
-        op = _operators().get(name.replace("_", ""))
-        return None if op is None else (frozenset((op,)), frozenset())
-    return frozenset(texts[0].split()), frozenset(texts[1].split())
+    op = _operators().get(name.replace("_", ""))
+    return _EXPORTS.get(name) or (None if op is None else (frozenset((op,)), frozenset()))
 
 
 @functools.cache
@@ -298,10 +237,10 @@ class Operations:
         coverage = frozenset().union(*(last | before for last, before in exports))
         return sum(not ops.isdisjoint(last) for last, _ in exports) - len(ops - coverage)
 
-    def is_own(self, number: int, value: int, is_elsewhere: Callable[[int, int], bool]) -> bool:
+    def is_own(self, number: int, value: int, is_elsewhere: Callable[[int, int], bool] | None) -> bool:
         """Return whether the nodes before a tensor, up to known ones, can all be of the operation that returned it.
 
-        ``is_elsewhere(node, call)`` tells whether the export says that a node is of another call.
+        ``is_elsewhere(node, call)`` tells whether the export says that a node is of another call, if it says anything.
         """
         function, graph = self.maker.get(number), self._graph
         if function is None:
@@ -310,7 +249,7 @@ class Operations:
         for node in self._nodes_before(value, self._tensors):
             op = graph.op_type(node)
             is_odd = (_ends if node == last else _inside)(function.name, op) >= 0.8 * MISPLACED_COST
-            if is_odd or is_elsewhere(node, function.call):
+            if is_odd or (is_elsewhere is not None and is_elsewhere(node, function.call)):
                 return False
         return True
 

@@ -304,7 +304,7 @@ def record(
             if number < len(first.calls) and second.changes_by(call := first.calls[number]):
                 unstable += [] if number in around else [call.name]
                 around.add(call.parent)
-    drew = [first.calls[number] for number in sorted(first.random)]
+    drew = (first.calls[number] for number in sorted(first.random))
     suspects = [f"{call.cls} {quoted(call.name)}" for call in drew if call.path not in in_training]
     who, what = suspects, "drew random numbers"
     advice = "Make it deterministic, or use repeat=True to see which values change."
@@ -313,28 +313,18 @@ def record(
         advice = "Call module.eval(), or make it deterministic."
     if who:
         warnings.warn(f"{listed(who, str, 3)} {what}: this randomness will show as an error. {advice}", stacklevel=3)
-    of_run = tuple(first.calls), tuple(first.functions), tuple(unstable), tuple(call.name for call in drew)
-    return Recording(type(module).__name__, *of_run, first.contents, store)
+    return first.recording(unstable)
 
 
 def record_operations(run: Run, call: int, most: int, progress: Progress | None) -> Recording:
-    """Run a module again and record the values and the aten operations of one call, with attention as its steps.
-
-    Raises
-    ------
-    AlignmentError
-        If there are more than ``most`` operations.
-    """
+    """Run a module again and record the values and the aten operations of one call, with attention as its steps."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     module, args, kwargs = run
-    store = Store(available_memory() // 2)
-    recorder = _CallRecorder(module, store, None, progress, within=call, most=most)
+    recorder = _CallRecorder(module, Store(available_memory() // 2), None, progress, within=call, most=most)
     with sdpa_kernel(SDPBackend.MATH):
         recorder.run(args, kwargs, functions=True)
-    return Recording(
-        type(module).__name__, tuple(recorder.calls), tuple(recorder.functions), (), (), recorder.contents, store
-    )
+    return recorder.recording()
 
 
 def checked_arguments(module: Any, args: Any, kwargs: Any) -> Run:
@@ -470,14 +460,18 @@ class _CallRecorder:
                     error.add_note(f"raised in {call.cls} {quoted(call.path or 'the module itself')}")
                 raise
 
+    def recording(self, unstable: Iterable[str] = ()) -> Recording:
+        """Return what was recorded."""
+        random = tuple([self.calls[number].name for number in sorted(self.random)])
+        of_run = tuple(self.calls), tuple(self.functions), tuple(unstable), random
+        return Recording(type(self._module).__name__, *of_run, self.contents, self._store)
+
     def changes_by(self, call: ModuleCall) -> bool:
         """Return whether a call returned other values than in the earlier run for the same inputs."""
         outputs, inputs = ({slot.value for slot in slots} for slots in (call.outputs, call.inputs))
         return not self.changed.isdisjoint(outputs) and self.changed.isdisjoint(inputs)
 
     def _before(self, part: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if id(part) not in self._names:
-            return
         path, *aliases = self._names[id(part)]
         cls = type(part).__name__
         if self._progress is not None:
@@ -498,8 +492,6 @@ class _CallRecorder:
             self.calls.append(ModuleCall(*place, inputs, (), attributes, size, self._root))
 
     def _after(self, part: torch.nn.Module, output: Any) -> None:
-        if all(running is not part for _, running in self._stack):
-            return
         with self._own_code():
             self._note_random_numbers()
             tensors = tensors_in(output) if self._is_recorded() else []
@@ -679,14 +671,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
-    """Return a tensor as an array that may share its memory; bfloat16 and float8 with dtypes of ``ml_dtypes``.
-
-    Examples
-    --------
-    >>> import torch
-    >>> to_numpy(torch.ones(2, dtype=torch.bfloat16)).dtype
-    dtype(bfloat16)
-    """
+    """Return a tensor as an array that may share its memory; bfloat16 and float8 with dtypes of ``ml_dtypes``."""
     import torch
 
     plain = tensor.detach()

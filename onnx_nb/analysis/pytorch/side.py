@@ -48,13 +48,7 @@ def later_feeds(
     *,
     memory_limit: int | None,
 ) -> Iterator[Feed]:
-    """Record the module on further arguments, one after another, and yield the feed of each.
-
-    Raises
-    ------
-    AlignmentError
-        If the module calls other submodules or functions than on the first arguments.
-    """
+    """Record the module on further arguments, one after another, and yield the feed of each."""
     for number, arguments in enumerate(more_args, 1):
         if isinstance(module, Recording) and isinstance(arguments, Recording):
             recording = arguments

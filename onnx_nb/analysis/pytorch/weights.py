@@ -27,7 +27,7 @@ from onnx_nb.analysis.compare.thresholds import TIE_DISTANCE, WEIGHT_ULPS
 from onnx_nb.analysis.formatting import quoted, shape_text
 from onnx_nb.analysis.graph.operators import facts, names_where, variants
 from onnx_nb.analysis.model.tensors import attribute
-from onnx_nb.analysis.pytorch.align import is_weight
+from onnx_nb.analysis.pytorch.align import inputs_of, is_weight
 from onnx_nb.analysis.pytorch.drilldown import submodule_nodes
 from onnx_nb.analysis.pytorch.record import to_numpy
 
@@ -141,7 +141,7 @@ class WeightFinder:
         self, module: torch.nn.Module, recording: Recording, graph: Graph, pairs: Pairs, scope: str | None
     ) -> None:
         self._recording, self._graph, self._pairs, self._scope = recording, graph, pairs, scope
-        self._calls = recording.calls
+        self._calls, self._inputs = recording.calls, inputs_of(recording, graph)
         self._parts = dict(module.named_modules(remove_duplicate=False))
         self._parameters: dict[str, Any] = dict(module.named_parameters())
         self._tensors: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
@@ -256,8 +256,8 @@ class WeightFinder:
         path, name = names[0].rpartition(".")[::2]
         label, how = f"{self._parent(names[0])} → {name}", "operator" if len(names) == 1 else "folded"
         operand = weight_of(graph, node, place)
-        row = INTEGERS.get(graph.op_type(node))
-        if name == "bias" and operand is None and input_of(graph, node, 2 if row is None else row.bias) < 0:
+        op = graph.op_type(node)
+        if name == "bias" and operand is None and input_of(graph, node, facts(op).bias if op in INTEGERS else 2) < 0:
             add = self._bias_add(call, node)
             if add is None:
                 return
@@ -294,11 +294,7 @@ class WeightFinder:
 
     def _tensor(self, number: int) -> int:
         """Return the tensor of a recorded value; −1 if it has none."""
-        if number in self._pairs:
-            return self._pairs[number][0]
-        labels = {slot.value: slot.label for slot in self._calls[0].inputs}
-        names: dict[str, int] = {self._graph.value_names[value]: value for value in self._graph.inputs.tolist()}
-        return names.get(labels.get(number, ""), -1)
+        return self._pairs[number][0] if number in self._pairs else self._inputs.get(number, -1)
 
     def _behind(self, value: int, operators: Sequence[str]) -> int:
         """Return the nearest node of these types before a tensor, with only small nodes between; −1 if none."""
