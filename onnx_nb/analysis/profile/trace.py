@@ -143,7 +143,7 @@ def read_trace(path: Path, *, warmup: int = 0) -> Trace:
     ]
     return Trace(
         names=[key[1] for key in keys],
-        ops=[events.ops[first] for first in _firsts(kernel, len(keys)).tolist()],
+        ops=[events.ops[first] for first in np.unique(kernel, return_index=True)[1].tolist()],
         parents=[key[0] for key in keys],
         details=_details(events, kernel, members, len(keys)),
         seconds=seconds,
@@ -269,18 +269,13 @@ def _kernels(events: _Events, parent: NDArray[np.int64]) -> tuple[NDArray[np.int
     return np.asarray(kernel, np.int64), list(numbers)
 
 
-def _firsts(kernel: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    first = np.zeros(count, np.int64)
-    first[kernel[::-1]] = np.arange(len(kernel))[::-1]
-    return first
-
-
 def _details(events: _Events, kernel: NDArray[np.int64], rows: NDArray[np.int64], count: int) -> list[dict[str, Any]]:
     """Return the arguments of each kernel's event in the run that is shown, with the number of its threads."""
     table: list[dict[str, Any]] = [{}] * count
     before: dict[str, int] = {}
     absent = np.setdiff1d(np.arange(count), kernel[rows])
-    for event in [*_firsts(kernel, count)[absent].tolist(), *rows.tolist()]:
+    firsts = np.unique(kernel, return_index=True)[1]
+    for event in [*firsts[absent].tolist(), *rows.tolist()]:
         source = events.sources[event]
         try:
             details = (json.loads(source.rstrip().rstrip(b",")) if isinstance(source, bytes) else source).get(
