@@ -27,7 +27,7 @@ from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
 from onnx_nb.analysis.profile.mapping import How, KernelPlace, places
-from onnx_nb.analysis.profile.rows import COLUMNS, By, Split, rows, scopes_around, short, spread_of
+from onnx_nb.analysis.profile.rows import FALLBACK, By, Split, rows, scopes_around, short, spread_of
 from onnx_nb.analysis.profile.sessions import (
     CPU,
     Optimization,
@@ -352,7 +352,8 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
 
     def to_frame(self, by: By = "kernel", *, split: Split | None = None) -> pd.DataFrame:
         """Return `rows` as a ``pandas.DataFrame`` (needs pandas)."""
-        return data_frame(self.rows(by, split=split), COLUMNS[by])
+        table = self.rows(by, split=split)
+        return data_frame(table, [*table[0]] if table else FALLBACK)
 
     def compare(self, after: Profile) -> ProfileComparison:
         """Compare with a later profile: other threads, providers or versions, or the model simplified.
