@@ -11,19 +11,16 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, path_text, quoted
 from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.run.feeds import FILE_LIMIT, check_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 _EVENT: Final = re.compile(
     rb'\s*\{"cat" ?: ?"(\w+)" ?, ?"pid" ?: ?\d+ ?, ?"tid" ?: ?(\d{1,18}) ?, ?"dur" ?: ?(-?\d{1,18}) ?, ?'

@@ -18,14 +18,13 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, count_text, decibels_text, number_text, quoted, share_text
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import label_of, load
+from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.model.save import together, working_folder
 from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.run.feeds import FILE_LIMIT, UNREADABLE, check_file, unreadable
 from onnx_nb.analysis.run.statistics import EMPTY, Histogram, Ranges, Statistics
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model, ModelLike
     from onnx_nb.analysis.run.capture import Capture
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
@@ -20,11 +20,8 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import names_where
-from onnx_nb.analysis.model.model import label_of, with_proto
+from onnx_nb.analysis.model.model import Model, label_of, with_proto
 from onnx_nb.analysis.model.tensors import attributes
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
 
 _WEIGHT_SUFFIX: Final = "_quantized"
 _WEIGHTS_ONLY: Final = frozenset((*BLOCKS, "DequantizeLinear"))

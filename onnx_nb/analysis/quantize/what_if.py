@@ -22,7 +22,7 @@ from onnx_nb.analysis.compare.conditions import Condition
 from onnx_nb.analysis.compare.metrics import classes_axis
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, decibels_text, quoted
-from onnx_nb.analysis.progress import stage
+from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.quantize.mixed import Mixer, flag_of
 from onnx_nb.analysis.results import Table
 from onnx_nb.analysis.run import session as sessions
@@ -32,7 +32,6 @@ from onnx_nb.analysis.submodel.partition import partition
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison, Point
     from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.statistics import Floats
 
 _PARTS: Final = 12
