@@ -40,7 +40,7 @@ _SUFFIX: Final = re.compile(r"_token_\d+$")
 _AFFIXES: Final = re.compile(r"^(?:fused |InsertedPrecisionFreeCast_|InsertedCast_)|_nchwc$|_nhwc$|_transformed$")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KernelPlace:
     """The nodes of the model that a kernel computes."""
 
@@ -50,9 +50,9 @@ class KernelPlace:
     """How they were found: by the node's ``"name"``, by its output ``"tensor"``, on an ``"edge"``, or as what lies
     ``"between"`` tensors; empty if they were not."""
     edge: str = ""
-    """Tensor of the model on whose edge onnxruntime inserted this kernel."""
+    """Tensor of the model on whose edge onnxruntime inserted this kernel; empty for others."""
     edges: tuple[str, ...] = ()
-    """Tensors of the model that a copy may stand on, if there are several; then its nodes are not known."""
+    """Tensors of the model on one of which a copy between providers stands, if several fit; then `edge` is empty."""
     opened: tuple[int, ...] = ()
     """Flat nodes of `Graph.opened` that it computes inside the local functions which `nodes` call."""
 
