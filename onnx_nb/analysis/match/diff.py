@@ -655,35 +655,27 @@ def with_calls(graph: Graph, other: Graph, matching: Matching) -> tuple[Ints, In
 
 def _matched_scopes(tree: Scopes, other: Scopes, there: Ints) -> Ints:
     """Return for each scope the one that shares the most nodes, by Dice's coefficient; the same path goes first."""
-    count, others = len(tree.scope_parent), len(other.scope_parent)
     matches = np.flatnonzero(there >= 0)
-    direct = tree.node_scope[matches].astype(np.int64) * others + other.node_scope[there[matches]]
-    direct, nodes = np.unique(direct, return_counts=True)
-    codes, shares = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for scope in _ancestors(direct // others, tree.scope_parent):
-        for twin in _ancestors(direct % others, other.scope_parent):
-            both = (scope >= 0) & (twin >= 0)
-            codes.append(scope[both] * others + twin[both])
-            shares.append(nodes[both])
-    pairs, index = np.unique(np.concatenate(codes), return_inverse=True)
-    common = np.bincount(index, np.concatenate(shares), minlength=len(pairs))
-    scope, twin = pairs // others, pairs % others
-    sizes = [
-        upward(np.add, np.bincount(side.node_scope, minlength=len(side.scope_parent)), side.scope_parent)
+    pairs = zip(tree.node_scope[matches].tolist(), other.node_scope[there[matches]].tolist(), strict=True)
+    common = Counter[tuple[int, int]]()
+    for (scope, twin), count in Counter(pairs).items():
+        for pair in itertools.product(_around(tree, scope), _around(other, twin)):
+            common[pair] += count
+    sizes, others = (
+        upward(np.add, np.bincount(side.node_scope, minlength=len(side.scope_parent)), side.scope_parent).tolist()
         for side in (tree, other)
-    ]
-    score = 2 * common / (sizes[0][scope] + sizes[1][twin])
-    paths = zip(scope.tolist(), twin.tolist(), strict=True)
-    score += np.asarray([tree.scope_path[g] == other.scope_path[h] != "" for g, h in paths], float)
-    order = np.lexsort((-twin, score, scope))
-    best = np.full(count, -1, np.int32)
-    best[scope[order]] = twin[order]  # the last entry of a scope, its best, remains
+    )
+    best, most = [-1] * len(tree.scope_parent), [0.0] * len(tree.scope_parent)
+    for (scope, twin), count in sorted(common.items()):
+        score = 2 * count / (sizes[scope] + others[twin]) + (tree.scope_path[scope] == other.scope_path[twin] != "")
+        if score > most[scope]:
+            best[scope], most[scope] = twin, score
     best[0] = 0
-    return best
+    return np.asarray(best, np.int32)
 
 
-def _ancestors(scope: NDArray[np.int64], parent: Ints) -> Iterator[NDArray[np.int64]]:
-    """Yield scopes, then their parents, and so on until all are above the root: −1."""
-    while np.any(scope >= 0):
+def _around(tree: Scopes, scope: int) -> Iterator[int]:
+    """Yield a scope and those around it."""
+    while scope >= 0:
         yield scope
-        scope = np.where(scope >= 0, parent[scope], -1).astype(np.int64)
+        scope = int(tree.scope_parent[scope])

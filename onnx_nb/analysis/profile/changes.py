@@ -14,7 +14,7 @@ import functools
 import itertools
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
@@ -36,10 +36,6 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 ChangeBy = Literal["nodes", "operator", "scope"]
 Verdict = Literal["slower", "faster", "noise", "only before", "only after"]
-_COLUMNS: Final = (
-    *("verdict", "name", "op", "before_op", "nodes", "before", "after", "difference", "noise"),
-    *("before_provider", "provider", "ratio"),
-)
 _CLOCK_TICK: Final = 1e-6
 """Seconds in which onnxruntime counts."""
 _MIN_RUNS: Final = 5
@@ -71,14 +67,14 @@ class ProfileChange:
     before: float
     """Median of the seconds of a run; 0 if nothing ran."""
     after: float
-    noise: float
-    """Seconds that chance explains: the widest band of noise, and the resolution of the clock."""
-    kernels: tuple[tuple[int, ...], tuple[int, ...]]
-    """Indices of the kernels before and after."""
-    before_provider: str
-    provider: str
     difference: float
     """Seconds that it takes longer after, beyond `ProfileComparison.drift` and what all sets share of each run."""
+    noise: float
+    """Seconds that chance explains: the widest band of noise, and the resolution of the clock."""
+    before_provider: str
+    provider: str
+    kernels: tuple[tuple[int, ...], tuple[int, ...]]
+    """Indices of the kernels before and after."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,14 +171,15 @@ class ProfileComparison(Displayed, panel="profile.ProfilePanel"):
         check_choice("by", by, ChangeBy)
         changes = self.changes if by == "nodes" else self._changes(by)
         return [
-            {name: getattr(change, name) for name in _COLUMNS if name != "ratio"}
+            {field.name: getattr(change, field.name) for field in fields(change) if field.name != "kernels"}
             | {"ratio": change.after / change.before if change.before and change.after else None}
             for change in changes
         ]
 
     def to_frame(self, by: ChangeBy = "nodes") -> pd.DataFrame:
         """Return `rows` as a ``pandas.DataFrame`` (needs pandas)."""
-        return data_frame(self.rows(by), _COLUMNS)
+        table = self.rows(by)
+        return data_frame(table, [*table[0]])
 
     def _still(self) -> Still:
         """Return what differs as a table, the largest difference first."""

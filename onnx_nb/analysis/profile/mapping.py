@@ -40,7 +40,7 @@ _SUFFIX: Final = re.compile(r"_token_\d+$")
 _AFFIXES: Final = re.compile(r"^(?:fused |InsertedPrecisionFreeCast_|InsertedCast_)|_nchwc$|_nhwc$|_transformed$")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KernelPlace:
     """The nodes of the model that a kernel computes."""
 
@@ -50,9 +50,9 @@ class KernelPlace:
     """How they were found: by the node's ``"name"``, by its output ``"tensor"``, on an ``"edge"``, or as what lies
     ``"between"`` tensors; empty if they were not."""
     edge: str = ""
-    """Tensor of the model on whose edge onnxruntime inserted this kernel."""
+    """Tensor of the model on whose edge onnxruntime inserted this kernel; empty for others."""
     edges: tuple[str, ...] = ()
-    """Tensors of the model that a copy may stand on, if there are several; then its nodes are not known."""
+    """Tensors of the model on one of which a copy between providers stands, if several fit; then `edge` is empty."""
     opened: tuple[int, ...] = ()
     """Flat nodes of `Graph.opened` that it computes inside the local functions which `nodes` call."""
 
@@ -201,7 +201,8 @@ class _Mapping:
         uses = Counter(node for place in sites if place.how in ("name", "tensor") for node in place.nodes)
         for number, place in enumerate(sites):
             if place.how in ("name", "tensor") and len(place.nodes) > 1:
-                makers = {self._node(ran.names[number], -1), *self._makers(number)}
+                values = (self.same[value] for value in self._outputs(number))
+                makers = {self._node(ran.names[number], -1), *(int(self._graph.producer[value]) for value in values)}
                 nodes = tuple(node for node in place.nodes if uses[node] == 1 or node in makers)
                 sites[number] = dataclasses.replace(place, nodes=nodes or place.nodes)
         return sites
@@ -241,7 +242,7 @@ class _Mapping:
             tensor = self._value(plain, here) if plain != name else self._made(name, here, inputs)
             if tensor >= 0 and len(unknown) == 1:
                 self._set(unknown[0], self._fused(tensor, node))
-            elif self._may_be_inserted(node) and len(unknown) == 1 and len(inputs) == 1:
+            elif ran.op_type(node) in names_where("inserted") and len(unknown) == 1 and len(inputs) == 1:
                 self._set(unknown[0], self.same[inputs[0]])
 
     def _made(self, name: str, subgraph: int, inputs: Sequence[int]) -> int:
@@ -266,9 +267,9 @@ class _Mapping:
             readers = graph.consumers(value).tolist()
             if len(readers) != 1 or graph.names[readers[0]] in self._names:
                 break
-            inputs, op = graph.node_inputs(readers[0]).tolist(), graph.operators[graph.op_index[readers[0]]][0]
+            inputs, op = graph.node_inputs(readers[0]).tolist(), graph.op_type(readers[0])
             is_sum = op == "Add" and all(v == value or v in read for v in inputs)
-            if not is_sum and (op != activation or graph.operators[graph.op_index[graph.producer[value]]][0] == op):
+            if not is_sum and (op != activation or graph.op_type(int(graph.producer[value])) == op):
                 break
             value = int(graph.node_outputs(readers[0])[0])
         return value
@@ -325,14 +326,6 @@ class _Mapping:
                         visits.add(value)
                         todo.append(value)
         return list(targets)
-
-    def _may_be_inserted(self, node: int) -> bool:
-        op: str = self._ran.operators[self._ran.op_index[node]][0]
-        return op in names_where("inserted")
-
-    def _makers(self, node: int) -> list[int]:
-        """Return the nodes of the model that make a kernel's outputs."""
-        return [int(self._graph.producer[self.same[value]]) for value in self._outputs(node)]
 
     def _outputs(self, node: int) -> list[int]:
         return [value for value in self._ran.node_outputs(node).tolist() if value >= 0]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,13 +30,8 @@ from onnx_nb.analysis.profile.sessions import (
     with_names,
 )
 from onnx_nb.analysis.profile.trace import read_trace
-from onnx_nb.analysis.progress import CountedWork
+from onnx_nb.analysis.progress import CountedWork, Progress
 from onnx_nb.analysis.run.session import one_feed, run_session
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from onnx_nb.analysis.progress import Progress
 
 SESSIONS: Final = 3
 """Sessions over which `profile` spreads its runs by default."""

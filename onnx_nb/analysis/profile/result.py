@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import math
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -25,8 +26,8 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
-from onnx_nb.analysis.profile.mapping import How, KernelPlace, places
-from onnx_nb.analysis.profile.rows import COLUMNS, By, Split, rows, scopes_around, short, spread_of
+from onnx_nb.analysis.profile.mapping import KernelPlace, places
+from onnx_nb.analysis.profile.rows import FALLBACK, By, Split, rows, scopes_around, short, spread_of
 from onnx_nb.analysis.profile.sessions import (
     CPU,
     Optimization,
@@ -53,20 +54,14 @@ _MAX_SLOWDOWN: Final = 1.25
 """Times the sum of the kernels' medians from which on a run's kernels took so long because of other work."""
 
 
-@dataclass(frozen=True, eq=False)
-class Kernel:
-    """A kernel that onnxruntime ran, and the nodes of the model that it computes."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Kernel(KernelPlace):
+    """A kernel that onnxruntime ran, and the nodes of the model that it computes: all together take its time."""
 
     name: str
     """Its name in onnxruntime."""
     op: str
     provider: str
-    nodes: tuple[int, ...]
-    """Flat nodes of the model; all of them together take the kernel's time."""
-    how: How
-    """How the nodes were found: by ``"name"``, output ``"tensor"``, ``"edge"``, ``"between"`` tensors, or not ("")."""
-    edge: str
-    """Tensor of the model on whose edge onnxruntime inserted the kernel; empty for others."""
     parent: int
     """Index in `Profile.kernels` of the Loop, If or Scan whose body contains the kernel, or −1."""
     seconds: NDArray[np.float64]
@@ -85,10 +80,6 @@ class Kernel:
     """Types and shapes of its inputs and outputs, as onnxruntime writes them."""
     optimized: int = -1
     """Flat node of `Profile.optimized` that it runs, or −1."""
-    edges: tuple[str, ...] = ()
-    """Tensors of the model of which a copy between providers stands on one, if several fit; then `edge` is empty."""
-    opened: tuple[int, ...] = ()
-    """Flat nodes inside the local functions that `nodes` call, if any: the nodes that it computes there."""
 
     @property
     def median(self) -> float:
@@ -103,13 +94,9 @@ class Kernel:
     @functools.cached_property
     def _quantiles(self) -> tuple[float, float, float]:
         """The quartiles, as numpy's: many times faster for a few numbers, of which there are many."""
-        times = sorted(self.seconds.tolist())
-        cuts = []
-        for quarter in (1, 2, 3):
-            whole, part = divmod(quarter * (len(times) - 1), 4)
-            above = times[min(whole + 1, len(times) - 1)]
-            cuts.append(times[whole] + part / 4 * (above - times[whole]))
-        return cuts[0], cuts[1], cuts[2]
+        times = self.seconds.tolist() * (2 if len(self.seconds) == 1 else 1)  # two at least
+        low, median, high = statistics.quantiles(times, n=4, method="inclusive")
+        return low, median, high
 
     @property
     def intensity(self) -> float | None:
@@ -355,7 +342,8 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
 
     def to_frame(self, by: By = "kernel", *, split: Split | None = None) -> pd.DataFrame:
         """Return `rows` as a ``pandas.DataFrame`` (needs pandas)."""
-        return data_frame(self.rows(by, split=split), COLUMNS[by])
+        table = self.rows(by, split=split)
+        return data_frame(table, [*table[0]] if table else FALLBACK)
 
     def compare(self, after: Profile) -> ProfileComparison:
         """Compare with a later profile: other threads, providers or versions, or the model simplified.
@@ -496,15 +484,15 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
             message = f"no kernel in {name} has a name of {source.name}: the first is {first}."
             raise OnnxNbError(message, advice="Pass the model that was profiled.")
         notes = trace.notes + ((f"{best:.0%} of the names in {name} fit {source.name}",) if best < 1 else ())
-        level = level if best == 1 else ""
-        about: dict[str, Any] = {
-            "optimized": program,
-            "optimization": level,
-            "fit": best,
-            "notes": notes,
-            "speeds": peak,
-        }
-        return profile_of(source, trace, sites, ran_as, providers=(), **about)
+        return profile_of(
+            *(source, trace, sites, ran_as),
+            providers=(),
+            optimized=program,
+            optimization=level if best == 1 else "",
+            fit=best,
+            notes=notes,
+            speeds=peak,
+        )
 
     def __repr__(self) -> str:
         runs = count_text(len(self.run_seconds), "run")

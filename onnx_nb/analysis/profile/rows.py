@@ -12,7 +12,7 @@ from onnx_nb.analysis.profile.trace import MEMCPY, OWNERS
 from onnx_nb.analysis.scopes.scopes import scopes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -22,17 +22,8 @@ if TYPE_CHECKING:
 
 By = Literal["kernel", "node", "operator", "scope", "provider", "fallback"]
 Split = Literal["macs"]
-COLUMNS: Final[Mapping[By, Sequence[str]]] = {
-    "kernel": (
-        *("kernel", "op", "provider", "seconds", "spread", "share", "calls", "nodes", "how", "edge", "inside"),
-        *("gflops", "gbs", "memory", "threads"),
-    ),
-    "node": ("node", "op", "scope", "provider", "kernel", "seconds", "set_seconds", "set_size", "status"),
-    "operator": ("op", "kernels", "seconds", "spread", "share"),
-    "scope": ("scope", "class", "kernels", "seconds", "spread", "share"),
-    "provider": ("provider", "kernels", "nodes", "seconds", "spread", "share"),
-    "fallback": ("kernel", "op", "nodes", "provider", "wanted", "assigned", "reason", "seconds", "share"),
-}
+FALLBACK: Final = ("kernel", "op", "nodes", "provider", "wanted", "assigned", "reason", "seconds", "share")
+"""Columns of the only table that may be without rows."""
 
 
 def rows(profile: Profile, by: By, split: Split | None) -> list[dict[str, Any]]:
@@ -87,7 +78,7 @@ def _fallback_rows(
         else:
             reason = f"{short(target)} did not take them, {reason}"
         about = {**row, "wanted": target, "assigned": ", ".join(sorted(owners)), "reason": reason}
-        table.append({name: about[name] for name in COLUMNS["fallback"]})
+        table.append({name: about[name] for name in FALLBACK})
     return table
 
 

@@ -11,19 +11,16 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, path_text, quoted
 from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.run.feeds import FILE_LIMIT, check_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 _EVENT: Final = re.compile(
     rb'\s*\{"cat" ?: ?"(\w+)" ?, ?"pid" ?: ?\d+ ?, ?"tid" ?: ?(\d{1,18}) ?, ?"dur" ?: ?(-?\d{1,18}) ?, ?'
@@ -143,7 +140,7 @@ def read_trace(path: Path, *, warmup: int = 0) -> Trace:
     ]
     return Trace(
         names=[key[1] for key in keys],
-        ops=[events.ops[first] for first in _firsts(kernel, len(keys)).tolist()],
+        ops=[events.ops[first] for first in np.unique(kernel, return_index=True)[1].tolist()],
         parents=[key[0] for key in keys],
         details=_details(events, kernel, members, len(keys)),
         seconds=seconds,
@@ -163,31 +160,25 @@ def _events(path: Path) -> _Events:
     except OSError as error:
         message = f"{quoted(path_text(path))} cannot be read: {error.strerror or error}."
         raise OnnxNbError(message, advice="Use the file that InferenceSession.end_profiling() returns.") from error
-    names, ops, indexes, sources = list[str](), list[str](), list[int](), list[bytes | dict[str, Any]]()
-    times, runs, load = list[tuple[int, int, int]](), list[tuple[int, int]](), None
-    for category, thread, length, start, name, op, index, source in _parsed(path, data):
-        if category == "Session":
-            if name == "model_run":
-                runs.append((start, length))
-            elif name.startswith("model_loading") or name == "session_initialization":
-                load = (load or 0) + length
-        elif category == "Node" and name.endswith(_KERNEL):
-            names.append(name.removesuffix(_KERNEL))
-            ops.append(op)
-            indexes.append(index)
-            sources.append(source)
-            times.append((thread, start, max(length, 0)))
-    if not names:
+    rows = _parsed(path, data)
+    events = [(name, start, length) for category, _, length, start, name, *_ in rows if category == "Session"]
+    runs = sorted((start, length) for name, start, length in events if name == "model_run")
+    loads = [length for name, _, length in events if name.startswith(("model_loading", "session_initialization"))]
+    kernels = [row for row in rows if row[0] == "Node" and row[4].endswith(_KERNEL)]
+    if not kernels:
         message = f"{quoted(path_text(path))} has no node times."
         raise OnnxNbError(message, advice="Run the session before end_profiling().")
+    _, *columns, names, ops, indexes, sources = map(list, zip(*kernels, strict=True))
+    threads, lengths, starts = np.asarray(columns, np.int64)
+    names = [name.removesuffix(_KERNEL) for name in names]
     is_whole = isinstance(sources[0], dict) or data.rstrip().endswith(b"\n]")  # a line may be cut after a list of it
     if not runs:
         message = (
             f"{quoted(path_text(path))} has no complete run of the model{'' if is_whole else ': it is truncated'}."
         )
         raise OnnxNbError(message, advice="Run the session, then call end_profiling().")
-    threads, starts, lengths = np.asarray(times, np.int64).T
-    return _Events(names, ops, indexes, threads, starts, lengths, sources, sorted(runs), load, is_whole)
+    load = sum(loads) if loads else None
+    return _Events(names, ops, indexes, threads, starts, np.maximum(lengths, 0), sources, runs, load, is_whole)
 
 
 def _parsed(path: Path, data: bytes) -> list[tuple[Any, ...]]:
@@ -269,18 +260,13 @@ def _kernels(events: _Events, parent: NDArray[np.int64]) -> tuple[NDArray[np.int
     return np.asarray(kernel, np.int64), list(numbers)
 
 
-def _firsts(kernel: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    first = np.zeros(count, np.int64)
-    first[kernel[::-1]] = np.arange(len(kernel))[::-1]
-    return first
-
-
 def _details(events: _Events, kernel: NDArray[np.int64], rows: NDArray[np.int64], count: int) -> list[dict[str, Any]]:
     """Return the arguments of each kernel's event in the run that is shown, with the number of its threads."""
     table: list[dict[str, Any]] = [{}] * count
     before: dict[str, int] = {}
     absent = np.setdiff1d(np.arange(count), kernel[rows])
-    for event in [*_firsts(kernel, count)[absent].tolist(), *rows.tolist()]:
+    firsts = np.unique(kernel, return_index=True)[1]
+    for event in [*firsts[absent].tolist(), *rows.tolist()]:
         source = events.sources[event]
         try:
             details = (json.loads(source.rstrip().rstrip(b",")) if isinstance(source, bytes) else source).get(

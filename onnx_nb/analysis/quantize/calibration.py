@@ -18,14 +18,13 @@ from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import CaptureError, OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, count_text, decibels_text, number_text, quoted, share_text
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import label_of, load
+from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.model.save import together, working_folder
 from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.run.feeds import FILE_LIMIT, UNREADABLE, check_file, unreadable
 from onnx_nb.analysis.run.statistics import EMPTY, Histogram, Ranges, Statistics
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model, ModelLike
     from onnx_nb.analysis.run.capture import Capture
 
 T = TypeVar("T")
@@ -434,26 +433,27 @@ def _percentiles(fine: Histogram, percentile: float, *, symmetric: bool) -> tupl
         magnitudes = np.where(places < 0, -1 - places, places)
         first = int(magnitudes.min())
         mirror = replace(fine, first=first, counts=np.bincount(magnitudes - first, fine.counts))
-        high = _quantile(mirror.counts, mirror.edges, percentile / 100)
+        high = _quantile(mirror, percentile / 100)
         return -high, high
     outside = (100 - percentile) / 200
-    return _quantile(fine.counts, fine.edges, outside), _quantile(fine.counts, fine.edges, 1 - outside)
+    return _quantile(fine, outside), _quantile(fine, 1 - outside)
 
 
-def _quantile(counts: NDArray[Any], edges: NDArray[Any], share: float) -> float:
+def _quantile(histogram: Histogram, share: float) -> float:
     """Return a quantile, with values spread evenly in a bin."""
-    below = np.concatenate(([0.0], np.cumsum(counts) / counts.sum()))
-    at = min(max(int(np.searchsorted(below, share, side="left")) - 1, 0), len(counts) - 1)
-    inside = (share - below[at]) / (below[at + 1] - below[at])
-    return float(edges[at] + (edges[at + 1] - edges[at]) * min(max(inside, 0.0), 1.0))
+    return float(np.interp(share, _below(histogram), histogram.edges))
 
 
 def _share(histogram: Histogram, low: float, high: float) -> float:
     """Return the share of values in a range."""
-    edges = histogram.edges
-    below = np.concatenate(([0.0], np.cumsum(histogram.counts) / histogram.total))
-    ends = np.interp([low, high], edges, below)
+    ends = np.interp([low, high], histogram.edges, _below(histogram))
     return float(ends[1] - ends[0])
+
+
+def _below(histogram: Histogram) -> NDArray[np.float64]:
+    """Return the share of values below each edge."""
+    below: NDArray[np.float64] = np.concatenate(([0.0], np.cumsum(histogram.counts) / histogram.total))
+    return below
 
 
 def entropy_range(fine: Histogram, levels: int) -> tuple[float, float]:

@@ -8,8 +8,8 @@ quantized, it is what ``MatMulNBitsQuantizer`` makes: each node that reads a wei
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
@@ -20,11 +20,8 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import names_where
-from onnx_nb.analysis.model.model import label_of, with_proto
+from onnx_nb.analysis.model.model import Model, label_of, with_proto
 from onnx_nb.analysis.model.tensors import attributes
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
 
 _WEIGHT_SUFFIX: Final = "_quantized"
 _WEIGHTS_ONLY: Final = frozenset((*BLOCKS, "DequantizeLinear"))
@@ -225,28 +222,26 @@ class Mixer:
         proto = ModelProto()
         proto.CopyFrom(self.candidate.proto)
         graph = proto.graph
-        source = {site.output: site.source for site in self._sites.values() if self.touched_by[site.tensor] <= nodes}
+        sites = [site for site in self._sites.values() if self.touched_by[site.tensor] <= nodes]
         readers = {name: reader for name, reader in self._readers.items() if reader.node in nodes}
-        self._add_weights(graph, source)
+        self._add_weights(graph, sites)
         self._add_read(graph, readers)
-        _replace(graph, {name: self._free(reader, self._written[name]) for name, reader in readers.items()})
-        self._restore(graph.node, set(source.values()))
-        outputs = {value.name for value in graph.output}
+        replacements = {site.output: [self._free_tensor(site)] for site in sites}
+        replacements |= {name: self._free(reader, self._written[name]) for name, reader in readers.items()}
+        _replace(graph, replacements)
+        ends = self._restored.keys() | {value.name for value in graph.output}
+        source = {site.output: site.source for site in sites if ends.isdisjoint((site.output, site.source))}
         for node in graph.node:
-            if node.output and node.output[0] in outputs and node.output[0] in source:
-                node.op_type, node.input[:] = "Identity", [source[node.output[0]]]
-                del node.attribute[:]
-            else:
-                node.input[:] = [source.get(name, name) for name in node.input]
+            node.input[:] = [source.get(name, name) for name in node.input]
         _remove_unused(proto)
         return with_proto(self.candidate, proto, f"{self.candidate.name}, {len(nodes)} nodes in float")
 
     def _is_quantized(self, node: NodeProto) -> bool:
         return any(name in self._rounded or name + _INPUT_SUFFIX in self._rounded for name in node.output)
 
-    def _add_weights(self, graph: Any, outputs: Collection[str]) -> None:
+    def _add_weights(self, graph: Any, sites: Iterable[_DequantizedTensor]) -> None:
         """Add the float weights of sites, and the bounds of activations that may be restored."""
-        free = {site.source: site.tensor for site in self._sites.values() if site.is_weight and site.output in outputs}
+        free = {site.source: site.tensor for site in sites if site.is_weight}
         bounds = {name for node in self._restored.values() for name in node.input[1:]}
         free |= {name: name for name in bounds if name in self.reference.initializers}
         there = {tensor.name for tensor in graph.initializer}
@@ -272,52 +267,45 @@ class Mixer:
                 array = np.ascontiguousarray(array.astype(operand.array.dtype))
                 graph.initializer.append(numpy_helper.from_array(array, _in_float(reader, place)))
 
-    def _restore(self, nodes: Any, free: Collection[str]) -> None:
-        """Put back activations that the quantizer left out."""
-        for name, node in self._restored.items():
-            if name not in free:
-                continue
-            before = f"{name} before {node.op_type}"
-            place = next(at for at, writer in enumerate(nodes) if name in writer.output)
-            maker = nodes[place]
-            maker.output[list(maker.output).index(name)] = before
-            copy = NodeProto()
-            copy.CopyFrom(node)
-            copy.input[0], copy.output[0] = before, name
-            nodes.insert(place + 1, copy)
-
     def switchable(self) -> Model:
         """Return the quantized model with an input for each quantized tensor, `flag_of`: whether it is in float."""
         proto = ModelProto()
         proto.CopyFrom(self.candidate.proto)
         graph = proto.graph
-        self._add_weights(graph, self._sites)
+        self._add_weights(graph, self._sites.values())
         self._add_read(graph, self._readers)
-        switches = {name: self._switch_reader(reader, self._written[name]) for name, reader in self._readers.items()}
         kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
-        for node in graph.node:
-            site = self._sites.get(node.output[0]) if node.op_type == "DequantizeLinear" else None
-            if site is not None:
-                node.CopyFrom(self._switch(node, site, kinds.get(node.input[1], TensorProto.FLOAT)))
-        _replace(graph, {name: [node] for name, node in switches.items()})
+        switches = {site.output: [self._switch(site, kinds)] for site in self._sites.values()}
+        for name, reader in self._readers.items():
+            rounding = NodeProto()
+            rounding.CopyFrom(self._written[name])
+            free = self._free(reader, rounding)
+            switches[name] = [_if(reader.key, list(rounding.output), free, [rounding], reader.elem_type)]
+        _replace(graph, switches)
         for tensor in self.touched_by:
             graph.input.append(helper.make_tensor_value_info(flag_of(tensor), TensorProto.BOOL, []))
         _remove_unused(proto)
         return with_proto(self.candidate, proto, f"{self.candidate.name} with switches")
 
-    def _switch(self, node: NodeProto, site: _DequantizedTensor, elem_type: int) -> NodeProto:
+    def _switch(self, site: _DequantizedTensor, kinds: Mapping[str, int]) -> NodeProto:
         """Return an If in place of a DequantizeLinear, which rounds nothing where the tensor is in float."""
-        free, back = NodeProto(op_type="Identity", input=[site.source]), NodeProto()
-        if site.source in self._restored:
-            free.CopyFrom(self._restored[site.source])
-            free.input[0] = site.source
-        back.CopyFrom(node)
+        back = NodeProto()
+        back.CopyFrom(self._written[site.output])
         rounding = [back]
         if not site.is_weight:
             rounding.insert(0, NodeProto())
-            rounding[0].CopyFrom(self._written[node.input[0]])
+            rounding[0].CopyFrom(self._written[back.input[0]])
             back.input[0] = rounding[0].output[0] = f"{site.output} rounded"
-        return _if(site.tensor, [site.output], [free], rounding, elem_type)
+        elem_type = kinds.get(back.input[1], TensorProto.FLOAT)
+        return _if(site.tensor, [site.output], [self._free_tensor(site)], rounding, elem_type)
+
+    def _free_tensor(self, site: _DequantizedTensor) -> NodeProto:
+        """Return what makes a tensor that is not rounded: an activation that the quantizer left out, or nothing."""
+        free = NodeProto(op_type="Identity", input=[site.source], output=[site.output])
+        if site.source in self._restored:
+            free.CopyFrom(self._restored[site.source])
+            free.input[0], free.output[0] = site.source, site.output
+        return free
 
     def _free(self, reader: _Reader, node: NodeProto) -> list[NodeProto]:
         """Return what a reader of quantized weights computes in float."""
@@ -335,12 +323,6 @@ class Mixer:
             return [product]
         product.output[0] += " without bias"
         return [product, helper.make_node("Add", [product.output[0], node.input[_BIAS]], node.output)]
-
-    def _switch_reader(self, reader: _Reader, node: NodeProto) -> NodeProto:
-        """Return an If in place of a node that reads quantized weights, or float ones where it is in float."""
-        rounding = NodeProto()
-        rounding.CopyFrom(node)
-        return _if(reader.key, list(node.output), self._free(reader, node), [rounding], reader.elem_type)
 
 
 def flag_of(tensor: str) -> str:

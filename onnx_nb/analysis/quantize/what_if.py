@@ -22,7 +22,7 @@ from onnx_nb.analysis.compare.conditions import Condition
 from onnx_nb.analysis.compare.metrics import classes_axis
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, decibels_text, quoted
-from onnx_nb.analysis.progress import stage
+from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.quantize.mixed import Mixer, flag_of
 from onnx_nb.analysis.results import Table
 from onnx_nb.analysis.run import session as sessions
@@ -32,7 +32,6 @@ from onnx_nb.analysis.submodel.partition import partition
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison, Point
     from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.statistics import Floats
 
 _PARTS: Final = 12
@@ -40,15 +39,13 @@ _PARTS: Final = 12
 _TRIALS: Final = 4
 """Number of the most promising additions that are tried at each step."""
 _FIRST_TRIALS: Final = 96
-"""The same at the first step, and fewer the more nodes are in float: there an estimate off by little costs most."""
+"""Number more at the first step, and fewer the more nodes are in float: there an estimate off by little costs most."""
 _FULL_ROUNDS: Final = 2
 """Number of steps at which all additions are tried, if not only by estimates: what two tensors do together may be far
 from the sum."""
 Way = Literal["estimates", "tensors", "nodes"]
 """How nodes are put back: with a tensor that should gain most for each node; with one that does; the one that does."""
 _WAYS: Final[tuple[Way, ...]] = ("estimates", "tensors", "nodes")
-_PRUNINGS: Final = 48
-"""Maximum number of nodes in vain that are tried without, once the target is reached."""
 
 
 @known_arguments
@@ -325,105 +322,92 @@ class ExclusionSearch:
     """Puts nodes back to float one after another: first those that gain most for the number of nodes."""
 
     def __init__(self, runs: Runs, progress: Progress | None = None) -> None:
-        self.runs, self.excluded = runs, frozenset[str]()
+        self._runs, nodes_of = runs, runs.mixer.touched_by
         report = progress or (lambda _part, _what: None)
-        nodes_of = runs.mixer.touched_by
         tensors = [tensor for tensor in nodes_of if tensor not in runs.mixer.exact]
         self._costs: dict[str, Floats] = {}
         """What rounding a tensor and nothing else does to the outputs: `Outcome.noise`."""
+        self._of_node: dict[str, list[str]] = {}
         for number, tensor in enumerate(tensors):
             report(number / len(tensors), f"only {quoted(tensor)} rounded")
             self._costs[tensor] = runs.with_tensors(nodes_of.keys() - {tensor}).noise
-        self._gains: dict[str, float] = {}
-        """What an addition gained when it was tried last, in dB."""
-        self._of_node: dict[str, list[str]] = {}
-        for tensor in tensors:
             for node in nodes_of[tensor]:
                 self._of_node.setdefault(node, []).append(tensor)
 
     def steps(
         self, bound: float = math.inf, way: Way = "estimates", progress: Progress | None = None
-    ) -> Iterator[tuple[str, Outcome]]:
-        """Put nodes back until the outputs reach a ratio in dB; yield a tensor that is put back, and the errors.
+    ) -> Iterator[tuple[str, frozenset[str]]]:
+        """Yield what to put back next, a tensor and its nodes, until the outputs reach a ratio in dB.
 
-        The first step is the quantized model. With a bound, some of the most promising additions are tried at each
-        step.
+        With a bound, the most promising additions are tried at each step.
         """
-        self.excluded, outcome = frozenset(), self.runs.outcome(())
-        self._gains.clear()
-        yield "", outcome
-        every, report = frozenset(self.runs.mixer.nodes), progress or (lambda _part, _what: None)
-        number = 0
-        while outcome.sqnr < bound and self.excluded != every:
-            trials: list[tuple[bool, float, int, str, frozenset[str], Outcome]] = []
-            several = 1 if math.isinf(bound) else max(_TRIALS, _FIRST_TRIALS // (1 + len(self.excluded)))
-            if way != "estimates" and number < _FULL_ROUNDS:
-                several = len(every)
-            number += 1
-            for name, nodes in self._promising(outcome.noise, bound, several, way) or [("", every)]:
-                report(1 - 1 / (number + len(trials) / len(every)), f"{quoted(name)} tried in float")
-                attempt = self.runs.outcome(self.excluded | nodes)
-                is_enough = attempt.sqnr >= bound
-                gain = 1.0 if is_enough else attempt.sqnr - outcome.sqnr
-                gain /= 1 if way == "nodes" and not is_enough else len(nodes)
-                self._gains[name] = gain
-                trials.append((is_enough, gain, -len(trials), name, nodes, attempt))
-            *_, name, nodes, outcome = max(trials, key=lambda trial: trial[:3])
-            self.excluded |= nodes
-            yield name, outcome
+        exclusion, outcome = frozenset[str](), self._runs.outcome(())
+        every, report = frozenset(self._runs.mixer.nodes), progress or (lambda _part, _what: None)
+        gains: dict[str, float] = {}  # in dB, when an addition was tried last
+        for step in itertools.count():
+            if outcome.sqnr >= bound or exclusion == every:
+                return
+            moves = self._promising(exclusion, outcome.noise, bound, by_node=way == "nodes") or [("", every)]
+            several = 1 if math.isinf(bound) else max(_TRIALS, _FIRST_TRIALS // (1 + len(exclusion)))
+            likely = moves[:several]
+            if way != "estimates":  # what was measured is right also where errors do not add up
+                measured = sorted(moves, key=lambda move: -gains.get(move[0], 0.0))
+                likely = moves if step < _FULL_ROUNDS else [*likely, *measured[:several]]
+            for name, nodes in dict.fromkeys(likely):
+                report(len(exclusion) / len(every), f"{quoted(name)} tried in float")
+                sqnr = self._runs.outcome(exclusion | nodes).sqnr
+                gain = sqnr - outcome.sqnr
+                gains[name] = math.inf if sqnr >= bound else gain / (1 if way == "nodes" else len(nodes))
+            best = max(likely, key=lambda move: (gains[move[0]], -len(move[1])))
+            exclusion |= best[1]
+            outcome = self._runs.outcome(exclusion)
+            yield best
 
     def fewest(self, bound: float, progress: Progress | None = None) -> frozenset[str] | None:
         """Return few nodes that have to be in float to reach a ratio in dB; None if all of them do not reach it."""
         best: frozenset[str] | None = None
         for at, way in enumerate(_WAYS):
-            report = stage(progress, at / len(_WAYS), (at + 1) / len(_WAYS))
-            for _, outcome in self.steps(bound, way, report):
-                if outcome.sqnr >= bound:
-                    nodes = self.pruned(bound)
-                    best = nodes if best is None or len(nodes) < len(best) else best
-                elif best is not None and len(self.excluded) >= len(best):
+            nodes = frozenset[str]()
+            for _, more in self.steps(bound, way, stage(progress, at / len(_WAYS), (at + 1) / len(_WAYS))):
+                nodes |= more
+                if best is not None and len(nodes) >= len(best):
                     break
+            if self._runs.outcome(nodes).sqnr >= bound:
+                nodes = self._pruned(nodes, bound)
+                best = nodes if best is None or len(nodes) < len(best) else best
             if best is None or len(best) < 2:
                 break
         return best
 
-    def _promising(self, noise: Floats, bound: float, several: int, way: Way) -> list[tuple[str, frozenset[str]]]:
-        """Return what to try: tensors or nodes that should gain most for their number of nodes, with these nodes."""
-        mixer, exclusion = self.runs.mixer, self.excluded
+    def _promising(
+        self, exclusion: frozenset[str], noise: Floats, bound: float, *, by_node: bool
+    ) -> list[tuple[str, frozenset[str]]]:
+        """Return tensors or nodes with what puts them back, first those that should gain most for each node."""
+        mixer = self._runs.mixer
         weights = np.where(noise > 10 ** (-bound / 10), noise, 0.0)
         weights = np.nan_to_num(weights / weights.max(initial=np.finfo(float).tiny), nan=1.0)
         scores: dict[frozenset[str], tuple[float, str]] = {}
-        moves = {tensor: nodes for tensor, nodes in mixer.touched_by.items() if tensor in self._costs}
-        if way == "nodes":
-            moves = {node: mixer.completed({node}) for node in mixer.nodes}
-        for name, nodes in moves.items():
-            extra = nodes - exclusion
-            if not extra or extra in scores:
-                continue
-            near = {entry for node in extra for entry in self._of_node.get(node, ())}
-            free = {entry for entry in near if mixer.touched_by[entry] - exclusion <= extra}
-            scores[extra] = sum(float(self._costs[entry] @ weights) for entry in free) / len(extra), name
-        best = sorted(scores, key=lambda entry: -scores[entry][0])[:several]
-        if way != "estimates":  # what was measured is right also where errors do not add up
-            best += sorted(scores, key=lambda entry: -self._gains.get(scores[entry][1], 0.0))[:several]
-        return [(scores[extra][1], extra) for extra in dict.fromkeys(best)]
+        for name in mixer.nodes if by_node else self._costs:
+            extra = (mixer.completed({name}) if by_node else mixer.touched_by[name]) - exclusion
+            if extra and extra not in scores:
+                near = {entry for node in extra for entry in self._of_node.get(node, ())}
+                free = [entry for entry in near if mixer.touched_by[entry] - exclusion <= extra]
+                scores[extra] = sum(float(self._costs[entry] @ weights) for entry in free) / len(extra), name
+        return [(scores[extra][1], extra) for extra in sorted(scores, key=lambda extra: -scores[extra][0])]
 
-    def pruned(self, bound: float) -> frozenset[str]:
+    def _pruned(self, nodes: frozenset[str], bound: float) -> frozenset[str]:
         """Return the nodes in float without those that are not needed to reach a ratio in dB."""
-        nodes_of = self.runs.mixer.touched_by
+        nodes_of = self._runs.mixer.touched_by
 
         def loss(node: str) -> float:
-            free = [tensor for tensor in self._of_node.get(node, ()) if nodes_of[tensor] <= self.excluded]
+            free = [tensor for tensor in self._of_node.get(node, ()) if nodes_of[tensor] <= nodes]
             return sum(float(self._costs[tensor].max(initial=0.0)) for tensor in free)
 
-        left, in_vain = self.excluded, 0
-        for node in sorted(left, key=loss):
-            less = left - self.runs.mixer.completed({node})
-            if in_vain < _PRUNINGS and node in left:
-                if self.runs.outcome(less).sqnr >= bound:
-                    left = less
-                else:
-                    in_vain += 1
+        left = nodes
+        for node in sorted(nodes, key=loss):
+            less = left - self._runs.mixer.completed({node})
+            if self._runs.outcome(less).sqnr >= bound:
+                left = less
         return left
 
 
@@ -436,16 +420,6 @@ def units(mixer: Mixer, points: Iterable[Point]) -> dict[str, frozenset[str]]:
         if point.quantizers and (nodes or around):
             regions[point.name] = mixer.completed(nodes | around)
     return regions
-
-
-def _in_order(runs: Runs, moves: Iterable[tuple[str, frozenset[str]]]) -> Iterator[tuple[str, frozenset[str], Outcome]]:
-    """Put the nodes of regions back one after another; skip those that are in float already."""
-    exclusion = frozenset[str]()
-    yield "", exclusion, runs.outcome(exclusion)
-    for name, nodes in moves:
-        if not nodes <= exclusion:
-            exclusion |= nodes
-            yield name, exclusion, runs.outcome(exclusion)
 
 
 class WhatIf:
@@ -500,22 +474,26 @@ class WhatIf:
     ) -> ExclusionCurve:
         """Return what `ExclusionCurve.of` does."""
         mixer = self.mixer
-        moves: Iterable[tuple[str, frozenset[str], Outcome]]
+        moves: Iterable[tuple[str, frozenset[str]]]
         if order is None:
             names = {one.name: point.name for point in reversed(self._points) for one in point.quantizers}
             search = ExclusionSearch(self.runs, stage(progress, 0.0, 0.5))
-            moves = ((names.get(tensor, tensor), search.excluded, outcome) for tensor, outcome in search.steps())
+            moves = ((names.get(tensor, tensor), nodes) for tensor, nodes in search.steps())
+            progress = stage(progress, 0.5, 1.0)
         else:
             regions = units(mixer, self._points)
-            moves = _in_order(self.runs, [(name, mixer.nodes_of(name, regions)) for name in order])
-        report = stage(progress, 0.0 if order is not None else 0.5, 1.0) or (lambda _part, _what: None)
-        steps: list[ExclusionStep] = []
-        before = frozenset[str]()
-        for name, exclusion, outcome in moves:
-            report(len(exclusion) / max(len(mixer.nodes), 1), f"{quoted(name)} in float" if name else "quantized")
-            nodes = tuple(node for node in mixer.nodes if node in exclusion - before)
-            before = exclusion
-            steps.append(ExclusionStep(name, nodes, *outcome[:3]))
+            moves = [(name, mixer.nodes_of(name, regions)) for name in order]
+        report = progress or (lambda _part, _what: None)
+        report(0.0, "quantized")
+        steps = [ExclusionStep("", (), *self.runs.outcome(())[:3])]
+        exclusion = frozenset[str]()
+        for name, nodes in moves if count is None or count > 0 else ():
+            extra = tuple(node for node in mixer.nodes if node in nodes - exclusion)
+            if not extra:
+                continue
+            report(len(exclusion) / len(mixer.nodes), f"{quoted(name)} in float")
+            exclusion |= nodes
+            steps.append(ExclusionStep(name, extra, *self.runs.outcome(exclusion)[:3]))
             if count is not None and len(steps) > count:
                 break
         return ExclusionCurve(tuple(steps))

@@ -15,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from onnx_nb.analysis.formatting import closest_text, count_text, number_text, q
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import BODY_INPUT, DANGLING, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import Model, ModelLike, load
-from onnx_nb.analysis.progress import CountedWork, count_of
+from onnx_nb.analysis.progress import CountedWork, Progress, count_of
 from onnx_nb.analysis.results import Displayed, Moved, Still, StillTable, Table
 from onnx_nb.analysis.run.feeds import read_feeds
 from onnx_nb.analysis.run.nonfinite import NonFinite
@@ -44,9 +44,6 @@ from onnx_nb.analysis.run.value_recorder import (
     unspilled,
 )
 from onnx_nb.analysis.run.windows import can_look_inside
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.progress import Progress
 
 
 @known_arguments

@@ -8,7 +8,7 @@ import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -20,7 +20,7 @@ from onnx_nb.analysis.errors import FeedError
 from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import Operator, facts
-from onnx_nb.analysis.graph.shape_inference import BROKEN, bound, infer
+from onnx_nb.analysis.graph.shape_inference import BROKEN, Inference, bound, infer
 from onnx_nb.analysis.graph.types import ValueType, is_static, unwrapped
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.tensors import (
@@ -32,9 +32,6 @@ from onnx_nb.analysis.model.tensors import (
     numpy_dtype,
     type_text,
 )
-
-if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.shape_inference import Inference
 
 Values = NDArray[Any]
 Shape = tuple[int, ...]

@@ -150,8 +150,6 @@ def create(
         options.add_session_config_entry("session.use_env_allocators", "1")
     if written_to is not None:
         options.optimized_model_filepath = str(written_to)
-    else:
-        proto = _without_notes(proto)
     if buffers:
         sizes = [buffer.nbytes for buffer in buffers.values()]
         try:
@@ -396,19 +394,6 @@ def _with_marks(source: ModelProto) -> ModelProto:
             imports.add(domain=domain, version=1)
     proto.functions.append(helper.make_function(domain, op, ["x"], ["y"], [identity], [opset], ["name"]))
     proto.ir_version = max(proto.ir_version, 8)  # the first that has functions
-    return proto
-
-
-def _without_notes(source: ModelProto) -> ModelProto:
-    """Return a model without the metadata of nodes and values, which onnxruntime would only copy."""
-    parts = source.graph.node, source.graph.value_info, source.graph.input, source.graph.output
-    if not any(one.metadata_props or one.doc_string for part in parts for one in part):
-        return source
-    proto = copy.deepcopy(source)
-    graph = proto.graph
-    for one in itertools.chain(graph.node, graph.value_info, graph.input, graph.output):
-        one.ClearField("metadata_props")
-        one.ClearField("doc_string")
     return proto
 
 

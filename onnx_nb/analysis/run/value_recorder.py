@@ -127,27 +127,23 @@ def run_feed(
 
 def statistics_pool() -> concurrent.futures.Executor:
     """Return up to four threads for the statistics of large arrays; two cores are left for onnxruntime."""
-    spare = min((os.cpu_count() or 1) - 2, 4)
-    return _Threads(spare, "onnx_nb statistics") if spare > 0 else _SameThread()
+    return _SpareThreads(min((os.cpu_count() or 1) - 2, 4))
 
 
-class _SameThread(concurrent.futures.Executor):
-    """Runs each task when it is submitted."""
+class _SpareThreads(concurrent.futures.ThreadPoolExecutor):
+    """Runs a task when it is submitted if there are no threads, or the system allows no more."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(max(count, 1), "onnx_nb statistics")
+        self._has_threads = count > 0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+        if self._has_threads:
+            with contextlib.suppress(RuntimeError):
+                return super().submit(fn, *args, **kwargs)
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         future.set_result(fn(*args, **kwargs))
         return future
-
-
-class _Threads(concurrent.futures.ThreadPoolExecutor):
-    """Runs a task when it is submitted if the system allows no more threads."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
-        try:
-            return super().submit(fn, *args, **kwargs)
-        except RuntimeError:
-            return _SameThread().submit(fn, *args, **kwargs)
 
 
 class Record:
