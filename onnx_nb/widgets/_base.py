@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.drawing.html import Content
     from onnx_nb.widgets.graph import ModelGraph
+    from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 COLUMNS_IN_STATE: Final = 1_000_000
 """Maximum bytes of columns that a widget saves with the notebook, which then reopens without a kernel."""
@@ -128,14 +129,13 @@ class OnnxWidget(_Complete, HostedWidget):
     """The channel; ``None`` if an argument was wrong."""
 
     def __init__(self, **traits: Any) -> None:
-        for name in traits:
-            if name not in self.trait_names():
-                import difflib  # only mistakes need it
+        for name in traits.keys() - self.trait_names():
+            import difflib  # only mistakes need it
 
-                public = sorted(trait for trait in self.trait_names() if not trait.startswith("_"))
-                near = difflib.get_close_matches(name, public, n=1)
-                hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(public)}."
-                raise TypeError(f"{type(self).__name__} has no argument {name!r}. {hint}")
+            public = sorted(trait for trait in self.trait_names() if not trait.startswith("_"))
+            near = difflib.get_close_matches(name, public, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(public)}."
+            raise TypeError(f"{type(self).__name__} has no argument {name!r}. {hint}")
         self._lock = threading.RLock()
         model_id, code = uuid.uuid4().hex, SharedCode.this()
         if code is None:
@@ -232,11 +232,6 @@ class PackedWidget(OnnxWidget):
 
         return Content(self._alt, {}, self._kind, self._packed)
 
-    def _page(self, **options: Any) -> bytes:
-        from onnx_nb.drawing.html import page
-
-        return page(self._content(**options)).encode()
-
     def _sources(self) -> tuple[Model, ...]:
         """Return the models that are shown, whose files a page must not replace."""
         return ()
@@ -259,6 +254,13 @@ class PackedWidget(OnnxWidget):
             update_display(HTML(image), display_id=f"onnx_nb-{self._picture_id}")
         return Reply()
 
+    def _on_page(self, call: Call) -> Reply:
+        from onnx_nb.drawing.html import page
+        from onnx_nb.widgets.protocol import PageRequest
+
+        content = self._content(statistics=call.request(PageRequest).statistics, progress=call.progress)
+        return Reply(buffers=[page(content).encode()])
+
     def _part(self, name: str) -> bytes:
         """Return one part by name."""
         if name not in self._packed:
@@ -267,9 +269,9 @@ class PackedWidget(OnnxWidget):
         return self._packed[name]
 
     def _on_columns(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import PartRequest
+        from onnx_nb.widgets.protocol import SideRequest
 
-        return Reply(buffers=[self._part(call.request(PartRequest).part)])
+        return Reply(buffers=[self._part(call.request(SideRequest).part)])
 
 
 def in_state(parts: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -291,6 +293,8 @@ class LinkedWidget(PackedWidget):
     """Sentence about the linked graph; empty without one."""
 
     _graph: ModelGraph | None = None
+    _overlay: ShownOverlay | None = None
+    """The numbers of this widget that color the linked graph."""
 
     @property
     def graph(self) -> ModelGraph | None:
@@ -310,11 +314,12 @@ class LinkedWidget(PackedWidget):
         text = "" if graph is None else self._link_text(graph.model)
         if self._graph is not None:
             self._graph.unobserve(self._follow, "selection")
-            self._leave()
+            if self._overlay is not None:
+                self._overlay.remove()
         self._graph, self._linked = graph, text
+        self._overlay = self._color()
         if graph is not None:
             graph.observe(self._follow, "selection")
-            self._enter(graph)
             (self._follow if graph.selection else self._lead)()
 
     def close(self) -> None:
@@ -338,11 +343,9 @@ class LinkedWidget(PackedWidget):
         """Return the selection in this widget for a tensor of a model; None if there is no such tensor."""
         raise NotImplementedError
 
-    def _enter(self, graph: ModelGraph) -> None:
-        """Apply the other effects of a link to a graph."""
-
-    def _leave(self) -> None:
-        """Undo `_enter`."""
+    def _color(self) -> ShownOverlay | None:
+        """Color the linked graph, if there is one."""
+        return None
 
     def _link_text(self, model: Model) -> str:
         matches, count = self._found(model)

@@ -58,18 +58,18 @@ class Values:
 
     def capture(self, call: Call) -> Reply:
         """Capture one value and keep its array, or the statistics of all; reply with a sentence."""
-        from onnx_nb.widgets.protocol import CaptureRequest, MessageReply
+        from onnx_nb.widgets.protocol import CaptureRequest
 
         captures = self.known
         value = call.request(CaptureRequest).value
         if value is not None:
             self._capture_one(captures, value, call)
-            return Reply(MessageReply(f"Captured {quoted(self._name(value))}"))
+            return Reply(f"Captured {quoted(self._name(value))}")
         values = captures.whole = self._run(captures, call)
         runs = f"{count_text(values.feeds, 'run')} on {'random inputs' if captures.feeds is None else 'your feeds'}"
         ending = f", stopped at {quoted(values.stopped.name)}" if values.stopped else ""
         text = f"Captured {count_text(len(values), 'value')} in {runs}{ending}. Click a tensor, or choose a color"
-        return Reply(MessageReply(text))
+        return Reply(text)
 
     def statistics(self, call: Call) -> Reply:
         """Reply with the statistics of a value; ``None`` if it has not been captured."""
@@ -80,10 +80,7 @@ class Values:
         record = self._statistics(captures, value, call)
         if record is None:
             return Reply(None)
-        numbers: dict[str, Any] = {
-            name: number if isinstance(number := getattr(record, name), int) or np.isfinite(number) else str(number)
-            for name in NUMBERS
-        }
+        numbers: dict[str, Any] = {name: _json(getattr(record, name)) for name in NUMBERS}
         counts = np.asarray(record.histogram.counts, int).tolist()
         edges = np.asarray(record.histogram.edges, float).tolist() if counts else []
         return Reply(StatisticsReply(**numbers, counts=counts, edges=edges, source=self._source(captures, value)))
@@ -95,15 +92,17 @@ class Values:
 
         request = call.request(CellsRequest)
         array = self._array(request.value, call)
-        shown_page = page(array, index=request.index, row=request.row, column=request.column)
+        cells = vars(page(array, index=request.index, row=request.row, column=request.column))
         image = picture(array, index=request.index, look=cast("Look", request.look))
-        drawing = None if image is None else PictureReply(**image.to_json())
-        about = CellsReply(**shown_page.to_json(), looks=looks(array.shape), picture=drawing)
-        return Reply(about, [] if image is None else [image.pixels.tobytes()])
+        if image is None:
+            return Reply(CellsReply(**cells, looks=looks(array.shape), picture=None))
+        tiles, height, width = image.pixels.shape[:3]
+        drawing = PictureReply(image.look, (tiles, height, width), image.first, _json(image.low), _json(image.high))
+        return Reply(CellsReply(**cells, looks=looks(array.shape), picture=drawing), [image.pixels.tobytes()])
 
     def npy(self, call: Call) -> Reply:
         """Reply with a value as the content of a .npy file."""
-        from onnx_nb.widgets.protocol import NpyReply, ValueRequest
+        from onnx_nb.widgets.protocol import ValueRequest
 
         value = call.request(ValueRequest).value
         array = self._array(value, call)
@@ -116,7 +115,7 @@ class Values:
         # types of ml_dtypes have no .npy code: their bytes are written, as numpy's tools do
         plain = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
         np.save(file, plain, allow_pickle=plain.dtype.kind == "O")
-        return Reply(NpyReply(name), [file.getvalue()])
+        return Reply(buffers=[file.getvalue()])
 
     def _run(self, captures: Captured, call: Call, **options: Any) -> Capture:
         """Capture; raise if other feeds have been set in the meantime, as this capture is no longer accessible."""
@@ -194,3 +193,8 @@ class Values:
         if not 0 <= value < graph.value_count:
             raise OnnxNbError(f"the model has no tensor number {value}.", advice="Show the model again.")
         return graph.value_names[value]
+
+
+def _json(number: float) -> float | str:
+    """Return a number as JSON holds it: as text if it is not finite."""
+    return number if np.isfinite(number) else str(number)

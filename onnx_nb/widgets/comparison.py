@@ -95,8 +95,6 @@ class ComparisonPanel(LinkedWidget):
     """The regions that were put back to float, in this order, and what each gained: ``panel.curve.nodes()`` are names
     for ``quantize_static(nodes_to_exclude=…)`` and `mixed`."""
 
-    _overlay: ShownOverlay | None = None
-
     def __init__(self, comparison: Comparison, *, graph: ModelGraph | None = None, **traits: Any) -> None:
         self.comparison = comparison
         self._what_if = WhatIf(comparison)
@@ -151,16 +149,12 @@ class ComparisonPanel(LinkedWidget):
             raise OnnxNbError(f"there is no point {row}: the comparison has {len(comparison.points)}.")
         return Reply(buffers=[detail_columns(comparison.points[row]).to_bytes()])
 
-    def _on_page(self, call: Call) -> Reply:
-        return Reply(buffers=[self._page(progress=call.progress)])
-
     def _on_reproduce(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import MessageReply, NameRequest
+        from onnx_nb.widgets.protocol import NameRequest
 
         name = call.request(NameRequest).name
         part = self.reproduction = self._torch.reproduce(name, progress=call.progress)
-        message = f"{part!r} is in panel.reproduction; .save(folder) writes a folder that shows the error."
-        return Reply(MessageReply(message))
+        return Reply(f"{part!r} is in panel.reproduction; .save(folder) writes a folder that shows the error.")
 
     def _on_drill(self, call: Call) -> Reply:
         from onnx_nb.widgets.protocol import NameRequest
@@ -211,22 +205,18 @@ class ComparisonPanel(LinkedWidget):
         return self._changed(self._what_if.curve(nodes, progress=call.progress))
 
     def _on_undo(self, _call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import MessageReply
-
         with self._lock:
             self.curve = self._curves.pop() if self._curves else None
             self._steps = curve_steps(self.curve)
-        return Reply(MessageReply(""))
+        return Reply("")
 
     def _changed(self, curve: ExclusionCurve, before: int = 0) -> Reply:
         """Show a curve, and say what it gains over one of its steps."""
-        from onnx_nb.widgets.protocol import MessageReply
-
         with self._lock:
             self._to(curve)
         steps, many = curve.steps, count_text(len(curve.nodes()), "node")
         now, then = (decibels_text(steps[at].sqnr) for at in (-1, max(before, -len(steps))))
-        return Reply(MessageReply(f"With {many} in float the outputs have {now} instead of {then}."))
+        return Reply(f"With {many} in float the outputs have {now} instead of {then}.")
 
     def _point_of(self, name: str) -> str:
         """Return the point of a tensor, or the one whose region quantizes it; empty if there is none."""
@@ -250,19 +240,13 @@ class ComparisonPanel(LinkedWidget):
         return [{"kind": "tensor", "name": point.candidate or point.reference}]
 
     @traitlets.observe("metric")
-    def _color(self, _change: Any) -> None:
-        if self.graph is not None:
-            self._enter(self.graph)
+    def _recolor(self, _change: Any) -> None:
+        self._overlay = self._color()
 
-    def _enter(self, graph: ModelGraph) -> None:
-        if self.comparison.points:
-            label = None if self.metric == "rel_l2" else self.metric
-            self._overlay = graph.overlay(self.comparison, label=label)
-
-    def _leave(self) -> None:
-        if self._overlay is not None:
-            self._overlay.remove()
-        self._overlay = None
+    def _color(self) -> ShownOverlay | None:
+        if self._graph is None or not self.comparison.points:
+            return None
+        return self._graph.overlay(self.comparison, label=None if self.metric == "rel_l2" else self.metric)
 
     def _found(self, model: Model) -> tuple[int, int]:
         points = self.comparison.points

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.view.overlays import Aggregate, Overlay, Scale, Source
     from onnx_nb.drawing.graphviz import Direction, Theme
     from onnx_nb.drawing.html import Content
-    from onnx_nb.widgets.protocol import SideRequest
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 
@@ -284,11 +283,8 @@ class ModelGraph(GraphWidget):
             theme=theme or ("dark" if self.theme == "dark" else "light"),
         )
 
-    def _sources(self) -> tuple[Model, ...]:
+    def _models(self, _step: int = 0) -> tuple[Model, ...]:
         return (self.model,)
-
-    def _model(self, _side: SideRequest) -> Model:
-        return self.model
 
     def _verbs(self) -> dict[str, Verb]:
         return {**super()._verbs(), **self._values.verbs()}
@@ -350,11 +346,6 @@ class ModelGraph(GraphWidget):
     def _on_discard(self, _call: Call) -> Reply:
         self.submodel = None
         return Reply()
-
-    def _on_page(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import PageRequest
-
-        return Reply(buffers=[self._page(statistics=call.request(PageRequest).statistics, progress=call.progress)])
 
 
 def _values(graph: Graph, names: Iterable[str]) -> list[int]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from onnx_nb.analysis.view.array_preview import Look, Page
+
 if TYPE_CHECKING:
-    from onnx_nb.analysis.view.array_preview import Look
-    from onnx_nb.analysis.view.inspection import Origin
     from onnx_nb.analysis.view.overlays import Aggregate, Scale
 
 
@@ -28,19 +28,11 @@ class PictureRequest(EmptyRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartRequest(EmptyRequest):
-    """Packed columns by name."""
-
-    part: str
-    """name of packed columns"""
-
-
-@dataclass(frozen=True, kw_only=True)
 class SideRequest(EmptyRequest):
-    """One of several graphs."""
+    """Packed columns by name, or one of several graphs."""
 
     part: str = ""
-    """one of several graphs"""
+    """name of packed columns, which is also that of their graph"""
     step: int = 0
     """number of the step of a simplification, 0 for all of it"""
 
@@ -164,26 +156,6 @@ class ShapesRequest(EmptyRequest):
 
 
 @dataclass(frozen=True)
-class MessageReply:
-    """A sentence."""
-
-    message: str
-
-
-@dataclass(frozen=True)
-class InspectReply:
-    """Facts about one target that only the kernel knows."""
-
-    rows: tuple[tuple[str, str], ...]
-    """label, text"""
-    attributes: tuple[tuple[str, str, Origin], ...]
-    """name, text, origin"""
-    documentation: str
-    source: str
-    """"modeling_bert.py:312", "" if unknown"""
-
-
-@dataclass(frozen=True)
 class OverlayReply:
     """Numbers of nodes and scopes that color the boxes."""
 
@@ -279,26 +251,12 @@ class PictureReply:
 
 
 @dataclass(frozen=True)
-class CellsReply:
+class CellsReply(Page):
     """Some cells of a tensor, and a picture of the slice they are in."""
 
-    shape: tuple[int, ...]
-    index: tuple[int, ...]
-    row: int
-    column: int
-    trailing: int
-    """number of trailing dimensions of size 1 that the shape omits"""
-    cells: tuple[tuple[str, ...], ...]
     looks: tuple[Look, ...]
     """the possible views of the tensor"""
     picture: PictureReply | None
-
-
-@dataclass(frozen=True)
-class NpyReply:
-    """The name of a saved tensor."""
-
-    name: str
 
 
 @dataclass(frozen=True)
@@ -316,7 +274,7 @@ class VerbType(NamedTuple):
 
     request: type[EmptyRequest]
     reply: Any = None
-    """Type of the value."""
+    """Type of the value; a sentence is a `str`."""
     buffers: tuple[str, ...] = ()
 
 
@@ -324,8 +282,8 @@ VERBS: Final = {
     "ping": VerbType(EmptyRequest),
     "code": VerbType(EmptyRequest, str),
     "picture": VerbType(PictureRequest),
-    "columns": VerbType(PartRequest, buffers=("columns",)),
-    "inspect": VerbType(TargetRequest, InspectReply),
+    "columns": VerbType(SideRequest, buffers=("columns",)),
+    "inspect": VerbType(TargetRequest, "Inspection"),
     "figures": VerbType(TargetRequest, list[tuple[str, str]]),
     "overlay": VerbType(OverlayRequest, OverlayReply, ("nodes", "scopes")),
     "select": VerbType(SelectRequest, SelectReply),
@@ -333,18 +291,18 @@ VERBS: Final = {
     "extract": VerbType(BoundaryRequest, ExtractReply, ("columns",)),
     "discard": VerbType(EmptyRequest),
     "page": VerbType(PageRequest, buffers=("page",)),
-    "capture": VerbType(CaptureRequest, MessageReply),
+    "capture": VerbType(CaptureRequest, str),
     "statistics": VerbType(ValueRequest, StatisticsReply | None),
     "values": VerbType(CellsRequest, CellsReply, ("pixels",)),
-    "npy": VerbType(ValueRequest, NpyReply, ("file",)),
+    "npy": VerbType(ValueRequest, buffers=("file",)),
     "detail": VerbType(DetailRequest, buffers=("columns",)),
-    "reproduce": VerbType(NameRequest, MessageReply),
+    "reproduce": VerbType(NameRequest, str),
     "drill": VerbType(NameRequest, buffers=("columns",)),
-    "float": VerbType(FloatRequest, MessageReply),
-    "worst": VerbType(EmptyRequest, MessageReply),
-    "suggest": VerbType(TargetQualityRequest, MessageReply),
-    "undo": VerbType(EmptyRequest, MessageReply),
-    "again": VerbType(SkipRequest, MessageReply),
+    "float": VerbType(FloatRequest, str),
+    "worst": VerbType(EmptyRequest, str),
+    "suggest": VerbType(TargetQualityRequest, str),
+    "undo": VerbType(EmptyRequest, str),
+    "again": VerbType(SkipRequest, str),
     "save": VerbType(SaveRequest, SaveReply),
     "costs": VerbType(ShapesRequest),
 }

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.simplify.simplify import Simplification
     from onnx_nb.analysis.view.columns import Columns
-    from onnx_nb.widgets.protocol import SideRequest
 
 PARTS: Final = (*SIDES, "differences")
 """Names of the parts for the whole simplification. Those of a step end in its number, such as ``"reference-1"``."""
@@ -150,7 +149,7 @@ class SimplificationPanel(PairWidget):
     def _content(self, **options: Any) -> Content:
         steps = range(1, len(self.simplification.steps))
         names = [*PARTS, *(f"{part}-{step}" for step in steps for part in PARTS)]
-        parts = {name: self._part(name) for name in names} | self._baked(self._models(0), **options)
+        parts = {name: self._part(name) for name in names} | self._baked(**options)
         path = self.simplification.original.path
         # a page is for others: the folders of this machine are not
         call = self._about["call"] if path is None else self._about["call"].replace(repr(str(path)), repr(path.name))
@@ -188,7 +187,7 @@ class SimplificationPanel(PairWidget):
             return Provenance(self.simplification, number or None).columns()
         return columns(self._models(number)[SIDES.index(part)])
 
-    def _models(self, step: int) -> tuple[Model, Model]:
+    def _models(self, step: int = 0) -> tuple[Model, ...]:
         """Return the models before and after a step; for 0 the original and the result."""
         result = self.simplification
         if not step:
@@ -197,17 +196,10 @@ class SimplificationPanel(PairWidget):
             raise OnnxNbError(f"there is no step {step}.", advice="simplify(…, trace=True) keeps the steps.")
         return result.steps[step - 1].model, result.steps[step].model
 
-    def _sources(self) -> tuple[Model, ...]:
-        return self._models(0)
-
-    def _model(self, side: SideRequest) -> Model:
-        return self._models(side.step)[side.part == "candidate"]
-
     def _on_again(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import MessageReply, SkipRequest
+        from onnx_nb.widgets.protocol import SkipRequest
 
-        result = self._again(call.request(SkipRequest).skipped, call.progress)
-        return Reply(MessageReply(repr(result)))
+        return Reply(repr(self._again(call.request(SkipRequest).skipped, call.progress)))
 
     def _on_save(self, call: Call) -> Reply:
         from onnx_nb.widgets.protocol import SaveReply, SaveRequest

@@ -257,7 +257,7 @@ def test_a_module_is_drilled_into_and_isolated_from_the_panel() -> None:
     reply = panel._on_reproduce(call)
     assert panel.reproduction is not None
     assert panel.reproduction.path == "2"
-    assert "panel.reproduction" in reply.value.message
+    assert "panel.reproduction" in reply.value
     assert seen == ["extracting '2'"]
     inside = Columns.from_bytes(bytes(panel._on_drill(call).buffers[0]))
     assert panel.drilled is not None
@@ -314,7 +314,7 @@ def test_regions_go_back_to_float_and_undo_returns(quantized: Comparison) -> Non
     verbs = panel._verbs()
 
     def ask(verb: str, **given: Any) -> str:
-        return str(verbs[verb](Call(1, verb, given, lambda content, _: sent.append(content))).value.message)
+        return str(verbs[verb](Call(1, verb, given, lambda content, _: sent.append(content))).value)
 
     assert ask("float", name="r1", count=0) == "With 4 nodes in float the outputs have 37.8 dB instead of 13.7 dB."
     assert panel.curve is not None
