@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import shortened
 from onnx_nb.analysis.model.protofields import Longs, Spans
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -51,11 +51,6 @@ class Columns:
         numbers = {name: table.each(column) for name, column in texts.items()}
         return cls({**table.arrays(), **arrays, **numbers}, meta)
 
-    def texts(self, name: str) -> list[str]:
-        """Return a column of texts."""
-        table = self.strings()
-        return [table[number] for number in self.arrays[name].tolist()]
-
     def strings(self) -> list[str]:
         """Return the string table."""
         data, ends = self.arrays["string_bytes"].tobytes(), self.arrays["string_ptr"].tolist()
@@ -81,30 +76,26 @@ class Columns:
         plain = b"".join(parts)
         return MAGIC + struct.pack("<I", len(plain)) + _compressed(plain)
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Columns:
-        """Return the columns that `to_bytes` packed; raise `OnnxNbError` for anything else."""
-        try:
-            plain = zlib.decompress(data[len(MAGIC) + 4 :]) if data.startswith(MAGIC) else b""
-            (length,) = struct.unpack_from("<I", plain)
-            header = json.loads(plain[4 : 4 + length])
-            names = {code: name for name, code in _CODES.items()}
-            arrays = {
-                entry["name"]: np.frombuffer(
-                    plain,
-                    np.dtype(names[entry["dtype"]]).newbyteorder("<"),
-                    entry["length"],
-                    4 + length + entry["offset"],
-                )
-                for entry in header["arrays"]
-            }
-        except (ValueError, KeyError, TypeError, zlib.error, struct.error) as error:
-            message = f"these bytes are not packed columns: {error}."
-            raise OnnxNbError(message, advice="Make them with Columns.to_bytes().") from error
-        return cls(arrays, header["meta"])
-
     def __repr__(self) -> str:
         return f"Columns({len(self.arrays)} arrays)"
+
+
+def numbers(rows: Iterable[object], names: Iterable[str], prefix: str = "") -> dict[str, NDArray[np.float64]]:
+    """Return columns of attributes of rows; NaN for None."""
+    rows = list(rows)
+    return {f"{prefix}{name}": np.asarray([getattr(row, name) for row in rows], np.float64) for name in names}
+
+
+def texts(rows: Iterable[object], names: Iterable[str], prefix: str = "", limit: int = 100_000) -> dict[str, list[str]]:
+    """Return columns of attributes of rows as texts."""
+    rows = list(rows)
+    return {f"{prefix}{name}": [shortened(str(getattr(row, name)), limit) for row in rows] for name in names}
+
+
+def joined(lists: Sequence[Sequence[Any] | NDArray[Any]], dtype: type[np.generic]) -> tuple[NDArray[np.uint32], Any]:
+    """Return one column of several lists, after where each begins, and where the last one ends."""
+    ends = np.cumsum([0, *map(len, lists)]).astype(np.uint32)
+    return ends, np.concatenate([np.zeros(0, dtype), *lists]).astype(dtype)
 
 
 class StringTable:
