@@ -10,7 +10,7 @@ import typing
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from onnx_nb.analysis.view.array_preview import Look
+from onnx_nb.analysis.view.array_preview import Look, Page
 from onnx_nb.analysis.view.inspection import Inspection, Origin
 from onnx_nb.analysis.view.overlays import Aggregate, Scale
 from onnx_nb.widgets import protocol
@@ -28,7 +28,7 @@ def typescript() -> str:
         "/** The wire, written by `python -m tests.wire` from `onnx_nb/widgets/protocol.py`: change it there. */\n"
     ]
     parts += [f"export type {name} = {type_of(kind, named=False)};\n" for name, kind in LITERALS.items()]
-    parts += [interface(each) for each in classes if each not in (protocol.EmptyRequest, protocol.Page)]
+    parts += [interface(each) for each in classes if each not in (protocol.EmptyRequest, Page)]
     none = {protocol.EmptyRequest: "Record<string, never>"}
     rows = [
         f"  readonly {verb}: readonly [{none.get(kind.request, kind.request.__name__)}, {type_of(kind.reply)}];"

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.drawing.html import Content
     from onnx_nb.widgets.graph import ModelGraph
+    from onnx_nb.widgets.protocol import PageRequest, PictureRequest, SideRequest
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 COLUMNS_IN_STATE: Final = 1_000_000
@@ -167,7 +168,7 @@ class OnnxWidget(_Complete, HostedWidget):
         """
         return {name[4:]: getattr(self, name) for name in dir(type(self)) if name.startswith("_on_")}
 
-    def _on_code(self, _call: Call) -> Reply:
+    def _on_code(self, _call: Call[Any]) -> Reply:
         return Reply(static_text("widget.js"))
 
 
@@ -236,11 +237,9 @@ class PackedWidget(OnnxWidget):
         """Return the models that are shown, whose files a page must not replace."""
         return ()
 
-    def _on_picture(self, call: Call) -> Reply:
+    def _on_picture(self, call: Call[PictureRequest]) -> Reply:
         """Fill the picture's output with the SVG that the browser drew, as an image, where scripts do not run."""
-        from onnx_nb.widgets.protocol import PictureRequest
-
-        svg = call.request(PictureRequest).svg
+        svg = call.request.svg
         if not svg.startswith("<svg ") or len(svg) > PICTURE_LIMIT:
             raise OnnxNbError("the picture is not an SVG, or too large for a notebook.")
         if self._displayed:
@@ -254,11 +253,10 @@ class PackedWidget(OnnxWidget):
             update_display(HTML(image), display_id=f"onnx_nb-{self._picture_id}")
         return Reply()
 
-    def _on_page(self, call: Call) -> Reply:
+    def _on_page(self, call: Call[PageRequest]) -> Reply:
         from onnx_nb.drawing.html import page
-        from onnx_nb.widgets.protocol import PageRequest
 
-        content = self._content(statistics=call.request(PageRequest).statistics, progress=call.progress)
+        content = self._content(statistics=call.request.statistics, progress=call.progress)
         return Reply(buffers=[page(content).encode()])
 
     def _part(self, name: str) -> bytes:
@@ -268,10 +266,8 @@ class PackedWidget(OnnxWidget):
             raise OnnxNbError(message, advice=f"It has {', '.join(self._packed)}.")
         return self._packed[name]
 
-    def _on_columns(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import SideRequest
-
-        return Reply(buffers=[self._part(call.request(SideRequest).part)])
+    def _on_columns(self, call: Call[SideRequest]) -> Reply:
+        return Reply(buffers=[self._part(call.request.part)])
 
 
 def in_state(parts: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.view.overlays import Overlay
-    from onnx_nb.widgets.protocol import SideRequest
+    from onnx_nb.widgets.protocol import OverlayRequest, SideRequest, TargetRequest
 
 SIDES: Final = ("reference", "candidate")
 """Names of the two graphs of a pair, and of their parts."""
@@ -93,27 +93,25 @@ class GraphWidget(PackedWidget):
         pages = (bake(model, progress=half, **options) for model, half in zip(self._models(), halves, strict=True))
         return {f"baked-{side}": replies for side, replies in zip(SIDES, pages, strict=True)}
 
-    def _on_inspect(self, call: Call) -> Reply:
+    def _on_inspect(self, call: Call[TargetRequest]) -> Reply:
         from onnx_nb.analysis.view.inspection import inspect
-        from onnx_nb.widgets.protocol import TargetRequest
 
-        target = call.request(TargetRequest)
+        target = call.request
         return Reply(inspect(self._model(target), target.kind, target.id))
 
-    def _on_figures(self, call: Call) -> Reply:
+    def _on_figures(self, call: Call[TargetRequest]) -> Reply:
         from onnx_nb.analysis.view.inspection import figures
         from onnx_nb.analysis.view.overlays import overlay
-        from onnx_nb.widgets.protocol import TargetRequest
 
-        target = call.request(TargetRequest)
+        target = call.request
         model = self._model(target)
         times = None if self.captured is None else overlay(model, self.captured, label="seconds")
         return Reply(figures(model, target.kind, target.id, times))
 
-    def _on_overlay(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import OverlayReply, OverlayRequest
+    def _on_overlay(self, call: Call[OverlayRequest]) -> Reply:
+        from onnx_nb.widgets.protocol import OverlayReply
 
-        request = call.request(OverlayRequest)
+        request = call.request
         layer = named_overlay(self._model(request), request.name, self.captured)
         return Reply(
             OverlayReply(**layer.to_json()), [column.astype("<f8").tobytes() for column in (layer.nodes, layer.scopes)]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.run.statistics import Statistics
     from onnx_nb.analysis.view.array_preview import Look
+    from onnx_nb.widgets.protocol import CaptureRequest, CellsRequest, ValueRequest
 
 LIMIT: Final = 8
 """Maximum number of tensors captured one by one whose arrays are kept: the most recently used."""
@@ -56,12 +57,10 @@ class Values:
         """Return the requests that the browser may send, by name."""
         return {"capture": self.capture, "statistics": self.statistics, "values": self.page, "npy": self.npy}
 
-    def capture(self, call: Call) -> Reply:
+    def capture(self, call: Call[CaptureRequest]) -> Reply:
         """Capture one value and keep its array, or the statistics of all; reply with a sentence."""
-        from onnx_nb.widgets.protocol import CaptureRequest
-
         captures = self.known
-        value = call.request(CaptureRequest).value
+        value = call.request.value
         if value is not None:
             self._capture_one(captures, value, call)
             return Reply(f"Captured {quoted(self._name(value))}")
@@ -71,12 +70,12 @@ class Values:
         text = f"Captured {count_text(len(values), 'value')} in {runs}{ending}. Click a tensor, or choose a color"
         return Reply(text)
 
-    def statistics(self, call: Call) -> Reply:
+    def statistics(self, call: Call[ValueRequest]) -> Reply:
         """Reply with the statistics of a value; ``None`` if it has not been captured."""
         from onnx_nb.analysis.view.result_columns import NUMBERS
-        from onnx_nb.widgets.protocol import StatisticsReply, ValueRequest
+        from onnx_nb.widgets.protocol import StatisticsReply
 
-        value, captures = call.request(ValueRequest).value, self.known
+        value, captures = call.request.value, self.known
         record = self._statistics(captures, value, call)
         if record is None:
             return Reply(None)
@@ -85,26 +84,25 @@ class Values:
         edges = np.asarray(record.histogram.edges, float).tolist() if counts else []
         return Reply(StatisticsReply(**numbers, counts=counts, edges=edges, source=self._source(captures, value)))
 
-    def page(self, call: Call) -> Reply:
+    def page(self, call: Call[CellsRequest]) -> Reply:
         """Reply with some cells of a value and a picture around them; capture the value if necessary."""
         from onnx_nb.analysis.view.array_preview import looks, page, picture
-        from onnx_nb.widgets.protocol import CellsReply, CellsRequest, PictureReply
+        from onnx_nb.widgets.protocol import CellsReply, PictureReply
 
-        request = call.request(CellsRequest)
+        request = call.request
         array = self._array(request.value, call)
         cells = vars(page(array, index=request.index, row=request.row, column=request.column))
         image = picture(array, index=request.index, look=cast("Look", request.look))
         if image is None:
             return Reply(CellsReply(**cells, looks=looks(array.shape), picture=None))
         tiles, height, width = image.pixels.shape[:3]
-        drawing = PictureReply(image.look, (tiles, height, width), image.first, _json(image.low), _json(image.high))
+        ends = {"low": _json(image.low), "high": _json(image.high)}
+        drawing = PictureReply(look=image.look, shape=(tiles, height, width), first=image.first, **ends)
         return Reply(CellsReply(**cells, looks=looks(array.shape), picture=drawing), [image.pixels.tobytes()])
 
-    def npy(self, call: Call) -> Reply:
+    def npy(self, call: Call[ValueRequest]) -> Reply:
         """Reply with a value as the content of a .npy file."""
-        from onnx_nb.widgets.protocol import ValueRequest
-
-        value = call.request(ValueRequest).value
+        value = call.request.value
         array = self._array(value, call)
         name = self._name(value)
         if array.nbytes > DOWNLOAD:
@@ -117,7 +115,7 @@ class Values:
         np.save(file, plain, allow_pickle=plain.dtype.kind == "O")
         return Reply(buffers=[file.getvalue()])
 
-    def _run(self, captures: Captured, call: Call, **options: Any) -> Capture:
+    def _run(self, captures: Captured, call: Call[Any], **options: Any) -> Capture:
         """Capture; raise if other feeds have been set in the meantime, as this capture is no longer accessible."""
         from onnx_nb.analysis.run.capture import capture
 
@@ -127,7 +125,7 @@ class Values:
             raise OnnxNbError(message, advice="Capture again to run on the new ones.")
         return result
 
-    def _capture_one(self, captures: Captured, value: int, call: Call) -> Capture:
+    def _capture_one(self, captures: Captured, value: int, call: Call[Any]) -> Capture:
         graph = Graph.opened(self.model)
         name = self._name(value)
         if graph.value_subgraph[value] >= len(graph.plain.subgraphs):
@@ -144,7 +142,7 @@ class Values:
             captures.single.popitem(last=False)
         return result
 
-    def _statistics(self, captures: Captured, value: int, call: Call) -> Statistics | None:
+    def _statistics(self, captures: Captured, value: int, call: Call[Any]) -> Statistics | None:
         name = self._name(value)
         if self._is_weight(value):
             if value not in self._weights:
@@ -161,7 +159,7 @@ class Values:
             source = self._capture_one(captures, value, call)  # computed from constants: needs no feeds
         return source.statistics(name) if source is not None and name in source else None
 
-    def _array(self, value: int, call: Call) -> NDArray[Any]:
+    def _array(self, value: int, call: Call[Any]) -> NDArray[Any]:
         name = self._name(value)
         if self._is_weight(value):
             from onnx_nb.analysis.view.array_preview import weight

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.pytorch.drilldown import Reproduction
     from onnx_nb.analysis.quantize.what_if import ExclusionCurve
     from onnx_nb.widgets.graph import ModelGraph
+    from onnx_nb.widgets.protocol import DetailRequest, FloatRequest, NameRequest, TargetQualityRequest
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 DETAILS_IN_STATE, DETAILS = 500_000, 3_000_000
@@ -137,10 +138,8 @@ class ComparisonPanel(LinkedWidget):
         off |= set() if "float" in self._actions else {"float", "worst", "suggest", "undo"}
         return {name: verb for name, verb in super()._verbs().items() if name not in off}
 
-    def _on_detail(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import DetailRequest
-
-        request = call.request(DetailRequest)
+    def _on_detail(self, call: Call[DetailRequest]) -> Reply:
+        request = call.request
         inside, row = request.inside, request.row
         comparison = self._inside.get(inside) if inside else self.comparison
         if comparison is None:
@@ -149,17 +148,13 @@ class ComparisonPanel(LinkedWidget):
             raise OnnxNbError(f"there is no point {row}: the comparison has {len(comparison.points)}.")
         return Reply(buffers=[detail_columns(comparison.points[row]).to_bytes()])
 
-    def _on_reproduce(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import NameRequest
-
-        name = call.request(NameRequest).name
+    def _on_reproduce(self, call: Call[NameRequest]) -> Reply:
+        name = call.request.name
         part = self.reproduction = self._torch.reproduce(name, progress=call.progress)
         return Reply(f"{part!r} is in panel.reproduction; .save(folder) writes a folder that shows the error.")
 
-    def _on_drill(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import NameRequest
-
-        name = call.request(NameRequest).name
+    def _on_drill(self, call: Call[NameRequest]) -> Reply:
+        name = call.request.name
         inner = self._torch.drill(name, progress=call.progress)
         table = comparison_columns(inner, details=DETAILS_IN_STATE).to_bytes()
         self._inside[name] = self.drilled = inner
@@ -188,23 +183,19 @@ class ComparisonPanel(LinkedWidget):
         self.curve, self._steps = curve, curve_steps(curve)
         return curve
 
-    def _on_float(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import FloatRequest
-
-        request = call.request(FloatRequest)
+    def _on_float(self, call: Call[FloatRequest]) -> Reply:
+        request = call.request
         steps = [] if self.curve is None else [step.name for step in self.curve.steps[1 : request.count + 1]]
         return self._changed(self._what_if.curve([*steps, request.name], progress=call.progress), -2)
 
-    def _on_worst(self, call: Call) -> Reply:
+    def _on_worst(self, call: Call[Any]) -> Reply:
         return self._changed(self._what_if.curve(progress=call.progress))
 
-    def _on_suggest(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import TargetQualityRequest
-
-        nodes = self._what_if.suggestion(call.request(TargetQualityRequest).target, call.progress)
+    def _on_suggest(self, call: Call[TargetQualityRequest]) -> Reply:
+        nodes = self._what_if.suggestion(call.request.target, call.progress)
         return self._changed(self._what_if.curve(nodes, progress=call.progress))
 
-    def _on_undo(self, _call: Call) -> Reply:
+    def _on_undo(self, _call: Call[Any]) -> Reply:
         with self._lock:
             self.curve = self._curves.pop() if self._curves else None
             self._steps = curve_steps(self.curve)

@@ -7,7 +7,7 @@ reply; `VERBS` names them. `_channel` carries all of it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, dataclass_transform
 
 from onnx_nb.analysis.view.array_preview import Look, Page
 
@@ -15,19 +15,24 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.view.overlays import Aggregate, Scale
 
 
-@dataclass(frozen=True, kw_only=True)
-class EmptyRequest:
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Wire:
+    """Base of requests and replies: each is a frozen dataclass whose fields are named."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+class EmptyRequest(Wire):
     """A request without arguments."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class PictureRequest(EmptyRequest):
     """The picture that a notebook saves."""
 
     svg: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class SideRequest(EmptyRequest):
     """Packed columns by name, or one of several graphs."""
 
@@ -37,7 +42,6 @@ class SideRequest(EmptyRequest):
     """number of the step of a simplification, 0 for all of it"""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TargetRequest(SideRequest):
     """A node, tensor or scope of a graph."""
 
@@ -45,14 +49,12 @@ class TargetRequest(SideRequest):
     id: int
 
 
-@dataclass(frozen=True, kw_only=True)
 class OverlayRequest(SideRequest):
     """Numbers by name."""
 
     name: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class SelectRequest(EmptyRequest):
     """Several nodes and scopes."""
 
@@ -60,7 +62,6 @@ class SelectRequest(EmptyRequest):
     scopes: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True)
 class BoundaryRequest(EmptyRequest):
     """The ends of a submodel."""
 
@@ -68,14 +69,12 @@ class BoundaryRequest(EmptyRequest):
     outputs: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PageRequest(EmptyRequest):
     """A page without a kernel."""
 
     statistics: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
 class CaptureRequest(EmptyRequest):
     """A run of the model."""
 
@@ -83,14 +82,12 @@ class CaptureRequest(EmptyRequest):
     """one tensor; null for all"""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ValueRequest(EmptyRequest):
     """A tensor."""
 
     value: int
 
 
-@dataclass(frozen=True, kw_only=True)
 class CellsRequest(ValueRequest):
     """Cells of a tensor."""
 
@@ -101,7 +98,6 @@ class CellsRequest(ValueRequest):
     look: str = "slice"
 
 
-@dataclass(frozen=True, kw_only=True)
 class DetailRequest(EmptyRequest):
     """The details of one point."""
 
@@ -110,14 +106,12 @@ class DetailRequest(EmptyRequest):
     """the module that was drilled into"""
 
 
-@dataclass(frozen=True, kw_only=True)
 class NameRequest(EmptyRequest):
     """A point by its name."""
 
     name: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class FloatRequest(NameRequest):
     """A region to put back to float."""
 
@@ -125,7 +119,6 @@ class FloatRequest(NameRequest):
     """number of steps that stay"""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TargetQualityRequest(EmptyRequest):
     """The quality to reach."""
 
@@ -133,14 +126,12 @@ class TargetQualityRequest(EmptyRequest):
     """such as "> 30 dB\""""
 
 
-@dataclass(frozen=True, kw_only=True)
 class SkipRequest(EmptyRequest):
     """Changes to leave out."""
 
     skipped: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SaveRequest(EmptyRequest):
     """A file to write."""
 
@@ -148,15 +139,13 @@ class SaveRequest(EmptyRequest):
     replace: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShapesRequest(EmptyRequest):
     """Sizes of inputs."""
 
     shapes: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class OverlayReply:
+class OverlayReply(Wire):
     """Numbers of nodes and scopes that color the boxes."""
 
     label: str
@@ -169,8 +158,7 @@ class OverlayReply:
     """labels of an overlay by category, whose numbers are indices into them; none for numbers"""
 
 
-@dataclass(frozen=True)
-class SelectReply:
+class SelectReply(Wire):
     """Facts about several nodes and scopes."""
 
     rows: tuple[tuple[str, str], ...]
@@ -183,8 +171,7 @@ class SelectReply:
     """why they cannot be extracted, "" if they can"""
 
 
-@dataclass(frozen=True)
-class MissingEntry:
+class MissingEntry(Wire):
     """A tensor that a submodel lacks."""
 
     value: int
@@ -192,8 +179,7 @@ class MissingEntry:
     message: str
 
 
-@dataclass(frozen=True)
-class PlanReply:
+class PlanReply(Wire):
     """The result of `plan_extraction` for the chosen inputs and outputs."""
 
     missing: list[MissingEntry]
@@ -206,8 +192,7 @@ class PlanReply:
     message: str
 
 
-@dataclass(frozen=True)
-class ExtractReply:
+class ExtractReply(Wire):
     """What an extraction made."""
 
     message: str
@@ -215,8 +200,7 @@ class ExtractReply:
     """what a cell calls it; "" where there are no cells"""
 
 
-@dataclass(frozen=True)
-class StatisticsReply:
+class StatisticsReply(Wire):
     """The statistics of a tensor; numbers that JSON cannot hold are text."""
 
     count: int
@@ -236,8 +220,7 @@ class StatisticsReply:
     """"captured, 1 run on random inputs", "weight\""""
 
 
-@dataclass(frozen=True)
-class PictureReply:
+class PictureReply(Wire):
     """A slice of a tensor as gray values."""
 
     look: Look
@@ -250,8 +233,7 @@ class PictureReply:
     high: float | str
 
 
-@dataclass(frozen=True)
-class CellsReply(Page):
+class CellsReply(Wire, Page):
     """Some cells of a tensor, and a picture of the slice they are in."""
 
     looks: tuple[Look, ...]
@@ -259,8 +241,7 @@ class CellsReply(Page):
     picture: PictureReply | None
 
 
-@dataclass(frozen=True)
-class SaveReply:
+class SaveReply(Wire):
     """What became of a file."""
 
     path: str

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.simplify.simplify import Simplification
     from onnx_nb.analysis.view.columns import Columns
+    from onnx_nb.widgets.protocol import SaveRequest, SkipRequest
 
 PARTS: Final = (*SIDES, "differences")
 """Names of the parts for the whole simplification. Those of a step end in its number, such as ``"reference-1"``."""
@@ -196,23 +197,21 @@ class SimplificationPanel(PairWidget):
             raise OnnxNbError(f"there is no step {step}.", advice="simplify(…, trace=True) keeps the steps.")
         return result.steps[step - 1].model, result.steps[step].model
 
-    def _on_again(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import SkipRequest
+    def _on_again(self, call: Call[SkipRequest]) -> Reply:
+        return Reply(repr(self._again(call.request.skipped, call.progress)))
 
-        return Reply(repr(self._again(call.request(SkipRequest).skipped, call.progress)))
+    def _on_save(self, call: Call[SaveRequest]) -> Reply:
+        from onnx_nb.widgets.protocol import SaveReply
 
-    def _on_save(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import SaveReply, SaveRequest
-
-        request = call.request(SaveRequest)
+        request = call.request
         path = request.path.strip()
         if not path:
             raise OnnxNbError("no path was given.", advice="Enter the file to write.")
         target = _target(path)
         if not request.replace and os.path.lexists(target):
-            return Reply(SaveReply(str(target), exists=True))
+            return Reply(SaveReply(path=str(target), exists=True))
         file = self.simplification.model.save(target)
-        return Reply(SaveReply(str(file), exists=False, size=bytes_text(file.stat().st_size)))
+        return Reply(SaveReply(path=str(file), exists=False, size=bytes_text(file.stat().st_size)))
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
