@@ -32,7 +32,7 @@ from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from onnx_nb.analysis.compare.comparison import Comparison, Which
+    from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.run.capture import Capture
 
     Source: TypeAlias = (
@@ -44,6 +44,14 @@ Scale = Literal["linear", "log"]
 Tool = Literal["model_explorer", "netron"]
 Aggregate = Literal["sum", "max"]
 
+_OF_KERNELS: Final[Mapping[str, Callable[[Kernel], float | None]]] = {
+    "seconds": lambda kernel: kernel.median,
+    "memory": lambda kernel: kernel.memory,
+    "gflops": lambda kernel: kernel.rate(kernel.flops),
+    "gbs": lambda kernel: kernel.rate(kernel.nbytes),
+    "intensity": lambda kernel: kernel.intensity,
+}
+"""Labels of a profile's numbers per kernel."""
 _UFUNCS: Final = {"sum": np.add, "max": np.maximum}
 _NETRON: Final = "netron:attachment"
 """Signature of an attachment of Netron."""
@@ -221,18 +229,18 @@ def overlay(
         label, default = label or values, "sum"
         numbers, by_scope = _costed(graph, totals, metric)
     elif isinstance(values, Costs):
-        label, default = label or "macs", "sum"
+        label, default = _one_of(label, (*values.scope_sums,), "costs have"), "sum"
         numbers, by_scope = _costed(graph, values, label)
     elif isinstance(values, Mapping):
         numbers, misses = _named(graph, values)
     elif hasattr(values, "first_divergent"):
         label, numbers, misses = _compared(graph, values, label)
     elif hasattr(values, "statistics"):
-        label = label or COSTS[0]
+        label = _one_of(label, (*COSTS, *STATISTICS), "a capture has")
         default = "sum" if label in COSTS else "max"
         numbers = _captured(graph, values, label)
     elif isinstance(values, Profile):
-        label = label or "seconds"
+        label = _one_of(label, (*_OF_KERNELS, *PROFILE_LABELS), "a profile has")
         default = "sum" if label == "seconds" else "max"
         numbers, by_scope = _profiled(graph, values, label, reduce or default)
     else:
@@ -251,12 +259,12 @@ def _foreign(graph: Graph, values: Any, label: str | None) -> tuple[str, dict[st
     if isinstance(values, list | tuple) and values:
         rows = [entry if isinstance(entry, Mapping) else getattr(entry, "__dict__", {}) for entry in values]
         if all("name" in row and _FROM_TORCH[0] in row for row in rows):
-            label = _one_of(label, _FROM_TORCH, "verification infos")
+            label = _one_of(label, _FROM_TORCH, "verification infos have")
             return label, {str(row["name"]): float(row[label]) for row in rows}
     if isinstance(values, Mapping) and values and all(isinstance(entry, Mapping) for entry in values.values()):
         labels = dict.fromkeys(str(name) for entry in values.values() for name in entry)
         if labels.keys() & {"qdq_err", "xmodel_err"}:
-            label = _one_of(label, tuple(labels), "errors of quantization")
+            label = _one_of(label, tuple(labels), "errors of quantization have")
             return label, {str(name): float(entry[label]) for name, entry in values.items() if label in entry}
     if not isinstance(values, str | os.PathLike) or Path(values).suffix != ".json":
         return None
@@ -282,13 +290,13 @@ def _foreign(graph: Graph, values: Any, label: str | None) -> tuple[str, dict[st
     return None
 
 
-def _one_of(label: str | None, labels: Sequence[str], what: str) -> str:
-    """Return a label that is known, the first by default."""
-    if label is None:
-        return labels[0]
+def _one_of(label: str | None, labels: Sequence[str], owner: str) -> str:
+    """Return a label, by default the first; raise unless it is one of those that an owner "has", or owners "have"."""
+    label = label or labels[0]
     if label not in labels:
-        texts = ", ".join(map(repr, labels))
-        raise OnnxNbError(f"{what} have no numbers {quoted(label)}.", advice=f"They have {texts}.")
+        pronoun = "It has" if owner.endswith("has") else "They have"
+        advice = f"{pronoun} {', '.join(map(repr, labels))}."
+        raise OnnxNbError(f"{owner} no numbers {quoted(label)}.", advice=advice)
     return label
 
 
@@ -300,7 +308,7 @@ def _from_netron(content: Mapping[str, Any], label: str | None) -> tuple[str, di
         if row.get("kind") in ("node", "value", "tensor") and row.get("target")
     ]
     labels = tuple(dict.fromkeys(str(row["name"]) for row in rows)) or ("",)
-    label = _one_of(label, labels, "the rows of the attachment")
+    label = _one_of(label, labels, "the rows of the attachment have")
     return label, _as_numbers({str(row["target"]): row["value"] for row in rows if row["name"] == label})
 
 
@@ -322,10 +330,6 @@ def _as_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _costed(graph: Graph, totals: Costs, metric: str) -> tuple[Floats, Floats]:
     """Return one of the costs of each node, and of each scope."""
-    if metric not in totals.scope_sums:
-        raise OnnxNbError(
-            f"costs have no numbers {quoted(metric)}.", advice=f"They have {', '.join(totals.scope_sums)}."
-        )
     numbers, tree = np.asarray(getattr(totals, metric), np.float64), totals.scopes
     if len(numbers) != graph.node_count:
         message = f"the costs are those of another model, with {len(numbers)} nodes instead of {graph.node_count}."
@@ -369,9 +373,6 @@ def _captured(graph: Graph, capture: Any, label: str) -> NDArray[np.float64]:
         for cost in capture.nodes:
             numbers[cost.index] = cost.seconds if label == "seconds" else cost.nbytes
         return numbers
-    if label not in STATISTICS:
-        labels = ", ".join(map(repr, (*COSTS, *STATISTICS)))
-        raise OnnxNbError(f"a capture has no numbers {quoted(label)}.", advice=f"It has {labels}.")
     names = ("nan", "posinf", "neginf") if label == "nonfinite" else (label,)
     counts = {row["name"]: [row[name] for name in names] for row in capture.rows() if row["count"]}
     return _named(graph, {name: sum(numbers) for name, numbers in counts.items() if None not in numbers})[0]
@@ -379,14 +380,11 @@ def _captured(graph: Graph, capture: Any, label: str) -> NDArray[np.float64]:
 
 def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, NDArray[np.float64], tuple[str, ...]]:
     """Return the label, the error of each node's tensors (infinite where only one side is NaN), and unknown names."""
-    label = label or ("isolated" if comparison.has_isolated else "cumulative")
-    which: Which = "isolated" if comparison.has_isolated and label != "cumulative" else "cumulative"
     if label == "isolated" and not comparison.has_isolated:
         raise OnnxNbError("isolated errors are unknown.", advice='Compare with isolated=True, or use "cumulative".')
-    metric = "rel_l2" if label in ("isolated", "cumulative") else label
-    if metric not in METRICS:
-        labels = ", ".join(map(repr, ("isolated", "cumulative", *METRICS)))
-        raise OnnxNbError(f"a comparison has no numbers {quoted(label)}.", advice=f"It has {labels}.")
+    kinds = ("isolated", "cumulative")[not comparison.has_isolated :]
+    label = _one_of(label, (*kinds, *METRICS), "a comparison has")
+    which, metric = (label, "rel_l2") if label in kinds else (kinds[0], label)
     candidate, reference = dict[str, float](), dict[str, float]()
     for point in comparison.points:
         if (errors := getattr(point, which)) is not None:
@@ -418,20 +416,10 @@ def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, int]]:
 
 def _profiled(graph: Graph, profile: Profile, label: str, reduce: Aggregate) -> tuple[Floats, Floats]:
     """Return a number of each node's kernels, and of each scope: those of the kernels inside it."""
-    metrics: dict[str, Callable[[Kernel], float | None]] = {
-        "seconds": lambda kernel: kernel.median,
-        "memory": lambda kernel: kernel.memory,
-        "gflops": lambda kernel: kernel.rate(kernel.flops),
-        "gbs": lambda kernel: kernel.rate(kernel.nbytes),
-        "intensity": lambda kernel: kernel.intensity,
-    }
-    if label not in metrics:
-        labels = ", ".join(map(repr, (*metrics, *PROFILE_LABELS)))
-        raise OnnxNbError(f"a profile has no numbers {quoted(label)}.", advice=f"It has {labels}.")
     if profile.graph.names != graph.names:
         raise OnnxNbError("the profile is that of another model.", advice="Profile this one: onnx_nb.profile(model).")
     numbers = np.full(graph.node_count, np.nan)
-    by_kernel = np.asarray([metrics[label](kernel) for kernel in profile.kernels], np.float64)  # None becomes NaN
+    by_kernel = np.asarray([_OF_KERNELS[label](kernel) for kernel in profile.kernels], np.float64)  # None becomes NaN
     by_kernel[np.asarray(profile.kernel_scopes, np.int64) < 0] = np.nan
     for kernel, number in zip(profile.kernels, by_kernel.tolist(), strict=True):
         if not math.isnan(number):
