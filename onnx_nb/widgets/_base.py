@@ -28,7 +28,7 @@ import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
-from onnx_nb.analysis.model.model import label_of
+from onnx_nb.analysis.model.model import Model, label_of
 from onnx_nb.widgets._channel import Call, Channel, Reply, Verb
 from onnx_nb.widgets._hosts import HostedWidget, in_marimo, is_from_page, model_version, show_pictures_of_boxes
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
+    from onnx_nb.analysis.view.columns import Columns
     from onnx_nb.drawing.html import Content
     from onnx_nb.widgets.graph import ModelGraph
     from onnx_nb.widgets.protocol import PageRequest, PictureRequest, SideRequest
@@ -260,11 +260,16 @@ class PackedWidget(OnnxWidget):
         return Reply(buffers=[page(content).encode()])
 
     def _part(self, name: str) -> bytes:
-        """Return one part by name."""
-        if name not in self._packed:
-            message = f"{type(self).__name__} has no part {quoted(name)}."
-            raise OnnxNbError(message, advice=f"It has {', '.join(self._packed)}.")
-        return self._packed[name]
+        """Return a part by name, which is packed on first request."""
+        with self._lock:
+            if name not in self._packed:
+                self._packed[name] = self._pack(name).to_bytes()
+            return self._packed[name]
+
+    def _pack(self, name: str) -> Columns:
+        """Return the columns of a part that was not packed at the start."""
+        message = f"{type(self).__name__} has no part {quoted(name)}."
+        raise OnnxNbError(message, advice=f"It has {', '.join(self._packed)}.")
 
     def _on_columns(self, call: Call[SideRequest]) -> Reply:
         return Reply(buffers=[self._part(call.request.part)])

@@ -12,7 +12,7 @@ import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
-from onnx_nb.analysis.progress import stage
+from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.view.columns import STATISTICS_BYTES
 from onnx_nb.widgets._base import PackedWidget
 from onnx_nb.widgets._channel import Call, Reply
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     import os
 
     from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.view.overlays import Overlay
-    from onnx_nb.widgets.protocol import OverlayRequest, SideRequest, TargetRequest
+    from onnx_nb.widgets.protocol import OverlayRequest, TargetRequest
 
 SIDES: Final = ("reference", "candidate")
 """Names of the two graphs of a pair, and of their parts."""
@@ -70,17 +69,13 @@ class GraphWidget(PackedWidget):
         """Return the models that are shown, by `SIDES`; those before and after a step if there are steps."""
         raise NotImplementedError
 
-    def _named_model(self, side: str, step: int = 0) -> Model:
+    def _model(self, side: str, step: int = 0) -> Model:
         """Return the model of a side, by default of the first."""
         models = dict(zip(SIDES, self._models(step), strict=False))
         if (side or SIDES[0]) not in models:
             advice = f"It has {', '.join(models)}."
             raise OnnxNbError(f"this {type(self).__name__} has no part called {quoted(side)}.", advice=advice)
         return models[side or SIDES[0]]
-
-    def _model(self, request: SideRequest) -> Model:
-        """Return the model that a request is about."""
-        return self._named_model(request.part, request.step)
 
     def _sources(self) -> tuple[Model, ...]:
         return self._models()
@@ -97,14 +92,14 @@ class GraphWidget(PackedWidget):
         from onnx_nb.analysis.view.inspection import inspect
 
         target = call.request
-        return Reply(inspect(self._model(target), target.kind, target.id))
+        return Reply(inspect(self._model(target.part, target.step), target.kind, target.id))
 
     def _on_figures(self, call: Call[TargetRequest]) -> Reply:
         from onnx_nb.analysis.view.inspection import figures
         from onnx_nb.analysis.view.overlays import overlay
 
         target = call.request
-        model = self._model(target)
+        model = self._model(target.part, target.step)
         times = None if self.captured is None else overlay(model, self.captured, label="seconds")
         return Reply(figures(model, target.kind, target.id, times))
 
@@ -112,7 +107,7 @@ class GraphWidget(PackedWidget):
         from onnx_nb.widgets.protocol import OverlayReply
 
         request = call.request
-        layer = named_overlay(self._model(request), request.name, self.captured)
+        layer = named_overlay(self._model(request.part, request.step), request.name, self.captured)
         return Reply(
             OverlayReply(**layer.to_json()), [column.astype("<f8").tobytes() for column in (layer.nodes, layer.scopes)]
         )

@@ -12,7 +12,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, decibels_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
-from onnx_nb.analysis.quantize.what_if import WhatIf
+from onnx_nb.analysis.quantize.what_if import ExclusionCurve, WhatIf
 from onnx_nb.analysis.view.inspection import found_in
 from onnx_nb.analysis.view.quantizer_columns import curve_steps
 from onnx_nb.analysis.view.result_columns import comparison_columns, detail_columns, notable
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.drilldown import Reproduction
-    from onnx_nb.analysis.quantize.what_if import ExclusionCurve
     from onnx_nb.widgets.graph import ModelGraph
     from onnx_nb.widgets.protocol import DetailRequest, FloatRequest, NameRequest, TargetQualityRequest
     from onnx_nb.widgets.shown_overlay import ShownOverlay

@@ -8,7 +8,7 @@ import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import label_of
+from onnx_nb.analysis.model.model import Model, label_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.graph_columns import columns
@@ -18,7 +18,6 @@ from onnx_nb.widgets._base import LinkedWidget
 from onnx_nb.widgets._graphs import SIDES, GraphWidget
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.profile.result import Profile
     from onnx_nb.widgets.graph import ModelGraph
     from onnx_nb.widgets.shown_overlay import ShownOverlay
@@ -84,17 +83,12 @@ class ProfilePanel(LinkedWidget, GraphWidget):
         super().__init__(repr(profile), parts, still_html(profile), **traits)
         self.graph = graph
 
-    def _part(self, name: str) -> bytes:
-        """Return a part; the two graphs, and what takes a measurement, are packed on first request."""
-        with self._lock:
-            if name == "resources" and name not in self._packed:
-                self._packed[name] = resource_columns(self.profile).to_bytes()
-            if name not in self._packed and name in (*SIDES, "differences"):
-                table = ran_columns(self.profile) if name == "differences" else columns(self._named_model(name))
-                if name == "candidate":  # its large weights were left out on purpose
-                    table = Columns(table.arrays, {**table.meta, "faults": []})
-                self._packed[name] = table.to_bytes()
-        return super()._part(name)
+    def _pack(self, name: str) -> Columns:
+        if name in ("resources", "differences"):
+            return resource_columns(self.profile) if name == "resources" else ran_columns(self.profile)
+        table = columns(self._model(name))
+        # the large weights of the optimized model were left out on purpose
+        return Columns(table.arrays, {**table.meta, "faults": []}) if name == "candidate" else table
 
     def _content(self, **options: Any) -> Content:
         parts = {name: self._part(name) for name in ("columns", "resources")}

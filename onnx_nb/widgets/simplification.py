@@ -172,13 +172,6 @@ class SimplificationPanel(PairWidget):
         self._show(result)
         return result
 
-    def _part(self, name: str) -> bytes:
-        """Return a part, which is packed on first request."""
-        with self._lock:
-            if name not in self._packed:
-                self._packed[name] = self._pack(name).to_bytes()
-            return self._packed[name]
-
     def _pack(self, name: str) -> Columns:
         part, _, step = name.partition("-")
         if part not in PARTS or not (step.isdecimal() or not step):
@@ -186,7 +179,7 @@ class SimplificationPanel(PairWidget):
         number = int(step or 0)
         if part == "differences":
             return Provenance(self.simplification, number or None).columns()
-        return columns(self._models(number)[SIDES.index(part)])
+        return columns(self._model(part, number))
 
     def _models(self, step: int = 0) -> tuple[Model, ...]:
         """Return the models before and after a step; for 0 the original and the result."""

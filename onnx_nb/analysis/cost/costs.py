@@ -24,10 +24,10 @@ from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import depths, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
-from onnx_nb.analysis.graph.shape_inference import infer
-from onnx_nb.analysis.graph.types import MOST, weight_sizes
+from onnx_nb.analysis.graph.shape_inference import Case, Inference, infer
+from onnx_nb.analysis.graph.types import MOST, Column, ValueType, weight_sizes
 from onnx_nb.analysis.model.model import ModelLike, cached
-from onnx_nb.analysis.model.protofields import sorted_unique
+from onnx_nb.analysis.model.protofields import Ints, sorted_unique
 from onnx_nb.analysis.results import data_frame
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, scopes
 
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from onnx_nb.analysis.graph.shape_inference import Case, Inference
-    from onnx_nb.analysis.graph.types import Column, ValueType
-    from onnx_nb.analysis.model.protofields import Ints
 
 By = Literal["node", "scope"]
 

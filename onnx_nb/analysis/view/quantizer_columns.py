@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from onnx_nb.analysis.formatting import shortened
-from onnx_nb.analysis.quantize.what_if import WhatIf
+from onnx_nb.analysis.quantize.what_if import ExclusionCurve, WhatIf
 from onnx_nb.analysis.view.columns import numbers, texts
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.compare.quantization import Quantizer
-    from onnx_nb.analysis.quantize.what_if import ExclusionCurve
 
 SHARES: Final = ("weights", "rounding", "clipping")
 """Parts of `Point.blame` that are columns."""

@@ -21,7 +21,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, number_text, quoted, shape_text, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import CATEGORIES, category
-from onnx_nb.analysis.match.diff import FOLDED, ONLY, SAME, Counterparts, counterparts, inverse
+from onnx_nb.analysis.match.diff import FOLDED, ONLY, SAME, Counterparts, Diff, counterparts, inverse
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.run.statistics import Statistics
@@ -33,7 +33,6 @@ from onnx_nb.analysis.view.quantizer_columns import quantizer_columns
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison, Point, Which
-    from onnx_nb.analysis.match.diff import Diff
     from onnx_nb.analysis.profile.changes import ProfileComparison
     from onnx_nb.analysis.profile.result import Profile
     from onnx_nb.analysis.progress import Progress
