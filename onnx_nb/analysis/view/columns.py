@@ -9,7 +9,6 @@ import itertools
 import json
 import struct
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,8 +30,6 @@ _CODES: Final = {"uint8": "u1", "uint16": "u2", "uint32": "u4", "int32": "i4", "
 _ALONE: Final = 8
 """Every so many strings one is stored in full: a reader begins there."""
 _BYTES: Final = np.uint64(1) << np.arange(0, 64, 8, dtype=np.uint64)
-_BLOCK: Final = 1 << 20
-"""Bytes above which data is compressed in several blocks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +71,7 @@ class Columns:
         for array in self.arrays.values():
             parts += [array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes(), b"\0" * (-array.nbytes % 8)]
         plain = b"".join(parts)
-        return MAGIC + struct.pack("<I", len(plain)) + _compressed(plain)
+        return MAGIC + struct.pack("<I", len(plain)) + zlib.compress(plain, 1)
 
     def __repr__(self) -> str:
         return f"Columns({len(self.arrays)} arrays)"
@@ -184,24 +181,3 @@ def _shared(data: bytes, ends: Longs) -> NDArray[np.uint8]:
         at += 8
         open_ = open_[(same == 8) & (most[open_] > at)]
     return prefixes
-
-
-def _compressed(data: bytes) -> bytes:
-    """Return one zlib stream whose blocks are compressed in parallel, as pigz does."""
-    size = max(_BLOCK, -(-len(data) // 8))
-    if len(data) <= size:
-        return zlib.compress(data, 1)
-    view = memoryview(data)
-    pieces = [view[at : at + size] for at in range(0, len(data), size)]
-
-    def compressed(number: int) -> bytes:
-        press = zlib.compressobj(1, zlib.DEFLATED, -15)
-        last = number == len(pieces) - 1
-        return press.compress(pieces[number]) + press.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
-
-    try:
-        with ThreadPoolExecutor(min(4, len(pieces))) as pool:  # zlib releases the GIL
-            blocks = list(pool.map(compressed, range(len(pieces))))
-    except RuntimeError:  # no thread can start, as in Pyodide
-        return zlib.compress(data, 1)
-    return b"\x78\x01" + b"".join(blocks) + struct.pack(">I", zlib.adler32(data))

@@ -70,7 +70,7 @@ def test_any_arrays_survive(arrays: dict[str, Any], meta: dict[str, str]) -> Non
         np.testing.assert_array_equal(found[name], array)
 
 
-def test_large_payloads_are_one_stream_though_compressed_in_pieces() -> None:
+def test_large_payloads_are_one_stream() -> None:
     random = np.random.default_rng(0).integers(0, 256, 5_000_001, dtype=np.uint8)
     found, _ = unpack_by_hand(Columns({"a": random, "b": np.arange(3.0)}, {}).to_bytes())
     np.testing.assert_array_equal(found["a"], random)
