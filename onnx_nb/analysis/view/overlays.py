@@ -383,7 +383,7 @@ def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, ND
     if label == "isolated" and not comparison.has_isolated:
         raise OnnxNbError("isolated errors are unknown.", advice='Compare with isolated=True, or use "cumulative".')
     kinds = ("isolated", "cumulative")[not comparison.has_isolated :]
-    label = _one_of(label, (*kinds, *METRICS), "a comparison has")
+    label = _one_of(label or kinds[0], ("isolated", "cumulative", *METRICS), "a comparison has")
     which, metric = (label, "rel_l2") if label in kinds else (kinds[0], label)
     candidate, reference = dict[str, float](), dict[str, float]()
     for point in comparison.points:
