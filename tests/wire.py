@@ -10,8 +10,8 @@ import typing
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from onnx_nb.analysis.view.array_preview import Look
-from onnx_nb.analysis.view.inspection import Origin
+from onnx_nb.analysis.view.array_preview import Look, Page
+from onnx_nb.analysis.view.inspection import Inspection, Origin
 from onnx_nb.analysis.view.overlays import Aggregate, Scale
 from onnx_nb.widgets import protocol
 
@@ -23,11 +23,12 @@ PLAIN: Final = {str: "string", int: "number", float: "number", bool: "boolean", 
 def typescript() -> str:
     """Return the interfaces of all requests and replies, and the table of verbs."""
     classes = [each for each in vars(protocol).values() if dataclasses.is_dataclass(each) and isinstance(each, type)]
+    classes.append(Inspection)
     parts = [
         "/** The wire, written by `python -m tests.wire` from `onnx_nb/widgets/protocol.py`: change it there. */\n"
     ]
     parts += [f"export type {name} = {type_of(kind, named=False)};\n" for name, kind in LITERALS.items()]
-    parts += [interface(each) for each in classes if each is not protocol.EmptyRequest]
+    parts += [interface(each) for each in classes if each not in (protocol.EmptyRequest, Page)]
     none = {protocol.EmptyRequest: "Record<string, never>"}
     rows = [
         f"  readonly {verb}: readonly [{none.get(kind.request, kind.request.__name__)}, {type_of(kind.reply)}];"
@@ -77,6 +78,8 @@ def type_of(hint: Any, *, named: bool = True) -> str:
         return f"readonly {inner if inner.isalpha() else f'({inner})'}[]"
     if origin is tuple:
         return f"readonly [{', '.join(map(type_of, args))}]"
+    if isinstance(hint, str):
+        return hint
     return "null" if hint is None else PLAIN.get(hint) or str(hint.__name__)
 
 

@@ -138,32 +138,27 @@ _previous: dict[tuple[int, tuple[str, str]], Any] = {}
 def _model_around(proto: Any) -> Any:
     """Return a model with a graph, function, node or tensor of onnx inside; anything else as it is."""
     import onnx
+    import onnx.helper
 
-    if not isinstance(proto, onnx.GraphProto | onnx.FunctionProto | onnx.NodeProto | onnx.TensorProto):
+    graph, imports = proto, getattr(proto, "opset_import", ())
+    if isinstance(proto, onnx.TensorProto):
+        graph = onnx.helper.make_graph([], "", [], [], [proto])
+        graph.initializer[0].name = proto.name or "tensor"
+    elif isinstance(proto, onnx.FunctionProto | onnx.NodeProto):
+        is_node = isinstance(proto, onnx.NodeProto)
+        inputs, outputs = (
+            [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names) if name]
+            for names in (proto.input, proto.output)
+        )
+        nodes, name = ([proto], proto.name or proto.op_type) if is_node else (proto.node, proto.name)
+        graph = onnx.helper.make_graph(nodes, name, inputs, outputs)
+    elif not isinstance(proto, onnx.GraphProto):
         return proto
-    model = onnx.ModelProto(ir_version=onnx.IR_VERSION)
-    if isinstance(proto, onnx.GraphProto):
-        model.graph.CopyFrom(proto)
-    elif isinstance(proto, onnx.TensorProto):
-        model.graph.initializer.add().CopyFrom(proto)
-        model.graph.initializer[0].name = proto.name or "tensor"
-    elif isinstance(proto, onnx.FunctionProto):
-        model.graph.name = proto.name
-        model.graph.node.extend(proto.node)
-        model.graph.input.extend(onnx.ValueInfoProto(name=name) for name in proto.input)
-        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in proto.output)
-        model.opset_import.extend(proto.opset_import)
-    else:
-        model.graph.name = proto.name or proto.op_type
-        model.graph.node.add().CopyFrom(proto)
-        inputs = dict.fromkeys(name for name in proto.input if name)
-        model.graph.input.extend(onnx.ValueInfoProto(name=name) for name in inputs)
-        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in proto.output if name)
-    if not model.opset_import:
-        domains = {"", *(node.domain for node in model.graph.node)}
+    if not imports:
+        domains = {"", *(node.domain for node in graph.node)}
         newest = {domain: onnx.defs.onnx_opset_version() if domain in ("", "ai.onnx") else 1 for domain in domains}
-        model.opset_import.extend(onnx.helper.make_opsetid(*entry) for entry in sorted(newest.items()))
-    return model
+        imports = [onnx.helper.make_opsetid(*entry) for entry in sorted(newest.items())]
+    return onnx.helper.make_model(graph, opset_imports=imports, ir_version=onnx.IR_VERSION)
 
 
 def _tensor_bundle(proto: Any) -> dict[str, Any]:

@@ -8,17 +8,13 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onnx_nb.analysis.errors import ExtractionError, ModelFileError, OnnxNbError
+from onnx_nb.analysis.errors import ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, quoted
 
 if TYPE_CHECKING:
     from onnx_nb.widgets.graph import ModelView
-
-
-TRIED: Final = 50
-"""Nodes in the middle of a model of which one must do as the end of a submodel."""
 
 
 class TabReply:
@@ -116,22 +112,12 @@ def _opened(file: Path, before: Path) -> ModelView:
 
 def _cut(file: Path, tab: ModelView) -> str:
     """Return a cell that extracts what is chosen in the graph or, if that is no submodel yet, about the first half."""
-    from onnx_nb.analysis.submodel.extraction import extract, plan_extraction
+    from onnx_nb.analysis.submodel.extraction import plan_extraction
+    from onnx_nb.analysis.submodel.partition import partition
 
     model, inputs, outputs = tab.model, tab.graph.inputs, tab.graph.outputs
     if not outputs or plan_extraction(model, inputs, outputs).missing:
-        inputs, nodes = [info.name for info in model.inputs], model.proto.graph.node
-        middle = sorted(range(len(nodes)), key=lambda index: abs(index - len(nodes) // 2))[:TRIED]
-        for name in [name for index in middle for name in nodes[index].output[:1] if name]:
-            plan = plan_extraction(model, inputs, [name])
-            read = [port for port in inputs if port not in plan.redundant]
-            if plan.missing or not read:
-                continue
-            try:
-                extract(model, read, [name])
-            except ExtractionError:  # of a type that nobody knows
-                continue
-            inputs, outputs = read, [name]
-            break
+        half = partition(model, 2)[0]
+        inputs, outputs = [port.name for port in half.inputs], [port.name for port in half.outputs]
     call = f"onnx_nb.extract(model, {list(inputs)!r}, {list(outputs)!r})"
     return f"part = {call}  # part.save({f'{file.stem}-part.onnx'!r}) writes it\npart"

@@ -28,7 +28,7 @@ import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
-from onnx_nb.analysis.model.model import label_of
+from onnx_nb.analysis.model.model import Model, label_of
 from onnx_nb.widgets._channel import Call, Channel, Reply, Verb
 from onnx_nb.widgets._hosts import HostedWidget, in_marimo, is_from_page, model_version, show_pictures_of_boxes
 
@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
+    from onnx_nb.analysis.view.columns import Columns
     from onnx_nb.drawing.html import Content
     from onnx_nb.widgets.graph import ModelGraph
+    from onnx_nb.widgets.protocol import PageRequest, PictureRequest, SideRequest
+    from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 COLUMNS_IN_STATE: Final = 1_000_000
 """Maximum bytes of columns that a widget saves with the notebook, which then reopens without a kernel."""
@@ -128,14 +130,13 @@ class OnnxWidget(_Complete, HostedWidget):
     """The channel; ``None`` if an argument was wrong."""
 
     def __init__(self, **traits: Any) -> None:
-        for name in traits:
-            if name not in self.trait_names():
-                import difflib  # only mistakes need it
+        for name in traits.keys() - self.trait_names():
+            import difflib  # only mistakes need it
 
-                public = sorted(trait for trait in self.trait_names() if not trait.startswith("_"))
-                near = difflib.get_close_matches(name, public, n=1)
-                hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(public)}."
-                raise TypeError(f"{type(self).__name__} has no argument {name!r}. {hint}")
+            public = sorted(trait for trait in self.trait_names() if not trait.startswith("_"))
+            near = difflib.get_close_matches(name, public, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(public)}."
+            raise TypeError(f"{type(self).__name__} has no argument {name!r}. {hint}")
         self._lock = threading.RLock()
         model_id, code = uuid.uuid4().hex, SharedCode.this()
         if code is None:
@@ -167,7 +168,7 @@ class OnnxWidget(_Complete, HostedWidget):
         """
         return {name[4:]: getattr(self, name) for name in dir(type(self)) if name.startswith("_on_")}
 
-    def _on_code(self, _call: Call) -> Reply:
+    def _on_code(self, _call: Call[Any]) -> Reply:
         return Reply(static_text("widget.js"))
 
 
@@ -232,20 +233,13 @@ class PackedWidget(OnnxWidget):
 
         return Content(self._alt, {}, self._kind, self._packed)
 
-    def _page(self, **options: Any) -> bytes:
-        from onnx_nb.drawing.html import page
-
-        return page(self._content(**options)).encode()
-
     def _sources(self) -> tuple[Model, ...]:
         """Return the models that are shown, whose files a page must not replace."""
         return ()
 
-    def _on_picture(self, call: Call) -> Reply:
+    def _on_picture(self, call: Call[PictureRequest]) -> Reply:
         """Fill the picture's output with the SVG that the browser drew, as an image, where scripts do not run."""
-        from onnx_nb.widgets.protocol import PictureRequest
-
-        svg = call.request(PictureRequest).svg
+        svg = call.request.svg
         if not svg.startswith("<svg ") or len(svg) > PICTURE_LIMIT:
             raise OnnxNbError("the picture is not an SVG, or too large for a notebook.")
         if self._displayed:
@@ -259,17 +253,26 @@ class PackedWidget(OnnxWidget):
             update_display(HTML(image), display_id=f"onnx_nb-{self._picture_id}")
         return Reply()
 
+    def _on_page(self, call: Call[PageRequest]) -> Reply:
+        from onnx_nb.drawing.html import page
+
+        content = self._content(statistics=call.request.statistics, progress=call.progress)
+        return Reply(buffers=[page(content).encode()])
+
     def _part(self, name: str) -> bytes:
-        """Return one part by name."""
-        if name not in self._packed:
-            message = f"{type(self).__name__} has no part {quoted(name)}."
-            raise OnnxNbError(message, advice=f"It has {', '.join(self._packed)}.")
-        return self._packed[name]
+        """Return a part by name, which is packed on first request."""
+        with self._lock:
+            if name not in self._packed:
+                self._packed[name] = self._pack(name).to_bytes()
+            return self._packed[name]
 
-    def _on_columns(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import PartRequest
+    def _pack(self, name: str) -> Columns:
+        """Return the columns of a part that was not packed at the start."""
+        message = f"{type(self).__name__} has no part {quoted(name)}."
+        raise OnnxNbError(message, advice=f"It has {', '.join(self._packed)}.")
 
-        return Reply(buffers=[self._part(call.request(PartRequest).part)])
+    def _on_columns(self, call: Call[SideRequest]) -> Reply:
+        return Reply(buffers=[self._part(call.request.part)])
 
 
 def in_state(parts: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -291,6 +294,8 @@ class LinkedWidget(PackedWidget):
     """Sentence about the linked graph; empty without one."""
 
     _graph: ModelGraph | None = None
+    _overlay: ShownOverlay | None = None
+    """The numbers of this widget that color the linked graph."""
 
     @property
     def graph(self) -> ModelGraph | None:
@@ -310,11 +315,12 @@ class LinkedWidget(PackedWidget):
         text = "" if graph is None else self._link_text(graph.model)
         if self._graph is not None:
             self._graph.unobserve(self._follow, "selection")
-            self._leave()
+            if self._overlay is not None:
+                self._overlay.remove()
         self._graph, self._linked = graph, text
+        self._overlay = self._color()
         if graph is not None:
             graph.observe(self._follow, "selection")
-            self._enter(graph)
             (self._follow if graph.selection else self._lead)()
 
     def close(self) -> None:
@@ -338,11 +344,9 @@ class LinkedWidget(PackedWidget):
         """Return the selection in this widget for a tensor of a model; None if there is no such tensor."""
         raise NotImplementedError
 
-    def _enter(self, graph: ModelGraph) -> None:
-        """Apply the other effects of a link to a graph."""
-
-    def _leave(self) -> None:
-        """Undo `_enter`."""
+    def _color(self) -> ShownOverlay | None:
+        """Color the linked graph, if there is one."""
+        return None
 
     def _link_text(self, model: Model) -> str:
         matches, count = self._found(model)

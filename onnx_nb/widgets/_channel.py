@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted, shortened
@@ -51,7 +51,7 @@ class Reply:
 
 
 @dataclass(eq=False)
-class Call:
+class Call(Generic[AnyRequest]):
     """One request, through which a verb reads its arguments, reports progress and notices that it should stop."""
 
     id: Any
@@ -81,9 +81,12 @@ class Call:
         text = json.dumps({"id": self.id, **content}, ensure_ascii=False, default=_plain)
         self.send(json.loads(text.encode("utf-8", "replace")), buffers or [])
 
-    def request(self, kind: type[AnyRequest]) -> AnyRequest:
-        """Return the arguments as a class of `protocol`; raise `OnnxNbError` for what is missing or wrong."""
-        values = {}
+    @property
+    def request(self) -> AnyRequest:
+        """The arguments as the verb's class of `protocol`. Raises `OnnxNbError` for what is missing or wrong."""
+        from onnx_nb.widgets.protocol import VERBS
+
+        kind, values = VERBS[self.verb].request, {}
         for entry in fields(kind):
             value = self.args.get(entry.name)
             if value is None and (entry.default is not MISSING or entry.default_factory is not MISSING):
@@ -93,7 +96,7 @@ class Call:
                 message = f"{quoted(entry.name)} of the request {quoted(self.verb)} is {words}, not "
                 raise OnnxNbError(f"{message}{shortened(repr(value), 100)}.", advice=RELOAD)
             values[entry.name] = value
-        return kind(**values)
+        return cast("AnyRequest", kind(**values))
 
 
 RELOAD: Final = "Restart the kernel and reload the page, so that both have the same version of onnx_nb."
@@ -130,7 +133,7 @@ def _plain(value: Any) -> Any:
     return vars(value) if is_dataclass(value) else value.item()
 
 
-Verb = Callable[[Call], Reply]
+Verb = Callable[[Call[Any]], Reply]
 
 
 class Channel:
@@ -143,8 +146,8 @@ class Channel:
     def __init__(self, widget: Widget, verbs: Mapping[str, Verb]) -> None:
         self._widget = widget
         self._verbs: dict[str, Verb] = {"ping": lambda _call: Reply(), **verbs}
-        self._calls: list[Call] = []
-        self._queue: SimpleQueue[Call | None] = SimpleQueue()
+        self._calls: list[Call[Any]] = []
+        self._queue: SimpleQueue[Call[Any] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._worker: threading.Thread | None = None
         widget.on_msg(self._receive)
@@ -194,7 +197,7 @@ class Channel:
         while (call := self._queue.get()) is not None:
             self._answer(call)
 
-    def _answer(self, call: Call) -> None:
+    def _answer(self, call: Call[Any]) -> None:
         """Reply to a request exactly once, whatever its verb or the sending of its reply raises."""
         try:
             call.reply(*self._reply(call))
@@ -204,14 +207,14 @@ class Channel:
             with self._lock:
                 self._calls.remove(call)
 
-    def _report(self, call: Call, error: BaseException) -> None:
+    def _report(self, call: Call[Any], error: BaseException) -> None:
         """Reply that the reply could not be sent."""
         try:
             call.reply(_fault(call, error))
         except BaseException:  # the comm takes nothing at all, so nobody can be told but the log
             logger.exception("no reply to request %r can be sent", call.verb)
 
-    def _reply(self, call: Call) -> tuple[dict[str, Any], list[bytes]]:
+    def _reply(self, call: Call[Any]) -> tuple[dict[str, Any], list[bytes]]:
         try:
             call.check()
             if not is_number(call.id) or not isinstance(call.args, dict):
@@ -234,7 +237,7 @@ class Channel:
         return {"value": reply.value, "buffers": len(reply.buffers)}, reply.buffers
 
 
-def _fault(call: Call, error: BaseException) -> dict[str, Any]:
+def _fault(call: Call[Any], error: BaseException) -> dict[str, Any]:
     """Log the traceback, and return the reply about it."""
     logger.error("request %r failed", call.verb, exc_info=error)
     advice = "This is a fault in onnx_nb; the kernel's log has the traceback."

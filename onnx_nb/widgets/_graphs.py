@@ -12,7 +12,7 @@ import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
-from onnx_nb.analysis.progress import stage
+from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.view.columns import STATISTICS_BYTES
 from onnx_nb.widgets._base import PackedWidget
 from onnx_nb.widgets._channel import Call, Reply
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     import os
 
     from onnx_nb.analysis.model.model import Model
-    from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.view.overlays import Overlay
-    from onnx_nb.widgets.protocol import SideRequest
+    from onnx_nb.widgets.protocol import OverlayRequest, TargetRequest
 
 SIDES: Final = ("reference", "candidate")
 """Names of the two graphs of a pair, and of their parts."""
@@ -66,32 +65,49 @@ class GraphWidget(PackedWidget):
         """
         return self._written(path, statistics=statistics, limit=limit, progress=progress)
 
-    def _model(self, side: SideRequest) -> Model:
-        """Return the model that a request is about."""
+    def _models(self, step: int = 0) -> tuple[Model, ...]:
+        """Return the models that are shown, by `SIDES`; those before and after a step if there are steps."""
         raise NotImplementedError
 
-    def _on_inspect(self, call: Call) -> Reply:
+    def _model(self, side: str, step: int = 0) -> Model:
+        """Return the model of a side, by default of the first."""
+        models = dict(zip(SIDES, self._models(step), strict=False))
+        if (side or SIDES[0]) not in models:
+            advice = f"It has {', '.join(models)}."
+            raise OnnxNbError(f"this {type(self).__name__} has no part called {quoted(side)}.", advice=advice)
+        return models[side or SIDES[0]]
+
+    def _sources(self) -> tuple[Model, ...]:
+        return self._models()
+
+    def _baked(self, progress: Progress | None = None, **options: Any) -> dict[str, bytes]:
+        """Return the replies about each model of a pair, by name of the part."""
+        from onnx_nb.drawing.html import bake
+
+        halves = stage(progress, 0, 0.5), stage(progress, 0.5, 1)
+        pages = (bake(model, progress=half, **options) for model, half in zip(self._models(), halves, strict=True))
+        return {f"baked-{side}": replies for side, replies in zip(SIDES, pages, strict=True)}
+
+    def _on_inspect(self, call: Call[TargetRequest]) -> Reply:
         from onnx_nb.analysis.view.inspection import inspect
-        from onnx_nb.widgets.protocol import InspectReply, TargetRequest
 
-        target = call.request(TargetRequest)
-        return Reply(InspectReply(**vars(inspect(self._model(target), target.kind, target.id))))
+        target = call.request
+        return Reply(inspect(self._model(target.part, target.step), target.kind, target.id))
 
-    def _on_figures(self, call: Call) -> Reply:
+    def _on_figures(self, call: Call[TargetRequest]) -> Reply:
         from onnx_nb.analysis.view.inspection import figures
         from onnx_nb.analysis.view.overlays import overlay
-        from onnx_nb.widgets.protocol import TargetRequest
 
-        target = call.request(TargetRequest)
-        model = self._model(target)
+        target = call.request
+        model = self._model(target.part, target.step)
         times = None if self.captured is None else overlay(model, self.captured, label="seconds")
         return Reply(figures(model, target.kind, target.id, times))
 
-    def _on_overlay(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import OverlayReply, OverlayRequest
+    def _on_overlay(self, call: Call[OverlayRequest]) -> Reply:
+        from onnx_nb.widgets.protocol import OverlayReply
 
-        request = call.request(OverlayRequest)
-        layer = named_overlay(self._model(request), request.name, self.captured)
+        request = call.request
+        layer = named_overlay(self._model(request.part, request.step), request.name, self.captured)
         return Reply(
             OverlayReply(**layer.to_json()), [column.astype("<f8").tobytes() for column in (layer.nodes, layer.scopes)]
         )
@@ -108,14 +124,6 @@ class PairWidget(GraphWidget):
 
     height = traitlets.Int(None, allow_none=True, min=160).tag(sync=True)
     """Height of each graph in CSS pixels; ``None`` for at most 460, so that all of the widget fits the window."""
-
-    def _baked(self, models: tuple[Model, Model], progress: Progress | None = None, **options: Any) -> dict[str, bytes]:
-        """Return the replies about each model, by name of the part."""
-        from onnx_nb.drawing.html import bake
-
-        halves = stage(progress, 0, 0.5), stage(progress, 0.5, 1)
-        pages = (bake(model, progress=half, **options) for model, half in zip(models, halves, strict=True))
-        return {f"baked-{side}": replies for side, replies in zip(SIDES, pages, strict=True)}
 
 
 def named_overlay(model: Model, name: str, capture: Capture | None = None) -> Overlay:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.run.statistics import Statistics
     from onnx_nb.analysis.view.array_preview import Look
+    from onnx_nb.widgets.protocol import CaptureRequest, CellsRequest, ValueRequest
 
 LIMIT: Final = 8
 """Maximum number of tensors captured one by one whose arrays are kept: the most recently used."""
@@ -56,56 +57,52 @@ class Values:
         """Return the requests that the browser may send, by name."""
         return {"capture": self.capture, "statistics": self.statistics, "values": self.page, "npy": self.npy}
 
-    def capture(self, call: Call) -> Reply:
+    def capture(self, call: Call[CaptureRequest]) -> Reply:
         """Capture one value and keep its array, or the statistics of all; reply with a sentence."""
-        from onnx_nb.widgets.protocol import CaptureRequest, MessageReply
-
         captures = self.known
-        value = call.request(CaptureRequest).value
+        value = call.request.value
         if value is not None:
             self._capture_one(captures, value, call)
-            return Reply(MessageReply(f"Captured {quoted(self._name(value))}"))
+            return Reply(f"Captured {quoted(self._name(value))}")
         values = captures.whole = self._run(captures, call)
         runs = f"{count_text(values.feeds, 'run')} on {'random inputs' if captures.feeds is None else 'your feeds'}"
         ending = f", stopped at {quoted(values.stopped.name)}" if values.stopped else ""
         text = f"Captured {count_text(len(values), 'value')} in {runs}{ending}. Click a tensor, or choose a color"
-        return Reply(MessageReply(text))
+        return Reply(text)
 
-    def statistics(self, call: Call) -> Reply:
+    def statistics(self, call: Call[ValueRequest]) -> Reply:
         """Reply with the statistics of a value; ``None`` if it has not been captured."""
         from onnx_nb.analysis.view.result_columns import NUMBERS
-        from onnx_nb.widgets.protocol import StatisticsReply, ValueRequest
+        from onnx_nb.widgets.protocol import StatisticsReply
 
-        value, captures = call.request(ValueRequest).value, self.known
+        value, captures = call.request.value, self.known
         record = self._statistics(captures, value, call)
         if record is None:
             return Reply(None)
-        numbers: dict[str, Any] = {
-            name: number if isinstance(number := getattr(record, name), int) or np.isfinite(number) else str(number)
-            for name in NUMBERS
-        }
+        numbers: dict[str, Any] = {name: _json(getattr(record, name)) for name in NUMBERS}
         counts = np.asarray(record.histogram.counts, int).tolist()
         edges = np.asarray(record.histogram.edges, float).tolist() if counts else []
         return Reply(StatisticsReply(**numbers, counts=counts, edges=edges, source=self._source(captures, value)))
 
-    def page(self, call: Call) -> Reply:
+    def page(self, call: Call[CellsRequest]) -> Reply:
         """Reply with some cells of a value and a picture around them; capture the value if necessary."""
         from onnx_nb.analysis.view.array_preview import looks, page, picture
-        from onnx_nb.widgets.protocol import CellsReply, CellsRequest, PictureReply
+        from onnx_nb.widgets.protocol import CellsReply, PictureReply
 
-        request = call.request(CellsRequest)
+        request = call.request
         array = self._array(request.value, call)
-        shown_page = page(array, index=request.index, row=request.row, column=request.column)
+        cells = vars(page(array, index=request.index, row=request.row, column=request.column))
         image = picture(array, index=request.index, look=cast("Look", request.look))
-        drawing = None if image is None else PictureReply(**image.to_json())
-        about = CellsReply(**shown_page.to_json(), looks=looks(array.shape), picture=drawing)
-        return Reply(about, [] if image is None else [image.pixels.tobytes()])
+        if image is None:
+            return Reply(CellsReply(**cells, looks=looks(array.shape), picture=None))
+        tiles, height, width = image.pixels.shape[:3]
+        ends = {"low": _json(image.low), "high": _json(image.high)}
+        drawing = PictureReply(look=image.look, shape=(tiles, height, width), first=image.first, **ends)
+        return Reply(CellsReply(**cells, looks=looks(array.shape), picture=drawing), [image.pixels.tobytes()])
 
-    def npy(self, call: Call) -> Reply:
+    def npy(self, call: Call[ValueRequest]) -> Reply:
         """Reply with a value as the content of a .npy file."""
-        from onnx_nb.widgets.protocol import NpyReply, ValueRequest
-
-        value = call.request(ValueRequest).value
+        value = call.request.value
         array = self._array(value, call)
         name = self._name(value)
         if array.nbytes > DOWNLOAD:
@@ -116,9 +113,9 @@ class Values:
         # types of ml_dtypes have no .npy code: their bytes are written, as numpy's tools do
         plain = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
         np.save(file, plain, allow_pickle=plain.dtype.kind == "O")
-        return Reply(NpyReply(name), [file.getvalue()])
+        return Reply(buffers=[file.getvalue()])
 
-    def _run(self, captures: Captured, call: Call, **options: Any) -> Capture:
+    def _run(self, captures: Captured, call: Call[Any], **options: Any) -> Capture:
         """Capture; raise if other feeds have been set in the meantime, as this capture is no longer accessible."""
         from onnx_nb.analysis.run.capture import capture
 
@@ -128,7 +125,7 @@ class Values:
             raise OnnxNbError(message, advice="Capture again to run on the new ones.")
         return result
 
-    def _capture_one(self, captures: Captured, value: int, call: Call) -> Capture:
+    def _capture_one(self, captures: Captured, value: int, call: Call[Any]) -> Capture:
         graph = Graph.opened(self.model)
         name = self._name(value)
         if graph.value_subgraph[value] >= len(graph.plain.subgraphs):
@@ -145,7 +142,7 @@ class Values:
             captures.single.popitem(last=False)
         return result
 
-    def _statistics(self, captures: Captured, value: int, call: Call) -> Statistics | None:
+    def _statistics(self, captures: Captured, value: int, call: Call[Any]) -> Statistics | None:
         name = self._name(value)
         if self._is_weight(value):
             if value not in self._weights:
@@ -162,7 +159,7 @@ class Values:
             source = self._capture_one(captures, value, call)  # computed from constants: needs no feeds
         return source.statistics(name) if source is not None and name in source else None
 
-    def _array(self, value: int, call: Call) -> NDArray[Any]:
+    def _array(self, value: int, call: Call[Any]) -> NDArray[Any]:
         name = self._name(value)
         if self._is_weight(value):
             from onnx_nb.analysis.view.array_preview import weight
@@ -194,3 +191,8 @@ class Values:
         if not 0 <= value < graph.value_count:
             raise OnnxNbError(f"the model has no tensor number {value}.", advice="Show the model again.")
         return graph.value_names[value]
+
+
+def _json(number: float) -> float | str:
+    """Return a number as JSON holds it: as text if it is not finite."""
+    return number if np.isfinite(number) else str(number)

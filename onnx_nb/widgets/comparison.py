@@ -12,7 +12,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, decibels_text, quoted
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.pytorch.compare_torch import TorchComparison
-from onnx_nb.analysis.quantize.what_if import WhatIf
+from onnx_nb.analysis.quantize.what_if import ExclusionCurve, WhatIf
 from onnx_nb.analysis.view.inspection import found_in
 from onnx_nb.analysis.view.quantizer_columns import curve_steps
 from onnx_nb.analysis.view.result_columns import comparison_columns, detail_columns, notable
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.drilldown import Reproduction
-    from onnx_nb.analysis.quantize.what_if import ExclusionCurve
     from onnx_nb.widgets.graph import ModelGraph
+    from onnx_nb.widgets.protocol import DetailRequest, FloatRequest, NameRequest, TargetQualityRequest
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 DETAILS_IN_STATE, DETAILS = 500_000, 3_000_000
@@ -95,8 +95,6 @@ class ComparisonPanel(LinkedWidget):
     """The regions that were put back to float, in this order, and what each gained: ``panel.curve.nodes()`` are names
     for ``quantize_static(nodes_to_exclude=…)`` and `mixed`."""
 
-    _overlay: ShownOverlay | None = None
-
     def __init__(self, comparison: Comparison, *, graph: ModelGraph | None = None, **traits: Any) -> None:
         self.comparison = comparison
         self._what_if = WhatIf(comparison)
@@ -139,10 +137,8 @@ class ComparisonPanel(LinkedWidget):
         off |= set() if "float" in self._actions else {"float", "worst", "suggest", "undo"}
         return {name: verb for name, verb in super()._verbs().items() if name not in off}
 
-    def _on_detail(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import DetailRequest
-
-        request = call.request(DetailRequest)
+    def _on_detail(self, call: Call[DetailRequest]) -> Reply:
+        request = call.request
         inside, row = request.inside, request.row
         comparison = self._inside.get(inside) if inside else self.comparison
         if comparison is None:
@@ -151,21 +147,13 @@ class ComparisonPanel(LinkedWidget):
             raise OnnxNbError(f"there is no point {row}: the comparison has {len(comparison.points)}.")
         return Reply(buffers=[detail_columns(comparison.points[row]).to_bytes()])
 
-    def _on_page(self, call: Call) -> Reply:
-        return Reply(buffers=[self._page(progress=call.progress)])
-
-    def _on_reproduce(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import MessageReply, NameRequest
-
-        name = call.request(NameRequest).name
+    def _on_reproduce(self, call: Call[NameRequest]) -> Reply:
+        name = call.request.name
         part = self.reproduction = self._torch.reproduce(name, progress=call.progress)
-        message = f"{part!r} is in panel.reproduction; .save(folder) writes a folder that shows the error."
-        return Reply(MessageReply(message))
+        return Reply(f"{part!r} is in panel.reproduction; .save(folder) writes a folder that shows the error.")
 
-    def _on_drill(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import NameRequest
-
-        name = call.request(NameRequest).name
+    def _on_drill(self, call: Call[NameRequest]) -> Reply:
+        name = call.request.name
         inner = self._torch.drill(name, progress=call.progress)
         table = comparison_columns(inner, details=DETAILS_IN_STATE).to_bytes()
         self._inside[name] = self.drilled = inner
@@ -194,39 +182,31 @@ class ComparisonPanel(LinkedWidget):
         self.curve, self._steps = curve, curve_steps(curve)
         return curve
 
-    def _on_float(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import FloatRequest
-
-        request = call.request(FloatRequest)
+    def _on_float(self, call: Call[FloatRequest]) -> Reply:
+        request = call.request
         steps = [] if self.curve is None else [step.name for step in self.curve.steps[1 : request.count + 1]]
         return self._changed(self._what_if.curve([*steps, request.name], progress=call.progress), -2)
 
-    def _on_worst(self, call: Call) -> Reply:
+    def _on_worst(self, call: Call[Any]) -> Reply:
         return self._changed(self._what_if.curve(progress=call.progress))
 
-    def _on_suggest(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import TargetQualityRequest
-
-        nodes = self._what_if.suggestion(call.request(TargetQualityRequest).target, call.progress)
+    def _on_suggest(self, call: Call[TargetQualityRequest]) -> Reply:
+        nodes = self._what_if.suggestion(call.request.target, call.progress)
         return self._changed(self._what_if.curve(nodes, progress=call.progress))
 
-    def _on_undo(self, _call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import MessageReply
-
+    def _on_undo(self, _call: Call[Any]) -> Reply:
         with self._lock:
             self.curve = self._curves.pop() if self._curves else None
             self._steps = curve_steps(self.curve)
-        return Reply(MessageReply(""))
+        return Reply("")
 
     def _changed(self, curve: ExclusionCurve, before: int = 0) -> Reply:
         """Show a curve, and say what it gains over one of its steps."""
-        from onnx_nb.widgets.protocol import MessageReply
-
         with self._lock:
             self._to(curve)
         steps, many = curve.steps, count_text(len(curve.nodes()), "node")
         now, then = (decibels_text(steps[at].sqnr) for at in (-1, max(before, -len(steps))))
-        return Reply(MessageReply(f"With {many} in float the outputs have {now} instead of {then}."))
+        return Reply(f"With {many} in float the outputs have {now} instead of {then}.")
 
     def _point_of(self, name: str) -> str:
         """Return the point of a tensor, or the one whose region quantizes it; empty if there is none."""
@@ -250,19 +230,13 @@ class ComparisonPanel(LinkedWidget):
         return [{"kind": "tensor", "name": point.candidate or point.reference}]
 
     @traitlets.observe("metric")
-    def _color(self, _change: Any) -> None:
-        if self.graph is not None:
-            self._enter(self.graph)
+    def _recolor(self, _change: Any) -> None:
+        self._overlay = self._color()
 
-    def _enter(self, graph: ModelGraph) -> None:
-        if self.comparison.points:
-            label = None if self.metric == "rel_l2" else self.metric
-            self._overlay = graph.overlay(self.comparison, label=label)
-
-    def _leave(self) -> None:
-        if self._overlay is not None:
-            self._overlay.remove()
-        self._overlay = None
+    def _color(self) -> ShownOverlay | None:
+        if self._graph is None or not self.comparison.points:
+            return None
+        return self._graph.overlay(self.comparison, label=None if self.metric == "rel_l2" else self.metric)
 
     def _found(self, model: Model) -> tuple[int, int]:
         points = self.comparison.points

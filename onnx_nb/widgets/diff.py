@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.match.diff import Diff, diff
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import diff_columns
 from onnx_nb.drawing.html import Content
 from onnx_nb.widgets._graphs import SIDES, PairWidget
-
-if TYPE_CHECKING:
-    from onnx_nb.widgets.protocol import SideRequest
 
 
 class DiffPanel(PairWidget):
@@ -78,18 +74,11 @@ class DiffPanel(PairWidget):
         return f"DiffPanel({self.reference!r}, {self.candidate!r})"
 
     def _content(self, **options: Any) -> Content:
-        pages = self._baked((self.reference, self.candidate), **options)
-        return Content(" and ".join(self._names), {"names": self._names}, "pair", {**self._packed, **pages})
+        parts = {**self._packed, **self._baked(**options)}
+        return Content(" and ".join(self._names), {"names": self._names}, "pair", parts)
 
-    def _sources(self) -> tuple[Model, ...]:
+    def _models(self, _step: int = 0) -> tuple[Model, ...]:
         return self.reference, self.candidate
-
-    def _model(self, side: SideRequest) -> Model:
-        if side.part not in SIDES:
-            raise OnnxNbError(
-                f"a pair of graphs has no part called {quoted(side.part)}.", advice=f"It has {', '.join(SIDES)}."
-            )
-        return self.reference if side.part == "reference" else self.candidate
 
 
 def _distinct_names(left: Model, right: Model) -> list[str]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.view.overlays import Aggregate, Overlay, Scale, Source
     from onnx_nb.drawing.graphviz import Direction, Theme
     from onnx_nb.drawing.html import Content
-    from onnx_nb.widgets.protocol import SideRequest
+    from onnx_nb.widgets.protocol import BoundaryRequest, SelectRequest
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 
@@ -284,45 +284,45 @@ class ModelGraph(GraphWidget):
             theme=theme or ("dark" if self.theme == "dark" else "light"),
         )
 
-    def _sources(self) -> tuple[Model, ...]:
+    def _models(self, _step: int = 0) -> tuple[Model, ...]:
         return (self.model,)
-
-    def _model(self, _side: SideRequest) -> Model:
-        return self.model
 
     def _verbs(self) -> dict[str, Verb]:
         return {**super()._verbs(), **self._values.verbs()}
 
-    def _on_select(self, call: Call) -> Reply:
+    def _on_select(self, call: Call[SelectRequest]) -> Reply:
         from onnx_nb.analysis.graph.graph import Graph
         from onnx_nb.analysis.view.inspection import select
-        from onnx_nb.widgets.protocol import SelectReply, SelectRequest
+        from onnx_nb.widgets.protocol import SelectReply
 
-        request = call.request(SelectRequest)
+        request = call.request
         selection = select(self.model, request.nodes, request.scopes)
         graph = Graph.of(self.model)
         ends = {key: _values(graph, getattr(selection, key)) for key in ("inputs", "outputs")}
-        return Reply(SelectReply(selection.rows, **ends, obstacle=selection.obstacle))
+        return Reply(SelectReply(rows=selection.rows, **ends, obstacle=selection.obstacle))
 
-    def _on_plan(self, call: Call) -> Reply:
+    def _on_plan(self, call: Call[BoundaryRequest]) -> Reply:
         from onnx_nb.analysis.graph.graph import Graph
         from onnx_nb.analysis.submodel.extraction import plan_extraction
-        from onnx_nb.widgets.protocol import BoundaryRequest, MissingEntry, PlanReply
+        from onnx_nb.widgets.protocol import MissingEntry, PlanReply
 
-        request = call.request(BoundaryRequest)
+        request = call.request
         plan = plan_extraction(self.model, request.inputs, request.outputs)
         graph = Graph.of(self.model)
-        missing = [MissingEntry(graph.value(entry.name), entry.name, entry.message) for entry in plan.missing]
+        missing = [
+            MissingEntry(value=graph.value(entry.name), name=entry.name, message=entry.message)
+            for entry in plan.missing
+        ]
         tensors = {key: _values(graph, getattr(plan, key)) for key in ("redundant", "suggestion", "alternative")}
-        value = PlanReply(missing, **tensors, nbytes=plan.nbytes, message=plan.message)
+        value = PlanReply(missing=missing, **tensors, nbytes=plan.nbytes, message=plan.message)
         return Reply(value, [plan.nodes.astype("<i4").tobytes()])
 
-    def _on_extract(self, call: Call) -> Reply:
+    def _on_extract(self, call: Call[BoundaryRequest]) -> Reply:
         from onnx_nb.analysis.submodel.extraction import extract
         from onnx_nb.analysis.view.graph_columns import columns
-        from onnx_nb.widgets.protocol import BoundaryRequest, ExtractReply
+        from onnx_nb.widgets.protocol import ExtractReply
 
-        request = call.request(BoundaryRequest)
+        request = call.request
         with self._lock:
             submodel = extract(self.model, request.inputs, request.outputs)
             table = columns(submodel).to_bytes()
@@ -333,7 +333,7 @@ class ModelGraph(GraphWidget):
         text = f"Extracted {count_text(len(submodel.proto.graph.node), 'node')}{size}"
         name = self._submodel_name()
         where = f": {name}" if name else ". Copy Python copies the call, to run it in a cell."
-        return Reply(ExtractReply(f"{text}{where}", name), [table])
+        return Reply(ExtractReply(message=f"{text}{where}", name=name), [table])
 
     def _submodel_name(self) -> str:
         """Return what a cell calls the submodel; empty where no variable holds the graph."""
@@ -347,14 +347,9 @@ class ModelGraph(GraphWidget):
         views = {f"{name}.graph": value.graph for name, value in variables.items() if isinstance(value, ModelView)}
         return next((f"{name}.submodel" for name, value in (variables | views).items() if value is self), "")
 
-    def _on_discard(self, _call: Call) -> Reply:
+    def _on_discard(self, _call: Call[Any]) -> Reply:
         self.submodel = None
         return Reply()
-
-    def _on_page(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import PageRequest
-
-        return Reply(buffers=[self._page(statistics=call.request(PageRequest).statistics, progress=call.progress)])
 
 
 def _values(graph: Graph, names: Iterable[str]) -> list[int]:

@@ -7,22 +7,19 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from onnx_nb.analysis.errors import OnnxNbError
-from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import label_of
+from onnx_nb.analysis.model.model import Model, label_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
 from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import profile_columns, ran_columns, resource_columns
-from onnx_nb.drawing.html import Content, bake, still_html
+from onnx_nb.drawing.html import Content, still_html
 from onnx_nb.widgets._base import LinkedWidget
 from onnx_nb.widgets._graphs import SIDES, GraphWidget
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.profile.result import Profile
     from onnx_nb.widgets.graph import ModelGraph
-    from onnx_nb.widgets.protocol import SideRequest
     from onnx_nb.widgets.shown_overlay import ShownOverlay
 
 
@@ -73,8 +70,6 @@ class ProfilePanel(LinkedWidget, GraphWidget):
     height = traitlets.Int(560, min=280).tag(sync=True)
     """Height of the panel in CSS pixels."""
 
-    _overlay: ShownOverlay | None = None
-
     def __init__(self, profile: Profile | ProfileComparison, *, graph: ModelGraph | None = None, **traits: Any) -> None:
         self.compared = profile if isinstance(profile, ProfileComparison) else None
         self.profile = profile.after if isinstance(profile, ProfileComparison) else profile
@@ -88,38 +83,21 @@ class ProfilePanel(LinkedWidget, GraphWidget):
         super().__init__(repr(profile), parts, still_html(profile), **traits)
         self.graph = graph
 
-    def _part(self, name: str) -> bytes:
-        """Return a part; the two graphs, and what takes a measurement, are packed on first request."""
-        with self._lock:
-            if name == "resources" and name not in self._packed:
-                self._packed[name] = resource_columns(self.profile).to_bytes()
-            if name not in self._packed and name in (*SIDES, "differences"):
-                table = ran_columns(self.profile) if name == "differences" else columns(self._side(name))
-                if name == "candidate":  # its large weights were left out on purpose
-                    table = Columns(table.arrays, {**table.meta, "faults": []})
-                self._packed[name] = table.to_bytes()
-        return super()._part(name)
+    def _pack(self, name: str) -> Columns:
+        if name in ("resources", "differences"):
+            return resource_columns(self.profile) if name == "resources" else ran_columns(self.profile)
+        table = columns(self._model(name))
+        # the large weights of the optimized model were left out on purpose
+        return Columns(table.arrays, {**table.meta, "faults": []}) if name == "candidate" else table
 
     def _content(self, **options: Any) -> Content:
         parts = {name: self._part(name) for name in ("columns", "resources")}
         if self.profile.optimized is not None:
-            parts |= {name: self._part(name) for name in (*SIDES, "differences")}
-            parts |= {f"baked-{side}": bake(self._side(side), **options) for side in SIDES}
+            parts |= {name: self._part(name) for name in (*SIDES, "differences")} | self._baked(**options)
         return Content(self._alt, {}, self._kind, parts)
 
-    def _side(self, side: str) -> Model:
-        """Return the original for ``"reference"``, the optimized model for ``"candidate"``."""
-        if side == "reference":
-            return self.profile.model
-        if side != "candidate" or self.profile.optimized is None:
-            raise OnnxNbError(f"this profile has no graph {quoted(side)}.", advice="Profile the model again.")
-        return self.profile.optimized
-
-    def _model(self, side: SideRequest) -> Model:
-        return self._side(side.part)
-
-    def _sources(self) -> tuple[Model, ...]:
-        return (self.profile.model,)
+    def _models(self, _step: int = 0) -> tuple[Model, ...]:
+        return tuple(model for model in (self.profile.model, self.profile.optimized) if model is not None)
 
     @traitlets.observe("kernel")
     def _kernel_chosen(self, _change: Any) -> None:
@@ -184,10 +162,5 @@ class ProfilePanel(LinkedWidget, GraphWidget):
             raise OnnxNbError(message, advice="Link a graph of the model that was profiled.")
         return f"Linked with the graph of {label_of(model)}"
 
-    def _enter(self, graph: ModelGraph) -> None:
-        self._overlay = graph.overlay(self.profile)
-
-    def _leave(self) -> None:
-        if self._overlay is not None:
-            self._overlay.remove()
-        self._overlay = None
+    def _color(self) -> ShownOverlay | None:
+        return None if self._graph is None else self._graph.overlay(self.profile)

@@ -7,45 +7,41 @@ reply; `VERBS` names them. `_channel` carries all of it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, dataclass_transform
+
+from onnx_nb.analysis.view.array_preview import Look, Page
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.view.array_preview import Look
-    from onnx_nb.analysis.view.inspection import Origin
     from onnx_nb.analysis.view.overlays import Aggregate, Scale
 
 
-@dataclass(frozen=True, kw_only=True)
-class EmptyRequest:
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Wire:
+    """Base of requests and replies: each is a frozen dataclass whose fields are named."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+class EmptyRequest(Wire):
     """A request without arguments."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class PictureRequest(EmptyRequest):
     """The picture that a notebook saves."""
 
     svg: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartRequest(EmptyRequest):
-    """Packed columns by name."""
-
-    part: str
-    """name of packed columns"""
-
-
-@dataclass(frozen=True, kw_only=True)
 class SideRequest(EmptyRequest):
-    """One of several graphs."""
+    """Packed columns by name, or one of several graphs."""
 
     part: str = ""
-    """one of several graphs"""
+    """name of packed columns, which is also that of their graph"""
     step: int = 0
     """number of the step of a simplification, 0 for all of it"""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TargetRequest(SideRequest):
     """A node, tensor or scope of a graph."""
 
@@ -53,14 +49,12 @@ class TargetRequest(SideRequest):
     id: int
 
 
-@dataclass(frozen=True, kw_only=True)
 class OverlayRequest(SideRequest):
     """Numbers by name."""
 
     name: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class SelectRequest(EmptyRequest):
     """Several nodes and scopes."""
 
@@ -68,7 +62,6 @@ class SelectRequest(EmptyRequest):
     scopes: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True)
 class BoundaryRequest(EmptyRequest):
     """The ends of a submodel."""
 
@@ -76,14 +69,12 @@ class BoundaryRequest(EmptyRequest):
     outputs: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PageRequest(EmptyRequest):
     """A page without a kernel."""
 
     statistics: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
 class CaptureRequest(EmptyRequest):
     """A run of the model."""
 
@@ -91,14 +82,12 @@ class CaptureRequest(EmptyRequest):
     """one tensor; null for all"""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ValueRequest(EmptyRequest):
     """A tensor."""
 
     value: int
 
 
-@dataclass(frozen=True, kw_only=True)
 class CellsRequest(ValueRequest):
     """Cells of a tensor."""
 
@@ -109,7 +98,6 @@ class CellsRequest(ValueRequest):
     look: str = "slice"
 
 
-@dataclass(frozen=True, kw_only=True)
 class DetailRequest(EmptyRequest):
     """The details of one point."""
 
@@ -118,14 +106,12 @@ class DetailRequest(EmptyRequest):
     """the module that was drilled into"""
 
 
-@dataclass(frozen=True, kw_only=True)
 class NameRequest(EmptyRequest):
     """A point by its name."""
 
     name: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class FloatRequest(NameRequest):
     """A region to put back to float."""
 
@@ -133,7 +119,6 @@ class FloatRequest(NameRequest):
     """number of steps that stay"""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TargetQualityRequest(EmptyRequest):
     """The quality to reach."""
 
@@ -141,14 +126,12 @@ class TargetQualityRequest(EmptyRequest):
     """such as "> 30 dB\""""
 
 
-@dataclass(frozen=True, kw_only=True)
 class SkipRequest(EmptyRequest):
     """Changes to leave out."""
 
     skipped: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SaveRequest(EmptyRequest):
     """A file to write."""
 
@@ -156,35 +139,13 @@ class SaveRequest(EmptyRequest):
     replace: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShapesRequest(EmptyRequest):
     """Sizes of inputs."""
 
     shapes: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class MessageReply:
-    """A sentence."""
-
-    message: str
-
-
-@dataclass(frozen=True)
-class InspectReply:
-    """Facts about one target that only the kernel knows."""
-
-    rows: tuple[tuple[str, str], ...]
-    """label, text"""
-    attributes: tuple[tuple[str, str, Origin], ...]
-    """name, text, origin"""
-    documentation: str
-    source: str
-    """"modeling_bert.py:312", "" if unknown"""
-
-
-@dataclass(frozen=True)
-class OverlayReply:
+class OverlayReply(Wire):
     """Numbers of nodes and scopes that color the boxes."""
 
     label: str
@@ -197,8 +158,7 @@ class OverlayReply:
     """labels of an overlay by category, whose numbers are indices into them; none for numbers"""
 
 
-@dataclass(frozen=True)
-class SelectReply:
+class SelectReply(Wire):
     """Facts about several nodes and scopes."""
 
     rows: tuple[tuple[str, str], ...]
@@ -211,8 +171,7 @@ class SelectReply:
     """why they cannot be extracted, "" if they can"""
 
 
-@dataclass(frozen=True)
-class MissingEntry:
+class MissingEntry(Wire):
     """A tensor that a submodel lacks."""
 
     value: int
@@ -220,8 +179,7 @@ class MissingEntry:
     message: str
 
 
-@dataclass(frozen=True)
-class PlanReply:
+class PlanReply(Wire):
     """The result of `plan_extraction` for the chosen inputs and outputs."""
 
     missing: list[MissingEntry]
@@ -234,8 +192,7 @@ class PlanReply:
     message: str
 
 
-@dataclass(frozen=True)
-class ExtractReply:
+class ExtractReply(Wire):
     """What an extraction made."""
 
     message: str
@@ -243,8 +200,7 @@ class ExtractReply:
     """what a cell calls it; "" where there are no cells"""
 
 
-@dataclass(frozen=True)
-class StatisticsReply:
+class StatisticsReply(Wire):
     """The statistics of a tensor; numbers that JSON cannot hold are text."""
 
     count: int
@@ -264,8 +220,7 @@ class StatisticsReply:
     """"captured, 1 run on random inputs", "weight\""""
 
 
-@dataclass(frozen=True)
-class PictureReply:
+class PictureReply(Wire):
     """A slice of a tensor as gray values."""
 
     look: Look
@@ -278,31 +233,15 @@ class PictureReply:
     high: float | str
 
 
-@dataclass(frozen=True)
-class CellsReply:
+class CellsReply(Wire, Page):
     """Some cells of a tensor, and a picture of the slice they are in."""
 
-    shape: tuple[int, ...]
-    index: tuple[int, ...]
-    row: int
-    column: int
-    trailing: int
-    """number of trailing dimensions of size 1 that the shape omits"""
-    cells: tuple[tuple[str, ...], ...]
     looks: tuple[Look, ...]
     """the possible views of the tensor"""
     picture: PictureReply | None
 
 
-@dataclass(frozen=True)
-class NpyReply:
-    """The name of a saved tensor."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class SaveReply:
+class SaveReply(Wire):
     """What became of a file."""
 
     path: str
@@ -316,7 +255,7 @@ class VerbType(NamedTuple):
 
     request: type[EmptyRequest]
     reply: Any = None
-    """Type of the value."""
+    """Type of the value; a sentence is a `str`."""
     buffers: tuple[str, ...] = ()
 
 
@@ -324,8 +263,8 @@ VERBS: Final = {
     "ping": VerbType(EmptyRequest),
     "code": VerbType(EmptyRequest, str),
     "picture": VerbType(PictureRequest),
-    "columns": VerbType(PartRequest, buffers=("columns",)),
-    "inspect": VerbType(TargetRequest, InspectReply),
+    "columns": VerbType(SideRequest, buffers=("columns",)),
+    "inspect": VerbType(TargetRequest, "Inspection"),
     "figures": VerbType(TargetRequest, list[tuple[str, str]]),
     "overlay": VerbType(OverlayRequest, OverlayReply, ("nodes", "scopes")),
     "select": VerbType(SelectRequest, SelectReply),
@@ -333,18 +272,18 @@ VERBS: Final = {
     "extract": VerbType(BoundaryRequest, ExtractReply, ("columns",)),
     "discard": VerbType(EmptyRequest),
     "page": VerbType(PageRequest, buffers=("page",)),
-    "capture": VerbType(CaptureRequest, MessageReply),
+    "capture": VerbType(CaptureRequest, str),
     "statistics": VerbType(ValueRequest, StatisticsReply | None),
     "values": VerbType(CellsRequest, CellsReply, ("pixels",)),
-    "npy": VerbType(ValueRequest, NpyReply, ("file",)),
+    "npy": VerbType(ValueRequest, buffers=("file",)),
     "detail": VerbType(DetailRequest, buffers=("columns",)),
-    "reproduce": VerbType(NameRequest, MessageReply),
+    "reproduce": VerbType(NameRequest, str),
     "drill": VerbType(NameRequest, buffers=("columns",)),
-    "float": VerbType(FloatRequest, MessageReply),
-    "worst": VerbType(EmptyRequest, MessageReply),
-    "suggest": VerbType(TargetQualityRequest, MessageReply),
-    "undo": VerbType(EmptyRequest, MessageReply),
-    "again": VerbType(SkipRequest, MessageReply),
+    "float": VerbType(FloatRequest, str),
+    "worst": VerbType(EmptyRequest, str),
+    "suggest": VerbType(TargetQualityRequest, str),
+    "undo": VerbType(EmptyRequest, str),
+    "again": VerbType(SkipRequest, str),
     "save": VerbType(SaveRequest, SaveReply),
     "costs": VerbType(ShapesRequest),
 }

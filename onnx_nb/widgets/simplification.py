@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.simplify.simplify import Simplification
     from onnx_nb.analysis.view.columns import Columns
-    from onnx_nb.widgets.protocol import SideRequest
+    from onnx_nb.widgets.protocol import SaveRequest, SkipRequest
 
 PARTS: Final = (*SIDES, "differences")
 """Names of the parts for the whole simplification. Those of a step end in its number, such as ``"reference-1"``."""
@@ -150,7 +150,7 @@ class SimplificationPanel(PairWidget):
     def _content(self, **options: Any) -> Content:
         steps = range(1, len(self.simplification.steps))
         names = [*PARTS, *(f"{part}-{step}" for step in steps for part in PARTS)]
-        parts = {name: self._part(name) for name in names} | self._baked(self._models(0), **options)
+        parts = {name: self._part(name) for name in names} | self._baked(**options)
         path = self.simplification.original.path
         # a page is for others: the folders of this machine are not
         call = self._about["call"] if path is None else self._about["call"].replace(repr(str(path)), repr(path.name))
@@ -172,13 +172,6 @@ class SimplificationPanel(PairWidget):
         self._show(result)
         return result
 
-    def _part(self, name: str) -> bytes:
-        """Return a part, which is packed on first request."""
-        with self._lock:
-            if name not in self._packed:
-                self._packed[name] = self._pack(name).to_bytes()
-            return self._packed[name]
-
     def _pack(self, name: str) -> Columns:
         part, _, step = name.partition("-")
         if part not in PARTS or not (step.isdecimal() or not step):
@@ -186,9 +179,9 @@ class SimplificationPanel(PairWidget):
         number = int(step or 0)
         if part == "differences":
             return Provenance(self.simplification, number or None).columns()
-        return columns(self._models(number)[SIDES.index(part)])
+        return columns(self._model(part, number))
 
-    def _models(self, step: int) -> tuple[Model, Model]:
+    def _models(self, step: int = 0) -> tuple[Model, ...]:
         """Return the models before and after a step; for 0 the original and the result."""
         result = self.simplification
         if not step:
@@ -197,30 +190,21 @@ class SimplificationPanel(PairWidget):
             raise OnnxNbError(f"there is no step {step}.", advice="simplify(…, trace=True) keeps the steps.")
         return result.steps[step - 1].model, result.steps[step].model
 
-    def _sources(self) -> tuple[Model, ...]:
-        return self._models(0)
+    def _on_again(self, call: Call[SkipRequest]) -> Reply:
+        return Reply(repr(self._again(call.request.skipped, call.progress)))
 
-    def _model(self, side: SideRequest) -> Model:
-        return self._models(side.step)[side.part == "candidate"]
+    def _on_save(self, call: Call[SaveRequest]) -> Reply:
+        from onnx_nb.widgets.protocol import SaveReply
 
-    def _on_again(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import MessageReply, SkipRequest
-
-        result = self._again(call.request(SkipRequest).skipped, call.progress)
-        return Reply(MessageReply(repr(result)))
-
-    def _on_save(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import SaveReply, SaveRequest
-
-        request = call.request(SaveRequest)
+        request = call.request
         path = request.path.strip()
         if not path:
             raise OnnxNbError("no path was given.", advice="Enter the file to write.")
         target = _target(path)
         if not request.replace and os.path.lexists(target):
-            return Reply(SaveReply(str(target), exists=True))
+            return Reply(SaveReply(path=str(target), exists=True))
         file = self.simplification.model.save(target)
-        return Reply(SaveReply(str(file), exists=False, size=bytes_text(file.stat().st_size)))
+        return Reply(SaveReply(path=str(file), exists=False, size=bytes_text(file.stat().st_size)))
 
 
 def _target(path: str | os.PathLike[str]) -> Path:

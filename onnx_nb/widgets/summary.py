@@ -16,6 +16,7 @@ from onnx_nb.widgets._channel import Call, Reply
 
 if TYPE_CHECKING:
     from onnx_nb.drawing.html import Content
+    from onnx_nb.widgets.protocol import ShapesRequest
 
 
 class ShapesError(FeedError, traitlets.TraitError):
@@ -83,11 +84,9 @@ class ModelSummary(PackedWidget):
     def _content(self, **options: Any) -> Content:
         return super()._content(**options)._replace(about=self.summary.without_folder().to_json())
 
-    def _on_costs(self, call: Call) -> Reply:
-        from onnx_nb.widgets.protocol import ShapesRequest
-
+    def _on_costs(self, call: Call[ShapesRequest]) -> Reply:
         with self._lock:
-            self.shapes = call.request(ShapesRequest).shapes
+            self.shapes = call.request.shapes
             self._count(self.shapes)  # for a large model, the costs have not been counted yet
             self._summary = self.summary.to_json()
         return Reply()

@@ -18,9 +18,9 @@ import onnx_nb
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.graph.operators import names_where
 from onnx_nb.analysis.run import session
-from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.graph_columns import columns
 from tests.conformance.cases import Case, Runnable, plain, same_bits
+from tests.packed import unpacked
 
 RIGHT = "right"
 FEW = 12
@@ -220,7 +220,7 @@ def compare(one: Runnable) -> str:
 
 def draw(one: Runnable) -> str:
     """What the browser decodes holds each node of the main graph, its operator and its inputs."""
-    packed = Columns.from_bytes(columns(one.model).to_bytes())
+    packed = unpacked(columns(one.model).to_bytes())
     arrays = packed.arrays
     operators, names = packed.texts("op_name"), packed.texts("value_name")
     for number, node in enumerate(one.model.graph.node):

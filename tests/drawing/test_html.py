@@ -14,21 +14,21 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_nb import DiffPanel, ModelGraph, SimplificationPanel, capture, load, simplify
-from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.overlays import overlay
 from onnx_nb.analysis.view.result_columns import captured_entries, statistics_columns, weight_entries
 from onnx_nb.drawing.html import bake
 from onnx_nb.types import Graph
 from tests import models
+from tests.packed import Unpacked, unpacked
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def baked_in(page: Path) -> Columns:
+def baked_in(page: Path) -> Unpacked:
     found = re.search(r'id="onnx-nb-baked">([^<]*)<', page.read_text())
     assert found is not None
-    return Columns.from_bytes(base64.b64decode(found[1]))
+    return unpacked(base64.b64decode(found[1]))
 
 
 def test_the_statistics_of_a_page_are_those_of_numpy(tmp_path: Path) -> None:
@@ -64,10 +64,10 @@ def test_without_statistics_a_page_still_answers_clicks(tmp_path: Path) -> None:
 def test_a_capture_goes_into_the_page_before_the_weights() -> None:
     model = load(models.exported("bert", dynamo=True))
     captured = capture(model)
-    whole = Columns.from_bytes(bake(model, statistics=True, capture=captured))
+    whole = unpacked(bake(model, statistics=True, capture=captured))
     assert whole.texts("name")[: len(captured)] == captured.names
     assert whole.meta["left_out"] == 0
-    nothing = Columns.from_bytes(bake(model, statistics=True, capture=captured, limit=0))
+    nothing = unpacked(bake(model, statistics=True, capture=captured, limit=0))
     assert nothing.texts("name") == captured.names
     assert nothing.meta["left_out"] == len(model.initializers)
 
@@ -78,7 +78,7 @@ def test_a_limit_keeps_the_largest_weights() -> None:
     sizes = sorted((info.nbytes for info in model.initializers.values()), reverse=True)
     assert 0 < len(some) < len(sizes)
     assert [entry.nbytes for entry in some] == sizes[: len(some)]
-    baked = Columns.from_bytes(bake(model, statistics=True, limit=20_000))
+    baked = unpacked(bake(model, statistics=True, limit=20_000))
     assert baked.meta["left_out"] == len(sizes) - len(some)
     packed = statistics_columns(some)
     assert sum(array.nbytes for array in packed.arrays.values()) < 2 * 20_000
@@ -165,7 +165,7 @@ def test_a_simplification_is_a_page_with_its_steps(tmp_path: Path) -> None:
     def nodes(part: str) -> int:
         found = re.search(f'id="onnx-nb-{part}">([^<]*)<', page)
         assert found is not None
-        nodes: int = Columns.from_bytes(base64.b64decode(found[1])).meta["nodes"]
+        nodes: int = unpacked(base64.b64decode(found[1])).meta["nodes"]
         return nodes
 
     assert (nodes("reference"), nodes("candidate")) == (4, 2)
@@ -193,7 +193,7 @@ def test_a_diff_takes_statistics_into_its_page(tmp_path: Path) -> None:
     for side, model in (("reference", pair.reference), ("candidate", pair.candidate)):
         found = re.search(f'id="onnx-nb-baked-{side}">([^<]*)<', text)
         assert found is not None
-        baked = Columns.from_bytes(base64.b64decode(found[1]))
+        baked = unpacked(base64.b64decode(found[1]))
         name = max(model.initializers.values(), key=lambda info: info.nbytes).name
         row = baked.texts("name").index(name)
         assert baked.arrays["max"][row] == model.tensor(name).max()

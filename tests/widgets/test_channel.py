@@ -51,7 +51,7 @@ def test_a_value_and_its_buffers_come_back_under_the_id() -> None:
 def test_a_request_that_is_sent_again_while_it_is_worked_on_is_answered_once() -> None:
     browser, begun, go = Browser(), threading.Semaphore(0), threading.Event()
 
-    def slow(_call: Call) -> Reply:
+    def slow(_call: Call[Any]) -> Reply:
         begun.release()
         assert go.wait(60)
         return Reply("done")
@@ -87,7 +87,7 @@ def test_buffers_that_a_host_lost_come_as_text_when_asked_again() -> None:
 def test_whatever_a_verb_raises_is_answered(
     thrown: Exception, expected: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def verb(_call: Call) -> Reply:
+    def verb(_call: Call[Any]) -> Reply:
         raise thrown
 
     browser = Browser()
@@ -189,7 +189,7 @@ def test_a_request_is_answered_where_no_thread_can_be_started(monkeypatch: pytes
 def test_verbs_run_in_order_off_the_calling_thread() -> None:
     browser, seen = Browser(), list[tuple[int, str]]()
 
-    def verb(call: Call) -> Reply:
+    def verb(call: Call[Any]) -> Reply:
         seen.append((call.id, threading.current_thread().name))
         return Reply()
 
@@ -204,7 +204,7 @@ def test_verbs_run_in_order_off_the_calling_thread() -> None:
 def test_a_ping_passes_a_long_request() -> None:
     browser, started, enough = Browser(), threading.Event(), threading.Event()
 
-    def slow(_call: Call) -> Reply:
+    def slow(_call: Call[Any]) -> Reply:
         started.set()
         assert enough.wait(60)
         return Reply()
@@ -221,7 +221,7 @@ def test_a_ping_passes_a_long_request() -> None:
 def test_cancelling_reaches_a_verb_that_runs_and_one_that_waits() -> None:
     browser, started = Browser(), threading.Event()
 
-    def slow(call: Call) -> Reply:
+    def slow(call: Call[Any]) -> Reply:
         started.set()
         while True:
             call.progress(0.5, "working")
@@ -241,7 +241,7 @@ def test_cancelling_reaches_a_verb_that_runs_and_one_that_waits() -> None:
 def test_progress_is_told_at_most_ten_times_a_second() -> None:
     browser = Browser()
 
-    def busy(call: Call) -> Reply:
+    def busy(call: Call[Any]) -> Reply:
         for step in range(1000):
             call.progress(step / 1000, "working")
         return Reply("done")

@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import math
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,11 +18,11 @@ import onnx_nb
 from onnx_nb import ComparisonPanel, ModelGraph, OnnxNbError, compare, random_feeds
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import METRICS, ErrorStats
-from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.result_columns import SPARK, comparison_columns, detail_columns, notable, sections
 from onnx_nb.widgets._channel import Call, Cancelled
 from tests import models
 from tests.faults.quantized import Sound, clipped
+from tests.packed import Unpacked, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,8 +62,8 @@ def comparison(*, isolated: bool = True) -> Comparison:
     return Comparison("torch Bert", "bert.onnx", points, (Unmatched("drop", "reference", "dead", "Dropout"),))
 
 
-def columns_in(panel: ComparisonPanel) -> Columns:
-    return Columns.from_bytes(panel._parts["columns"])
+def columns_in(panel: ComparisonPanel) -> Unpacked:
+    return unpacked(panel._parts["columns"])
 
 
 def test_a_panel_has_every_metric_of_every_point() -> None:
@@ -97,7 +98,7 @@ def test_the_detail_of_a_point_is_what_its_errors_are() -> None:
     candidate[0, 1, 7] += 0.5
     candidate[1, 3, 2] = np.nan
     found = ErrorStats.of(reference, candidate)
-    packed = Columns.from_bytes(detail_columns(Point("p", "p", "p", "name", 0, cumulative=found)).to_bytes())
+    packed = unpacked(detail_columns(Point("p", "p", "p", "name", 0, cumulative=found)).to_bytes())
     about = packed.meta["cumulative"]
     assert (about["nan"], about["inf"], about["equal"], about["axis"]) == (1, 0, 398, 2)
     assert about["worst"][0][0] == "[1, 3, 2]"
@@ -118,7 +119,7 @@ def test_details_of_the_worst_points_come_along_and_others_are_asked_for() -> No
     assert packed.arrays["detail_row"][0] == 5
     assert packed.meta["left_out"] == 8 - len(packed.arrays["detail_row"]) > 0
     end = packed.arrays["detail_end"][0]
-    first = Columns.from_bytes(packed.arrays["details"][:end].tobytes())
+    first = unpacked(packed.arrays["details"][:end].tobytes())
     assert first.meta["isolated"]["count"] == VALUES.size
     assert comparison_columns(c).meta["left_out"] == 8
 
@@ -226,7 +227,7 @@ def test_the_page_holds_the_points_and_nothing_else_may_run(tmp_path: Path) -> N
     assert text.count("<script") == text.count("</script>") == 3
     found = re.search(r'id="onnx-nb-points">([^<]*)<', text)
     assert found is not None
-    packed = Columns.from_bytes(base64.b64decode(found[1]))
+    packed = unpacked(base64.b64decode(found[1]))
     assert packed.meta["left_out"] == 0
     assert packed.texts("name")[0] == evil
 
@@ -253,29 +254,29 @@ def test_a_module_is_drilled_into_and_isolated_from_the_panel() -> None:
     assert panel._actions == ["reproduce", "drill"]
     assert ComparisonPanel(compare(EXACT, ROUGH))._actions == []
     seen: list[str] = []
-    call = Call(1, "reproduce", {"name": "2"}, lambda content, _buffers: seen.append(content["progress"]["message"]))
+    call: Call[Any] = Call(
+        1, "reproduce", {"name": "2"}, lambda content, _buffers: seen.append(content["progress"]["message"])
+    )
     reply = panel._on_reproduce(call)
     assert panel.reproduction is not None
     assert panel.reproduction.path == "2"
-    assert "panel.reproduction" in reply.value.message
+    assert "panel.reproduction" in reply.value
     assert seen == ["extracting '2'"]
-    inside = Columns.from_bytes(bytes(panel._on_drill(call).buffers[0]))
+    inside = unpacked(bytes(panel._on_drill(call).buffers[0]))
     assert panel.drilled is not None
     assert len(inside.arrays["name"]) == len(panel.drilled) > 0
     assert {point.source for point in panel.drilled.points} == {""}
-    call.args = {"row": 0, "inside": "2"}
-    detail = Columns.from_bytes(bytes(panel._on_detail(call).buffers[0]))
+    asked: Call[Any] = Call(2, "detail", {"row": 0, "inside": "2"}, call.send)
+    detail = unpacked(bytes(panel._on_detail(asked).buffers[0]))
     assert detail.meta == detail_columns(panel.drilled.points[0]).meta
     call.stop.set()
-    for answer in (panel._on_reproduce, panel._on_drill, panel._on_page):
-        call.args = {"name": "0"}
+    for answer, verb in ((panel._on_reproduce, "reproduce"), (panel._on_drill, "drill"), (panel._on_page, "page")):
         with pytest.raises(Cancelled):
-            answer(call)
+            answer(replace(call, verb=verb, args={"name": "0"}))
     assert (panel.reproduction.path, list(panel._inside)) == ("2", ["2"])
     for args, said in (({"row": 0, "inside": "1"}, "'1' was not drilled into"), ({"row": 99}, "there is no point 99")):
-        call.args = args
         with pytest.raises(OnnxNbError, match=said):
-            panel._on_detail(call)
+            panel._on_detail(replace(asked, args=args))
 
 
 @pytest.fixture(scope="module")
@@ -314,7 +315,7 @@ def test_regions_go_back_to_float_and_undo_returns(quantized: Comparison) -> Non
     verbs = panel._verbs()
 
     def ask(verb: str, **given: Any) -> str:
-        return str(verbs[verb](Call(1, verb, given, lambda content, _: sent.append(content))).value.message)
+        return str(verbs[verb](Call(1, verb, given, lambda content, _: sent.append(content))).value)
 
     assert ask("float", name="r1", count=0) == "With 4 nodes in float the outputs have 37.8 dB instead of 13.7 dB."
     assert panel.curve is not None

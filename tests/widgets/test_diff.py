@@ -14,10 +14,10 @@ import traitlets
 import onnx_nb
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.scopes.scopes import scopes
-from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.overlays import overlay
 from tests import models
+from tests.packed import unpacked
 from tests.widgets.test_widgets import ask as ask_graph
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g (float[2,3] x) => (float[2,3] z) '
@@ -31,7 +31,7 @@ def ask(pair: Any, verb: str, **args: Any) -> tuple[dict[str, Any], list[bytes]]
 
 def test_the_columns_say_what_corresponds_and_what_differs() -> None:
     pair = onnx_nb.DiffPanel(ONE, OTHER)
-    sent = Columns.from_bytes(pair._parts["differences"])
+    sent = unpacked(pair._parts["differences"])
     assert sent.arrays["node_0"].tolist() == [0, 2]
     assert sent.arrays["node_1"].tolist() == [0, -1, 1]
     assert sent.arrays["node_state_0"].tolist() == [2, 0]
@@ -47,7 +47,7 @@ def test_the_columns_say_what_corresponds_and_what_differs() -> None:
         ["changed", "attribute", "y", "Softmax", "axis", "1", "0", "neighbors"],
         ["added", "node", "b", "Relu", "", "", "", ""],
     ]
-    assert Columns.from_bytes(pair._parts["reference"]).meta["name"] == "g"
+    assert unpacked(pair._parts["reference"]).meta["name"] == "g"
     assert pair.differences.added == ["Relu 'b'"]
 
 
@@ -79,7 +79,7 @@ def test_large_graphs_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
         assert pair._parts == {}
         reply, buffers = ask(pair, "columns", part="candidate")
         assert "value" in reply
-        assert Columns.from_bytes(bytes(buffers[0])).meta["nodes"] == 340
+        assert unpacked(bytes(buffers[0])).meta["nodes"] == 340
         assert bytes(buffers[0]) == columns(path).to_bytes()
     finally:
         pair.close()

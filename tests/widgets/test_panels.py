@@ -14,9 +14,9 @@ from onnx import TensorProto, helper
 
 import onnx_nb
 from onnx_nb import AuditPanel, CapturePanel, ModelGraph, OnnxNbError, capture, load
-from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.drawing.html import still_html
 from tests import models
+from tests.packed import Unpacked, unpacked
 from tests.widgets.test_widgets import ask
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def tensor(name: str) -> list[dict[str, Any]]:
     return [{"kind": "tensor", "name": name}]
 
 
-def digest_of(panel: CapturePanel) -> Columns:
-    return Columns.from_bytes(panel._parts["columns"])
+def digest_of(panel: CapturePanel) -> Unpacked:
+    return unpacked(panel._parts["columns"])
 
 
 def test_a_capture_panel_has_every_value_in_order_of_execution() -> None:
@@ -114,7 +114,7 @@ def test_a_large_capture_is_fetched_rather_than_saved(monkeypatch: pytest.Monkey
     assert panel._parts == {}
     content, buffers = ask(panel, "columns", part="columns")
     assert "value" in content
-    assert Columns.from_bytes(bytes(buffers[0])).texts("name") == cap.names
+    assert unpacked(bytes(buffers[0])).texts("name") == cap.names
     content, _ = ask(panel, "columns", part="rows")
     assert "has no part 'rows'" in content["error"]["message"]
 
@@ -140,7 +140,7 @@ def test_an_audit_is_handed_on_whole(tmp_path: Path) -> None:
     path = external(tmp_path, size=300)
     found = onnx_nb.external_data.audit(path)
     for panel in (AuditPanel(path), AuditPanel(found)):
-        meta = Columns.from_bytes(panel._parts["columns"]).meta
+        meta = unpacked(panel._parts["columns"]).meta
         assert [problem["kind"] for problem in meta["problems"]] == ["bounds", "orphan"]
         assert meta["tensors"][0]["problems"] == ["bounds"]
         assert meta["files"][0]["nbytes"] == 300

@@ -12,10 +12,10 @@ import pytest
 
 import onnx_nb
 from onnx_nb import ModelGraph, OnnxNbError, ProfilePanel, profile
-from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.notebook.display import widget_of
 from onnx_nb.types import Profile
 from tests import models
+from tests.packed import Unpacked, unpacked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,8 +28,8 @@ def found() -> Profile:
     return profile(models.detection(), runs=2, warmup=0, threads=1)
 
 
-def part(panel: ProfilePanel, name: str = "columns") -> Columns:
-    return Columns.from_bytes(panel._part(name))
+def part(panel: ProfilePanel, name: str = "columns") -> Unpacked:
+    return unpacked(panel._part(name))
 
 
 def test_the_columns_hold_every_kernel_and_span(found: Profile) -> None:

@@ -39,8 +39,7 @@ def test_a_verb_takes_and_replies_what_is_declared(verb: str) -> None:
     kind = VERBS[verb]
     for method in methods()[verb]:
         calls = [node for node in ast.walk(method) if isinstance(node, ast.Call)]
-        takes = {ast.unparse(call.args[0]) for call in calls if ast.unparse(call.func) == "call.request"}
-        assert takes <= {kind.request.__name__}
-        assert takes or kind.request is EmptyRequest or verb == "page"
+        (annotation,) = (ast.unparse(entry.annotation) for entry in method.args.args[1:] if entry.annotation)
+        assert annotation == ("Call[Any]" if kind.request is EmptyRequest else f"Call[{kind.request.__name__}]")
         replies = {ast.unparse(call.func) for call in calls if ast.unparse(call.func).endswith("Reply")} - {"Reply"}
         assert replies <= {part.strip() for part in wire.type_of(kind.reply).split("|")} | {"PictureReply"}

@@ -15,10 +15,10 @@ import onnx_nb
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.match.diff import FOLDED, ONLY, SAME
 from onnx_nb.analysis.run import session
-from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.analysis.view.graph_columns import columns
 from onnx_nb.analysis.view.result_columns import Provenance
 from tests import models
+from tests.packed import unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,7 +142,7 @@ def test_the_browser_gets_both_graphs_and_every_change(panel: onnx_nb.Simplifica
     s = panel.simplification
     assert panel._parts["reference"] == columns(s.original).to_bytes()
     assert panel._parts["candidate"] == columns(s.model).to_bytes()
-    sent = Columns.from_bytes(panel._parts["differences"])
+    sent = unpacked(panel._parts["differences"])
     rules = sent.meta["rules"]
     keys = [
         f"{rules[rule][0]}: {key}" for rule, key in zip(sent.arrays["rule"].tolist(), sent.texts("key"), strict=True)

@@ -17,11 +17,11 @@ import traitlets
 
 import onnx_nb
 from onnx_nb import ExtractionError, ModelGraph, ModelSummary, ModelView
-from onnx_nb.analysis.view.columns import Columns
 from onnx_nb.types import Graph
 from onnx_nb.widgets._channel import Call
 from tests import models
 from tests.analysis.submodel.test_extraction import BRANCHES
+from tests.packed import unpacked
 
 if TYPE_CHECKING:
     from onnx_nb.widgets._base import OnnxWidget
@@ -90,13 +90,13 @@ def test_numbers_from_a_cell_take_the_place_of_those_chosen_in_the_bar() -> None
 
 def test_small_columns_are_saved_with_the_notebook_and_large_ones_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     small = graph()
-    assert Columns.from_bytes(small.get_state()["_parts"]["columns"]).meta["name"] == small.model.name
+    assert unpacked(small.get_state()["_parts"]["columns"]).meta["name"] == small.model.name
     monkeypatch.setattr("onnx_nb.widgets._base.COLUMNS_IN_STATE", 10)
     large = graph()
     assert large.get_state()["_parts"] == {}
     content, buffers = ask(large, "columns", part="columns")
     assert "error" not in content
-    assert Columns.from_bytes(bytes(buffers[0])).meta["nodes"] == 9
+    assert unpacked(bytes(buffers[0])).meta["nodes"] == 9
 
 
 def test_the_state_never_holds_the_weights() -> None:
@@ -127,7 +127,7 @@ def test_extract_gives_the_submodel_to_kernel_and_browser() -> None:
     assert seen == [widget.submodel]
     message = "Extracted 3 nodes, 16 B of weights. Copy Python copies the call, to run it in a cell."
     assert content["value"] == {"message": message, "name": ""}
-    assert Columns.from_bytes(bytes(buffers[0])).meta["nodes"] == 3
+    assert unpacked(bytes(buffers[0])).meta["nodes"] == 3
     ask(widget, "discard")
     assert widget.submodel is None, "its extraction was undone"
 
@@ -237,7 +237,7 @@ def test_a_capture_on_feeds_that_were_replaced_meanwhile_is_refused(monkeypatch:
     def replace(_fraction: float, _message: str) -> None:
         widget.feeds = {"x": np.ones(2, np.float32)}
 
-    call = Call(1, "capture", {}, lambda _content, _buffers: None)
+    call: Call[Any] = Call(1, "capture", {}, lambda _content, _buffers: None)
     monkeypatch.setattr(call, "progress", replace)
     for args in ({}, {"value": 1}):
         call.args = args

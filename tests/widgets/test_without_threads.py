@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import zlib
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ import onnx_nb
 from onnx_nb import OnnxNbError
 from onnx_nb.analysis.run.statistics import Statistics
 from onnx_nb.analysis.run.value_recorder import SMALL, Record, statistics_pool
-from onnx_nb.analysis.view.columns import _compressed
 from tests.widgets.test_panels import LOG
 
 
@@ -85,12 +83,6 @@ def test_statistics_are_those_of_numpy_where_the_system_allows_few_threads(
         assert statistics is not None
         assert (statistics.min, statistics.max) == (array.min(), array.max())
         assert statistics.mean == pytest.approx(array.mean(dtype=np.float64))
-
-
-@pytest.mark.usefixtures("browser")
-def test_columns_of_several_megabytes_are_packed_without_threads() -> None:
-    data = np.random.default_rng(0).bytes(3 << 20)
-    assert zlib.decompress(_compressed(data)) == data
 
 
 @pytest.mark.usefixtures("browser")

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import onnx.defs
-from numpy.typing import NDArray
 from onnx import TensorProto
 
 from onnx_nb.analysis.arguments import known_arguments
@@ -25,10 +24,10 @@ from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import depths, upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
-from onnx_nb.analysis.graph.shape_inference import infer
-from onnx_nb.analysis.graph.types import MOST, weight_sizes
+from onnx_nb.analysis.graph.shape_inference import Case, Inference, infer
+from onnx_nb.analysis.graph.types import MOST, Column, ValueType, weight_sizes
 from onnx_nb.analysis.model.model import ModelLike, cached
-from onnx_nb.analysis.model.protofields import sorted_unique
+from onnx_nb.analysis.model.protofields import Ints, sorted_unique
 from onnx_nb.analysis.results import data_frame
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, scopes
 
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from onnx_nb.analysis.graph.shape_inference import Case, Inference
-    from onnx_nb.analysis.graph.types import Column, ValueType
-    from onnx_nb.analysis.model.protofields import Ints
 
 By = Literal["node", "scope"]
 
@@ -315,7 +311,7 @@ def _counted(types: Inference) -> Costs:
     sums, unknown = _scope_sums(tree, run)
     columns = dict(zip(_RUN, run, strict=True))
     for metric, size in (("parameters", parameters), ("parameter_bytes", nbytes)):
-        sums[metric] = _scope_weights(tree, node, value, size)
+        sums[metric] = scope_weights(tree, node, value, size)
         columns[metric] = np.bincount(node, size[value], graph.node_count).astype(np.float64)
     return Costs(
         graph=graph,
@@ -436,24 +432,13 @@ def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
     is_weight = graph.value_kind == INITIALIZER
     node = np.repeat(np.arange(graph.node_count), np.diff(graph.in_ptr))
     read = (graph.in_value >= 0) & is_weight[graph.in_value]
-    pairs = sorted_unique(node[read].astype(np.int64) * max(graph.value_count, 1) + graph.in_value[read])
-    if len(graph.subgraphs) > 1:
-        pairs = _with_owners(graph, pairs)
-    reader, value = np.divmod(pairs, max(graph.value_count, 1))
-    return reader.astype(np.int32), value.astype(np.int32), *weight_sizes(graph)
-
-
-def _with_owners(graph: Graph, pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Add the reads inside bodies to the nodes that own the bodies."""
-    subgraph = graph.node_subgraph[pairs // graph.value_count]
-    owner = np.asarray([place.owner_node for place in graph.subgraphs])
-    inner = pairs
-    while len(inner):
-        inner, subgraph = inner[subgraph > 0], subgraph[subgraph > 0]
-        inner = sorted_unique(owner[subgraph] * graph.value_count + inner % graph.value_count)
-        pairs = np.concatenate([pairs, inner])
-        subgraph = graph.node_subgraph[inner // graph.value_count]
-    return sorted_unique(pairs)
+    reader, value = _unique_pairs(node[read], graph.in_value[read], graph.value_count)
+    owner = np.asarray([subgraph.owner_node for subgraph in graph.subgraphs], np.int32)
+    inner, inside = reader, value
+    while (subgraph := graph.node_subgraph[inner]).any():  # the nodes that own bodies read what is read in these
+        inner, inside = _unique_pairs(owner[subgraph[subgraph > 0]], inside[subgraph > 0], graph.value_count)
+        reader, value = np.concatenate([reader, inner]), np.concatenate([value, inside])
+    return *_unique_pairs(reader, value, graph.value_count), *weight_sizes(graph)
 
 
 def _scope_sums(tree: Scopes, run: Column) -> tuple[dict[str, Column], dict[str, Ints]]:
@@ -474,18 +459,27 @@ def _scope_sums(tree: Scopes, run: Column) -> tuple[dict[str, Column], dict[str,
     return sums, unknown
 
 
-def _scope_weights(tree: Scopes, node: Ints, value: Ints, size: Column) -> Column:
-    """Sum the weights that are read in each scope, each once."""
-    depth = depths(tree.scope_parent)
-    total = np.zeros(len(tree.scope_parent))
-    pairs = sorted_unique(tree.node_scope[node].astype(np.int64) * max(len(size), 1) + value)
+def scope_weights(tree: Scopes, reader: Ints, value: Ints, size: Column) -> Column:
+    """Sum the weights that are read in each scope, at any depth, each once."""
+    parent = tree.scope_parent
+    depth = depths(parent)
+    scope, value = _unique_pairs(tree.node_scope[reader], value, len(size))
+    is_common = np.bincount(value, minlength=len(size))[value] > 1
+    direct = np.bincount(scope[~is_common], size[value[~is_common]], minlength=len(parent)).astype(np.float64)
+    total = upward(np.add, direct, parent)
+    scope, value = scope[is_common], value[is_common]
     for level in range(int(depth.max()), -1, -1):
-        group, read = np.divmod(pairs, max(len(size), 1))
-        here = depth[group] == level
-        np.add.at(total, group[here], size[read[here]])
-        group = np.where(here, tree.scope_parent[group], group)
-        pairs = sorted_unique((group * max(len(size), 1) + read)[group >= 0])
+        here = depth[scope] == level
+        np.add.at(total, scope[here], size[value[here]])
+        scope = np.where(here, parent[scope], scope)
+        scope, value = _unique_pairs(scope[scope >= 0], value[scope >= 0], len(size))
     return total
+
+
+def _unique_pairs(first: Ints, second: Ints, count: int) -> tuple[Ints, Ints]:
+    """Return the distinct pairs of numbers, of which the second is below `count`, in order."""
+    firsts, seconds = np.divmod(sorted_unique(first.astype(np.int64) * max(count, 1) + second), max(count, 1))
+    return firsts.astype(np.int32), seconds.astype(np.int32)
 
 
 def _cost(sums: Mapping[str, float], unknown: Mapping[str, int]) -> Cost:

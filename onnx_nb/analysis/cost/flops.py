@@ -104,9 +104,11 @@ def _made(case: Case) -> int:
     return math.prod(_shape(case, 0, output=True))
 
 
-def _conv(case: Case, facts: Operator) -> tuple[int, int]:
+def _conv(case: Case, facts: Operator, *, is_transposed: bool = False) -> tuple[int, int]:
+    """Count a filter for each element of the output; for each one of the input if it is transposed."""
     out = _made(case)
-    return out * math.prod(_shape(case, facts.weights[0])[1:]), out if _has(case, facts.bias) else 0
+    filters = math.prod(_shape(case, facts.weights[0])[1:])
+    return (_read(case) if is_transposed else out) * filters, out if _has(case, facts.bias) else 0
 
 
 def _deform_conv(case: Case, facts: Operator) -> tuple[int, int]:
@@ -115,12 +117,6 @@ def _deform_conv(case: Case, facts: Operator) -> tuple[int, int]:
     taps = math.prod(out) // max(out[1], 1) * _shape(case, 0, 3)[1] * kernel
     macs, bias = _conv(case, facts)
     return macs, bias + taps * (8 + _has(case, 4))  # a product and a sum for each neighbor, and the mask
-
-
-def _conv_transpose(case: Case, facts: Operator) -> tuple[int, int]:
-    # each element of the input is multiplied with the whole kernel
-    products = _read(case) * math.prod(_shape(case, facts.weights[0])[1:])
-    return products, _made(case) if _has(case, facts.bias) else 0
 
 
 def _matmul(case: Case, facts: Operator) -> tuple[int, int]:
@@ -395,7 +391,7 @@ def _interpolated(case: Case, _: Operator) -> tuple[int, int]:
 _RULES: Final[Mapping[str, Callable[[Case, Operator], tuple[int, int]]]] = {
     "attention": _attention,
     "conv": _conv,
-    "conv_transpose": _conv_transpose,
+    "conv_transpose": functools.partial(_conv, is_transposed=True),
     "decoder_multi_head": functools.partial(_multi_head, past=5, added=(3, 4)),
     "deform_conv": _deform_conv,
     "einsum": _einsum,

@@ -177,6 +177,7 @@ class _Walk:
             for value in (*graph.node_inputs(node).tolist(), *graph.outer_values(node).tolist()):
                 last.setdefault(value, step)
         buffer: dict[int, int] = {}  # value → the value whose memory it has
+        starts: dict[int, int] = {}  # buffer → the step at which it is made
         ends: dict[int, int] = {}  # buffer → the last step at which it is read
         for step, node in enumerate(order.tolist()):
             for at, value in enumerate(graph.node_outputs(node).tolist()):
@@ -186,23 +187,16 @@ class _Walk:
                 if at == 0 and source < 0:
                     source = self._overwritten(node, value, step, buffer, ends)
                 buffer[value] = source if source >= 0 else value
+                starts.setdefault(buffer[value], step)
                 ends[buffer[value]] = max(ends.get(buffer[value], step), last.get(value, step))
-        alive, best, peak = np.zeros(len(order)), list[int](), -1.0
-        current, total = dict[int, float](), 0.0
-        dying: dict[int, list[int]] = {}
-        for step, node in enumerate(order.tolist()):
-            for value in graph.node_outputs(node).tolist():
-                if value >= 0 and buffer[value] == value:
-                    current[value] = self.size(value)
-                    total += current[value]
-                    dying.setdefault(ends[value], []).append(value)
-            inner = [self.subgraph(body)[1].max(initial=0.0) for body in graph.bodies(node)]
-            alive[step] = total + max(inner, default=0.0)
-            if alive[step] > peak:
-                best, peak = list(current), float(alive[step])
-            for value in dying.pop(step, []):
-                total -= current.pop(value)
-        return order, alive, best
+        change = np.zeros(len(order) + 2)
+        for value, step in starts.items():
+            change[step] += self.size(value)
+            change[ends[value] + 1] -= self.size(value)
+        bodies = [[self.subgraph(body)[1].max(initial=0.0) for body in graph.bodies(node)] for node in order.tolist()]
+        alive = np.cumsum(change)[: len(order)] + [max(inner, default=0.0) for inner in bodies]
+        peak = int(np.argmax(alive)) if len(order) else -1
+        return order, alive, [value for value, step in starts.items() if step <= peak <= ends[value]]
 
     def _order(self, number: int) -> Ints:
         """Return the nodes of a subgraph in the order of onnxruntime: depth first from those whose outputs are unused.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -39,12 +39,8 @@ class Page:
     column: int
     """First cell of the page."""
     cells: tuple[tuple[str, ...], ...]
-    trailing: int = 0
+    trailing: int
     """Number of omitted trailing dimensions of size 1."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the page as plain JSON."""
-        return asdict(self)
 
 
 def page(array: NDArray[Any], *, index: Sequence[int] = (), row: int = 0, column: int = 0) -> Page:
@@ -80,12 +76,6 @@ class Picture:
     low: float
     high: float
     """Range of the finite values of all tiles; NaN if there are none."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything except the pixels as plain JSON; NaN as text."""
-        low, high = (x if math.isfinite(x) else str(x) for x in (self.low, self.high))
-        shape = list(self.pixels.shape[:3])
-        return {"look": self.look, "shape": shape, "first": self.first, "low": low, "high": high}
 
 
 def looks(shape: Sequence[int]) -> tuple[Look, ...]:

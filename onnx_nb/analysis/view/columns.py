@@ -9,17 +9,16 @@ import itertools
 import json
 import struct
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import shortened
 from onnx_nb.analysis.model.protofields import Longs, Spans
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -31,8 +30,6 @@ _CODES: Final = {"uint8": "u1", "uint16": "u2", "uint32": "u4", "int32": "i4", "
 _ALONE: Final = 8
 """Every so many strings one is stored in full: a reader begins there."""
 _BYTES: Final = np.uint64(1) << np.arange(0, 64, 8, dtype=np.uint64)
-_BLOCK: Final = 1 << 20
-"""Bytes above which data is compressed in several blocks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +47,6 @@ class Columns:
         table = StringTable()
         numbers = {name: table.each(column) for name, column in texts.items()}
         return cls({**table.arrays(), **arrays, **numbers}, meta)
-
-    def texts(self, name: str) -> list[str]:
-        """Return a column of texts."""
-        table = self.strings()
-        return [table[number] for number in self.arrays[name].tolist()]
 
     def strings(self) -> list[str]:
         """Return the string table."""
@@ -79,32 +71,28 @@ class Columns:
         for array in self.arrays.values():
             parts += [array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes(), b"\0" * (-array.nbytes % 8)]
         plain = b"".join(parts)
-        return MAGIC + struct.pack("<I", len(plain)) + _compressed(plain)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Columns:
-        """Return the columns that `to_bytes` packed; raise `OnnxNbError` for anything else."""
-        try:
-            plain = zlib.decompress(data[len(MAGIC) + 4 :]) if data.startswith(MAGIC) else b""
-            (length,) = struct.unpack_from("<I", plain)
-            header = json.loads(plain[4 : 4 + length])
-            names = {code: name for name, code in _CODES.items()}
-            arrays = {
-                entry["name"]: np.frombuffer(
-                    plain,
-                    np.dtype(names[entry["dtype"]]).newbyteorder("<"),
-                    entry["length"],
-                    4 + length + entry["offset"],
-                )
-                for entry in header["arrays"]
-            }
-        except (ValueError, KeyError, TypeError, zlib.error, struct.error) as error:
-            message = f"these bytes are not packed columns: {error}."
-            raise OnnxNbError(message, advice="Make them with Columns.to_bytes().") from error
-        return cls(arrays, header["meta"])
+        return MAGIC + struct.pack("<I", len(plain)) + zlib.compress(plain, 1)
 
     def __repr__(self) -> str:
         return f"Columns({len(self.arrays)} arrays)"
+
+
+def numbers(rows: Iterable[object], names: Iterable[str], prefix: str = "") -> dict[str, NDArray[np.float64]]:
+    """Return columns of attributes of rows; NaN for None."""
+    rows = list(rows)
+    return {f"{prefix}{name}": np.asarray([getattr(row, name) for row in rows], np.float64) for name in names}
+
+
+def texts(rows: Iterable[object], names: Iterable[str], prefix: str = "", limit: int = 100_000) -> dict[str, list[str]]:
+    """Return columns of attributes of rows as texts."""
+    rows = list(rows)
+    return {f"{prefix}{name}": [shortened(str(getattr(row, name)), limit) for row in rows] for name in names}
+
+
+def joined(lists: Sequence[Sequence[Any] | NDArray[Any]], dtype: type[np.generic]) -> tuple[NDArray[np.uint32], Any]:
+    """Return one column of several lists, after where each begins, and where the last one ends."""
+    ends = np.cumsum([0, *map(len, lists)]).astype(np.uint32)
+    return ends, np.concatenate([np.zeros(0, dtype), *lists]).astype(dtype)
 
 
 class StringTable:
@@ -193,24 +181,3 @@ def _shared(data: bytes, ends: Longs) -> NDArray[np.uint8]:
         at += 8
         open_ = open_[(same == 8) & (most[open_] > at)]
     return prefixes
-
-
-def _compressed(data: bytes) -> bytes:
-    """Return one zlib stream whose blocks are compressed in parallel, as pigz does."""
-    size = max(_BLOCK, -(-len(data) // 8))
-    if len(data) <= size:
-        return zlib.compress(data, 1)
-    view = memoryview(data)
-    pieces = [view[at : at + size] for at in range(0, len(data), size)]
-
-    def compressed(number: int) -> bytes:
-        press = zlib.compressobj(1, zlib.DEFLATED, -15)
-        last = number == len(pieces) - 1
-        return press.compress(pieces[number]) + press.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
-
-    try:
-        with ThreadPoolExecutor(min(4, len(pieces))) as pool:  # zlib releases the GIL
-            blocks = list(pool.map(compressed, range(len(pieces))))
-    except RuntimeError:  # no thread can start, as in Pyodide
-        return zlib.compress(data, 1)
-    return b"\x78\x01" + b"".join(blocks) + struct.pack(">I", zlib.adler32(data))

@@ -13,14 +13,14 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
+from onnx_nb.analysis.cost.costs import scope_weights, weights_read
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.dataflow import depths, upward
+from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.types import ValueType, weight_sizes
 from onnx_nb.analysis.model.model import ModelLike, cached, label_of, load, storage_of
-from onnx_nb.analysis.model.protofields import Ints, Longs, Spans, sorted_unique
+from onnx_nb.analysis.model.protofields import Spans, sorted_unique
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.scopes.repeat_differences import RepeatDifference, repeat_differences
 from onnx_nb.analysis.scopes.scopes import BODY, FUNCTION, ROWS, Scopes, scopes
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from onnx_nb.analysis.graph.types import Column
 
 FOLDED, FAULTY, CALLS, DIFFERS = 1, 2, 4, 8
 """Flags of a node: drawn inside its readers; has a problem; calls a local function; differs in a repeat."""
@@ -62,7 +61,6 @@ def columns(model: ModelLike) -> Columns:
 
 def _columns(graph: Graph, tree: Scopes) -> Columns:
     table = StringTable()
-    sizes = weight_sizes(graph)
     pairs = np.asarray([pair for _, *pair in yields(graph)], np.int32).reshape(-1, 2)
     arrays: dict[str, NDArray[Any]] = {
         **_operator_columns(graph, table),
@@ -72,7 +70,7 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
         "graph_outputs": graph.outputs,
         "yield_value": pairs[:, 0].copy(),
         "yield_output": pairs[:, 1].copy(),
-        **_scope_columns(graph, tree, sizes, table),
+        **_scope_columns(graph, tree, table),
     }
     arrays |= _differences(graph, tree, arrays, table)
     arrays |= {name: _narrow(arrays[name]) for name in _NARROW}
@@ -89,7 +87,7 @@ def _columns(graph: Graph, tree: Scopes) -> Columns:
         "main_nodes": graph.main_count,
         "nodes": graph.node_count,
         "values": graph.value_count,
-        "nbytes": int(min(sizes[1][graph.subgraphs[0].weights].sum(), 2**53)),
+        "nbytes": int(min(weight_sizes(graph)[1][graph.subgraphs[0].weights].sum(), 2**53)),
         "faults": [
             *(
                 {"kind": "external_data", "message": str(error), "node": -1, "value": graph.value(name)}
@@ -319,17 +317,10 @@ def _plain(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else shortened(str(value), 24)
 
 
-def _scope_columns(
-    graph: Graph, tree: Scopes, sizes: tuple[Column, Column], table: StringTable
-) -> dict[str, NDArray[Any]]:
+def _scope_columns(graph: Graph, tree: Scopes, table: StringTable) -> dict[str, NDArray[Any]]:
     count = len(tree.scope_parent)
     counts = np.bincount(tree.node_scope[~graph.folded], minlength=count).astype(np.float64)
-    # each distinct pair (scope, weight) where a node directly in the scope reads the weight
-    value = np.repeat(np.arange(graph.value_count), np.diff(graph.consumer_ptr))
-    weight = graph.value_kind[value] == INITIALIZER
-    value, scope = value[weight], tree.node_scope[graph.consumer_node[weight]].astype(np.int64)
-    pairs = _unique_pairs(scope, value, graph.value_count)
-    depth = depths(tree.scope_parent)
+    reader, value, *sizes = weights_read(graph)
     return {
         "scope_parent": tree.scope_parent,
         "scope_name": table.each(tree.scope_name),
@@ -338,8 +329,8 @@ def _scope_columns(
         "scope_kind": tree.scope_kind,
         "scope_node": tree.scope_node,
         "scope_nodes": upward(np.add, counts, tree.scope_parent).astype(np.uint32),
-        "scope_params": _distinct(*pairs, sizes[0], tree.scope_parent, depth),
-        "scope_bytes": _distinct(*pairs, sizes[1], tree.scope_parent, depth),
+        "scope_params": scope_weights(tree, reader, value, sizes[0]),
+        "scope_bytes": scope_weights(tree, reader, value, sizes[1]),
         "scope_repeat": tree.scope_repeat.astype(np.uint32),
     }
 
@@ -388,23 +379,3 @@ def _difference(graph: Graph, arrays: Mapping[str, NDArray[Any]], table: StringT
     names = operators.input_names(op, domain, graph.opsets.get(domain, 0))
     name = names[entry.slot] if entry.slot < len(names) else f"input {entry.slot}"
     return f"{shortened(op, 40)} {shortened(name, 40)} {text(entry.node)}, others {text(entry.like)}"
-
-
-def _unique_pairs(group: Longs, value: Longs, values: int) -> tuple[Longs, Longs]:
-    groups, rest = np.divmod(sorted_unique(group * max(values, 1) + value), max(values, 1))
-    return groups, rest
-
-
-def _distinct(group: Longs, value: Longs, size: NDArray[np.float64], parent: Ints, depth: Longs) -> NDArray[np.float64]:
-    """Sum the sizes of the distinct weights in each scope, at any depth."""
-    is_common = np.bincount(value, minlength=len(size))[value] > 1
-    direct = np.bincount(group[~is_common], size[value[~is_common]], minlength=len(parent)).astype(np.float64)
-    total = upward(np.add, direct, parent)
-    group, value = group[is_common], value[is_common]
-    for level in range(int(depth.max()), -1, -1):
-        here = depth[group] == level
-        np.add.at(total, group[here], size[value[here]])
-        group = np.where(here, parent[group], group)
-        inside = group >= 0
-        group, value = _unique_pairs(group[inside], value[inside], len(size))
-    return total

@@ -20,13 +20,12 @@ from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.pytorch.module_scopes import source_of
 from onnx_nb.analysis.scopes.scopes import BRANCH, FUNCTION, Scopes, scopes
 from onnx_nb.analysis.submodel.extraction import nodes_of_scopes, ports
-from onnx_nb.analysis.view.overlays import run_costs
+from onnx_nb.analysis.view.overlays import Overlay, run_costs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from onnx_nb.analysis.cost.costs import Cost
-    from onnx_nb.analysis.view.overlays import Overlay
 
 ROUND = "one round of "
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from onnx_nb.analysis.arguments import check_choice, known_arguments
 from onnx_nb.analysis.compare.metrics import METRICS
-from onnx_nb.analysis.cost.costs import Costs, costs, weights_read
+from onnx_nb.analysis.cost.costs import Costs, costs
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import closest, count_text, quoted
 from onnx_nb.analysis.graph.dataflow import upward
@@ -28,12 +28,11 @@ from onnx_nb.analysis.profile.result import Kernel, Profile
 from onnx_nb.analysis.run.feeds import FILE_LIMIT, check_file, unreadable
 from onnx_nb.analysis.run.random_feeds import feed_shapes
 from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
-from onnx_nb.analysis.view.graph_columns import columns
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
-    from onnx_nb.analysis.compare.comparison import Comparison, Which
+    from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.run.capture import Capture
 
     Source: TypeAlias = (
@@ -45,13 +44,27 @@ Scale = Literal["linear", "log"]
 Tool = Literal["model_explorer", "netron"]
 Aggregate = Literal["sum", "max"]
 
+_OF_KERNELS: Final[Mapping[str, Callable[[Kernel], float | None]]] = {
+    "seconds": lambda kernel: kernel.median,
+    "memory": lambda kernel: kernel.memory,
+    "gflops": lambda kernel: kernel.rate(kernel.flops),
+    "gbs": lambda kernel: kernel.rate(kernel.nbytes),
+    "intensity": lambda kernel: kernel.intensity,
+}
+"""Labels of a profile's numbers per kernel."""
+_UFUNCS: Final = {"sum": np.add, "max": np.maximum}
 _NETRON: Final = "netron:attachment"
 """Signature of an attachment of Netron."""
 _FROM_TORCH: Final = ("max_abs_diff", "max_rel_diff")
 """Numbers of torch's ``VerificationInfo``."""
 
-OWN: Final = ("parameters", "weight bytes", "MACs", "activation bytes")
-"""Labels of the numbers that every model has; open dimensions have the sizes that `random_feeds` chooses."""
+OWN: Final = {
+    "parameters": "parameters",
+    "weight bytes": "parameter_bytes",
+    "MACs": "macs",
+    "activation bytes": "activation_bytes",
+}
+"""Label of a number that every model has → its name in `Costs`; for open dimensions of the sizes of `random_feeds`."""
 STATISTICS: Final = ("std", "mean", "min", "max", "nonfinite", "zeros")
 """Labels of a capture's numbers per tensor; a node has the largest number of its outputs."""
 PROFILE_LABELS: Final = ("provider", "kernel")
@@ -194,57 +207,51 @@ def overlay(
     check_choice("reduce", reduce, Aggregate)
     source = load(model)
     graph = Graph.opened(source)
+    label, values = _foreign(graph, values, label) or (label, values)
+    if isinstance(values, Mapping) and not all(map(_is_number, values.values())):
+        return _labeled(graph, {str(name): value for name, value in values.items()}, label or "")
+    if isinstance(values, str | os.PathLike) and values not in OWN:
+        values = Profile.read(values, source)
+    if isinstance(values, Profile) and label in PROFILE_LABELS:
+        texts = {
+            node: kernel.provider if label == "provider" else kernel.op
+            # the last one counts: the longest that was not inserted
+            for kernel in sorted(values.kernels, key=lambda kernel: (not kernel.edge, kernel.median))
+            for node in (*kernel.nodes, *kernel.opened)
+        }
+        return _labeled(graph, texts, label)
     misses: tuple[str, ...] = ()
     by_scope = None
-    foreign = _foreign(graph, values, label)
-    if foreign is not None:
-        label, values = foreign
-    if isinstance(values, Costs):
-        label, reduce = label or "macs", reduce or "sum"
+    default: Aggregate = "max"
+    if isinstance(values, str):
+        metric = OWN[values]
+        totals = run_costs(source)[0] if metric in ("macs", "activation_bytes") else costs(source)
+        label, default = label or values, "sum"
+        numbers, by_scope = _costed(graph, totals, metric)
+    elif isinstance(values, Costs):
+        label, default = _one_of(label, (*values.scope_sums,), "costs have"), "sum"
         numbers, by_scope = _costed(graph, values, label)
-    elif isinstance(values, str) and values in OWN:
-        label, reduce = label or values, reduce or "sum"
-        if values in ("MACs", "activation bytes"):
-            numbers, by_scope = _costed(graph, run_costs(source)[0], values.lower().replace(" ", "_"))
-        else:
-            node, value, *sizes = weights_read(graph)
-            size, name = (sizes[0], "scope_params") if values == "parameters" else (sizes[1], "scope_bytes")
-            numbers = np.bincount(node, size[value], minlength=graph.node_count).astype(np.float64)
-            by_scope = columns(source).arrays[name].astype(np.float64)
-    elif isinstance(values, Mapping) and not all(map(_is_number, values.values())):
-        return _labeled(graph, {str(name): value for name, value in values.items()}, label or "")
     elif isinstance(values, Mapping):
-        label, reduce = label or "", reduce or "max"
         numbers, misses = _named(graph, values)
     elif hasattr(values, "first_divergent"):
-        reduce = reduce or "max"
         label, numbers, misses = _compared(graph, values, label)
     elif hasattr(values, "statistics"):
-        label = label or COSTS[0]
-        reduce = reduce or ("sum" if label in COSTS else "max")
+        label = _one_of(label, (*COSTS, *STATISTICS), "a capture has")
+        default = "sum" if label in COSTS else "max"
         numbers = _captured(graph, values, label)
-    elif isinstance(values, Profile | str | os.PathLike):
-        profile = values if isinstance(values, Profile) else Profile.read(values, source)
-        if label in PROFILE_LABELS:
-            texts = {
-                node: kernel.provider if label == "provider" else kernel.op
-                # the last one counts: the longest that was not inserted
-                for kernel in sorted(profile.kernels, key=lambda kernel: (not kernel.edge, kernel.median))
-                for node in (*kernel.nodes, *kernel.opened)
-            }
-            return _labeled(graph, texts, label)
-        label = label or "seconds"
-        reduce = reduce or ("sum" if label == "seconds" else "max")
-        numbers, by_scope = _profiled(graph, profile, label, reduce)
-        return Overlay(label, scale or _scale(numbers), reduce, numbers, by_scope, (), (), graph)
+    elif isinstance(values, Profile):
+        label = _one_of(label, (*_OF_KERNELS, *PROFILE_LABELS), "a profile has")
+        default = "sum" if label == "seconds" else "max"
+        numbers, by_scope = _profiled(graph, values, label, reduce or default)
     else:
         takes = "a dict by name, a Capture, a Comparison, Costs, a Profile, the path of a profile, a list of "
         takes += "VerificationInfo, or one of "
         takes += ", ".join(OWN)
         raise TypeError(f"overlay() takes values as {takes}, not {type(values).__name__}.")
-    if by_scope is None or reduce != "sum":
+    reduce = reduce or default
+    if by_scope is None or (reduce != "sum" and not isinstance(values, Profile)):
         by_scope = _by_scope(graph, numbers, reduce)
-    return Overlay(label, scale or _scale(numbers), reduce, numbers, by_scope, misses, (), graph)
+    return Overlay(label or "", scale or _scale(numbers), reduce, numbers, by_scope, misses, (), graph)
 
 
 def _foreign(graph: Graph, values: Any, label: str | None) -> tuple[str, dict[str, Any]] | None:
@@ -252,12 +259,12 @@ def _foreign(graph: Graph, values: Any, label: str | None) -> tuple[str, dict[st
     if isinstance(values, list | tuple) and values:
         rows = [entry if isinstance(entry, Mapping) else getattr(entry, "__dict__", {}) for entry in values]
         if all("name" in row and _FROM_TORCH[0] in row for row in rows):
-            label = _one_of(label, _FROM_TORCH, "verification infos")
+            label = _one_of(label, _FROM_TORCH, "verification infos have")
             return label, {str(row["name"]): float(row[label]) for row in rows}
     if isinstance(values, Mapping) and values and all(isinstance(entry, Mapping) for entry in values.values()):
         labels = dict.fromkeys(str(name) for entry in values.values() for name in entry)
         if labels.keys() & {"qdq_err", "xmodel_err"}:
-            label = _one_of(label, tuple(labels), "errors of quantization")
+            label = _one_of(label, tuple(labels), "errors of quantization have")
             return label, {str(name): float(entry[label]) for name, entry in values.items() if label in entry}
     if not isinstance(values, str | os.PathLike) or Path(values).suffix != ".json":
         return None
@@ -283,13 +290,13 @@ def _foreign(graph: Graph, values: Any, label: str | None) -> tuple[str, dict[st
     return None
 
 
-def _one_of(label: str | None, labels: Sequence[str], what: str) -> str:
-    """Return a label that is known, the first by default."""
-    if label is None:
-        return labels[0]
+def _one_of(label: str | None, labels: Sequence[str], owner: str) -> str:
+    """Return a label, by default the first; raise unless it is one of those that an owner "has", or owners "have"."""
+    label = label or labels[0]
     if label not in labels:
-        texts = ", ".join(map(repr, labels))
-        raise OnnxNbError(f"{what} have no numbers {quoted(label)}.", advice=f"They have {texts}.")
+        pronoun = "It has" if owner.endswith("has") else "They have"
+        advice = f"{pronoun} {', '.join(map(repr, labels))}."
+        raise OnnxNbError(f"{owner} no numbers {quoted(label)}.", advice=advice)
     return label
 
 
@@ -300,9 +307,8 @@ def _from_netron(content: Mapping[str, Any], label: str | None) -> tuple[str, di
         for row in (*content.get("metrics", ()), *content.get("metadata", ()))
         if row.get("kind") in ("node", "value", "tensor") and row.get("target")
     ]
-    label = _one_of(
-        label, tuple(dict.fromkeys(str(row["name"]) for row in rows)) or ("",), "the rows of the attachment"
-    )
+    labels = tuple(dict.fromkeys(str(row["name"]) for row in rows)) or ("",)
+    label = _one_of(label, labels, "the rows of the attachment have")
     return label, _as_numbers({str(row["target"]): row["value"] for row in rows if row["name"] == label})
 
 
@@ -322,12 +328,8 @@ def _as_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
         return {name: str(value) for name, value in values.items()}
 
 
-def _costed(graph: Graph, totals: Costs, metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _costed(graph: Graph, totals: Costs, metric: str) -> tuple[Floats, Floats]:
     """Return one of the costs of each node, and of each scope."""
-    if metric not in totals.scope_sums:
-        raise OnnxNbError(
-            f"costs have no numbers {quoted(metric)}.", advice=f"They have {', '.join(totals.scope_sums)}."
-        )
     numbers, tree = np.asarray(getattr(totals, metric), np.float64), totals.scopes
     if len(numbers) != graph.node_count:
         message = f"the costs are those of another model, with {len(numbers)} nodes instead of {graph.node_count}."
@@ -371,9 +373,6 @@ def _captured(graph: Graph, capture: Any, label: str) -> NDArray[np.float64]:
         for cost in capture.nodes:
             numbers[cost.index] = cost.seconds if label == "seconds" else cost.nbytes
         return numbers
-    if label not in STATISTICS:
-        labels = ", ".join(map(repr, (*COSTS, *STATISTICS)))
-        raise OnnxNbError(f"a capture has no numbers {quoted(label)}.", advice=f"It has {labels}.")
     names = ("nan", "posinf", "neginf") if label == "nonfinite" else (label,)
     counts = {row["name"]: [row[name] for name in names] for row in capture.rows() if row["count"]}
     return _named(graph, {name: sum(numbers) for name, numbers in counts.items() if None not in numbers})[0]
@@ -381,14 +380,11 @@ def _captured(graph: Graph, capture: Any, label: str) -> NDArray[np.float64]:
 
 def _compared(graph: Graph, comparison: Any, label: str | None) -> tuple[str, NDArray[np.float64], tuple[str, ...]]:
     """Return the label, the error of each node's tensors (infinite where only one side is NaN), and unknown names."""
-    label = label or ("isolated" if comparison.has_isolated else "cumulative")
-    which: Which = "isolated" if comparison.has_isolated and label != "cumulative" else "cumulative"
     if label == "isolated" and not comparison.has_isolated:
         raise OnnxNbError("isolated errors are unknown.", advice='Compare with isolated=True, or use "cumulative".')
-    metric = "rel_l2" if label in ("isolated", "cumulative") else label
-    if metric not in METRICS:
-        labels = ", ".join(map(repr, ("isolated", "cumulative", *METRICS)))
-        raise OnnxNbError(f"a comparison has no numbers {quoted(label)}.", advice=f"It has {labels}.")
+    kinds = ("isolated", "cumulative")[not comparison.has_isolated :]
+    label = _one_of(label or kinds[0], ("isolated", "cumulative", *METRICS), "a comparison has")
+    which, metric = (label, "rel_l2") if label in kinds else (kinds[0], label)
     candidate, reference = dict[str, float](), dict[str, float]()
     for point in comparison.points:
         if (errors := getattr(point, which)) is not None:
@@ -420,35 +416,16 @@ def run_costs(model: ModelLike) -> tuple[Costs, Mapping[str, int]]:
 
 def _profiled(graph: Graph, profile: Profile, label: str, reduce: Aggregate) -> tuple[Floats, Floats]:
     """Return a number of each node's kernels, and of each scope: those of the kernels inside it."""
-    metrics: dict[str, Callable[[Kernel], float | None]] = {
-        "seconds": lambda kernel: kernel.median,
-        "memory": lambda kernel: kernel.memory,
-        "gflops": lambda kernel: kernel.rate(kernel.flops),
-        "gbs": lambda kernel: kernel.rate(kernel.nbytes),
-        "intensity": lambda kernel: kernel.intensity,
-    }
-    if label not in metrics:
-        labels = ", ".join(map(repr, (*metrics, *PROFILE_LABELS)))
-        raise OnnxNbError(f"a profile has no numbers {quoted(label)}.", advice=f"It has {labels}.")
     if profile.graph.names != graph.names:
         raise OnnxNbError("the profile is that of another model.", advice="Profile this one: onnx_nb.profile(model).")
-    tree = scopes(graph)
-    combine = np.add if reduce == "sum" else np.maximum
-    numbers, direct = np.full(graph.node_count, np.nan), np.full(len(tree.scope_parent), np.nan)
-    for kernel, scope in zip(profile.kernels, profile.kernel_scopes, strict=True):
-        number = metrics[label](kernel)
-        if number is None or scope < 0:
-            continue
-        nodes = [*kernel.nodes, *kernel.opened]
-        numbers[nodes] = combine(np.where(np.isnan(numbers[nodes]), 0.0, numbers[nodes]), number)
-        direct[scope] = number if np.isnan(direct[scope]) else combine(direct[scope], number)
-    has_number = upward(np.add, (~np.isnan(direct)).astype(np.float64), tree.scope_parent) > 0
-    direct[np.isnan(direct)] = 0.0 if reduce == "sum" else -np.inf
-    by_scope: Floats = upward(combine, direct, tree.scope_parent)
-    by_scope[~has_number] = np.nan
-    calls = np.flatnonzero((tree.scope_kind == FUNCTION) & ~has_number)
-    by_scope[calls] = numbers[tree.scope_node[calls]]
-    return numbers, by_scope
+    numbers = np.full(graph.node_count, np.nan)
+    by_kernel = np.asarray([_OF_KERNELS[label](kernel) for kernel in profile.kernels], np.float64)  # None becomes NaN
+    by_kernel[np.asarray(profile.kernel_scopes, np.int64) < 0] = np.nan
+    for kernel, number in zip(profile.kernels, by_kernel.tolist(), strict=True):
+        if not math.isnan(number):
+            nodes = [*kernel.nodes, *kernel.opened]
+            numbers[nodes] = _UFUNCS[reduce](np.where(np.isnan(numbers[nodes]), 0.0, numbers[nodes]), number)
+    return numbers, _by_scope(graph, numbers, reduce, (profile.kernel_scopes, by_kernel))
 
 
 def _labeled(graph: Graph, values: Mapping[str, Any] | Mapping[int, str], label: str) -> Overlay:
@@ -473,17 +450,20 @@ def _labeled(graph: Graph, values: Mapping[str, Any] | Mapping[int, str], label:
     return Overlay(label, "linear", "max", numbers, by_scope, misses, tuple(labels), graph)
 
 
-def _by_scope(graph: Graph, numbers: NDArray[np.float64], reduce: Aggregate) -> NDArray[np.float64]:
+def _by_scope(
+    graph: Graph, numbers: Floats, reduce: Aggregate, entries: tuple[ArrayLike, Floats] | None = None
+) -> Floats:
+    """Return the number of each scope: of its nodes, or of entries, each with its scope and its number."""
     tree = scopes(graph)
-    has_number = ~np.isnan(numbers)
-    count = len(tree.scope_parent)
-    there = upward(np.add, np.bincount(tree.node_scope[has_number], minlength=count), tree.scope_parent) > 0
+    places, values = (tree.node_scope, numbers) if entries is None else (np.asarray(entries[0], np.int64), entries[1])
+    places, values = places[~np.isnan(values)], values[~np.isnan(values)]
+    count, combine = len(tree.scope_parent), _UFUNCS[reduce]
+    has_number = upward(np.add, np.bincount(places, minlength=count), tree.scope_parent) > 0
     direct = np.full(count, 0.0 if reduce == "sum" else -np.inf)
-    combine = np.add if reduce == "sum" else np.maximum
-    combine.at(direct, tree.node_scope[has_number], numbers[has_number])
-    by_scope = np.where(there, upward(combine, direct, tree.scope_parent), np.nan)
+    combine.at(direct, places, values)
+    by_scope = np.where(has_number, upward(combine, direct, tree.scope_parent), np.nan)
     # in a run a call is one node: the scope of an opened call has its number
-    calls = np.flatnonzero((tree.scope_kind == FUNCTION) & ~there)
+    calls = np.flatnonzero((tree.scope_kind == FUNCTION) & ~has_number)
     by_scope[calls] = numbers[tree.scope_node[calls]]
     return by_scope
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from onnx_nb.analysis.formatting import shortened
-from onnx_nb.analysis.quantize.what_if import WhatIf
+from onnx_nb.analysis.quantize.what_if import ExclusionCurve, WhatIf
+from onnx_nb.analysis.view.columns import numbers, texts
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison
     from onnx_nb.analysis.compare.quantization import Quantizer
-    from onnx_nb.analysis.quantize.what_if import ExclusionCurve
 
 SHARES: Final = ("weights", "rounding", "clipping")
 """Parts of `Point.blame` that are columns."""
@@ -38,35 +37,27 @@ def quantizer_columns(comparison: Comparison) -> tuple[dict[str, Any], dict[str,
     row = {entry.name: place for place, entry in reversed(list(enumerate(points)))}
     region = {id(entry): place for place, point in reversed(list(enumerate(points))) for entry in point.quantizers}
     rows = {entry.reference: place for place, entry in reversed(list(enumerate(points)))} | row
-
-    def numbers(of: Callable[[Quantizer], float]) -> Any:
-        return np.asarray([of(entry) for entry in quantizers], np.float64)
-
-    blame = [point.blame for point in points]
     spread = [entry.spread for entry in quantizers]
+    scales = np.asarray([entry.scale for entry in quantizers], np.float64)
     arrays: dict[str, Any] = {
-        f"blame_{share}": np.asarray([entry.get(share, math.nan) for entry in blame], np.float64) for share in SHARES
+        f"blame_{share}": np.asarray([point.blame.get(share, math.nan) for point in points]) for share in SHARES
     }
-    for name in NUMBERS:
-        arrays[f"quantizer_{name}"] = numbers(lambda entry, name=name: getattr(entry, name))  # type: ignore[misc]
-    arrays |= {
-        "quantizer_scale": numbers(lambda entry: float(entry.scale[1])),
-        "quantizer_least": numbers(lambda entry: float(entry.scale[0])),
-        "quantizer_above": numbers(lambda entry: entry.above / entry.count if entry.count else 0.0),
+    arrays |= numbers(quantizers, NUMBERS, "quantizer_") | {
+        "quantizer_scale": scales[:, 1].copy(),
+        "quantizer_least": scales[:, 0].copy(),
+        "quantizer_above": np.asarray([entry.above / max(entry.count, 1) for entry in quantizers]),
         "quantizer_point": np.asarray([rows.get(entry.name, region[id(entry)]) for entry in quantizers], np.int32),
         "quantizer_region": np.asarray([region[id(entry)] for entry in quantizers], np.int32),
         "quantizer_end": np.cumsum([len(entry) for entry in spread], dtype=np.uint32),
         "quantizer_before": np.concatenate(spread).astype(np.float64),
         "quantizer_after": np.concatenate([_rounded(entry) for entry in quantizers]).astype(np.float64),
     }
-    texts = {
-        f"quantizer_{name}": [shortened(str(getattr(entry, name)), LONGEST) for entry in quantizers] for name in TEXTS
-    }
+    words = texts(quantizers, TEXTS, "quantizer_", LONGEST)
     # by themselves they are sentences
-    texts["quantizer_message"] = [f"{text[:1].upper()}{text[1:]}." for text in texts["quantizer_message"]]
+    words["quantizer_message"] = [f"{text[:1].upper()}{text[1:]}." for text in words["quantizer_message"]]
     reasons = WhatIf(comparison).always_quantized()
-    texts["fixed"] = [shortened(reasons.get(point.name, ""), LONGEST) for point in points]
-    return arrays, texts
+    words["fixed"] = [shortened(reasons.get(point.name, ""), LONGEST) for point in points]
+    return arrays, words
 
 
 def _rounded(quantizer: Quantizer) -> Any:
@@ -86,15 +77,12 @@ def _rounded(quantizer: Quantizer) -> Any:
 
 def curve_steps(curve: ExclusionCurve | None) -> list[dict[str, Any]]:
     """Return the steps of a curve as JSON, where a number that is not finite is a text for JavaScript."""
-    return (
-        []
-        if curve is None
-        else [
-            {"name": step.name, "nodes": list(step.nodes)}
-            | {name: _finite(getattr(step, name)) for name in ("sqnr", "kl", "top1")}
-            for step in curve.steps
-        ]
-    )
+    steps = () if curve is None else curve.steps
+    return [
+        {"name": step.name, "nodes": list(step.nodes)}
+        | {name: _finite(getattr(step, name)) for name in ("sqnr", "kl", "top1")}
+        for step in steps
+    ]
 
 
 def _finite(number: float) -> float | str:

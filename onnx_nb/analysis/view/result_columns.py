@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -21,21 +21,20 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, number_text, quoted, shape_text, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import CATEGORIES, category
-from onnx_nb.analysis.match.diff import FOLDED, ONLY, SAME, Counterparts, counterparts, inverse
+from onnx_nb.analysis.match.diff import FOLDED, ONLY, SAME, Counterparts, Diff, counterparts, inverse
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.run.statistics import Statistics
 from onnx_nb.analysis.scopes.scopes import scopes
 from onnx_nb.analysis.simplify.known_graph import identify
 from onnx_nb.analysis.simplify.rounds import rules
-from onnx_nb.analysis.view.columns import Columns
+from onnx_nb.analysis.view.columns import Columns, joined, numbers, texts
 from onnx_nb.analysis.view.quantizer_columns import quantizer_columns
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.compare.comparison import Comparison, Point, Which
-    from onnx_nb.analysis.match.diff import Diff
     from onnx_nb.analysis.profile.changes import ProfileComparison
-    from onnx_nb.analysis.profile.result import Kernel, Profile
+    from onnx_nb.analysis.profile.result import Profile
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.run.capture import Capture
     from onnx_nb.analysis.simplify.editor import Change
@@ -75,20 +74,17 @@ def statistics_columns(entries: Sequence[Entry], *, left_out: int = 0, **about: 
     """Return tensors as columns with plain JSON; ``frontend/protocol/capture.ts`` reads them."""
     stats = [entry.statistics or Statistics() for entry in entries]
     histograms = [part.histogram for part in stats]
+    ptr, bins = joined([part.counts for part in histograms], np.float64)
     arrays: dict[str, Any] = {
         "value": np.asarray([entry.value for entry in entries], np.int32),
         "known": np.asarray([entry.statistics is not None for entry in entries], np.uint8),
-        "nbytes": np.asarray([entry.nbytes for entry in entries], np.float64),
         "exponent": np.asarray([part.exponent for part in histograms], np.int32),
-        "first": np.asarray([part.first for part in histograms], np.float64),
-        "ptr": np.cumsum([0, *(len(part.counts) for part in histograms)]).astype(np.uint32),
-        "bins": np.concatenate([np.zeros(0), *(part.counts for part in histograms)]).astype(np.float64),
+        "ptr": ptr,
+        "bins": bins,
     }
-    arrays |= {name: np.asarray([float(getattr(part, name)) for part in stats], np.float64) for name in NUMBERS}
-    texts = ("name", "node", "op", "dtype", "shape", "source")
-    return Columns.of(
-        arrays, {name: [getattr(entry, name) for entry in entries] for name in texts}, {"left_out": left_out, **about}
-    )
+    arrays |= numbers(entries, ["nbytes"]) | numbers(histograms, ["first"]) | numbers(stats, NUMBERS)
+    words = texts(entries, ("name", "node", "op", "dtype", "shape", "source"))
+    return Columns.of(arrays, words, {"left_out": left_out, **about})
 
 
 def captured_entries(capture: Capture) -> list[Entry]:
@@ -176,17 +172,16 @@ def comparison_columns(comparison: Comparison, *, details: int = 0, progress: Pr
         "left_out": len(points) - len(rows),
     }
     names = ("name", "reference", "candidate", "op_type", "matched", "node", "scope", "source", "difference")
-    texts = {name: [getattr(point, name) for point in points] for name in names}
+    words = texts(points, names) | texts(missing, ("name", "reason", "op_type"), "missing_") | texts_of_quantizers
     sizes = [point.error_size() for point in points]
-    texts["shape"] = ["" if size is None else shape_text(size.shape) for size in sizes]
-    texts["dtype"] = ["" if size is None else " → ".join(dict.fromkeys(size.dtypes)) for size in sizes]
-    texts |= {f"missing_{name}": [getattr(entry, name) for entry in missing] for name in ("name", "reason", "op_type")}
-    return Columns.of(arrays, texts | texts_of_quantizers, meta)
+    words["shape"] = ["" if size is None else shape_text(size.shape) for size in sizes]
+    words["dtype"] = ["" if size is None else " → ".join(dict.fromkeys(size.dtypes)) for size in sizes]
+    return Columns.of(arrays, words, meta)
 
 
 def _metric_columns(points: Sequence[Point], progress: Progress | None) -> dict[str, Any]:
     """Return a column for each metric and the states of the points, for the kinds of errors that any point has."""
-    numbers = {which: np.full((len(METRICS), len(points)), math.nan) for which in WHICH}
+    metrics = {which: np.full((len(METRICS), len(points)), math.nan) for which in WHICH}
     states = {which: np.full(len(points), _UNKNOWN, np.uint8) for which in WHICH}
     for row, point in enumerate(points):
         if progress is not None and row % _REPORT_POINTS == 0:
@@ -194,13 +189,13 @@ def _metric_columns(points: Sequence[Point], progress: Progress | None) -> dict[
         for which in WHICH:
             errors: ErrorStats | None = getattr(point, which)
             if errors is not None:
-                numbers[which][:, row] = [metric.of(errors) for metric in METRICS.values()]
+                metrics[which][:, row] = [metric.of(errors) for metric in METRICS.values()]
                 states[which][row] = _EQUAL if errors.is_equal else _MISMATCH if errors.mismatches else _DIFFERENT
     arrays: dict[str, Any] = {}
     for which in WHICH:
         if states[which].any():
             arrays[f"{which}_state"] = states[which]
-            arrays |= {f"{which}_{name}": column for name, column in zip(METRICS, numbers[which], strict=True)}
+            arrays |= {f"{which}_{name}": column for name, column in zip(METRICS, metrics[which], strict=True)}
     return arrays
 
 
@@ -382,13 +377,11 @@ class Provenance:
         there = {key: m for m, key in enumerate(keys[1]) if key[0] >= 0}
         self._node = node = np.asarray([there.get(key, -1) for key in keys[0]], np.int32)
         back = inverse(node, other.node_count)
-        mentions = {id_ for change in self.changes for id_ in (*change.taken, *change.made, *change.rewired)}
         # a node of a function occurs in the opened graph once for each call
         self._nodes: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
         for nodes, pairs in zip(self._nodes, keys, strict=True):
             for n, (id_, _) in enumerate(pairs):
-                if id_ in mentions:
-                    nodes.setdefault(id_, []).append(n)
+                nodes.setdefault(id_, []).append(n)
         self._values = [{name: v for v, name in reversed(list(enumerate(g.value_names)))} for g in self._graphs]
         # the equal value in the second graph: by name, else by the mapping
         same = [self._values[1].get(name, -1) for name in one.value_names]
@@ -425,13 +418,12 @@ class Provenance:
         """Return all columns for the browser; see ``frontend/protocol/simplification.ts``."""
         arrays = _side_columns(self.sides)
         for at, (lists, change) in enumerate(zip(self.targets, self.change_of, strict=True)):
-            arrays[f"targets_{at}"] = np.asarray([target for part in lists for target in part], np.int32)
-            arrays[f"targets_end_{at}"] = np.cumsum([0, *map(len, lists)]).astype(np.int32)
+            arrays[f"targets_end_{at}"], arrays[f"targets_{at}"] = joined(lists, np.int32)
             arrays[f"change_{at}"] = change
         meanings, counts = rules(), Counter(change.rule for change in self.changes)
         row = {rule: row for row, rule in enumerate(counts)}
         arrays["rule"] = np.asarray([row[change.rule] for change in self.changes], np.uint32)
-        texts = {
+        words = {
             "what": [self._what(number, change) for number, change in enumerate(self.changes)],
             "why": [shortened(change.why, LONGEST) for change in self.changes],
             "key": [change.key.partition(": ")[2] for change in self.changes],
@@ -446,7 +438,7 @@ class Provenance:
             "rules": [[rule, meanings.get(rule, ""), count] for rule, count in counts.items()],
             "nodes": [[len(part), *(int(np.sum(part == state)) for state in (ONLY, FOLDED))] for part in states],
         }
-        return Columns.of(arrays, texts, meta)
+        return Columns.of(arrays, words, meta)
 
     def _what(self, number: int, change: Change) -> str:
         """Describe a change by operators: "Conv + BatchNormalization → Conv"."""
@@ -555,44 +547,34 @@ def profile_columns(profile: Profile, comparison: ProfileComparison | None = Non
     spans = sorted(profile.spans, key=lambda span: -span.seconds)[:SPANS]
     spans.sort(key=lambda span: span.start)
     threads = list(dict.fromkeys(span.thread for span in spans))
-
-    def numbers(of: Callable[[Kernel], float | None]) -> Any:
-        return np.asarray([of(kernel) for kernel in kernels], np.float64)  # None becomes NaN
-
+    changes = () if comparison is None else comparison.changes
+    node_ptr, node = joined([kernel.nodes for kernel in kernels], np.int32)
     arrays: dict[str, Any] = {
-        "seconds": numbers(lambda kernel: kernel.median),
-        "spread": numbers(lambda kernel: kernel.spread),
+        "seconds": np.asarray([kernel.median for kernel in kernels], np.float64),
         "share": profile.shares,
-        "calls": numbers(lambda kernel: kernel.calls),
-        "gflops": numbers(lambda kernel: kernel.rate(kernel.flops)),
-        "gbs": numbers(lambda kernel: kernel.rate(kernel.nbytes)),
-        "intensity": numbers(lambda kernel: kernel.intensity),
-        "memory": numbers(lambda kernel: kernel.memory),
-        "threads": numbers(lambda kernel: kernel.threads),
+        "gflops": np.asarray([kernel.rate(kernel.flops) for kernel in kernels], np.float64),
+        "gbs": np.asarray([kernel.rate(kernel.nbytes) for kernel in kernels], np.float64),
         "category": np.asarray([category(kernel.op) for kernel in kernels], np.uint8),
         "parent": np.asarray([kernel.parent for kernel in kernels], np.int32),
         "scope": np.asarray(profile.kernel_scopes, np.int32),
         "optimized": np.asarray([kernel.optimized for kernel in kernels], np.int32),
-        "node_ptr": np.cumsum([0, *(len(kernel.nodes) for kernel in kernels)]).astype(np.uint32),
-        "node": np.asarray([node for kernel in kernels for node in kernel.nodes], np.int32),
+        "node_ptr": node_ptr,
+        "node": node,
         "span_kernel": np.asarray([span.kernel for span in spans], np.uint32),
-        "span_start": np.asarray([span.start for span in spans], np.float64),
-        "span_seconds": np.asarray([span.seconds for span in spans], np.float64),
         "span_thread": np.asarray([threads.index(span.thread) for span in spans], np.uint32),
         "scope_parent": np.asarray(tree.scope_parent, np.int32),
+        "change_kernel": np.asarray([(*change.kernels[1], -1)[0] for change in changes], np.int32),
     }
-    texts = {name: [getattr(kernel, name) for kernel in kernels] for name in ("name", "op", "provider", "edge", "how")}
-    texts["inside"] = [kernels[kernel.parent].name if kernel.parent >= 0 else "" for kernel in kernels]
-    types = {shapes: kernel.types for shapes, kernel in {kernel.shapes: kernel for kernel in kernels}.items()}
-    texts["types"] = [types[kernel.shapes] for kernel in kernels]
-    texts["node_name"] = [graph.node_label(node) for kernel in kernels for node in kernel.nodes]
-    texts |= {"scope_path": tree.scope_path, "scope_class": tree.scope_class}
-    changes = () if comparison is None else comparison.changes
-    for name in ("before", "after", "difference", "noise", "nodes"):
-        arrays[f"change_{name}"] = np.asarray([getattr(change, name) for change in changes], np.float64)
-    arrays["change_kernel"] = np.asarray([(*change.kernels[1], -1)[0] for change in changes], np.int32)
-    for name in ("verdict", "name", "op", "before_op"):
-        texts[f"change_{name}"] = [getattr(change, name) for change in changes]
+    arrays |= numbers(kernels, ("spread", "calls", "intensity", "memory", "threads"))
+    arrays |= numbers(spans, ("start", "seconds"), "span_")
+    arrays |= numbers(changes, ("before", "after", "difference", "noise", "nodes"), "change_")
+    words = texts(kernels, ("name", "op", "provider", "edge", "how"))
+    words |= texts(changes, ("verdict", "name", "op", "before_op"), "change_")
+    words["inside"] = [kernels[kernel.parent].name if kernel.parent >= 0 else "" for kernel in kernels]
+    types = {kernel.shapes: kernel.types for kernel in {kernel.shapes: kernel for kernel in kernels}.values()}
+    words["types"] = [types[kernel.shapes] for kernel in kernels]
+    words["node_name"] = [graph.node_label(number) for number in node.tolist()]
+    words |= {"scope_path": tree.scope_path, "scope_class": tree.scope_class}
     meta = {
         "model": shortened(profile.model.name, LONGEST),
         "message": profile.message if comparison is None else comparison.message,
@@ -602,7 +584,7 @@ def profile_columns(profile: Profile, comparison: ProfileComparison | None = Non
         "categories": list(CATEGORIES),
         "left_out": len(profile.spans) - len(spans),
     }
-    return Columns.of(arrays, texts, meta)
+    return Columns.of(arrays, words, meta)
 
 
 def resource_columns(profile: Profile) -> Columns:
@@ -615,8 +597,8 @@ def resource_columns(profile: Profile) -> Columns:
         "step_bytes": memory.alive,
         "held_bytes": np.asarray([entry.nbytes for entry in memory.alive_at_peak], np.float64),
     }
-    texts = {"tensor": [entry.tensor for entry in memory.alive_at_peak]}
-    return Columns.of(arrays, texts, {"speeds": (on_cpu and profile.peak) or (0, 0), "message": memory.message})
+    meta = {"speeds": (on_cpu and profile.peak) or (0, 0), "message": memory.message}
+    return Columns.of(arrays, texts(memory.alive_at_peak, ["tensor"]), meta)
 
 
 def ran_columns(profile: Profile) -> Columns:
@@ -629,8 +611,8 @@ def ran_columns(profile: Profile) -> Columns:
         if kernel.optimized >= 0 and kernel.nodes and not kernel.edge:
             node[0][list(kernel.nodes)] = kernel.optimized
             node[1][kernel.optimized] = kernel.nodes[-1]
-    numbers = {name: number for number, name in enumerate(graphs[1].value_names)}
-    value = np.asarray([numbers.get(name, -1) for name in graphs[0].value_names], np.int32)
+    index = {name: number for number, name in enumerate(graphs[1].value_names)}
+    value = np.asarray([index.get(name, -1) for name in graphs[0].value_names], np.int32)
     inserts = [kernel.optimized for kernel in profile.kernels if kernel.edge and kernel.optimized >= 0]
     states = [np.full(len(row), SAME, np.uint8) for row in node]
     states[1][inserts] = ONLY

@@ -3,7 +3,7 @@
 import { statistics } from "../charts/histogram.ts";
 import { attributePairs, type Columns, SCOPE_KIND, type Target, VALUE } from "../protocol/columns.ts";
 import type { PageData } from "../protocol/host.ts";
-import type { InspectReply, Origin } from "../protocol/wire.ts";
+import type { Inspection, Origin } from "../protocol/wire.ts";
 import { categoryVariable } from "../render/theme.ts";
 import { bytes, countOf, formatCompact, integer } from "../scene/formatting.ts";
 import type { Overlay } from "../scene/overlay.ts";
@@ -372,7 +372,7 @@ function openButton(root: HTMLElement, view: ViewContext, scope: number, signal:
   };
 }
 
-function replyParts({ rows, attributes, documentation, source }: InspectReply, signal: AbortSignal): Node[] {
+function replyParts({ rows, attributes, documentation, source }: Inspection, signal: AbortSignal): Node[] {
   const factRows: FactRow[] = [...rows, ["source", source === "" ? "" : mono(source, 160)]];
   const parts: Node[] = [facts(factRows), ...attributeList(attributes)];
   if (documentation !== "") {
@@ -392,7 +392,7 @@ function flowing(text: string): string {
 }
 
 /** Returns the attributes of a node as in the columns, which shorten long ones. */
-function statedAttributes(columns: Columns, node: number): InspectReply["attributes"] {
+function statedAttributes(columns: Columns, node: number): Inspection["attributes"] {
   const text = columns.str(columns.nodeAttributes[node]);
   const keys = statedKeys(text);
   const defaults = keys === null ? [] : attributePairs(columns.str(columns.opDefaults[columns.nodeOp[node]]));
@@ -413,7 +413,7 @@ const ORIGINS: Readonly<Record<Origin, string>> = {
   "given default": " same as default",
 };
 
-function attributeList(attributes: InspectReply["attributes"]): Node[] {
+function attributeList(attributes: Inspection["attributes"]): Node[] {
   if (attributes.length === 0) return [];
   return [
     list("attributes", attributes, ([name, text, origin]) =>

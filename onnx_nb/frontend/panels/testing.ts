@@ -5,7 +5,7 @@ import { deflateSync } from "node:zlib";
 import type { Columns, Target } from "../protocol/columns.ts";
 import type { CellsPage, Extraction, GraphHost, Patch, Place, Plan, ValueHost } from "../protocol/host.ts";
 import { columnsOf, describedPack } from "../protocol/testing.ts";
-import type { InspectReply, SelectReply, StatisticsReply } from "../protocol/wire.ts";
+import type { Inspection, SelectReply, StatisticsReply } from "../protocol/wire.ts";
 import { type Action, type Command, initialState, reduce, type State } from "../scene/state.ts";
 import type { Panel, ViewContext } from "./viewcontext.ts";
 
@@ -85,7 +85,7 @@ export class FakeHost implements GraphHost {
   readonly extractions: [inputs: string[], outputs: string[], signal: AbortSignal][] = [];
   reply: Partial<Plan> = {};
   answer: () => Promise<Extraction> = () => Promise.reject(new Error("nothing to extract"));
-  inspection: InspectReply = { rows: [], attributes: [], documentation: "", source: "" };
+  inspection: Inspection = { rows: [], attributes: [], documentation: "", source: "" };
 
   plan(inputs: string[], outputs: string[]): Promise<Plan> {
     this.plans.push([inputs, outputs]);
@@ -111,7 +111,7 @@ export class FakeHost implements GraphHost {
     this.discardCount++;
   }
 
-  inspect(_target: Target): Promise<InspectReply> {
+  inspect(_target: Target): Promise<Inspection> {
     return Promise.resolve(this.inspection);
   }
 

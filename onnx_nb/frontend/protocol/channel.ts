@@ -24,9 +24,6 @@ type Args<V extends keyof Verbs> = Verbs[V][0];
 /** What a verb replies. */
 type Value<V extends keyof Verbs> = Verbs[V][1];
 
-/** The verbs that reply a sentence. */
-type MessageVerb = { [V in keyof Verbs]: Value<V> extends { readonly message: string } ? V : never }[keyof Verbs];
-
 export interface Reply<V extends keyof Verbs = keyof Verbs> {
   readonly value: Value<V>;
   readonly buffers: readonly DataView[];
@@ -203,11 +200,6 @@ export class Channel {
   /** Requests plain data. */
   async value<V extends keyof Verbs>(verb: V, args: Args<V>, options?: RequestOptions): Promise<Value<V>> {
     return (await this.request(verb, args, options)).value;
-  }
-
-  /** Requests a message. */
-  async message<V extends MessageVerb>(verb: V, args: Args<V>, options?: RequestOptions): Promise<string> {
-    return (await this.value(verb, args, options)).message;
   }
 
   /** Requests bytes. */

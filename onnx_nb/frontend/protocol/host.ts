@@ -8,7 +8,7 @@ import type { Target } from "./columns.ts";
 import type {
   CellsReply,
   ExtractReply,
-  InspectReply,
+  Inspection,
   Look,
   OverlayReply,
   PlanReply,
@@ -108,7 +108,7 @@ export interface Colors {
 /** Data embedded in a page, which has no kernel. */
 export interface PageData {
   /** null for omitted statistics */
-  inspect(target: Target): InspectReply | null;
+  inspect(target: Target): Inspection | null;
   figures(target: Target): readonly (readonly [string, string])[];
   statistics(value: number): StatisticsReply | null;
   /** numbers for coloring the boxes */
@@ -129,7 +129,7 @@ export interface GraphHost {
   extract(inputs: string[], outputs: string[], signal: AbortSignal): Promise<Extraction>;
   /** forgets the submodel, because its extraction was undone */
   discard(signal: AbortSignal): Promise<unknown>;
-  inspect(target: Target, name: string, signal: AbortSignal): Promise<InspectReply>;
+  inspect(target: Target, name: string, signal: AbortSignal): Promise<Inspection>;
   /** cost of a node or scope in a run, label and text; counting may take a second */
   figures?(target: Target, signal: AbortSignal): Promise<readonly (readonly [string, string])[]>;
   /** facts about several targets together */

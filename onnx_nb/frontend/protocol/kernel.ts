@@ -5,7 +5,7 @@ import { type Channel, NO_KERNEL, type Reply } from "./channel.ts";
 import { alignedBytes, bytesOf, type Pack } from "./codec.ts";
 import type { Target } from "./columns.ts";
 import type { GraphHost, OverlayData, PageData } from "./host.ts";
-import type { InspectReply, SideRequest } from "./wire.ts";
+import type { Inspection, SideRequest } from "./wire.ts";
 
 export const noKernel = (): Promise<never> => Promise.reject(new Error("This page has no kernel."));
 
@@ -75,7 +75,7 @@ export function graphHost(channel: Channel): Omit<GraphHost, "changed"> {
     },
     page: (statistics, progress, signal) => channel.bytes("page", { statistics }, { signal, progress }),
     values: {
-      capture: (value, progress, signal) => channel.message("capture", { value }, { signal, progress }),
+      capture: (value, progress, signal) => channel.value("capture", { value }, { signal, progress }),
       statistics: (value, progress, signal) => channel.value("statistics", { value }, { signal, progress }),
       async page(value, place, signal) {
         const { value: page, buffers } = await channel.request("values", { value, ...place }, { signal });
@@ -95,7 +95,7 @@ export function overlayOf({ value, buffers: [nodes, scopes] }: Reply<"overlay">)
   return { ...about, ...numbers, ...(labels.length > 0 && { labels }) };
 }
 
-type SavedReply = Omit<InspectReply, "documentation"> & {
+type SavedReply = Omit<Inspection, "documentation"> & {
   readonly documentation: number;
   readonly figures: readonly (readonly [string, string])[];
 };

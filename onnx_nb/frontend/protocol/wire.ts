@@ -13,15 +13,9 @@ export interface PictureRequest {
   readonly svg: string;
 }
 
-/** Packed columns by name. */
-export interface PartRequest {
-  /** name of packed columns */
-  readonly part: string;
-}
-
-/** One of several graphs. */
+/** Packed columns by name, or one of several graphs. */
 export interface SideRequest {
-  /** one of several graphs */
+  /** name of packed columns, which is also that of their graph */
   readonly part?: string;
   /** number of the step of a simplification, 0 for all of it */
   readonly step?: number;
@@ -29,7 +23,7 @@ export interface SideRequest {
 
 /** A node, tensor or scope of a graph. */
 export interface TargetRequest {
-  /** one of several graphs */
+  /** name of packed columns, which is also that of their graph */
   readonly part?: string;
   /** number of the step of a simplification, 0 for all of it */
   readonly step?: number;
@@ -39,7 +33,7 @@ export interface TargetRequest {
 
 /** Numbers by name. */
 export interface OverlayRequest {
-  /** one of several graphs */
+  /** name of packed columns, which is also that of their graph */
   readonly part?: string;
   /** number of the step of a simplification, 0 for all of it */
   readonly step?: number;
@@ -123,22 +117,6 @@ export interface SaveRequest {
 /** Sizes of inputs. */
 export interface ShapesRequest {
   readonly shapes?: Readonly<Record<string, unknown>>;
-}
-
-/** A sentence. */
-export interface MessageReply {
-  readonly message: string;
-}
-
-/** Facts about one target that only the kernel knows. */
-export interface InspectReply {
-  /** label, text */
-  readonly rows: readonly (readonly [string, string])[];
-  /** name, text, origin */
-  readonly attributes: readonly (readonly [string, string, Origin])[];
-  readonly documentation: string;
-  /** "modeling_bert.py:312", "" if unknown */
-  readonly source: string;
 }
 
 /** Numbers of nodes and scopes that color the boxes. */
@@ -225,20 +203,17 @@ export interface PictureReply {
 /** Some cells of a tensor, and a picture of the slice they are in. */
 export interface CellsReply {
   readonly shape: readonly number[];
+  /** Index of the slice along each dimension except the last two. */
   readonly index: readonly number[];
   readonly row: number;
+  /** First cell of the page. */
   readonly column: number;
-  /** number of trailing dimensions of size 1 that the shape omits */
-  readonly trailing: number;
   readonly cells: readonly (readonly string[])[];
+  /** Number of omitted trailing dimensions of size 1. */
+  readonly trailing: number;
   /** the possible views of the tensor */
   readonly looks: readonly Look[];
   readonly picture: PictureReply | null;
-}
-
-/** The name of a saved tensor. */
-export interface NpyReply {
-  readonly name: string;
 }
 
 /** What became of a file. */
@@ -249,13 +224,25 @@ export interface SaveReply {
   readonly size?: string;
 }
 
+/** Known facts about a node, tensor or scope, as plain text. */
+export interface Inspection {
+  /** Label and text. */
+  readonly rows: readonly (readonly [string, string])[];
+  /** Names and values of a node's attributes, and whether the node sets each, omits it, or sets it to the default. */
+  readonly attributes: readonly (readonly [string, string, Origin])[];
+  /** Operator documentation of onnx; empty for tensors. */
+  readonly documentation: string;
+  /** Line of the torch module, such as ``modeling_bert.py:312``; empty if unknown. */
+  readonly source: string;
+}
+
 /** Request and reply of each verb. */
 export interface Verbs {
   readonly ping: readonly [Record<string, never>, null];
   readonly code: readonly [Record<string, never>, string];
   readonly picture: readonly [PictureRequest, null];
-  readonly columns: readonly [PartRequest, null];
-  readonly inspect: readonly [TargetRequest, InspectReply];
+  readonly columns: readonly [SideRequest, null];
+  readonly inspect: readonly [TargetRequest, Inspection];
   readonly figures: readonly [TargetRequest, readonly (readonly [string, string])[]];
   readonly overlay: readonly [OverlayRequest, OverlayReply];
   readonly select: readonly [SelectRequest, SelectReply];
@@ -263,18 +250,18 @@ export interface Verbs {
   readonly extract: readonly [BoundaryRequest, ExtractReply];
   readonly discard: readonly [Record<string, never>, null];
   readonly page: readonly [PageRequest, null];
-  readonly capture: readonly [CaptureRequest, MessageReply];
+  readonly capture: readonly [CaptureRequest, string];
   readonly statistics: readonly [ValueRequest, StatisticsReply | null];
   readonly values: readonly [CellsRequest, CellsReply];
-  readonly npy: readonly [ValueRequest, NpyReply];
+  readonly npy: readonly [ValueRequest, null];
   readonly detail: readonly [DetailRequest, null];
-  readonly reproduce: readonly [NameRequest, MessageReply];
+  readonly reproduce: readonly [NameRequest, string];
   readonly drill: readonly [NameRequest, null];
-  readonly float: readonly [FloatRequest, MessageReply];
-  readonly worst: readonly [Record<string, never>, MessageReply];
-  readonly suggest: readonly [TargetQualityRequest, MessageReply];
-  readonly undo: readonly [Record<string, never>, MessageReply];
-  readonly again: readonly [SkipRequest, MessageReply];
+  readonly float: readonly [FloatRequest, string];
+  readonly worst: readonly [Record<string, never>, string];
+  readonly suggest: readonly [TargetQualityRequest, string];
+  readonly undo: readonly [Record<string, never>, string];
+  readonly again: readonly [SkipRequest, string];
   readonly save: readonly [SaveRequest, SaveReply];
   readonly costs: readonly [ShapesRequest, null];
 }

@@ -60,11 +60,11 @@ export const comparisonWidget = sharing(
         detail: packedOr(points, detailIn("")),
         page: (abort, progress) => channel.bytes("page", {}, { signal: abort, progress }),
         ...(actions.includes("reproduce") && {
-          reproduce: (name, abort, progress) => channel.message("reproduce", { name }, { signal: abort, progress }),
+          reproduce: (name, abort, progress) => channel.value("reproduce", { name }, { signal: abort, progress }),
         }),
         ...(actions.includes("drill") && { drill }),
         ...(actions.includes("float") && {
-          change: (verb, parameters, abort, progress) => channel.message(verb, parameters, { signal: abort, progress }),
+          change: (verb, parameters, abort, progress) => channel.value(verb, parameters, { signal: abort, progress }),
         }),
         steps: model.get("_steps") as readonly FloatStep[],
         onQuantizer: (tensor) => {

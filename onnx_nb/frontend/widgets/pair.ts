@@ -109,7 +109,7 @@ export const simplificationWidget: Widget = (model, channel) => {
         load,
         graph: (side, step) => sideHost(channel, { part: SIDES[side], step }),
         simplifyAgain: (skips, progress, round) =>
-          channel.message("again", { skipped: skips }, { signal: round, progress }),
+          channel.value("again", { skipped: skips }, { signal: round, progress }),
         save: (path, replace, round) => channel.value("save", { path, replace }, { signal: round }),
         onChoose: (key) => putChange(key),
         onSelect: (side, selection) => putSelection(selection.map((target) => ({ ...target, side: SIDES[side] }))),

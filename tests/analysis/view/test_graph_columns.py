@@ -6,8 +6,6 @@ import itertools
 import json
 import math
 import re
-import struct
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hypothesis_numpy
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import load
 from onnx_nb.analysis.scopes.scopes import scopes
@@ -31,30 +28,10 @@ from tests.conformance.cases import Case, Runnable
 from tests.conformance.verbs import RIGHT, draw
 from tests.dags import dags
 from tests.depth import examples
+from tests.packed import unpack_by_hand, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-DTYPES = {"u1": "<u1", "u2": "<u2", "u4": "<u4", "i4": "<i4", "f4": "<f4", "f8": "<f8"}
-
-
-def unpack_by_hand(data: bytes) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
-    """As the contract with the browser has it, without any code of the module."""
-    assert data[:4] == b"ONB2"
-    plain = zlib.decompress(data[8:])
-    assert struct.unpack("<I", data[4:8]) == (len(plain),)
-    (length,) = struct.unpack("<I", plain[:4])
-    header = json.loads(plain[4 : 4 + length].decode())
-    start = 4 + length
-    assert start % 8 == 0
-    arrays = {}
-    for entry in header["arrays"]:
-        assert entry["offset"] % 8 == 0
-        kind = np.dtype(DTYPES[entry["dtype"]])
-        at = start + entry["offset"]
-        arrays[entry["name"]] = np.frombuffer(plain[at : at + kind.itemsize * entry["length"]], kind)
-        assert len(arrays[entry["name"]]) == entry["length"]
-    return arrays, header["meta"]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -66,7 +43,7 @@ def test_what_is_packed_is_what_comes_out(name: str) -> None:
     assert list(arrays) == list(made.arrays)
     for key, array in arrays.items():
         np.testing.assert_array_equal(array, made.arrays[key])
-    again = Columns.from_bytes(packed)
+    again = unpacked(packed)
     assert again.strings() == made.strings()
     assert again.meta == made.meta
 
@@ -93,19 +70,11 @@ def test_any_arrays_survive(arrays: dict[str, Any], meta: dict[str, str]) -> Non
         np.testing.assert_array_equal(found[name], array)
 
 
-def test_large_payloads_are_one_stream_though_compressed_in_pieces() -> None:
+def test_large_payloads_are_one_stream() -> None:
     random = np.random.default_rng(0).integers(0, 256, 5_000_001, dtype=np.uint8)
     found, _ = unpack_by_hand(Columns({"a": random, "b": np.arange(3.0)}, {}).to_bytes())
     np.testing.assert_array_equal(found["a"], random)
     assert found["b"].tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"ONB2", b"PK\3\4", b"ONB2" + bytes(4) + zlib.compress(b"\xff\xff\xff\xff"), b"ONB2junk"]
-)
-def test_what_is_not_packed_columns_is_refused(data: bytes) -> None:
-    with pytest.raises(OnnxNbError, match="not packed columns"):
-        Columns.from_bytes(data)
 
 
 def proto_of(
@@ -122,7 +91,7 @@ class Read:
     """A packed graph with strings in place of numbers."""
 
     def __init__(self, model: Any) -> None:
-        self.packed = Columns.from_bytes(columns(model).to_bytes())
+        self.packed = unpacked(columns(model).to_bytes())
         self.table = self.packed.strings()
 
     def __getitem__(self, name: str) -> list[Any]:
@@ -418,13 +387,13 @@ def test_a_text_is_stored_without_what_the_one_before_it_begins_with() -> None:
         same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(before, text[:255], strict=False))
         assert shared == (len([*same]) if number % 8 else 0)
         assert made.arrays["string_bytes"][begin[number] : begin[number + 1]].tobytes() == text[shared:]
-    assert Columns.from_bytes(made.to_bytes()).texts("name") == texts
+    assert unpacked(made.to_bytes()).texts("name") == texts
     assert len(made.arrays["string_bytes"]) < sum(map(len, texts)) / 2
 
 
 def test_texts_are_stored_once_and_come_back() -> None:
     made = Columns.of({"size": np.arange(4.0)}, {"op": ["Conv", "Relu", "Conv", ""]}, {"version": 1})
-    again = Columns.from_bytes(made.to_bytes())
+    again = unpacked(made.to_bytes())
     assert again.arrays["op"].tolist() == [1, 2, 1, 0]
     assert again.texts("op") == ["Conv", "Relu", "Conv", ""]
     assert again.strings() == ["", "Conv", "Relu"]
