@@ -56,7 +56,7 @@ OTHERS = {
     ]
 }
 OTHERS |= {"Tensor", "ModelProto", "NodeProto", "GraphProto", "FunctionProto", "ValueInfoProto", "TypeProto"}
-COLUMNS = {"Spans", "DeclaredTypes", "Inference"}
+COLUMNS = {"Spans", "DeclaredTypes", "Inference", "Problems"}
 """Columns of a `Graph`, which other modules read."""
 
 

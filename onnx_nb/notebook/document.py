@@ -5,6 +5,7 @@ The tab sends paths, never contents. The view stays in the kernel, so that a rel
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from pathlib import Path
@@ -117,7 +118,9 @@ def _cut(file: Path, tab: ModelView) -> str:
 
     model, inputs, outputs = tab.model, tab.graph.inputs, tab.graph.outputs
     if not outputs or plan_extraction(model, inputs, outputs).missing:
-        half = partition(model, 2)[0]
-        inputs, outputs = [port.name for port in half.inputs], [port.name for port in half.outputs]
+        part = model
+        with contextlib.suppress(OnnxNbError):  # of one node, or with a type in the middle that nobody knows
+            part = partition(model, 2)[0]
+        inputs, outputs = [port.name for port in part.inputs], [port.name for port in part.outputs]
     call = f"onnx_nb.extract(model, {list(inputs)!r}, {list(outputs)!r})"
     return f"part = {call}  # part.save({f'{file.stem}-part.onnx'!r}) writes it\npart"

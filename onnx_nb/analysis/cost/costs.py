@@ -21,7 +21,7 @@ from onnx_nb.analysis.cost.memory import Cache, Memory, accesses, caches, livene
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, count_text, plain_text, quoted, scaled_text, shortened
 from onnx_nb.analysis.graph import operators
-from onnx_nb.analysis.graph.dataflow import depths, upward
+from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.graph.shape_inference import Case, Inference, infer
@@ -30,6 +30,7 @@ from onnx_nb.analysis.model.model import ModelLike, cached
 from onnx_nb.analysis.model.protofields import Ints, sorted_unique
 from onnx_nb.analysis.results import data_frame
 from onnx_nb.analysis.scopes.scopes import BODY, BRANCH, FUNCTION, Scopes, scopes
+from onnx_nb.analysis.scopes.weights import scope_weights, weights_read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -427,20 +428,6 @@ def _of_body(case: Case) -> tuple[float, float] | None:
     return None if math.isnan(macs + steps) else (macs, steps)
 
 
-def weights_read(graph: Graph) -> tuple[Ints, Ints, Column, Column]:
-    """Return the nodes that read weights and the weights that they read, in pairs, and `weight_sizes`."""
-    is_weight = graph.value_kind == INITIALIZER
-    node = np.repeat(np.arange(graph.node_count), np.diff(graph.in_ptr))
-    read = (graph.in_value >= 0) & is_weight[graph.in_value]
-    reader, value = _unique_pairs(node[read], graph.in_value[read], graph.value_count)
-    owner = np.asarray([subgraph.owner_node for subgraph in graph.subgraphs], np.int32)
-    inner, inside = reader, value
-    while (subgraph := graph.node_subgraph[inner]).any():  # the nodes that own bodies read what is read in these
-        inner, inside = _unique_pairs(owner[subgraph[subgraph > 0]], inside[subgraph > 0], graph.value_count)
-        reader, value = np.concatenate([reader, inner]), np.concatenate([value, inside])
-    return *_unique_pairs(reader, value, graph.value_count), *weight_sizes(graph)
-
-
 def _scope_sums(tree: Scopes, run: Column) -> tuple[dict[str, Column], dict[str, Ints]]:
     """Sum the known costs in each scope, and count the unknown ones."""
     apart = np.isin(tree.scope_kind, (BODY, BRANCH, FUNCTION))
@@ -457,29 +444,6 @@ def _scope_sums(tree: Scopes, run: Column) -> tuple[dict[str, Column], dict[str,
         total[bodies], count[bodies] = known[tree.scope_node[bodies]], missing[tree.scope_node[bodies]]
         sums[metric], unknown[metric] = total, count.astype(np.int32)
     return sums, unknown
-
-
-def scope_weights(tree: Scopes, reader: Ints, value: Ints, size: Column) -> Column:
-    """Sum the weights that are read in each scope, at any depth, each once."""
-    parent = tree.scope_parent
-    depth = depths(parent)
-    scope, value = _unique_pairs(tree.node_scope[reader], value, len(size))
-    is_common = np.bincount(value, minlength=len(size))[value] > 1
-    direct = np.bincount(scope[~is_common], size[value[~is_common]], minlength=len(parent)).astype(np.float64)
-    total = upward(np.add, direct, parent)
-    scope, value = scope[is_common], value[is_common]
-    for level in range(int(depth.max()), -1, -1):
-        here = depth[scope] == level
-        np.add.at(total, scope[here], size[value[here]])
-        scope = np.where(here, parent[scope], scope)
-        scope, value = _unique_pairs(scope[scope >= 0], value[scope >= 0], len(size))
-    return total
-
-
-def _unique_pairs(first: Ints, second: Ints, count: int) -> tuple[Ints, Ints]:
-    """Return the distinct pairs of numbers, of which the second is below `count`, in order."""
-    firsts, seconds = np.divmod(sorted_unique(first.astype(np.int64) * max(count, 1) + second), max(count, 1))
-    return firsts.astype(np.int32), seconds.astype(np.int32)
 
 
 def _cost(sums: Mapping[str, float], unknown: Mapping[str, int]) -> Cost:

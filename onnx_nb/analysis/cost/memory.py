@@ -210,15 +210,15 @@ class _Walk:
         before = followers((reader, maker) for maker, reader in edges)
         sources = set(source.tolist())
         todo = [(node, False) for node in range(place.start, place.stop) if node not in sources]
-        visited, order = set[int](), list[int]()
+        history, order = set[int](), list[int]()
         while todo:
             node, is_ready = todo.pop()
             if is_ready:
                 order.append(node)
-            elif node not in visited:
-                visited.add(node)
+            elif node not in history:
+                history.add(node)
                 todo.append((node, True))
-                todo += [(maker, False) for maker in before.get(node, ()) if maker not in visited]
+                todo += [(maker, False) for maker in before.get(node, ()) if maker not in history]
         nodes = [node for node in order if not graph.folded[node]]
         return np.asarray(nodes if len(nodes) == len(members) else members, np.int32)  # on cycles: any order
 

@@ -40,7 +40,6 @@ from onnx_nb.analysis.run.capture import capture
 from onnx_nb.analysis.run.feeds import validate_feeds
 
 if TYPE_CHECKING:
-
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.record import ModuleCall, Recording

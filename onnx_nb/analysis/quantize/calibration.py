@@ -441,7 +441,11 @@ def _percentiles(fine: Histogram, percentile: float, *, symmetric: bool) -> tupl
 
 def _quantile(histogram: Histogram, share: float) -> float:
     """Return a quantile, with values spread evenly in a bin."""
-    return float(np.interp(share, _below(histogram), histogram.edges))
+    below, edges = _below(histogram), histogram.edges
+    # of bins without values the first, which np.interp would step over
+    at = min(max(int(np.searchsorted(below, share, side="left")) - 1, 0), len(edges) - 2)
+    inside = (share - below[at]) / (below[at + 1] - below[at])
+    return float(edges[at] + (edges[at + 1] - edges[at]) * min(max(inside, 0.0), 1.0))
 
 
 def _share(histogram: Histogram, low: float, high: float) -> float:

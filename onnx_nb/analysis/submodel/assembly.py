@@ -217,10 +217,10 @@ def _type_of_result(result: Any) -> TypeProto:
 def _unknown_type(graph: Graph, value: int, failure: str, *, infer_by_running: bool) -> ExtractionError:
     """Return an error that names the nodes that prevent inferring a type."""
     flow, inference = Flow.of(graph), infer_values(graph, [value])
-    blocking, visited = value, set[int]()
+    blocking, path = value, set[int]()
     why = "the nodes before it form a cycle"
-    while blocking not in visited:
-        visited.add(blocking)
+    while blocking not in path:
+        path.add(blocking)
         node = flow.producer[blocking]
         unknown = [read for read in flow.reads(node) if not inference.type_of(read).dtype] if node >= 0 else []
         if not unknown:

@@ -13,7 +13,6 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
-from onnx_nb.analysis.cost.costs import scope_weights, weights_read
 from onnx_nb.analysis.formatting import plain_text, shortened
 from onnx_nb.analysis.graph import operators
 from onnx_nb.analysis.graph.dataflow import upward
@@ -24,6 +23,7 @@ from onnx_nb.analysis.model.protofields import Spans, sorted_unique
 from onnx_nb.analysis.model.tensors import dtype_name
 from onnx_nb.analysis.scopes.repeat_differences import RepeatDifference, repeat_differences
 from onnx_nb.analysis.scopes.scopes import BODY, FUNCTION, ROWS, Scopes, scopes
+from onnx_nb.analysis.scopes.weights import scope_weights, weights_read
 from onnx_nb.analysis.view.columns import Columns, StringTable
 
 if TYPE_CHECKING:
