@@ -161,6 +161,17 @@ def lying_range() -> ModelProto:
     return model(nodes, weights)
 
 
+def negative_batch() -> ModelProto:
+    """Return a GatherND whose dimensions onnx's inference looks for before the first one."""
+    indices = numpy_helper.from_array(np.zeros((2, 1), np.int64), "i")
+    return model([N("GatherND", ["x", "i"], ["y"], batch_dims=-(2**31))], [indices])
+
+
+def outputs_too_many() -> ModelProto:
+    """Return an Identity with a second output that is read, which a simplifier must not take for the first one."""
+    return model([N("Identity", ["x"], ["a", "b"]), N("Add", ["a", "b"], ["y"])])
+
+
 def nested_loops(depth: int = 8, nodes: int = 60) -> ModelProto:
     """Return loops inside loops, whose bodies are walked again and again until their types are stable."""
 
@@ -195,6 +206,8 @@ BUILT: Final[Mapping[str, Callable[[], ModelProto]]] = {
             long_symbol,
             many_constants,
             lying_range,
+            negative_batch,
+            outputs_too_many,
             nested_loops,
         ),
     )

@@ -29,6 +29,8 @@ NODES: Final = 1_000_000
 """Nodes of a model, and those of its calls, with every call replaced."""
 BYTES: Final = 1 << 31
 """Bytes of them."""
+RANK: Final = 64
+"""Dimensions of a tensor that batch dimensions may take."""
 _TERM: Final = r"[A-Za-z ]*(?:\.\.\.[A-Za-z ]*)?"
 _EQUATION: Final = re.compile(rf"{_TERM}(?:(?:,|->){_TERM})*")
 
@@ -101,10 +103,10 @@ def fatal(node: NodeProto) -> str:
     """Return why onnx's type inference, which onnxruntime runs as well, crashes or never ends on a node; empty if not.
 
     It looks for the end of an Einsum's term by steps of three for each dot, and so misses it, and it takes the number
-    of a Split's outputs from an attribute.
+    of a Split's outputs from an attribute. It counts the dimensions of a GatherND from ``batch_dims`` on.
     """
     op = plain_text(node.op_type)
-    if op not in ("Einsum", "Split") or canonical(plain_text(node.domain)):
+    if op not in ("Einsum", "GatherND", "Split") or canonical(plain_text(node.domain)):
         return ""
     values = attributes(node)
     equation, parts = values.get("equation", b""), values.get("num_outputs", len(node.output))
@@ -112,6 +114,9 @@ def fatal(node: NodeProto) -> str:
         return 'its equation is not valid: each term is letters with at most one "...", as in "...ij,jk->...ik"'
     if op == "Split" and not (isinstance(parts, int) and (parts < 1 or len(node.output) <= parts <= NODES)):
         return f"num_outputs is {shortened(str(parts), 40)}, and it has {len(node.output):,} outputs"
+    common = values.get("batch_dims", 0)
+    if op == "GatherND" and not (isinstance(common, int) and 0 <= common <= RANK):
+        return f"batch_dims is {shortened(str(common), 40)}, and no tensor has so many dimensions"
     return ""
 
 

@@ -213,7 +213,8 @@ class Editor(KnownGraph):
 
     def bypass(self, op: Op, why: str) -> str | None:
         """Replace the first output of a node by its first input; return the reason, or None if that is not possible."""
-        return why if self.redirect(op.outputs[0], op.inputs[0]) else None
+        has_more = any(value >= 0 and self.is_read(value) for value in op.outputs[1:])
+        return why if not has_more and self.redirect(op.outputs[0], op.inputs[0]) else None
 
     def move_readers(self, old: int, new: int) -> None:
         """Make all readers of a value read another one."""
