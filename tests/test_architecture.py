@@ -111,6 +111,32 @@ def test_constants_of_verdicts_stand_in_one_file() -> None:
     assert fractions == ["onnx_nb.analysis.compare.metrics: RTOL", "onnx_nb.analysis.compare.metrics: ATOL"]
 
 
+WRITES_IN_PLACE = {
+    "analysis/model/save.py": "writes what `together` renames when it is complete",
+    "analysis/model/external_data.py": "a file of its own temporary folder",
+    "analysis/run/value_recorder.py": "the same",
+    "analysis/submodel/reduction.py": "the same",
+    "cli/changes.py": "the same",
+    "cli/shell.py": "the job summary, which is added to, and the null device",
+}
+"""File → why it opens files to write without `save.together`."""
+
+
+def test_files_are_written_in_one_way() -> None:
+    """A file appears when it is complete: whatever else writes is named with its reason."""
+    writers = set()
+    for path in modules().values():
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name | ast.Attribute)):
+                continue
+            name = call.func.id if isinstance(call.func, ast.Name) else call.func.attr
+            modes = [str(argument.value) for argument in call.args if isinstance(argument, ast.Constant)]
+            opens = name == "open" and any(re.match("[rab]*[wxa+]", mode) for mode in modes)
+            if opens or name in ("write_text", "write_bytes"):
+                writers.add(str(path.relative_to(ROOT / "onnx_nb")))
+    assert writers == set(WRITES_IN_PLACE)
+
+
 FRONTEND = ROOT / "onnx_nb" / "frontend"
 # each uses only what stands after it
 SHELVES: tuple[str, ...] = ("labextension", "entry", "stub", "widgets", "panels", "charts")

@@ -30,8 +30,7 @@ from onnx_nb.analysis.formatting import (
     shortened,
 )
 from onnx_nb.analysis.graph.graph import Graph
-from onnx_nb.analysis.model.model import label_of, storage_of
-from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.progress import Progress, stage
 from onnx_nb.analysis.results import Still, StillTable
@@ -215,19 +214,14 @@ def _with_bundle(title: str, data: str) -> str:
 def write_page(path: str | os.PathLike[str], text: str, models: Iterable[Model] = ()) -> Path:
     """Write a page; the file appears only when complete, and never in place of one of the models."""
     target = path_of(path)
-    for model in models:
-        if storage_of(model).reads(target):
-            message = f"{quoted(str(target))} is the file of {label_of(model)}, which the page would replace."
-            raise OnnxNbError(message, advice="Write the page to another file.")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:  # a ValueError for a path that no system has
         reason = getattr(error, "strerror", None) or error
         message = f"the folder {quoted(str(target.parent))} cannot be made: {reason}."
         raise OnnxNbError(message, advice="Choose a folder that you may write to.") from error
-    with together() as files:
-        files.add(target, [text.encode(errors="replace")])  # names of files may hold surrogates
-    return target
+    # names of files may hold surrogates
+    return write_file(target, text.encode(errors="replace"), models)
 
 
 def still_html(result: Any) -> str:

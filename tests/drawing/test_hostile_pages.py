@@ -72,7 +72,7 @@ def test_a_page_does_not_replace_the_model(tmp_path: Path) -> None:
     os.link(path, tmp_path / "link.html")
     for page in (path, tmp_path / "link.html"):
         for widget in (onnx_nb.ModelGraph(path), onnx_nb.DiffPanel(models.one_node(), path)):
-            with pytest.raises(onnx_nb.OnnxNbError, match=r"is the file of model\.onnx, which the page would replace"):
+            with pytest.raises(onnx_nb.OnnxNbError, match=r"is the file of model\.onnx, which would be replaced"):
                 widget.to_html(page)
     assert path.read_bytes() == before
 

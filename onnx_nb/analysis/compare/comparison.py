@@ -14,7 +14,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 import numpy as np
@@ -34,7 +33,7 @@ from onnx_nb.analysis.compare.thresholds import (
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text, shape_text
 from onnx_nb.analysis.model import save
-from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.results import Displayed, Moved, Table
 from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
@@ -497,8 +496,7 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         writer.writerows(
             {**row, "shape": "" if row["shape"] is None else shape_text(row["shape"])} for row in self.rows()
         )
-        with together() as files:
-            files.add(Path(path), [text.getvalue().encode()])
+        write_file(path, text.getvalue().encode())
 
     def save(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> None:
         """Write the comparison, without the models and their values, to a file that `load` reads.

@@ -35,7 +35,8 @@ from onnx import ModelProto, TensorProto
 from onnx_nb.analysis.errors import ModelFileError
 from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.model import wire
-from onnx_nb.analysis.model.storage import MEMORY, Extent, MemorySource, Storage, embed, refer, references
+from onnx_nb.analysis.model.model import Model, label_of, storage_of
+from onnx_nb.analysis.model.storage import MEMORY, Extent, MemorySource, Storage, embed, path_of, refer, references
 from onnx_nb.analysis.model.tensors import Place, declared_bytes, may_be_shape, placed, raw_bytes, type_and_shape
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 
@@ -247,6 +248,18 @@ def together(progress: Progress | None = None, total: int = 0) -> Iterator[Files
         files = Files(cleanup, progress, total)
         yield files
         files.appear()
+
+
+def write_file(path: str | os.PathLike[str], content: bytes, models: Iterable[Model] = ()) -> Path:
+    """Write one file as `together` does, and never in place of a file of one of the models; return its path."""
+    target = path_of(path)
+    for model in models:
+        if storage_of(model).reads(target):
+            message = f"{quoted(str(target))} is the file of {label_of(model)}, which would be replaced."
+            raise ModelFileError(message, advice="Write to another file.")
+    with together() as files:
+        files.add(target, [content])
+    return target
 
 
 class Files:

@@ -24,6 +24,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, duration_text, path_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
 from onnx_nb.analysis.profile.mapping import KernelPlace, places
@@ -381,9 +382,8 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
             args = {"nodes": [graph.names[node] for node in kernel.nodes], "op": kernel.op, "shapes": kernel.shapes}
             times = {"ts": span.start * 1e6, "dur": span.seconds * 1e6, "pid": 1, "tid": span.thread}
             events.append({"name": kernel.name, "cat": kernel.provider or "kernel", "ph": "X", **times, "args": args})
-        target = path_of(path)
-        target.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), "utf-8")
-        return target
+        content = {"traceEvents": events, "displayTimeUnit": "ms"}
+        return write_file(path, json.dumps(content).encode(), [self.model])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the profile to a JSON file, which `Profile.load` reads; the model is not in it."""
@@ -395,9 +395,7 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         content |= {name: getattr(self, name) for name in _FIELDS}
         content |= {"made_with": dict(self.made_with), "assigned": dict(self.assigned)}
         content["spans"] = [[span.kernel, span.start, span.seconds, span.thread] for span in self.spans]
-        target = path_of(path)
-        target.write_text(json.dumps(content), "utf-8")
-        return target
+        return write_file(path, json.dumps(content).encode(), [self.model])
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: ModelLike) -> Profile:

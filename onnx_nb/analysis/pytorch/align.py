@@ -31,7 +31,7 @@ from onnx_nb.analysis.graph.dataflow import Flow
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import ModelLike, load
-from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.pytorch.module_scopes import ModuleScopes, Scope
 from onnx_nb.analysis.pytorch.operations import Operations
@@ -213,11 +213,8 @@ class Alignment(Table):
         ModelFileError
             If the file cannot be written.
         """
-        file = Path(path)
         content = {"format": FORMAT, "kind": "onnx_nb alignment", "matches": [asdict(match) for match in self.matches]}
-        with together() as files:
-            files.add(file, [(json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()])
-        return file
+        return write_file(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Alignment:

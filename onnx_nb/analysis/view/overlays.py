@@ -23,7 +23,7 @@ from onnx_nb.analysis.graph.dataflow import upward
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model.model import ModelLike, cached, load
-from onnx_nb.analysis.model.save import together
+from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.profile.result import Kernel, Profile
 from onnx_nb.analysis.run.feeds import FILE_LIMIT, check_file, unreadable
 from onnx_nb.analysis.run.random_feeds import feed_shapes
@@ -136,9 +136,7 @@ class Overlay:
                 content["gradient"] = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#d62728"}]
         else:
             raise OnnxNbError(f"overlays are not written for {quoted(tool)}.", advice='"netron" or "model_explorer".')
-        with together() as files:
-            files.add(Path(path), [json.dumps(content, indent=1).encode()])
-        return Path(path)
+        return write_file(path, json.dumps(content, indent=1).encode(), [self.structure.model])
 
     def to_json(self) -> dict[str, Any]:
         """Return the description of the numbers, without them."""

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import onnx_nb
 from onnx_nb import ModelFileError, ModelGraph, external_data
 from onnx_nb.analysis.model import save
+from onnx_nb.analysis.view.overlays import overlay
 from tests.depth import DEPTH
 
 if TYPE_CHECKING:
@@ -45,6 +47,11 @@ def model(seed: int = 0, size: int = 200_000) -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@functools.cache
+def profile() -> onnx_nb.types.Profile:
+    return onnx_nb.profile(model(size=10), runs=5, warmup=0)
+
+
 WRITERS: dict[str, Callable[[Path], Any]] = {
     "save": lambda path: onnx_nb.load(model()).save(path),
     "weights": lambda path: onnx_nb.load(model()).save(path.with_name("m.onnx"), external_data=path.name),
@@ -52,6 +59,9 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "inline": lambda path: external_data.inline(model(), path),
     "to_html": lambda path: ModelGraph(model()).to_html(path),
     "results": lambda path: save.write(path, (1, 2), "pair"),
+    "profile": lambda path: profile().save(path),
+    "trace": lambda path: profile().to_chrome_trace(path),
+    "overlay": lambda path: overlay(model(), "parameters").save(path, "netron"),
 }
 
 
@@ -71,6 +81,16 @@ def test_a_special_file_is_not_replaced(writer: str, kind: str, tmp_path: Path) 
     with pytest.raises(ModelFileError, match=r"target.onnx' is not an ordinary file but a device, FIFO or socket"):
         WRITERS[writer](path)
     assert {entry.name: entry.lstat().st_mode for entry in tmp_path.iterdir()} == before
+
+
+def test_a_result_is_not_written_over_the_model_that_it_is_of(tmp_path: Path) -> None:
+    onnx.save(model(size=10), path := tmp_path / "m.onnx")
+    before = path.read_bytes()
+    result = onnx_nb.profile(path, runs=5, warmup=0)
+    for write in (result.save, result.to_chrome_trace, lambda to: overlay(path, "parameters").save(to, "netron")):
+        with pytest.raises(ModelFileError, match=r"is the file of m\.onnx, which would be replaced"):
+            write(path)
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("writer", WRITERS)
