@@ -26,7 +26,7 @@ from onnx_nb.analysis.model.functions import canonical
 from onnx_nb.analysis.model.model import Model, read_tensor, with_proto
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.graph.shape_inference import Inference
+    from onnx_nb.analysis.graph.shape_inference import Case, Inference
     from onnx_nb.analysis.model.tensors import Dims
 
 READ_AT_MOST: Final = 1 << 24
@@ -160,6 +160,7 @@ class KnownGraph:
         """Number of times that each value is an output of the main graph or of a subgraph."""
         self.parent = [subgraph.parent for subgraph in graph.subgraphs]
         self.kinds: dict[int, ValueType] = {}
+        self.cases: list[tuple[Op, Case]] = []
         self.memo: dict[Any, Any] = {}
         """Results of `symbolic_dims` for values during one run; the content of a value never changes."""
         self.constants: dict[int, Constant] = {}
@@ -220,10 +221,12 @@ class KnownGraph:
         self._since.clear()
         self._computed.clear()
         ops = self.ops if ids is None else [self._by_id.get(key[0]) for key in identify(types.graph, ids)]
+        self.cases = []
         for op, case in zip(ops, types.case_of.tolist(), strict=False):
             if op is None or case < 0:
                 continue
             inference = types.cases[case]
+            self.cases.append((op, inference))
             for values, kinds in ((op.inputs, inference.inputs), (op.outputs, inference.outputs)):
                 for value, kind in zip(values, kinds, strict=False):
                     if value >= 0 and kind is not None:
@@ -293,6 +296,14 @@ class KnownGraph:
     def owner(self, subgraph: int) -> Op:
         """Return the node that a subgraph belongs to."""
         return self.ops[self.graph.subgraphs[subgraph].owner_node]
+
+    def repeats(self, subgraph: int) -> bool:
+        """Return whether a subgraph is inside one that may run more than once."""
+        while subgraph > 0:
+            if self.owner(subgraph).op_type != "If":
+                return True
+            subgraph = self.parent[subgraph]
+        return False
 
     # --- types and constants ----------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ import onnx.numpy_helper
 from onnx import FunctionProto, ModelProto, TensorProto
 
 from onnx_nb.analysis.errors import OnnxNbError, SimplificationError
-from onnx_nb.analysis.formatting import bytes_text, closest_text, plain_text, quoted
+from onnx_nb.analysis.formatting import bytes_text, closest_text, plain_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.operators import facts
 from onnx_nb.analysis.graph.shape_inference import TypeWalk, infer
@@ -219,6 +219,8 @@ class Rounds:
             rules_redundancy.remove_unused_nodes(net)
             rules_redundancy.remove_unused_initializers(net)
         folding = _Folding(net, self.budget, self._spent, quantizing=self.quantizing)
+        if self.fold:
+            folding.known_integers()
         count = -1
         while len(net.changes) > count:
             count = len(net.changes)
@@ -266,6 +268,26 @@ class _Folding:
         self._quantized = ("", "rounds", "dequantizes") if quantizing else ("",)
         """How operators may be quantized: others describe how a weight is stored."""
         self._refused: set[int] = set()
+
+    def known_integers(self) -> None:
+        """Fold the integers that type inference computed, such as the shapes of tensors with fixed shape."""
+        net = self.net
+        arrays = {
+            value: array
+            for op, case in net.cases
+            if not net.repeats(op.subgraph)
+            for value, array in zip(op.inputs, case.values, strict=False)
+            if value >= 0 and array is not None and array.dtype.kind in "iub"
+        }
+        for value, array in arrays.items():
+            maker = net.maker(value)
+            if maker is None or maker.bodies or maker.op_type == "Constant" or maker.domain or len(maker.outputs) != 1:
+                continue
+            fits = net.dtype(value) == onnx.helper.np_dtype_to_tensor_dtype(array.dtype) and net.may_be_constant(value)
+            if fits and net.may("fold_shapes", value):
+                text = shortened(" ".join(str(array.tolist()).split()), 60)
+                with net.change("fold_shapes", value, f"it is always {text}"):
+                    net.make_constant(value, array)
 
     def constants(self) -> None:
         """Run the nodes whose inputs are constant, and store their results."""

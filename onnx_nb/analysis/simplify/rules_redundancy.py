@@ -208,12 +208,14 @@ def _idempotent(net: Editor, op: Op) -> str | None:
 _rule = functools.partial(rule, SHAPE_RULES)
 
 
-@_rule("fold_shapes", "Slice", "Gather", "Concat", "Squeeze", "Unsqueeze", "Cast", "Shape", "Size")
+@_rule("fold_shapes", "Slice", "Gather", "Concat", "Squeeze", "Unsqueeze", "Cast", "Shape")
 def _known_sizes(net: Editor, op: Op) -> str | None:
     """Fold known sizes that are read from a shape, even if other sizes are unknown."""
     result = op.outputs[0]
     shape = net.shape(result)
-    if net.dtype(result) != TensorProto.INT64 or shape is None or len(shape) > 1 or not net.may_be_constant(result):
+    if net.dtype(result) != TensorProto.INT64 or shape is None or len(shape) > 1 or net.output_count[result]:
+        return None
+    if not net.may_be_constant(result):
         return None
     sizes = symbolic_dims.elements(net, result)
     if sizes is None or not all(isinstance(size, int) for size in sizes):

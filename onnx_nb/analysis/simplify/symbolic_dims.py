@@ -196,9 +196,6 @@ def _computed(net: KnownGraph, op: Op, depth: int) -> list[Size] | None:
     if kind == "Shape":
         shape = sizes(net, op.inputs[0], depth)
         return None if shape is None else list(shape)[slice(op.attribute("start", 0), op.attribute("end"))]
-    if kind == "Size":
-        dims = net.shape(op.inputs[0])
-        return [math.prod(dims)] if is_static(dims) and math.prod(dims) < 1 << 63 else None
     if kind in ("Unsqueeze", "Squeeze", "Identity", "Cast", "Reshape"):
         return elements(net, op.inputs[0], depth)
     if kind in ("Concat", "Mul"):
