@@ -87,12 +87,14 @@ docs: .venv/installed-docs torch
 
 faults: .venv/installed-test torch
 	HF_HUB_OFFLINE=1 python -W ignore -m tests.faults --jobs 2
+	HF_HUB_OFFLINE=1 python -W ignore -m tests.faults.module_faults --jobs 2
 	HF_HUB_OFFLINE=1 python -W ignore -m tests.faults.quantized
 	HF_HUB_OFFLINE=1 python -W ignore -m tests.faults.quantized --exclusion
 
 # every case that onnx ships through every verb, written to docs/conformance.md (an hour)
 conformance: .venv/installed-test torch
 	python -m tests.conformance
+	python -m tests.fuzz.extremes
 
 robust: .venv/installed-test torch
 	ONNX_NB_DEPTH=50 python -m pytest -m 'not browser' tests/widgets/test_messages.py tests/notebook/test_many_displays.py \
