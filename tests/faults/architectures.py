@@ -601,12 +601,8 @@ IMPOSSIBLE: Final = {("t5", "dynamo"), ("t5", "plain"), ("gpt2", "torchscript")}
 """Architectures of transformers that torch's exporter refuses."""
 
 
-def built(name: str, length: str) -> tuple[nn.Module, dict[str, Tensor]]:
-    """Return a module in eval mode, with normalizations and biases far from identities, and its arguments."""
-    make, arguments = ARCHITECTURES[name]
-    size = LENGTHS[length]
-    torch.manual_seed(0)
-    module = make(size).eval()
+def randomize(module: nn.Module) -> None:
+    """Set normalizations and biases far from identities, and weights far from each other."""
     for part in module.modules():
         for key, parameter in part.named_parameters(recurse=False):
             if "bias" in key:
@@ -615,11 +611,20 @@ def built(name: str, length: str) -> tuple[nn.Module, dict[str, Tensor]]:
                 nn.init.uniform_(parameter, 0.5, 1.5)
             elif isinstance(part, nn.Linear | nn.Conv2d | nn.Conv1d):  # far from each other, so that attention matters
                 nn.init.normal_(parameter, std=1.5 / math.sqrt(parameter[0].numel()))
-        if isinstance(part, nn.BatchNorm2d):
+        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
             assert part.running_mean is not None
             assert part.running_var is not None
             nn.init.uniform_(part.running_mean, -0.5, 0.5)
             nn.init.uniform_(part.running_var, 0.5, 2)
+
+
+def built(name: str, length: str) -> tuple[nn.Module, dict[str, Tensor]]:
+    """Return a module in eval mode, with normalizations and biases far from identities, and its arguments."""
+    make, arguments = ARCHITECTURES[name]
+    size = LENGTHS[length]
+    torch.manual_seed(0)
+    module = make(size).eval()
+    randomize(module)
     torch.manual_seed(1)
     given = (argument.rpartition(":")[::2] for argument in arguments.split())
     return module, {argument or kind: _input(kind, size) for argument, kind in given}

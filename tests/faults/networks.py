@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
+from tests.faults.architectures import randomize
+
 WIDTH: Final = 16
 HEADS: Final = 2
 
@@ -501,15 +503,5 @@ def network(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
     make, arguments = NETWORKS[name]
     torch.manual_seed(0)
     module = make().eval()
-    for part in module.modules():
-        for key, parameter in part.named_parameters(recurse=False):
-            if "bias" in key:
-                nn.init.uniform_(parameter, -0.5, 0.5)
-            elif parameter.dim() == 1:
-                nn.init.uniform_(parameter, 0.5, 1.5)
-        if isinstance(part, nn.BatchNorm2d | nn.BatchNorm1d):
-            assert part.running_mean is not None
-            assert part.running_var is not None
-            nn.init.uniform_(part.running_mean, -0.5, 0.5)
-            nn.init.uniform_(part.running_var, 0.5, 2)
+    randomize(module)
     return module, {argument: INPUTS[argument]() for argument in arguments}
