@@ -292,10 +292,7 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         kinds = np.asarray([point.op_type for point in self.points])
         usual = {kind: _lower_median(sizes[(kinds != kind) & (sizes > 0) & np.isfinite(sizes)]) for kind in set(kinds)}
         for point, size in zip(self.points, sizes, strict=True):
-            errors = point.error_size("isolated")
-            # attributes are float32, such as an epsilon, also where values are more precise
-            rounding = 0.0 if errors is None else max(ROUNDING_ULPS * precision(errors), MEDIAN_FLOOR, point.precision)
-            if errors is not None and size > OUTLIER_FACTOR * max(usual[point.op_type], rounding):
+            if size > OUTLIER_FACTOR * max(usual[point.op_type], _rounding(point)):
                 return point
         return None
 
@@ -355,11 +352,10 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         ----------
         by
             "isolated": the norm of the point's isolated error divided by that of its values, relative to the median of
-            all points of the same `Point.op_type`, or to `Point.precision` if that is larger, and at least ten where a
-            quantizer is faulty; "cumulative": the same
-            ratio of the cumulative error, not relative to a median; or one of `METRICS`, of the isolated errors where
-            they are known. Empty means "isolated" where known, else
-            "cumulative".
+            all points of the same `Point.op_type`, or to `Point.precision` if that is larger; below one where rounding
+            explains it, and at least ten where a quantizer is faulty; "cumulative": the same ratio of the cumulative
+            error, not relative to a median; or one of `METRICS`, of the isolated errors where they are known. Empty
+            means "isolated" where known, else "cumulative".
 
         Returns
         -------
@@ -388,6 +384,9 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
             least = (max(MEDIAN_FLOOR, point.precision) for point in self.points)
             usually = (usual.get(point.op_type, overall) for point in self.points)
             ratios = sizes / list(map(max, usually, least))
+            # where most of a kind are wrong, their median is no standard: rounding elsewhere is not worse than they are
+            limits = sizes / [_rounding(point) for point in self.points]
+            ratios = np.where(ratios < OUTLIER_FACTOR, np.minimum(ratios, limits), ratios)
             for place, point in enumerate(self.points):
                 if (faulty := point.faulty) is not None:  # its error may be small beside the values
                     ratios[place] = max(ratios[place], OUTLIER_FACTOR * max(faulty.excess / SCALE_EXCESS, 1.0))
@@ -565,6 +564,13 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
 _COLUMNS: Final = (
     "name", "op_type", "reference", "candidate", "matched", "depth", "node", "scope", "source", "output", "difference",
 )  # fmt: skip
+
+
+def _rounding(point: Point) -> float:
+    """Return the relative isolated error up to which rounding explains it."""
+    errors = point.error_size("isolated")
+    # attributes are float32, such as an epsilon, also where values are more precise
+    return max(0.0 if errors is None else ROUNDING_ULPS * precision(errors), MEDIAN_FLOOR, point.precision)
 
 
 def _lower_median(values: Floats) -> float:

@@ -71,6 +71,11 @@ def test_isolated_errors_are_ranked_against_their_kind() -> None:
     assert [point.name for point in c.ranked("max_abs")][:2] == ["p0", "p2"]
 
 
+def test_rounding_ranks_below_a_kind_most_of_whose_points_are_wrong() -> None:
+    c = comparison([0.3] * 5, [2e-7, 0.29, 0.14, 0.09, 2e-7], "APPPB")
+    assert [point.name for point in c.ranked()][:3] == ["p1", "p2", "p3"]
+
+
 def test_the_faulty_one_of_two_points_of_a_kind_stands_out() -> None:
     c = comparison([1e-7] * 4, [1e-7, 1e-2, 1e-7, 1e-7], "LLAB")
     found = c.first_divergent()
