@@ -10,6 +10,7 @@ the same known values.
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -131,6 +132,11 @@ class Operations:
         self._tensors = set(tensors.values())
         self.maker: dict[int, FunctionCall] = {function.value: function for function in recording.functions}
         """Number of a value → the operation that returned it."""
+        self._outputs: dict[int, list[int]] = {}
+        """Number of a value → those of all results of its operation, such as the halves of a chunk."""
+        for _, several in itertools.groupby(recording.functions, lambda call: call._replace(value=0)):
+            numbers = [call.value for call in several]
+            self._outputs |= dict.fromkeys(numbers, numbers)
         self.last: dict[int, FunctionCall] = {}
         """Known tensor → the operation that computes it, without reshapes of its result that the export lacks."""
         self._around: dict[int, tuple[int, ...]] = {}
@@ -388,6 +394,9 @@ class Operations:
         """Return the cost of an operation that ends at a tensor; infinite if the tensor cannot hold its result."""
         cost = _ends(operation.name, op)
         if cost == np.inf or not self._fits(value, operation.value):
+            return np.inf
+        outputs, numbers = self._graph.node_outputs(node).tolist(), self._outputs[operation.value]
+        if len(outputs) == len(numbers) and outputs.index(value) != numbers.index(operation.value):
             return np.inf
         if "batch_norm" in operation.name and "Conv" in op:  # folded: its tensor is not that of the convolution
             cost -= OTHER_LINE_COST

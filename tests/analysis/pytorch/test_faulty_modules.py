@@ -1,0 +1,138 @@
+"""Faults made in a torch module before its export are named where they are, also where the export has other nodes."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+import onnx_nb
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("torch is not installed", allow_module_level=True)
+
+import torch
+from torch import Tensor, nn
+
+from tests import modules
+
+
+def compared(good: nn.Module, bad: nn.Module, x: Tensor, how: str) -> Any:
+    """Compare a module with the export of another one of the same weights."""
+    bad.load_state_dict(good.state_dict())
+    return onnx_nb.compare_torch(good.eval(), x, model=onnx_nb.export(bad.eval(), x, **modules.EXPORTS[how]))
+
+
+class Pools(nn.Module):
+    """Calls one function several times."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.before, self.after = nn.Conv2d(3, 8, 3), nn.Sequential(nn.Conv2d(32, 8, 1), nn.SiLU())
+
+    def pool(self, x: Tensor) -> Tensor:
+        return nn.functional.max_pool2d(x, self.size, 1, self.size // 2)
+
+    def forward(self, x: Tensor) -> Any:
+        x = self.before(x)
+        y = self.pool(x)
+        z = self.pool(y)
+        return self.after(torch.cat((x, y, z, self.pool(z)), 1))
+
+
+@pytest.mark.parametrize("how", modules.EXPORTS)
+def test_rounding_does_not_rank_above_a_function_that_is_wrong_in_each_call(how: str) -> None:
+    torch.manual_seed(3)
+    c = compared(Pools(5), Pools(3), torch.rand(1, 3, 16, 16), how)
+    assert {point.name.partition("#")[0] for point in c.ranked()[:3]} == {"model → max_pool2d()"}
+    assert c.first_divergent().name == "model → max_pool2d()"
+
+
+class Gate(nn.Module):
+    """Divides what a layer returns into two halves of one shape, the second of which passes a loop by."""
+
+    def __init__(self, skip: float) -> None:
+        super().__init__()
+        self.both, self.conv = nn.Linear(8, 16), nn.Conv1d(8, 8, 3, padding=1, groups=8)
+        self.out, self.skip = nn.Linear(8, 8), skip
+
+    def forward(self, x: Tensor) -> Any:
+        a, gate = self.both(x).chunk(2, dim=-1)
+        a = nn.functional.silu(self.conv(a.transpose(1, 2)).transpose(1, 2))
+        state, states = torch.zeros_like(a[:, 0]), []
+        for time in range(a.shape[1]):
+            state = 0.9 * state + a[:, time]
+            states.append(state)
+        return self.out((torch.stack(states, 1) + self.skip * a) * nn.functional.silu(gate))
+
+
+@pytest.mark.parametrize("how", modules.EXPORTS)
+def test_the_results_of_one_call_are_matched_by_their_places(how: str) -> None:
+    torch.manual_seed(3)
+    c = compared(Gate(1.0), Gate(0.0), torch.randn(2, 5, 8), how)
+    assert "mul()" in c.first_divergent().name
+    assert c.ranked()[0] == c.first_divergent()
+    assert all(point.isolated.is_equal for point in c.points if "chunk" in point.name)
+
+
+class Table(nn.Module):
+    """Has no input that varies, so that exporters compute it."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Any:
+        return torch.sin(torch.arange(x.shape[1]).float() * self.factor)[None, :, None]
+
+
+class Positions(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.table, self.first, self.last = Table(factor), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.last(self.first(x) + self.table(x))
+
+
+def test_a_table_that_the_exporter_computed_is_compared_and_what_reads_it_gets_the_right_one() -> None:
+    x = torch.randn(1, 6, 4)
+    c = compared(Positions(1.0), Positions(2.0), x, "dynamo")
+    assert c.first_divergent() is c["table"]
+    assert "computed it in advance, as the weight" in c.message
+    assert sorted(point.isolated.rel_l2 > 1e-6 for point in c.points) == [False] * (len(c.points) - 1) + [True]
+    assert compared(Positions(1.0), Positions(1.0), x, "dynamo").first_divergent() is None
+
+
+class Keys(nn.Module):
+    """Computes the keys of the same memory in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.energy = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 1)
+
+    def forward(self, state: Tensor, memory: Tensor) -> Any:
+        scores = self.energy(torch.tanh(self.query(state)[:, None] + self.key(memory)))
+        return (scores.softmax(1) * memory).sum(1)
+
+
+class Decoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.cell = Keys(), nn.Linear(8, 8)
+
+    def forward(self, memory: Tensor) -> Any:
+        state = memory[:, -1]
+        for _ in range(3):
+            state = torch.tanh(self.cell(self.attention(state, memory)))
+        return state
+
+
+@pytest.mark.parametrize("how", modules.EXPORTS)
+def test_calls_with_equal_results_may_be_one_in_the_export(how: str) -> None:
+    torch.manual_seed(0)
+    c = compared(Decoder(), Decoder(), torch.randn(2, 6, 8), how)
+    assert c.first_divergent() is None
+    assert c["attention.key#3"].cumulative.rel_l2 < 1e-6
