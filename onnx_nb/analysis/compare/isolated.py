@@ -100,15 +100,16 @@ def isolated_errors(
     tensors are divided, in the order in which they are computed, into batches that fit into memory.
     Regions that read a sequence or an absent optional of the feeds are left out.
     """
-    references = {value: references[value] for value in references if value in dtypes and graph.producer[value] >= 0}
+    arrays_of = {value: references[value] for value in references if value in dtypes}
     scales, outputs = scales or {}, set(graph.outputs.tolist())
-    begins = references.keys() - uncut
+    begins = arrays_of.keys() - uncut
+    references = {value: array for value, array in arrays_of.items() if graph.producer[value] >= 0}
     tensors = {graph.value(name) for name, array in feeds.items() if hasattr(array, "dtype")} | begins
 
     def right(value: int) -> Array:
-        if value not in references:
+        if value not in arrays_of:
             return np.asarray(feeds[graph.value_names[value]])
-        array = references[value]()
+        array = arrays_of[value]()
         if value in scales:
             return scales[value].integers(array)
         with np.errstate(over="ignore"):  # values beyond float16 are infinite there, too
@@ -228,7 +229,7 @@ def nodes_between(graph: Graph, ends: Iterable[int], begins: Collection[int]) ->
                 inputs[value] = None
             else:
                 todo.append(flow.producer[value])
-    return nodes, [value for value in inputs if flow.kinds[value] != INITIALIZER]
+    return nodes, [value for value in inputs if flow.kinds[value] != INITIALIZER or value in begins]
 
 
 def _regions(

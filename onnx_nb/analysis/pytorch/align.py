@@ -357,8 +357,15 @@ class Candidates:
         ops = {number: ops[number] for number in ops.keys() - self._included.keys() if ops[number] not in tensors}
         pairs |= {number: (value, "inputs") for number, value in ops.items() if number in self._makers}
         tensors |= set(ops.values())
+        places: dict[int, int] = {}
+        """Recorded value → how many later results of its call may be the same tensors: the last tensors are theirs."""
+        counts: Counter[tuple[int, ...]] = Counter()
+        for number in sorted(self._open, reverse=True):
+            maker = self._makers[number]
+            places[number] = counts[maker, *self._open[number]] if not self._nodes[maker][1] else 0
+            counts[maker, *self._open[number]] += 1
         options = (
-            (distances[value, number], place, number, value)
+            (distances[value, number], abs(place - places[number]), number, value)
             for number, values in self._open.items()
             for place, value in enumerate(values)
             if (value, number) in distances
@@ -588,8 +595,20 @@ class Candidates:
             elif 1 < array.size <= LOOKED_AT and all(foldable[node] for node in self._nodes[self._makers[number]][0]):
                 fitting = (name for name, info in model.initializers.items() if info.shape == array.shape)
                 twin = next((name for name in fitting if between(array, model.tensor(name)) <= CONSTANT_DISTANCE), None)
-                if twin is not None:  # the exporter computed its nodes
-                    pairs[number] = self._graph.value(twin), "constant"
+                value = self._graph.value(twin) if twin is not None else self._constant_read(number, pairs)
+                if value >= 0:  # the exporter computed its nodes
+                    pairs[number] = value, "constant"
+
+    def _constant_read(self, number: int, pairs: Mapping[int, tuple[int, str]]) -> int:
+        """Return the only weight of the shape of a value that the node of its one reader has in its place; else −1."""
+        graph, recording = self._graph, self._recording
+        readers = [function.value for function in recording.functions if number in function.inputs]
+        value = pairs.get(readers[0], (self._of_operations.get(readers[0], -1), ""))[0] if len(readers) == 1 else -1
+        node = int(graph.producer[value]) if value >= 0 else -1
+        names = [graph.value_names[read] for read in graph.node_inputs(node).tolist() if read >= 0] if node >= 0 else []
+        infos, shape = graph.model.initializers, recording.value(number).shape
+        twins = [name for name in names if name in infos and infos[name].shape == shape]
+        return graph.value(twins[0]) if len(twins) == 1 else -1
 
     # --- matches ----------------------------------------------------------------------------------------------------
 

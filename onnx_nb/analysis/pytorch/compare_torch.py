@@ -26,8 +26,9 @@ from onnx_nb.analysis.compare.compare import QUANTIZED
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched, explained
 from onnx_nb.analysis.compare.engine import Errors, Option, PairErrors, Plan, Proposal, errors_of, points_of
 from onnx_nb.analysis.compare.isolated import Settings
-from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, by_peak
+from onnx_nb.analysis.compare.metrics import ATOL, RTOL, ErrorStats, between, by_peak
 from onnx_nb.analysis.compare.sides import Running
+from onnx_nb.analysis.compare.thresholds import CONSTANT_DISTANCE
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import plain_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
@@ -460,8 +461,11 @@ class TorchProposal(Proposal):
             if (value, number) in errors:
                 choices[option] = errors[value, number]
             elif graph.producer[value] < 0:  # a weight
-                choices[option] = ErrorStats.of(recording.value(number), graph.model.tensor(match.tensor))
-            elif not match.function:
+                right, array = recording.value(number), graph.model.tensor(match.tensor)
+                choices[option] = ErrorStats.of(right, array)
+                if choices[option].rel_l2 > CONSTANT_DISTANCE:  # what reads it is judged with torch's
+                    pairs.references[number], pairs.dtypes[value] = right, array.dtype
+            elif not match.function and match.how != "equal":  # one that is equal has a point already
                 self._refuse(number, value, match)
         return choices
 
@@ -481,6 +485,14 @@ class TorchProposal(Proposal):
         return attribute_difference(
             match.cls, self._attributes[match.path, match.call], node, self._recording.value(number).ndim
         )
+
+    def _folded(self, number: int, value: int) -> str:
+        """Say that a value that differs is a weight, because the exporter computed it."""
+        if self._graph.producer[value] >= 0:
+            return ""
+        name = self._graph.value_names[value]
+        is_near = between(self._recording.value(number), self._graph.model.tensor(name)) <= CONSTANT_DISTANCE
+        return "" if is_near else f"the exporter computed it in advance, as the weight {quoted(name)}"
 
     @functools.cached_property
     def _attributes(self) -> Mapping[tuple[str, int], Mapping[str, Any]]:
@@ -505,7 +517,7 @@ class TorchProposal(Proposal):
                 "op_type": match.function or match.cls,
                 "scope": match.path,
                 "source": match.source or (source_of(node) if node is not None else ""),
-                "difference": self._difference(option.reference, value, match),
+                "difference": self._difference(option.reference, value, match) or self._folded(option.reference, value),
                 "between": tuple(names[tensor] for tensor in self._begins(option.reference, borders)),
             }
             yield option, depth, match.name, about
