@@ -262,7 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             made += some
             dropped += less
             alarms += [f"{each}: {alarm}"] if alarm else []
-            print(*each, len(some), file=sys.stderr, flush=True)
+            print(*each, len(some), *misses(some), sep="\n  ", file=sys.stderr, flush=True)
     for title in ("network", "kind", "exporter"):
         print(f"\n{title:20} faults   first  ranked   drill")
         for value in dict.fromkeys(getattr(one, title) for one in made):
@@ -270,11 +270,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"\n{row('all', made)}")
     print(f"not counted: {', '.join(f'{count} {why}' for why, count in dropped.items()) or 'none'}")
     print(f"{len(which)} sound exports, {len(alarms)} false alarms", *alarms, sep="\n  ")
-    for one in made:
-        for judged in JUDGED:
-            if text := getattr(one, judged):
-                print(f"{one.network} {one.exporter} | {one.kind} | {one.path} | {judged} | {text} | {one.message}")
+    print(*misses(made), sep="\n")
     return int(bool(alarms) or any(share(made, judged) < goal for judged, goal in GOALS.items()))
+
+
+def misses(some: list[Verdict]) -> list[str]:
+    """Return a line for each judgment that is not right, with its reason."""
+    return [
+        f"{one.network} {one.exporter} | {one.kind} | {one.path} | {judged} | {getattr(one, judged)} | {one.message}"
+        for one in some
+        for judged in JUDGED
+        if getattr(one, judged)
+    ]
 
 
 def share(some: list[Verdict], judged: str) -> float:

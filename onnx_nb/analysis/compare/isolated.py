@@ -206,10 +206,11 @@ def unconfirmed(
             for value in graph.node_outputs(node).tolist():
                 if value in doubtful:
                     worst[value] = max(worst.get(value, 0.0), size(errors[end]))
+    here = {value: size(errors[value]) for value in worst.keys() & errors.keys()}
     return {
         value
-        for value, after in worst.items()
-        if value in errors and size(errors[value]) > CONTRADICTED_ERROR and after <= HARM_RATIO * size(errors[value])
+        for value, error in here.items()  # a NaN on one side only is infinite, and counts as an error of the whole norm
+        if error > CONTRADICTED_ERROR and worst[value] <= HARM_RATIO * (error if np.isfinite(error) else 1.0)
     }
 
 

@@ -7,6 +7,7 @@ They are compared by the engine of all comparisons.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections import Counter, defaultdict
@@ -31,7 +32,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.save import together
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 from onnx_nb.analysis.pytorch.align import main_tensors
-from onnx_nb.analysis.pytorch.operations import IDENTITIES, MATRICES, Operations, plain_name
+from onnx_nb.analysis.pytorch.operations import IDENTITIES, MATRICES, Operations, is_layout, plain_name
 from onnx_nb.analysis.pytorch.record import record_operations
 from onnx_nb.analysis.pytorch.side import TorchSide, recorded_feed
 from onnx_nb.analysis.run import session as sessions
@@ -175,7 +176,8 @@ def _same_functions(recording: Recording, again: Recording) -> Iterator[tuple[in
         near = [_distance(array, again.value(value)) <= RERUN_DISTANCE for value in values]
         if any(near):
             first = near.index(True)
-            last = [*near[first:], False].index(False) + first - 1
+            moves = (is_near and is_layout(maker[value]) for value, is_near in zip(values, near, strict=True))
+            last = first + sum(itertools.takewhile(bool, itertools.islice(moves, first + 1, None)))
             # what only reshapes the result is a part of it, unless another shape is that of the next function
             is_whole = [again.value(value).shape == array.shape for value in values[first : last + 1]]
             if any(is_whole):

@@ -87,6 +87,12 @@ def _operators() -> dict[str, str]:
     return {schema.name.lower(): schema.name for schema in onnx.defs.get_all_schemas()}
 
 
+def is_layout(function: str) -> bool:
+    """Return whether a function only moves, copies or reshapes values, by the operators that it is exported as."""
+    ops = _exported(function)
+    return ops is not None and ops[0] <= _NEUTRAL
+
+
 @functools.cache
 def _ends(function: str, op: str) -> float:
     """Return the cost of a last node of this type; infinite if the function is not exported as such."""
@@ -97,8 +103,7 @@ def _ends(function: str, op: str) -> float:
     if has_name and (ops is None or len(name) > 2):
         return 0.0
     if op == "Identity":  # in place of another node: more than without a node, less than an added Identity besides
-        is_layout = ops is not None and ops[0] <= _NEUTRAL
-        return OMITTED_COST + 0.8 * ADDED_COST if is_layout else MISPLACED_COST + 0.5 * ADDED_COST
+        return OMITTED_COST + 0.8 * ADDED_COST if is_layout(function) else MISPLACED_COST + 0.5 * ADDED_COST
     return UNKNOWN_COST if ops is None and op not in _NEUTRAL else np.inf
 
 
@@ -310,8 +315,7 @@ class Operations:
         operations = list(region.operations)
         place: dict[int, int] = {}
         for operation in operations:
-            ops = _exported(operation.name)
-            moves = ops is not None and ops[0] <= _NEUTRAL and operation is not operations[-1]
+            moves = is_layout(operation.name) and operation is not operations[-1]
             place[operation.value] = place.get(next(iter(operation.inputs), -1), -1) if moves else operation.value
         early = sorted(operations, key=lambda operation: (place[operation.value], operation.value))
         orders = [operations, early] if early != operations else [operations]
@@ -433,9 +437,7 @@ class Operations:
     def _cost_without_node(self, operation: FunctionCall, *, has_data: bool) -> float:
         if self._is_same(operation) or not has_data:
             return 0.0
-        ops = _exported(operation.name)
-        is_layout = ops is not None and ops[0] <= _NEUTRAL
-        return OMITTED_COST if is_layout else MISPLACED_COST
+        return OMITTED_COST if is_layout(operation.name) else MISPLACED_COST
 
     def _known_before(self, number: int) -> set[int]:
         """Return the tensors of the nearest known values that a value was computed from."""

@@ -136,3 +136,39 @@ def test_calls_with_equal_results_may_be_one_in_the_export(how: str) -> None:
     c = compared(Decoder(), Decoder(), torch.randn(2, 6, 8), how)
     assert c.first_divergent() is None
     assert c["attention.key#3"].cumulative.rel_l2 < 1e-6
+
+
+class Steps(nn.Module):
+    """Has no value below zero, unless it subtracts too much."""
+
+    def __init__(self, shift: float) -> None:
+        super().__init__()
+        self.linear, self.shift = nn.Linear(8, 8), shift
+
+    def forward(self, x: Tensor) -> Any:
+        y = self.linear(x)
+        y = torch.tanh(torch.log(y * y + 1.0 - self.shift) * 3.0) + 0.1 * x
+        return y.softmax(-1) * 2.0
+
+
+class Chain(nn.Module):
+    def __init__(self, shift: float) -> None:
+        super().__init__()
+        self.first, self.steps, self.last = nn.Linear(8, 8), Steps(shift), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.last(self.steps(self.first(x)))
+
+
+@pytest.mark.parametrize("shifts", [(0.0, 5.0), (5.0, 0.0)])
+@pytest.mark.parametrize("how", modules.EXPORTS)
+def test_all_operations_are_drilled_where_one_side_is_nan(how: str, shifts: tuple[float, float]) -> None:
+    torch.manual_seed(0)
+    right, wrong = shifts
+    c = compared(Chain(right), Chain(wrong), torch.randn(3, 8), how)
+    inside = c.drill("steps")
+    assert c.first_divergent().scope == "steps"
+    # an export that is optimized has no node for what subtracts zero: the next one is the first
+    first = "aten.log" if how == "dynamo" and not wrong else "aten.sub"
+    assert inside.first_divergent().name == first
+    assert len(inside.points) == (10 if first == "aten.log" else 11)
