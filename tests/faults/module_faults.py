@@ -55,8 +55,9 @@ FACTORS: Final = {
     "rate": "mul", "period": "mul exp arange div",
 }  # fmt: skip
 """Number that a ``forward`` multiplies with → the operations of torch one of which is at fault."""
-ORDERS: Final = {"gate_first": "chunk split", "shift_first": "chunk split", "key_first": "chunk split"}
-"""Order of two halves → the same."""
+_READERS: Final = "chunk split transpose permute convolution silu add mul matmul view expand linear mm"
+ORDERS: Final = {"gate_first": _READERS, "shift_first": _READERS, "key_first": _READERS}
+"""Order of two halves → operations that divide them, or read the wrong one of them."""
 COUNTS: Final = {"size": 3, "calls": 3, "depth": 1, "padding": (1, 0, 1, 0)}
 """Attribute of a network → another value of it."""
 
@@ -173,6 +174,8 @@ def named(point: onnx_nb.types.Point | None, path: str) -> str:
         return "none: nothing stands out"
     if not path or point.scope == path or point.scope.startswith(f"{path}."):
         return ""
+    if path in point.inside and len(point.inside) == 1:  # one of two that the export has as one
+        return ""
     return f"elsewhere: {point.name}"
 
 
@@ -222,8 +225,6 @@ class Sound:
     def _judged(self, proto: Any, fault: Fault) -> tuple[tuple[str, str, str], str]:
         c, path = onnx_nb.compare_torch(self.module, (), self.kwargs, model=proto), self.called(fault.path)
         first, ranked = (named(point, path) for point in (c.first_divergent(), next(iter(c.ranked("isolated")), None)))
-        if path and repr(path) in c.message:
-            first = ""
         inside = c.drill(path)
         top = inside.first_divergent() or next(iter(inside.ranked("isolated")), None)
         is_right = top is not None and any(name in top.name for name in fault.operations.split() or [""])

@@ -104,6 +104,8 @@ class Point:
     """Proven difference between the two sides here, such as ``epsilon is 1e-05 instead of 1e-12``."""
     between: tuple[str, ...] = ()
     """Names of the points or inputs where its region begins, if the region has more than its module or function."""
+    inside: tuple[str, ...] = ()
+    """Paths of the other modules whose results its region computes, and that have no tensor."""
     region: tuple[str, ...] = ()
     """Names of the candidate's nodes from the points before it to this one, in order of execution; empty where it is
     not known."""
@@ -319,7 +321,8 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         begin = f"First differs at {quoted(first.name)}{op_type}"
         if first.between:
             begins = listed([*map(quoted, first.between)], str, 4)
-            begin = f"First differs somewhere between {begins} and {quoted(first.name)}{op_type}"
+            others = f", which includes {listed([*map(quoted, first.inside)], str, 4)}" if first.inside else ""
+            begin = f"First differs somewhere between {begins} and {quoted(first.name)}{op_type}{others}"
         why = f" {first.difference[:1].upper()}{first.difference[1:]}." if first.difference else ""
         errors = first.error_size()
         assert errors is not None  # noqa: S101 (else it would not be the first)

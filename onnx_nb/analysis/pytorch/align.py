@@ -347,6 +347,10 @@ class Candidates:
         """Return whether the export says that a node is of another submodule than a call."""
         return self._scopes.of_node[node] != self._scopes.of_call[call]
 
+    def has_nodes(self, call: int) -> bool:
+        """Return whether any node of the export is from a call."""
+        return bool(self._nodes[call][0])
+
     def settle(self, distances: Mapping[tuple[int, int], float]) -> Alignment:
         """Choose a tensor for each recorded value; ``distances`` has (tensor, number of the value) → distance."""
         pairs = dict(self._fixed)

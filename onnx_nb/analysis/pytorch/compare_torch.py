@@ -34,7 +34,7 @@ from onnx_nb.analysis.formatting import plain_text, quoted, shape_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.tensors import attributes as values_of
-from onnx_nb.analysis.model.tensors import numpy_dtype
+from onnx_nb.analysis.model.tensors import listed, numpy_dtype
 from onnx_nb.analysis.progress import CountedWork, Progress, stage
 from onnx_nb.analysis.pytorch.align import Alignment, Candidates, Match, Pairs, feeds_of, inputs_of
 from onnx_nb.analysis.pytorch.drilldown import SMALL, Reproduction, compare_operations, submodule_nodes
@@ -513,12 +513,17 @@ class TorchProposal(Proposal):
         for depth, option in enumerate(left):
             value, match = self._pairs[option.reference]
             node = graph.nodes[int(graph.producer[value])] if graph.producer[value] >= 0 else None
+            begins = self._begins(option.reference, borders)
+            inside = self._inside(option.reference, match.path) if begins else {}
             about = {
                 "op_type": match.function or match.cls,
                 "scope": match.path,
                 "source": match.source or (source_of(node) if node is not None else ""),
-                "difference": self._difference(option.reference, value, match) or self._folded(option.reference, value),
-                "between": tuple(names[tensor] for tensor in self._begins(option.reference, borders)),
+                "difference": self._difference(option.reference, value, match)
+                or self._folded(option.reference, value)
+                or self._lacking(inside),
+                "between": tuple(names[tensor] for tensor in begins),
+                "inside": tuple(inside),
             }
             yield option, depth, match.name, about
 
@@ -526,10 +531,25 @@ class TorchProposal(Proposal):
         """Return the paths of the submodules that have operations in the region of a point."""
         names = self._graph.value_names
         number = next((other for other, value in self._known.items() if names[value] == point.candidate), -1)
+        return list(dict.fromkeys((point.scope, *self._calls_of(number).values())))
+
+    def _calls_of(self, number: int) -> dict[int, str]:
+        """Return the calls that have operations in the region of a value, and the paths of their submodules."""
         _, inside = self._operations.starts(number, self._known)
         functions = (self._operations.maker.get(other) for other in (number, *inside))
-        paths = (self._recording.calls[function.call].path for function in functions if function is not None)
-        return list(dict.fromkeys((point.scope, *paths)))
+        calls = (function.call for function in functions if function is not None)
+        return {call: self._recording.calls[call].path for call in calls}
+
+    def _inside(self, number: int, scope: str) -> dict[str, int]:
+        """Return the submodules, but for those around ``scope``, with a call whose operations a region includes."""
+        calls = self._calls_of(number).items()
+        return {path: call for call, path in calls if path and not f"{scope}.".startswith(f"{path}.")}
+
+    def _lacking(self, calls: Mapping[str, int]) -> str:
+        """Say of which calls the export has nothing at all."""
+        has_nodes = self._candidates.has_nodes if self._candidates is not None else bool
+        paths = [path for path, call in calls.items() if not has_nodes(call)]
+        return f"no node of the export is from {listed([*map(quoted, paths)], str, 4)}" if paths else ""
 
     def _begins(self, number: int, borders: set[int]) -> list[int]:
         """Return the known tensors before a value; none if nothing but its submodule or function is between."""
