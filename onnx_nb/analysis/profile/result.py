@@ -20,11 +20,13 @@ import numpy as np
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.cost.costs import Costs, costs
-from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, duration_text, path_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.shape_inference import bound
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.save import write_file
+from onnx_nb.analysis.model.saved import UNREADABLE, Count, Size, read_json, typed, unreadable
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
 from onnx_nb.analysis.profile.mapping import KernelPlace, places
@@ -40,7 +42,6 @@ from onnx_nb.analysis.profile.sessions import (
 )
 from onnx_nb.analysis.profile.trace import MEMCPY, OWNERS, Span, Trace, read_trace
 from onnx_nb.analysis.results import Displayed, Still, StillTable, data_frame
-from onnx_nb.analysis.run.feeds import FILE_LIMIT, check_file
 from onnx_nb.analysis.scopes.scopes import scopes
 
 if TYPE_CHECKING:
@@ -391,9 +392,9 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
             {f.name: getattr(kernel, f.name) for f in fields(kernel)} | {"seconds": kernel.seconds.tolist()}
             for kernel in self.kernels
         ]
-        content = {"onnx_nb profile": 1, "names": _digest(self.model), "kernels": kernels, "peak": self.peak}
-        content |= {name: getattr(self, name) for name in _FIELDS}
-        content |= {"made_with": dict(self.made_with), "assigned": dict(self.assigned)}
+        content = {"onnx_nb profile": 1, "names": _digest(self.model)}
+        content |= {entry.name: getattr(self, entry.name) for entry in fields(_Saved)}
+        content |= {"kernels": kernels, "made_with": dict(self.made_with), "assigned": dict(self.assigned)}
         content["spans"] = [[span.kernel, span.start, span.seconds, span.thread] for span in self.spans]
         return write_file(path, json.dumps(content).encode(), [self.model])
 
@@ -403,32 +404,27 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
 
         Raises
         ------
+        ModelFileError
+            If the file is no such profile.
         OnnxNbError
-            If the file is no such profile, or one of another model.
+            If it is one of another model.
         """
         origin, source = load(model), path_of(path)
         try:
-            check_file(source, FILE_LIMIT)
-            content = json.loads(source.read_bytes())
+            content = read_json(source)
             if content["names"] != _digest(origin):
                 message = f"{quoted(path_text(source))} is a profile of a model with other nodes than {origin.name}."
                 raise OnnxNbError(message, advice="Pass the model that was profiled.")
-            kernels = [
-                Kernel(**_tuples(row) | {"seconds": np.asarray(row["seconds"], np.float64)})
-                for row in content["kernels"]
-            ]
-            about = _tuples({name: content[name] for name in _FIELDS})
-            about["made_with"] = {str(name): str(value) for name, value in content["made_with"].items()}
-            about["assigned"] = {int(node): str(name) for node, name in content["assigned"].items()}
-            if (speeds := content.get("peak")) is not None:
-                about["speeds"] = float(speeds[0]), float(speeds[1])
-            spans = tuple(Span(*row) for row in content["spans"])
-        except OSError as error:
-            raise OnnxNbError(f"{quoted(path_text(source))} cannot be read: {error.strerror or error}.") from error
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-            advice = "Files of onnxruntime are read by Profile.read(path, model)."
-            raise OnnxNbError(f"{quoted(path_text(source))} is not a saved profile.", advice=advice) from error
-        return cls(model=origin, kernels=tuple(kernels), spans=spans, **about)
+            about = typed(content, _Saved, "")
+            about.check(Graph.opened(origin).node_count)
+            bound(Graph.of(origin), about.shapes)
+        except (*UNREADABLE, FeedError) as error:
+            reading = unreadable(source, "a saved profile", error)
+            if not isinstance(error, OSError):
+                reading.advice = "Files of onnxruntime are read by Profile.read(path, model)."
+            raise reading from error
+        parts = {entry.name: getattr(about, entry.name) for entry in fields(about)}
+        return cls(model=origin, speeds=parts.pop("peak"), **parts)
 
     @classmethod
     @known_arguments
@@ -510,10 +506,49 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         return max(set.intersection(*lines)) if lines else 0  # an outer scope has a smaller number
 
 
-_FIELDS: Final = (
-    *("run_seconds", "first_run_seconds", "load_seconds", "providers", "optimization", "shapes", "fit", "notes"),
-    "sessions",
-)
+@dataclass(frozen=True, kw_only=True)
+class _Saved:
+    """What `Profile.save` writes of a profile."""
+
+    kernels: tuple[Kernel, ...]
+    spans: tuple[Span, ...]
+    run_seconds: tuple[Size, ...]
+    first_run_seconds: Size
+    load_seconds: Size
+    providers: tuple[str, ...]
+    optimization: str
+    shapes: Mapping[str, tuple[Count, ...]]
+    fit: Size
+    notes: tuple[str, ...]
+    made_with: Mapping[str, str]
+    sessions: tuple[Count, ...]
+    assigned: Mapping[int, str]
+    peak: tuple[Size, Size] | None = None
+
+    def check(self, nodes: int) -> None:
+        """Raise `ValueError` if an index is out of range for a model of so many nodes, or lengths differ."""
+        count, runs = len(self.kernels), len(self.run_seconds)
+        if not count or not runs or not all(map(math.isfinite, self.run_seconds)):
+            raise ValueError(f"{'run_seconds' if count else 'kernels'} has no numbers")
+        if self.sessions and sum(self.sessions) != runs:
+            raise ValueError(f"sessions have not {count_text(runs, 'run')}")
+        for number, kernel in enumerate(self.kernels):
+            wrong = {
+                "nodes": not all(0 <= node < nodes for node in kernel.nodes),
+                "opened": not all(0 <= node < nodes for node in kernel.opened),
+                "parent": not -1 <= kernel.parent < number,
+                "seconds": len(kernel.seconds) != runs or not np.all((kernel.seconds >= 0) & (kernel.seconds < np.inf)),
+            }
+            try:
+                wrong["shapes"] = not kernel.types
+            except UNREADABLE:
+                wrong["shapes"] = True
+            if any(wrong.values()):
+                raise ValueError(f"kernels[{number}].{max(wrong, key=lambda name: wrong[name])} does not fit")
+        if not all(0 <= span.kernel < count for span in self.spans):
+            raise ValueError("spans name kernels that are not there")
+        if not all(0 <= node < nodes for node in self.assigned):
+            raise ValueError("assigned names nodes that are not there")
 
 
 def profile_of(
@@ -563,10 +598,6 @@ def profile_of(
         shapes=dict(shapes or {}),
         **about,
     )
-
-
-def _tuples(content: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
 
 
 def _digest(model: Model) -> str:

@@ -1,0 +1,283 @@
+"""Files of arrays and saved results, which come from anywhere: what they hold is bounded by their size and checked.
+
+Results are JSON, or an archive of NumPy's with arrays beside the JSON. The types of their dataclasses are the schema.
+Functions raise any of `UNREADABLE`, and whoever knows what the file should be makes that an error with `unreadable`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import functools
+import io
+import json
+import lzma
+import math
+import os
+import stat
+import tokenize
+import types
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    BinaryIO,
+    Final,
+    Literal,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnx_nb.analysis.errors import ModelFileError, OnnxNbError
+from onnx_nb.analysis.formatting import bytes_text, closest_text, path_text, plain_text, quoted
+from onnx_nb.analysis.model.protofields import Longs
+from onnx_nb.analysis.model.save import write_file
+from onnx_nb.analysis.model.storage import path_of
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.progress import Progress
+
+FILE_LIMIT: Final = 1 << 33
+"""Maximum bytes of a file, packed or unpacked."""
+_INFLATION: Final = 100
+"""Times the bytes of an archive that its arrays may take: zeros take 1,000 times as much."""
+_LEAST: Final = 1 << 26
+"""Bytes that the arrays of any archive may take."""
+_KINDS: Final = ("float64", "int64")
+
+Count = Annotated[int, 0]
+"""A number of a saved result that is not negative."""
+Size = Annotated[float, 0]
+"""The same; NaN if it is not known."""
+Exponent = Annotated[int, -1100, 1100]
+"""An exponent of 2 that numbers may have."""
+Pairs = Annotated[NDArray[np.float64], 2]
+"""An array of two axes; others have one."""
+
+# errors of numpy, zipfile and its decompressors on damaged files
+UNREADABLE: Final = (
+    *(OSError, ValueError, ArithmeticError, EOFError, MemoryError, RuntimeError, SyntaxError, TypeError, LookupError),
+    *(AttributeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError),
+)
+
+
+def unreadable(path: Path, what: str, error: Exception, kind: type[OnnxNbError] = ModelFileError) -> OnnxNbError:
+    """Return the error for a file that is missing, or is not what it should be."""
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    if isinstance(error, FileNotFoundError):
+        names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+        return kind(f"there is no file {quoted(str(path))}.", advice=closest_text(path.name, names))
+    return kind(f"{quoted(path_text(path))} cannot be read as {what}: {reason.rstrip('.')}.")
+
+
+def check_file(path: Path, limit: int = FILE_LIMIT) -> int:
+    """Return the bytes of an ordinary file; raise if it is larger than a limit, or a FIFO or device without an end."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is not an ordinary file")
+    if status.st_size > limit:
+        raise OSError(errno.EFBIG, f"it holds {bytes_text(status.st_size)}, more than a file that is read may")
+    return status.st_size
+
+
+def read_json(path: Path, hook: Callable[[Any], Any] | None = None) -> Any:
+    """Return what a JSON file holds."""
+    size = check_file(path)
+    with path.open("rb") as file:
+        return json.loads(file.read(size), object_pairs_hook=hook)
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a .npz file by name, or the array of a .npy file under an empty name."""
+    size = check_file(path)
+    if path.suffix == ".npy":
+        with path.open("rb") as file:
+            return {"": _read_npy(file, size)}
+    arrays = {}
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        nbytes = sum(member.file_size for member in members)
+        if nbytes > min(max(_INFLATION * size, _LEAST), FILE_LIMIT):
+            message = f"{bytes_text(nbytes)} are packed into {bytes_text(size)} of it, which is rarely meant well"
+            raise ValueError(f"{message}; save with numpy.savez, or give arrays")
+        for member in members:
+            name = member.filename.removesuffix(".npy")
+            if name in arrays:
+                raise ValueError(f"it has two arrays called {quoted(name)}; leave out one of them")
+            with archive.open(member) as stream:
+                arrays[name] = _read_npy(cast("BinaryIO", stream), member.file_size)
+    return arrays
+
+
+def _read_npy(file: BinaryIO, size: int) -> NDArray[Any]:
+    """Read an array after checking that its bytes exist: numpy allocates what the header declares."""
+    version = np.lib.format.read_magic(file)
+    if version not in _NPY_HEADERS:
+        raise ValueError(f"version {version} of the format")
+    shape, _, dtype = _NPY_HEADERS[version](file)
+    if dtype.hasobject:
+        raise ValueError("it holds pickled objects, which could run any code; save strings as array.astype(str)")
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes > size:
+        raise ValueError(f"{bytes_text(nbytes)} are announced, and {bytes_text(size)} are there")
+    file.seek(0)
+    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    return array
+
+
+_NPY_HEADERS: Final[Mapping[tuple[int, int], Callable[[BinaryIO], Any]]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def write(path: str | os.PathLike[str], content: Any, kind: str, progress: Progress | None = None) -> Path:
+    """Write dataclasses, tuples, numbers, texts and arrays of float64 and int64."""
+    arrays: dict[str, list[NDArray[Any]]] = {name: [np.zeros(0, name)] for name in _KINDS}
+    sizes = dict.fromkeys(_KINDS, 0)
+    tree = json.dumps({"kind": kind, "content": _packed(content, arrays, sizes)})
+    columns: dict[str, Any] = {name: np.concatenate(parts) for name, parts in arrays.items()}
+    if progress is not None:
+        progress(0.5, f"compressing {bytes_text(sum(array.nbytes for array in columns.values()))}")
+    archive = io.BytesIO()
+    np.savez_compressed(archive, tree=np.frombuffer(tree.encode(), np.uint8), **columns)
+    if progress is not None:
+        progress(0.9, f"writing {bytes_text(archive.tell())}")
+    return write_file(path, archive.getvalue())
+
+
+def read(path: str | os.PathLike[str], kind: str, content: type) -> Any:
+    """Read what `write` wrote: a dataclass, whose fields and their types are the schema."""
+    place = path_of(path)
+    try:
+        arrays = read_arrays(place)
+        tree = json.loads(arrays["tree"].tobytes())
+        if tree["kind"] != kind:
+            raise ValueError(f"it holds a {plain_text(tree['kind'])}")
+        return typed(tree["content"], content, "", arrays)
+    except UNREADABLE as error:
+        raise unreadable(place, f"a saved {kind}", error) from error
+
+
+def _packed(content: Any, arrays: dict[str, list[NDArray[Any]]], sizes: dict[str, int]) -> Any:
+    if isinstance(content, np.ndarray):
+        name = content.dtype.name
+        arrays[name].append(content.ravel())
+        sizes[name] += content.size
+        return {"at": sizes[name] - content.size, "shape": content.shape}
+    if isinstance(content, complex):
+        return [content.real, content.imag]
+    if dataclasses.is_dataclass(content):
+        content = {field.name: getattr(content, field.name) for field in dataclasses.fields(content)}
+    if isinstance(content, Mapping):
+        return {key: _packed(value, arrays, sizes) for key, value in content.items()}
+    if isinstance(content, tuple):
+        return [_packed(value, arrays, sizes) for value in content]
+    return content
+
+
+@functools.cache
+def _schema(kind: type) -> dict[str, tuple[Any, bool]]:
+    """Return the type of each field of a dataclass, and whether it has a default."""
+    # names that modules import for annotations alone; a model is never saved
+    local: dict[str, Any] = {"NDArray": NDArray, "Floats": NDArray[np.float64], "Longs": Longs, "Model": types.NoneType}
+    local |= {"Count": Count, "Size": Size, "Exponent": Exponent, "Pairs": Pairs}
+    hints = get_type_hints(kind, localns=local, include_extras=True)
+    absent = dataclasses.MISSING
+    return {
+        field.name: (hints[field.name], field.default is not absent or field.default_factory is not absent)
+        for field in dataclasses.fields(kind)
+        if field.init
+    }
+
+
+def typed(value: Any, hint: Any, where: str, arrays: Mapping[str, NDArray[Any]] | None = None) -> Any:
+    """Return a value of JSON as the type that an annotation states; raise `ValueError`, which names it, if it is not.
+
+    ``arrays`` are those beside the JSON; without, arrays are lists.
+    """
+    kind, parameters = get_origin(hint), get_args(hint)
+    if kind in (Union, types.UnionType):
+        if value is None and types.NoneType in parameters:
+            return None
+        *others, last = (option for option in parameters if option is not types.NoneType)
+        for option in others:
+            try:
+                return typed(value, option, where, arrays)
+            except ValueError:
+                continue
+        return typed(value, last, where, arrays)
+    if hint is Pairs:
+        return _array(value, np.float64, 2, where, arrays)
+    if kind is Annotated:
+        number = typed(value, parameters[0], where, arrays)
+        if number < hint.__metadata__[0] or number > hint.__metadata__[-1] > 0:
+            raise _wrong(where, value)
+        return number
+    if kind is Literal and isinstance(value, str) and value in parameters:
+        return value
+    if kind is tuple and isinstance(value, list):
+        if parameters[-1] is ...:
+            parameters = (parameters[0],) * len(value)
+        if len(parameters) == len(value):
+            places = enumerate(zip(value, parameters, strict=True))
+            return tuple(typed(part, option, f"{where}[{n}]", arrays) for n, (part, option) in places)
+    if kind is Mapping and isinstance(value, dict):
+        keys = [int(key) if parameters[0] is int else plain_text(key) for key in value]
+        parts = zip(keys, value.values(), strict=True)
+        return {key: typed(part, parameters[1], f"{where}[{key!r:.60}]", arrays) for key, part in parts}
+    if kind is np.ndarray:
+        return _array(value, get_args(parameters[1])[0], 1, where, arrays)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 1000:
+        return float(value)
+    if hint is int and isinstance(value, int) and not isinstance(value, bool) and -1 << 63 <= value < 1 << 63:
+        return value
+    if hint is str and isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if hint in (bool, float) and type(value) is hint:
+        return value
+    if hint is complex and isinstance(value, list):
+        return complex(*typed(value, tuple[float, float], where))
+    if isinstance(hint, type) and "__set__" in vars(hint):  # a descriptor, which says what is read from it
+        return typed(value, get_type_hints(vars(hint)["__get__"])["return"], where, arrays)
+    if dataclasses.is_dataclass(hint) and isinstance(value, dict | list):
+        return _object(value, cast("type", hint), where, arrays)
+    raise _wrong(where, value)
+
+
+def _object(value: Any, kind: type, where: str, arrays: Mapping[str, NDArray[Any]] | None) -> Any:
+    schema, prefix = _schema(kind), f"{where}." if where else ""
+    content = dict(zip(schema, value, strict=False)) if isinstance(value, list) else value
+    lacking = [name for name, (_, optional) in schema.items() if name not in content and not optional]
+    if lacking:
+        raise ValueError(f"{prefix}{lacking[0]} is missing")
+    here = [name for name in schema if name in content]
+    return kind(**{name: typed(content[name], schema[name][0], f"{prefix}{name}", arrays) for name in here})
+
+
+def _array(value: Any, dtype: Any, rank: int, where: str, arrays: Mapping[str, NDArray[Any]] | None) -> NDArray[Any]:
+    if arrays is None and isinstance(value, list):
+        number = float if dtype is np.float64 else int
+        return np.asarray([typed(part, number, f"{where}[{n}]") for n, part in enumerate(value)], dtype)
+    if arrays is None or not isinstance(value, dict):
+        raise _wrong(where, value)
+    column, start = arrays[np.dtype(dtype).name], typed(value.get("at"), Count, f"{where}.at")
+    shape = typed(value.get("shape"), tuple[Count, ...], f"{where}.shape")
+    if column.dtype != dtype or len(shape) != rank or column.ndim != 1 or start + math.prod(shape) > len(column):
+        raise _wrong(where, value)
+    return column[start : start + math.prod(shape)].reshape(shape)
+
+
+def _wrong(where: str, value: Any) -> ValueError:
+    text = f"a {type(value).__name__}" if isinstance(value, dict | list) else f"{value!r:.60}"
+    return ValueError(f"{where or 'its content'} is {text}")
