@@ -27,7 +27,7 @@ from typing import Final
 
 from onnx import ModelProto, TensorProto
 
-from onnx_nb.analysis.errors import ModelFileError
+from onnx_nb.analysis.errors import ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import Model, label_of, storage_of
@@ -37,6 +37,9 @@ from onnx_nb.analysis.progress import CountedWork, Progress
 
 PAGE: Final = 4096
 """Bytes; the ONNX specification advises offsets that are multiples of it, so that pages can be mapped."""
+
+_FULL: Final = 1 << 20
+"""Bytes; a disk with less room is full."""
 
 LARGEST_ALIGNMENT: Final = 1 << 30
 """Bytes; the largest valid `Layout.alignment`."""
@@ -362,7 +365,14 @@ def temporary_folder(parent: Path | None, cleanup: ExitStack) -> Path:
 def working_folder() -> Iterator[Path]:
     """Make a folder among the system's temporary files, which `temporary_folder` removes even after a kill."""
     with ExitStack() as cleanup:
-        yield temporary_folder(None, cleanup)
+        folder = temporary_folder(None, cleanup)
+        try:
+            yield folder
+        except OnnxNbError as error:  # others' programs write what fits, and say nothing
+            if shutil.disk_usage(folder).free >= _FULL or isinstance(error.__cause__, OnnxNbError):
+                raise
+            message = f"the disk of {quoted(str(folder.parent))}, for temporary files, is full: {error.message}"
+            raise OnnxNbError(message, advice="Make room on it, or name another folder in TMPDIR.") from error
 
 
 _CHILD: Final = """

@@ -170,6 +170,9 @@ def raw_bytes(tensor: TensorProto, what: str) -> bytes:
     r"""Return the values inside a tensor as raw data, from whichever field holds them."""
     if tensor.HasField("raw_data"):
         data: bytes = tensor.raw_data
+        if len(data) != (nbytes := declared_bytes(tensor)):
+            message = f"{what} has {len(data)} bytes, but {type_and_shape(tensor)} takes {nbytes}."
+            raise ModelFileError(message, advice=_FAULTY)
         return data
     content: bytes = onnx.numpy_helper.from_array(values(tensor, what)).raw_data
     return content
