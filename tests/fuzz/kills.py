@@ -228,8 +228,11 @@ def trial(name: str, count: int, dice: random.Random) -> tuple[int, list[str]]:
                 content = now.get(file, b"")
                 if not any(same(content, state.get(file, former), exact=exact) for state in states[:2]):
                     wrong.append(f"{name}, kill {attempt}: {file} is neither the former nor the new one")
-                if (folder / file).exists() and (folder / file).stat().st_nlink != 1:
-                    wrong.append(f"{name}, kill {attempt}: {file} has a second link")
+            for parent in {(folder / file).parent for file in states[0]}:  # any save clears what is left in its folder
+                write_file(parent / "other", b"other").unlink()
+            for path in folder.rglob("*"):
+                if path.is_file() and path.stat().st_nlink != 1:
+                    wrong.append(f"{name}, kill {attempt}: {path.name} has a second link")
             write(folder, 1)
             if files_of(folder).keys() != states[1].keys() or any(".tmp" in str(path) for path in folder.rglob("*")):
                 wrong.append(f"{name}, kill {attempt}: left {sorted(files_of(folder).keys() - states[1].keys())}")

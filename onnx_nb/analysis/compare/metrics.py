@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from onnx_nb.analysis.formatting import count_text, shape_text
 from onnx_nb.analysis.run.statistics import EMPTY, NOTHING, Floats, Histogram, LogHistogram
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.saved import Count, Pairs, Size
+    from onnx_nb.analysis.model.saved import Count, Size
 
 RTOL: Final = 1e-3
 """Default relative tolerance, that of onnxruntime's own tests."""
@@ -154,7 +154,7 @@ class ErrorStats(ErrorSize):
     """Axis of `channels`: 1 for four or more axes, as in NCHW, else the last; −1 if there is none."""
     channels: Floats = field(default_factory=lambda: np.zeros(0))
     """Largest error at each index of that axis, infinite where there is a mismatch; shape (n,) or (0,)."""
-    sample: Pairs = field(default_factory=lambda: np.zeros((0, 2)))
+    sample: Annotated[Floats, 2] = field(default_factory=lambda: np.zeros((0, 2)))
     """Reference and candidate at evenly spaced elements, shape (n, 2), n ≤ 256; magnitudes of complex numbers."""
 
     @classmethod

@@ -20,6 +20,7 @@ import types
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -59,10 +60,6 @@ Count = Annotated[int, 0]
 """A number of a saved result that is not negative."""
 Size = Annotated[float, 0]
 """The same; NaN if it is not known."""
-Exponent = Annotated[int, -1100, 1100]
-"""An exponent of 2 that numbers may have."""
-Pairs = Annotated[NDArray[np.float64], 2]
-"""An array of two axes; others have one."""
 
 # errors of numpy, zipfile and its decompressors on damaged files
 UNREADABLE: Final = (
@@ -161,7 +158,10 @@ def read(path: str | os.PathLike[str], kind: str, content: type) -> Any:
     place = path_of(path)
     try:
         arrays = read_arrays(place)
-        tree = json.loads(arrays["tree"].tobytes())
+        text = arrays["tree"].tobytes()
+        if len(text) > max(_INFLATION // 4 * place.stat().st_size, _LEAST // 4):  # objects take 20 times as much
+            raise ValueError(f"{bytes_text(len(text))} of text are packed into it")
+        tree = json.loads(text)
         if tree["kind"] != kind:
             raise ValueError(f"it holds a {plain_text(tree['kind'])}")
         return typed(tree["content"], content, "", arrays)
@@ -187,97 +187,68 @@ def _packed(content: Any, arrays: dict[str, list[NDArray[Any]]], sizes: dict[str
 
 
 @functools.cache
-def _schema(kind: type) -> dict[str, tuple[Any, bool]]:
-    """Return the type of each field of a dataclass, and whether it has a default."""
+def _schema(kind: type) -> dict[str, Any]:
+    """Return the type of each field of a dataclass."""
     # names that modules import for annotations alone; a model is never saved
     local: dict[str, Any] = {"NDArray": NDArray, "Floats": NDArray[np.float64], "Longs": Longs, "Model": types.NoneType}
-    local |= {"Count": Count, "Size": Size, "Exponent": Exponent, "Pairs": Pairs}
-    hints = get_type_hints(kind, localns=local, include_extras=True)
-    absent = dataclasses.MISSING
-    return {
-        field.name: (hints[field.name], field.default is not absent or field.default_factory is not absent)
-        for field in dataclasses.fields(kind)
-        if field.init
-    }
+    return get_type_hints(kind, localns=local | {"Count": Count, "Size": Size}, include_extras=True)
 
 
 def typed(value: Any, hint: Any, where: str, arrays: Mapping[str, NDArray[Any]] | None = None) -> Any:
-    """Return a value of JSON as the type that an annotation states; raise `ValueError`, which names it, if it is not.
+    """Return a value of JSON as the type that an annotation states; raise an error, which names it, if it is not.
 
-    ``arrays`` are those beside the JSON; without, arrays are lists.
+    ``arrays`` are those beside the JSON; without, arrays are lists. A field with a default may be absent.
     """
-    kind, parameters = get_origin(hint), get_args(hint)
+    if type(value) is hint and hint in (bool, float, types.NoneType):
+        return value
+    kind, options = get_origin(hint), get_args(hint)
+    part = functools.partial(typed, arrays=arrays)
     if kind in (Union, types.UnionType):
-        if value is None and types.NoneType in parameters:
+        if value is None and types.NoneType in options:
             return None
-        *others, last = (option for option in parameters if option is not types.NoneType)
+        *others, last = (option for option in options if option is not types.NoneType)
         for option in others:
-            try:
-                return typed(value, option, where, arrays)
-            except ValueError:
-                continue
-        return typed(value, last, where, arrays)
-    if hint is Pairs:
-        return _array(value, np.float64, 2, where, arrays)
-    if kind is Annotated:
-        number = typed(value, parameters[0], where, arrays)
-        if number < hint.__metadata__[0] or number > hint.__metadata__[-1] > 0:
-            raise _wrong(where, value)
-        return number
-    if kind is Literal and isinstance(value, str) and value in parameters:
-        return value
-    if kind is tuple and isinstance(value, list):
-        if parameters[-1] is ...:
-            parameters = (parameters[0],) * len(value)
-        if len(parameters) == len(value):
-            places = enumerate(zip(value, parameters, strict=True))
-            return tuple(typed(part, option, f"{where}[{n}]", arrays) for n, (part, option) in places)
-    if kind is Mapping and isinstance(value, dict):
-        keys = [int(key) if parameters[0] is int else plain_text(key) for key in value]
-        parts = zip(keys, value.values(), strict=True)
-        return {key: typed(part, parameters[1], f"{where}[{key!r:.60}]", arrays) for key, part in parts}
+            with suppress(ValueError):
+                return part(value, option, where)
+        return part(value, last, where)
     if kind is np.ndarray:
-        return _array(value, get_args(parameters[1])[0], 1, where, arrays)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 1000:
-        return float(value)
-    if hint is int and isinstance(value, int) and not isinstance(value, bool) and -1 << 63 <= value < 1 << 63:
+        return _array(value, get_args(options[1])[0], 1, where, arrays)
+    if kind is Annotated and get_origin(options[0]) is np.ndarray:
+        return _array(value, np.float64, hint.__metadata__[0], where, arrays)
+    if kind is Annotated and not (number := part(value, options[0], where)) < hint.__metadata__[0]:
+        if not number > hint.__metadata__[-1] > 0:
+            return number
+    elif kind is tuple and isinstance(value, list):
+        hints = options[:1] * len(value) if options[-1] is ... else options
+        if len(hints) == len(value):
+            return tuple(part(entry, hints[n], f"{where}[{n}]") for n, entry in enumerate(value))
+    elif kind is Mapping and isinstance(value, dict):
+        key_type = options[0]
+        return {key_type(key): part(entry, options[1], f"{where}[{key!r:.60}]") for key, entry in value.items()}
+    elif hint in (int, float) and type(value) is int and abs(value) < 1 << 63:
+        return hint(value)
+    elif kind is Literal and value in options:
         return value
-    if hint is str and isinstance(value, str):
+    elif hint is str and isinstance(value, str):
         return value.encode(errors="replace").decode()
-    if hint in (bool, float) and type(value) is hint:
-        return value
-    if hint is complex and isinstance(value, list):
-        return complex(*typed(value, tuple[float, float], where))
-    if isinstance(hint, type) and "__set__" in vars(hint):  # a descriptor, which says what is read from it
-        return typed(value, get_type_hints(vars(hint)["__get__"])["return"], where, arrays)
-    if dataclasses.is_dataclass(hint) and isinstance(value, dict | list):
-        return _object(value, cast("type", hint), where, arrays)
-    raise _wrong(where, value)
-
-
-def _object(value: Any, kind: type, where: str, arrays: Mapping[str, NDArray[Any]] | None) -> Any:
-    schema, prefix = _schema(kind), f"{where}." if where else ""
-    content = dict(zip(schema, value, strict=False)) if isinstance(value, list) else value
-    lacking = [name for name, (_, optional) in schema.items() if name not in content and not optional]
-    if lacking:
-        raise ValueError(f"{prefix}{lacking[0]} is missing")
-    here = [name for name in schema if name in content]
-    return kind(**{name: typed(content[name], schema[name][0], f"{prefix}{name}", arrays) for name in here})
+    elif hint is complex and isinstance(value, list):
+        return complex(*part(value, tuple[float, float], where))
+    elif isinstance(hint, type) and "__set__" in vars(hint):  # a descriptor, which says what is read from it
+        return part(value, get_type_hints(vars(hint)["__get__"])["return"], where)
+    elif dataclasses.is_dataclass(hint) and isinstance(value, dict | list):
+        schema = _schema(cast("type", hint))
+        content = value if isinstance(value, dict) else dict(zip(schema, value, strict=False))
+        names = [field.name for field in dataclasses.fields(hint) if field.name in content]
+        return cast("type", hint)(**{name: part(content[name], schema[name], f"{where}.{name}") for name in names})
+    text = f"a {type(value).__name__}" if isinstance(value, dict | list) else f"{value!r:.60}"
+    raise ValueError(f"{where.removeprefix('.') or 'its content'} is {text}")
 
 
 def _array(value: Any, dtype: Any, rank: int, where: str, arrays: Mapping[str, NDArray[Any]] | None) -> NDArray[Any]:
-    if arrays is None and isinstance(value, list):
-        number = float if dtype is np.float64 else int
-        return np.asarray([typed(part, number, f"{where}[{n}]") for n, part in enumerate(value)], dtype)
-    if arrays is None or not isinstance(value, dict):
-        raise _wrong(where, value)
-    column, start = arrays[np.dtype(dtype).name], typed(value.get("at"), Count, f"{where}.at")
-    shape = typed(value.get("shape"), tuple[Count, ...], f"{where}.shape")
-    if column.dtype != dtype or len(shape) != rank or column.ndim != 1 or start + math.prod(shape) > len(column):
-        raise _wrong(where, value)
-    return column[start : start + math.prod(shape)].reshape(shape)
-
-
-def _wrong(where: str, value: Any) -> ValueError:
-    text = f"a {type(value).__name__}" if isinstance(value, dict | list) else f"{value!r:.60}"
-    return ValueError(f"{where or 'its content'} is {text}")
+    if arrays is None:
+        return np.asarray(typed(value, tuple[float, ...] if dtype is np.float64 else tuple[int, ...], where), dtype)
+    start, shape = typed(value["at"], Count, f"{where}.at"), typed(value["shape"], tuple[Count, ...], f"{where}.shape")
+    column = arrays[np.dtype(dtype).name][start:]
+    if column.dtype != dtype or column.ndim != 1 or len(shape) != rank or math.prod(shape) > len(column):
+        raise ValueError(f"{where.removeprefix('.')} is no array of {rank} axes that the file has")
+    return column[: math.prod(shape)].reshape(shape)

@@ -12,7 +12,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -136,19 +136,19 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
     kernels: tuple[Kernel, ...]
     spans: tuple[Span, ...]
     """The executions of kernels in the most usual run, in order."""
-    run_seconds: tuple[float, ...]
+    run_seconds: tuple[Size, ...]
     """Seconds of each measured run from call to return."""
-    first_run_seconds: float
+    first_run_seconds: Size
     """Seconds of the first run of all, which allocates memory; the first measured one if there is no warm-up."""
-    load_seconds: float
+    load_seconds: Size
     """Seconds to load and optimize the model."""
     providers: tuple[str, ...]
     """Providers that were asked for, best first; empty if unknown."""
     optimization: str
     """Level of graph optimization; empty if it was not chosen, or is unknown."""
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[Count, ...]]
     """Shapes of the inputs; empty if unknown."""
-    fit: float
+    fit: Size
     """Share of kernels whose names occur in the model as onnxruntime optimizes it here; 1 for a profile made here."""
     notes: tuple[str, ...]
     """What a reader should know: a truncated file, names that do not fit, a provider that ran nothing."""
@@ -156,11 +156,11 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
     """What onnxruntime made of the model, without large weights; None for a profile that was loaded."""
     made_with: Mapping[str, str] = field(default_factory=dict)
     """Optimization, threads, execution, version of onnxruntime and cores, in words; empty if unknown."""
-    speeds: tuple[float, float] | None = None
+    speeds: tuple[Size, Size] | None = None
     """FLOP/s and bytes/s of the machine that it was made on, as its file says; None for one made or read here."""
     is_local: bool = False
     """Whether it was made on this machine, by `profile`."""
-    sessions: tuple[int, ...] = ()
+    sessions: tuple[Count, ...] = ()
     """Number of measured runs of each session; empty if there was one."""
     assigned: Mapping[int, str] = field(default_factory=dict)
     """Provider that onnxruntime says it gave each flat node to, before it fused them; empty unless several were asked
@@ -393,7 +393,7 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
             for kernel in self.kernels
         ]
         content = {"onnx_nb profile": 1, "names": _digest(self.model)}
-        content |= {entry.name: getattr(self, entry.name) for entry in fields(_Saved)}
+        content |= {name: getattr(self, name) for name in _FIELDS}
         content |= {"kernels": kernels, "made_with": dict(self.made_with), "assigned": dict(self.assigned)}
         content["spans"] = [[span.kernel, span.start, span.seconds, span.thread] for span in self.spans]
         return write_file(path, json.dumps(content).encode(), [self.model])
@@ -415,16 +415,16 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
             if content["names"] != _digest(origin):
                 message = f"{quoted(path_text(source))} is a profile of a model with other nodes than {origin.name}."
                 raise OnnxNbError(message, advice="Pass the model that was profiled.")
-            about = typed(content, _Saved, "")
-            about.check(Graph.opened(origin).node_count)
-            bound(Graph.of(origin), about.shapes)
+            content |= {"model": None, "optimized": None, "is_local": False, "speeds": content.get("peak")}
+            profile: Profile = typed(content, cls, "")
+            _check(profile, Graph.opened(origin).node_count)
+            bound(Graph.of(origin), profile.shapes)
         except (*UNREADABLE, FeedError) as error:
             reading = unreadable(source, "a saved profile", error)
             if not isinstance(error, OSError):
                 reading.advice = "Files of onnxruntime are read by Profile.read(path, model)."
             raise reading from error
-        parts = {entry.name: getattr(about, entry.name) for entry in fields(about)}
-        return cls(model=origin, speeds=parts.pop("peak"), **parts)
+        return replace(profile, model=origin)
 
     @classmethod
     @known_arguments
@@ -506,49 +506,32 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
         return max(set.intersection(*lines)) if lines else 0  # an outer scope has a smaller number
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Saved:
-    """What `Profile.save` writes of a profile."""
+_FIELDS: Final = (
+    *("run_seconds", "first_run_seconds", "load_seconds", "providers", "optimization", "shapes", "fit", "notes"),
+    *("sessions", "made_with", "assigned", "peak"),
+)
 
-    kernels: tuple[Kernel, ...]
-    spans: tuple[Span, ...]
-    run_seconds: tuple[Size, ...]
-    first_run_seconds: Size
-    load_seconds: Size
-    providers: tuple[str, ...]
-    optimization: str
-    shapes: Mapping[str, tuple[Count, ...]]
-    fit: Size
-    notes: tuple[str, ...]
-    made_with: Mapping[str, str]
-    sessions: tuple[Count, ...]
-    assigned: Mapping[int, str]
-    peak: tuple[Size, Size] | None = None
 
-    def check(self, nodes: int) -> None:
-        """Raise `ValueError` if an index is out of range for a model of so many nodes, or lengths differ."""
-        count, runs = len(self.kernels), len(self.run_seconds)
-        if not count or not runs or not all(map(math.isfinite, self.run_seconds)):
-            raise ValueError(f"{'run_seconds' if count else 'kernels'} has no numbers")
-        if self.sessions and sum(self.sessions) != runs:
-            raise ValueError(f"sessions have not {count_text(runs, 'run')}")
-        for number, kernel in enumerate(self.kernels):
-            wrong = {
-                "nodes": not all(0 <= node < nodes for node in kernel.nodes),
-                "opened": not all(0 <= node < nodes for node in kernel.opened),
-                "parent": not -1 <= kernel.parent < number,
-                "seconds": len(kernel.seconds) != runs or not np.all((kernel.seconds >= 0) & (kernel.seconds < np.inf)),
-            }
-            try:
-                wrong["shapes"] = not kernel.types
-            except UNREADABLE:
-                wrong["shapes"] = True
-            if any(wrong.values()):
-                raise ValueError(f"kernels[{number}].{max(wrong, key=lambda name: wrong[name])} does not fit")
-        if not all(0 <= span.kernel < count for span in self.spans):
-            raise ValueError("spans name kernels that are not there")
-        if not all(0 <= node < nodes for node in self.assigned):
-            raise ValueError("assigned names nodes that are not there")
+def _check(profile: Profile, nodes: int) -> None:
+    """Raise `ValueError` if an index is out of range for a model of so many nodes, or lengths differ."""
+    kernels, runs = profile.kernels, len(profile.run_seconds)
+    if not kernels or not runs or sum(profile.sessions or (runs,)) != runs:
+        raise ValueError(f"{'sessions are' if kernels and runs else 'kernels or run_seconds are'} wrong")
+    for number, kernel in enumerate(kernels):
+        seconds = kernel.seconds
+        right = {
+            "nodes": all(0 <= node < nodes for node in (*kernel.nodes, *kernel.opened)),
+            "parent": -1 <= kernel.parent < number,
+            "seconds": len(seconds) == runs and bool(np.all((seconds >= 0) & np.isfinite(seconds))),
+        }
+        if not all(right.values()):
+            raise ValueError(f"kernels[{number}].{min(right, key=lambda name: right[name])} does not fit")
+        _ = kernel.types  # raises
+    spans = (span.kernel for span in profile.spans)
+    if not all(0 <= kernel < len(kernels) for kernel in spans) or not all(
+        0 <= node < nodes for node in profile.assigned
+    ):
+        raise ValueError("spans or assigned are of other kernels or nodes")
 
 
 def profile_of(

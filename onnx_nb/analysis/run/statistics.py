@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.formatting import count_text
 
 if TYPE_CHECKING:
-    from onnx_nb.analysis.model.saved import Count, Exponent
+    from onnx_nb.analysis.model.saved import Count
 
 BINS: Final = 128
 """Maximum number of bins of a histogram."""
@@ -66,7 +66,7 @@ class Histogram:
     True
     """
 
-    exponent: Exponent
+    exponent: Annotated[int, -1100, 1100]
     """Exponent of the bin width, 2**exponent."""
     first: int
     """Start of the first bin, in bin widths."""

@@ -233,6 +233,10 @@ def test_what_is_no_file_or_takes_far_more_than_it_has_is_refused(tmp_path: Path
                 load(path)
     with pytest.raises(OnnxNbError, match=r"80.0 MB are packed into"):
         Comparison.load(zeros)
+    text = b'{"kind": "comparison", "content": [' + b"[]," * 10_000_000 + b"0]}"
+    np.savez_compressed(zeros, tree=np.frombuffer(text, np.uint8))
+    with pytest.raises(OnnxNbError, match=r"30.0 MB of text are packed into it"):
+        Comparison.load(zeros)
 
 
 def test_an_array_of_more_elements_than_a_number_can_count_is_an_error(tmp_path: Path) -> None:
