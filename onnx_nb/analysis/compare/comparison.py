@@ -496,7 +496,7 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         writer.writerows(
             {**row, "shape": "" if row["shape"] is None else shape_text(row["shape"])} for row in self.rows()
         )
-        write_file(path, text.getvalue().encode())
+        write_file(path, text.getvalue().encode(), self.models or ())
 
     def save(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> None:
         """Write the comparison, without the models and their values, to a file that `load` reads.
@@ -509,7 +509,7 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
             If the file cannot be written.
         """
         comparison = Comparison(self.reference, self.candidate, self.points, self.unmatched, self.feeds)
-        saved.write(path, comparison, "comparison", progress)
+        saved.write(path, comparison, "comparison", progress, self.models or ())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Comparison:

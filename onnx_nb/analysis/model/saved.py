@@ -19,7 +19,7 @@ import tokenize
 import types
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import (
@@ -43,16 +43,17 @@ from onnx_nb.analysis.errors import ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, path_text, plain_text, quoted
 from onnx_nb.analysis.model.protofields import Longs
 from onnx_nb.analysis.model.save import write_file
-from onnx_nb.analysis.model.storage import path_of
+from onnx_nb.analysis.model.storage import file_names, path_of
 
 if TYPE_CHECKING:
+    from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
 
 FILE_LIMIT: Final = 1 << 33
 """Maximum bytes of a file, packed or unpacked."""
 _INFLATION: Final = 100
 """Times the bytes of an archive that its arrays may take: zeros take 1,000 times as much."""
-_LEAST: Final = 1 << 26
+_LEAST: Final = 1 << 28
 """Bytes that the arrays of any archive may take."""
 _KINDS: Final = ("float64", "int64")
 
@@ -72,8 +73,8 @@ def unreadable(path: Path, what: str, error: Exception, kind: type[OnnxNbError] 
     """Return the error for a file that is missing, or is not what it should be."""
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
     if isinstance(error, FileNotFoundError):
-        names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-        return kind(f"there is no file {quoted(str(path))}.", advice=closest_text(path.name, names))
+        advice = closest_text(path.name, file_names(path.parent))
+        return kind(f"there is no file {quoted(str(path))}.", advice=advice)
     return kind(f"{quoted(path_text(path))} cannot be read as {what}: {reason.rstrip('.')}.")
 
 
@@ -138,7 +139,13 @@ _NPY_HEADERS: Final[Mapping[tuple[int, int], Callable[[BinaryIO], Any]]] = {
 }
 
 
-def write(path: str | os.PathLike[str], content: Any, kind: str, progress: Progress | None = None) -> Path:
+def write(
+    path: str | os.PathLike[str],
+    content: Any,
+    kind: str,
+    progress: Progress | None = None,
+    models: Iterable[Model] = (),
+) -> Path:
     """Write dataclasses, tuples, numbers, texts and arrays of float64 and int64."""
     arrays: dict[str, list[NDArray[Any]]] = {name: [np.zeros(0, name)] for name in _KINDS}
     sizes = dict.fromkeys(_KINDS, 0)
@@ -150,7 +157,7 @@ def write(path: str | os.PathLike[str], content: Any, kind: str, progress: Progr
     np.savez_compressed(archive, tree=np.frombuffer(tree.encode(), np.uint8), **columns)
     if progress is not None:
         progress(0.9, f"writing {bytes_text(archive.tell())}")
-    return write_file(path, archive.getvalue())
+    return write_file(path, archive.getvalue(), models)
 
 
 def read(path: str | os.PathLike[str], kind: str, content: type) -> Any:
@@ -159,7 +166,7 @@ def read(path: str | os.PathLike[str], kind: str, content: type) -> Any:
     try:
         arrays = read_arrays(place)
         text = arrays["tree"].tobytes()
-        if len(text) > max(_INFLATION // 4 * place.stat().st_size, _LEAST // 4):  # objects take 20 times as much
+        if len(text) > max(_INFLATION // 4 * place.stat().st_size, _LEAST // 16):  # objects take 20 times as much
             raise ValueError(f"{bytes_text(len(text))} of text are packed into it")
         tree = json.loads(text)
         if tree["kind"] != kind:

@@ -18,6 +18,7 @@ from onnx_nb import OnnxNbError
 from onnx_nb.analysis.compare.comparison import Comparison, Point, Unmatched
 from onnx_nb.analysis.compare.metrics import ErrorStats
 from onnx_nb.analysis.compare.quantization import Quantizer
+from onnx_nb.analysis.model import saved
 from onnx_nb.analysis.profile.result import Profile
 from onnx_nb.analysis.pytorch.align import Alignment, Match
 from onnx_nb.analysis.quantize.calibration import Calibration
@@ -220,8 +221,11 @@ def test_a_wrong_field_is_an_error_that_names_the_file_or_does_not_matter(kind: 
     assert loaded
 
 
-def test_what_is_no_file_or_takes_far_more_than_it_has_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_file_or_takes_far_more_than_it_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A FIFO, which never ends; zeros that take a thousand times their file; an array that is only announced."""
+    monkeypatch.setattr(saved, "_LEAST", 1 << 26)
     os.mkfifo(fifo := tmp_path / "fifo")
     (zeros := tmp_path / "zeros.npz").write_bytes(b"")
     np.savez_compressed(zeros, tree=np.zeros(1), float64=np.zeros(10_000_000), int64=np.zeros(1))
