@@ -1,7 +1,7 @@
 """Files of arrays and saved results, which come from anywhere: what they hold is bounded by their size and checked.
 
 Results are JSON, or an archive of NumPy's with arrays beside the JSON. The types of their dataclasses are the schema.
-Functions raise any of `UNREADABLE`, and whoever knows what the file should be makes that an error with `unreadable`.
+Functions raise whatever damaged files lead to, and `reading` makes that an error of ours.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import tokenize
 import types
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -37,9 +37,10 @@ from typing import (
 )
 
 import numpy as np
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from onnx_nb.analysis.errors import ModelFileError, OnnxNbError
+from onnx_nb.analysis.errors import FeedError, ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, closest_text, path_text, plain_text, quoted
 from onnx_nb.analysis.model.protofields import Longs
 from onnx_nb.analysis.model.save import write_file
@@ -63,19 +64,24 @@ Size = Annotated[float, 0]
 """The same; NaN if it is not known."""
 
 # errors of numpy, zipfile and its decompressors on damaged files
-UNREADABLE: Final = (
+_UNREADABLE: Final = (
     *(OSError, ValueError, ArithmeticError, EOFError, MemoryError, RuntimeError, SyntaxError, TypeError, LookupError),
-    *(AttributeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError),
+    *(AttributeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError, DecodeError, FeedError),
 )
 
 
-def unreadable(path: Path, what: str, error: Exception, kind: type[OnnxNbError] = ModelFileError) -> OnnxNbError:
-    """Return the error for a file that is missing, or is not what it should be."""
-    reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-    if isinstance(error, FileNotFoundError):
-        advice = closest_text(path.name, file_names(path.parent))
-        return kind(f"there is no file {quoted(str(path))}.", advice=advice)
-    return kind(f"{quoted(path_text(path))} cannot be read as {what}: {reason.rstrip('.')}.")
+@contextmanager
+def reading(path: Path, what: str, kind: type[OnnxNbError] = ModelFileError) -> Iterator[None]:
+    """Raise an error of ours where a file that is read in here is missing, or is not what it should be."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+        message = f"{quoted(path_text(path))} cannot be read as {what}: {reason.rstrip('.')}."
+        if isinstance(error, FileNotFoundError):
+            advice = closest_text(path.name, file_names(path.parent))
+            raise kind(f"there is no file {quoted(path_text(path))}.", advice=advice) from error
+        raise kind(message) from error
 
 
 def check_file(path: Path, limit: int = FILE_LIMIT) -> int:
@@ -163,7 +169,7 @@ def write(
 def read(path: str | os.PathLike[str], kind: str, content: type) -> Any:
     """Read what `write` wrote: a dataclass, whose fields and their types are the schema."""
     place = path_of(path)
-    try:
+    with reading(place, f"a saved {kind}"):
         arrays = read_arrays(place)
         text = arrays["tree"].tobytes()
         if len(text) > max(_INFLATION // 4 * place.stat().st_size, _LEAST // 16):  # objects take 20 times as much
@@ -172,8 +178,6 @@ def read(path: str | os.PathLike[str], kind: str, content: type) -> Any:
         if tree["kind"] != kind:
             raise ValueError(f"it holds a {plain_text(tree['kind'])}")
         return typed(tree["content"], content, "", arrays)
-    except UNREADABLE as error:
-        raise unreadable(place, f"a saved {kind}", error) from error
 
 
 def _packed(content: Any, arrays: dict[str, list[NDArray[Any]]], sizes: dict[str, int]) -> Any:

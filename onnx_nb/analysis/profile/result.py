@@ -20,13 +20,13 @@ import numpy as np
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.cost.costs import Costs, costs
-from onnx_nb.analysis.errors import FeedError, OnnxNbError
+from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, duration_text, path_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.shape_inference import bound
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.save import write_file
-from onnx_nb.analysis.model.saved import UNREADABLE, Count, Size, read_json, typed, unreadable
+from onnx_nb.analysis.model.saved import Count, Size, read_json, reading, typed
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
 from onnx_nb.analysis.profile.mapping import KernelPlace, places
@@ -410,7 +410,7 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
             If it is one of another model.
         """
         origin, source = load(model), path_of(path)
-        try:
+        with reading(source, "a saved profile (Profile.read reads onnxruntime's)"):
             content = read_json(source)
             if content["names"] != _digest(origin):
                 message = f"{quoted(path_text(source))} is a profile of a model with other nodes than {origin.name}."
@@ -419,12 +419,7 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
             profile: Profile = typed(content, cls, "")
             _check(profile, Graph.opened(origin).node_count)
             bound(Graph.of(origin), profile.shapes)
-        except (*UNREADABLE, FeedError) as error:
-            reading = unreadable(source, "a saved profile", error)
-            if not isinstance(error, OSError):
-                reading.advice = "Files of onnxruntime are read by Profile.read(path, model)."
-            raise reading from error
-        return replace(profile, model=origin)
+            return replace(profile, model=origin)
 
     @classmethod
     @known_arguments

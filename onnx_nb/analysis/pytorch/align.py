@@ -32,7 +32,7 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.save import write_file
-from onnx_nb.analysis.model.saved import UNREADABLE, read_json, typed, unreadable
+from onnx_nb.analysis.model.saved import read_json, reading, typed
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.pytorch.module_scopes import ModuleScopes, Scope
@@ -225,13 +225,11 @@ class Alignment(Table):
             If the file is something else.
         """
         place = path_of(path)
-        try:
+        with reading(place, "a saved alignment"):
             content = read_json(place)
             if content["kind"] != "onnx_nb alignment":
                 raise ValueError("it is of another kind")
             return cls(typed(content["matches"], tuple[Match, ...], "matches"))
-        except UNREADABLE as error:
-            raise unreadable(place, "a saved alignment", error) from error
 
     def on(self, model: ModelLike) -> Alignment:
         """Return the alignment of a model derived from the aligned one: optimized, float16, or quantized.

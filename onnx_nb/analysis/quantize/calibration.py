@@ -19,7 +19,7 @@ from onnx_nb.analysis.formatting import closest_text, count_text, decibels_text,
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
 from onnx_nb.analysis.model.save import destination, together, working_folder
-from onnx_nb.analysis.model.saved import UNREADABLE, read_json, unreadable
+from onnx_nb.analysis.model.saved import read_json, reading
 from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.run.statistics import EMPTY, Histogram, Ranges, Statistics
 
@@ -322,10 +322,8 @@ class Calibration(results.Table, results.Displayed):
             If the file cannot be read.
         """
         place = _json_path(path)
-        try:
+        with reading(place, "a calibration table"):
             method, ranges = _read(read_json(place, _without_repeats))
-        except UNREADABLE as error:
-            raise unreadable(place, "a calibration table", error) from error
         odd = [name for name, (low, high) in ranges.items() if not -math.inf < low <= high < math.inf]
         if odd or not ranges:
             wrong = f"finite range of {listed(odd)}" if odd else "range"

@@ -5,7 +5,6 @@ Files are not trusted: nothing is unpickled, and a header must not describe more
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import sys
@@ -15,7 +14,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 from onnx import OptionalProto, SequenceProto, TensorProto, TypeProto
 
@@ -24,7 +22,7 @@ from onnx_nb.analysis.errors import FeedError, OnnxNbError
 from onnx_nb.analysis.formatting import closest, plain_text, quoted
 from onnx_nb.analysis.model import saved
 from onnx_nb.analysis.model.model import Model, ModelLike, load
-from onnx_nb.analysis.model.saved import UNREADABLE, check_file
+from onnx_nb.analysis.model.saved import check_file, reading
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.model.tensors import (
     Dims,
@@ -142,10 +140,8 @@ def entries_of(folder: Path) -> list[Path]:
     def natural(path: Path) -> list[tuple[int, str]]:
         return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
 
-    try:
+    with reading(folder, "a folder", FeedError):
         return sorted(folder.iterdir(), key=natural)
-    except OSError as error:
-        raise _unreadable(folder, "a folder", error) from error
 
 
 def _from_path(model: Model, path: Path) -> dict[str, Any]:
@@ -159,10 +155,8 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
             advice = "Put .npz, .npy or .pb files in it, named after the inputs or input_0, input_1, …."
             raise FeedError(f"{_quoted(path)} holds no feed.", advice=advice)
     else:
-        try:
+        with reading(path, "a file", FeedError):
             check_file(path)
-        except (OSError, ValueError) as error:
-            raise _unreadable(path, "a file", error) from error
         if path.suffix not in (".npz", ".npy", ".pb"):
             message = f"{_quoted(path)} is not a known kind of feed file."
             raise FeedError(message, advice="Give a .npz, .npy or .pb file, or a folder of them.")
@@ -192,28 +186,27 @@ def _quoted(path: Path) -> str:
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Return the arrays of a .npz file by name, or the array of a .npy file under an empty name."""
-    try:
+    with reading(path, f"a {path.suffix} file", FeedError):
         return saved.read_arrays(path)
-    except UNREADABLE as error:
-        raise _unreadable(path, f"a {path.suffix} file", error) from error
 
 
 def read_pb(path: Path, kind: TypeProto | None) -> tuple[str, Any]:
     """Return the name in a file of onnx test data, and its value."""
-    try:
+    what = f"a serialized {'value' if kind is None else type_text(kind)}"
+    with reading(path, what, FeedError):
         check_file(path, PROTO_LIMIT)
         data = path.read_bytes()
+    try:
         message: TensorProto | SequenceProto | OptionalProto = TensorProto()
         if kind is not None and kind.HasField("sequence_type"):
             message = SequenceProto()
         elif kind is not None and kind.HasField("optional_type"):
             message = OptionalProto()
-        message.ParseFromString(data)
+        with reading(path, what, FeedError):
+            message.ParseFromString(data)
         return plain_text(message.name), _pb_value(message, _quoted(path))
     except OnnxNbError as error:
         raise error if isinstance(error, FeedError) else FeedError(error.message, advice=error.advice) from error
-    except (OSError, ValueError, DecodeError) as error:
-        raise _unreadable(path, f"a serialized {'value' if kind is None else type_text(kind)}", error) from error
 
 
 def _pb_value(message: TensorProto | SequenceProto | OptionalProto, what: str) -> Any:
@@ -238,9 +231,6 @@ def _viewed(value: Any, kind: TypeProto | None) -> Any:
         if dtype is not None and dtype.itemsize == value.dtype.itemsize and value.dtype.names is None:
             return value.view(dtype)
     return value
-
-
-_unreadable = functools.partial(saved.unreadable, kind=FeedError)
 
 
 @known_arguments
