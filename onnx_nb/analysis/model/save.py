@@ -32,7 +32,7 @@ from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import Model, label_of, storage_of
 from onnx_nb.analysis.model.storage import MEMORY, Extent, MemorySource, Storage, embed, path_of, refer, references
-from onnx_nb.analysis.model.tensors import Place, declared_bytes, may_be_shape, placed, raw_bytes
+from onnx_nb.analysis.model.tensors import Place, declared_bytes, may_be_shape, placed, whole_bytes
 from onnx_nb.analysis.progress import CountedWork, Progress
 
 PAGE: Final = 4096
@@ -160,7 +160,7 @@ def _extent(tensor: TensorProto, place: Place, storage: Storage, what: str, layo
     nbytes = declared_bytes(tensor)
     if nbytes < max(layout.threshold, 1) or may_be_shape(tensor):
         return None
-    raw_bytes(tensor, what)  # raises if there are more or fewer bytes
+    whole_bytes(tensor, what)  # raises
     return Extent(MemorySource(tensor, nbytes, "the model"), 0, nbytes, what)
 
 

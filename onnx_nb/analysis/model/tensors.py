@@ -170,12 +170,18 @@ def raw_bytes(tensor: TensorProto, what: str) -> bytes:
     r"""Return the values inside a tensor as raw data, from whichever field holds them."""
     if tensor.HasField("raw_data"):
         data: bytes = tensor.raw_data
-        if len(data) != (nbytes := declared_bytes(tensor)):
-            message = f"{what} has {len(data)} bytes, but {type_and_shape(tensor)} takes {nbytes}."
-            raise ModelFileError(message, advice=_FAULTY)
         return data
     content: bytes = onnx.numpy_helper.from_array(values(tensor, what)).raw_data
     return content
+
+
+def whole_bytes(tensor: TensorProto, what: str) -> bytes:
+    """Return the same as `raw_bytes`; raise if they are more or fewer than the shape takes."""
+    data = raw_bytes(tensor, what)
+    if len(data) != (nbytes := declared_bytes(tensor)):
+        message = f"{what} has {len(data)} bytes, but {type_and_shape(tensor)} takes {nbytes}."
+        raise ModelFileError(message, advice=_FAULTY)
+    return data
 
 
 VALUE_FIELDS: Final = [f.name for f in TensorProto.DESCRIPTOR.fields if re.fullmatch("(?!external).*_data", f.name)]
