@@ -98,8 +98,9 @@ def result(kind: str, seed: int) -> Any:
             return onnx_nb.simplify(model)
     import torch
 
-    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval()
-    torch.nn.init.constant_(module[0].weight, 0.1 + seed)
+    linear = torch.nn.Linear(4, 4)
+    torch.nn.init.constant_(linear.weight, 0.1 + seed)
+    module = torch.nn.Sequential(linear, torch.nn.ReLU()).eval()
     x = torch.ones(1, 4)
     if kind == "alignment":
         return onnx_nb.align(onnx_nb.record(module, x), onnx_nb.export(module, x, exporter="torchscript"))

@@ -88,7 +88,7 @@ def use_comparison(result: Comparison) -> None:
         for kind in ("absolute", "signed", "relative", "ulp"):
             for which in ("cumulative", "isolated"):
                 if getattr(point, which) is not None:
-                    bins = result.histogram(point.name, kind, which)  # type: ignore[arg-type]
+                    bins = result.histogram(point.name, kind, which)
                     assert [bins.total, bins.edges, repr(bins)]
     result.merge(result)
 
@@ -96,7 +96,7 @@ def use_comparison(result: Comparison) -> None:
 def use_profile(result: Profile) -> None:
     assert [result.message, result.facts, result.memory_peak, result.peak]
     for by in ("kernel", "node", "operator", "scope", "provider", "fallback"):
-        result.rows(by)  # type: ignore[arg-type]
+        result.rows(by)
     assert [[kernel.types, kernel.intensity, repr(kernel)] for kernel in result.kernels]
     result._still()
     result.compare(result)._still()
