@@ -99,7 +99,7 @@ conformance: .venv/installed-test torch
 robust: .venv/installed-test torch
 	ONNX_NB_DEPTH=50 python -m pytest -m 'not browser' tests/widgets/test_messages.py tests/notebook/test_many_displays.py \
 		tests/analysis/model/test_saving_under_faults.py tests/analysis/run/test_capture_under_faults.py \
-		tests/analysis/run/test_capture_subprocess.py
+		tests/analysis/run/test_capture_subprocess.py tests/fuzz/test_kills.py
 	ONNX_NB_DEPTH=50 python -m pytest -m hypothesis tests/analysis tests/drawing
 
 audit: .venv/installed-test $(FRONTEND)/node_modules/.package-lock.json

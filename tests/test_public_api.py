@@ -35,7 +35,7 @@ def test_classes_of_results_are_in_types() -> None:
         onnx_nb.types.Comparisn  # type: ignore[attr-defined]  # noqa: B018
 
 
-ALIASES = {"Ints", "Longs", "Floats", "Column", "Number", "Dims", "Key", "NodeIds", "Check"}
+ALIASES = {"Count", "Size", "Ints", "Longs", "Floats", "Column", "Number", "Dims", "Key", "NodeIds", "Check"}
 """Names of arrays, numbers, tuples of them, and functions."""
 LITERALS = {"Fault", "What", "Verdict", "Origin", "Scale", "Aggregate", "How"}
 OTHERS = {
@@ -44,6 +44,7 @@ OTHERS = {
         "Self",
         "Literal",
         "None",
+        "Annotated",
         "ForwardRef",
         "Iterator",
         "Sequence",

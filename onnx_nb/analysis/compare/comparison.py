@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 import numpy as np
 
 from onnx_nb.analysis.compare.conditions import read_all
-from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors, Worst, precision
+from onnx_nb.analysis.compare.metrics import METRICS, ErrorSize, ErrorStats, LazyErrors, precision
 from onnx_nb.analysis.compare.quantization import DEQUANTIZED, Quantizer
 from onnx_nb.analysis.compare.thresholds import (
     FACTOR_ELEMENTS,
@@ -32,15 +32,15 @@ from onnx_nb.analysis.compare.thresholds import (
 )
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import closest_text, count_text, quoted, ratio_text, shape_text
-from onnx_nb.analysis.model import save
+from onnx_nb.analysis.model import saved
 from onnx_nb.analysis.model.save import write_file
 from onnx_nb.analysis.model.tensors import listed
 from onnx_nb.analysis.results import Displayed, Moved, Table
-from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 
 if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
+    from onnx_nb.analysis.run.statistics import Floats, Histogram, LogHistogram
 
 Kind = Literal["absolute", "signed", "relative", "ulp"]
 """Errors that a histogram counts."""
@@ -165,7 +165,7 @@ class Point:
                 costs["rounding"] += (q.rounding + q.wrong) * ratio
             elif q.signal:
                 inputs = [inputs[0] + q.rounding / q.signal, inputs[1] + q.clipping / q.signal]
-        cost, whole = sum(costs.values()), max(size.error_norm**2, sum(costs.values()))
+        cost, whole = sum(costs.values()), max(size.error_norm * size.error_norm, sum(costs.values()))
         rest, parts = whole - cost, weights + sum(inputs)
         shares = {
             "weights": rest * weights / parts if parts else 0.0,
@@ -498,7 +498,7 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
         writer.writerows(
             {**row, "shape": "" if row["shape"] is None else shape_text(row["shape"])} for row in self.rows()
         )
-        write_file(path, text.getvalue().encode())
+        write_file(path, text.getvalue().encode(), self.models or ())
 
     def save(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> None:
         """Write the comparison, without the models and their values, to a file that `load` reads.
@@ -511,13 +511,12 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
             If the file cannot be written.
         """
         comparison = Comparison(self.reference, self.candidate, self.points, self.unmatched, self.feeds)
-        save.write(path, comparison, "comparison", progress)
+        saved.write(path, comparison, "comparison", progress, self.models or ())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Comparison:
         """Read a file that `save` wrote; raise `ModelFileError` if it is missing or not a comparison."""
-        classes = (Comparison, Point, Unmatched, ErrorStats, Worst, Histogram, LogHistogram, Quantizer)
-        comparison: Comparison = save.read(path, "comparison", {kind.__name__: kind for kind in classes})
+        comparison: Comparison = saved.read(path, "comparison", Comparison)
         return comparison
 
     def merge(self, other: Comparison) -> Self:

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from onnx_nb.analysis.compare import array_errors
 from onnx_nb.analysis.errors import AlignmentError
 from onnx_nb.analysis.formatting import count_text, shape_text
 from onnx_nb.analysis.run.statistics import EMPTY, NOTHING, Floats, Histogram, LogHistogram
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.model.saved import Count, Size
 
 RTOL: Final = 1e-3
 """Default relative tolerance, that of onnxruntime's own tests."""
@@ -50,24 +53,24 @@ class Worst:
 class ErrorSize:
     """Size of the errors of two arrays, sufficient to rank points and to find the first divergent one."""
 
-    shape: tuple[int, ...]
+    shape: tuple[Count, ...]
     """Shape of the arrays; after a merge, of the first ones."""
     dtypes: tuple[str, str]
     """Types of reference and candidate."""
-    count: int = 0
+    count: Count = 0
     """Number of pairs of values."""
-    equal: int = 0
+    equal: Count = 0
     """Pairs with equal values; two NaN are equal, and so are infinities of the same sign."""
-    finite: int = 0
+    finite: Count = 0
     """Pairs in which both values are finite: the numbers below are over these."""
-    nan_mismatch: int = 0
+    nan_mismatch: Count = 0
     """Pairs in which one value is NaN."""
-    inf_mismatch: int = 0
+    inf_mismatch: Count = 0
     """Pairs in which one value is infinite and the other is not, or has the other sign."""
-    max_abs: float = math.nan
-    error_norm: float = 0.0
+    max_abs: Size = math.nan
+    error_norm: Size = 0.0
     """Root of the sum of squares of the differences."""
-    reference_norm: float = 0.0
+    reference_norm: Size = 0.0
     low: float = math.nan
     """Smallest value of the reference; smallest magnitude if it is complex."""
     high: float = math.nan
@@ -125,19 +128,19 @@ class ErrorStats(ErrorSize):
     (0.5, 1, Worst(index=(1,), reference=2.0, candidate=2.5, error=0.5, feed=0))
     """
 
-    rtol: float = RTOL
-    atol: float = ATOL
-    outside: int = 0
+    rtol: Size = RTOL
+    atol: Size = ATOL
+    outside: Count = 0
     """Pairs whose difference exceeds ``atol + rtol * abs(reference)``, and all mismatches."""
-    mean_abs: float = math.nan
-    nonzero: int = 0
+    mean_abs: Size = math.nan
+    nonzero: Count = 0
     """Finite pairs whose reference is not 0: relative errors are computed over these."""
-    max_rel: float = math.nan
-    mean_rel: float = math.nan
-    candidate_norm: float = 0.0
+    max_rel: Size = math.nan
+    mean_rel: Size = math.nan
+    candidate_norm: Size = 0.0
     cosine: float = math.nan
     """Cosine of the angle between reference and candidate; NaN where either is all zeros."""
-    argmax: tuple[int, int] | None = None
+    argmax: tuple[Count, Count] | None = None
     """Rows whose largest value is at the same index, and all rows; None if it was not computed."""
     worst: tuple[Worst, ...] = ()
     """Elements with the largest errors, at most eight, largest first."""
@@ -151,7 +154,7 @@ class ErrorStats(ErrorSize):
     """Axis of `channels`: 1 for four or more axes, as in NCHW, else the last; −1 if there is none."""
     channels: Floats = field(default_factory=lambda: np.zeros(0))
     """Largest error at each index of that axis, infinite where there is a mismatch; shape (n,) or (0,)."""
-    sample: Floats = field(default_factory=lambda: np.zeros((0, 2)))
+    sample: Annotated[Floats, 2] = field(default_factory=lambda: np.zeros((0, 2)))
     """Reference and candidate at evenly spaced elements, shape (n, 2), n ≤ 256; magnitudes of complex numbers."""
 
     @classmethod
@@ -423,4 +426,4 @@ def _number(value: Any) -> Number:
 def _decibels(signal: float, noise: float) -> float:
     if not noise:
         return math.inf
-    return 20 * (math.log10(signal) - math.log10(noise)) if signal else -math.inf
+    return 20 * (math.log10(signal) - math.log10(noise)) if not signal <= 0 else -math.inf

@@ -35,6 +35,7 @@ from onnx_nb.analysis.model.tensors import attributes, listed
 if TYPE_CHECKING:
     from onnx_nb.analysis.graph.graph import Graph
     from onnx_nb.analysis.model.protofields import Longs
+    from onnx_nb.analysis.model.saved import Count, Size
     from onnx_nb.analysis.run.statistics import Floats
 
 _BITS: Final[dict[int, int]] = {
@@ -107,28 +108,28 @@ class Quantizer:
     low: float
     """Smallest number that the integers stand for; the smallest of all channels."""
     high: float
-    count: int = 0
+    count: Count = 0
     """Number of values that were looked at."""
-    below: int = 0
+    below: Count = 0
     """Values that are clipped because they are too small."""
-    above: int = 0
+    above: Count = 0
     """Values that are clipped because they are too large."""
     levels: Longs = field(default_factory=lambda: np.zeros(0, np.int64))
     """Values on each level, of integers of at most eight bits; shape (2**bits,)."""
     spread: Longs = field(default_factory=lambda: np.zeros(0, np.int64))
     """Values before rounding in at most 64 intervals of levels, and half as many beyond: a quarter on either side, of
     which the outermost have all values further away. Each channel counts in its own scale."""
-    signal: float = 0.0
+    signal: Size = 0.0
     """Sum of squares of the values."""
-    rounding: float = 0.0
+    rounding: Size = 0.0
     """Sum of squares of the errors of values that are rounded to a neighbor."""
-    clipping: float = 0.0
+    clipping: Size = 0.0
     """The same of values that are clipped."""
-    wrong: float = 0.0
+    wrong: Size = 0.0
     """The same of values that are not near their integer, nor clipped: the integers, scale or zero point are wrong."""
-    fitted: float = 0.0
+    fitted: Size = 0.0
     """Sum of squares of the errors with a scale that fits the values, of the same granularity."""
-    by_channel: float = 0.0
+    by_channel: Size = 0.0
     """The same with a scale for each channel."""
     channels: tuple[int, ...] = ()
     """Channels that are wrong, or whose range is far beyond that of the others."""
@@ -140,6 +141,11 @@ class Quantizer:
     """Factor of the dequantized over the right values, if they are wrong."""
     shared: bool = False
     """Whether an earlier quantizer has the same scale."""
+
+    def __post_init__(self) -> None:
+        inside = len(self.spread) - 2 * (len(self.spread) // 6)
+        if len(self.scale) != 2 or (len(self.levels) and inside and len(self.levels) % inside):
+            raise ValueError(f"scale, levels and spread of {quoted(self.name)} have wrong lengths")
 
     @property
     def squares(self) -> float:
@@ -240,6 +246,8 @@ class Quantizer:
         ratio = math.sqrt(best / self.squares) if self.squares else 1.0
         if ratio > 0.75:
             return ""
+        if not ratio:
+            return f"; {how} would remove the error"
         what = "halve the error" if ratio >= 0.45 else f"make the error {1 / ratio:.2g} times smaller"
         return f"; {how} would {what}"
 

@@ -134,7 +134,7 @@ class Weights:
         """Return the bytes of a weight; those in a file are mapped."""
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             return storage_of(self.graph.model).extent(tensor, self.label(value)).array()
-        return np.frombuffer(tensors.raw_bytes(tensor, self.label(value)), np.uint8)
+        return np.frombuffer(tensors.whole_bytes(tensor, self.label(value)), np.uint8)
 
     def pieces(self, value: int, tensor: onnx.TensorProto) -> Iterator[NDArray[np.uint8]]:
         """Yield the bytes of a weight in pieces of `PIECE`; those in a file are read: a map could outlive its end."""

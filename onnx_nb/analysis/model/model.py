@@ -280,7 +280,7 @@ class Model(Displayed, panel="graph.ModelView"):
         Parameters
         ----------
         path
-            The file to write. An existing file is replaced, unless this model is read from it.
+            The file to write. An existing file is replaced, unless this model is read from it; of a link, its target.
         external_data
             ``True``, or the name of a file in the same folder: write the weights there, except those below 1 kB
             (`external_data.convert` has more options). ``False``: keep everything in one file.

@@ -1,15 +1,13 @@
-"""Write a model, with its weights inside or in separate files, or an archive of results: all files or none.
+"""Write a model, with its weights inside or in separate files, or any other files: all of them or none.
 
 Weights stream through a few megabytes of memory. A `Layout` determines their files, for `Model.save` and
-`external_data.convert`. An archive is NumPy's own, with dataclasses as JSON.
+`external_data.convert`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import hashlib
-import io
 import json
 import os
 import platform
@@ -20,28 +18,28 @@ import signal
 import stat
 import sys
 import tempfile
-import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PureWindowsPath
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto
 
-from onnx_nb.analysis.errors import ModelFileError
+from onnx_nb.analysis.errors import ModelFileError, OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, quoted
 from onnx_nb.analysis.model import wire
 from onnx_nb.analysis.model.model import Model, label_of, storage_of
 from onnx_nb.analysis.model.storage import MEMORY, Extent, MemorySource, Storage, embed, path_of, refer, references
-from onnx_nb.analysis.model.tensors import Place, declared_bytes, may_be_shape, placed, raw_bytes, type_and_shape
-from onnx_nb.analysis.progress import CountedWork, Progress, stage
+from onnx_nb.analysis.model.tensors import Place, declared_bytes, may_be_shape, placed, whole_bytes
+from onnx_nb.analysis.progress import CountedWork, Progress
 
 PAGE: Final = 4096
 """Bytes; the ONNX specification advises offsets that are multiples of it, so that pages can be mapped."""
+
+_FULL: Final = 1 << 20
+"""Bytes; a disk with less room is full."""
 
 LARGEST_ALIGNMENT: Final = 1 << 30
 """Bytes; the largest valid `Layout.alignment`."""
@@ -136,7 +134,7 @@ def write_model(
                 for target in weight.tensors:
                     refer(target, name, weight.offset, weight.extent.nbytes, checksum=digest)
         data = copy.SerializeToString()
-        files.add(path, wire.splice(data, lambda tensor: inside.get(references(tensor)["location"])))
+        files.add(destination(path), wire.splice(data, lambda tensor: inside.get(references(tensor)["location"])))
     return path
 
 
@@ -162,12 +160,7 @@ def _extent(tensor: TensorProto, place: Place, storage: Storage, what: str, layo
     nbytes = declared_bytes(tensor)
     if nbytes < max(layout.threshold, 1) or may_be_shape(tensor):
         return None
-    count = len(raw_bytes(tensor, what))
-    if count != nbytes:
-        raise ModelFileError(
-            f"{what} has {count} bytes, but {type_and_shape(tensor)} takes {nbytes}.",
-            advice="The file is damaged, or was written by a faulty tool.",
-        )
+    whole_bytes(tensor, what)  # raises
     return Extent(MemorySource(tensor, nbytes, "the model"), 0, nbytes, what)
 
 
@@ -258,8 +251,14 @@ def write_file(path: str | os.PathLike[str], content: bytes, models: Iterable[Mo
             message = f"{quoted(str(target))} is the file of {label_of(model)}, which would be replaced."
             raise ModelFileError(message, advice="Write to another file.")
     with together() as files:
-        files.add(target, [content])
+        files.add(destination(target), [content])
     return target
+
+
+def destination(path: Path) -> Path:
+    """Return the file that is written for a path that a person gave: where that is a link, its target."""
+    _check_target(path)
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 class Files:
@@ -299,13 +298,14 @@ class Files:
             for path, temporary in self._temporary.items():
                 # Renaming a single file is atomic. Of several, existing ones are kept aside until all have appeared.
                 if len(self._temporary) > 1 and os.path.lexists(path):
-                    aside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.tmp")
-                    self._cleanup.callback(aside.unlink, missing_ok=True)
+                    aside = temporary.with_suffix(".former")  # after a kill it goes with the folder
                     try:
                         os.link(path, aside, follow_symlinks=False)
                     except OSError:  # a file system without links
-                        path.replace(aside)
+                        shutil.copy2(path, aside, follow_symlinks=False)
                     former[path] = aside
+                if path.is_file() and not path.is_symlink():
+                    temporary.chmod(stat.S_IMODE(path.stat().st_mode) & 0o777)
                 temporary.replace(path)
                 places.append(path)
         except BaseException as error:
@@ -365,7 +365,14 @@ def temporary_folder(parent: Path | None, cleanup: ExitStack) -> Path:
 def working_folder() -> Iterator[Path]:
     """Make a folder among the system's temporary files, which `temporary_folder` removes even after a kill."""
     with ExitStack() as cleanup:
-        yield temporary_folder(None, cleanup)
+        folder = temporary_folder(None, cleanup)
+        try:
+            yield folder
+        except OnnxNbError as error:  # others' programs write what fits, and say nothing
+            if shutil.disk_usage(folder).free >= _FULL or isinstance(error.__cause__, OnnxNbError):
+                raise
+            message = f"the disk of {quoted(str(folder.parent))}, for temporary files, is full: {error.message}"
+            raise OnnxNbError(message, advice="Make room on it, or name another folder in TMPDIR.") from error
 
 
 _CHILD: Final = """
@@ -428,74 +435,3 @@ def _unwritable(path: Path, error: OSError | ValueError) -> ModelFileError:
         f"{quoted(str(path))} cannot be written: {reason}.",
         advice="Choose a folder that you may write to and that has room for it.",
     )
-
-
-_KINDS: Final = ("float64", "int64")
-
-
-def write(path: str | os.PathLike[str], content: Any, kind: str, progress: Progress | None = None) -> None:
-    """Write dataclasses, tuples, numbers, texts and arrays of float64 and int64."""
-    arrays: dict[str, list[NDArray[Any]]] = {name: [] for name in _KINDS}
-    sizes = dict.fromkeys(_KINDS, 0)
-    tree = json.dumps({"kind": kind, "content": _packed(content, arrays, sizes)})
-    columns: dict[str, Any] = {name: np.concatenate([np.zeros(0, name), *parts]) for name, parts in arrays.items()}
-    if progress is not None:
-        progress(0.5, f"compressing {bytes_text(sum(array.nbytes for array in columns.values()))}")
-    archive = io.BytesIO()
-    np.savez_compressed(archive, tree=np.frombuffer(tree.encode(), np.uint8), **columns)
-    with together(stage(progress, 0.9, 1.0), archive.tell()) as files:
-        files.add(Path(path), [archive.getvalue()])
-
-
-def read(path: str | os.PathLike[str], kind: str, classes: Mapping[str, Any]) -> Any:
-    """Read what `write` wrote."""
-    name = quoted(str(path))
-    try:
-        # numpy leaves a damaged file open
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            tree = json.loads(archive["tree"].tobytes())
-            arrays = {kind_: archive[kind_] for kind_ in _KINDS}
-        if tree["kind"] != kind:
-            message = f"{name} holds a {tree['kind']} and not a {kind}."
-            raise ModelFileError(message, advice="Give a file that was saved as one.")
-        return _unpacked(tree["content"], arrays, classes)
-    except OSError as error:
-        raise ModelFileError(f"{name} cannot be read: {error.strerror or error}.", advice="Is it there?") from error
-    except (ValueError, KeyError, TypeError, IndexError, EOFError, zipfile.BadZipFile) as error:
-        message = f"{name} is not a saved {kind}, or is damaged: {error}."
-        raise ModelFileError(message, advice=f"Give a file that was saved as a {kind}.") from error
-
-
-def _packed(content: Any, arrays: dict[str, list[NDArray[Any]]], sizes: dict[str, int]) -> Any:
-    if isinstance(content, np.ndarray):
-        name = content.dtype.name
-        arrays[name].append(content.ravel())
-        sizes[name] += content.size
-        return {"": "array", "type": name, "at": sizes[name] - content.size, "shape": content.shape}
-    if isinstance(content, complex):
-        return {"": "complex", "parts": [content.real, content.imag]}
-    if dataclasses.is_dataclass(content):
-        fields = {field.name: getattr(content, field.name) for field in dataclasses.fields(content)}
-        return {"": type(content).__name__, **{key: _packed(value, arrays, sizes) for key, value in fields.items()}}
-    if isinstance(content, Mapping):
-        return {"": "mapping", "items": {key: _packed(value, arrays, sizes) for key, value in content.items()}}
-    if isinstance(content, tuple):
-        return [_packed(value, arrays, sizes) for value in content]
-    return content
-
-
-def _unpacked(tree: Any, arrays: Mapping[str, NDArray[Any]], classes: Mapping[str, Any]) -> Any:
-    if isinstance(tree, list):
-        return tuple(_unpacked(part, arrays, classes) for part in tree)
-    if not isinstance(tree, dict):
-        return tree
-    kind = tree.pop("")
-    if kind == "array":
-        shape = tuple(tree["shape"])
-        start = tree["at"]
-        return arrays[tree["type"]][start : start + int(np.prod(shape))].reshape(shape)
-    if kind == "complex":
-        return complex(*tree["parts"])
-    if kind == "mapping":
-        return {key: _unpacked(value, arrays, classes) for key, value in tree["items"].items()}
-    return classes[kind](**{key: _unpacked(value, arrays, classes) for key, value in tree.items()})

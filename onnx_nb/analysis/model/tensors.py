@@ -175,6 +175,15 @@ def raw_bytes(tensor: TensorProto, what: str) -> bytes:
     return content
 
 
+def whole_bytes(tensor: TensorProto, what: str) -> bytes:
+    """Return the same as `raw_bytes`; raise if they are more or fewer than the shape takes."""
+    data = raw_bytes(tensor, what)
+    if len(data) != (nbytes := declared_bytes(tensor)):
+        message = f"{what} has {len(data)} bytes, but {type_and_shape(tensor)} takes {nbytes}."
+        raise ModelFileError(message, advice=_FAULTY)
+    return data
+
+
 VALUE_FIELDS: Final = [f.name for f in TensorProto.DESCRIPTOR.fields if re.fullmatch("(?!external).*_data", f.name)]
 """The fields of a TensorProto that may hold its values."""
 

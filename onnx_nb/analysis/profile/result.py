@@ -12,7 +12,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,8 +23,10 @@ from onnx_nb.analysis.cost.costs import Costs, costs
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import bytes_text, count_text, duration_text, path_text, quoted, shortened
 from onnx_nb.analysis.graph.graph import Graph
+from onnx_nb.analysis.graph.shape_inference import bound
 from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.analysis.model.save import write_file
+from onnx_nb.analysis.model.saved import Count, Size, read_json, reading, typed
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.profile.changes import ProfileComparison
 from onnx_nb.analysis.profile.mapping import KernelPlace, places
@@ -40,7 +42,6 @@ from onnx_nb.analysis.profile.sessions import (
 )
 from onnx_nb.analysis.profile.trace import MEMCPY, OWNERS, Span, Trace, read_trace
 from onnx_nb.analysis.results import Displayed, Still, StillTable, data_frame
-from onnx_nb.analysis.run.feeds import FILE_LIMIT, check_file
 from onnx_nb.analysis.scopes.scopes import scopes
 
 if TYPE_CHECKING:
@@ -135,19 +136,19 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
     kernels: tuple[Kernel, ...]
     spans: tuple[Span, ...]
     """The executions of kernels in the most usual run, in order."""
-    run_seconds: tuple[float, ...]
+    run_seconds: tuple[Size, ...]
     """Seconds of each measured run from call to return."""
-    first_run_seconds: float
+    first_run_seconds: Size
     """Seconds of the first run of all, which allocates memory; the first measured one if there is no warm-up."""
-    load_seconds: float
+    load_seconds: Size
     """Seconds to load and optimize the model."""
     providers: tuple[str, ...]
     """Providers that were asked for, best first; empty if unknown."""
     optimization: str
     """Level of graph optimization; empty if it was not chosen, or is unknown."""
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[Count, ...]]
     """Shapes of the inputs; empty if unknown."""
-    fit: float
+    fit: Size
     """Share of kernels whose names occur in the model as onnxruntime optimizes it here; 1 for a profile made here."""
     notes: tuple[str, ...]
     """What a reader should know: a truncated file, names that do not fit, a provider that ran nothing."""
@@ -155,11 +156,11 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
     """What onnxruntime made of the model, without large weights; None for a profile that was loaded."""
     made_with: Mapping[str, str] = field(default_factory=dict)
     """Optimization, threads, execution, version of onnxruntime and cores, in words; empty if unknown."""
-    speeds: tuple[float, float] | None = None
+    speeds: tuple[Size, Size] | None = None
     """FLOP/s and bytes/s of the machine that it was made on, as its file says; None for one made or read here."""
     is_local: bool = False
     """Whether it was made on this machine, by `profile`."""
-    sessions: tuple[int, ...] = ()
+    sessions: tuple[Count, ...] = ()
     """Number of measured runs of each session; empty if there was one."""
     assigned: Mapping[int, str] = field(default_factory=dict)
     """Provider that onnxruntime says it gave each flat node to, before it fused them; empty unless several were asked
@@ -391,9 +392,9 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
             {f.name: getattr(kernel, f.name) for f in fields(kernel)} | {"seconds": kernel.seconds.tolist()}
             for kernel in self.kernels
         ]
-        content = {"onnx_nb profile": 1, "names": _digest(self.model), "kernels": kernels, "peak": self.peak}
+        content = {"onnx_nb profile": 1, "names": _digest(self.model)}
         content |= {name: getattr(self, name) for name in _FIELDS}
-        content |= {"made_with": dict(self.made_with), "assigned": dict(self.assigned)}
+        content |= {"kernels": kernels, "made_with": dict(self.made_with), "assigned": dict(self.assigned)}
         content["spans"] = [[span.kernel, span.start, span.seconds, span.thread] for span in self.spans]
         return write_file(path, json.dumps(content).encode(), [self.model])
 
@@ -403,32 +404,22 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
 
         Raises
         ------
+        ModelFileError
+            If the file is no such profile.
         OnnxNbError
-            If the file is no such profile, or one of another model.
+            If it is one of another model.
         """
         origin, source = load(model), path_of(path)
-        try:
-            check_file(source, FILE_LIMIT)
-            content = json.loads(source.read_bytes())
+        with reading(source, "a saved profile (Profile.read reads onnxruntime's)"):
+            content = read_json(source)
             if content["names"] != _digest(origin):
                 message = f"{quoted(path_text(source))} is a profile of a model with other nodes than {origin.name}."
                 raise OnnxNbError(message, advice="Pass the model that was profiled.")
-            kernels = [
-                Kernel(**_tuples(row) | {"seconds": np.asarray(row["seconds"], np.float64)})
-                for row in content["kernels"]
-            ]
-            about = _tuples({name: content[name] for name in _FIELDS})
-            about["made_with"] = {str(name): str(value) for name, value in content["made_with"].items()}
-            about["assigned"] = {int(node): str(name) for node, name in content["assigned"].items()}
-            if (speeds := content.get("peak")) is not None:
-                about["speeds"] = float(speeds[0]), float(speeds[1])
-            spans = tuple(Span(*row) for row in content["spans"])
-        except OSError as error:
-            raise OnnxNbError(f"{quoted(path_text(source))} cannot be read: {error.strerror or error}.") from error
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-            advice = "Files of onnxruntime are read by Profile.read(path, model)."
-            raise OnnxNbError(f"{quoted(path_text(source))} is not a saved profile.", advice=advice) from error
-        return cls(model=origin, kernels=tuple(kernels), spans=spans, **about)
+            content |= {"model": None, "optimized": None, "is_local": False, "speeds": content.get("peak")}
+            profile: Profile = typed(content, cls, "")
+            _check(profile, Graph.opened(origin).node_count)
+            bound(Graph.of(origin), profile.shapes)
+            return replace(profile, model=origin)
 
     @classmethod
     @known_arguments
@@ -512,8 +503,30 @@ class Profile(Displayed, panel="profile.ProfilePanel"):
 
 _FIELDS: Final = (
     *("run_seconds", "first_run_seconds", "load_seconds", "providers", "optimization", "shapes", "fit", "notes"),
-    "sessions",
+    *("sessions", "made_with", "assigned", "peak"),
 )
+
+
+def _check(profile: Profile, nodes: int) -> None:
+    """Raise `ValueError` if an index is out of range for a model of so many nodes, or lengths differ."""
+    kernels, runs = profile.kernels, len(profile.run_seconds)
+    if not kernels or not runs or sum(profile.sessions or (runs,)) != runs:
+        raise ValueError(f"{'sessions are' if kernels and runs else 'kernels or run_seconds are'} wrong")
+    for number, kernel in enumerate(kernels):
+        seconds = kernel.seconds
+        right = {
+            "nodes": all(0 <= node < nodes for node in (*kernel.nodes, *kernel.opened)),
+            "parent": -1 <= kernel.parent < number,
+            "seconds": len(seconds) == runs and bool(np.all((seconds >= 0) & np.isfinite(seconds))),
+        }
+        if not all(right.values()):
+            raise ValueError(f"kernels[{number}].{min(right, key=lambda name: right[name])} does not fit")
+        _ = kernel.types  # raises
+    spans = (span.kernel for span in profile.spans)
+    if not all(0 <= kernel < len(kernels) for kernel in spans) or not all(
+        0 <= node < nodes for node in profile.assigned
+    ):
+        raise ValueError("spans or assigned are of other kernels or nodes")
 
 
 def profile_of(
@@ -563,10 +576,6 @@ def profile_of(
         shapes=dict(shapes or {}),
         **about,
     )
-
-
-def _tuples(content: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
 
 
 def _digest(model: Model) -> str:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import count_text, path_text, quoted
 from onnx_nb.analysis.graph.operators import names_where
-from onnx_nb.analysis.run.feeds import FILE_LIMIT, check_file
+from onnx_nb.analysis.model.saved import check_file
 
 _EVENT: Final = re.compile(
     rb'\s*\{"cat" ?: ?"(\w+)" ?, ?"pid" ?: ?\d+ ?, ?"tid" ?: ?(\d{1,18}) ?, ?"dur" ?: ?(-?\d{1,18}) ?, ?'
@@ -35,6 +35,10 @@ OWNERS: Final = names_where("bodies")
 MEMCPY: Final = frozenset(("MemcpyFromHost", "MemcpyToHost"))
 """Operators of copies between the memory of two providers."""
 _KERNEL: Final = "_kernel_time"
+_SPARSE: Final = 32
+"""Times the events that a table of all runs and kernels may have of numbers; each kernel of most models is in each."""
+_TABLE: Final = 1 << 22
+"""Numbers that it may have in any case."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +128,9 @@ def read_trace(path: Path, *, warmup: int = 0) -> Trace:
     if count <= 0 or not np.any(run >= 0):
         message = f"{quoted(path_text(path))} has no complete run of the model."
         raise OnnxNbError(message, advice="Run the session, then call end_profiling().")
+    if count * len(keys) > max(_SPARSE * len(kernel), _TABLE):
+        message = f"{quoted(path_text(path))} has {count:,} runs and {len(keys):,} kernels, of which few are in a run."
+        raise OnnxNbError(message, advice="Profile fewer runs: its tables would have no bound in its size.")
     seconds, calls = np.zeros((count, len(keys))), np.zeros((count, len(keys)), np.int64)
     inside = run >= 0
     np.add.at(seconds, (run[inside], kernel[inside]), np.maximum(net[inside], 0) / 1e6)
@@ -155,7 +162,7 @@ def read_trace(path: Path, *, warmup: int = 0) -> Trace:
 
 def _events(path: Path) -> _Events:
     try:
-        check_file(path, FILE_LIMIT)
+        check_file(path)
         data = path.read_bytes()
     except OSError as error:
         message = f"{quoted(path_text(path))} cannot be read: {error.strerror or error}."
@@ -247,10 +254,9 @@ def _parents(events: _Events) -> NDArray[np.int64]:
 def _kernels(events: _Events, parent: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[tuple[int, str, int]]]:
     """Return the kernel of each event, and the parent, name and index of each kernel."""
     above = parent.tolist()
-    depth = np.zeros(len(above), np.int64)
-    while (inner := np.flatnonzero(parent >= 0)).size:
-        depth[inner] += 1
-        parent = np.where(parent >= 0, np.asarray(above)[parent], -1)
+    depth = (parent >= 0).astype(np.int64)
+    while np.any(parent >= 0):  # each step doubles how far up it looks
+        depth, parent = depth + np.where(parent >= 0, depth[parent], 0), np.where(parent >= 0, parent[parent], -1)
     numbers: dict[tuple[int, str, int], int] = {}
     kernel = [-1] * len(above)
     for event in np.lexsort((events.starts, depth)).tolist():

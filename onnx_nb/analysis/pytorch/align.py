@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import GRAPH_INPUT, INITIALIZER, NODE_OUTPUT
 from onnx_nb.analysis.model.model import ModelLike, load
 from onnx_nb.analysis.model.save import write_file
+from onnx_nb.analysis.model.saved import read_json, reading, typed
+from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.model.tensors import input_types, numpy_dtype
 from onnx_nb.analysis.pytorch.module_scopes import ModuleScopes, Scope
 from onnx_nb.analysis.pytorch.operations import Operations
@@ -43,9 +45,6 @@ if TYPE_CHECKING:
     from onnx_nb.analysis.model.model import Model
     from onnx_nb.analysis.progress import Progress
     from onnx_nb.analysis.pytorch.record import ModuleCall, Recording
-
-FORMAT: Final = 1
-"""Version of the files that `Alignment.save` writes."""
 
 
 @known_arguments
@@ -213,7 +212,7 @@ class Alignment(Table):
         ModelFileError
             If the file cannot be written.
         """
-        content = {"format": FORMAT, "kind": "onnx_nb alignment", "matches": [asdict(match) for match in self.matches]}
+        content = {"kind": "onnx_nb alignment", "matches": [asdict(match) for match in self.matches]}
         return write_file(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
     @classmethod
@@ -222,19 +221,15 @@ class Alignment(Table):
 
         Raises
         ------
-        AlignmentError
+        ModelFileError
             If the file is something else.
         """
-        file = Path(path)
-        try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-            if content["kind"] != "onnx_nb alignment" or content["format"] > FORMAT:
-                raise AlignmentError(f"{quoted(str(file))} is of another kind, or of a later version of onnx_nb.")
-            return cls(tuple(Match(**match) for match in content["matches"]))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            reason = f"cannot be read: {error.strerror or error}" if isinstance(error, OSError) else ""
-            message = f"{quoted(str(file))} {reason or 'is no alignment that onnx_nb wrote'}."
-            raise AlignmentError(message, advice="Write it with alignment.save(path).") from error
+        place = path_of(path)
+        with reading(place, "a saved alignment"):
+            content = read_json(place)
+            if content["kind"] != "onnx_nb alignment":
+                raise ValueError("it is of another kind")
+            return cls(typed(content["matches"], tuple[Match, ...], "matches"))
 
     def on(self, model: ModelLike) -> Alignment:
         """Return the alignment of a model derived from the aligned one: optimized, float16, or quantized.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +18,9 @@ from onnx_nb.analysis.errors import CaptureError, OnnxNbError
 from onnx_nb.analysis.formatting import closest_text, count_text, decibels_text, number_text, quoted, share_text
 from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.model.model import Model, ModelLike, label_of, load
-from onnx_nb.analysis.model.save import together, working_folder
+from onnx_nb.analysis.model.save import destination, together, working_folder
+from onnx_nb.analysis.model.saved import read_json, reading
 from onnx_nb.analysis.model.tensors import listed
-from onnx_nb.analysis.run.feeds import FILE_LIMIT, UNREADABLE, check_file, unreadable
 from onnx_nb.analysis.run.statistics import EMPTY, Histogram, Ranges, Statistics
 
 if TYPE_CHECKING:
@@ -301,7 +300,7 @@ class Calibration(results.Table, results.Displayed):
         method = calibrate.CalibrationMethod[_METHODS.get(self.method, "MinMax")]
         with working_folder() as folder, together() as files:
             save_tensors_data(calibrate.TensorsData(method, tensors), folder / "cache.json")
-            files.add(place, [(folder / "cache.json").read_bytes()])
+            files.add(destination(place), [(folder / "cache.json").read_bytes()])
         return place
 
     @classmethod
@@ -319,15 +318,12 @@ class Calibration(results.Table, results.Displayed):
         ------
         OnnxNbError
             If the table is that of another model: it has names that are no tensors of this one.
-        FeedError
+        ModelFileError
             If the file cannot be read.
         """
         place = _json_path(path)
-        size = check_file(place, FILE_LIMIT)
-        try:
-            method, ranges = _read(place.read_bytes()[:size])
-        except (*UNREADABLE, AttributeError, RecursionError) as error:
-            raise unreadable(place, "a calibration table", error) from error
+        with reading(place, "a calibration table"):
+            method, ranges = _read(read_json(place, _without_repeats))
         odd = [name for name, (low, high) in ranges.items() if not -math.inf < low <= high < math.inf]
         if odd or not ranges:
             wrong = f"finite range of {listed(odd)}" if odd else "range"
@@ -354,9 +350,8 @@ def _json_path(path: str | os.PathLike[str]) -> Path:
     return place
 
 
-def _read(content: bytes) -> tuple[str, dict[str, tuple[float, float]]]:
+def _read(cache: dict[str, Any]) -> tuple[str, dict[str, tuple[float, float]]]:
     """Read what onnxruntime's ``save_tensors_data`` or ``write_calibration_table`` wrote."""
-    cache = json.loads(content, object_pairs_hook=_without_repeats)
     has_method = "data" in cache and "calibration_method" in cache
     method = str(cache["calibration_method"].get("value", "")).rpartition(".")[2] if has_method else ""
     names = {label: key for key, label in _METHODS.items()}

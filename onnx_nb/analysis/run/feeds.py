@@ -5,29 +5,24 @@ Files are not trusted: nothing is unpickled, and a header must not describe more
 
 from __future__ import annotations
 
-import lzma
-import math
 import os
 import re
-import stat
 import sys
-import tokenize
-import zipfile
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any
 
 import ml_dtypes
 import numpy as np
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 from onnx import OptionalProto, SequenceProto, TensorProto, TypeProto
 
 from onnx_nb.analysis.arguments import known_arguments
 from onnx_nb.analysis.errors import FeedError, OnnxNbError
-from onnx_nb.analysis.formatting import bytes_text, closest, closest_text, plain_text, quoted
+from onnx_nb.analysis.formatting import closest, plain_text, quoted
+from onnx_nb.analysis.model import saved
 from onnx_nb.analysis.model.model import Model, ModelLike, load
+from onnx_nb.analysis.model.saved import check_file, reading
 from onnx_nb.analysis.model.storage import path_of
 from onnx_nb.analysis.model.tensors import (
     Dims,
@@ -42,9 +37,6 @@ from onnx_nb.analysis.model.tensors import (
 )
 from onnx_nb.analysis.model.wire import PROTO_LIMIT
 from onnx_nb.analysis.run.random_feeds import random_feeds
-
-FILE_LIMIT: Final = 1 << 33
-"""Maximum bytes of a file of feeds, packed or unpacked."""
 
 
 @known_arguments
@@ -148,10 +140,8 @@ def entries_of(folder: Path) -> list[Path]:
     def natural(path: Path) -> list[tuple[int, str]]:
         return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
 
-    try:
+    with reading(folder, "a folder", FeedError):
         return sorted(folder.iterdir(), key=natural)
-    except OSError as error:
-        raise unreadable(folder, "a folder", error) from error
 
 
 def _from_path(model: Model, path: Path) -> dict[str, Any]:
@@ -165,7 +155,8 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
             advice = "Put .npz, .npy or .pb files in it, named after the inputs or input_0, input_1, …."
             raise FeedError(f"{_quoted(path)} holds no feed.", advice=advice)
     else:
-        check_file(path, FILE_LIMIT)
+        with reading(path, "a file", FeedError):
+            check_file(path)
         if path.suffix not in (".npz", ".npy", ".pb"):
             message = f"{_quoted(path)} is not a known kind of feed file."
             raise FeedError(message, advice="Give a .npz, .npy or .pb file, or a folder of them.")
@@ -189,93 +180,33 @@ def _from_path(model: Model, path: Path) -> dict[str, Any]:
     return feed
 
 
-def check_file(path: Path, limit: int) -> int:
-    """Return the bytes of an ordinary file; raise if it is larger than a limit, or a FIFO or device without an end."""
-    try:
-        status = path.stat()
-    except (OSError, ValueError) as error:
-        raise unreadable(path, "a file", error) from error
-    if not stat.S_ISREG(status.st_mode):
-        raise FeedError(f"{_quoted(path)} is not an ordinary file.", advice="Copy its content into one.")
-    if status.st_size > limit:
-        raise _too_large(path, status.st_size)
-    return status.st_size
-
-
 def _quoted(path: Path) -> str:
     return quoted(str(path))
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Return the arrays of a .npz file by name, or the array of a .npy file under an empty name."""
-    arrays = {}
-    try:
-        if path.suffix == ".npy":
-            size = check_file(path, FILE_LIMIT)
-            with path.open("rb") as file:
-                return {"": read_npy(file, size, path)}
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            nbytes = sum(member.file_size for member in members)
-            if nbytes > FILE_LIMIT:
-                raise _too_large(path, nbytes)
-            for member in members:
-                with archive.open(member) as stream:
-                    array = read_npy(cast("BinaryIO", stream), member.file_size, path)
-                name = member.filename.removesuffix(".npy")
-                if name in arrays:
-                    message = f"{_quoted(path)} has two arrays called {quoted(name)}."
-                    raise FeedError(message, advice="Leave out one of them.")
-                arrays[name] = array
-    except UNREADABLE as error:
-        raise unreadable(path, f"a {path.suffix} file", error) from error
-    return arrays
-
-
-def read_npy(file: BinaryIO, size: int, path: Path) -> NDArray[Any]:
-    """Read an array after checking that its bytes exist: numpy allocates what the header declares."""
-    version = np.lib.format.read_magic(file)
-    if version not in _NPY_HEADERS:
-        raise ValueError(f"version {version} of the format")
-    shape, _, dtype = _NPY_HEADERS[version](file)
-    if dtype.hasobject:
-        message = f"{_quoted(path)} holds pickled objects, which could run any code."
-        raise FeedError(message, advice="Save strings as array.astype(str), and sequences as .pb files.")
-    nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes > size:
-        raise ValueError(f"{bytes_text(nbytes)} are announced, and {bytes_text(size)} are there")
-    file.seek(0)
-    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    return array
-
-
-_NPY_HEADERS: Final[Mapping[tuple[int, int], Callable[[BinaryIO], Any]]] = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
-# errors of numpy, zipfile and its decompressors on damaged files
-UNREADABLE: Final = (
-    *(OSError, ValueError, EOFError, MemoryError, RuntimeError, SyntaxError, TypeError, KeyError),
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError),
-)
+    with reading(path, f"a {path.suffix} file", FeedError):
+        return saved.read_arrays(path)
 
 
 def read_pb(path: Path, kind: TypeProto | None) -> tuple[str, Any]:
     """Return the name in a file of onnx test data, and its value."""
-    try:
+    what = f"a serialized {'value' if kind is None else type_text(kind)}"
+    with reading(path, what, FeedError):
         check_file(path, PROTO_LIMIT)
         data = path.read_bytes()
+    try:
         message: TensorProto | SequenceProto | OptionalProto = TensorProto()
         if kind is not None and kind.HasField("sequence_type"):
             message = SequenceProto()
         elif kind is not None and kind.HasField("optional_type"):
             message = OptionalProto()
-        message.ParseFromString(data)
+        with reading(path, what, FeedError):
+            message.ParseFromString(data)
         return plain_text(message.name), _pb_value(message, _quoted(path))
     except OnnxNbError as error:
         raise error if isinstance(error, FeedError) else FeedError(error.message, advice=error.advice) from error
-    except (OSError, DecodeError) as error:
-        raise unreadable(path, f"a serialized {'value' if kind is None else type_text(kind)}", error) from error
 
 
 def _pb_value(message: TensorProto | SequenceProto | OptionalProto, what: str) -> Any:
@@ -300,19 +231,6 @@ def _viewed(value: Any, kind: TypeProto | None) -> Any:
         if dtype is not None and dtype.itemsize == value.dtype.itemsize and value.dtype.names is None:
             return value.view(dtype)
     return value
-
-
-def _too_large(path: Path, size: int) -> FeedError:
-    return FeedError(f"{_quoted(path)} holds {bytes_text(size)}, more than a file of feeds may.", advice="Give arrays.")
-
-
-def unreadable(path: Path, what: str, error: Exception) -> FeedError:
-    """Return the error for a file that is missing, or is not what it should be."""
-    reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-    if isinstance(error, FileNotFoundError):
-        names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-        return FeedError(f"there is no file {_quoted(path)}.", advice=closest_text(path.name, names))
-    return FeedError(f"{_quoted(path)} cannot be read as {what}: {reason.rstrip('.')}.")
 
 
 @known_arguments

@@ -320,7 +320,11 @@ def to_array(value: onnxruntime.OrtValue) -> Any:
     data_type = value.element_type()
     dtype = numpy_dtype(data_type)
     if dtype is None or dtype.kind == "O" or value.device_name() != "cpu":
-        return value.numpy()
+        try:
+            return value.numpy()
+        except UnicodeDecodeError as error:
+            message = f"a tensor of strings holds {error.object!r:.100}, which is not valid UTF-8."
+            raise OnnxNbError(message, advice="onnxruntime can hand over no others.") from error
     shape = value.shape()
     if dtype.isbuiltin == 1 and 0 not in shape:
         return np.asarray(_ValueMemory(value, tuple(shape), dtype.str))

@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onnx_nb.analysis.formatting import count_text
+
+if TYPE_CHECKING:
+    from onnx_nb.analysis.model.saved import Count
 
 BINS: Final = 128
 """Maximum number of bins of a histogram."""
@@ -63,7 +66,7 @@ class Histogram:
     True
     """
 
-    exponent: int
+    exponent: Annotated[int, -1100, 1100]
     """Exponent of the bin width, 2**exponent."""
     first: int
     """Start of the first bin, in bin widths."""
@@ -156,7 +159,7 @@ class Statistics:
     nan: int = 0
     posinf: int = 0
     neginf: int = 0
-    zeros: int = 0
+    zeros: Count = 0
     min: Number = math.nan
     """Minimum; for arrays of bool and integers, an exact int."""
     max: Number = math.nan
@@ -585,10 +588,14 @@ class LogHistogram:
     LogHistogram(4 values, 1 zero, in 108 bins from 9.68575e-08 to 0.00109863)
     """
 
-    zeros: int = 0
+    zeros: Count = 0
     """Count of numbers that are exactly 0, which a logarithmic axis cannot show."""
     codes: Histogram = EMPTY
     """Histogram of the bit patterns of all others."""
+
+    def __post_init__(self) -> None:
+        if len(self.codes.counts) and not 0 <= self.codes.exponent < 64:
+            raise ValueError(f"codes.exponent is {self.codes.exponent}")
 
     @classmethod
     def of(cls, values: Any) -> LogHistogram:

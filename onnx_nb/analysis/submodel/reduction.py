@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 import time
 import types
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -462,7 +463,10 @@ def _npz(feeds: Mapping[str, Any]) -> bytes:
             raise ModelFileError(message, advice="Save .model and .feeds by yourself.")
         if array is not None:
             arrays[name] = np.asarray(array).astype(str) if np.asarray(array).dtype.kind == "O" else np.asarray(array)
-    np.savez(data, allow_pickle=False, **arrays)
+    with zipfile.ZipFile(data, "w") as archive:  # numpy.savez has names of its own, which no input could have
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
     return data.getvalue()
 
 

@@ -24,8 +24,8 @@ from onnx_nb.analysis.graph.graph import Graph
 from onnx_nb.analysis.graph.names import INITIALIZER
 from onnx_nb.analysis.model.model import ModelLike, cached, load
 from onnx_nb.analysis.model.save import write_file
+from onnx_nb.analysis.model.saved import read_json, reading
 from onnx_nb.analysis.profile.result import Kernel, Profile
-from onnx_nb.analysis.run.feeds import FILE_LIMIT, check_file, unreadable
 from onnx_nb.analysis.run.random_feeds import feed_shapes
 from onnx_nb.analysis.scopes.scopes import FUNCTION, scopes
 
@@ -269,22 +269,16 @@ def _foreign(graph: Graph, values: Any, label: str | None) -> tuple[str, dict[st
     path = Path(values)
     if not path.is_file():
         return None
-    check_file(path, FILE_LIMIT)
     with path.open("rb") as file:
         if file.read(64).lstrip()[:1] != b"{":
             return None  # a profile of onnxruntime is a list
-    try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise unreadable(path, "a .json file", error) from error
-    try:
+    with reading(path, "an overlay"):
+        content = read_json(path)
         if content.get("signature") == _NETRON:
             return _from_netron(content, label)
         graphs = {"": content} if "results" in content else content
         if graphs and all(isinstance(entry, dict) and "results" in entry for entry in graphs.values()):
             return _from_model_explorer(graph, graphs, label)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise unreadable(path, "an overlay", error) from error
     return None
 
 

@@ -187,21 +187,21 @@ def test_a_saved_comparison_comes_back(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_a_comparison_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.npz"
-    with pytest.raises(ModelFileError, match="cannot be read"):
+    with pytest.raises(ModelFileError, match="there is no file"):
         Comparison.load(path)
     path.write_bytes(b"PK nothing")
-    with pytest.raises(ModelFileError, match="is not a saved comparison"):
+    with pytest.raises(ModelFileError, match="cannot be read as a saved comparison"):
         Comparison.load(path)
     np.savez(path, x=np.arange(3))
-    with pytest.raises(ModelFileError, match="is not a saved comparison"):
+    with pytest.raises(ModelFileError, match="cannot be read as a saved comparison"):
         Comparison.load(path)
     np.savez(path, tree=np.array([{"a": 1}], object))
-    with pytest.raises(ModelFileError, match="is not a saved comparison"):
+    with pytest.raises(ModelFileError, match="cannot be read as a saved comparison"):
         Comparison.load(path)
     comparison([0, 1]).save(path)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ModelFileError, match="is not a saved comparison"):
+    with pytest.raises(ModelFileError, match="cannot be read as a saved comparison"):
         Comparison.load(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -467,3 +468,13 @@ def test_an_omitted_input_is_a_difference_unless_it_has_no_elements() -> None:
     empty.graph.node[0].input[1] = "roi"
     empty.graph.initializer.append(numpy_helper.from_array(np.zeros(0, np.float32), "roi"))
     assert [each.kind for each in onnx_nb.diff(sizes, empty).changes] == ["weight"]
+
+
+def test_a_weight_with_more_bytes_than_its_shape_takes_is_named() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}> { y = Add(x, w) }""")
+    for data in (b"\1" * 20, b"\1" * 12):
+        other = copy.deepcopy(proto)
+        other.graph.initializer[0].CopyFrom(onnx.TensorProto(name="w", data_type=1, dims=[4], raw_data=data))
+        with pytest.raises(onnx_nb.ModelFileError, match=rf"weight 'w' of .* has {len(data)} bytes, but .* takes 16"):
+            onnx_nb.diff(proto, other)

@@ -22,8 +22,9 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import onnx_nb
 from onnx_nb import ModelFileError, ModelGraph, external_data
-from onnx_nb.analysis.model import save
+from onnx_nb.analysis.model import save, saved
 from onnx_nb.analysis.view.overlays import overlay
+from tests import models
 from tests.depth import DEPTH
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "convert": lambda path: external_data.convert(model(), path),
     "inline": lambda path: external_data.inline(model(), path),
     "to_html": lambda path: ModelGraph(model()).to_html(path),
-    "results": lambda path: save.write(path, (1, 2), "pair"),
+    "results": lambda path: saved.write(path, (1, 2), "pair"),
     "profile": lambda path: profile().save(path),
     "trace": lambda path: profile().to_chrome_trace(path),
     "overlay": lambda path: overlay(model(), "parameters").save(path, "netron"),
@@ -87,7 +88,14 @@ def test_a_result_is_not_written_over_the_model_that_it_is_of(tmp_path: Path) ->
     onnx.save(model(size=10), path := tmp_path / "m.onnx")
     before = path.read_bytes()
     result = onnx_nb.profile(path, runs=5, warmup=0)
-    for write in (result.save, result.to_chrome_trace, lambda to: overlay(path, "parameters").save(to, "netron")):
+    compared = onnx_nb.compare(path, model(1, size=10))
+    both = (compared.save, compared.to_csv)
+    for write in (
+        result.save,
+        result.to_chrome_trace,
+        *both,
+        lambda to: overlay(path, "parameters").save(to, "netron"),
+    ):
         with pytest.raises(ModelFileError, match=r"is the file of m\.onnx, which would be replaced"):
             write(path)
     assert path.read_bytes() == before
@@ -250,3 +258,72 @@ def test_a_folder_without_the_right_to_write_is_named() -> None:
         assert "ModelFileError" in error
         assert "m.onnx' cannot be written: Permission denied. Choose a folder" in error
         assert list(folder.iterdir()) == []
+
+
+def test_former_weights_go_with_the_next_save_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second link would last for ever, and onnx refuses weights that have two."""
+    path = tmp_path / "m.onnx"
+    onnx_nb.load(model(0)).save(path, external_data="m.data")
+
+    def dies() -> None:
+        monkeypatch.setattr(Path, "replace", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        onnx_nb.load(model(1)).save(path, external_data="m.data")
+
+    assert in_child(dies)[0] == -signal.SIGKILL
+    assert (tmp_path / "m.data").stat().st_nlink == 2
+    onnx_nb.load(model(2)).save(tmp_path / "other.onnx")
+    assert {entry.name for entry in tmp_path.iterdir()} == {"m.onnx", "m.data", "other.onnx"}
+    assert (tmp_path / "m.data").stat().st_nlink == 1
+    assert np.array_equal(numpy_helper.to_array(onnx.load(path).graph.initializer[0]), onnx_nb.load(path).tensor("w"))
+
+
+def test_a_system_without_links_keeps_the_former_files_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.onnx"
+    onnx_nb.load(model(0)).save(path, external_data="m.data")
+
+    def refuses(*_: Any, **__: Any) -> None:
+        raise OSError
+
+    def dies() -> None:
+        monkeypatch.setattr(os, "link", refuses)
+        monkeypatch.setattr(Path, "replace", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        onnx_nb.load(model(1)).save(path, external_data="m.data")
+
+    assert in_child(dies)[0] == -signal.SIGKILL
+    assert holds(path, 0)
+
+
+@pytest.mark.parametrize("writer", sorted(WRITERS.keys() - {"weights"}))
+def test_a_file_keeps_its_mode_and_a_link_its_target(writer: str, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    target, link = tmp_path / "elsewhere" / "target.onnx", tmp_path / "link.onnx"
+    target.write_bytes(b"former")
+    target.chmod(0o600)
+    link.symlink_to("elsewhere/target.onnx")
+    WRITERS[writer](link)
+    assert link.is_symlink()
+    assert target.read_bytes() != b"former"
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert [entry.name for entry in target.parent.iterdir()] == [target.name]
+
+
+def test_a_link_in_place_of_weights_which_nobody_named_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "m.onnx.data").symlink_to("precious")
+    onnx_nb.load(model()).save(tmp_path / "m.onnx", external_data=True)
+    assert (tmp_path / "precious").read_text() == "precious"
+    assert holds(tmp_path / "m.onnx", 0)
+
+
+def test_a_full_folder_for_temporary_files_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """onnxruntime writes as much of its profile as fits, and the rest has no run of the model."""
+    if os.system(f"mount -t tmpfs -o size=60k onnx_nb {tmp_path} 2>/dev/null"):  # noqa: S605 - a fixed command
+        pytest.skip("this user may not mount a file system")
+    try:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        with pytest.raises(onnx_nb.OnnxNbError, match=rf"the disk of '{tmp_path}', for temporary files, is full: "):
+            onnx_nb.profile(models.chain(60), runs=20)
+    finally:
+        os.system(f"umount {tmp_path}")  # noqa: S605 - a fixed command

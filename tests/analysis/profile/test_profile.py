@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any, get_args
 
@@ -389,6 +390,34 @@ def test_the_run_on_the_timeline_is_one_in_which_no_kernel_waited(tmp_path: Path
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy"]
     found = Profile.read(file, helper.make_model(helper.make_graph(nodes, "two", ends[:1], ends[1:])))
     assert [round(span.seconds * 1e6) for span in found.spans] == [11, 12]
+
+
+def test_the_tables_of_a_profile_have_a_bound_in_its_size(tmp_path: Path) -> None:
+    """Of n runs and n kernels, each in one run, a table would have n² numbers; so would the depth of n nested loops."""
+    events = list[dict[str, Any]]()
+    for n in range(3000):
+        events.append({"cat": "Session", "name": "model_run", "ts": 10 * n, "dur": 5})
+        events.append({"cat": "Node", "name": f"n{n}_kernel_time", "ts": 10 * n + 1, "dur": 2})
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps([{"ph": "X", "pid": 1, "tid": 1, "args": {}} | event for event in events]))
+    with pytest.raises(OnnxNbError, match=r"profile.json' has 3,000 runs and 3,000 kernels, of which few are in a run"):
+        Profile.read(file, models.detection())
+    count = 30_000
+    events = [{"cat": "Session", "name": "model_run", "ts": 0, "dur": 3 * count}]
+    for n in range(count):
+        event = {
+            "cat": "Node",
+            "name": f"n{n}_kernel_time",
+            "ts": n,
+            "dur": 2 * (count - n),
+            "args": {"op_name": "Loop"},
+        }
+        events.append(event)
+    file.write_text(json.dumps([{"ph": "X", "pid": 1, "tid": 1} | event for event in events]))
+    started = time.perf_counter()
+    with pytest.raises(OnnxNbError, match="no kernel in"):
+        Profile.read(file, models.detection())
+    assert time.perf_counter() - started < 20
 
 
 def test_options_of_a_session_are_used_and_left_as_they_were() -> None:

@@ -104,9 +104,9 @@ def test_an_alignment_can_be_saved_and_applied_to_a_model_made_from_the_export(t
     there = again.on(fused)
     assert there["fc"].tensor == head
     assert (there["pool"].tensor, there["pool"].how) == (quantized.output[0], "suffix")
-    with pytest.raises(AlignmentError, match="no alignment that onnx_nb wrote"):
+    with pytest.raises(ModelFileError, match="cannot be read as a saved alignment"):
         Alignment.load(Path(__file__))
-    with pytest.raises(AlignmentError, match="cannot be read"):
+    with pytest.raises(ModelFileError, match="there is no file"):
         Alignment.load(tmp_path / "none.json")
     with pytest.raises(ModelFileError, match="cannot be written"):
         found.save(tmp_path / "no folder" / "alignment.json")

@@ -16,7 +16,7 @@ from onnxruntime.quantization import quant_utils
 from onnxruntime.quantization.quant_utils import write_calibration_table
 
 import onnx_nb
-from onnx_nb import CaptureError, FeedError, OnnxNbError, capture
+from onnx_nb import CaptureError, ModelFileError, OnnxNbError, capture
 from onnx_nb.analysis.quantize.calibration import Method, entropy_range
 from onnx_nb.analysis.run.statistics import FINE, Histogram, Ranges
 from onnx_nb.types import Calibration
@@ -218,7 +218,7 @@ def test_what_is_wrong_is_named(captured: onnx_nb.types.Capture, path: Path, tmp
         half.save(tmp_path / "table.txt")
     for text in ("{", "[]", '{"x": {"lowest": [1, 2], "highest": 3}}', '{"x": {}}'):
         (tmp_path / "bad.json").write_text(text)
-        with pytest.raises(FeedError, match="cannot be read as a calibration table"):
+        with pytest.raises(ModelFileError, match="cannot be read as a calibration table"):
             Calibration.load(tmp_path / "bad.json")
     (tmp_path / "nan.json").write_text('{"x": {"lowest": NaN, "highest": 1}}')
     (tmp_path / "turned.json").write_text('{"x": {"lowest": 3, "highest": -1}}')
@@ -229,7 +229,7 @@ def test_what_is_wrong_is_named(captured: onnx_nb.types.Capture, path: Path, tmp
     with pytest.raises(OnnxNbError, match=r"empty\.json' has no range"):
         Calibration.load(tmp_path / "empty.json")
     (tmp_path / "twice.json").write_text('{"x": {"lowest": 0, "highest": 1}, "x": {"lowest": 0, "highest": 9}}')
-    with pytest.raises(FeedError, match=r"twice\.json' cannot be read as a calibration table.*it has 'x' twice"):
+    with pytest.raises(ModelFileError, match=r"twice\.json' cannot be read as a calibration table.*it has 'x' twice"):
         Calibration.load(tmp_path / "twice.json")
     plain = capture(path, FEEDS[0])
     with pytest.raises(CaptureError, match="Capture with ranges=True"):

@@ -874,3 +874,13 @@ def test_rows_of_a_loop_that_never_runs_have_the_shape_of_the_whole(trips: int, 
             y, s = Loop(k, "", t) <body = b (int64 i, bool c, float[] v) => (bool co, float[] vo, float[] so) {{
                 co = Identity(c)  vo = Tanh(t)  so = {step} }}> }}""")
     check(model, {"x": np.ones((3,) * len(shape.split(",")), np.float32)})
+
+
+def test_strings_that_are_not_utf8_are_an_error_of_ours() -> None:
+    """The format allows any bytes, and onnxruntime hands over none but UTF-8."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (string[1] x) => (string[n] y) { c = Constant <value = string[1] {"a"}> ()  y = Concat <axis = 0> (c, x) }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.node[0].attribute[0].t.string_data[0] = b"\xfe\xff"
+    with pytest.raises(OnnxNbError, match=r"holds b'\\xfe\\xff', which is not valid UTF-8"):
+        capture(model, {"x": np.array(["a"], object)})

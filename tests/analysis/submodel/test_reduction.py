@@ -202,6 +202,16 @@ def test_a_command_is_a_check_and_the_saved_folder_reproduces_the_failure(tmp_pa
         reduce(layered({}, 4), "trtexec", X)
 
 
+def test_inputs_of_a_command_may_have_the_names_of_parameters_of_numpy(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[2] file, float[2] allow_pickle) => (float[2] y) { y = Add(file, allow_pickle) }""")
+    code = "import numpy, sys; sys.exit(set(numpy.load(sys.argv[1])) == {'file', 'allow_pickle'})"
+    feeds = {name: np.ones(2, np.float32) for name in ("file", "allow_pickle")}
+    part = reduce(model, f'"{sys.executable}" -c "{code}" {{feeds}} {{model}}', feeds)
+    part.save(tmp_path / "part")
+    assert np.load(tmp_path / "part" / "inputs.npz").keys() == part.feeds.keys()
+
+
 LIMIT = 0.5
 
 
