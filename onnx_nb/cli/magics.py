@@ -24,6 +24,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from onnx_nb.analysis.errors import OnnxNbError
+from onnx_nb.analysis.formatting import printable
 from onnx_nb.cli.script import Script, Source, shown_progress
 from onnx_nb.cli.verbs import VERBS, VIEW, Verb
 
@@ -114,7 +115,7 @@ def _run(shell: InteractiveShell, verb: Verb, command: click.Command, line: str)
     name, code = values.pop("name"), values.pop("code")
     variables = _run_script(shell, verb.build(into=name, **values), name, code=code)
     if variables.get("failed"):
-        print(f"failed: {', '.join(point.name for point in variables['failed'])}")  # noqa: T201
+        print(f"failed: {', '.join(printable(point.name) for point in variables['failed'])}")  # noqa: T201
     return variables.get("view", variables.get(name or verb.result))
 
 

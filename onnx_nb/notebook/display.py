@@ -6,6 +6,7 @@ Foreign classes are registered by name, so nothing is imported before the first 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import sys
@@ -57,7 +58,8 @@ def show(result: Any, **traits: Any) -> Any:
     widget = widget_of(result, **traits)
     if in_marimo() or (_shell() is not None and not _is_terminal()):
         return widget
-    path: Path = widget.to_html(Path(tempfile.mkdtemp(prefix="onnx_nb-")) / "model.html")
+    with contextlib.closing(widget):
+        path: Path = widget.to_html(Path(tempfile.mkdtemp(prefix="onnx_nb-")) / "model.html")
     webbrowser.open(path.as_uri())
     return path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -96,10 +97,12 @@ def _content(name: str, part: Any) -> tuple[Content | str, Iterable[Model]]:
         if isinstance(part, Table | Costs) and not isinstance(part, Displayed):
             return _rows(part.rows()), ()
         try:
-            part = widget_of(part)
+            widget = widget_of(part)
         except TypeError as error:
             message = f"the part {quoted(name)} is a {type(part).__name__}, which a page cannot show."
             raise OnnxNbError(message, advice=f"A part is {_KINDS}.") from error
+        with contextlib.closing(widget):
+            return _content(name, widget)
     if isinstance(part, ModelView):
         part = part.graph  # a page of a graph has the summary as well
     return part._content(), part._sources()  # noqa: SLF001 - of our widgets

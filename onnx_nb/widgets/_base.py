@@ -30,7 +30,7 @@ from onnx_nb.analysis.errors import OnnxNbError
 from onnx_nb.analysis.formatting import quoted
 from onnx_nb.analysis.model.model import Model, label_of
 from onnx_nb.widgets._channel import Call, Channel, Reply, Verb
-from onnx_nb.widgets._hosts import HostedWidget, in_marimo, is_from_page, model_version, show_pictures_of_boxes
+from onnx_nb.widgets._hosts import HostedWidget, in_marimo, is_from_page, model_version, prepare_shell
 
 if TYPE_CHECKING:
     import os
@@ -143,7 +143,14 @@ class OnnxWidget(_Complete, HostedWidget):
             self._esm = static_text("widget.js")
         super().__init__(model_id=model_id, _own=model_id, _code=code, **traits)
         self._made_layout = None if isinstance(traits.get("layout"), ipywidgets.Layout) else self.layout
-        self._channel = Channel(self, self._verbs())
+
+    def open(self) -> None:
+        """Connect the widget to the browser, also after `close`: it opens again when it is displayed."""
+        if self.comm is None:
+            self._channel = Channel(self, self._verbs())
+            self._code = None if self._code is None else SharedCode.this()
+            self.layout.open()
+        super().open()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({getattr(self, self._subject)!r})"
@@ -188,7 +195,7 @@ class PackedWidget(OnnxWidget):
     def __init__(self, alt: str, parts: Mapping[str, bytes], still: str = "", **traits: Any) -> None:
         self._alt, self._still, self._displayed = alt, still, False
         self._packed = dict(parts)
-        show_pictures_of_boxes()
+        prepare_shell()
         super().__init__(_picture_id=secrets.token_hex(8), _parts=in_state(parts), **traits)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
@@ -294,6 +301,9 @@ class LinkedWidget(PackedWidget):
     """Sentence about the linked graph; empty without one."""
 
     _graph: ModelGraph | None = None
+    _former: ModelGraph | None = None
+    """The graph that was linked when this closed."""
+
     _overlay: ShownOverlay | None = None
     """The numbers of this widget that color the linked graph."""
 
@@ -323,9 +333,16 @@ class LinkedWidget(PackedWidget):
             graph.observe(self._follow, "selection")
             (self._follow if graph.selection else self._lead)()
 
+    def open(self) -> None:
+        """Connect the widget to the browser and, after `close`, to the graph that it was linked to."""
+        super().open()
+        if self._former is not None:
+            self.graph, self._former = self._former, None
+
     def close(self) -> None:
         """Remove the view, stop its worker, and unlink the graph."""
-        self.graph = None
+        if self._graph is not None:
+            self._former, self.graph = self._graph, None
         super().close()
 
     @property

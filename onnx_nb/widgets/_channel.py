@@ -153,7 +153,8 @@ class Channel:
         widget.on_msg(self._receive)
 
     def close(self) -> None:
-        """Stop the running request and the worker."""
+        """Stop the running request and the worker, and hear no more."""
+        self._widget.on_msg(self._receive, remove=True)
         with self._lock:
             for call in self._calls:
                 call.stop.set()

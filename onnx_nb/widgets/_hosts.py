@@ -9,13 +9,12 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 import anywidget
 import ipywidgets
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 
 class PrivatePart(NamedTuple):
@@ -56,6 +55,12 @@ PRIVATE: Final = (
         "",
         "A trait that a cell sets while a click sets it may not reach the page.",
     ),
+    PrivatePart(
+        "ipywidgets:widgets.widget._instances",
+        "ipywidgets 8.1.0 to 8.1.9",
+        "https://github.com/jupyter-widgets/ipywidgets/issues/3995",
+        "What a cell displayed stays open when it runs again.",
+    ),
 )
 
 
@@ -69,7 +74,28 @@ def model_version() -> str:
     return str(anywidget.AnyWidget._model_module_version.default_value)  # noqa: SLF001 - PRIVATE
 
 
-class HostedWidget(anywidget.AnyWidget):
+class ReopeningWidget(ipywidgets.Widget):  # type: ignore[misc]  # ipywidgets has no types
+    """A widget that opens again, after `close`, when it is displayed or another widget refers to it."""
+
+    @property
+    def model_id(self) -> str:
+        """Id of the model in the page."""
+        if self.comm is None:
+            self.open()
+        return str(super().model_id)
+
+    def close(self) -> None:
+        """Disconnect from the browser, which removes the views."""
+        super().close()
+        vars(self).pop("_repr_mimebundle_", None)  # ipywidgets would display it no more
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        self.open()
+        _note_display(self)
+        return super()._repr_mimebundle_(**kwargs)
+
+
+class HostedWidget(ReopeningWidget, anywidget.AnyWidget):
     """A widget that hears its browser while cells run, on a thread of its own, and shares no lock with them."""
 
     def __init__(self, **traits: Any) -> None:
@@ -81,8 +107,9 @@ class HostedWidget(anywidget.AnyWidget):
 
         Without this, ipykernel ≥ 7.4 passes them to the shell that sent last: the one that runs the cells.
         """
+        is_new = self.comm is None
         super().open()
-        if hasattr(self.comm, "_reply_subshell_for"):
+        if is_new and hasattr(self.comm, "_reply_subshell_for"):
             self.comm._reply_subshell_for = lambda _message, subshell: subshell  # noqa: SLF001 - PRIVATE
             self.comm.handle_msg = functools.partial(self._receive, self.comm.handle_msg)
 
@@ -112,15 +139,17 @@ def is_from_page(request: Mapping[str, Any]) -> bool:
     return "deletedCells" in (request.get("metadata") or {})
 
 
-def show_pictures_of_boxes() -> None:
-    """Make IPython output the pictures of our widgets when a box of ipywidgets that holds them is displayed."""
+def prepare_shell() -> None:
+    """Make IPython output the pictures of our widgets in boxes, and close what a cell displayed in its last run."""
     if "IPython" not in sys.modules:
         return
     from IPython import get_ipython
 
-    display = getattr(get_ipython(), "display_formatter", None)
+    shell = get_ipython()
+    display = getattr(shell, "display_formatter", None)
     if display is not None and ipywidgets.Box not in display.mimebundle_formatter:
         display.mimebundle_formatter.for_type(ipywidgets.Box, _box_bundle)
+        shell.events.register("post_run_cell", lambda _result: _close_former(*_cell(shell)))
 
 
 def _box_bundle(box: ipywidgets.Box) -> Any:
@@ -138,3 +167,58 @@ def _pictured(box: Any) -> Iterator[Any]:
             yield child
         else:
             yield from _pictured(child)
+
+
+_places: Final[WeakKeyDictionary[Any, dict[str, str]]] = WeakKeyDictionary()
+"""Widget of ours that was displayed → cells that show it, and the last run of each that displayed it."""
+
+
+def _cell(shell: Any) -> tuple[str, str]:
+    """Return the id of the running cell, empty if the page sends none, and the id of this run."""
+    request: dict[str, Any] = getattr(shell, "get_parent", dict)()
+    return (request.get("metadata") or {}).get("cellId") or "", (request.get("header") or {}).get("msg_id", "")
+
+
+def _parts(widget: Any) -> list[Any]:
+    return [widget, *getattr(widget, "children", ())]
+
+
+def _note_display(widget: Any) -> None:
+    """Note which cell displays a widget."""
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    cell, run = _cell(shell)
+    # what an Output or %%capture keeps may be shown by other cells later: no cell closes it
+    if type(getattr(shell, "display_pub", None)).__name__.startswith("Capturing") or any(
+        getattr(other, "msg_id", None) == run for other in list(_open_widgets().values())
+    ):
+        cell = ""
+    for part in _parts(widget):
+        _places.setdefault(part, {})[cell] = run
+
+
+def _open_widgets() -> dict[str, Any]:
+    """Return all widgets that are open, by id."""
+    return getattr(ipywidgets.widgets.widget, "_instances", {})  # PRIVATE
+
+
+def _close_former(cell: str, run: str) -> None:
+    """Close our widgets that earlier runs of a cell displayed, unless another cell or widget shows them."""
+    for places in list(_places.values()) if cell else ():
+        if places.get(cell, run) != run:
+            del places[cell]
+    former, shown = {}, []
+    for name, widget in list(_open_widgets().items()):
+        if any(_places.get(part, True) for part in _parts(widget)):
+            shown.append(widget)
+        else:
+            former[name] = widget
+    while shown and former:
+        holder = shown.pop()
+        if not isinstance(holder, HostedWidget):  # those hold no other
+            state = repr(holder.get_state())
+            shown += [former.pop(name) for name in list(former) if name in state]
+    for widget in former.values():
+        if all(part.comm is None or part in former.values() for part in _parts(widget)):
+            widget.close()

@@ -21,6 +21,7 @@ from onnx_nb.analysis.model.model import Model, ModelLike, load
 from onnx_nb.widgets._base import SharedCode
 from onnx_nb.widgets._channel import Call, Reply, Verb
 from onnx_nb.widgets._graphs import GraphWidget, named_overlay
+from onnx_nb.widgets._hosts import ReopeningWidget
 
 if TYPE_CHECKING:
     import os
@@ -356,7 +357,7 @@ def _values(graph: Graph, names: Iterable[str]) -> list[int]:
     return [graph.value(name) for name in names]
 
 
-class ModelView(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no types
+class ModelView(ReopeningWidget, ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no types
     """Summary and graph of a model together.
 
     Parameters
@@ -388,11 +389,16 @@ class ModelView(ipywidgets.VBox):  # type: ignore[misc]  # ipywidgets has no typ
     def __repr__(self) -> str:
         return f"ModelView({self.model!r})"
 
+    def open(self) -> None:
+        """Connect the view to the browser, also after `close`."""
+        for part in (self.layout, self.summary, self.graph):
+            part.open()
+        super().open()
+
     def close(self) -> None:
         """Remove the views, and close the summary and the graph too."""
-        self.summary.close()
-        self.graph.close()
-        self.layout.close()
+        for part in (self.summary, self.graph, self.layout):
+            part.close()
         super().close()
 
     def show_picture(self) -> None:

@@ -19,7 +19,7 @@ def test_names_from_files_are_made_safe() -> None:
     assert (f.plain_text("w"), f.plain_text(b"\xffw")) == ("w", "\\xffw")
     assert (f.quoted("w"), len(f.quoted("w" * 10_000))) == ("'w'", 183)
     assert (f.shortened("batch", 24), f.shortened("batch", 4)) == ("batch", "bat…")
-    assert f.printable("a\u202egnp.exe\n") == "a·gnp.exe·"
+    assert f.printable("a\u202egnp.exe\n\u2028\x9b\ud800") == "a·gnp.exe····"
 
 
 @pytest.mark.parametrize(

@@ -259,11 +259,30 @@ def test_a_fault_of_ours_is_one_line_too(
 
 def test_names_of_a_model_cannot_steer_a_terminal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     proto = onnx.load("one.onnx")
-    proto.graph.name = "evil\x1b[2Jname\nline"
-    proto.graph.node[0].name = "\x1b]0;title\x07"
+    evil = "\x1b[2J\x9b2J\u2028\u2029\u202e\x85\nline"
+    proto.graph.name = f"evil{evil}"
+    proto.graph.doc_string = evil
+    proto.graph.node[0].name = evil
+    for node, name in ((proto.graph.node[1], f"b{evil}"), (proto.graph.node[2], f"i{evil}")):
+        proto.graph.node[proto.graph.node[:].index(node) + 1].input[0] = node.output[0] = name
     onnx.save(proto, "evil.onnx")
-    for line in ("summary evil.onnx", "diff one.onnx evil.onnx", "compare one.onnx evil.onnx"):
-        assert "\x1b" not in Ran(line, capsys).out.replace("\\x1b", "")
+    lines = [
+        "summary evil.onnx",
+        "diff one.onnx evil.onnx",
+        "compare one.onnx evil.onnx",
+        "simplify evil.onnx -o s.onnx",
+    ]
+    lines += [
+        "capture evil.onnx",
+        "profile evil.onnx --runs 1",
+        "audit evil.onnx",
+        "extract evil.onnx --outputs zz -o p.onnx",
+    ]
+    for line in (f"{each}{way}" for each in lines for way in ("", " --json", " --code")):
+        ran = Ran(line, capsys)
+        assert (ran.out + ran.err).replace("\n", "").isprintable(), line
+        if "--json" in line and ran.out:
+            assert ran.record
 
 
 # --- as a process ----------------------------------------------------------------------------------------------------

@@ -76,3 +76,15 @@ def test_the_model_of_a_closed_widget_is_freed() -> None:
         del view
     gc.collect()
     assert [reference() for reference in seen] == [None] * len(seen)
+
+
+def test_pages_leave_no_widget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webbrowser.open", lambda _address: True)
+    monkeypatch.setattr("tempfile.mkdtemp", lambda **_: str(tmp_path))
+    shown = model()
+    onnx_nb.show(shown)  # the model of the bundle stays
+    before = set(ipywidgets.widgets.widget._instances)
+    onnx_nb.show(shown)
+    onnx_nb.show(onnx_nb.simplify(shown))
+    onnx_nb.report(tmp_path / "report.html", {"Model": shown, "Differences": onnx_nb.diff(shown, shown)})
+    assert set(ipywidgets.widgets.widget._instances) == before

@@ -23,6 +23,6 @@ def test_the_installed_version_has_it(part: PrivatePart) -> None:
 
 def test_only_the_drawer_uses_them() -> None:
     names = "|".join(part.name.rpartition(".")[2] for part in PRIVATE)
-    use = re.compile(rf"\.({names})\b|deletedCells|running_in_notebook|mimebundle_formatter\.for_type\b")
+    use = re.compile(rf"\.({names})\b|deletedCells|cellId|running_in_notebook|mimebundle_formatter\.for_type\b")
     used = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if use.search(path.read_text())}
     assert used == {"widgets/_hosts.py"}

@@ -38,7 +38,10 @@ export function mount(
   model.on("change:theme", theme);
   view.signal.addEventListener("abort", () => model.off("change:theme", theme));
   fillRoot(root, view.signal, () => show(root, view.signal));
-  return () => view.abort();
+  return () => {
+    view.abort();
+    parent.replaceChildren(); // the page keeps the element of each view that a cell showed
+  };
 }
 
 /** Says over the view that its requests wait for the kernel, while they do. */
