@@ -114,6 +114,8 @@ def share_text(share: float) -> str:
     >>> share_text(0.0123), share_text(1e-9), share_text(0.999)
     ('1.2%', '<0.001%', '100%')
     """
+    if share > 1e4:
+        return ">1,000,000%"
     return "<0.001%" if 0 < share < 1e-5 else f"{float(f'{100 * share:.2g}'):,.9g}%"
 
 

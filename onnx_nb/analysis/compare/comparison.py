@@ -175,7 +175,7 @@ class Point:
 
     def __repr__(self) -> str:
         sizes = [(which, self.error_size(which)) for which in _WHICH]
-        errors = "".join(f", {which} {size.rel_l2:.2g}" for which, size in sizes if size is not None)
+        errors = "".join(f", {which} {_relative(size):.2g}" for which, size in sizes if size is not None)
         return f"Point({quoted(self.name)}{f', {self.op_type}' if self.op_type else ''}{errors})"
 
 
@@ -394,7 +394,9 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
             usually = (usual.get(point.op_type, overall) for point in self.points)
             ratios = sizes / list(map(max, usually, least))
             for place, point in enumerate(self.points):
-                if sizes[place] > 0 and (faulty := point.faulty) is not None:  # its error may be small beside the values
+                if (
+                    sizes[place] > 0 and (faulty := point.faulty) is not None
+                ):  # its error may be small beside the values
                     ratios[place] = max(ratios[place], OUTLIER_FACTOR * max(faulty.excess / SCALE_EXCESS, 1.0))
             return ratios
         if by not in METRICS:
@@ -559,12 +561,8 @@ class Comparison(Displayed, Table, panel="comparison.ComparisonPanel"):
 
     def _sizes(self, which: Which) -> Floats:
         """Return the relative norm of each point's error: infinite if there are mismatches, NaN if it is not known."""
-        sizes = []
-        for point in self.points:
-            errors = point.error_size(which)
-            size = math.nan if errors is None else 0.0 if errors.is_equal else errors.rel_l2
-            sizes.append(math.inf if errors is not None and errors.mismatches else size)
-        return np.asarray(sizes)
+        sizes = (point.error_size(which) for point in self.points)
+        return np.asarray([math.nan if errors is None else _relative(errors) for errors in sizes])
 
 
 _COLUMNS: Final = (
@@ -572,10 +570,17 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
+def _relative(errors: ErrorSize) -> float:
+    """Return the relative norm of an error, infinite if there are mismatches."""
+    return math.inf if errors.mismatches else 0.0 if errors.is_equal else errors.rel_l2
+
+
 def _amount(errors: ErrorSize, whose: str = "its") -> str:
     """Return the size of an error for a sentence; one of values that should all be 0 is no share of a norm."""
     if 0 < errors.rel_l2 < math.inf:
         return f"{errors.rel_l2:.1e} of {whose} norm"
+    if errors.mismatches:
+        return "infinite"
     return f"up to {errors.max_abs:.1e}{'' if errors.reference_norm else ' in values that should be 0'}"
 
 

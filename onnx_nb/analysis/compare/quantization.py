@@ -395,6 +395,8 @@ def _task(graph: Graph, node: int, site: _Site, array: NDArray[Any], *, is_share
     else:
         if is_wide and not all(term.size in (1, len(rows)) for term in site.numbers):
             return None
+        if not all((scale > 0).all() for scale in site.numbers[::2]):
+            return None  # onnxruntime runs such a model; its integers have no meaning
         count, dtype = len(rows) if is_wide else 1, site.numbers[1].dtype
         columns = (term.reshape(-1, 1)[:count].astype(np.float64) for term in site.numbers)
         numbers = tuple(np.broadcast_to(column, (count, 1)) for column in columns)
